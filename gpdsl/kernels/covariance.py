@@ -1,0 +1,162 @@
+"""`covariance(form, parameters, A, B)`: the covariance of two arrays of functionals, and its diagonal.
+
+Formulas follow Rasmussen and Williams (2006), chapter 4, with unit variance: a variance is a factor in the language.
+Length-scales broadcast against the inputs' columns, so a vector of them is automatic relevance determination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum
+from gpdsl.kernels.functionals import Functionals
+
+Points = Float[Array, "n D"]
+Parameter = Float[Array, "..."]
+DIRECT_COLUMNS = 4
+"""Up to this many columns squared distances are summed difference by difference: exact, and no slower."""
+
+
+def squared_distance(a: Points, b: Points) -> Float[Array, "n m"]:
+    """Squared Euclidean distances between rows; through one matrix product when there are many columns."""
+    if a.shape[-1] <= DIRECT_COLUMNS:
+        return sum(jnp.square(a[:, None, d] - b[None, :, d]) for d in range(a.shape[-1]))  # type: ignore[return-value]
+    centre = jnp.mean(b, axis=0)  # distances are translation invariant; centring keeps the cancellation small
+    a, b = a - centre, b - centre
+    squares = jnp.sum(a * a, axis=1)[:, None] + jnp.sum(b * b, axis=1)[None, :]
+    return jnp.maximum(squares - 2.0 * a @ b.T, 0.0)
+
+
+def _distance(a: Points, b: Points) -> Float[Array, "n m"]:
+    # the square root has no derivative at zero: keep it away from there
+    return jnp.sqrt(jnp.maximum(squared_distance(a, b), 1e-30))
+
+
+def _rbf(a: Points, b: Points) -> Float[Array, "n m"]:
+    return jnp.exp(-0.5 * squared_distance(a, b))
+
+
+def _matern12(a: Points, b: Points) -> Float[Array, "n m"]:
+    return jnp.exp(-_distance(a, b))
+
+
+def _matern32(a: Points, b: Points) -> Float[Array, "n m"]:
+    r = jnp.sqrt(3.0) * _distance(a, b)
+    return (1.0 + r) * jnp.exp(-r)
+
+
+def _matern52(a: Points, b: Points) -> Float[Array, "n m"]:
+    r = jnp.sqrt(5.0) * _distance(a, b)
+    return (1.0 + r + r**2 / 3.0) * jnp.exp(-r)
+
+
+def _rational_quadratic(a: Points, b: Points, alpha: Parameter) -> Float[Array, "n m"]:
+    return (1.0 + squared_distance(a, b) / (2.0 * alpha)) ** (-alpha)
+
+
+def _periodic(a: Points, b: Points, ell: Parameter, period: Parameter) -> Float[Array, "n m"]:
+    ell, period = jnp.broadcast_to(ell, a.shape[-1:]), jnp.broadcast_to(period, a.shape[-1:])
+    phases = (
+        jnp.square(jnp.sin(jnp.pi * (a[:, None, d] - b[None, :, d]) / period[d]) / ell[d]) for d in range(a.shape[-1])
+    )
+    return jnp.exp(-2.0 * sum(phases))  # type: ignore[operator]
+
+
+def _cosine(a: Points, b: Points, period: Parameter) -> Float[Array, "n m"]:
+    a, b = a / period, b / period
+    return jnp.cos(2.0 * jnp.pi * (jnp.sum(a, axis=1)[:, None] - jnp.sum(b, axis=1)[None, :]))
+
+
+def _stationary(profile: Callable[..., Array]) -> Callable[..., Array]:
+    def kernel(a: Points, b: Points, ell: Parameter, **others: Parameter) -> Array:
+        return profile(a / ell, b / ell, **others)
+
+    return kernel
+
+
+def _linear(a: Points, b: Points, ell: Parameter) -> Array:
+    return (a / ell) @ (b / ell).T
+
+
+def _polynomial(a: Points, b: Points, offset: Parameter, ell: Parameter, degree: int) -> Array:
+    return (offset + _linear(a, b, ell)) ** degree
+
+
+def _constant(a: Points, b: Points) -> Array:
+    return jnp.ones((a.shape[0], b.shape[0]), a.dtype)
+
+
+KERNELS: dict[str, Callable[..., Array]] = {
+    "RBF": _stationary(_rbf),
+    "Matern12": _stationary(_matern12),
+    "Matern32": _stationary(_matern32),
+    "Matern52": _stationary(_matern52),
+    "RationalQuadratic": _stationary(_rational_quadratic),
+    "Periodic": _periodic,
+    "Cosine": _cosine,
+    "Linear": _linear,
+    "Polynomial": _polynomial,
+    "Constant": _constant,
+}
+"""Every kernel but `White`, whose value depends on the functionals being the same ones and not on their distance."""
+
+UNIT_DIAGONAL = {"RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Periodic", "Cosine", "Constant"}
+
+
+def covariance(form: Form, parameters: Sequence[Parameter], a: Functionals, b: Functionals | None = None) -> Array:
+    """Covariance [len(a), len(b)] of two arrays of functionals; of `a` with itself when `b` is absent.
+
+    `parameters` are scalars or one value per input column, in the form's order.
+    """
+    return _evaluate(form, iter(parameters), a, b)
+
+
+def variance(form: Form, parameters: Sequence[Parameter], a: Functionals) -> Float[Array, "n"]:
+    """The diagonal of `covariance(form, parameters, a)`, without the rest of it."""
+    return _diagonal(form, iter(parameters), a.points)
+
+
+def _evaluate(form: Form, parameters: Iterator[Parameter], a: Functionals, b: Functionals | None) -> Array:
+    match form:
+        case Base(name="White"):
+            n, m = len(a), len(a if b is None else b)
+            return jnp.eye(n, dtype=a.points.dtype) if b is None else jnp.zeros((n, m), a.points.dtype)
+        case Base():
+            return _call(form, parameters, a.points, (a if b is None else b).points)
+        case Scaled(kernel=kernel):
+            factor = next(parameters)
+            return factor * _evaluate(kernel, parameters, a, b)
+        case Sum(terms=terms):
+            return sum(_evaluate(t, parameters, a, b) for t in terms)  # type: ignore[return-value]
+        case Product(factors=factors):
+            values = [_evaluate(f, parameters, a, b) for f in factors]
+            return jnp.prod(jnp.stack(values), axis=0)
+
+
+def _diagonal(form: Form, parameters: Iterator[Parameter], points: Points) -> Array:
+    match form:
+        case Base(name=name, parameters=names):
+            if name in UNIT_DIAGONAL or name == "White":
+                for _ in names:
+                    next(parameters)
+                return jnp.ones(points.shape[0], points.dtype)
+            if name == "Linear":
+                return jnp.sum(jnp.square(points / next(parameters)), axis=1)
+            values = {n: next(parameters) for n in names}
+            inner = jnp.sum(jnp.square(points / values.get("ell", 1.0)), axis=1)
+            return (values.get("offset", 1.0) + inner) ** dict(form.static)["degree"]
+        case Scaled(kernel=kernel):
+            factor = next(parameters)
+            return factor * _diagonal(kernel, parameters, points)
+        case Sum(terms=terms):
+            return sum(_diagonal(t, parameters, points) for t in terms)  # type: ignore[return-value]
+        case Product(factors=factors):
+            return jnp.prod(jnp.stack([_diagonal(f, parameters, points) for f in factors]), axis=0)
+
+
+def _call(form: Base, parameters: Iterator[Parameter], a: Points, b: Points) -> Array:
+    arguments = {name: next(parameters) for name in form.parameters}
+    return KERNELS[form.name](a, b, **arguments, **dict(form.static))

@@ -1,0 +1,37 @@
+"""Linear algebra that says when it fails: jitter, and Cholesky factors of covariance matrices."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+JITTER = {"float64": 1e-8, "float32": 1e-5}
+"""Relative jitter by dtype: far above the rounding of a Cholesky factor, far below any noise a model can see."""
+
+
+def jitter_for(dtype: jnp.dtype) -> float:
+    """First jitter to try, relative to the mean variance of the matrix."""
+    return JITTER[jnp.dtype(dtype).name]
+
+
+def cholesky(matrix: Float[Array, "... n n"], jitter: Float[Array, ""] | float) -> Float[Array, "... n n"]:
+    """Lower factor of `matrix + jitter * mean(diag) * I`; NaN when that is not positive definite."""
+    n = matrix.shape[-1]
+    scale = jnp.mean(jnp.diagonal(matrix, axis1=-2, axis2=-1), axis=-1)[..., None, None]
+    return jnp.linalg.cholesky(matrix + jitter * scale * jnp.eye(n, dtype=matrix.dtype))
+
+
+def solve_lower(factor: Float[Array, "*b n n"], right: Float[Array, "*b n m"]) -> Float[Array, "*b n m"]:
+    """`factor`^-1 `right` for lower triangular factors, batched over leading axes."""
+    if factor.ndim == 2:
+        return solve_triangular(factor, right, lower=True)
+    if factor.shape[0] == 1:  # one shared factor: no batching rule, one large solve
+        return solve_triangular(factor[0], right[0], lower=True)[None]
+    return jax.vmap(lambda f, r: solve_triangular(f, r, lower=True))(factor, right)
+
+
+def log_det_factor(factor: Float[Array, "... n n"]) -> Float[Array, "..."]:
+    """log |L L'| from the lower factor L."""
+    return 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)

@@ -1,0 +1,150 @@
+"""The table of distributions: log density, mean and variance of each, as SymPy expressions.
+
+Parameters follow Stan: `Normal(mean, sd)`, `Gamma(shape, rate)`, `NegativeBinomial(mean, dispersion)`.
+Everything gpdsl knows of a distribution's mathematics is derived from these formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+
+from gpdsl.symbolic.functions import log1p, log_ndtr, logsumexp, ndtr, sigmoid, softplus
+
+Formula = sp.Expr
+Arguments = Mapping[str, Formula]
+
+
+@dataclass(frozen=True)
+class Density:
+    """One distribution. `log_density(y, a)`, `mean(a)` and `variance(a)` take the arguments by name."""
+
+    log_density: Callable[[Formula, Arguments], Formula]
+    mean: Callable[[Arguments], Formula]
+    variance: Callable[[Arguments], Formula]
+
+
+def _normal(y: Formula, mean: Formula, sd: Formula) -> Formula:
+    return -sp.log(2 * sp.pi) / 2 - sp.log(sd) - (y - mean) ** 2 / (2 * sd**2)
+
+
+def _student_t(y: Formula, a: Arguments) -> Formula:
+    df, z = a["df"], (y - a["mean"]) / a["scale"]
+    normaliser = sp.loggamma((df + 1) / 2) - sp.loggamma(df / 2) - sp.log(df * sp.pi) / 2 - sp.log(a["scale"])
+    return normaliser - (df + 1) / 2 * log1p(z**2 / df)
+
+
+def _weibull(y: Formula, a: Arguments) -> Formula:
+    k, scale = a["shape"], a["scale"]
+    return sp.log(k) - sp.log(scale) + (k - 1) * (sp.log(y) - sp.log(scale)) - (y / scale) ** k
+
+
+def _beta(y: Formula, a: Arguments) -> Formula:
+    alpha, beta = a["a"], a["b"]
+    normaliser = sp.loggamma(alpha + beta) - sp.loggamma(alpha) - sp.loggamma(beta)
+    return normaliser + (alpha - 1) * sp.log(y) + (beta - 1) * log1p(-y)
+
+
+def _negative_binomial(y: Formula, a: Arguments) -> Formula:
+    mean, phi = a["mean"], a["dispersion"]
+    choose = sp.loggamma(y + phi) - sp.loggamma(phi) - sp.loggamma(y + 1)
+    return choose + phi * (sp.log(phi) - sp.log(mean + phi)) + y * (sp.log(mean) - sp.log(mean + phi))
+
+
+def _binomial(y: Formula, a: Arguments) -> Formula:
+    n = a["trials"]
+    choose = sp.loggamma(n + 1) - sp.loggamma(y + 1) - sp.loggamma(n - y + 1)
+    if "logit" in a:
+        return choose + y * a["logit"] - n * softplus(a["logit"])
+    return choose + y * sp.log(a["p"]) + (n - y) * log1p(-a["p"])
+
+
+def _bernoulli(y: Formula, a: Arguments) -> Formula:
+    if "logit" in a:
+        return y * a["logit"] - softplus(a["logit"])
+    if "probit" in a:
+        return log_ndtr((2 * y - 1) * a["probit"])
+    return y * sp.log(a["p"]) + (1 - y) * log1p(-a["p"])
+
+
+def success_probability(a: Arguments) -> Formula:
+    """Probability of success under whichever of `logit`, `probit`, `p` was given."""
+    if "logit" in a:
+        return sigmoid(a["logit"])
+    return ndtr(a["probit"]) if "probit" in a else a["p"]
+
+
+def categorical_log_density(indicators: Sequence[Formula], logits: Sequence[Formula]) -> Formula:
+    """log softmax of the observed class; `indicators` is its one-hot code. SAVIGP 9.3.4."""
+    chosen = sp.Add(*[i * f for i, f in zip(indicators, logits, strict=True)])
+    return chosen - logsumexp(*logits)
+
+
+def _log_normal_variance(a: Arguments) -> Formula:
+    return (sp.exp(a["sd"] ** 2) - 1) * sp.exp(2 * a["mean"] + a["sd"] ** 2)
+
+
+def _weibull_variance(a: Arguments) -> Formula:
+    second, first = sp.loggamma(1 + 2 / a["shape"]), sp.loggamma(1 + 1 / a["shape"])
+    return a["scale"] ** 2 * (sp.exp(second) - sp.exp(2 * first))
+
+
+def _student_variance(a: Arguments) -> Formula:
+    return sp.Piecewise((a["scale"] ** 2 * a["df"] / (a["df"] - 2), a["df"] > 2), (sp.oo, True))
+
+
+def _binomial_variance(a: Arguments) -> Formula:
+    p = success_probability(a)
+    return a.get("trials", sp.Integer(1)) * p * (1 - p)
+
+
+DENSITIES: dict[str, Density] = {
+    "Normal": Density(
+        lambda y, a: _normal(y, a["mean"], a["sd"]), lambda a: a["mean"], lambda a: a["sd"] ** 2
+    ),
+    "StudentT": Density(_student_t, lambda a: a["mean"], _student_variance),
+    "Laplace": Density(
+        lambda y, a: -sp.log(2) - sp.log(a["scale"]) - sp.Abs(y - a["mean"]) / a["scale"],
+        lambda a: a["mean"],
+        lambda a: 2 * a["scale"] ** 2,
+    ),
+    "LogNormal": Density(
+        lambda y, a: _normal(sp.log(y), a["mean"], a["sd"]) - sp.log(y),
+        lambda a: sp.exp(a["mean"] + a["sd"] ** 2 / 2),
+        _log_normal_variance,
+    ),
+    "Gamma": Density(
+        lambda y, a: (
+            a["shape"] * sp.log(a["rate"])
+            - sp.loggamma(a["shape"])
+            + (a["shape"] - 1) * sp.log(y)
+            - a["rate"] * y
+        ),
+        lambda a: a["shape"] / a["rate"],
+        lambda a: a["shape"] / a["rate"] ** 2,
+    ),
+    "Exponential": Density(
+        lambda y, a: sp.log(a["rate"]) - a["rate"] * y, lambda a: 1 / a["rate"], lambda a: 1 / a["rate"] ** 2
+    ),
+    "Weibull": Density(
+        _weibull, lambda a: a["scale"] * sp.exp(sp.loggamma(1 + 1 / a["shape"])), _weibull_variance
+    ),
+    "Beta": Density(
+        _beta,
+        lambda a: a["a"] / (a["a"] + a["b"]),
+        lambda a: a["a"] * a["b"] / ((a["a"] + a["b"]) ** 2 * (a["a"] + a["b"] + 1)),
+    ),
+    "Poisson": Density(
+        lambda y, a: y * sp.log(a["mean"]) - a["mean"] - sp.loggamma(y + 1),
+        lambda a: a["mean"],
+        lambda a: a["mean"],
+    ),
+    "NegativeBinomial": Density(
+        _negative_binomial, lambda a: a["mean"], lambda a: a["mean"] + a["mean"] ** 2 / a["dispersion"]
+    ),
+    "Binomial": Density(_binomial, lambda a: a["trials"] * success_probability(a), _binomial_variance),
+    "Bernoulli": Density(_bernoulli, success_probability, _binomial_variance),
+}
+"""Every distribution of a scalar output. `Categorical`, whose argument is a vector, stands apart above."""

@@ -1,0 +1,184 @@
+"""Observations → terms of the expected log likelihood, each with the way it will be computed and why."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import sympy as sp
+
+from gpdsl.errors import GpdslError
+from gpdsl.language import model as m
+from gpdsl.symbolic.densities import DENSITIES, categorical_log_density
+from gpdsl.symbolic.gaussian import expectation, moments_of, pull_exponentials
+from gpdsl.symbolic.translate import Environment, NeedsElements, Ref, Translator, axis_key
+
+QUADRATURE_LATENTS = 2
+METHODS = ("closed", "quadrature", "pathwise", "score")
+
+
+@dataclass(frozen=True)
+class Term:
+    """One additive part of a log density.
+
+    `method` is closed, quadrature, pathwise or score; `closed` holds the expectation when the method is closed.
+    """
+
+    expression: sp.Expr
+    latents: tuple[sp.Symbol, ...]
+    method: str
+    reason: str
+    closed: sp.Expr | None = None
+
+
+@dataclass(frozen=True)
+class ObservationTerms:
+    """The log density of one observation statement, for a generic element along `axes` (or one fixed element).
+
+    `output` and `positions` say which observed values it is the density of.
+    """
+
+    outputs: tuple[str, ...]
+    positions: tuple[int | str, ...]
+    axes: tuple[str, ...]
+    log_density: sp.Expr
+    terms: tuple[Term, ...]
+    distribution: str
+    arguments: Mapping[str, sp.Expr | tuple[sp.Expr, ...]]
+
+
+def observation_terms(translator: Translator, expectations: str = "auto") -> tuple[ObservationTerms, ...]:
+    """Terms of every observation of the model. `expectations` is auto, closed, quadrature or sampled."""
+    found: list[ObservationTerms] = []
+    for observation in translator.declarations.observations:
+        found += _observation(translator, observation, {}, expectations)
+    return tuple(found)
+
+
+def _observation(
+    translator: Translator, observation: m.Observation, env: Environment, expectations: str
+) -> list[ObservationTerms]:
+    try:
+        return [_one(translator, observation, env, expectations)]
+    except NeedsElements as need:
+        axis = next(a for a in observation.axes if axis_key(a) == need.axis)
+        return list(
+            itertools.chain.from_iterable(
+                _observation(translator, observation, {**env, need.axis: i}, expectations)
+                for i in range(1, translator.size(axis) + 1)
+            )
+        )
+
+
+def _one(
+    translator: Translator, observation: m.Observation, env: Environment, expectations: str
+) -> ObservationTerms:
+    call = observation.distribution
+    positions = tuple(env.get(axis_key(a), axis_key(a)) for a in observation.axes)
+    if call.external:
+        use = translator.external(call.name, tuple(call.arguments.values()), observation.outputs)
+        log_density: sp.Expr = translator.symbol(Ref("external", use.key))
+        positions, arguments = (), {}
+    else:
+        arguments, log_density = _density(translator, observation, positions, env)
+    log_density = pull_exponentials(log_density)
+    return ObservationTerms(
+        outputs=observation.outputs,
+        positions=positions,
+        axes=tuple(p for p in positions if isinstance(p, str)),
+        log_density=log_density,
+        terms=split_terms(translator, log_density, expectations),
+        distribution=call.name,
+        arguments=arguments,
+    )
+
+
+def _density(
+    translator: Translator, observation: m.Observation, positions: tuple[int | str, ...], env: Environment
+) -> tuple[dict[str, sp.Expr | tuple[sp.Expr, ...]], sp.Expr]:
+    call, output = observation.distribution, translator.declarations.outputs[observation.outputs[0]]
+    if output.label is not None:
+        label = output.label
+        logits = tuple(
+            translator.scalar(call.arguments["logits"], {**env, axis_key(label): c})
+            for c in range(1, translator.size(label) + 1)
+        )
+        indicators = [
+            translator.symbol(Ref("indicator", output.name, (*positions, c + 1))) for c in range(len(logits))
+        ]
+        return {"logits": logits}, categorical_log_density(indicators, logits)
+    arguments = {name: translator.scalar(a, env) for name, a in call.arguments.items()}
+    y = translator.symbol(Ref("output", output.name, positions), positive=output.kind == "positive")
+    return dict(arguments), DENSITIES[call.name].log_density(y, arguments)
+
+
+def latents_in(translator: Translator, expression: sp.Expr) -> tuple[sp.Symbol, ...]:
+    """Latent values an expression reads, through opaque functions too, in a fixed order."""
+    kinds = translator.references
+    found: set[sp.Symbol] = set()
+    for symbol in expression.free_symbols:
+        ref = kinds[symbol]
+        if ref.kind == "latent":
+            found.add(symbol)
+        elif ref.kind == "external":
+            for _, elements in translator.externals[ref.name].arguments:
+                for element in elements:
+                    found.update(latents_in(translator, element))
+    return tuple(sorted(found, key=lambda s: s.name))
+
+
+def has_external(translator: Translator, expression: sp.Expr) -> bool:
+    """Whether an opaque function's value enters the expression."""
+    return any(translator.references[s].kind == "external" for s in expression.free_symbols)
+
+
+def split_terms(translator: Translator, log_density: sp.Expr, expectations: str) -> tuple[Term, ...]:
+    """Split a log density into additive terms and choose how to compute each one's expectation."""
+    if expectations == "sampled":
+        term = _choose(translator, log_density, "sampled")
+        return (term,)
+    merged: dict[tuple, Term] = {}
+    for part in sp.Add.make_args(log_density):
+        term = _choose(translator, part, expectations)
+        key = (term.method, () if term.method == "closed" else term.latents)
+        merged[key] = _join(merged[key], term) if key in merged else term
+    return tuple(merged.values())
+
+
+def _join(a: Term, b: Term) -> Term:
+    closed = None if a.closed is None or b.closed is None else a.closed + b.closed
+    latents = tuple(sorted({*a.latents, *b.latents}, key=lambda s: s.name))
+    reason = max(a.reason, b.reason, key=len) if a.reason != b.reason else a.reason
+    return replace(a, expression=a.expression + b.expression, closed=closed, latents=latents, reason=reason)
+
+
+def _choose(translator: Translator, part: sp.Expr, expectations: str) -> Term:
+    latents = latents_in(translator, part)
+    if not latents:
+        return Term(part, (), "closed", "no latent value in it", part)
+    if has_external(translator, part):
+        if expectations in {"closed", "quadrature"}:
+            raise GpdslError(
+                f"expectations = {expectations} is impossible here: the likelihood calls an opaque function; "
+                "use expectations = auto or sampled"
+            )
+        return Term(part, latents, "score", "an opaque function: evaluations only")
+    if expectations in {"auto", "closed"}:
+        closed = expectation(part, latents, moments_of(latents))
+        if closed is not None:
+            return Term(part, latents, "closed", "polynomial × exp(linear) in the latents", closed)
+        if expectations == "closed":
+            raise GpdslError(
+                f"no closed-form expectation for the term {part}: it is not polynomial × exp(linear) in "
+                f"{', '.join(f.name for f in latents)}; use expectations = auto"
+            )
+    if expectations in {"auto", "quadrature"} and len(latents) <= QUADRATURE_LATENTS:
+        return Term(part, latents, "quadrature", f"not in the closed family; {len(latents)} latent value(s)")
+    if expectations == "quadrature":
+        raise GpdslError(
+            f"expectations = quadrature needs at most {QUADRATURE_LATENTS} latent values in a term, this one has "
+            f"{len(latents)}; use expectations = auto"
+        )
+    reason = "as asked" if expectations == "sampled" else f"{len(latents)} latent values in one term"
+    return Term(part, latents, "pathwise", reason)
