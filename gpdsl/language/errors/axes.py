@@ -1,0 +1,269 @@
+"""E203 to E206 and E220 to E239: axes, subscripts and indices that do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gpdsl.language.errors.base import Mistake
+
+
+@dataclass(frozen=True)
+class WrongIndex(Mistake):
+    """`depth0[p]` for something indexed by `layer`."""
+
+    name: str
+    declared: str
+    used: str
+    used_place: str
+    remedy: str
+    code: ClassVar = "E203"
+    message: ClassVar = "axis mismatch: `{name}` is indexed by `{declared}`, not `{used}`"
+    label: ClassVar = "{used_place}"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class AxisNotOnLeft(Mistake):
+    """The right side varies along an axis that the left side lacks."""
+
+    what: str
+    axis: str
+    left: str
+    remedy: str
+    code: ClassVar = "E203"
+    message: ClassVar = "axis mismatch: {what} varies along `{axis}`, {left} does not"
+    label: ClassVar = "has the axis `{axis}`"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class AxesDiffer(Mistake):
+    """Two operands with different axes where nothing says how they combine."""
+
+    left: str
+    right: str
+    left_axes: str
+    right_axes: str
+    code: ClassVar = "E203"
+    message: ClassVar = "axis mismatch: {left} has the axes {left_axes}, {right} has {right_axes}"
+    label: ClassVar = "these do not combine element by element"
+    help: ClassVar = "give both the same index, sum over one, or name the axes on the left: `let g[p, q] = ...`"
+
+
+@dataclass(frozen=True)
+class PassedAxes(Mistake):
+    """An argument of an external with other dimensions than declared."""
+
+    function: str
+    argument: str
+    expected: str
+    given: str
+    code: ClassVar = "E203"
+    message: ClassVar = "axis mismatch: `{function}` takes `{argument}` as {expected}, this is {given}"
+    label: ClassVar = "this is {given}"
+    help: ClassVar = "pass a quantity with these dimensions, whole and without subscripts, or correct the declaration"
+
+
+@dataclass(frozen=True)
+class KernelAxis(Mistake):
+    """A kernel parameter with an axis that is neither the latent's nor the input's."""
+
+    parameter: str
+    axis: str
+    inputs: str
+    code: ClassVar = "E203"
+    message: ClassVar = "axis mismatch: `{parameter}` varies along `{axis}`, which is not an axis of this latent"
+    label: ClassVar = "has the axis `{axis}`; the input is {inputs}"
+    help: ClassVar = "a kernel parameter has the axis of the input (one value per column) or indices of the latent"
+
+
+@dataclass(frozen=True)
+class LogitsAxis(Mistake):
+    """Logits that do not run over the levels of the label."""
+
+    given: str
+    output: str
+    label_axis: str
+    code: ClassVar = "E203"
+    message: ClassVar = "axis mismatch: the logits of `{output}` need the axis `{label_axis}`, one value per level"
+    label: ClassVar = "this is {given}"
+    help: ClassVar = "use a quantity indexed by `{label_axis}`, such as `latent f[{label_axis}](x) ~ ...`"
+
+
+@dataclass(frozen=True)
+class IndexNotBound(Mistake):
+    """An index variable that nothing gives a value to."""
+
+    index: str
+    place: str
+    remedy: str
+    code: ClassVar = "E203"
+    message: ClassVar = "axis mismatch: the index `{index}` is not on the left side"
+    label: ClassVar = "{place}"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class SubscriptCount(Mistake):
+    """Too many or too few subscripts."""
+
+    name: str
+    expected: str
+    given: int
+    code: ClassVar = "E204"
+    message: ClassVar = "`{name}` has {expected}, not {given} subscripts"
+    label: ClassVar = "{given} given"
+    help: ClassVar = "write one subscript per axis, or none for all elements"
+
+
+@dataclass(frozen=True)
+class SubscriptOutOfRange(Mistake):
+    """`f[5]` of four, or `a[p-1]` at p = 1."""
+
+    name: str
+    subscript: str
+    why: str
+    remedy: str
+    code: ClassVar = "E205"
+    message: ClassVar = "`{name}[{subscript}]` is outside `{name}`: {why}"
+    label: ClassVar = "out of range"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class BadSubscript(Mistake):
+    """A subscript that is no subscript."""
+
+    code: ClassVar = "E206"
+    message: ClassVar = "this cannot be a subscript"
+    label: ClassVar = "expected an index, a whole number, or an index plus or minus a whole number"
+    help: ClassVar = "for example `a[p]`, `a[2]`, `a[p - 1]`; conditions such as `a[p > 1]` only left of `=` in a `let`"
+
+
+@dataclass(frozen=True)
+class AmbiguousAxis(Mistake):
+    """Two axes of one quantity that cannot be told apart."""
+
+    name: str
+    axis: str
+    code: ClassVar = "E220"
+    message: ClassVar = "`{name}` has two axes that cannot be told apart: `{axis}`"
+    label: ClassVar = "axes are matched by name or size, so each must differ"
+    help: ClassVar = "declare an index for each axis, `index p in 1..4` and `index q in 1..4`, and use their names"
+
+
+@dataclass(frozen=True)
+class CasesOverlap(Mistake):
+    """Two cases of a `let` that both cover an element."""
+
+    name: str
+    first_line: int
+    code: ClassVar = "E221"
+    message: ClassVar = "two cases of `{name}` cover the same elements"
+    label: ClassVar = "overlaps with the case on line {first_line}"
+    help: ClassVar = "make the conditions exclude each other, for example `{name}[1]` and `{name}[p > 1]`"
+
+
+@dataclass(frozen=True)
+class CasesMissing(Mistake):
+    """Elements of a `let` that no case covers."""
+
+    name: str
+    example: str
+    code: ClassVar = "E222"
+    message: ClassVar = "the cases of `{name}` leave out `{name}[{example}]`"
+    label: ClassVar = "not every element is defined"
+    help: ClassVar = "add a case, `let {name}[{example}] = ...`, or widen a condition"
+
+
+@dataclass(frozen=True)
+class BadRecursion(Mistake):
+    """A `let` whose element depends on itself."""
+
+    name: str
+    code: ClassVar = "E223"
+    message: ClassVar = "`{name}` is defined by itself without an end"
+    label: ClassVar = "not always an earlier element"
+    help: ClassVar = ("let each element use strictly earlier ones (or strictly later ones) along one index: "
+                      "`let {name}[1] = ...`, `let {name}[p > 1] = {name}[p-1] + ...`")
+
+
+@dataclass(frozen=True)
+class RangeStart(Mistake):
+    """An index that does not start at 1."""
+
+    start: str
+    code: ClassVar = "E224"
+    message: ClassVar = "an index starts at 1, not at {start}"
+    label: ClassVar = "expected 1"
+    help: ClassVar = "for values other than 1, 2, 3, ... list them as levels: `in {{4, 7, 9}}`"
+
+
+@dataclass(frozen=True)
+class BadLevels(Mistake):
+    """Repeated or mixed levels."""
+
+    level: str
+    why: str
+    code: ClassVar = "E225"
+    message: ClassVar = "the level {level} {why}"
+    label: ClassVar = "expected a list of different levels, all numbers or all texts"
+    help: ClassVar = 'for example `in {{4, 7, 9}}` or `in {{"benign", "malignant"}}`'
+
+
+@dataclass(frozen=True)
+class SizeUnknown(Mistake):
+    """A free dimension that no data can bind."""
+
+    dimension: str
+    code: ClassVar = "E226"
+    message: ClassVar = "nothing in the data says how large `{dimension}` is"
+    label: ClassVar = "free dimension"
+    help: ClassVar = "write a number, or use `{dimension}` as a dimension of an input or output too"
+
+
+@dataclass(frozen=True)
+class NotASize(Mistake):
+    """A declared name used as a dimension."""
+
+    name: str
+    what: str
+    code: ClassVar = "E227"
+    message: ClassVar = "`{name}` is {what}, not a dimension"
+    label: ClassVar = "expected a number, an index, or a free letter such as `D`"
+    help: ClassVar = "write the number itself, or a letter that is not declared, to be bound by the data"
+
+
+@dataclass(frozen=True)
+class PointlessReduction(Mistake):
+    """A sum over an index that nothing inside uses."""
+
+    operator: str
+    index: str
+    code: ClassVar = "E228"
+    message: ClassVar = "nothing inside this `{operator}` varies along `{index}`"
+    label: ClassVar = "does not use `{index}`"
+    help: ClassVar = "index something inside by `{index}`, or leave out the `{operator}`"
+
+
+@dataclass(frozen=True)
+class LabelNeedsIndex(Mistake):
+    """`output y : label` without the index of its levels."""
+
+    name: str
+    code: ClassVar = "E229"
+    message: ClassVar = "a label needs the index of its levels"
+    label: ClassVar = "expected `label[c]` with a declared index"
+    help: ClassVar = "declare `index c in {{4, 7, 9}}` and write `output {name} : label[c]`"
+
+
+@dataclass(frozen=True)
+class IndexUnnamed(Mistake):
+    """`let a[1] = ...` alone."""
+
+    name: str
+    code: ClassVar = "E230"
+    message: ClassVar = "nothing says which index `{name}` runs along"
+    label: ClassVar = "a number does not name the index"
+    help: ClassVar = "add a case with the index, such as `let {name}[p > 1] = ...`"

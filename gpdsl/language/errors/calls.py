@@ -1,0 +1,325 @@
+"""E3xx: calls, distributions, kernels, values and options that do not fit their place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gpdsl.language.errors.base import Mistake
+
+
+@dataclass(frozen=True)
+class WrongArity(Mistake):
+    """Too many or too few arguments by position."""
+
+    name: str
+    expected: str
+    given: int
+    signature: str
+    code: ClassVar = "E301"
+    message: ClassVar = "`{name}` takes {expected}, not {given}"
+    label: ClassVar = "{given} given"
+    help: ClassVar = "write `{signature}`"
+
+
+@dataclass(frozen=True)
+class UnknownArgument(Mistake):
+    """A named argument that does not exist."""
+
+    name: str
+    argument: str
+    signature: str
+    suggestion: str = ""
+    code: ClassVar = "E302"
+    message: ClassVar = "`{name}` has no argument `{argument}`"
+    label: ClassVar = "unknown argument"
+    help: ClassVar = "write `{signature}`"
+
+
+@dataclass(frozen=True)
+class MissingArgument(Mistake):
+    """An argument without default that is not given."""
+
+    name: str
+    argument: str
+    signature: str
+    code: ClassVar = "E303"
+    message: ClassVar = "`{name}` lacks its argument {argument}"
+    label: ClassVar = "incomplete"
+    help: ClassVar = "write `{signature}`"
+
+
+@dataclass(frozen=True)
+class RepeatedArgument(Mistake):
+    """An argument given twice."""
+
+    name: str
+    argument: str
+    signature: str
+    code: ClassVar = "E304"
+    message: ClassVar = "`{name}` gets its argument `{argument}` twice"
+    label: ClassVar = "given before"
+    help: ClassVar = "write `{signature}`"
+
+
+@dataclass(frozen=True)
+class MustBeNamed(Mistake):
+    """`Bernoulli(f)`: on which scale?"""
+
+    name: str
+    choices: str
+    example: str
+    code: ClassVar = "E305"
+    message: ClassVar = "`{name}` needs to know the scale of this argument"
+    label: ClassVar = "name it: one of {choices}"
+    help: ClassVar = "for example `{example}`"
+
+
+@dataclass(frozen=True)
+class UnknownDistribution(Mistake):
+    """Right of `~` stands no known distribution."""
+
+    name: str
+    known: str
+    suggestion: str = ""
+    code: ClassVar = "E306"
+    message: ClassVar = "unknown distribution `{name}`"
+    label: ClassVar = "neither a distribution nor an `external likelihood` of this file"
+    help: ClassVar = "distributions for this output: {known}; or declare `external likelihood {name}(...)`"
+
+
+@dataclass(frozen=True)
+class UnknownKernel(Mistake):
+    """No kernel of this name."""
+
+    name: str
+    known: str
+    suggestion: str = ""
+    code: ClassVar = "E307"
+    message: ClassVar = "unknown kernel `{name}`"
+    label: ClassVar = "not a kernel"
+    help: ClassVar = "kernels: {known}"
+
+
+@dataclass(frozen=True)
+class WrongKind(Mistake):
+    """A distribution that cannot describe this output."""
+
+    output: str
+    kind: str
+    distribution: str
+    kinds: str
+    choices: str
+    code: ClassVar = "E308"
+    message: ClassVar = "`{distribution}` describes {kinds} outputs, but `{output}` is {kind}"
+    label: ClassVar = "`{output}` is declared {kind}"
+    help: ClassVar = "for {kind}: {choices}; or change the declaration of `{output}`"
+
+
+@dataclass(frozen=True)
+class UnknownType(Mistake):
+    """A type that does not exist in this kind of declaration."""
+
+    word: str
+    statement: str
+    known: str
+    suggestion: str = ""
+    code: ClassVar = "E309"
+    message: ClassVar = "`{word}` is not a type of {statement}"
+    label: ClassVar = "expected {known}"
+    help: ClassVar = "types of {statement}: {known}"
+
+
+@dataclass(frozen=True)
+class NotADistribution(Mistake):
+    """Something other than a call right of `~`."""
+
+    code: ClassVar = "E310"
+    message: ClassVar = "right of `~` stands a distribution"
+    label: ClassVar = "not a distribution"
+    help: ClassVar = "for example `y ~ Normal(f, sigma)`; to define a quantity, write `let g = ...`"
+
+
+@dataclass(frozen=True)
+class NotAProcess(Mistake):
+    """A latent that is not a GP."""
+
+    code: ClassVar = "E311"
+    message: ClassVar = "a latent is a Gaussian process"
+    label: ClassVar = "expected `GP(mean, kernel)`"
+    help: ClassVar = "for example `latent f(x) ~ GP(0, s2 * RBF(ell))`"
+
+
+@dataclass(frozen=True)
+class NotAKernel(Mistake):
+    """Arithmetic that does not give a covariance function."""
+
+    why: str
+    remedy: str
+    code: ClassVar = "E312"
+    message: ClassVar = "{why}"
+    label: ClassVar = "not a kernel"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class NotAValue(Mistake):
+    """A kernel, distribution or array where a number is needed."""
+
+    name: str
+    what: str
+    remedy: str
+    code: ClassVar = "E313"
+    message: ClassVar = "`{name}` is a {what} and has no value here"
+    label: ClassVar = "expected a number or a quantity"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class LatentCalled(Mistake):
+    """`f(a)`."""
+
+    name: str
+    what: str
+    code: ClassVar = "E314"
+    message: ClassVar = "`{name}` is {what}; it is used without arguments"
+    label: ClassVar = "every quantity is taken at the row's own inputs"
+    help: ClassVar = "write `{name}`, or `{name}[p]` for one of its elements"
+
+
+@dataclass(frozen=True)
+class NotANumber(Mistake):
+    """A name in the value of a constant or parameter."""
+
+    name: str
+    what: str
+    code: ClassVar = "E315"
+    message: ClassVar = "the value of {what} is made of numbers"
+    label: ClassVar = "`{name}` is not a number"
+    help: ClassVar = "write numbers, + - * / ^, exp, log, sqrt and pi; use `let` for quantities computed from others"
+
+
+@dataclass(frozen=True)
+class WrongShape(Mistake):
+    """A list of the wrong length or nesting."""
+
+    name: str
+    expected: str
+    given: str
+    code: ClassVar = "E316"
+    message: ClassVar = "`{name}` needs {expected}, not {given}"
+    label: ClassVar = "{given}"
+    help: ClassVar = "list one value per element along each axis, or write one number for all of them"
+
+
+@dataclass(frozen=True)
+class OutsideDomain(Mistake):
+    """A number that violates a constraint."""
+
+    what: str
+    value: str
+    domain: str
+    code: ClassVar = "E317"
+    message: ClassVar = "{what} must be {domain}, not {value}"
+    label: ClassVar = "must be {domain}"
+    help: ClassVar = "change the value"
+
+
+@dataclass(frozen=True)
+class NotAnOutput(Mistake):
+    """Something other than an output left of `~`."""
+
+    name: str
+    what: str
+    suggestion: str = ""
+    code: ClassVar = "E318"
+    message: ClassVar = "left of `~` stands an output, but `{name}` is {what}"
+    label: ClassVar = "not an output"
+    help: ClassVar = "declare `output {name} : real` if it is data; define it with `let {name} = ...` if it is computed"
+
+
+@dataclass(frozen=True)
+class TransformedLeft(Mistake):
+    """`log(y) ~ ...`."""
+
+    code: ClassVar = "E319"
+    message: ClassVar = "left of `~` stands the name of an output, not an expression"
+    label: ClassVar = "expected an output such as `y` or `y[p]`"
+    help: ClassVar = "choose a distribution for the output itself (`LogNormal` for the logarithm), or transform the data"
+
+
+@dataclass(frozen=True)
+class UnknownOption(Mistake):
+    """An option of `infer` that does not exist."""
+
+    name: str
+    known: str
+    suggestion: str = ""
+    code: ClassVar = "E320"
+    message: ClassVar = "unknown option `{name}`"
+    label: ClassVar = "not an option of `infer`"
+    help: ClassVar = "options: {known}"
+
+
+@dataclass(frozen=True)
+class BadOption(Mistake):
+    """An option with a value it cannot have."""
+
+    name: str
+    expected: str
+    suggestion: str = ""
+    code: ClassVar = "E321"
+    message: ClassVar = "the option `{name}` cannot have this value"
+    label: ClassVar = "expected {expected}"
+    help: ClassVar = "`{name}` takes {expected}"
+
+
+@dataclass(frozen=True)
+class RepeatedOption(Mistake):
+    """An option or statement given twice."""
+
+    name: str
+    first_line: int
+    code: ClassVar = "E322"
+    message: ClassVar = "`{name}` is given twice"
+    label: ClassVar = "first given on line {first_line}"
+    help: ClassVar = "keep one of the two"
+
+
+@dataclass(frozen=True)
+class UnknownEngine(Mistake):
+    """An inference engine that does not exist."""
+
+    name: str
+    known: str
+    suggestion: str = ""
+    code: ClassVar = "E323"
+    message: ClassVar = "unknown inference engine `{name}`"
+    label: ClassVar = "expected {known}"
+    help: ClassVar = "write `infer vi: ...` for variational inference"
+
+
+@dataclass(frozen=True)
+class NotWhole(Mistake):
+    """A number that must be whole and written out."""
+
+    what: str
+    smallest: int
+    largest: int
+    code: ClassVar = "E324"
+    message: ClassVar = "{what} must be a whole number written here, from {smallest} to {largest}"
+    label: ClassVar = "expected a number from {smallest} to {largest}"
+    help: ClassVar = "write the number itself, such as 2"
+
+
+@dataclass(frozen=True)
+class NotAPrior(Mistake):
+    """A prior that is not a continuous distribution."""
+
+    name: str
+    known: str
+    suggestion: str = ""
+    code: ClassVar = "E325"
+    message: ClassVar = "`{name}` cannot be the prior of a parameter"
+    label: ClassVar = "expected a continuous distribution"
+    help: ClassVar = "continuous distributions: {known}"

@@ -1,0 +1,132 @@
+"""E4xx: text that is larger, deeper or wilder than a model can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gpdsl.language.errors.base import Mistake
+
+
+@dataclass(frozen=True)
+class TextTooLong(Mistake):
+    """The whole text is too long."""
+
+    characters: int
+    limit: int
+    code: ClassVar = "E401"
+    message: ClassVar = "the model has {characters} characters; at most {limit} are read"
+    help: ClassVar = "keep data in data files, not in the model"
+
+
+@dataclass(frozen=True)
+class LineTooLong(Mistake):
+    """One line is too long."""
+
+    characters: int
+    limit: int
+    code: ClassVar = "E402"
+    message: ClassVar = "this line has {characters} characters; at most {limit} are read"
+    help: ClassVar = "break the line inside a bracket"
+
+
+@dataclass(frozen=True)
+class TooDeep(Mistake):
+    """Brackets or operators nested too deeply."""
+
+    limit: int
+    code: ClassVar = "E403"
+    message: ClassVar = "this is nested more than {limit} levels deep"
+    label: ClassVar = "too deep from here"
+    help: ClassVar = "name parts of it with `let`; for many similar terms, declare an index and use `sum(q, ...)`"
+
+
+@dataclass(frozen=True)
+class TooManyStatements(Mistake):
+    """Too many statements."""
+
+    limit: int
+    code: ClassVar = "E404"
+    message: ClassVar = "the model has more than {limit} statements"
+    label: ClassVar = "reading stops here"
+    help: ClassVar = "declare an index instead of many similar names: `index p in 1..4`, `latent f[p](x) ~ ...`"
+
+
+@dataclass(frozen=True)
+class SizeOutOfRange(Mistake):
+    """An axis that is empty or too long, or not a whole number."""
+
+    size: str
+    limit: int
+    code: ClassVar = "E405"
+    message: ClassVar = "`{size}` is not a possible size"
+    label: ClassVar = "expected a whole number from 1 to {limit}"
+    help: ClassVar = "rows of data need no index: every quantity is understood per row"
+
+
+@dataclass(frozen=True)
+class TooManyElements(Mistake):
+    """An array whose sizes multiply to too much."""
+
+    name: str
+    elements: int
+    limit: int
+    code: ClassVar = "E406"
+    message: ClassVar = "`{name}` would have {elements} elements; at most {limit} are possible"
+    label: ClassVar = "too many elements"
+    help: ClassVar = "use fewer indices or smaller ones"
+
+
+@dataclass(frozen=True)
+class PowerTooLarge(Mistake):
+    """A power of a power of a power."""
+
+    limit: int
+    code: ClassVar = "E407"
+    message: ClassVar = "this power is too large: written out, its degree is above {limit}"
+    label: ClassVar = "a constant exponent this large is surely not meant"
+    help: ClassVar = "use `exp` for exponential growth, and parentheses if powers were stacked by accident"
+
+
+@dataclass(frozen=True)
+class NotFinite(Mistake):
+    """A number with no finite value."""
+
+    text: str
+    code: ClassVar = "E408"
+    message: ClassVar = "`{text}` has no finite value"
+    label: ClassVar = "overflow, division by zero or outside the function's domain"
+    help: ClassVar = "write a number between -1e308 and 1e308"
+
+
+@dataclass(frozen=True)
+class NameTooLong(Mistake):
+    """A name too long to show."""
+
+    limit: int
+    code: ClassVar = "E409"
+    message: ClassVar = "this name has more than {limit} characters"
+    label: ClassVar = "too long"
+    help: ClassVar = "use a shorter name and say more in a comment"
+
+
+@dataclass(frozen=True)
+class TooManyTerms(Mistake):
+    """A `let` that explodes once earlier ones are written out."""
+
+    name: str
+    limit: int
+    code: ClassVar = "E410"
+    message: ClassVar = "written out, `{name}` has more than {limit} terms"
+    label: ClassVar = "each `let` it uses multiplies its size"
+    help: ClassVar = "build it from fewer `let`s that use each other several times"
+
+
+@dataclass(frozen=True)
+class TooManyMistakes(Mistake):
+    """The list of errors is cut."""
+
+    more: int
+    code: ClassVar = "E411"
+    message: ClassVar = "{more} more errors are not shown"
+    help: ClassVar = "correct the ones above first"

@@ -1,0 +1,15 @@
+"""The sizes at which a model text is refused: it is untrusted, and must end in an answer or an error, soon."""
+
+from __future__ import annotations
+
+MAX_CHARACTERS = 250_000
+MAX_LINE = 10_000
+MAX_STATEMENTS = 2_000
+MAX_DEPTH = 100  # of brackets and of operators: well inside Python's own recursion limit, here and downstream
+MAX_AXIS = 10_000
+MAX_ELEMENTS = 1_000_000
+MAX_DEGREE = 1_000  # of a constant power, multiplied through nested powers and earlier `let`s
+MAX_TERMS = 20_000  # of an expression once earlier `let`s are written out
+MAX_KERNEL_POWER = 10
+MAX_NAME = 100
+MAX_REPORTED = 100
