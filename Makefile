@@ -1,0 +1,54 @@
+# One command per job; each prepares `.venv` by itself (any Python >= 3.11, pip, nothing else).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+BENCH_STAMP := $(VENV)/.ready-bench
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test test-slow lint bench golden lock clean
+
+demo: $(STAMP)  # fit British coal-mining disasters, print the summary, draw the intensity
+	$(BIN)/python examples/coal_mining.py
+
+test: lint  # everything that must hold before a change is merged
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(STAMP)  # the long numerical comparisons and the wheel
+	$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(BENCH_STAMP)  # tables beside peers; asserts nothing
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+golden: $(STAMP)  # rewrite the expected texts in tests/golden; read the diff before committing it
+	GPDSL_GOLDEN=1 $(BIN)/python -m pytest -m "not slow" tests
+
+lock: $(STAMP)  # write the newest versions that satisfy pyproject.toml into requirements.lock
+	rm -rf $(VENV)-lock
+	$(BIN)/python -m venv $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install --quiet --upgrade -e ".[dev]"
+	{ grep '^#' requirements.lock; $(VENV)-lock/bin/python -m pip freeze --exclude-editable; } > requirements.lock.new
+	mv requirements.lock.new requirements.lock
+	rm -rf $(VENV)-lock
+
+clean:
+	rm -rf $(VENV) $(VENV)-lock build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "gpdsl needs Python 3.11 or newer, this is %d.%d: run make PYTHON=python3.12" % sys.version_info[:2])'
+	@echo "preparing $(VENV) (once; a minute or two) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(BENCH_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint requirements.lock -e ".[bench]"
+	@touch $@

@@ -1,0 +1,188 @@
+"""The rules of the house: imports point one way, JAX stays out of the language, no text is run."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "gpdsl"
+
+# Each folder and the folders it may import from: the stages of the compiler, from left to right.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "language": frozenset({"errors"}),
+    "symbolic": frozenset({"errors", "language"}),
+    "kernels": frozenset({"errors", "language", "symbolic"}),
+    "forward": frozenset({"errors", "language"}),
+    "data": frozenset({"errors", "language"}),
+    "program": frozenset({"errors", "language", "symbolic", "kernels", "forward", "data"}),
+}
+MAY_IMPORT["inference"] = MAY_IMPORT["program"] | {"program"}
+MAY_IMPORT["results"] = MAY_IMPORT["inference"] | {"inference"}
+
+RUNS_TEXT = {"eval", "exec", "compile", "sympify", "parse_expr", "lambdify", "__import__", "breakpoint"}
+UNSAFE_MODULES = {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
+# The one place where Python named by the user on the command line is run: `--forward file.py`.
+RUNS_NAMED_FILES = {"gpdsl/cli/forward_files.py"}
+
+
+def python_files(folder: Path = PACKAGE) -> list[Path]:
+    return sorted(folder.rglob("*.py"))
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imported_modules(tree: ast.AST, package: str) -> set[str]:
+    """Absolute names of everything imported in a file of `package`, inside functions too."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")
+                kept = parents[: len(parents) - node.level + 1]
+                base = ".".join([*kept, base]).rstrip(".")
+            names.add(base)
+            names |= {f"{base}.{alias.name}" for alias in node.names}
+    return names
+
+
+def wrong_imports(path: Path, text: str) -> list[str]:
+    """The imports of a file that point against the direction of the stages."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    if parts[0] not in MAY_IMPORT:
+        return []
+    package = ".".join(("gpdsl", *parts[:-1]))
+    allowed = MAY_IMPORT[parts[0]] | {parts[0]}
+    inside = [name.split(".") for name in imported_modules(ast.parse(text), package) if name.startswith("gpdsl.")]
+    return sorted({".".join(name[:2]) for name in inside if name[1] not in allowed})
+
+
+def test_imports_point_one_way() -> None:
+    found = {relative(path): wrong_imports(path, path.read_text()) for path in python_files()}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("language/x.py", "from gpdsl.symbolic import densities"),
+        ("language/x.py", "def f():\n    from gpdsl import program"),
+        ("data/x.py", "from ..inference import fit"),
+        ("forward/x.py", "import gpdsl.program.lower"),
+        ("program/x.py", "from gpdsl.results.fit import Fit"),
+    ],
+)
+def test_a_backward_import_is_seen(file: str, text: str) -> None:
+    assert wrong_imports(PACKAGE / file, text)
+
+
+def test_every_folder_has_a_place_in_the_order() -> None:
+    folders = {path.parent.relative_to(PACKAGE).parts[0] for path in python_files() if path.parent != PACKAGE}
+    assert folders <= MAY_IMPORT.keys() | {"cli", "_shipped"}
+
+
+@pytest.mark.parametrize("module", ["gpdsl", "gpdsl.language", "gpdsl.symbolic", "gpdsl.data", "gpdsl.cli"])
+def test_loads_without_jax(module: str) -> None:
+    code = f"import sys, {module}; print(sorted(m for m in ('jax', 'pandas', 'matplotlib') if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[]", "")
+
+
+def test_every_file_says_what_it_is_for() -> None:
+    silent = []
+    for path in python_files():
+        tree = ast.parse(path.read_text())
+        words = (ast.get_docstring(tree) or "").split("\n")[0]
+        if tree.body and len(words) < 10:
+            silent.append(relative(path))
+    assert silent == []
+
+
+def test_files_stay_small() -> None:
+    assert {relative(p): n for p in python_files() if (n := p.read_text().count("\n")) > 350} == {}
+
+
+def unsafe_uses(tree: ast.AST) -> set[str]:
+    """Names in a file that would run text as Python, or read objects back from bytes."""
+    called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    names = {node.id for node in called if isinstance(node, ast.Name)} & RUNS_TEXT
+    methods = {node.attr for node in called if isinstance(node, ast.Attribute)} & (RUNS_TEXT - {"compile", "eval"})
+    modules = {name.split(".")[0] for name in imported_modules(tree, "gpdsl")} & UNSAFE_MODULES
+    return names | methods | modules
+
+
+def test_no_text_is_run_as_code() -> None:
+    files = [path for path in python_files() if relative(path) not in RUNS_NAMED_FILES]
+    found = {relative(path): unsafe_uses(ast.parse(path.read_text())) for path in files}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize("text", ["eval('1')", "sympy.sympify(t)", "import pickle", "lambdify(x, y)"])
+def test_unsafe_code_is_seen(text: str) -> None:
+    assert unsafe_uses(ast.parse(text))
+
+
+def test_arrays_are_never_loaded_as_objects() -> None:
+    calls = [
+        (relative(path), node.lineno)
+        for path in python_files()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle"
+        if getattr(node.value, "value", True) is not False
+    ]
+    assert calls == []
+
+
+def test_the_lock_file_pins_everything_and_names_no_address() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    pins = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert "://" not in text
+    assert pins
+    assert all(line.count("==") == 1 and "@" not in line for line in pins)
+    names = {line.split("==")[0] for line in pins}
+    assert names >= {"jax", "numpy", "sympy", "lark", "optax", "pytest", "ruff", "mypy"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built wheel; no download: the build backend is part of the lock file."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(folder), "."]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("gpdsl-*.whl"))
+
+
+@pytest.mark.slow
+def test_the_wheel_carries_grammar_and_zoo(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    zoo = {f"gpdsl/_shipped/models/{path.name}" for path in (ROOT / "models").glob("*.gpm")}
+    assert zoo
+    assert zoo | {"gpdsl/_shipped/grammar/gpm.lark", "gpdsl/py.typed"} <= names
+
+
+@pytest.mark.slow
+def test_the_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(site)]
+    subprocess.run([*install, str(wheel)], check=True, capture_output=True)
+    code = (
+        f"import sys; sys.path.insert(0, {str(site)!r}); import gpdsl; "
+        "print(gpdsl.__file__); print(*sorted(gpdsl.zoo(n).declarations.name for n in gpdsl.zoo_names()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    place, names = done.stdout.splitlines()
+    assert Path(place).is_relative_to(site)
+    assert names.split() == sorted(path.stem for path in (ROOT / "models").glob("*.gpm"))
