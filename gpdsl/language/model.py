@@ -187,9 +187,10 @@ class Index(Declaration):
 
 @dataclass(frozen=True)
 class Input(Declaration):
-    """Known per-row quantity; `axes` empty for a scalar."""
+    """Known per-row quantity; `axes` empty for a scalar. `kind` is real, positive or count."""
 
     axes: tuple[Axis, ...]
+    kind: str = "real"
 
 
 @dataclass(frozen=True)
@@ -292,12 +293,17 @@ class DistributionCall:
 
 @dataclass(frozen=True)
 class Observation:
-    """`y[p] ~ Distribution(...)`; `outputs` has several names only for an external likelihood (`(t, u) ~ g(...)`)."""
+    """`y[p] ~ Distribution(...)`; `outputs` has several names only for an external likelihood (`(t, u) ~ g(...)`).
+
+    `subscripts` has one entry per declared axis of the output when there is one output: `y[2, p] ~ ...` observes
+    only the elements with first index 2 (`Fixed(2)`, `IndexValue("p")`), and `axes` are those that remain.
+    """
 
     outputs: tuple[str, ...]
     axes: tuple[Axis, ...]
     distribution: DistributionCall
     span: Span
+    subscripts: tuple[Subscript, ...] = ()
 
 
 @dataclass(frozen=True)

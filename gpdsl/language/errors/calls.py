@@ -323,3 +323,15 @@ class NotAPrior(Mistake):
     message: ClassVar = "`{name}` cannot be the prior of a parameter"
     label: ClassVar = "expected a continuous distribution"
     help: ClassVar = "continuous distributions: {known}"
+
+
+@dataclass(frozen=True)
+class OnlyOne(Mistake):
+    """`Bernoulli(logit = f, p = 0.5)`."""
+
+    name: str
+    choices: str
+    code: ClassVar = "E326"
+    message: ClassVar = "`{name}` takes only one of {choices}"
+    label: ClassVar = "more than one given"
+    help: ClassVar = "keep the one whose scale the quantity has"

@@ -1,0 +1,57 @@
+"""Build checked expressions, following the bounds of each as it grows."""
+
+from __future__ import annotations
+
+import math
+
+from gpdsl.language.checker.axes import unite
+from gpdsl.language.checker.facts import Fact, combine, number_fact
+from gpdsl.language.checker.place import Place
+from gpdsl.language.checker.scope import Scope, describe_axes
+from gpdsl.language.errors.axes import AxesDiffer
+from gpdsl.language.errors.limits import NotFinite, PowerTooLarge, TooManyTerms
+from gpdsl.language.limits import MAX_DEGREE, MAX_TERMS
+from gpdsl.language.model import Axis, Expression, Number, Operation, same_axis
+from gpdsl.language.source import Span
+
+
+def fact_of(scope: Scope, expression: Expression) -> Fact:
+    """What is known of an expression built here."""
+    entry = scope.facts.get(id(expression))
+    return entry[1] if entry is not None else Fact()
+
+
+def remember(scope: Scope, expression: Expression, fact: Fact) -> Expression:
+    """Keep a fact beside its expression, which stays alive with it, so that its id stays its own."""
+    scope.facts[id(expression)] = (expression, fact)
+    return expression
+
+
+def number(scope: Scope, span: Span, value: int | float, text: str) -> Expression:
+    """A literal with a finite value."""
+    if not math.isfinite(value):
+        scope.problems.fail(NotFinite(span, text[:30]))
+    return remember(scope, Number(span, (), value), number_fact(float(value)))
+
+
+def operation(scope: Scope, place: Place, span: Span, operator: str, operands: tuple[Expression, ...]) -> Expression:
+    """An elementwise operation, with the united axes of its operands and within the limits."""
+    axes: tuple[Axis, ...] = operands[0].axes
+    for operand in operands[1:]:
+        if place.free and not _nested(axes, operand.axes):
+            scope.problems.fail(AxesDiffer(span, scope.quote(operands[0].span), scope.quote(operand.span),
+                                           describe_axes(axes), describe_axes(operand.axes)))
+        axes = unite(axes, operand.axes)
+    fact = combine(operator, tuple(fact_of(scope, each) for each in operands))
+    if fact.degree > MAX_DEGREE:
+        scope.problems.fail(PowerTooLarge(span, MAX_DEGREE))
+    if fact.value is not None and math.isnan(fact.value):
+        scope.problems.fail(NotFinite(span, scope.quote(span).strip("`")))
+    if fact.terms > MAX_TERMS:
+        scope.problems.fail(TooManyTerms(span, place.left.name, MAX_TERMS))
+    return remember(scope, Operation(span, axes, operator, operands), fact)
+
+
+def _nested(a: tuple[Axis, ...], b: tuple[Axis, ...]) -> bool:
+    small, large = sorted((a, b), key=len)
+    return all(any(same_axis(axis, other) for other in large) for axis in small)

@@ -1,0 +1,132 @@
+"""Syntax tree to checked declarations: names first, then each sort of statement after those it depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.externals import check_external, check_likelihood
+from gpdsl.language.checker.inference import check_infer
+from gpdsl.language.checker.latents import check_latent
+from gpdsl.language.checker.lets import check_let
+from gpdsl.language.checker.names import declared_name, register_names
+from gpdsl.language.checker.observations import check_observation, check_prior
+from gpdsl.language.checker.problems import Problems
+from gpdsl.language.checker.quantities import check_const, check_index, check_input, check_output, check_param
+from gpdsl.language.checker.scope import Scope
+from gpdsl.language.checker.whole import check_observed, check_sizes
+from gpdsl.language.errors.base import Mistake, ModelError
+from gpdsl.language.errors.calls import RepeatedOption
+from gpdsl.language.errors.limits import TooManyMistakes
+from gpdsl.language.limits import MAX_REPORTED
+from gpdsl.language.model import Declarations, Infer, Observation
+from gpdsl.language.source import Source, Span
+from gpdsl.language.syntax import SyntaxTree
+from gpdsl.language.vocabulary import STATEMENTS
+
+_PASSES: Mapping[type, Callable] = MappingProxyType({
+    syntax.IndexStatement: check_index,
+    syntax.InputStatement: check_input,
+    syntax.OutputStatement: check_output,
+    syntax.ConstStatement: check_const,
+    syntax.ParamStatement: check_param,
+    syntax.ExternalStatement: check_external,
+    syntax.ExternalLikelihoodStatement: check_likelihood,
+    syntax.LatentStatement: check_latent,
+})
+"""Each sort of declaration and its check, in the order in which they depend on each other."""
+
+Kind = TypeVar("Kind", bound=syntax.Node)
+
+
+def check(tree: SyntaxTree) -> Declarations:
+    """The checked model. Raises ModelError with every mistake of the text, those of its syntax included."""
+    problems = Problems()
+    scope = Scope(tree.source, problems, set(tree.lost) - set(STATEMENTS))
+    statements = register_names(scope, tree.statements)
+    for kind, check_one in _PASSES.items():
+        for statement in _of(statements, kind):
+            _attempt(scope, check_one, statement)
+    for statement in _of(statements, syntax.ParamStatement):
+        with problems.contained():
+            check_prior(scope, statement)
+    _check_lets(scope, statements)
+    observations: list[Observation] = []
+    for statement in _of(statements, syntax.ObservationStatement):
+        with problems.contained():
+            check_observation(scope, statement, observations)
+    infer = _check_infer(scope, statements)
+    _check_model_once(scope, statements)
+    if not tree.mistakes:
+        check_observed(scope, statements, observations, _end(tree.source))
+        check_sizes(scope)
+    mistakes = (*tree.mistakes, *problems.mistakes)
+    if mistakes:
+        raise ModelError(tree.source, _ordered(mistakes))
+    return _declarations(scope, statements, observations, infer)
+
+
+def _of(statements: Iterable[syntax.Statement], kind: type[Kind]) -> list[Kind]:
+    return [each for each in statements if isinstance(each, kind)]
+
+
+def _attempt(scope: Scope, check_one: Callable, statement: syntax.Statement) -> None:
+    """Check a declaration; when it fails, nothing more is said about its name."""
+    name = declared_name(statement)
+    before = len(scope.problems.mistakes)
+    with scope.problems.contained():
+        check_one(scope, statement)
+        return
+    if name is not None and len(scope.problems.mistakes) >= before:
+        scope.lost.add(name.text)
+
+
+def _check_lets(scope: Scope, statements: tuple[syntax.Statement, ...]) -> None:
+    cases: dict[str, list[syntax.LetStatement]] = {}
+    for statement in _of(statements, syntax.LetStatement):
+        cases.setdefault(statement.name.text, []).append(statement)
+    for name, group in cases.items():
+        with scope.problems.contained():
+            check_let(scope, group)
+            continue
+        scope.lost.add(name)
+
+
+def _check_infer(scope: Scope, statements: tuple[syntax.Statement, ...]) -> Infer:
+    found = _of(statements, syntax.InferStatement)
+    for again in found[1:]:
+        scope.problems.add(RepeatedOption(again.span, "infer", found[0].span.line))
+    return check_infer(scope, found[0]) if found else Infer()
+
+
+def _check_model_once(scope: Scope, statements: tuple[syntax.Statement, ...]) -> None:
+    found = _of(statements, syntax.ModelStatement)
+    for again in found[1:]:
+        scope.problems.add(RepeatedOption(again.span, "model", found[0].span.line))
+
+
+def _end(source: Source) -> Span:
+    """The last line that holds anything."""
+    lines = source.text.split("\n")
+    last = max((number for number, line in enumerate(lines, 1) if line.strip()), default=1)
+    return Span(last, 1, last, max(2, len(source.line(last)) + 1))
+
+
+def _ordered(mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
+    ordered = sorted(set(mistakes), key=lambda each: (each.span.line, each.span.column, each.code))
+    if len(ordered) > MAX_REPORTED:
+        more = len(ordered) - MAX_REPORTED
+        ordered = [*ordered[:MAX_REPORTED], TooManyMistakes(ordered[MAX_REPORTED].span, more)]
+    return tuple(ordered)
+
+
+def _declarations(scope: Scope, statements: tuple[syntax.Statement, ...], observations: list[Observation],
+                  infer: Infer) -> Declarations:
+    titled = _of(statements, syntax.ModelStatement)
+    name, title = (titled[0].name.text, titled[0].title) if titled else ("model", "")
+    tables = {key: MappingProxyType(dict(getattr(scope, key))) for key in (
+        "indices", "inputs", "outputs", "consts", "params", "latents", "lets", "externals", "likelihoods")}
+    return Declarations(name=name, title=title, source=scope.source, observations=tuple(observations), infer=infer,
+                        **tables)

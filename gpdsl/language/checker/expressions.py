@@ -1,0 +1,189 @@
+"""Expressions: every name resolved, every axis known. One function per form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.build import fact_of, number, operation, remember
+from gpdsl.language.checker.externals import external_call
+from gpdsl.language.checker.facts import Fact, number_fact
+from gpdsl.language.checker.place import IndexRange, Place
+from gpdsl.language.checker.scope import SORTS, Scope
+from gpdsl.language.checker.subscripts import read
+from gpdsl.language.errors.axes import IndexNotBound, PointlessReduction
+from gpdsl.language.errors.calls import LatentCalled, NotAValue, UnknownArgument, WrongArity
+from gpdsl.language.errors.names import NotReadable, UnknownFunction, UsedBeforeDefined
+from gpdsl.language.model import Axis, Expression, IndexNumber, Read, Reduction
+from gpdsl.language.vocabulary import BUILTINS, CONSTANTS, FUNCTIONS, REDUCTIONS
+
+_ADVICE = {
+    "output": "outputs stand left of `~`; declare the column as `input` to use its values",
+    "latent": "use inputs, constants and parameters here",
+    "let": "use inputs, constants and parameters here",
+    "input": "use constants and parameters here",
+    "param": "use constants and numbers here",
+    "external": "call it with its arguments in a `let`: `let g = {name}(...)`",
+    "likelihood": "it stands right of `~`: `y ~ {name}(...)`",
+}
+_REMEDIES = {
+    "kernel": "kernels stand in the second argument of `GP(mean, kernel)`",
+    "distribution": "distributions stand right of `~`",
+    "process": "a Gaussian process is declared by `latent f(x) ~ GP(mean, kernel)`",
+    "function": "call it with an argument, such as `exp(f)`",
+}
+
+
+def check_expression(scope: Scope, place: Place, formula: syntax.Formula) -> Expression:
+    """The checked form of an expression; fails after recording every independent mistake in it."""
+    match formula:
+        case syntax.Literal(span=span, value=value, text=text):
+            return number(scope, span, value, text)
+        case syntax.Name():
+            return _name(scope, place, formula)
+        case syntax.Negation(span=span, operand=operand):
+            return operation(scope, place, span, "neg", (check_expression(scope, place, operand),))
+        case syntax.Binary(span=span, operator=operator, left=left, right=right):
+            return operation(scope, place, span, operator, check_all(scope, place, (left, right)))
+        case syntax.Call():
+            return _call(scope, place, formula)
+    remedy = "arrays are values of `const` and `param`: `const a[p] = [1, 2]`"
+    return scope.problems.fail(NotAValue(formula.span, "[...]", "list", remedy))
+
+
+def check_all(scope: Scope, place: Place, formulas: Iterable[syntax.Formula]) -> tuple[Expression, ...]:
+    """Several expressions, each checked even when one before it is wrong."""
+    formulas = tuple(formulas)
+    checked: list[Expression] = []
+    for formula in formulas:
+        with scope.problems.contained():
+            checked.append(check_expression(scope, place, formula))
+    return tuple(checked) if len(checked) == len(formulas) else scope.problems.give_up()
+
+
+def _name(scope: Scope, place: Place, name: syntax.Name) -> Expression:
+    text = name.identifier.text
+    if text in BUILTINS:
+        if text in CONSTANTS and name.subscripts is None:
+            return number(scope, name.span, math.pi, text)
+        remedy = _REMEDIES.get(BUILTINS[text], "use it without subscripts")
+        scope.problems.fail(NotAValue(name.span, text, BUILTINS[text], remedy))
+    sort = scope.sort_of(name.identifier)
+    if sort == "index":
+        return _index_number(scope, place, name)
+    if sort not in place.readable:
+        advice = _ADVICE[sort].format(name=text)
+        scope.problems.fail(NotReadable(name.identifier.span, text, SORTS[sort], place.words, advice))
+    expression = read(scope, place, name, _axes_of(scope, place, name.identifier))
+    return remember(scope, expression, _read_fact(scope, expression))
+
+
+def _axes_of(scope: Scope, place: Place, name: syntax.Identifier) -> tuple[Axis, ...]:
+    if place.recursion is not None and name.text == place.recursion[0]:
+        return place.recursion[1]
+    for table in (scope.inputs, scope.consts, scope.params, scope.latents, scope.lets):
+        if name.text in table:
+            return table[name.text].axes  # type: ignore[attr-defined]
+    return scope.problems.fail(UsedBeforeDefined(name.span, name.text, scope.places[name.text].line))
+
+
+def _read_fact(scope: Scope, expression: Read) -> Fact:
+    if expression.name in scope.consts:
+        values = scope.consts[expression.name].values
+        return number_fact(values) if isinstance(values, float) else Fact(largest=_largest(values))
+    return scope.let_facts.get(expression.name, Fact())
+
+
+def _largest(values: float | tuple) -> float:
+    return max(map(_largest, values)) if isinstance(values, tuple) else abs(values)
+
+
+def _index_number(scope: Scope, place: Place, name: syntax.Name) -> Expression:
+    index = name.identifier.text
+    if name.subscripts is not None:
+        remedy = f"`{index}` is an index; write it alone, as a number, or as a subscript: `a[{index}]`"
+        scope.problems.fail(NotAValue(name.span, index, "index", remedy))
+    axis = scope.indices[index].axis
+    if index not in place.bound:
+        scope.problems.fail(IndexNotBound(name.span, index, scope.describe_index(index), place.left.lacks(axis)))
+    return remember(scope, IndexNumber(name.span, (axis,), index), Fact())
+
+
+def _call(scope: Scope, place: Place, call: syntax.Call) -> Expression:
+    name = call.function.text
+    if name in REDUCTIONS and (name not in FUNCTIONS or _over_index(scope, call)):
+        return _reduction(scope, place, call)
+    if name in FUNCTIONS:
+        return _function(scope, place, call)
+    if name in BUILTINS:
+        remedy = _REMEDIES.get(BUILTINS[name], "use it without parentheses")
+        scope.problems.fail(NotAValue(call.function.span, name, BUILTINS[name], remedy))
+    if name in scope.lost:
+        scope.problems.give_up()
+    sort = scope.sorts.get(name)
+    if sort is None:
+        _unknown_function(scope, call)
+    if sort != "external":
+        scope.problems.fail(LatentCalled(call.span, name, SORTS[scope.sort_of(call.function)]))
+    if "external" not in place.readable:
+        advice = _ADVICE["external"].format(name=name)
+        scope.problems.fail(NotReadable(call.function.span, name, SORTS["external"], place.words, advice))
+    return external_call(scope, place, call, check_all)
+
+
+def _unknown_function(scope: Scope, call: syntax.Call) -> None:
+    name = call.function.text
+    names = [each.value.identifier.text for each in call.arguments if isinstance(each.value, syntax.Name)]
+    arguments = ", ".join(f"{each}: real" for each in names[:4]) or "a: real"
+    known = [*FUNCTIONS, *REDUCTIONS, *scope.names("external")]
+    example = f"{name}({arguments}) -> real"
+    scope.problems.fail(UnknownFunction(call.function.span, name, example, scope.problems.suggest(name, known)))
+
+
+def _over_index(scope: Scope, call: syntax.Call) -> bool:
+    first = call.arguments[0].value if call.arguments else None
+    return isinstance(first, syntax.Name) and scope.sorts.get(first.identifier.text) == "index"
+
+
+def _function(scope: Scope, place: Place, call: syntax.Call) -> Expression:
+    name, arity = call.function.text, FUNCTIONS[call.function.text].arity
+    signature = f"{name}({', '.join('ab'[:arity])})"
+    _no_names(scope, call, signature)
+    if len(call.arguments) != arity:
+        expected = f"{arity} argument{'s' if arity > 1 else ''}"
+        scope.problems.fail(WrongArity(call.span, name, expected, len(call.arguments), signature))
+    operands = check_all(scope, place, (each.value for each in call.arguments))
+    return operation(scope, place, call.span, "^" if name == "pow" else name, operands)
+
+
+def _reduction(scope: Scope, place: Place, call: syntax.Call) -> Expression:
+    name, signature = call.function.text, f"{call.function.text}(q, ...)"
+    _no_names(scope, call, signature)
+    if len(call.arguments) != 2:
+        expected = "an index and an expression"
+        scope.problems.fail(WrongArity(call.span, name, expected, len(call.arguments), signature))
+    first, body = (each.value for each in call.arguments)
+    if not isinstance(first, syntax.Name) or first.subscripts is not None:
+        scope.problems.fail(WrongArity(first.span, name, "an index as its first argument", 2, signature))
+    index = first.identifier
+    if scope.sort_of(index) != "index":
+        advice = f"write `{signature}` with a declared index `q`"
+        words = f"the first argument of `{name}`"
+        scope.problems.fail(NotReadable(index.span, index.text, SORTS[scope.sorts[index.text]], words, advice))
+    axis = scope.indices[index.text].axis
+    inner = replace(place, bound={**place.bound, index.text: IndexRange.of(axis)})
+    checked = check_expression(scope, inner, body)
+    if not any(each.name == index.text for each in checked.axes):
+        scope.problems.fail(PointlessReduction(body.span, name, index.text))
+    axes = tuple(each for each in checked.axes if each.name != index.text)
+    inside = fact_of(scope, checked)
+    return remember(scope, Reduction(call.span, axes, name, index.text, checked),
+                    Fact(degree=inside.degree, terms=inside.terms + 1))
+
+
+def _no_names(scope: Scope, call: syntax.Call, signature: str) -> None:
+    for each in call.arguments:
+        if each.name is not None:
+            scope.problems.fail(UnknownArgument(each.name.span, call.function.text, each.name.text, signature))

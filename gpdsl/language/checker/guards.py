@@ -1,0 +1,131 @@
+"""The left side of a `let`: which elements each case covers, and that together they cover each once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.place import IndexRange
+from gpdsl.language.checker.scope import Scope
+from gpdsl.language.checker.subscripts import subscript_parts
+from gpdsl.language.errors.axes import (
+    BadSubscript,
+    CasesMissing,
+    CasesOverlap,
+    IndexUnnamed,
+    SubscriptCount,
+    SubscriptOutOfRange,
+    WrongIndex,
+)
+from gpdsl.language.limits import MAX_AXIS
+from gpdsl.language.model import Axis, Case, Guard
+from gpdsl.language.source import Span
+
+_COVERS = {
+    "all": lambda value, limit: True,
+    "==": lambda value, limit: value == limit,
+    "!=": lambda value, limit: value != limit,
+    "<": lambda value, limit: value < limit,
+    "<=": lambda value, limit: value <= limit,
+    ">": lambda value, limit: value > limit,
+    ">=": lambda value, limit: value >= limit,
+}
+
+
+def case_axes(scope: Scope, statements: Sequence[syntax.LetStatement]) -> tuple[Axis, ...]:
+    """The axes of a `let` from the subscripts of all its cases: a case `a[1]` takes the index of the others."""
+    first = statements[0].subscripts or ()
+    names: list[str | None] = [None] * len(first)
+    for statement in statements:
+        subscripts = statement.subscripts or ()
+        if len(subscripts) != len(first):
+            expected = f"{len(first)} subscripts on line {statements[0].span.line}"
+            scope.problems.fail(SubscriptCount(statement.name.span, statement.name.text, expected, len(subscripts)))
+        for position, subscript in enumerate(subscripts):
+            index, shift = subscript_parts(scope, subscript)
+            if index is None:
+                continue
+            if shift:
+                scope.problems.fail(BadSubscript(subscript.span))
+            if names[position] not in (None, index.text):
+                scope.problems.fail(WrongIndex(
+                    index.span, statement.name.text, names[position] or "", index.text,
+                    scope.describe_index(index.text), f"write `{statement.name.text}[{names[position]}]` in every case"))
+            names[position] = index.text
+    for position, name in enumerate(names):
+        if name is None:
+            scope.problems.fail(IndexUnnamed(first[position].span, statements[0].name.text))
+    return tuple(scope.indices[name].axis for name in names if name is not None)
+
+
+def case_guards(scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, ...]
+                ) -> tuple[tuple[Guard, ...], tuple[bool, ...]]:
+    """One guard per axis of a case, and for each whether the case names the index, so that its value may use it."""
+    guards, named = [], []
+    for subscript, axis in zip(statement.subscripts or (), axes, strict=True):
+        index, number = subscript_parts(scope, subscript)
+        operator = subscript.comparison or ("all" if index is not None else "==")
+        if subscript.comparison is not None:
+            if index is None or not isinstance(subscript.against, syntax.Literal):
+                scope.problems.fail(BadSubscript(subscript.span))
+            number = _limit(scope, subscript)
+        name = axis.name or ""
+        guard = Guard(name, operator, number)
+        if values(guard, axis) == []:
+            why = f"no value of `{name}` from 1 to {axis.size or axis.dimension} fits"
+            shown = f"{number}" if index is None else f"{name} {operator} {number}"
+            scope.problems.fail(SubscriptOutOfRange(subscript.span, statement.name.text, shown, why,
+                                                    "change the condition or remove the case"))
+        guards.append(guard)
+        named.append(index is not None)
+    return tuple(guards), tuple(named)
+
+
+def _limit(scope: Scope, subscript: syntax.Subscript) -> int:
+    literal = subscript.against
+    if not isinstance(literal, syntax.Literal) or not isinstance(literal.value, int) or literal.value > MAX_AXIS:
+        return scope.problems.fail(BadSubscript(subscript.span))
+    return literal.value
+
+
+def values(guard: Guard, axis: Axis) -> list[int]:
+    """The values a guard lets through; an axis of unknown size counts as a little longer than every limit."""
+    size = axis.size if axis.size is not None else guard.value + 2
+    return [value for value in range(1, size + 1) if _COVERS[guard.operator](value, guard.value)]
+
+
+def reach(guard: Guard, axis: Axis) -> IndexRange:
+    """From where to where an index runs under a guard."""
+    allowed = values(guard, axis)
+    return IndexRange(allowed[0], allowed[-1] if axis.size is not None else None)
+
+
+def check_coverage(scope: Scope, name: str, span: Span, axes: tuple[Axis, ...], cases: Sequence[Case]) -> None:
+    """No element in two cases, none left out. For sizes that data bind, this must hold whatever the size."""
+    limits = [max(case.guards[k].value for case in cases) for k in range(len(axes))]
+    sized = [axis if axis.size is not None else Axis(axis.name, size=limit + 2)
+             for axis, limit in zip(axes, limits, strict=True)]
+    boxes = [[frozenset(values(guard, axis)) for guard, axis in zip(case.guards, sized, strict=True)] for case in cases]
+    for k, box in enumerate(boxes):
+        for j in range(k):
+            if all(a & b for a, b in zip(box, boxes[j], strict=True)):
+                scope.problems.fail(CasesOverlap(cases[k].span, name, cases[j].span.line))
+    missing = _missing(boxes, [frozenset(range(1, (axis.size or 1) + 1)) for axis in sized])
+    if missing is not None:
+        scope.problems.fail(CasesMissing(span, name, ", ".join(map(str, missing))))
+
+
+def _missing(boxes: list[list[frozenset[int]]], whole: list[frozenset[int]]) -> tuple[int, ...] | None:
+    """An element of the product `whole` in none of the boxes: axis by axis, only values that differ in some box."""
+    if not whole:
+        return None if boxes else ()
+    seen: set[frozenset[int]] = set()
+    for value in sorted(whole[0]):
+        inside = frozenset(k for k, box in enumerate(boxes) if value in box[0])
+        if inside in seen:
+            continue
+        seen.add(inside)
+        rest = _missing([boxes[k][1:] for k in sorted(inside)], whole[1:])
+        if rest is not None:
+            return (value, *rest)
+    return None

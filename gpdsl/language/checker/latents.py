@@ -1,0 +1,90 @@
+"""`latent f[c](x) ~ GP(mean, kernel)`."""
+
+from __future__ import annotations
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.arguments import match_arguments
+from gpdsl.language.checker.axes import declared_axes
+from gpdsl.language.checker.build import number
+from gpdsl.language.checker.expressions import check_expression
+from gpdsl.language.checker.fit_left import require_axes
+from gpdsl.language.checker.kernels import Domain, check_kernel
+from gpdsl.language.checker.place import IndexRange, Left, Place
+from gpdsl.language.checker.scope import SORTS, Scope
+from gpdsl.language.errors.axes import AmbiguousAxis
+from gpdsl.language.errors.calls import NotAProcess, RepeatedArgument
+from gpdsl.language.errors.names import ArgumentNotInput
+from gpdsl.language.model import Axis, Expression, Kernel, Latent
+from gpdsl.language.vocabulary import PROCESS
+
+_SIGNATURE = "GP(mean, kernel)"
+_IN_MEAN = frozenset({"const", "param", "input"})
+_IN_KERNEL = frozenset({"const", "param"})
+
+
+def check_latent(scope: Scope, statement: syntax.LatentStatement) -> None:
+    """Check the axes, the inputs, the mean and the kernel of a latent; all mistakes among them are reported."""
+    declared = statement.declared
+    name = declared.name.text
+    axes = declared_axes(scope, declared.name, declared.indices, ())
+    inputs, wrong = _inputs(scope, statement)
+    domain = Domain(axes, None if wrong else _input_axis(scope, inputs))
+    brackets = f"[{', '.join(each.text for each in declared.indices)}]" if declared.indices else ""
+    text = f"latent {name}{brackets}({', '.join(each.text for each in statement.arguments)})"
+    left = Left("latent", name, text, tuple(each.text for each in declared.indices))
+    mean, kernel = _process(scope, statement.process, left, domain, wrong)
+    scope.latents[name] = Latent(name, declared.name.span, axes, inputs, mean, kernel)
+
+
+def _inputs(scope: Scope, statement: syntax.LatentStatement) -> tuple[tuple[str, ...], bool]:
+    """The names of the inputs, and whether one of them is wrong."""
+    found: list[str] = []
+    for argument in statement.arguments:
+        with scope.problems.contained():
+            sort = scope.sort_of(argument)
+            if sort != "input":
+                scope.problems.fail(ArgumentNotInput(argument.span, argument.text, SORTS[sort]))
+            if argument.text not in scope.inputs:
+                scope.problems.give_up()
+            if argument.text in found:
+                name = statement.declared.name.text
+                scope.problems.fail(RepeatedArgument(argument.span, name, argument.text, f"latent {name}(x)"))
+            if len(scope.inputs[argument.text].axes) > 1:
+                axes = ", ".join(axis.describe() for axis in scope.inputs[argument.text].axes)
+                scope.problems.fail(AmbiguousAxis(argument.span, argument.text, axes))
+            found.append(argument.text)
+    return tuple(found), len(found) < len(statement.arguments)
+
+
+def _input_axis(scope: Scope, inputs: tuple[str, ...]) -> Axis | None:
+    """The axis of the columns a kernel sees: that of the only input, or all columns of several side by side."""
+    axes = [scope.inputs[name].axes for name in inputs]
+    if len(axes) == 1:
+        return axes[0][0] if axes[0] else None
+    sizes = [each[0].size if each else 1 for each in axes]
+    return Axis(None, size=sum(size for size in sizes if size)) if None not in sizes else None
+
+
+def _process(scope: Scope, formula: syntax.Formula, left: Left, domain: Domain, wrong: bool
+             ) -> tuple[Expression, Kernel]:
+    if not isinstance(formula, syntax.Call) or formula.function.text != PROCESS:
+        scope.problems.fail(NotAProcess(formula.span))
+    matched = match_arguments(scope, formula, ("mean", "kernel"), _SIGNATURE, required=("kernel",))
+    bound = {axis.name: IndexRange.of(axis) for axis in domain.axes if axis.name is not None}
+    mean: Expression | None = None
+    kernel: Kernel | None = None
+    with scope.problems.contained():
+        mean = _mean(scope, formula, matched.get("mean"), Place("the mean of a latent", _IN_MEAN, left, bound), domain)
+    with scope.problems.contained():
+        place = Place("a kernel", _IN_KERNEL, left, bound)
+        # Without its inputs the axes of a kernel cannot be judged.
+        kernel = check_kernel(scope, place, matched["kernel"], domain) if not wrong else None
+    return (mean, kernel) if mean is not None and kernel is not None else scope.problems.give_up()
+
+
+def _mean(scope: Scope, call: syntax.Call, formula: syntax.Formula | None, place: Place, domain: Domain) -> Expression:
+    if formula is None:
+        return number(scope, call.span, 0, "0")
+    mean = check_expression(scope, place, formula)
+    require_axes(scope, place.left, mean, domain.axes)
+    return mean

@@ -1,0 +1,66 @@
+"""Where an expression stands: what it may read, which indices have a value there, and what is on the left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from gpdsl.language.model import Axis
+
+NOTHING: Mapping[str, IndexRange] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class IndexRange:
+    """The values an index takes at a place: from `low` to `high`; `high` is None when data say how far."""
+
+    low: int
+    high: int | None
+
+    @classmethod
+    def of(cls, axis: Axis) -> IndexRange:
+        """All values of an axis."""
+        return cls(1, axis.size)
+
+
+@dataclass(frozen=True)
+class Left:
+    """The left side, for advice: `text` as written (`latent depth[p](s)`), and the sort of statement."""
+
+    sort: str
+    name: str
+    text: str
+    indices: tuple[str, ...] = ()
+
+    def lacks(self, axis: Axis) -> str:
+        """What to do when the right side has an axis that this left side lacks."""
+        if axis.name is None:
+            return f"take one element, `[1]`, or declare `index q in 1..{axis.describe()}` and `sum(q, ...)` over it"
+        indexed = f"{self.name}[{', '.join((*self.indices, axis.name))}]"
+        total = f"sum over it: `sum({axis.name}, ...)`"
+        forms = {
+            "let": f"index the left side, `let {indexed} = ...`, or {total}",
+            "observation": f"index the left side, `{indexed} ~ ...`, with `output {indexed}`, or {total}",
+            "latent": f"index the latent: `latent {indexed}(...)`",
+            "param": f"index the parameter: `param {indexed}`",
+        }
+        return forms[self.sort]
+
+
+@dataclass(frozen=True)
+class Place:
+    """`words` names the place in messages; `readable` are the sorts of names allowed.
+
+    `whole` marks the arguments of an external, which are passed without subscripts. `free` marks the value of a `let`
+    without subscripts, which takes the axes of its value, so that nothing on the left checks how they combine.
+    `recursion` is the `let` being defined, with its axes.
+    """
+
+    words: str
+    readable: frozenset[str]
+    left: Left
+    bound: Mapping[str, IndexRange] = field(default_factory=lambda: NOTHING)
+    whole: bool = False
+    free: bool = False
+    recursion: tuple[str, tuple[Axis, ...]] | None = None

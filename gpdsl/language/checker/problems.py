@@ -1,0 +1,46 @@
+"""The list of mistakes that a check fills, and how a check gives up on one part and goes on with the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
+from typing import NoReturn
+
+from gpdsl.language.errors.base import Mistake
+from gpdsl.language.suggest import closest
+
+_MAX_SUGGESTIONS = 50
+
+
+class Failed(Exception):
+    """Raised once a mistake has been recorded; caught where the next independent part begins."""
+
+
+class Problems:
+    """Mistakes found so far."""
+
+    def __init__(self) -> None:
+        self.mistakes: list[Mistake] = []
+        self._suggestions = 0
+
+    def add(self, mistake: Mistake) -> None:
+        """Record a mistake and go on."""
+        self.mistakes.append(mistake)
+
+    def fail(self, mistake: Mistake) -> NoReturn:
+        """Record a mistake and give up on the part being checked."""
+        self.add(mistake)
+        raise Failed
+
+    def give_up(self) -> NoReturn:
+        """Give up on the part being checked without a word: its mistake has been recorded already."""
+        raise Failed
+
+    def contained(self) -> AbstractContextManager[None]:
+        """A part whose failure does not stop what follows it."""
+        return suppress(Failed)
+
+    def suggest(self, word: str, candidates: Iterable[str]) -> str:
+        """The nearest known word, for the first mistakes of a file: comparing thousands of words takes long."""
+        self._suggestions += 1
+        return closest(word, candidates) if self._suggestions <= _MAX_SUGGESTIONS else ""

@@ -1,0 +1,87 @@
+"""What a file declares: every name with its sort and place, and the checked declarations as they come about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpdsl.language.checker.facts import Fact
+from gpdsl.language.checker.problems import Failed, Problems
+from gpdsl.language.errors.names import UnknownName
+from gpdsl.language.model import (
+    Axis,
+    Const,
+    Expression,
+    External,
+    ExternalLikelihood,
+    Index,
+    Input,
+    Latent,
+    Let,
+    Output,
+    Param,
+)
+from gpdsl.language.source import Source, Span
+from gpdsl.language.syntax import Identifier
+
+_SHOWN = 40
+
+SORTS = {
+    "index": "an index", "input": "an input", "output": "an output", "const": "a constant", "param": "a parameter",
+    "latent": "a latent", "let": "a `let`", "external": "an external", "likelihood": "an external likelihood",
+}
+"""How a message names each sort of declaration."""
+
+
+@dataclass
+class Scope:
+    """The names of one file. `sorts` and `places` are complete before any expression is checked."""
+
+    source: Source
+    problems: Problems
+    lost: set[str]
+    sorts: dict[str, str] = field(default_factory=dict)
+    places: dict[str, Span] = field(default_factory=dict)
+    indices: dict[str, Index] = field(default_factory=dict)
+    inputs: dict[str, Input] = field(default_factory=dict)
+    outputs: dict[str, Output] = field(default_factory=dict)
+    consts: dict[str, Const] = field(default_factory=dict)
+    params: dict[str, Param] = field(default_factory=dict)
+    latents: dict[str, Latent] = field(default_factory=dict)
+    lets: dict[str, Let] = field(default_factory=dict)
+    externals: dict[str, External] = field(default_factory=dict)
+    likelihoods: dict[str, ExternalLikelihood] = field(default_factory=dict)
+    facts: dict[int, tuple[Expression, Fact]] = field(default_factory=dict)
+    let_facts: dict[str, Fact] = field(default_factory=dict)
+
+    def sort_of(self, name: Identifier) -> str:
+        """The sort of a declared name. A name that a broken statement may have declared fails without a word."""
+        if name.text in self.lost:
+            raise Failed
+        if name.text not in self.sorts:
+            self.problems.add(UnknownName(name.span, name.text, self.problems.suggest(name.text, self.sorts)))
+            # Said once: the other uses of the same name are the same mistake.
+            self.lost.add(name.text)
+            raise Failed
+        return self.sorts[name.text]
+
+    def names(self, *sorts: str) -> list[str]:
+        """The declared names of some sorts."""
+        return [name for name, sort in self.sorts.items() if sort in sorts]
+
+    def describe_index(self, name: str) -> str:
+        """`p` is declared on line 3 as 1..2."""
+        index = self.indices[name]
+        values = f"1..{index.axis.size if index.axis.size is not None else index.axis.dimension}"
+        if index.levels is not None:
+            values = "levels"
+        return f"`{name}` is declared on line {index.span.line} as {values}"
+
+    def quote(self, span: Span) -> str:
+        """The text at a span in backticks when it is short, else `this`."""
+        text = self.source.line(span.line)[span.column - 1 : span.end_column - 1]
+        return f"`{text}`" if span.line == span.end_line and 0 < len(text) <= _SHOWN else "this"
+
+
+def describe_axes(axes: tuple[Axis, ...]) -> str:
+    """`real[4]`, `real[layer]`, `a scalar`: how a message shows dimensions."""
+    return f"`real[{', '.join(axis.describe() for axis in axes)}]`" if axes else "one number"

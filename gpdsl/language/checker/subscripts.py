@@ -1,0 +1,132 @@
+"""Subscripts of a name that is read: which axis each one runs along, and whether it stays in range."""
+
+from __future__ import annotations
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.axes import check_distinct, replace_index
+from gpdsl.language.checker.place import Place
+from gpdsl.language.checker.scope import Scope
+from gpdsl.language.errors.axes import BadSubscript, IndexNotBound, SubscriptCount, SubscriptOutOfRange, WrongIndex
+from gpdsl.language.errors.names import NotAnIndex
+from gpdsl.language.model import Axis, Fixed, IndexValue, Read, Subscript, Whole, same_axis
+from gpdsl.language.source import Span
+
+
+def read(scope: Scope, place: Place, name: syntax.Name, axes: tuple[Axis, ...]) -> Read:
+    """A quantity with declared `axes`, one subscript per axis; without subscripts, every element."""
+    text = name.identifier.text
+    if name.subscripts is None:
+        chosen = tuple(IndexValue(axis.name) if axis.name is not None else Whole(axis) for axis in axes)
+        return Read(name.span, axes, text, chosen)
+    given = _explicit(scope, place, name, axes)
+    # Trailing axes without a name may be left out: `ell[p]` of `param ell[p] : positive[D]` is still a vector.
+    subscripts: tuple[Subscript, ...] = (*given, *(Whole(axis) for axis in axes[len(given) :]))
+    kept = tuple(_axis(scope, subscript) for subscript in subscripts)
+    varying = tuple(axis for axis in kept if axis is not None)
+    check_distinct(scope, text, name.span, varying)
+    return Read(name.span, varying, text, subscripts)
+
+
+def _axis(scope: Scope, subscript: Subscript) -> Axis | None:
+    match subscript:
+        case IndexValue(index=index):
+            return scope.indices[index].axis
+        case Whole(axis=axis):
+            return axis
+        case _:
+            return None
+
+
+def _explicit(scope: Scope, place: Place, name: syntax.Name, axes: tuple[Axis, ...]) -> list[Subscript]:
+    written = name.subscripts or ()
+    named = len(axes)
+    while named and axes[named - 1].name is None:
+        named -= 1
+    if len(written) > len(axes) or len(written) < max(named, min(1, len(axes))):
+        expected = {0: "no axes", 1: "1 axis"}.get(len(axes), f"{len(axes)} axes")
+        span = Span(written[0].span.line, written[0].span.column, written[-1].span.end_line,
+                    written[-1].span.end_column)
+        scope.problems.fail(SubscriptCount(span, name.identifier.text, expected, len(written)))
+    chosen = []
+    for subscript, axis in zip(written, axes, strict=False):
+        chosen.append(_one(scope, place, name.identifier.text, subscript, axis))
+    return chosen
+
+
+def _one(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axis: Axis) -> Subscript:
+    index, offset = subscript_parts(scope, subscript)
+    if subscript.comparison is not None:
+        scope.problems.fail(BadSubscript(subscript.span))
+    if index is None:
+        if offset < 1 or (axis.size is not None and offset > axis.size):
+            why = f"its elements are 1..{axis.size or axis.dimension}"
+            remedy = f"use a number from 1 to {axis.size or axis.dimension}"
+            scope.problems.fail(SubscriptOutOfRange(subscript.span, name, str(offset), why, remedy))
+        return Fixed(offset)
+    _check_index(scope, place, name, index, axis)
+    _check_shift(scope, place, name, subscript.span, IndexValue(index.text, offset))
+    return IndexValue(index.text, offset)
+
+
+def subscript_parts(scope: Scope, subscript: syntax.Subscript) -> tuple[syntax.Identifier | None, int]:
+    """The index and the shift of `p - 1`, or None and the number of `2`."""
+    match subscript.value:
+        case syntax.Literal(value=int(value)):
+            return None, value
+        case syntax.Name(subscripts=None, identifier=index):
+            return _known(scope, index), 0
+        case syntax.Binary(operator="+" | "-" as sign, left=syntax.Name(subscripts=None, identifier=index),
+                           right=syntax.Literal(value=int(value))):
+            return _known(scope, index), value if sign == "+" else -value
+    return scope.problems.fail(BadSubscript(subscript.span))
+
+
+def _known(scope: Scope, index: syntax.Identifier) -> syntax.Identifier:
+    if index.text in scope.lost:
+        scope.problems.give_up()
+    if index.text not in scope.indices:
+        suggestion = scope.problems.suggest(index.text, scope.indices)
+        scope.problems.fail(NotAnIndex(index.span, index.text, suggestion))
+    return index
+
+
+def _check_index(scope: Scope, place: Place, name: str, index: syntax.Identifier, axis: Axis) -> None:
+    used = scope.indices[index.text].axis
+    if not same_axis(used, axis):
+        scope.problems.fail(WrongIndex(index.span, name, axis.describe(), index.text,
+                                       scope.describe_index(index.text), _wrong_index_remedy(place, name, index, axis)))
+    if index.text not in place.bound:
+        remedy = place.left.lacks(used)
+        if place.whole:
+            remedy = f"an external takes whole arrays: write `{name}`"
+        elif place.free:
+            remedy = f"write `let {place.left.name}[{index.text}] = ...`, or `{name}` without subscripts"
+        scope.problems.fail(IndexNotBound(index.span, index.text, scope.describe_index(index.text), remedy))
+
+
+def _wrong_index_remedy(place: Place, name: str, index: syntax.Identifier, axis: Axis) -> str:
+    left = place.left
+    if axis.name is None:
+        return f"use a number from 1 to {axis.describe()}, or an index that is declared as 1..{axis.describe()}"
+    if index.text in left.indices and axis.name not in left.indices:
+        verb = "write" if left.sort in ("observation", "let") else "declare"
+        return f"{verb} `{replace_index(left.text, index.text, axis.name)}`"
+    if axis.name in place.bound:
+        return f"write `{name}[{axis.name}]`"
+    return f"take an element by number, or index by `{axis.name}` on both sides"
+
+
+def _check_shift(scope: Scope, place: Place, name: str, span: Span, subscript: IndexValue) -> None:
+    index, offset = subscript.index, subscript.offset
+    reach, size = place.bound[index], scope.indices[index].axis.size
+    shown = f"{index} {'+' if offset > 0 else '-'} {abs(offset)}"
+    if offset < 0 and reach.low + offset < 1:
+        why = f"`{index}` starts at {reach.low} here"
+        remedy = f"restrict it where it is defined: `let {place.left.name}[{index} > {-offset}] = ...`, and give the rest"
+        scope.problems.fail(SubscriptOutOfRange(span, name, shown, why, remedy))
+    if offset > 0 and (reach.high is None or size is None or reach.high + offset > size):
+        end = str(reach.high) if reach.high is not None else f"the size that data give `{index}`"
+        limit = f"{index} < {size - offset + 1}" if size is not None else f"{index} > {offset}"
+        remedy = (f"restrict it where it is defined: `let {place.left.name}[{limit}] = ...`, and give the rest"
+                  if size is not None else f"count backwards instead, with a condition: `let {place.left.name}[{limit}]`")
+        scope.problems.fail(SubscriptOutOfRange(span, name, shown, f"`{index}` goes up to {end} here", remedy))

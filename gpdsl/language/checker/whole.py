@@ -1,0 +1,47 @@
+"""What can be judged only once every statement is checked: unobserved outputs, sizes no data can bind."""
+
+from __future__ import annotations
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.scope import Scope
+from gpdsl.language.errors.axes import SizeUnknown
+from gpdsl.language.errors.names import NeverObserved, NothingObserved
+from gpdsl.language.model import Axis, Observation
+from gpdsl.language.source import Span
+
+
+def check_observed(scope: Scope, statements: tuple[syntax.Statement, ...], seen: list[Observation], end: Span) -> None:
+    """Every output is observed; a statement that failed counts as an observation of what stands on its left."""
+    attempts = [each for each in statements if isinstance(each, syntax.ObservationStatement)]
+    mentioned = {part.identifier.text for each in attempts for part in each.left if isinstance(part, syntax.Name)}
+    transformed = any(not isinstance(part, syntax.Name) for each in attempts for part in each.left)
+    for output in scope.outputs.values():
+        if output.name not in mentioned | scope.lost and not transformed:
+            scope.problems.add(NeverObserved(output.span, output.name))
+    if not attempts and not scope.names("output"):
+        scope.problems.add(NothingObserved(end))
+
+
+def check_sizes(scope: Scope) -> None:
+    """Each free dimension must occur in an input or output, or in a list of numbers whose length says it."""
+    known: set[str | None] = set()
+    axes = [axis for table in (scope.inputs, scope.outputs) for each in table.values() for axis in each.axes]
+    axes += [each.label for each in scope.outputs.values() if each.label is not None]
+    lists = [*((each.axes, each.values) for each in scope.consts.values()),
+             *((each.axes, each.initial) for each in scope.params.values())]
+    axes += [axis for own, values in lists if isinstance(values, tuple) for axis in own]
+    known.update(axis.dimension for axis in axes)
+    wanted: dict[str, Span] = {}
+    for index in scope.indices.values():
+        _want(wanted, index.axis, index.span)
+    for param in scope.params.values():
+        for axis in param.axes:
+            _want(wanted, axis, param.span)
+    for dimension, span in wanted.items():
+        if dimension not in known:
+            scope.problems.add(SizeUnknown(span, dimension))
+
+
+def _want(wanted: dict[str, Span], axis: Axis, span: Span) -> None:
+    if axis.size is None and axis.dimension is not None:
+        wanted.setdefault(axis.dimension, span)
