@@ -65,7 +65,7 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
     """The mistake behind an exception of the parser."""
     form = _form(piece)
     if isinstance(problem, UnexpectedCharacters):
-        character = piece.text[problem.pos_in_stream]
+        character = problem.char
         span = Span(problem.line + piece.line - 1, problem.column, problem.line + piece.line - 1, problem.column + 1)
         return StrangeCharacter(span, character, _ADVICE.get(character, "remove it"))
     if not isinstance(problem, UnexpectedToken):
@@ -91,7 +91,7 @@ def _expected(names: set[str], lark: Lark) -> str:
     if {"NAME", "NUMBER"} <= rest and "(" in signs.values():
         words.append("a value")
         rest -= {"NAME", "NUMBER", *(name for name, sign in signs.items() if sign in "([-")}
-    if _OPERATORS <= {sign for name, sign in signs.items() if name in rest}:
+    if {sign for name, sign in signs.items() if name in rest} >= _OPERATORS:
         words.append("an operator")
         rest -= {name for name, sign in signs.items() if sign in _OPERATORS}
     words += sorted((f"`{signs[name]}`" if name in signs else _WORDS.get(name, f"`{name.lower()}`")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpdsl.language.errors.base import Mistake
 from gpdsl.language.source import Source, Span
 
 
@@ -268,5 +269,5 @@ class SyntaxTree:
 
     source: Source
     statements: tuple[Statement, ...]
-    mistakes: tuple[object, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
     lost: frozenset[str] = frozenset()

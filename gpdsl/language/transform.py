@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lark import Token, Transformer, v_args
+from lark.tree import Meta
 
 from gpdsl.language import syntax
 from gpdsl.language.source import Span
@@ -10,8 +13,8 @@ from gpdsl.language.source import Span
 _EXACT_DIGITS = 15
 
 
-def _binary(operator: str):
-    def build(self: ToSyntax, meta, children: list) -> syntax.Binary:
+def _binary(operator: str) -> Callable[[ToSyntax, Meta, list], syntax.Binary]:
+    def build(self: ToSyntax, meta: Meta, children: list) -> syntax.Binary:
         return syntax.Binary(self.span(meta), operator, *children)
 
     return build
@@ -25,9 +28,10 @@ class ToSyntax(Transformer):
         super().__init__(visit_tokens=True)
         self.offset = line - 1
 
-    def span(self, place) -> Span:
+    def span(self, place: Token | Meta) -> Span:
         """The place of a token or of a rule, in lines of the file."""
-        return Span(place.line + self.offset, place.column, place.end_line + self.offset, place.end_column)
+        line, end_line = (place.line or 1) + self.offset, (place.end_line or 1) + self.offset
+        return Span(line, place.column or 1, end_line, place.end_column or 2)
 
     # --- terminals
 
@@ -44,130 +48,130 @@ class ToSyntax(Transformer):
 
     # --- statements
 
-    def model(self, meta, children: list) -> syntax.ModelStatement:
+    def model(self, meta: Meta, children: list) -> syntax.ModelStatement:
         name, title = children
         return syntax.ModelStatement(self.span(meta), name, title[0] if title else "")
 
-    def index_range(self, meta, children: list) -> syntax.IndexStatement:
+    def index_range(self, meta: Meta, children: list) -> syntax.IndexStatement:
         name, start, stop = children
         return syntax.IndexStatement(self.span(meta), name, start, stop)
 
-    def index_levels(self, meta, children: list) -> syntax.IndexStatement:
+    def index_levels(self, meta: Meta, children: list) -> syntax.IndexStatement:
         return syntax.IndexStatement(self.span(meta), children[0], levels=tuple(children[1:]))
 
-    def input(self, meta, children: list) -> syntax.InputStatement:
+    def input(self, meta: Meta, children: list) -> syntax.InputStatement:
         return syntax.InputStatement(self.span(meta), *children)
 
-    def output(self, meta, children: list) -> syntax.OutputStatement:
+    def output(self, meta: Meta, children: list) -> syntax.OutputStatement:
         return syntax.OutputStatement(self.span(meta), *children)
 
-    def const(self, meta, children: list) -> syntax.ConstStatement:
+    def const(self, meta: Meta, children: list) -> syntax.ConstStatement:
         return syntax.ConstStatement(self.span(meta), *children)
 
-    def param(self, meta, children: list) -> syntax.ParamStatement:
+    def param(self, meta: Meta, children: list) -> syntax.ParamStatement:
         declared, kind, value, fixed, prior = children
         return syntax.ParamStatement(self.span(meta), declared, kind, value, fixed is not None, prior)
 
-    def latent(self, meta, children: list) -> syntax.LatentStatement:
+    def latent(self, meta: Meta, children: list) -> syntax.LatentStatement:
         return syntax.LatentStatement(self.span(meta), children[0], tuple(children[1:-1]), children[-1])
 
-    def let(self, meta, children: list) -> syntax.LetStatement:
+    def let(self, meta: Meta, children: list) -> syntax.LetStatement:
         return syntax.LetStatement(self.span(meta), *children)
 
-    def external(self, meta, children: list) -> syntax.ExternalStatement:
+    def external(self, meta: Meta, children: list) -> syntax.ExternalStatement:
         name, arguments, result = children
         return syntax.ExternalStatement(self.span(meta), name, arguments or (), result)
 
-    def external_likelihood(self, meta, children: list) -> syntax.ExternalLikelihoodStatement:
+    def external_likelihood(self, meta: Meta, children: list) -> syntax.ExternalLikelihoodStatement:
         name, observed, arguments = children
         return syntax.ExternalLikelihoodStatement(self.span(meta), name, observed, arguments or ())
 
-    def observation(self, meta, children: list) -> syntax.ObservationStatement:
+    def observation(self, meta: Meta, children: list) -> syntax.ObservationStatement:
         left, right = children
         return syntax.ObservationStatement(self.span(meta), left if isinstance(left, tuple) else (left,), right)
 
-    def several(self, meta, children: list) -> tuple[syntax.Formula, ...]:
+    def several(self, meta: Meta, children: list) -> tuple[syntax.Formula, ...]:
         return tuple(children)
 
-    def infer(self, meta, children: list) -> syntax.InferStatement:
+    def infer(self, meta: Meta, children: list) -> syntax.InferStatement:
         engine, *options = children
         return syntax.InferStatement(self.span(meta), engine, tuple(each for each in options if each is not None))
 
     # --- parts of statements
 
-    def declared(self, meta, children: list) -> syntax.Declared:
+    def declared(self, meta: Meta, children: list) -> syntax.Declared:
         return syntax.Declared(children[0], children[1] or ())
 
-    def indices(self, meta, children: list) -> tuple[syntax.Identifier, ...]:
+    def indices(self, meta: Meta, children: list) -> tuple[syntax.Identifier, ...]:
         return tuple(children)
 
-    def type(self, meta, children: list) -> syntax.Type:
+    def type(self, meta: Meta, children: list) -> syntax.Type:
         return syntax.Type(self.span(meta), children[0], children[1] or ())
 
-    def sizes(self, meta, children: list) -> tuple[syntax.Size, ...]:
+    def sizes(self, meta: Meta, children: list) -> tuple[syntax.Size, ...]:
         return tuple(children)
 
-    def size_number(self, meta, children: list) -> syntax.Size:
+    def size_number(self, meta: Meta, children: list) -> syntax.Size:
         return syntax.Size(self.span(meta), children[0])
 
     size_name = size_number
 
-    def level_number(self, meta, children: list) -> tuple[int | float, Span]:
+    def level_number(self, meta: Meta, children: list) -> tuple[int | float, Span]:
         return children[0].value, self.span(meta)
 
-    def level_negative(self, meta, children: list) -> tuple[int | float, Span]:
+    def level_negative(self, meta: Meta, children: list) -> tuple[int | float, Span]:
         return -children[0].value, self.span(meta)
 
-    def level_text(self, meta, children: list) -> tuple[str, Span]:
+    def level_text(self, meta: Meta, children: list) -> tuple[str, Span]:
         return children[0]
 
-    def passed(self, meta, children: list) -> tuple[syntax.Passed, ...]:
+    def passed(self, meta: Meta, children: list) -> tuple[syntax.Passed, ...]:
         return tuple(children)
 
-    def passed_argument(self, meta, children: list) -> syntax.Passed:
+    def passed_argument(self, meta: Meta, children: list) -> syntax.Passed:
         return syntax.Passed(self.span(meta), *children)
 
-    def option(self, meta, children: list) -> syntax.Option:
+    def option(self, meta: Meta, children: list) -> syntax.Option:
         return syntax.Option(self.span(meta), *children)
 
     # --- expressions
 
     add, subtract, multiply, divide, raise_to = (_binary(each) for each in "+-*/^")
 
-    def negate(self, meta, children: list) -> syntax.Negation:
+    def negate(self, meta: Meta, children: list) -> syntax.Negation:
         return syntax.Negation(self.span(meta), children[0])
 
-    def number(self, meta, children: list) -> syntax.Literal:
+    def number(self, meta: Meta, children: list) -> syntax.Literal:
         return children[0]
 
-    def name(self, meta, children: list) -> syntax.Name:
+    def name(self, meta: Meta, children: list) -> syntax.Name:
         return syntax.Name(self.span(meta), children[0])
 
-    def element(self, meta, children: list) -> syntax.Name:
+    def element(self, meta: Meta, children: list) -> syntax.Name:
         return syntax.Name(self.span(meta), *children)
 
-    def call(self, meta, children: list) -> syntax.Call:
+    def call(self, meta: Meta, children: list) -> syntax.Call:
         function, *arguments = children
         return syntax.Call(self.span(meta), function, tuple(each for each in arguments if each is not None))
 
-    def array(self, meta, children: list) -> syntax.Array:
+    def array(self, meta: Meta, children: list) -> syntax.Array:
         return syntax.Array(self.span(meta), tuple(children))
 
-    def group(self, meta, children: list) -> syntax.Formula:
+    def group(self, meta: Meta, children: list) -> syntax.Formula:
         return children[0]
 
-    def positional(self, meta, children: list) -> syntax.Argument:
+    def positional(self, meta: Meta, children: list) -> syntax.Argument:
         return syntax.Argument(self.span(meta), None, children[0])
 
-    def named(self, meta, children: list) -> syntax.Argument:
+    def named(self, meta: Meta, children: list) -> syntax.Argument:
         return syntax.Argument(self.span(meta), *children)
 
-    def subscripts(self, meta, children: list) -> tuple[syntax.Subscript, ...]:
+    def subscripts(self, meta: Meta, children: list) -> tuple[syntax.Subscript, ...]:
         return tuple(children)
 
-    def at(self, meta, children: list) -> syntax.Subscript:
+    def at(self, meta: Meta, children: list) -> syntax.Subscript:
         return syntax.Subscript(self.span(meta), children[0])
 
-    def where(self, meta, children: list) -> syntax.Subscript:
+    def where(self, meta: Meta, children: list) -> syntax.Subscript:
         value, comparison, against = children
         return syntax.Subscript(self.span(meta), value, str(comparison), against)

@@ -202,10 +202,10 @@ OPTION_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType({
 PROCESS = "GP"
 
 BUILTINS: Mapping[str, str] = MappingProxyType(
-    {name: "function" for name in (*FUNCTIONS, *REDUCTIONS)}
-    | {name: "constant" for name in CONSTANTS}
-    | {name: "kernel" for name in KERNELS}
-    | {name: "distribution" for name in DISTRIBUTIONS}
+    dict.fromkeys((*FUNCTIONS, *REDUCTIONS), "function")
+    | dict.fromkeys(CONSTANTS, "constant")
+    | dict.fromkeys(KERNELS, "kernel")
+    | dict.fromkeys(DISTRIBUTIONS, "distribution")
     | {PROCESS: "process"}
 )
 """Names a file cannot declare, and what each of them is."""

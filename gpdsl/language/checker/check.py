@@ -18,15 +18,15 @@ from gpdsl.language.checker.quantities import check_const, check_index, check_in
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.checker.whole import check_observed, check_sizes
 from gpdsl.language.errors.base import Mistake, ModelError
-from gpdsl.language.errors.calls import RepeatedOption
 from gpdsl.language.errors.limits import TooManyMistakes
+from gpdsl.language.errors.values import RepeatedOption
 from gpdsl.language.limits import MAX_REPORTED
 from gpdsl.language.model import Declarations, Infer, Observation
 from gpdsl.language.source import Source, Span
 from gpdsl.language.syntax import SyntaxTree
 from gpdsl.language.vocabulary import STATEMENTS
 
-_PASSES: Mapping[type, Callable] = MappingProxyType({
+_PASSES: Mapping[type[syntax.Node], Callable] = MappingProxyType({
     syntax.IndexStatement: check_index,
     syntax.InputStatement: check_input,
     syntax.OutputStatement: check_output,
@@ -47,11 +47,11 @@ def check(tree: SyntaxTree) -> Declarations:
     scope = Scope(tree.source, problems, set(tree.lost) - set(STATEMENTS))
     statements = register_names(scope, tree.statements)
     for kind, check_one in _PASSES.items():
-        for statement in _of(statements, kind):
-            _attempt(scope, check_one, statement)
-    for statement in _of(statements, syntax.ParamStatement):
+        for declaration in _of(statements, kind):
+            _attempt(scope, check_one, declaration)
+    for param in _of(statements, syntax.ParamStatement):
         with problems.contained():
-            check_prior(scope, statement)
+            check_prior(scope, param)
     _check_lets(scope, statements)
     observations: list[Observation] = []
     for statement in _of(statements, syntax.ObservationStatement):
@@ -72,14 +72,13 @@ def _of(statements: Iterable[syntax.Statement], kind: type[Kind]) -> list[Kind]:
     return [each for each in statements if isinstance(each, kind)]
 
 
-def _attempt(scope: Scope, check_one: Callable, statement: syntax.Statement) -> None:
+def _attempt(scope: Scope, check_one: Callable, statement: syntax.Node) -> None:
     """Check a declaration; when it fails, nothing more is said about its name."""
     name = declared_name(statement)
-    before = len(scope.problems.mistakes)
     with scope.problems.contained():
         check_one(scope, statement)
         return
-    if name is not None and len(scope.problems.mistakes) >= before:
+    if name is not None:
         scope.lost.add(name.text)
 
 

@@ -1,4 +1,4 @@
-"""Bounds on what an expression costs once written out, found while it is built, so that no text makes a later stage hang.
+"""Bounds on what an expression costs once written out, found while it is built, so that no text hangs a later stage.
 
 `9^9^9^9` is never computed in exact arithmetic: constants are followed in floating point only, and powers by degree.
 """

@@ -48,9 +48,9 @@ def case_axes(scope: Scope, statements: Sequence[syntax.LetStatement]) -> tuple[
             if shift:
                 scope.problems.fail(BadSubscript(subscript.span))
             if names[position] not in (None, index.text):
-                scope.problems.fail(WrongIndex(
-                    index.span, statement.name.text, names[position] or "", index.text,
-                    scope.describe_index(index.text), f"write `{statement.name.text}[{names[position]}]` in every case"))
+                remedy = f"write `{statement.name.text}[{names[position]}]` in every case"
+                scope.problems.fail(WrongIndex(index.span, statement.name.text, names[position] or "", index.text,
+                                               scope.describe_index(index.text), remedy))
             names[position] = index.text
     for position, name in enumerate(names):
         if name is None:

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.scope import SORTS, Scope
-from gpdsl.language.errors.calls import BadOption, RepeatedOption, UnknownEngine, UnknownOption
 from gpdsl.language.errors.names import NotReadable
+from gpdsl.language.errors.values import BadOption, RepeatedOption, UnknownEngine, UnknownOption
 from gpdsl.language.model import Infer
 from gpdsl.language.vocabulary import ENGINES, OPTION_WORDS, OPTIONS
 

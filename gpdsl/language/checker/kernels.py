@@ -15,7 +15,8 @@ from gpdsl.language.checker.place import Place
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.checker.values import check_domain
 from gpdsl.language.errors.axes import KernelAxis
-from gpdsl.language.errors.calls import NotAKernel, NotWhole, UnknownKernel
+from gpdsl.language.errors.calls import NotAKernel, UnknownKernel
+from gpdsl.language.errors.values import NotWhole
 from gpdsl.language.limits import MAX_KERNEL_POWER
 from gpdsl.language.model import Axis, Expression, Kernel, KernelCall, KernelProduct, KernelScale, KernelSum
 from gpdsl.language.vocabulary import BUILTINS, KERNELS, Parameter, signature

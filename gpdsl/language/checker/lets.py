@@ -42,7 +42,8 @@ def check_let(scope: Scope, statements: Sequence[syntax.LetStatement]) -> None:
         if len(statements) > 1:
             again = statements[1].name
             scope.problems.fail(DeclaredTwice(again.span, again.text, first.span.line))
-        return _check_whole(scope, first)
+        _check_whole(scope, first)
+        return
     axes = case_axes(scope, statements)
     check_distinct(scope, first.name.text, first.name.span, axes)
     cases: list[Case] = []

@@ -46,7 +46,7 @@ def register_names(scope: Scope, statements: tuple[syntax.Statement, ...]) -> tu
     return tuple(kept)
 
 
-def declared_name(statement: syntax.Statement) -> syntax.Identifier | None:
+def declared_name(statement: syntax.Node) -> syntax.Identifier | None:
     """The name a statement declares."""
     declared = getattr(statement, "declared", None)
     return declared.name if declared is not None else getattr(statement, "name", None)

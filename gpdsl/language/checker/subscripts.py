@@ -122,11 +122,12 @@ def _check_shift(scope: Scope, place: Place, name: str, span: Span, subscript: I
     shown = f"{index} {'+' if offset > 0 else '-'} {abs(offset)}"
     if offset < 0 and reach.low + offset < 1:
         why = f"`{index}` starts at {reach.low} here"
-        remedy = f"restrict it where it is defined: `let {place.left.name}[{index} > {-offset}] = ...`, and give the rest"
+        remedy = f"restrict it on the left, `let {place.left.name}[{index} > {-offset}] = ...`, and define the rest"
         scope.problems.fail(SubscriptOutOfRange(span, name, shown, why, remedy))
     if offset > 0 and (reach.high is None or size is None or reach.high + offset > size):
         end = str(reach.high) if reach.high is not None else f"the size that data give `{index}`"
         limit = f"{index} < {size - offset + 1}" if size is not None else f"{index} > {offset}"
-        remedy = (f"restrict it where it is defined: `let {place.left.name}[{limit}] = ...`, and give the rest"
-                  if size is not None else f"count backwards instead, with a condition: `let {place.left.name}[{limit}]`")
+        condition = f"`let {place.left.name}[{limit}] = ...`"
+        remedy = (f"restrict it on the left, {condition}, and define the rest" if size is not None
+                  else f"count backwards instead, with a condition: {condition}")
         scope.problems.fail(SubscriptOutOfRange(span, name, shown, f"`{index}` goes up to {end} here", remedy))

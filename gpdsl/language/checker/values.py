@@ -7,8 +7,8 @@ import math
 from gpdsl.language import syntax
 from gpdsl.language.checker.facts import evaluate
 from gpdsl.language.checker.scope import Scope
-from gpdsl.language.errors.calls import NotANumber, OutsideDomain, WrongShape
 from gpdsl.language.errors.limits import NotFinite
+from gpdsl.language.errors.values import NotANumber, OutsideDomain, WrongShape
 from gpdsl.language.model import Axis
 from gpdsl.language.source import Span
 
@@ -69,7 +69,8 @@ def shape_of(scope: Scope, formula: syntax.Formula, values: float | tuple, name:
     return (len(values), *shapes[0])
 
 
-def check_shape(scope: Scope, formula: syntax.Formula, values: float | tuple, name: str, axes: tuple[Axis, ...]) -> None:
+def check_shape(scope: Scope, formula: syntax.Formula, values: float | tuple, name: str, axes: tuple[Axis, ...]
+                ) -> None:
     """A list must have one level per axis, of the size of each; one number stands for all elements."""
     shape = shape_of(scope, formula, values, name)
     if not shape:
