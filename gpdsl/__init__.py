@@ -1,0 +1,70 @@
+"""gpdsl: write a Gaussian-process model the way it stands in a paper; get its posterior.
+
+The public interface; names load what they need on first use, so that checking a model does not load JAX.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gpdsl.errors import GpdslError
+
+if TYPE_CHECKING:
+    from gpdsl.data import standardise
+    from gpdsl.forward import register_forward_model, register_likelihood
+    from gpdsl.language import ModelError
+    from gpdsl.model import Model, compile, load, zoo, zoo_names, zoo_text  # noqa: A004
+    from gpdsl.results import score
+    from gpdsl.results.fit import Fit
+    from gpdsl.results.persistence import load_fit
+    from gpdsl.results.prediction import Prediction
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Model": "gpdsl.model",
+    "compile": "gpdsl.model",
+    "load": "gpdsl.model",
+    "zoo": "gpdsl.model",
+    "zoo_names": "gpdsl.model",
+    "zoo_text": "gpdsl.model",
+    "ModelError": "gpdsl.language",
+    "standardise": "gpdsl.data",
+    "register_forward_model": "gpdsl.forward",
+    "register_likelihood": "gpdsl.forward",
+    "Fit": "gpdsl.results.fit",
+    "Prediction": "gpdsl.results.prediction",
+    "load_fit": "gpdsl.results.persistence",
+    "score": "gpdsl.results",
+}
+
+__all__ = [
+    "Fit",
+    "GpdslError",
+    "Model",
+    "ModelError",
+    "Prediction",
+    "compile",
+    "load",
+    "load_fit",
+    "register_forward_model",
+    "register_likelihood",
+    "score",
+    "standardise",
+    "zoo",
+    "zoo_names",
+    "zoo_text",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "score":
+        return import_module("gpdsl.results.score")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'gpdsl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

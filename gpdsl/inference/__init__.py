@@ -1,0 +1,1 @@
+"""Program + data → Fit: posterior families, inducing features, expected log likelihoods, optimisers and engines."""

@@ -1,0 +1,155 @@
+"""The expected log likelihood of each row under q's marginals, by four estimators: SAVIGP section 4.6, Theorem 1.
+
+Each takes marginal means and variances [K, rows, latents] and returns [K, rows]. Closed form and quadrature are exact
+and differentiable; `pathwise` differentiates through the samples; `score` uses values of the log density alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import sympy as sp
+from jaxtyping import Array, Float
+
+from gpdsl.inference.score import score_gradients
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows, Scope, observed_mask
+from gpdsl.symbolic.gaussian import moments_of
+from gpdsl.symbolic.terms import ObservationTerms, Term
+
+NODES = {1: 32, 2: 20}
+"""Gauss–Hermite nodes per latent, by the number of latents in the term."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Marginals:
+    """Means and variances of all latents at some rows, for each mixture component."""
+
+    mean: Float[Array, "K rows latents"]
+    variance: Float[Array, "K rows latents"]
+
+    def at(self, normals: Float[Array, "S K rows latents"]) -> Float[Array, "S K rows latents"]:
+        """Samples mean + sd * normal."""
+        return self.mean + deviation(self.variance) * normals
+
+
+def deviation(variance: Array) -> Array:
+    """Square root with a finite derivative where a variance has rounded to zero."""
+    return jnp.sqrt(jnp.maximum(variance, jnp.finfo(variance.dtype).tiny * 1e16))
+
+
+def expected_log_likelihood(
+    program: Program,
+    parameters: Mapping[str, Array],
+    rows: Rows,
+    marginals: Marginals,
+    normals: Float[Array, "S K rows latents"] | None = None,
+    externals: Mapping[str, Float[Array, "S K rows *axes"]] | None = None,
+) -> Float[Array, "K rows"]:
+    """Sum of all observations' terms. `normals` are needed by the sampled estimators, `externals` by opaque models."""
+    scope = Scope(parameters, rows)
+    total = jnp.zeros(marginals.mean.shape[:2], marginals.mean.dtype)
+    sampled = {}
+    for observation in program.observations:
+        for term in observation.terms:
+            if term.method in EXACT:
+                values = EXACT[term.method](program, observation, term, scope, marginals)
+                total = total + _row_sum(rows, observation, values, total.shape)
+            else:
+                sampled.setdefault(term.method, []).append((observation, term))
+    if "pathwise" in sampled:
+        assert normals is not None
+        at = Scope(parameters, rows, marginals.at(normals))
+        total = total + jnp.mean(_log_density(program, sampled["pathwise"], at, normals.shape[:3]), axis=0)
+    if "score" in sampled:
+        assert normals is not None
+        total = total + _score(program, sampled["score"], scope, marginals, normals, externals or {})
+    return total
+
+
+def _closed(
+    program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals
+) -> Array:
+    """The exact expectation found by `symbolic.gaussian`, evaluated at the marginal moments."""
+    moments, evaluator, axes = moments_of(term.latents), program.evaluator, observation.axes
+    given = {moments.mean[f]: evaluator.of_latent(f, marginals.mean, axes) for f in term.latents}
+    given |= {moments.variance[f]: evaluator.of_latent(f, marginals.variance, axes) for f in term.latents}
+    return evaluator(term.closed, scope, axes, given)
+
+
+def _quadrature(
+    program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals
+) -> Array:
+    """Gauss–Hermite quadrature over the one or two latents of the term; nodes form the leading axis."""
+    nodes, weights = gauss_hermite(len(term.latents))
+    spread = deviation(marginals.variance)
+    given: dict[sp.Symbol, Array] = {}
+    for i, latent in enumerate(term.latents):
+        mean = program.evaluator.of_latent(latent, marginals.mean, observation.axes)
+        sd = program.evaluator.of_latent(latent, spread, observation.axes)
+        given[latent] = mean + sd * jnp.asarray(nodes[:, i], mean.dtype).reshape(-1, *(1,) * mean.ndim)
+    values = program.evaluator(term.expression, scope, observation.axes, given)
+    return jnp.tensordot(jnp.asarray(weights, values.dtype), values, axes=1)
+
+
+EXACT = {"closed": _closed, "quadrature": _quadrature}
+
+
+def gauss_hermite(dimension: int, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Product rule for standard normals: nodes [n, dimension] and weights [n]."""
+    x, w = np.polynomial.hermite_e.hermegauss(count or NODES[dimension])
+    grids = np.meshgrid(*[x] * dimension, indexing="ij")
+    weights = np.meshgrid(*[w / w.sum()] * dimension, indexing="ij")
+    return np.stack([g.ravel() for g in grids], axis=1), np.prod([g.ravel() for g in weights], axis=0)
+
+
+def _row_sum(rows: Rows, observation: ObservationTerms, values: Array, shape: tuple[int, ...]) -> Array:
+    """Sum over the observation's axes, where observed: [*shape]."""
+    mask = observed_mask(rows, observation.outputs, observation.positions, observation.axes)
+    full = (*shape, *mask.shape[1:])
+    values = jnp.where(mask > 0, jnp.broadcast_to(values, full), 0.0)
+    return values.reshape(*shape, -1).sum(axis=-1)
+
+
+def _log_density(
+    program: Program, pairs: list[tuple[ObservationTerms, Term]], scope: Scope, shape: tuple[int, ...]
+) -> Float[Array, "S K rows"]:
+    total: Array | float = 0.0
+    for observation, term in pairs:
+        values = program.evaluator(term.expression, scope, observation.axes)
+        total = total + _row_sum(scope.rows, observation, values, shape)
+    return total  # type: ignore[return-value]
+
+
+def log_density(program: Program, scope: Scope, shape: tuple[int, ...]) -> Float[Array, "*lead rows"]:
+    """log p(y_n | f_n) of whole rows at given latent values, shape [*lead, rows] = `shape`."""
+    pairs = [
+        (o, Term(o.log_density, (), "pathwise", "")) for o in program.observations
+    ]
+    return _log_density(program, pairs, scope, shape)
+
+
+def _score(
+    program: Program,
+    pairs: list[tuple[ObservationTerms, Term]],
+    scope: Scope,
+    marginals: Marginals,
+    normals: Array,
+    externals: Mapping[str, Array],
+) -> Float[Array, "K rows"]:
+    """Value with score-function gradients for the marginals, ordinary ones for the likelihood's own parameters.
+
+    The samples and the opaque values are constants here; the gradient with respect to the marginals is attached as a
+    linear term whose value is zero.
+    """
+    fixed = jax.tree.map(jax.lax.stop_gradient, marginals)
+    at = Scope(scope.parameters, scope.rows, fixed.at(normals), externals)
+    values = _log_density(program, pairs, at, normals.shape[:3])
+    d_mean, d_variance = jax.lax.stop_gradient(score_gradients(values, normals, fixed.variance))
+    attached = d_mean * (marginals.mean - fixed.mean) + d_variance * (marginals.variance - fixed.variance)
+    return jnp.mean(values, axis=0) + jnp.sum(attached, axis=-1)

@@ -1,0 +1,135 @@
+"""The plan as text: what each term of the bound costs and why it is computed the way it is, like a database's query plan."""
+
+from __future__ import annotations
+
+import math
+
+from gpdsl.inference.bound import Layout
+from gpdsl.inference.expected_log_likelihood import NODES
+from gpdsl.inference.options import Choice, Options
+from gpdsl.kernels.form import describe
+from gpdsl.program.groups import Group, columns_of
+from gpdsl.program.program import Program
+from gpdsl.symbolic.terms import ObservationTerms, Term
+
+WIDEST = 110
+
+
+def explain(program: Program, options: Options, choice: Choice, layout: Layout, rows: int) -> str:
+    """The plan for a program and `rows` rows; costs are counted in floating-point operations and bytes per step."""
+    d = program.declarations
+    batch = choice.batch or rows
+    inducing = rows if choice.dense else choice.inducing
+    title = f"plan for {d.name}: {rows} rows"
+    if program.sizes:
+        title += ", " + ", ".join(f"{k} = {v}" for k, v in program.sizes.items())
+    lines = [title, "", "latents"]
+    for group in program.groups:
+        lines += _group(program, group, inducing, choice.dense)
+    lines += ["", "posterior", *_posterior(program, options, choice, layout, inducing)]
+    lines += ["", "expected log likelihood"]
+    for observation in program.observations:
+        lines += _observation(observation, choice)
+    lines += ["", "optimiser", *_optimiser(program, options, choice)]
+    flops, memory = cost(program, choice, layout, batch, inducing)
+    lines += ["", "cost of one evaluation of the bound and its gradient (estimate)"]
+    lines.append(f"  {_quantity(flops, 'flop')}, {_quantity(memory, 'B')} of working memory in {options.dtype}")
+    return "\n".join(lines)
+
+
+def _group(program: Program, group: Group, inducing: int, dense: bool) -> list[str]:
+    names = ", ".join(
+        f"{m.latent.name}[{','.join(a.describe() for a in m.latent.axes)}]" if m.latent.axes else m.latent.name
+        for m in group.members
+    )
+    width = columns_of(group, program.translator)
+    where = "at the rows" if dense else "at k-means centres"
+    factor = "one Cholesky factor" if group.factors == 1 else f"{group.factors} Cholesky factors in one batch"
+    shared = " shared by all (kernels differ by a factor only)" if group.factors == 1 and group.size > 1 else ""
+    return [
+        f"  {names}: {group.size} process(es) over {', '.join(group.inputs)} ({width} column(s)), kernel {describe(group.form)}",
+        f"    {inducing} inducing points {where}; {factor} of size {inducing}{shared}",
+    ]
+
+
+def _posterior(program: Program, options: Options, choice: Choice, layout: Layout, inducing: int) -> list[str]:
+    kinds = {
+        "natural": "full Gaussian per latent, by one Gaussian site per row and latent (SAVIGP Theorem 2)",
+        "other": f"{options.posterior}, {layout.family.components} component(s)",
+    }
+    lines = [f"  {kinds.get(choice.optimizer, kinds['other'])}"]
+    if choice.dense:
+        lines.append("  dense: the rows are the inducing points, marginals at the rows are q's own (SAVIGP 6.1)")
+    lines.append("  KL term: analytic" + (", entropy by Jensen's bound (eq. 18)" if layout.family.components > 1 else ""))
+    lines += [f"  {name}: {reason}" for name, reason in choice.reasons.items() if name in {"inducing", "batch"}]
+    return lines
+
+
+def _observation(observation: ObservationTerms, choice: Choice) -> list[str]:
+    where = f"[{','.join(map(str, observation.positions))}]" if observation.positions else ""
+    lines = [f"  {', '.join(observation.outputs)}{where} ~ {observation.distribution}"]
+    for term in observation.terms:
+        lines.append(f"    {_method(term, choice)}: {_shorten(str(term.expression))}")
+        lines.append(f"      why: {term.reason}")
+    return lines
+
+
+def _method(term: Term, choice: Choice) -> str:
+    match term.method:
+        case "closed":
+            return "closed form"
+        case "quadrature":
+            count = len(term.latents)
+            return f"Gauss–Hermite quadrature, {NODES[count]}{f'^{count}' if count > 1 else ''} nodes"
+        case "pathwise":
+            return f"sampled, {choice.samples} quasi-Monte-Carlo samples, pathwise gradients"
+    return f"sampled, {choice.samples} samples, score-function gradients with control variates"
+
+
+def _optimiser(program: Program, options: Options, choice: Choice) -> list[str]:
+    learnt = list(program.parameters.initial) + (["inducing inputs"] if options.learn_inducing else [])
+    size = f"{choice.batch} rows a step" if choice.batch else "all rows each step"
+    reason = choice.reasons.get("optimizer", "as asked")
+    lines = [f"  {choice.optimizer} ({reason}); {size}; at most {choice.steps} steps"]
+    lines.append(f"  learnt with q: {', '.join(learnt) or 'nothing'}")
+    if program.parameters.held:
+        lines.append(f"  held: {', '.join(program.parameters.held)}")
+    if program.opaque:
+        names = ", ".join(sorted({u.function for u in program.uses()}))
+        lines.append(f"  opaque, called in batches between compiled steps: {names}")
+    return lines
+
+
+def cost(program: Program, choice: Choice, layout: Layout, batch: int, inducing: int) -> tuple[float, float]:
+    """Floating-point operations and bytes of one evaluation with gradient: SAVIGP eqs. 40 and 41, times three."""
+    flops = memory = 0.0
+    components, m = layout.family.components, inducing
+    for group in program.groups:
+        width = columns_of(group, program.translator)
+        flops += group.factors * (m**3 / 3 + 2 * m * m * width)
+        if not choice.dense:
+            flops += group.factors * (m * m * batch + 2 * m * batch * width)
+        full = choice.optimizer == "natural" or type(layout.family).__name__ == "Full"
+        flops += group.size * components * (2 * batch * m * m + m**3 / 3 if full else 2 * batch * m)
+        memory += 8 * (group.factors * (m * m + m * batch) + group.size * components * (m * m if full else m))
+    points = sum(_points(t, choice) for o in program.observations for t in o.terms)
+    flops += 20 * components * batch * points * program.latents
+    memory += 8 * components * batch * points * max(program.latents, 1)
+    return 3 * flops, 3 * memory
+
+
+def _points(term: Term, choice: Choice) -> int:
+    if term.method == "closed":
+        return 1
+    return NODES[len(term.latents)] ** len(term.latents) if term.method == "quadrature" else choice.samples
+
+
+def _quantity(value: float, unit: str) -> str:
+    if value <= 0:
+        return f"0 {unit}"
+    power = min(int(math.log10(value) // 3), 5)
+    return f"{value / 1000**power:.3g} {['', 'k', 'M', 'G', 'T', 'P'][power]}{unit}"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"

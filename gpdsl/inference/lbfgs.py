@@ -1,0 +1,75 @@
+"""L-BFGS over a pytree: SciPy's, with non-finite values turned into steps refused and the best point kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from scipy.optimize import minimize
+
+Tree = Any
+
+
+@dataclass
+class Outcome:
+    """Best point seen, its value, and why the search ended."""
+
+    point: Tree
+    value: float
+    message: str
+    evaluations: int
+    interrupted: bool = False
+
+
+def maximise(
+    objective: Callable[[Tree], tuple[float, Tree]],
+    start: Tree,
+    *,
+    steps: int,
+    tolerance: float,
+    report: Callable[[int, float], None],
+) -> Outcome:
+    """Maximise `objective`, which gives value and gradient. A value that is not finite makes the line search back off.
+
+    KeyboardInterrupt ends the search with the best point so far.
+    """
+    flat, unravel = ravel_pytree(start)
+    outcome = Outcome(start, -np.inf, "no finite value", 0)
+    worst = 0.0
+
+    def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal worst
+        point = unravel(x)
+        value, gradient = objective(point)
+        outcome.evaluations += 1
+        slope = np.asarray(ravel_pytree(gradient)[0], dtype=float)
+        if not (np.isfinite(value) and np.all(np.isfinite(slope))):
+            return max(worst, 0.0) + 1e10, np.zeros_like(x)
+        worst = max(worst, -float(value))
+        if value > outcome.value:
+            outcome.point, outcome.value = point, float(value)
+        return -float(value), -slope
+
+    iteration = 0
+
+    def between(_: np.ndarray) -> None:
+        nonlocal iteration
+        iteration += 1
+        report(iteration, outcome.value)
+
+    try:
+        result = minimize(
+            negative,
+            np.asarray(flat, dtype=float),
+            jac=True,
+            method="L-BFGS-B",
+            callback=between,
+            options={"maxiter": steps, "maxfun": 3 * steps, "ftol": tolerance, "gtol": 1e-6, "maxcor": 20},
+        )
+        outcome.message = str(result.message)
+    except KeyboardInterrupt:
+        outcome.interrupted, outcome.message = True, "interrupted"
+    return outcome

@@ -1,0 +1,209 @@
+"""Natural-gradient inference for a full Gaussian posterior by one Gaussian site per row and latent.
+
+The optimal covariance of a full Gaussian has O(N) parameters (SAVIGP Theorem 2, eq. 34): in whitened coordinates
+S^-1 = I + sum_n Lambda_n phi_n phi_n'. A natural-gradient step of length rho is a convex combination of the sites with
+
+    Lambda*_n = -2 dL_ell/dv_n,      lambda*_n = dL_ell/dm_n + Lambda*_n m_n,
+
+exact in one step for a Gaussian likelihood. Every step is accepted only if the bound does not fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from gpdsl.inference.bound import GroupView, assemble, views
+from gpdsl.inference.expected_log_likelihood import Marginals, expected_log_likelihood
+from gpdsl.inference.posterior import Whitened
+from gpdsl.kernels.numerics import log_det_factor
+from gpdsl.program.groups import prior_means
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+SMALLEST_STEP = 1e-6
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Sites:
+    """log t_n(f) = linear f - precision f^2 / 2, for every row and latent."""
+
+    linear: Float[Array, "rows latents"]
+    precision: Float[Array, "rows latents"]
+
+
+@dataclass(frozen=True)
+class SitePosterior:
+    """q of one group given its sites: whitened mean, factor of the whitened precision, moments at the rows, KL."""
+
+    mean: Float[Array, "latents M"]
+    factor: Float[Array, "latents M M"]
+    row_mean: Float[Array, "latents rows"]
+    row_variance: Float[Array, "latents rows"]
+    divergence: Float[Array, ""]
+
+
+def initial_sites(program: Program, parameters: Mapping[str, Array], rows: Rows, scale: Sequence[Array]) -> Sites:
+    """Start at the prior mean, with each row as informative as one observation with the prior's variance as noise."""
+    count = next(iter(rows.inputs.values())).shape[0]
+    mean = prior_means(program.evaluator, program.groups, parameters, rows, count)
+    precision = jnp.broadcast_to(1.0 / jnp.concatenate(list(scale)), mean.shape)
+    return Sites(precision * mean, precision)
+
+
+def site_posterior(view: GroupView, sites: Sites, prior: Float[Array, "rows latents"]) -> SitePosterior:
+    """q(w) of a group: O(latents rows M^2). All NaN where the precision is not positive definite."""
+    columns = slice(view.group.start, view.group.stop)
+    scale, phi = view.kernel.scale, view.features.phi
+    precision = (sites.precision[:, columns] * scale).T
+    linear = ((sites.linear - sites.precision * prior)[:, columns] * jnp.sqrt(scale)).T
+    shared = phi.shape[0] == 1
+
+    def one(phi: Array, weight: Array, linear: Array) -> tuple[Array, Array, Array, Array]:
+        identity = jnp.eye(phi.shape[1], dtype=phi.dtype)
+        factor = jnp.linalg.cholesky(identity + (phi.T * weight) @ phi)
+        solved = solve_triangular(factor, phi.T, lower=True)  # [M, rows]
+        mean = solve_triangular(factor, solved @ linear, lower=True, trans=1)
+        explained = jnp.sum(solved**2, axis=0)
+        return mean, factor, phi @ mean, explained
+
+    parts = (phi[0] if shared else phi, precision, linear)
+    if view.group.size == 1:
+        parts = (parts[0] if shared else phi[0], precision[0], linear[0])
+        mean, factor, row_mean, explained = (x[None] for x in one(*parts))
+    else:
+        mean, factor, row_mean, explained = jax.vmap(one, in_axes=(None if shared else 0, 0, 0))(*parts)
+    trace = mean.shape[-1] - jnp.sum(precision * explained, axis=1)  # tr S, since S^-1 = I + phi' W phi
+    squares = jnp.sum(mean**2, axis=1)
+    divergence = 0.5 * jnp.sum(trace + squares - mean.shape[-1] + log_det_factor(factor))
+    return SitePosterior(mean, factor, row_mean, explained + view.features.residual, divergence)
+
+
+def site_marginals(
+    program: Program, parameters: Mapping[str, Array], rows: Rows, seen: Sequence[GroupView], sites: Sites
+) -> tuple[Marginals, Array, list[SitePosterior]]:
+    """Marginals at the rows and the KL divergence under the sites' posterior."""
+    prior = prior_means(program.evaluator, program.groups, parameters, rows, sites.linear.shape[0])
+    posteriors = [site_posterior(v, sites, prior) for v in seen]
+    moments = [(p.row_mean[None], p.row_variance[None]) for p in posteriors]
+    q = assemble(program, parameters, rows, seen, moments)
+    return q, sum(p.divergence for p in posteriors), posteriors  # type: ignore[return-value]
+
+
+def site_elbo(
+    program: Program,
+    learnt: Mapping[str, Array],
+    inducing: Sequence[Array],
+    sites: Sites,
+    rows: Rows,
+    dense: bool,
+    normals: Array | None,
+    externals: Mapping[str, Array] | None,
+    jitter: Array | float,
+) -> Float[Array, ""]:
+    """The bound as a function of the hyperparameters at fixed sites.
+
+    At the sites' optimum its gradient is the gradient of the profiled bound max_q ELBO (envelope theorem).
+    """
+    parameters = program.parameters.constrain(learnt)
+    seen = views(program, parameters, inducing, rows, dense, jitter)
+    q, divergence, _ = site_marginals(program, parameters, rows, seen, sites)
+    expected = jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, externals))
+    return expected - divergence + program.log_prior(parameters)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Progress:
+    """State of the refinement: the accepted sites, where the next step would lead, and how far it may go."""
+
+    sites: Sites
+    target: Sites
+    elbo: Float[Array, ""]
+    step: Float[Array, ""]
+    iterations: Array
+    done: Array
+
+
+def site_target(q: Marginals, d_mean: Array, d_variance: Array) -> Sites:
+    """Where a full natural-gradient step leads, from the gradients of L_ell in the marginal moments."""
+    precision = -2.0 * d_variance
+    return Sites(d_mean + precision * q.mean[0], precision)
+
+
+def blend(sites: Sites, target: Sites, step: Array | float) -> Sites:
+    """(1 - step) sites + step target."""
+    return jax.tree.map(lambda a, b: a + step * (b - a), sites, target)
+
+
+def refine(
+    program: Program,
+    learnt: Mapping[str, Array],
+    inducing: Sequence[Array],
+    sites: Sites,
+    rows: Rows,
+    dense: bool,
+    normals: Array | None,
+    jitter: Array | float,
+    tolerance: float,
+    iterations: int,
+) -> Progress:
+    """Natural-gradient ascent in q at fixed hyperparameters until the bound rises by less than `tolerance`."""
+    parameters = program.parameters.constrain(learnt)
+    seen = views(program, parameters, inducing, rows, dense, jitter)
+
+    def evaluate(sites: Sites) -> tuple[Array, Sites]:
+        q, divergence, _ = site_marginals(program, parameters, rows, seen, sites)
+
+        def expected(q: Marginals) -> Array:
+            return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, None))
+
+        value, gradient = jax.value_and_grad(expected)(q)
+        return value - divergence, site_target(q, gradient.mean[0], gradient.variance[0])
+
+    def advance(p: Progress) -> Progress:
+        trial = blend(p.sites, p.target, p.step)
+        value, target = evaluate(trial)
+        slack = 1e-12 * jnp.abs(p.elbo)
+        better = jnp.isfinite(value) & ((value >= p.elbo - slack) | ~jnp.isfinite(p.elbo))
+        choose = lambda a, b: jax.tree.map(lambda x, y: jnp.where(better, x, y), a, b)  # noqa: E731
+        gain = jnp.where(jnp.isfinite(p.elbo), value - p.elbo, jnp.inf)
+        settled = better & (gain < tolerance) & (p.step >= 0.25)
+        still = better & (_distance(target, trial) < 1e-9)
+        step = jnp.where(better, jnp.minimum(1.0, 2.0 * p.step), 0.5 * p.step)
+        done = settled | still | (step < SMALLEST_STEP)
+        sites, target = choose((trial, target), (p.sites, p.target))
+        return Progress(sites, target, jnp.where(better, value, p.elbo), step, p.iterations + 1, done)
+
+    value, target = evaluate(sites)
+    start = Progress(
+        sites, target, value, jnp.ones_like(value), jnp.asarray(0), jnp.isfinite(value) & (_distance(target, sites) < 1e-9)
+    )
+    return jax.lax.while_loop(lambda p: ~p.done & (p.iterations < iterations), advance, start)
+
+
+def _distance(a: Sites, b: Sites) -> Array:
+    """Largest change between sites, relative to their size."""
+    size = jnp.max(jnp.abs(b.precision)) + jnp.max(jnp.abs(b.linear)) + 1e-300
+    change = jnp.maximum(jnp.max(jnp.abs(a.precision - b.precision)), jnp.max(jnp.abs(a.linear - b.linear)))
+    return change / size
+
+
+def whitened_posterior(
+    program: Program, learnt: Mapping[str, Array], inducing: Sequence[Array], sites: Sites, rows: Rows, dense: bool, jitter: Array | float
+) -> list[Whitened]:
+    """The sites' posterior as means and roots of whitened inducing values, group by group."""
+    parameters = program.parameters.constrain(learnt)
+    seen = views(program, parameters, inducing, rows, dense, jitter)
+    _, _, posteriors = site_marginals(program, parameters, rows, seen, sites)
+    roots = [
+        jax.vmap(lambda f: solve_triangular(f, jnp.eye(f.shape[0], dtype=f.dtype), lower=True, trans=1))(p.factor)
+        for p in posteriors
+    ]
+    return [Whitened(p.mean[None], root[None]) for p, root in zip(posteriors, roots, strict=True)]

@@ -1,0 +1,149 @@
+"""What a user can choose about inference, checked, with the model's own `infer` line and the defaults filled in."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpdsl.errors import GpdslError
+
+DENSE_ROWS = 1500
+"""Up to this many rows the default is a dense posterior: a Cholesky factor of that size takes a fraction of a second."""
+
+DEFAULT_INDUCING = 200
+BATCH_ROWS = 20_000
+"""Beyond this many rows the default is stochastic optimisation on minibatches."""
+
+CHOICES = {
+    "expectations": ("auto", "closed", "quadrature", "sampled"),
+    "optimizer": ("auto", "natural", "lbfgs", "adam"),
+    "engine": ("vi",),
+    "dtype": ("float64", "float32"),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices of one fit. `None` means: let the plan decide.
+
+    inducing: number of inducing points per latent, 0 for dense. samples: per expectation that is sampled. batch: rows per
+    step, 0 for all. steps: most iterations of the optimiser. tolerance: smallest relative gain in the bound worth a step.
+    """
+
+    posterior: str = "full"
+    inducing: int | None = None
+    learn_inducing: bool = False
+    expectations: str = "auto"
+    samples: int | None = None
+    optimizer: str = "auto"
+    batch: int | None = None
+    steps: int | None = None
+    tolerance: float = 1e-9
+    learning_rate: float = 0.01
+    seed: int = 0
+    dtype: str = "float64"
+    engine: str = "vi"
+    device: str | None = None
+    fixed: tuple[str, ...] = ()
+    init: Mapping[str, Any] = field(default_factory=dict)
+
+
+NUMBERS = {
+    "inducing": (0, int),
+    "samples": (2, int),
+    "batch": (0, int),
+    "steps": (1, int),
+    "seed": (0, int),
+    "tolerance": (0.0, float),
+    "learning_rate": (0.0, float),
+}
+
+
+def make_options(infer: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
+    """Options from the model's `infer` line, overridden by what the caller gave. Raises GpdslError for a bad one."""
+    known = [f.name for f in dataclasses.fields(Options)]
+    merged = {**infer, **{k: v for k, v in given.items() if v is not None}}
+    for name, value in merged.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean `{near[0]}`?" if near else ""
+            raise GpdslError(f"unknown option `{name}`{hint}; options are {', '.join(known)}")
+        merged[name] = _checked(name, value)
+    return Options(**merged)
+
+
+def _checked(name: str, value: Any) -> Any:
+    if name in CHOICES and value not in CHOICES[name]:
+        raise GpdslError(f"{name} = {value!r}: expected one of {', '.join(CHOICES[name])}")
+    if name in NUMBERS:
+        least, kind = NUMBERS[name]
+        number_given = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number_given or (kind is int and value != int(value)) or not value >= least:
+            what = "a whole number" if kind is int else "a number"
+            raise GpdslError(f"{name} = {value!r}: expected {what} of at least {least}")
+        return kind(value)
+    if name == "learn_inducing" and not isinstance(value, bool):
+        raise GpdslError(f"learn_inducing = {value!r}: expected true or false")
+    if name == "fixed":
+        return (value,) if isinstance(value, str) else tuple(value)
+    return value
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The options after the plan's decisions, with the reason for each."""
+
+    dense: bool
+    inducing: int
+    batch: int
+    samples: int
+    optimizer: str
+    steps: int
+    reasons: Mapping[str, str]
+
+
+def decide(options: Options, rows: int, *, opaque: bool, sampled: bool) -> Choice:
+    """Fill in what the options leave open, for this many rows. Raises GpdslError for combinations that cannot work."""
+    reasons: dict[str, str] = {}
+    batch = options.batch
+    if batch is None:
+        batch = 0 if rows <= BATCH_ROWS else 1000
+        reasons["batch"] = f"{rows} rows {'fit in one step' if not batch else f'exceed {BATCH_ROWS}'}"
+    inducing = options.inducing
+    if inducing is None:
+        inducing = 0 if rows <= DENSE_ROWS and not batch else min(rows, DEFAULT_INDUCING)
+        reasons["inducing"] = f"{rows} rows {'at most' if not inducing else 'above'} {DENSE_ROWS}"
+    dense = inducing == 0
+    if dense and batch:
+        raise GpdslError("a dense posterior (inducing = 0) needs all rows at once: set batch = 0 or inducing > 0")
+    if options.learn_inducing and dense:
+        raise GpdslError("learn_inducing needs inducing points: a dense posterior (inducing = 0) has none to move")
+    optimizer = options.optimizer
+    if optimizer == "auto":
+        if options.posterior == "full" and not batch:
+            optimizer, reasons["optimizer"] = "natural", "a full Gaussian: natural gradients for q, L-BFGS for the rest"
+        elif batch or opaque:
+            optimizer, reasons["optimizer"] = "adam", "noisy gradients"
+        else:
+            optimizer, reasons["optimizer"] = "lbfgs", "all rows, a deterministic objective"
+    _refuse(optimizer, options.posterior, batch, opaque)
+    samples = options.samples or (200 if opaque else 100)
+    steps = options.steps or {"natural": 300 if opaque else 200, "lbfgs": 2000, "adam": 2000}[optimizer]
+    return Choice(dense, inducing, batch, samples, optimizer, steps, reasons)
+
+
+def _refuse(optimizer: str, posterior: str, batch: int, opaque: bool) -> None:
+    if optimizer == "natural" and (posterior != "full" or batch):
+        raise GpdslError(
+            "optimizer = natural needs posterior = full and all rows at once (batch = 0); use adam or lbfgs"
+        )
+    if optimizer == "lbfgs" and batch:
+        raise GpdslError("optimizer = lbfgs needs all rows at once (batch = 0); use adam with minibatches")
+    if optimizer == "lbfgs" and opaque:
+        raise GpdslError(
+            "optimizer = lbfgs needs gradients of the sampled objective, which an opaque function does not give; "
+            "use natural or adam"
+        )

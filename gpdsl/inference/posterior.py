@@ -1,0 +1,178 @@
+"""Posterior families over the whitened inducing values: SAVIGP eq. 8, q(w) = sum_k pi_k prod_j N(w_j; m_kj, S_kj).
+
+A family says, for one group of latents, how its parameters give marginal moments, entropies and the cross entropy with
+the prior. `whitened` turns any of them into the one form that predictions use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from gpdsl.errors import GpdslError
+from gpdsl.inference.features import Features
+from gpdsl.kernels.numerics import log_det_factor, solve_lower
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+INITIAL_SD = 0.1
+"""Start narrow: an exponential likelihood sampled under a wide prior can overflow before the first step."""
+
+Parameters = Mapping[str, Array]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Whitened:
+    """Moments of the whitened inducing values of one group: covariance is root root'."""
+
+    mean: Float[Array, "K latents M"]
+    root: Float[Array, "K latents M M"]
+
+
+class Family(Protocol):
+    """What every posterior family answers, for one group. Means and variances are for unit kernel scale."""
+
+    components: int
+
+    def init(self, latents: int, inducing: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Starting parameters."""
+
+    def moments(self, q: Parameters, features: Features) -> tuple[Array, Array]:
+        """Means and variances [K, latents, rows] of the latents at the features' rows."""
+
+    def entropy(self, q: Parameters) -> Float[Array, "K"]:
+        """Entropy of each component."""
+
+    def overlap(self, q: Parameters, features: Features) -> Float[Array, "K K"]:
+        """log N(m_k; m_l, S_k + S_l), the pairs of the entropy bound, SAVIGP eq. 18."""
+
+    def cross(self, q: Parameters, features: Features) -> Float[Array, "K"]:
+        """E_k[log p(u)], SAVIGP eq. 19, in the same coordinates as `entropy`."""
+
+    def whitened(self, q: Parameters, features: Features) -> Whitened:
+        """The same distribution as means and roots of whitened values."""
+
+
+def project(features: Features, vectors: Float[Array, "K latents M"]) -> Float[Array, "K latents rows"]:
+    """phi(x)' vector for every row."""
+    if features.phi.shape[0] == 1:
+        return vectors @ features.phi[0].T
+    return jnp.einsum("jnm,kjm->kjn", features.phi, vectors)
+
+
+def project_square(features: Features, weights: Float[Array, "K latents M"]) -> Float[Array, "K latents rows"]:
+    """phi(x)' diag(weights) phi(x) for every row."""
+    return project(Features(features.phi**2, features.residual, features.factor), weights)
+
+
+def project_root(features: Features, root: Float[Array, "K latents M M"]) -> Float[Array, "K latents rows"]:
+    """|root' phi(x)|^2 for every row."""
+    return jnp.sum(jnp.square(features.phi @ root), axis=-1)
+
+
+@dataclass(frozen=True)
+class Full:
+    """One Gaussian with a full covariance per latent (SAVIGP 6.2.1), by its Cholesky factor."""
+
+    components: int = 1
+
+    def init(self, latents: int, inducing: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        root = np.zeros((1, latents, inducing, inducing))
+        root[..., np.arange(inducing), np.arange(inducing)] = np.log(INITIAL_SD)
+        return {"mean": np.zeros((1, latents, inducing)), "root": root}
+
+    def _root(self, q: Parameters) -> Array:
+        raw = q["root"]
+        diagonal = jnp.exp(jnp.diagonal(raw, axis1=-2, axis2=-1))
+        return jnp.tril(raw, -1) + diagonal[..., None] * jnp.eye(raw.shape[-1], dtype=raw.dtype)
+
+    def moments(self, q: Parameters, features: Features) -> tuple[Array, Array]:
+        variance = project_root(features, self._root(q)) + features.residual
+        return project(features, q["mean"]), variance
+
+    def entropy(self, q: Parameters) -> Array:
+        log_det = 2.0 * jnp.sum(jnp.diagonal(q["root"], axis1=-2, axis2=-1), axis=-1)
+        return 0.5 * jnp.sum(log_det + q["mean"].shape[-1] * (LOG_2PI + 1.0), axis=-1)
+
+    def overlap(self, q: Parameters, features: Features) -> Array:
+        raise TypeError("a single Gaussian has no mixture overlap")
+
+    def cross(self, q: Parameters, features: Features) -> Array:
+        squares = jnp.sum(q["mean"] ** 2, axis=-1) + jnp.sum(self._root(q) ** 2, axis=(-1, -2))
+        return -0.5 * jnp.sum(q["mean"].shape[-1] * LOG_2PI + squares, axis=-1)
+
+    def whitened(self, q: Parameters, features: Features) -> Whitened:
+        return Whitened(q["mean"], self._root(q))
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """Mixture of diagonal Gaussians (SAVIGP 6.2.2).
+
+    Sparse: diagonal in the whitened inducing values. Dense: diagonal in the latent values at the rows themselves, so
+    that their marginals are q's own (section 6.1); means are whitened in both, which changes nothing but conditioning.
+    """
+
+    components: int = 1
+    dense: bool = False
+
+    def init(self, latents: int, inducing: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        shape = (self.components, latents, inducing)
+        spread = 0.1 * rng.standard_normal(shape) if self.components > 1 else np.zeros(shape)
+        return {"mean": spread, "log_sd": np.full(shape, np.log(INITIAL_SD))}
+
+    def moments(self, q: Parameters, features: Features) -> tuple[Array, Array]:
+        weights = jnp.exp(2.0 * q["log_sd"])
+        variance = weights if self.dense else project_square(features, weights) + features.residual
+        return project(features, q["mean"]), variance
+
+    def entropy(self, q: Parameters) -> Array:
+        return jnp.sum(q["log_sd"] + 0.5 * (LOG_2PI + 1.0), axis=(-1, -2))
+
+    def overlap(self, q: Parameters, features: Features) -> Array:
+        means = project(features, q["mean"]) if self.dense else q["mean"]
+        weights = jnp.exp(2.0 * q["log_sd"])
+        pairs = weights[:, None] + weights[None, :]
+        gaps = (means[:, None] - means[None, :]) ** 2 / pairs
+        return -0.5 * jnp.sum(LOG_2PI + jnp.log(pairs) + gaps, axis=(-1, -2))
+
+    def cross(self, q: Parameters, features: Features) -> Array:
+        weights, count = jnp.exp(2.0 * q["log_sd"]), q["mean"].shape[-1]
+        if self.dense:
+            precision = jnp.sum(_inverse(features.factor) ** 2, axis=-2)  # diagonal of Kuu^-1
+            traces = jnp.sum(weights * precision, axis=-1) + log_det_factor(features.factor)
+        else:
+            traces = jnp.sum(weights, axis=-1)
+        return -0.5 * jnp.sum(count * LOG_2PI + jnp.sum(q["mean"] ** 2, axis=-1) + traces, axis=-1)
+
+    def whitened(self, q: Parameters, features: Features) -> Whitened:
+        sd = jnp.exp(q["log_sd"])
+        if self.dense:
+            return Whitened(q["mean"], _inverse(features.factor) * sd[..., None, :])
+        return Whitened(q["mean"], sd[..., None] * jnp.eye(sd.shape[-1], dtype=sd.dtype))
+
+
+def _inverse(factor: Float[Array, "g M M"]) -> Float[Array, "g M M"]:
+    return solve_lower(factor, jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape))
+
+
+FAMILIES = "full, diagonal, mixture(K)"
+
+
+def parse_family(text: str, dense: bool) -> Family:
+    """The family a user named: `full`, `diagonal` or `mixture(K)`."""
+    if text == "full":
+        return Full()
+    if text == "diagonal":
+        return Diagonal(1, dense)
+    match = re.fullmatch(r"mixture\(\s*([1-9][0-9]{0,2})\s*\)", text)
+    if match:
+        return Diagonal(int(match.group(1)), dense)
+    raise GpdslError(f"posterior = {text!r} is not a family; expected one of: {FAMILIES}")

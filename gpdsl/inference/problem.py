@@ -1,0 +1,90 @@
+"""One inference problem: the program, its rows on the device, and the decisions taken. Engines take it and return a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from gpdsl.inference.bound import Layout
+from gpdsl.inference.monitor import Monitor
+from gpdsl.inference.options import Choice, Options
+from gpdsl.inference.posterior import Whitened
+from gpdsl.inference.sampling import base_normals
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Everything an engine needs. `start` is the initial state: parameters and inducing inputs (unconstrained)."""
+
+    program: Program
+    rows: Rows
+    count: int
+    layout: Layout
+    choice: Choice
+    options: Options
+    parameters: dict[str, Array]
+    inducing: list[Array]
+    jitter: float
+    monitor: Monitor
+
+    def normals(self, key: Array, count: int | None = None, samples: int | None = None) -> Array | None:
+        """Base samples for `count` rows, when anything is sampled."""
+        if not self.program.sampled:
+            return None
+        return base_normals(
+            key,
+            samples or self.choice.samples,
+            self.layout.family.components,
+            self.count if count is None else count,
+            self.program.latents,
+            halves=self.program.opaque,
+        )
+
+    def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+        """Compile for these arguments now, and account for the time."""
+        import time
+
+        start = time.perf_counter()
+        executable = jax.jit(function).lower(*arguments).compile()
+        self.monitor.compile_seconds += time.perf_counter() - start
+        return executable
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an engine returns: unconstrained parameters, inducing inputs, q whitened, mixture weights and the bound.
+
+    `elbo_se` is the standard error of a sampled bound, 0 for an exact one.
+    """
+
+    parameters: dict[str, np.ndarray]
+    inducing: list[np.ndarray]
+    posterior: list[Whitened]
+    weights: np.ndarray
+    elbo: float
+    elbo_se: float
+    message: str
+    interrupted: bool = False
+
+
+def as_arrays(tree: Any, dtype: Any) -> Any:
+    """Every leaf as a device array of this dtype."""
+    return jax.tree.map(lambda a: jnp.asarray(a, dtype), tree)
+
+
+def as_numpy(tree: Any) -> Any:
+    """Every leaf as a NumPy array."""
+    return jax.tree.map(np.asarray, tree)
+
+
+def tidy(posterior: Sequence[Whitened]) -> list[Whitened]:
+    """Posterior moments on the host."""
+    return [Whitened(np.asarray(w.mean), np.asarray(w.root)) for w in posterior]

@@ -1,0 +1,100 @@
+"""`Model`: the checked declaration as users hold it, with `fit` and `explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpdsl.errors import GpdslError
+from gpdsl.language import compile_text
+from gpdsl.language.model import Declarations
+from gpdsl.language.shipped import shipped
+
+if TYPE_CHECKING:
+    from gpdsl.inference.monitor import Report
+    from gpdsl.results.fit import Fit
+
+Externals = Mapping[str, Any]
+
+
+class Model:
+    """A checked model. `declarations` is what the file says; `externals` are opaque functions passed in from Python."""
+
+    def __init__(self, declarations: Declarations, externals: Externals | None = None) -> None:
+        self.declarations = declarations
+        self.externals = dict(externals or {})
+
+    @property
+    def name(self) -> str:
+        """The name on the `model` line."""
+        return self.declarations.name
+
+    @property
+    def title(self) -> str:
+        """The title on the `model` line, or nothing."""
+        return self.declarations.title
+
+    def fit(
+        self,
+        data: Any,
+        *,
+        columns: Mapping[str, str] | None = None,
+        callback: Callable[[Report], None] | None = None,
+        progress: bool = False,
+        **options: Any,
+    ) -> Fit:
+        """Fit the model by variational inference.
+
+        data: dict of arrays, DataFrame, or path of a CSV or Parquet file. columns: data column of each model name, where they
+        differ. options: `posterior`, `inducing`, `learn_inducing`, `expectations`, `samples`, `optimizer`, `batch`,
+        `steps`, `tolerance`, `learning_rate`, `seed`, `dtype`, `device`, `fixed`, `init` (`inference.options.Options`).
+        callback: called between steps with a `Report`. Ctrl-C returns the best state so far.
+
+        Raises GpdslError for unusable data, options or opaque functions.
+        """
+        from gpdsl.results.fitting import fit_model
+
+        return fit_model(self, data, columns or {}, callback, progress, options)
+
+    def explain(self, data: Any, *, columns: Mapping[str, str] | None = None, **options: Any) -> str:
+        """The plan for these data: how every term is computed and why, its cost and memory. Takes the options of `fit`."""
+        from gpdsl.results.fitting import explain_model
+
+        return explain_model(self, data, columns or {}, options)
+
+    def __repr__(self) -> str:
+        return f"<gpdsl model {self.name}>"
+
+
+def compile(text: str, *, externals: Externals | None = None, name: str = "<model>") -> Model:  # noqa: A001
+    """A model from its text. Raises ModelError, listing every mistake with its position."""
+    return Model(compile_text(text, name=name), externals)
+
+
+def load(path: str | Path, *, externals: Externals | None = None) -> Model:
+    """A model from a `.gpm` file. Raises ModelError for mistakes in it, GpdslError when it cannot be read."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise GpdslError(f"cannot read the model {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise GpdslError(f"cannot read the model {path}: not UTF-8 text (byte {error.start})") from error
+    return compile(text, externals=externals, name=Path(path).name)
+
+
+def zoo_names() -> list[str]:
+    """Names of the models shipped with the package."""
+    return sorted(p.name.removesuffix(".gpm") for p in shipped("models").iterdir() if p.name.endswith(".gpm"))
+
+
+def zoo_text(name: str) -> str:
+    """Source text of a shipped model. Raises GpdslError for an unknown name."""
+    if name not in zoo_names():
+        raise GpdslError(f"the zoo has no model `{name}`; it has {', '.join(zoo_names())}")
+    return (shipped("models") / f"{name}.gpm").read_text(encoding="utf-8")
+
+
+def zoo(name: str, *, externals: Externals | None = None) -> Model:
+    """A model shipped with the package."""
+    return compile(zoo_text(name), externals=externals, name=f"{name}.gpm")

@@ -1,0 +1,130 @@
+"""SymPy scalars → JAX arrays, by a table: nothing is printed to text, nothing is evaluated from text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import sympy as sp
+from jax.scipy.special import erf, gammaln, ndtr
+from jax.scipy.special import log_ndtr as jax_log_ndtr
+from jaxtyping import Array
+
+from gpdsl.symbolic import functions as f
+
+Loader = Callable[[sp.Symbol], Array]
+
+
+def _add(*values: Array) -> Array:
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total
+
+
+def _multiply(*values: Array) -> Array:
+    product = values[0]
+    for value in values[1:]:
+        product = product * value
+    return product
+
+
+def _logsumexp(*values: Array) -> Array:
+    largest = values[0]
+    for value in values[1:]:
+        largest = jnp.maximum(largest, value)
+    largest = jax.lax.stop_gradient(largest)
+    return largest + jnp.log(_add(*[jnp.exp(v - largest) for v in values]))
+
+
+def _fold(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
+    def folded(*values: Array) -> Array:
+        result = values[0]
+        for value in values[1:]:
+            result = function(result, value)
+        return result
+
+    return folded
+
+
+TABLE: dict[type, Callable[..., Array]] = {
+    sp.Add: _add,
+    sp.Mul: _multiply,
+    sp.exp: jnp.exp,
+    sp.log: jnp.log,
+    sp.sin: jnp.sin,
+    sp.cos: jnp.cos,
+    sp.tan: jnp.tan,
+    sp.tanh: jnp.tanh,
+    sp.Abs: jnp.abs,
+    sp.erf: erf,
+    sp.loggamma: gammaln,
+    sp.Min: _fold(jnp.minimum),
+    sp.Max: _fold(jnp.maximum),
+    f.softplus: jax.nn.softplus,
+    f.sigmoid: jax.nn.sigmoid,
+    f.log1p: jnp.log1p,
+    f.expm1: jnp.expm1,
+    f.ndtr: ndtr,
+    f.log_ndtr: jax_log_ndtr,
+    f.logsumexp: _logsumexp,
+    sp.StrictGreaterThan: jnp.greater,
+    sp.GreaterThan: jnp.greater_equal,
+    sp.StrictLessThan: jnp.less,
+    sp.LessThan: jnp.less_equal,
+}
+
+
+def evaluate(expression: sp.Expr, load: Loader) -> Array:
+    """Value of an expression whose symbols `load` turns into arrays; shapes follow NumPy broadcasting."""
+    memo: dict[sp.Basic, Array] = {}
+
+    def visit(node: sp.Basic) -> Array:
+        if node not in memo:
+            memo[node] = _node(node, visit, load)
+        return memo[node]
+
+    return visit(expression)
+
+
+def _node(node: sp.Basic, visit: Callable[[sp.Basic], Array], load: Loader) -> Array:
+    if isinstance(node, sp.Symbol):
+        return load(node)
+    if isinstance(node, sp.Pow):
+        return _power(node, visit)
+    if isinstance(node, sp.Piecewise):
+        value = visit(node.args[-1].args[0])
+        for branch in reversed(node.args[:-1]):
+            value = jnp.where(visit(branch.args[1]), visit(branch.args[0]), value)
+        return value
+    if node in (sp.true, sp.false):
+        return jnp.asarray(bool(node))
+    if node.is_number and not node.free_symbols:
+        return float(node) if node is not sp.oo else jnp.inf  # type: ignore[return-value]  # weakly typed: keeps dtype
+    return TABLE[node.func](*[visit(a) for a in node.args])
+
+
+def _power(node: sp.Pow, visit: Callable[[sp.Basic], Array]) -> Array:
+    base, exponent = node.base, node.exp
+    if exponent == sp.Rational(1, 2):
+        return jnp.sqrt(visit(base))
+    if exponent.is_Integer and abs(int(exponent)) <= 64:
+        return jax.lax.integer_pow(jnp.asarray(visit(base)), int(exponent))
+    return jnp.power(visit(base), visit(exponent))
+
+
+def align(array: Array, positions: tuple[int | str, ...], keys: tuple[str, ...]) -> Array:
+    """Bring the last `len(positions)` axes of an array into the order of `keys`.
+
+    A number picks one element (from 1) and drops the axis; a key keeps it. Missing keys become axes of length one, so
+    that results broadcast from the right: [..., rows, *keys].
+    """
+    lead = array.ndim - len(positions)
+    picks = tuple(p - 1 if isinstance(p, int) else slice(None) for p in positions)
+    array = array[(Ellipsis, *picks)]
+    kept = [p for p in positions if isinstance(p, str)]
+    order = [kept.index(k) for k in keys if k in kept]
+    array = jnp.transpose(array, (*range(lead), *(lead + i for i in order)))
+    shape, sizes = array.shape[:lead], iter(array.shape[lead:])
+    return array.reshape(*shape, *(next(sizes) if k in kept else 1 for k in keys))

@@ -1,0 +1,147 @@
+"""The Program: a model bound to the sizes of its data, with every expression planned and ready to be lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+import sympy as sp
+from jaxtyping import Array, Float
+
+from gpdsl.data import Data
+from gpdsl.errors import GpdslError
+from gpdsl.forward import ForwardModel
+from gpdsl.language import model as m
+from gpdsl.program.groups import Group, columns, element_names, make_groups
+from gpdsl.program.parameters import Parameters, make_parameters
+from gpdsl.program.rows import RowEvaluator, Rows, Scope
+from gpdsl.symbolic.densities import DENSITIES
+from gpdsl.symbolic.terms import ObservationTerms, observation_terms
+from gpdsl.symbolic.translate import ExternalUse, Ref, Translator, axis_key
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Static knowledge only: no data, no parameter values. Its functions take those as arguments."""
+
+    declarations: m.Declarations
+    sizes: Mapping[str, int]
+    levels: Mapping[str, tuple]
+    translator: Translator
+    groups: tuple[Group, ...]
+    evaluator: RowEvaluator
+    observations: tuple[ObservationTerms, ...]
+    parameters: Parameters
+    externals: Mapping[str, ForwardModel]
+    priors: Mapping[str, sp.Expr]
+
+    def log_prior(self, parameters: Mapping[str, Array]) -> Float[Array, ""] | float:
+        """Log density of the learnt parameters that have priors (MAP), at these constrained values."""
+        scope = Scope(parameters, Rows({}, {}, {}))
+        total: Array | float = 0.0
+        for name, log_density in self.priors.items():
+            keys = tuple(axis_key(a) for a in self.declarations.params[name].axes)
+            total = total + jnp.sum(self.evaluator(log_density, scope, keys))
+        return total
+
+    @property
+    def latents(self) -> int:
+        """Number of latent processes, all groups together."""
+        return self.groups[-1].stop
+
+    @property
+    def latent_names(self) -> list[str]:
+        """Name of each latent process, in the order of the columns of marginals."""
+        return element_names(self.translator, self.groups)
+
+    @property
+    def methods(self) -> set[str]:
+        """The estimators in use."""
+        return {term.method for o in self.observations for term in o.terms}
+
+    @property
+    def sampled(self) -> bool:
+        """Whether any term is estimated from samples."""
+        return bool(self.methods & {"pathwise", "score"})
+
+    @property
+    def opaque(self) -> bool:
+        """Whether the likelihood calls a function that cannot be traced."""
+        return "score" in self.methods
+
+    def uses(self) -> tuple[ExternalUse, ...]:
+        """Opaque calls the likelihood needs, in an order in which they can be made."""
+        return tuple(self.translator.externals.values())
+
+
+def make_program(
+    declarations: m.Declarations,
+    sizes: Mapping[str, int],
+    levels: Mapping[str, tuple],
+    externals: Mapping[str, ForwardModel],
+    *,
+    expectations: str = "auto",
+    fixed: Collection[str] = (),
+    initial: Mapping[str, object] | None = None,
+) -> Program:
+    """Bind a model to sizes and opaque functions, and plan its terms. Raises GpdslError for what cannot be done."""
+    translator = Translator(declarations, sizes)
+    groups = make_groups(translator)
+    observations = observation_terms(translator, expectations)
+    parameters = make_parameters(translator, fixed, initial)
+    _refuse_opaque_parameters(translator, parameters)
+    evaluator = RowEvaluator(translator, columns(groups))
+    return Program(
+        declarations, dict(sizes), dict(levels), translator, groups, evaluator, observations, parameters, externals,
+        _priors(translator, parameters),
+    )
+
+
+def _priors(translator: Translator, parameters: Parameters) -> dict[str, sp.Expr]:
+    """Log prior density of each learnt parameter that declares one."""
+    found = {}
+    for name in parameters.initial:
+        param = translator.declarations.params[name]
+        if param.prior is not None:
+            keys = tuple(axis_key(a) for a in param.axes)
+            value = translator.symbol(Ref("param", name, keys), positive=param.constraint != "real")
+            arguments = {k: translator.scalar(a) for k, a in param.prior.arguments.items()}
+            found[name] = DENSITIES[param.prior.name].log_density(value, arguments)
+    return found
+
+
+def _refuse_opaque_parameters(translator: Translator, parameters: Parameters) -> None:
+    """A parameter inside an opaque call has no gradient; saying so beats leaving it where it started."""
+    for use in translator.externals.values():
+        for _, elements in use.arguments:
+            for symbol in {s for e in elements for s in e.free_symbols}:
+                ref = translator.references[symbol]
+                if ref.kind == "param" and ref.name in parameters.initial:
+                    raise GpdslError(
+                        f"parameter `{ref.name}` is passed to the opaque function `{use.function}`, so no gradient with "
+                        f"respect to it exists; declare it `fixed`, or pass fixed=['{ref.name}'] to fit"
+                    )
+
+
+def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64) -> Rows:
+    """The arrays of the data as the program wants them: missing outputs get a harmless value and no weight."""
+    outputs, observed, indicators = {}, {}, {}
+    for name, values in data.outputs.items():
+        declared = program.declarations.outputs[name]
+        known = data.observed[name]
+        harmless = 1.0 if declared.kind == "positive" else 0.0
+        outputs[name] = np.where(known, values, harmless).astype(dtype)
+        observed[name] = known.astype(dtype)
+        if declared.label is not None:
+            classes = np.arange(program.translator.size(declared.label))
+            indicators[name] = (outputs[name][..., None] == classes).astype(dtype)
+    inputs = {name: values.astype(dtype) for name, values in data.inputs.items()}
+    return Rows(inputs, outputs, observed, indicators)
+
+
+def take_rows(rows: Rows, index: np.ndarray | slice) -> Rows:
+    """Some of the rows."""
+    pick = lambda table: {name: values[index] for name, values in table.items()}  # noqa: E731
+    return Rows(pick(rows.inputs), pick(rows.outputs), pick(rows.observed), pick(rows.indicators))

@@ -1,0 +1,117 @@
+"""Row-level evaluation: values of any expression of the model at given latent values, for all rows at once.
+
+Arrays are laid out [*lead, rows, *axes]: `lead` are samples, quadrature nodes or mixture components, `axes` the
+expression's generic axes. Parameters have no rows and broadcast from the right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import jax
+import jax.numpy as jnp
+import sympy as sp
+from jaxtyping import Array, Float
+
+from gpdsl.program.lower import align, evaluate
+from gpdsl.symbolic.translate import Ref, Translator
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Rows:
+    """Data of some rows: inputs and outputs by name, [rows, *axes]; `observed` is 1.0 where an output is known.
+
+    `indicators` are one-hot codes of label outputs, [rows, *axes, classes].
+    """
+
+    inputs: Mapping[str, Float[Array, "rows *axes"]]
+    outputs: Mapping[str, Float[Array, "rows *axes"]]
+    observed: Mapping[str, Float[Array, "rows *axes"]]
+    indicators: Mapping[str, Float[Array, "rows *axes c"]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Everything an expression may read: parameters (constrained), rows, latent values and opaque results."""
+
+    parameters: Mapping[str, Float[Array, "*axes"]]
+    rows: Rows
+    latents: Float[Array, "*lead rows latents"] | None = None
+    externals: Mapping[str, Float[Array, "*lead rows *axes"]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RowEvaluator:
+    """Evaluates translated expressions. `columns` says where each latent's values stand among all latents."""
+
+    translator: Translator
+    columns: Mapping[str, tuple[int, int]]
+
+    def __call__(
+        self,
+        expression: sp.Expr,
+        scope: Scope,
+        axes: tuple[str, ...] = (),
+        given: Mapping[sp.Symbol, Array] = MappingProxyType({}),
+    ) -> Array:
+        """Value of `expression`, shape broadcastable to [*lead, rows, *axes]; `given` values come before the scope's."""
+        return evaluate(expression, lambda s: given[s] if s in given else self.load(s, scope, axes))
+
+    def load(self, symbol: sp.Symbol, scope: Scope, axes: tuple[str, ...]) -> Array:
+        """The array a symbol stands for, aligned to `axes`."""
+        ref = self.translator.references[symbol]
+        if ref.kind == "latent":
+            assert scope.latents is not None
+            return self.latent(ref, scope.latents, axes)
+        return align(self._source(ref, scope), ref.positions, axes)
+
+    def of_latent(self, symbol: sp.Symbol, values: Array, axes: tuple[str, ...]) -> Array:
+        """`latent` for a symbol."""
+        return self.latent(self.translator.references[symbol], values, axes)
+
+    def latent(self, ref: Ref, values: Float[Array, "*lead rows latents"], axes: tuple[str, ...]) -> Array:
+        """Values (or means, or variances) of one latent read, out of those of all latents."""
+        start, stop = self.columns[ref.name]
+        shape = self.translator.shape(self.translator.declarations.latents[ref.name].axes)
+        block = values[..., start:stop].reshape(*values.shape[:-1], *shape)
+        return align(block, ref.positions, axes)
+
+    def column(self, symbol: sp.Symbol) -> int:
+        """Column of a latent read without generic axes."""
+        ref = self.translator.references[symbol]
+        shape = self.translator.shape(self.translator.declarations.latents[ref.name].axes)
+        flat = 0
+        for size, position in zip(shape, ref.positions, strict=True):
+            flat = flat * size + int(position) - 1
+        return self.columns[ref.name][0] + flat
+
+    def _source(self, ref: Ref, scope: Scope) -> Array:
+        match ref.kind:
+            case "param":
+                return scope.parameters[ref.name]
+            case "input":
+                return scope.rows.inputs[ref.name]
+            case "output":
+                return scope.rows.outputs[ref.name]
+            case "indicator":
+                return scope.rows.indicators[ref.name]
+            case "external":
+                return scope.externals[ref.name]
+            case "const":
+                const = self.translator.declarations.consts[ref.name]
+                return jnp.broadcast_to(jnp.asarray(const.values), self.translator.shape(const.axes))
+            case "index":
+                axis = self.translator.declarations.indices[ref.name].axis
+                return jnp.arange(1.0, self.translator.size(axis) + 1.0)
+        raise KeyError(ref.kind)
+
+
+def observed_mask(rows: Rows, outputs: tuple[str, ...], positions: tuple[int | str, ...], axes: tuple[str, ...]) -> Array:
+    """1.0 where the observation counts, [rows, *axes]; several outputs (an opaque likelihood) count all together."""
+    if len(outputs) == 1 and (positions or rows.observed[outputs[0]].ndim == 1):
+        return align(rows.observed[outputs[0]], positions, axes)
+    masks = [rows.observed[o].reshape(rows.observed[o].shape[0], -1).min(axis=1) for o in outputs]
+    return jnp.stack(masks).min(axis=0)

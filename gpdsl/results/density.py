@@ -1,0 +1,167 @@
+"""Predictive log densities log E_q[p(y|f)]: exact for quadratic log densities, adaptive quadrature or samples otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import sympy as sp
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+
+from gpdsl.inference.expected_log_likelihood import gauss_hermite, log_density
+from gpdsl.inference.opaque import arguments_of, evaluate_externals
+from gpdsl.results.expectation import Beliefs, sample_latents
+from gpdsl.symbolic.terms import has_external, latents_in
+
+NEWTON_STEPS = 30
+ADAPTIVE_NODES = {1: 40, 2: 24}
+SAMPLES = 4096
+ROWS_AT_ONCE = 2000
+
+
+def log_predictive(beliefs: Beliefs) -> Float[np.ndarray, "rows"]:
+    """log p(y_n | data) at every row of `beliefs.rows`, which must hold the outputs."""
+    program = beliefs.program
+    densities = [o.log_density for o in program.observations]
+    if any(has_external(program.translator, d) for d in densities):
+        return _from_samples(beliefs, opaque=True)
+    involved = _columns(beliefs, densities)
+    if _quadratic(beliefs, densities):
+        return _gaussian(beliefs, involved)
+    if len(involved) <= 2:
+        return _adaptive(beliefs, involved)
+    return _from_samples(beliefs, opaque=False)
+
+
+def _columns(beliefs: Beliefs, densities: Sequence[sp.Expr]) -> list[int]:
+    """Columns of the latents the outputs depend on; generic reads stand for all their elements."""
+    program, found = beliefs.program, set()
+    for density in densities:
+        for symbol in latents_in(program.translator, density):
+            ref = program.translator.references[symbol]
+            if all(isinstance(p, int) for p in ref.positions):
+                found.add(program.evaluator.column(symbol))
+            else:
+                found.update(range(*program.evaluator.columns[ref.name]))
+    return sorted(found)
+
+
+def _quadratic(beliefs: Beliefs, densities: Sequence[sp.Expr]) -> bool:
+    """Whether every log density is a polynomial of degree two at most in the latents together."""
+    for density in densities:
+        latents = latents_in(beliefs.program.translator, density)
+        if not latents:
+            continue
+        if not density.is_polynomial(*latents) or sp.Poly(density, *latents).total_degree() > 2:
+            return False
+    return True
+
+
+def _row_function(beliefs: Beliefs, involved: Sequence[int]):  # type: ignore[no-untyped-def]
+    """Log density of the rows as a function of the involved latents' values [rows, involved], component k."""
+    index = jnp.asarray(list(involved), int)
+
+    def function(values: Array, base: Array) -> Array:
+        latents = base.at[:, index].set(values)
+        return log_density(beliefs.program, beliefs.scope(latents), (beliefs.count,))
+
+    return function
+
+
+def _gradients(function, values: Array) -> tuple[Array, Array, Array]:  # type: ignore[no-untyped-def]
+    """Value [rows], gradient [rows, J] and Hessian [rows, J, J]; rows do not interact."""
+    gradient = jax.grad(lambda v: jnp.sum(function(v)))
+    directions = jnp.eye(values.shape[1], dtype=values.dtype)
+
+    def along(direction: Array) -> Array:
+        return jax.jvp(gradient, (values,), (jnp.broadcast_to(direction, values.shape),))[1]
+
+    return function(values), gradient(values), jnp.stack([along(d) for d in directions], axis=-1)
+
+
+def _gaussian(beliefs: Beliefs, involved: list[int]) -> np.ndarray:
+    """log of int exp(quadratic) N: exact.
+
+    With l(f) = l(m) + b'd - d'Ad/2, d = f - m ~ N(0, V): log E = l(m) + b'V^1/2 C^-1 V^1/2 b / 2 - log|C| / 2,
+    C = I + V^1/2 A V^1/2.
+    """
+    index, parts = jnp.asarray(involved, int), []
+    row = _row_function(beliefs, involved)
+    for k in range(len(beliefs.weights)):
+        base = beliefs.marginals.mean[k]
+        value, b, hessian = _gradients(lambda v, base=base: row(v, base), base[:, index])
+        root = jnp.sqrt(beliefs.marginals.variance[k][:, index])
+        c = jnp.eye(len(involved)) - root[:, :, None] * hessian * root[:, None, :]
+        scaled = root * b
+        solved = jnp.linalg.solve(c, scaled[..., None])[..., 0]
+        _, log_det = jnp.linalg.slogdet(c)
+        parts.append(value + 0.5 * jnp.sum(scaled * solved, axis=1) - 0.5 * log_det)
+    return _combine(beliefs, jnp.stack(parts))
+
+
+def _adaptive(beliefs: Beliefs, involved: list[int]) -> np.ndarray:
+    """Gauss–Hermite quadrature centred and scaled at the mode of p(y|f) q(f), as a narrow likelihood needs."""
+    index, parts = jnp.asarray(involved, int), []
+    row = _row_function(beliefs, involved)
+    nodes, weights = gauss_hermite(len(involved), ADAPTIVE_NODES[len(involved)]) if involved else (np.zeros((1, 0)), np.ones(1))
+    for k in range(len(beliefs.weights)):
+        base = beliefs.marginals.mean[k]
+        mean, variance = base[:, index], jnp.maximum(beliefs.marginals.variance[k][:, index], 1e-300)
+        centre, width = _mode(lambda v, base=base: row(v, base), mean, variance)
+        values = []
+        for node, weight in zip(nodes, weights, strict=True):
+            at = centre + width * jnp.asarray(node)
+            log_q = jnp.sum(-0.5 * (at - mean) ** 2 / variance - 0.5 * jnp.log(variance) + jnp.log(width), axis=1)
+            values.append(row(at, base) + log_q + 0.5 * float(np.sum(node**2)) + float(np.log(weight)))
+        parts.append(logsumexp(jnp.stack(values), axis=0))
+    return _combine(beliefs, jnp.stack(parts))
+
+
+def _mode(function, mean: Array, variance: Array) -> tuple[Array, Array]:  # type: ignore[no-untyped-def]
+    """Mode of function(f) + log N(f; mean, variance) by damped Newton steps, and the curvature's standard deviation."""
+
+    def target(f: Array) -> Array:
+        return function(f) - 0.5 * jnp.sum((f - mean) ** 2 / variance, axis=1)
+
+    def step(_: int, f: Array) -> Array:
+        _, slope, hessian = _gradients(function, f)
+        curvature = 1.0 / variance + jnp.maximum(-jnp.diagonal(hessian, axis1=1, axis2=2), 0.0)
+        move = (slope - (f - mean) / variance) / curvature
+        best, here = f, target(f)
+        for scale in (1.0, 0.3, 0.1):
+            trial = f + scale * move
+            there = target(trial)
+            better = jnp.isfinite(there) & (there > here)
+            best, here = jnp.where(better[:, None], trial, best), jnp.where(better, there, here)
+        return best
+
+    f = jax.lax.fori_loop(0, NEWTON_STEPS, step, mean)
+    _, _, hessian = _gradients(function, f)
+    curvature = 1.0 / variance + jnp.maximum(-jnp.diagonal(hessian, axis1=1, axis2=2), 0.0)
+    return f, 1.0 / jnp.sqrt(curvature)
+
+
+def _from_samples(beliefs: Beliefs, opaque: bool) -> np.ndarray:
+    """log mean over samples of p(y|f), for several latents or opaque functions; SAVIGP section 7."""
+    latents, externals = sample_latents(beliefs, SAMPLES if not opaque else SAMPLES // 4, need_externals=opaque)
+    if opaque:
+        externals |= _likelihood_values(beliefs, latents, externals)
+    values = log_density(beliefs.program, beliefs.scope(latents, externals), latents.shape[:3])
+    return _combine(beliefs, logsumexp(values, axis=0) - jnp.log(values.shape[0]))
+
+
+def _likelihood_values(beliefs: Beliefs, latents: Array, externals: dict[str, Array]) -> dict[str, Array]:
+    program = beliefs.program
+    uses = [u for u in program.uses() if u.likelihood]
+
+    def arguments(use, known):  # type: ignore[no-untyped-def]
+        return arguments_of(program, use, beliefs.parameters, beliefs.rows, latents, {**externals, **known})
+
+    return evaluate_externals(program, uses, arguments)
+
+
+def _combine(beliefs: Beliefs, per_component: Float[Array, "K rows"]) -> np.ndarray:
+    return np.asarray(logsumexp(per_component, axis=0, b=jnp.asarray(beliefs.weights)[:, None]))

@@ -1,0 +1,187 @@
+"""Expectations of any quantity of the model under predictive marginals: closed form, quadrature, or samples."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import sympy as sp
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float
+
+from gpdsl.inference.expected_log_likelihood import Marginals, deviation, gauss_hermite
+from gpdsl.inference.opaque import arguments_of, evaluate_externals
+from gpdsl.inference.sampling import base_normals
+from gpdsl.language import model as m
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows, Scope
+from gpdsl.symbolic.gaussian import expectation, moments_of, pull_exponentials
+from gpdsl.symbolic.terms import has_external, latents_in
+from gpdsl.symbolic.translate import NeedsElements, axis_key
+
+SAMPLES = 1024
+QUADRATURE_NODES = {1: 64, 2: 32}
+EQUAL_NODES = 1001
+
+Pick = Callable[[dict[str, int | str]], sp.Expr]
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """Marginals of the latents at some rows, and everything else an expression may read there."""
+
+    program: Program
+    parameters: Mapping[str, Array]
+    rows: Rows
+    marginals: Marginals
+    weights: Float[np.ndarray, "K"]
+    seed: int = 0
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return self.marginals.mean.shape[1]
+
+    def scope(self, latents: Array | None = None, externals: Mapping[str, Array] | None = None) -> Scope:
+        """Where expressions are evaluated at these latent values."""
+        return Scope(self.parameters, self.rows, latents, externals or {})
+
+
+def over_elements(beliefs: Beliefs, axes: tuple[m.Axis, ...], pick: Pick, compute: Callable[..., Array]) -> np.ndarray:
+    """`compute(expression, keys)` for a generic element, or element by element where there is no generic form.
+
+    The result is [..., rows, *axes]; `compute` returns [..., rows, *keys].
+    """
+    keys = tuple(axis_key(a) for a in axes)
+    shape = beliefs.program.translator.shape(axes)
+    try:
+        values = compute(pick({}), keys)
+        lead = values.shape[: values.ndim - len(keys)]
+        return np.broadcast_to(np.asarray(values), (*lead, *shape))
+    except NeedsElements:
+        ranges = [range(1, n + 1) for n in shape]
+        parts = [
+            np.asarray(compute(pick(dict(zip(keys, position, strict=True))), ()))
+            for position in itertools.product(*ranges)
+        ]
+        return np.stack(parts, axis=-1).reshape(*parts[0].shape, *shape)
+
+
+def mean_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[Array, "rows *keys"]:
+    """E[expression] at every row."""
+    return _mixed(beliefs, per_component(beliefs, expression, keys, {}), keys)
+
+
+def variance_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[Array, "rows *keys"]:
+    """Var[expression] at every row, as E[(expression - mean)^2] so that nothing cancels."""
+    if not latents_in(beliefs.program.translator, expression):
+        return jnp.zeros((beliefs.count, *(1,) * len(keys)))
+    mean = mean_of(beliefs, expression, keys)
+    centre = sp.Dummy("mean", real=True)
+    values = per_component(beliefs, (expression - centre) ** 2, keys, {centre: mean})
+    return _mixed(beliefs, values, keys)
+
+
+def _mixed(beliefs: Beliefs, values: Array, keys: tuple[str, ...]) -> Array:
+    values = jnp.broadcast_to(values, (len(beliefs.weights), beliefs.count, *values.shape[values.ndim - len(keys) :]))
+    return jnp.tensordot(jnp.asarray(beliefs.weights), values, axes=1)
+
+
+def per_component(
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Array]
+) -> Float[Array, "K rows *keys"]:
+    """Expectation under each mixture component; `given` are symbols that already have values."""
+    translator, evaluator = beliefs.program.translator, beliefs.program.evaluator
+    known = expression.xreplace({s: sp.Integer(0) for s in given})
+    latents = latents_in(translator, known)
+    if not latents:
+        return _with_rows(evaluator(expression, beliefs.scope(), keys, given), beliefs, keys)
+    if not has_external(translator, known):
+        moments = moments_of(latents)
+        closed = expectation(pull_exponentials(expression), latents, moments)
+        if closed is not None:
+            mean, variance = beliefs.marginals.mean, beliefs.marginals.variance
+            table = {moments.mean[f]: evaluator.of_latent(f, mean, keys) for f in latents}
+            table |= {moments.variance[f]: evaluator.of_latent(f, variance, keys) for f in latents}
+            return _with_rows(evaluator(closed, beliefs.scope(), keys, {**table, **given}), beliefs, keys)
+        if len(latents) <= 2:
+            nodes, weights = gauss_hermite(len(latents), QUADRATURE_NODES[len(latents)])
+            table = _at_nodes(beliefs, latents, nodes, keys)
+            values = evaluator(expression, beliefs.scope(), keys, {**table, **given})
+            return jnp.tensordot(jnp.asarray(weights, values.dtype), values, axes=1)
+    values, _ = sampled(beliefs, expression, keys, given)
+    return jnp.mean(values, axis=0)
+
+
+def _with_rows(value: Array, beliefs: Beliefs, keys: tuple[str, ...]) -> Array:
+    value = jnp.asarray(value)
+    axes = value.shape[value.ndim - len(keys) :] if value.ndim >= len(keys) else (1,) * len(keys)
+    return jnp.broadcast_to(value, (len(beliefs.weights), beliefs.count, *axes))
+
+
+def _at_nodes(
+    beliefs: Beliefs, latents: tuple[sp.Symbol, ...], nodes: np.ndarray, keys: tuple[str, ...]
+) -> dict[sp.Symbol, Array]:
+    evaluator, spread = beliefs.program.evaluator, deviation(beliefs.marginals.variance)
+    table = {}
+    for i, latent in enumerate(latents):
+        mean = evaluator.of_latent(latent, beliefs.marginals.mean, keys)
+        sd = evaluator.of_latent(latent, spread, keys)
+        table[latent] = mean + sd * jnp.asarray(nodes[:, i], mean.dtype).reshape(-1, *(1,) * mean.ndim)
+    return table
+
+
+def sampled(
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Array], count: int = SAMPLES
+) -> tuple[Float[Array, "S K rows *keys"], np.ndarray]:
+    """Values at samples of the latents, opaque functions included, and the samples' weights."""
+    known = expression.xreplace({s: sp.Integer(0) for s in given})
+    latents, externals = sample_latents(beliefs, count, need_externals=has_external(beliefs.program.translator, known))
+    values = jnp.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys, given))
+    full = (*latents.shape[:3], *values.shape[values.ndim - len(keys) :])
+    return jnp.broadcast_to(values, full), np.full(count, 1.0 / count)
+
+
+def sample_latents(
+    beliefs: Beliefs, count: int, need_externals: bool, normals: Array | None = None
+) -> tuple[Float[Array, "S K rows latents"], dict[str, Array]]:
+    """Samples of all latents at the rows, and the values of opaque functions there."""
+    shape = beliefs.marginals.mean.shape
+    if normals is None:
+        normals = base_normals(jax.random.key(beliefs.seed), count, *shape)
+    latents = beliefs.marginals.at(normals)
+    if not need_externals:
+        return latents, {}
+    program = beliefs.program
+    uses = [u for u in program.uses() if not u.likelihood]
+    values = evaluate_externals(
+        program, uses, lambda use, known: arguments_of(program, use, beliefs.parameters, beliefs.rows, latents, known)
+    )
+    return latents, values
+
+
+def nodes_of(
+    beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...]
+) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
+    """Values of several expressions at common equally weighted nodes: quantile midpoints for one latent, else samples."""
+    translator, evaluator = beliefs.program.translator, beliefs.program.evaluator
+    latents = tuple(sorted({f for e in expressions.values() for f in latents_in(translator, e)}, key=lambda s: s.name))
+    opaque = any(has_external(translator, e) for e in expressions.values())
+    if len(latents) <= 1 and not opaque:
+        nodes = np.asarray(ndtri((np.arange(EQUAL_NODES) + 0.5) / EQUAL_NODES))[:, None]
+        table = _at_nodes(beliefs, latents, nodes, keys)
+        scope, count = beliefs.scope(), EQUAL_NODES
+    else:
+        samples, externals = sample_latents(beliefs, SAMPLES, opaque)
+        table, scope, count = {}, beliefs.scope(samples, externals), SAMPLES
+    shape = (count, len(beliefs.weights), beliefs.count)
+    values = {}
+    for name, expression in expressions.items():
+        value = jnp.asarray(evaluator(expression, scope, keys, table))
+        axes = value.shape[value.ndim - len(keys) :] if value.ndim >= len(keys) else (1,) * len(keys)
+        values[name] = jnp.broadcast_to(value, (*shape, *axes))
+    return values, np.full(count, 1.0 / count)

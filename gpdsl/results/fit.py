@@ -1,0 +1,153 @@
+"""Fit: parameters, posterior and history of one inference, ready to predict, score, summarise, plot and save."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from gpdsl.data import Data, bind
+from gpdsl.inference.bound import assemble, views
+from gpdsl.inference.expected_log_likelihood import Marginals
+from gpdsl.inference.options import Choice, Options
+from gpdsl.inference.posterior import Whitened, project, project_root
+from gpdsl.inference.problem import as_arrays
+from gpdsl.program.precision import precision
+from gpdsl.program.program import Program, make_rows, take_rows
+from gpdsl.program.rows import Rows
+from gpdsl.results.density import log_predictive
+from gpdsl.results.expectation import Beliefs
+from gpdsl.results.prediction import Prediction
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted model.
+
+    `elbo` is the evidence lower bound in nats (with `elbo_se`, its standard error, when it is sampled), `history` has
+    columns step, elbo, seconds; `parameters` holds constrained values by name; `interrupted` tells that the fit was
+    stopped by the user and holds the best state until then.
+    """
+
+    program: Program
+    options: Options
+    choice: Choice
+    parameters: Mapping[str, np.ndarray]
+    inducing: tuple[np.ndarray, ...]
+    posterior: tuple[Whitened, ...]
+    weights: np.ndarray
+    jitter: float
+    elbo: float
+    elbo_se: float
+    history: np.ndarray
+    message: str
+    rows: int
+    seconds: float
+    compile_seconds: float
+    columns: Mapping[str, str]
+    interrupted: bool = False
+
+    @property
+    def model(self) -> Any:
+        """The model that was fitted."""
+        from gpdsl.model import Model
+
+        return Model(self.program.declarations, dict(self.program.externals))
+
+    def predict(self, data: Any, columns: Mapping[str, str] | None = None) -> Prediction:
+        """Posterior at new rows, which need the inputs only. Raises DataError for unusable rows."""
+        return Prediction(self._beliefs(self.bind(data, columns, outputs=False)), self.options.dtype)
+
+    def log_predictive_density(self, data: Any, columns: Mapping[str, str] | None = None) -> np.ndarray:
+        """log p(y_n | training data) in nats for every row [rows]; a row's observed outputs count together."""
+        bound, parts = self.bind(data, columns, outputs=True), []
+        with precision(self.options.dtype):
+            beliefs = self._beliefs(bound)
+            for start in range(0, bound.rows, ROWS_AT_ONCE):
+                parts.append(log_predictive(_slice(beliefs, slice(start, start + ROWS_AT_ONCE))))
+        return np.concatenate(parts)
+
+    def bind(self, data: Any, columns: Mapping[str, str] | None, *, outputs: bool) -> Data:
+        """New data under the sizes, levels and column names of the training data."""
+        return bind(
+            self.program.declarations,
+            data,
+            sizes=self.program.sizes,
+            levels=self.program.levels,
+            columns=self.columns if columns is None else columns,
+            outputs_required=outputs,
+            training=False,
+        )
+
+    def _beliefs(self, data: Data) -> Beliefs:
+        dtype = self.options.dtype
+        with precision(dtype):
+            rows = as_arrays(make_rows(self.program, data), dtype)
+            return Beliefs(
+                self.program,
+                as_arrays(dict(self.parameters), dtype),
+                rows,
+                self.marginals(rows, data.rows),
+                self.weights / self.weights.sum(),
+                self.options.seed,
+            )
+
+    def marginals(self, rows: Rows, count: int) -> Marginals:
+        """Marginals of all latents at rows: SAVIGP eqs. 37 to 39, O(M^2) per row after one factorisation."""
+        compute, parts = jax.jit(self._marginals), []
+        parameters = as_arrays(dict(self.parameters), self.options.dtype)
+        posterior = as_arrays(list(self.posterior), self.options.dtype)
+        inducing = as_arrays(list(self.inducing), self.options.dtype)
+        size = min(ROWS_AT_ONCE, count)
+        for start in range(0, count, size):
+            last = min(start + size, count)
+            # the last chunk is taken from the end, at full size: one compilation serves them all
+            chunk = compute(take_rows(rows, slice(last - size, last)), parameters, posterior, inducing)
+            parts.append(jax.tree.map(lambda a, skip=size - (last - start): a[:, skip:], chunk))
+        return jax.tree.map(lambda *chunks: jnp.concatenate(chunks, axis=1), *parts)
+
+    def _marginals(
+        self, rows: Rows, parameters: Mapping[str, Array], posterior: list[Whitened], inducing: list[Array]
+    ) -> Marginals:
+        seen = views(self.program, parameters, inducing, rows, False, self.jitter)
+        moments = [
+            (project(v.features, q.mean), project_root(v.features, q.root) + v.features.residual)
+            for v, q in zip(seen, posterior, strict=True)
+        ]
+        return assemble(self.program, parameters, rows, seen, moments)
+
+    def summary(self) -> str:
+        """What was fitted, how it went, and the parameters' values, as text."""
+        from gpdsl.results.summary import summarise
+
+        return summarise(self)
+
+    def plot(self, data: Any = None, names: list[str] | None = None, path: str | Path | None = None) -> Figure:
+        """Posterior mean and 90% band against the single input; see `results.plot.plot_fit`."""
+        from gpdsl.results.plot import plot_fit
+
+        return plot_fit(self, data, names, path)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fit to a file that `gpdsl.load_fit` reads; never half-written, and no pickle inside."""
+        from gpdsl.results.persistence import save_fit
+
+        save_fit(self, Path(path))
+
+
+def _slice(beliefs: Beliefs, index: slice) -> Beliefs:
+    pick = Marginals(beliefs.marginals.mean[:, index], beliefs.marginals.variance[:, index])
+    return Beliefs(
+        beliefs.program, beliefs.parameters, take_rows(beliefs.rows, index), pick, beliefs.weights, beliefs.seed
+    )

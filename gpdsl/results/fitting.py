@@ -1,0 +1,107 @@
+"""`Model.fit` and `Model.explain`, step by step: bind the data, make the program, decide, infer, wrap up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpdsl.data import Data, bind
+from gpdsl.errors import GpdslError
+from gpdsl.forward import resolve
+from gpdsl.inference.explain import explain
+from gpdsl.inference.monitor import Report
+from gpdsl.inference.options import Options, make_options
+from gpdsl.inference.variational import infer, plan
+from gpdsl.program.precision import precision
+from gpdsl.program.program import Program, make_program
+from gpdsl.results.fit import Fit
+
+if TYPE_CHECKING:
+    from gpdsl.model import Model
+
+Columns = Mapping[str, str]
+
+
+def prepare(model: Model, data: Any, columns: Columns, given: Mapping[str, Any]) -> tuple[Program, Data, Options]:
+    """Everything before inference: checked options, bound data, and the program."""
+    options = make_options(model.declarations.infer.options, given)
+    externals = resolve(model.declarations, model.externals)
+    bound = bind(model.declarations, data, columns=columns, outputs_required=True)
+    with precision(options.dtype):
+        program = make_program(
+            model.declarations,
+            bound.sizes,
+            bound.levels,
+            externals,
+            expectations=options.expectations,
+            fixed=options.fixed,
+            initial=options.init,
+        )
+    return program, bound, options
+
+
+def fit_model(
+    model: Model,
+    data: Any,
+    columns: Columns,
+    callback: Callable[[Report], None] | None,
+    progress: bool,
+    given: Mapping[str, Any],
+) -> Fit:
+    """See `Model.fit`."""
+    start = time.perf_counter()
+    program, bound, options = prepare(model, data, columns, given)
+    with precision(options.dtype), _device(options.device), _progress(progress, callback) as report:
+        result, monitor, choice, jitter = infer(program, bound, options, report)
+        parameters = {n: np.asarray(v) for n, v in program.parameters.constrain(result.parameters).items()}
+    return Fit(
+        program=program,
+        options=options,
+        choice=choice,
+        parameters=parameters,
+        inducing=tuple(result.inducing),
+        posterior=tuple(result.posterior),
+        weights=result.weights,
+        jitter=jitter,
+        elbo=result.elbo,
+        elbo_se=result.elbo_se,
+        history=np.asarray(monitor.history, float).reshape(-1, 3),
+        message=result.message,
+        rows=bound.rows,
+        seconds=time.perf_counter() - start,
+        compile_seconds=monitor.compile_seconds,
+        columns=dict(columns),
+        interrupted=result.interrupted,
+    )
+
+
+def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str, Any]) -> str:
+    """See `Model.explain`."""
+    program, bound, options = prepare(model, data, columns, given)
+    choice, layout = plan(program, options, bound.rows)
+    return explain(program, options, choice, layout, bound.rows)
+
+
+def _device(name: str | None) -> Any:
+    if name is None:
+        return nullcontext()
+    import jax
+
+    try:
+        devices = jax.devices(name)
+    except RuntimeError as error:
+        present = sorted({d.platform for d in jax.devices()})
+        raise GpdslError(f"device = {name!r} is not available here; JAX sees {', '.join(present)}") from error
+    return jax.default_device(devices[0])
+
+
+def _progress(wanted: bool, callback: Callable[[Report], None] | None) -> Any:
+    if not wanted:
+        return nullcontext(callback)
+    from gpdsl.results.progress import progress_bar
+
+    return progress_bar(callback)

@@ -1,0 +1,109 @@
+"""Saving and loading fits: one safetensors file, arrays and a JSON header; nothing in it is ever executed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from gpdsl.errors import GpdslError
+from gpdsl.forward import resolve
+from gpdsl.inference.options import Choice, Options
+from gpdsl.inference.posterior import Whitened
+from gpdsl.language import compile_text
+from gpdsl.program.program import make_program
+from gpdsl.results.fit import Fit
+
+FORMAT = 1
+SCALARS = ("jitter", "elbo", "elbo_se", "message", "rows", "seconds", "compile_seconds", "interrupted")
+
+
+def save_fit(fit: Fit, path: Path) -> None:
+    """Write `fit` to `path`, by way of a temporary file beside it so that an interruption leaves the old file whole."""
+    arrays = {f"parameter.{n}": np.asarray(v, float) for n, v in fit.parameters.items()}
+    arrays |= {f"inducing.{i}": np.asarray(z) for i, z in enumerate(fit.inducing)}
+    arrays |= {f"mean.{i}": np.asarray(q.mean) for i, q in enumerate(fit.posterior)}
+    arrays |= {f"root.{i}": np.asarray(q.root) for i, q in enumerate(fit.posterior)}
+    arrays |= {"weights": np.asarray(fit.weights), "history": np.asarray(fit.history)}
+    source = fit.program.declarations.source
+    header = {
+        "format": FORMAT,
+        "model": source.text,
+        "name": source.name,
+        "sizes": dict(fit.program.sizes),
+        "levels": {k: list(v) for k, v in fit.program.levels.items()},
+        "columns": dict(fit.columns),
+        "options": _jsonable(dataclasses.asdict(fit.options)),
+        "choice": _jsonable(dataclasses.asdict(fit.choice)),
+        **{name: getattr(fit, name) for name in SCALARS},
+    }
+    blob = save({n: np.ascontiguousarray(a) for n, a in arrays.items()}, {"gpdsl": json.dumps(header)})
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as handle:
+            handle.write(blob)
+        os.replace(handle.name, path)
+    except OSError as error:
+        raise GpdslError(f"cannot write the fit to {path}: {error.strerror}") from error
+
+
+def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fit:
+    """Read a fit written by `Fit.save`. Opaque functions it needs are looked up in `externals`, then in the registry.
+
+    Raises GpdslError for a file that is absent, damaged or of another format.
+    """
+    path = Path(path)
+    try:
+        with safe_open(path, framework="numpy") as handle:
+            header = json.loads((handle.metadata() or {})["gpdsl"])
+            arrays = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise GpdslError(f"{path} is not a fit saved by gpdsl, or is damaged ({type(error).__name__})") from error
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise GpdslError(f"{path}: this version reads format {FORMAT} of saved fits, not {header.get('format')!r}")
+    try:
+        return _rebuild(header, arrays, externals)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise GpdslError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+
+def _rebuild(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], externals: Mapping[str, Any] | None) -> Fit:
+    declarations = compile_text(header["model"], name=header["name"])
+    options = Options(**{**header["options"], "fixed": tuple(header["options"]["fixed"])})
+    program = make_program(
+        declarations,
+        header["sizes"],
+        {k: tuple(v) for k, v in header["levels"].items()},
+        resolve(declarations, externals),
+        expectations=options.expectations,
+        fixed=options.fixed,
+        initial=options.init,
+    )
+    groups = range(len(program.groups))
+    return Fit(
+        program=program,
+        options=options,
+        choice=Choice(**header["choice"]),
+        parameters={n: arrays[f"parameter.{n}"] for n in declarations.params},
+        inducing=tuple(arrays[f"inducing.{i}"] for i in groups),
+        posterior=tuple(Whitened(arrays[f"mean.{i}"], arrays[f"root.{i}"]) for i in groups),
+        weights=arrays["weights"],
+        history=arrays["history"],
+        columns=header["columns"],
+        **{name: header[name] for name in SCALARS},
+    )
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _jsonable(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_jsonable(v) for v in value]
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

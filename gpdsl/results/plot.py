@@ -1,0 +1,93 @@
+"""Plots of fits with one-dimensional inputs: posterior mean and 90% band against the input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpdsl.errors import GpdslError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from gpdsl.results.fit import Fit
+    from gpdsl.results.prediction import Prediction
+
+BAND = (0.05, 0.95)
+GRID = 400
+
+
+def plot_fit(fit: Fit, data: Any = None, names: list[str] | None = None, path: str | Path | None = None) -> Figure:
+    """One panel per name (outputs and lets by default), over the range of the input; observed outputs as points.
+
+    `data` are the rows to show (needed when the fit is not dense). The figure is also written to `path` when given.
+    Raises GpdslError for a model whose latents have more than one input column, and when matplotlib is missing.
+    """
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise GpdslError("plots need matplotlib: install it with `pip install gpdsl[plot]`") from error
+    del matplotlib
+    d = fit.program.declarations
+    names = names or [*d.lets, *(o for o in d.outputs if d.outputs[o].label is None)] or list(d.latents)
+    bound = None if data is None else fit.bind(data, None, outputs=False)
+    variable, positions = _single_input(fit, bound)
+    grid = np.linspace(positions.min(), positions.max(), GRID)
+    figure = Figure(figsize=(8.0, 2.8 * len(names)), layout="constrained")
+    panels = figure.subplots(len(names), 1, squeeze=False)[:, 0]
+    rows, grid = _rows_for(fit, bound, variable, grid)
+    prediction = fit.predict(rows)
+    for panel, name in zip(panels, names, strict=True):
+        _panel(panel, prediction, name, grid)
+        if bound is not None and name in bound.outputs and bound.observed[name].any():
+            _points(panel, bound, name, positions)
+        panel.set_xlabel(variable)
+        panel.legend(loc="best", frameon=False, fontsize=8)
+    figure.suptitle(d.title or d.name)
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure
+
+
+def _single_input(fit: Fit, bound: Any) -> tuple[str, np.ndarray]:
+    arguments = {a for g in fit.program.groups for a in g.inputs}
+    if len(arguments) == 1 and fit.inducing[0].shape[1] == 1:
+        name = arguments.pop()
+        values = fit.inducing[0][:, 0] if bound is None else bound.inputs[name].reshape(bound.rows, -1)[:, 0]
+        return name, values
+    raise GpdslError(
+        "plot shows models whose latents have one input column; for others, predict on the rows of interest and plot those"
+    )
+
+
+def _rows_for(fit: Fit, bound: Any, variable: str, grid: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """A grid over the input; when other inputs enter (an exposure), the data's own rows in order instead."""
+    others = [n for n in fit.program.declarations.inputs if n != variable]
+    if not others:
+        return {variable: grid}, grid
+    if bound is None:
+        raise GpdslError(f"plot needs data for the other inputs of the model ({', '.join(others)}): pass data=...")
+    order = np.argsort(bound.inputs[variable].reshape(-1))
+    return {n: v[order] for n, v in bound.inputs.items()}, bound.inputs[variable].reshape(-1)[order]
+
+
+def _panel(panel: Axes, prediction: Prediction, name: str, grid: np.ndarray) -> None:
+    mean = prediction.mean(name).reshape(grid.size, -1)
+    low, high = (b.reshape(grid.size, -1) for b in prediction.quantile(name, BAND))
+    for i in range(mean.shape[1]):
+        label = name if mean.shape[1] == 1 else f"{name}[{i + 1}]"
+        (line,) = panel.plot(grid, mean[:, i], label=f"{label}: mean")
+        panel.fill_between(
+            grid, low[:, i], high[:, i], alpha=0.25, color=line.get_color(), label="90% band" if i == 0 else None, lw=0
+        )
+    panel.set_ylabel(name)
+
+
+def _points(panel: Axes, bound: Any, name: str, positions: np.ndarray) -> None:
+    values = np.where(bound.observed[name], bound.outputs[name], np.nan).reshape(bound.rows, -1)
+    for i in range(values.shape[1]):
+        panel.plot(positions, values[:, i], ".", ms=3, color="0.3", label="observed" if i == 0 else None, zorder=1)

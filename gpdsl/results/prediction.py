@@ -1,0 +1,256 @@
+"""Prediction: the distribution of latents, deterministic quantities and outputs at new rows."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import sympy as sp
+from jaxtyping import Array
+
+from gpdsl.errors import GpdslError
+from gpdsl.program.precision import in_precision
+from gpdsl.results import expectation as ex
+from gpdsl.results.outputs import CDF, DISCRETE, SAMPLERS, draw_categorical
+from gpdsl.results.quantiles import invert, mixture_of_normals, weighted_quantile
+from gpdsl.symbolic.densities import DENSITIES
+from gpdsl.symbolic.functions import logsumexp
+from gpdsl.symbolic.terms import ObservationTerms, has_external, latents_in
+from gpdsl.symbolic.translate import Ref, axis_key
+
+
+class Prediction:
+    """What a fit says about some rows.
+
+    Every method takes the name of a latent, a `let` or an output and returns arrays [rows, *axes]. A label output's mean
+    holds the probabilities of its levels, [rows, levels].
+    """
+
+    def __init__(self, beliefs: ex.Beliefs, dtype: str) -> None:
+        self.beliefs = beliefs
+        self.dtype = dtype
+        self._declarations = beliefs.program.declarations
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names that can be asked for."""
+        d = self._declarations
+        return (*d.latents, *d.lets, *d.outputs)
+
+    @in_precision
+    def mean(self, name: str) -> np.ndarray:
+        """Posterior (predictive) mean, SAVIGP eqs. 36 and 38; probabilities for a label output."""
+        if self._is_output(name):
+            return self._output(name, lambda o, keys: self._output_mean(o, keys))
+        return self._deterministic(name, lambda e, keys: ex.mean_of(self.beliefs, e, keys))
+
+    @in_precision
+    def variance(self, name: str) -> np.ndarray:
+        """Posterior (predictive) variance; that of the class indicators for a label output."""
+        if self._is_output(name):
+            return self._output(name, lambda o, keys: self._output_variance(o, keys))
+        return self._deterministic(name, lambda e, keys: ex.variance_of(self.beliefs, e, keys))
+
+    @in_precision
+    def quantile(self, name: str, probabilities: float | Sequence[float]) -> np.ndarray:
+        """Quantiles [rows, *axes], or [probabilities, rows, *axes] for several.
+
+        Exact for latents, for monotone functions of one latent, and for outputs up to the quadrature over the latents.
+        """
+        several = np.atleast_1d(np.asarray(probabilities, dtype=float))
+        if np.any((several <= 0) | (several >= 1)):
+            raise GpdslError(f"quantile of `{name}`: probabilities must lie strictly between 0 and 1, got {probabilities}")
+        if self._is_output(name):
+            if self._declarations.outputs[name].label is not None:
+                raise GpdslError(f"`{name}` is a label: it has no quantiles; use mean for the levels' probabilities")
+            found = [self._output(name, lambda o, keys, p=p: self._output_quantile(o, keys, p)) for p in several]
+        else:
+            found = [self._deterministic(name, lambda e, keys, p=p: self._quantile(e, keys, p)) for p in several]
+        return np.stack(found) if np.ndim(probabilities) else found[0]
+
+    @in_precision
+    def sample(self, name: str, count: int, seed: int = 0) -> np.ndarray:
+        """`count` draws [count, rows, *axes], each row on its own; label outputs give level numbers from 1."""
+        if count < 1:
+            raise GpdslError(f"sample of `{name}`: expected a positive number of draws, got {count}")
+        rng = np.random.default_rng(seed)
+        component = rng.choice(len(self.beliefs.weights), size=(count, self.beliefs.count), p=self.beliefs.weights)
+        normals = jnp.asarray(rng.standard_normal((count, *self.beliefs.marginals.mean.shape)))
+        if self._is_output(name):
+            return self._output(name, lambda o, keys: self._draw(o, keys, normals, component, rng))
+        return self._deterministic(name, lambda e, keys: self._values(e, keys, normals, component))
+
+    @in_precision
+    def label(self, name: str) -> np.ndarray:
+        """Most probable level of a label output (the levels as in the data), or most probable value of a binary one."""
+        declared = self._declarations.outputs.get(name)
+        if declared is None or declared.kind not in {"label", "binary"}:
+            raise GpdslError(f"`{name}` is not a label or binary output")
+        if declared.label is None:
+            return (self.mean(name) > 0.5).astype(int)
+        chosen = np.argmax(self.mean(name), axis=-1)
+        return np.asarray(self.levels(name))[chosen]
+
+    def levels(self, name: str) -> tuple:
+        """Levels of a label output, in the order of its probabilities."""
+        axis = self._declarations.outputs[name].label
+        assert axis is not None
+        count = self.beliefs.program.translator.size(axis)
+        return self.beliefs.program.levels.get(str(axis.name), tuple(range(1, count + 1)))
+
+    # --- latents and lets ---------------------------------------------------------------------------------------
+
+    def _is_output(self, name: str) -> bool:
+        if name not in self.names:
+            near = difflib.get_close_matches(name, self.names, n=1)
+            hint = f"; did you mean `{near[0]}`?" if near else ""
+            raise GpdslError(f"the model has no latent, let or output `{name}`{hint}; it has {', '.join(self.names)}")
+        return name in self._declarations.outputs
+
+    def _deterministic(self, name: str, compute: Callable[[sp.Expr, tuple[str, ...]], Any]) -> np.ndarray:
+        translator, axes = self.beliefs.program.translator, self._declarations.axes_of(name)
+
+        def pick(env: dict[str, int | str]) -> sp.Expr:
+            positions = tuple(env.get(k, k) for k in map(axis_key, axes))
+            if name in self._declarations.lets:
+                return translator.let(name, positions)
+            return translator.symbol(Ref("latent", name, positions))
+
+        return np.array(ex.over_elements(self.beliefs, axes, pick, compute))
+
+    def _quantile(self, expression: sp.Expr, keys: tuple[str, ...], p: float) -> Array:
+        beliefs, translator = self.beliefs, self.beliefs.program.translator
+        latents = latents_in(translator, expression)
+        if len(latents) == 1 and not has_external(translator, expression):
+            slope = sp.diff(expression, latents[0])
+            if slope.is_positive or slope.is_negative:
+                marginals, evaluator = beliefs.marginals, beliefs.program.evaluator
+                mean = evaluator.of_latent(latents[0], marginals.mean, keys)
+                variance = evaluator.of_latent(latents[0], marginals.variance, keys)
+                at = mixture_of_normals(mean, variance, beliefs.weights, p if slope.is_positive else 1.0 - p)
+                return evaluator(expression, beliefs.scope(), keys, {latents[0]: jnp.asarray(at)})
+        values, weights = ex.nodes_of(beliefs, {"value": expression}, keys)
+        return jnp.asarray(weighted_quantile(*self._flat(values["value"], weights), p))
+
+    def _flat(self, values: Array, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes of all components as one set of weighted values."""
+        joint = weights[:, None] * self.beliefs.weights[None, :]
+        return np.asarray(values).reshape(-1, *values.shape[2:]), joint.reshape(-1)
+
+    def _values(self, expression: sp.Expr, keys: tuple[str, ...], normals: Array, component: np.ndarray) -> Array:
+        beliefs = self.beliefs
+        opaque = has_external(beliefs.program.translator, expression)
+        latents, externals = ex.sample_latents(beliefs, len(component), opaque, normals)
+        values = jnp.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys))
+        axes = values.shape[values.ndim - len(keys) :] if values.ndim >= len(keys) else (1,) * len(keys)
+        return self._chosen(jnp.broadcast_to(values, (*latents.shape[:3], *axes)), component)
+
+    def _chosen(self, values: Array, component: np.ndarray) -> Array:
+        """The drawn component's value for each draw and row: [S, K, rows, ...] to [S, rows, ...]."""
+        draws, rows = np.indices(component.shape)
+        return values[draws, component, rows]
+
+    # --- outputs ------------------------------------------------------------------------------------------------
+
+    def _output(self, name: str, compute: Callable[[ObservationTerms, tuple[str, ...]], Any]) -> np.ndarray:
+        """Put the statements that observe an output together into [..., rows, *axes]."""
+        pieces = []
+        for observation in self.beliefs.program.observations:
+            if name not in observation.outputs:
+                continue
+            if observation.distribution not in CDF and observation.distribution != "Categorical":
+                raise GpdslError(
+                    f"`{name}` is observed through the opaque likelihood `{observation.distribution}`, which can be "
+                    "evaluated but not predicted from; ask for the latents and lets instead"
+                )
+            values = np.asarray(compute(observation, observation.axes))
+            if len(observation.axes) == len(observation.positions):
+                return values
+            pieces.append((observation.positions, values))
+        shape = self.beliefs.program.translator.shape(self._declarations.outputs[name].axes)
+        return _put_together(pieces, shape)
+
+    def _output_mean(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
+        if o.distribution == "Categorical":
+            return np.stack([np.asarray(self._full(ex.mean_of(self.beliefs, e, keys), keys)) for e in _softmax(o)], axis=-1)
+        return self._full(ex.mean_of(self.beliefs, DENSITIES[o.distribution].mean(o.arguments), keys), keys)
+
+    def _output_variance(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
+        if o.distribution == "Categorical":
+            p = self._output_mean(o, keys)
+            return p * (1.0 - p)
+        table = DENSITIES[o.distribution]
+        within = ex.mean_of(self.beliefs, table.variance(o.arguments), keys)
+        between = ex.variance_of(self.beliefs, table.mean(o.arguments), keys)
+        return self._full(within + between, keys)
+
+    def _full(self, values: Array, keys: tuple[str, ...]) -> np.ndarray:
+        """Broadcast over rows and over axes the value does not vary along."""
+        sizes = self._sizes(keys)
+        return np.asarray(jnp.broadcast_to(values, (self.beliefs.count, *sizes)))
+
+    def _sizes(self, keys: tuple[str, ...]) -> tuple[int, ...]:
+        table = {axis_key(a): a for o in self._declarations.outputs.values() for a in o.axes}
+        return self.beliefs.program.translator.shape(tuple(table[k] for k in keys))
+
+    def _output_quantile(self, o: ObservationTerms, keys: tuple[str, ...], p: float) -> np.ndarray:
+        exact = self._normal_predictive(o, keys)
+        if exact is not None:
+            return self._full(mixture_of_normals(*exact, self.beliefs.weights, p), keys)
+        arguments, weights = ex.nodes_of(self.beliefs, dict(o.arguments), keys)
+        joint = jnp.asarray(weights[:, None] * self.beliefs.weights[None, :])
+        cdf, discrete = CDF[o.distribution], o.distribution in DISCRETE
+
+        def mixture(y: Array) -> Array:
+            return jnp.tensordot(joint, cdf(y, arguments), axes=[[0, 1], [0, 1]])
+
+        shape = jnp.broadcast_shapes(*(a.shape[2:] for a in arguments.values()))
+        low, high = (-jnp.ones(shape), jnp.ones(shape)) if discrete else (jnp.zeros(shape), jnp.ones(shape))
+        return self._full(jnp.asarray(invert(mixture, p, low, high, discrete=discrete)), keys)
+
+    def _normal_predictive(self, o: ObservationTerms, keys: tuple[str, ...]) -> tuple[Array, Array] | None:
+        """Component means and variances of the output when it is jointly Gaussian with the latents."""
+        if o.distribution != "Normal":
+            return None
+        translator, (mean, sd) = self.beliefs.program.translator, (o.arguments["mean"], o.arguments["sd"])
+        latents = latents_in(translator, mean)
+        if latents_in(translator, sd) or has_external(translator, mean) or not mean.is_polynomial(*latents):
+            return None
+        if latents and sp.Poly(mean, *latents).total_degree() > 1:
+            return None
+        centre = sp.Dummy("centre", real=True)
+        means = ex.per_component(self.beliefs, mean, keys, {})
+        noise = ex.per_component(self.beliefs, sd**2, keys, {})
+        spread = ex.per_component(self.beliefs, (mean - centre) ** 2, keys, {centre: means})
+        return means, spread + noise
+
+    def _draw(
+        self, o: ObservationTerms, keys: tuple[str, ...], normals: Array, component: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        if o.distribution == "Categorical":
+            logits = [self._spread(self._values(e, keys, normals, component), keys) for e in o.arguments["logits"]]
+            return draw_categorical(rng, np.stack(logits, axis=-1)) + 1.0
+        values = {n: self._spread(self._values(e, keys, normals, component), keys) for n, e in o.arguments.items()}
+        return SAMPLERS[o.distribution](rng, values)
+
+    def _spread(self, values: Array, keys: tuple[str, ...]) -> np.ndarray:
+        return np.array(np.broadcast_to(np.asarray(values), (*values.shape[:2], *self._sizes(keys))))
+
+
+def _put_together(pieces: Sequence[tuple[tuple[int | str, ...], np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
+    """Fill [..., rows, *shape] from parts along fixed and free positions; what nothing observes stays NaN."""
+    free = sum(isinstance(p, str) for p in pieces[0][0])
+    lead = pieces[0][1].shape[: pieces[0][1].ndim - free]
+    result = np.full((*lead, *shape), np.nan)
+    for positions, values in pieces:
+        where = tuple(slice(None) if isinstance(p, str) else p - 1 for p in positions)
+        result[(Ellipsis, *where)] = values
+    return result
+
+
+def _softmax(o: ObservationTerms) -> list[sp.Expr]:
+    logits = o.arguments["logits"]
+    return [sp.exp(f - logsumexp(*logits)) for f in logits]

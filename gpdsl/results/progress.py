@@ -1,0 +1,74 @@
+"""A progress bar for long fits: step, bound and time left on a terminal, sparse lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+from gpdsl.inference.monitor import Report
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextmanager
+def progress_bar(also: Callable[[Report], None] | None = None) -> Iterator[Callable[[Report], None]]:
+    """A callback for `Model.fit` that shows progress on standard error; `also` is called with every report too."""
+    console = Console(stderr=True)
+    show = _bar if console.is_terminal else _lines
+    with show(console) as callback:
+
+        def both(report: Report) -> None:
+            callback(report)
+            if also is not None:
+                also(report)
+
+        yield both
+
+
+@contextmanager
+def _bar(console: Console) -> Iterator[Callable[[Report], None]]:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("step {task.completed:.0f} of at most {task.total:.0f}  elbo {task.fields[elbo]}  {task.fields[left]}"),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("compiling", total=1, elbo="–", left="")
+
+        def callback(report: Report) -> None:
+            left = "" if report.remaining is None else f"at most {_duration(report.remaining)} left"
+            bar.update(
+                task,
+                description=report.stage,
+                completed=report.step,
+                total=report.steps,
+                elbo=f"{report.elbo:.2f}",
+                left=left,
+            )
+
+        yield callback
+
+
+@contextmanager
+def _lines(console: Console) -> Iterator[Callable[[Report], None]]:
+    last = -SECONDS_BETWEEN_LINES
+
+    def callback(report: Report) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            left = "" if report.remaining is None else f", at most {_duration(report.remaining)} left"
+            console.print(f"step {report.step} of at most {report.steps}: elbo {report.elbo:.2f}{left}", highlight=False)
+
+    yield callback
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

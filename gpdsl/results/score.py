@@ -1,0 +1,40 @@
+"""Scores of predictions: what the papers' tables report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpdsl.results.fit import Fit
+
+
+def nlpd(fit: Fit, data: Any) -> float:
+    """Mean negative log predictive density in nats per row; for labels, the negative log probability (NLP)."""
+    return float(-np.mean(fit.log_predictive_density(data)))
+
+
+def rmse(fit: Fit, data: Any, name: str | None = None) -> float:
+    """Root mean squared error of the predictive mean over the observed entries of an output."""
+    name, bound = _output(fit, name), fit.bind(data, None, outputs=True)
+    gap = fit.predict(data).mean(name) - bound.outputs[name]
+    return float(np.sqrt(np.mean(gap[bound.observed[name]] ** 2)))
+
+
+def sse(fit: Fit, data: Any, name: str | None = None) -> float:
+    """Standardised squared error: mean squared error over the variance of the observed values (SAVIGP 9.2)."""
+    name, bound = _output(fit, name), fit.bind(data, None, outputs=True)
+    return rmse(fit, data, name) ** 2 / float(np.var(bound.outputs[name][bound.observed[name]]))
+
+
+def error_rate(fit: Fit, data: Any, name: str | None = None) -> float:
+    """Share of rows whose most probable label, or binary value, is not the observed one."""
+    name, bound = _output(fit, name), fit.bind(data, None, outputs=True)
+    mean = fit.predict(data).mean(name)
+    chosen = (mean > 0.5) if fit.program.declarations.outputs[name].label is None else np.argmax(mean, axis=-1)
+    wrong = chosen != bound.outputs[name]
+    return float(np.mean(wrong[bound.observed[name]]))
+
+
+def _output(fit: Fit, name: str | None) -> str:
+    return name or next(iter(fit.program.declarations.outputs))

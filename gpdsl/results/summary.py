@@ -1,0 +1,44 @@
+"""A fit as text: the model, how inference went, and the parameters' values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from gpdsl.results.fit import Fit
+
+SHOWN = 8
+
+
+def summarise(fit: Fit) -> str:
+    """Several lines, no colours."""
+    d, choice = fit.program.declarations, fit.choice
+    inducing = "dense (inducing points are the rows)" if choice.dense else f"{choice.inducing} inducing points"
+    error = f" ± {fit.elbo_se:.2g}" if fit.elbo_se else ""
+    lines = [
+        f"{d.name}: {d.title}" if d.title else d.name,
+        f"  rows        {fit.rows}",
+        f"  posterior   {fit.options.posterior}, {inducing}",
+        f"  optimizer   {choice.optimizer}: {fit.message}",
+        f"  elbo        {fit.elbo:.4f}{error} nats",
+        f"  time        {fit.seconds:.2f} s, of which compiling {fit.compile_seconds:.2f} s",
+    ]
+    if fit.interrupted:
+        lines.append("  interrupted by the user: this is the best state until then")
+    if fit.parameters:
+        lines.append("  parameters")
+        width = max(len(n) for n in fit.parameters)
+        for name, value in fit.parameters.items():
+            held = "  (fixed)" if name in fit.program.parameters.held else ""
+            lines.append(f"    {name:<{width}}  {_show(value)}{held}")
+    return "\n".join(lines)
+
+
+def _show(value: np.ndarray) -> str:
+    flat = np.asarray(value, float).ravel()
+    text = " ".join(f"{v:.4g}" for v in flat[:SHOWN])
+    if flat.size > SHOWN:
+        text += f" … ({flat.size} values, {flat.min():.4g} to {flat.max():.4g})"
+    return text if flat.size == 1 else f"[{text}]"
