@@ -1,0 +1,27 @@
+"""Data in, bound arrays out: columns are found by name, checked against the model, and every mistake says where it is.
+
+`read_table` makes a `Table` of dictionaries, data frames and files; `bind` makes of it the `Data` of one model.
+"""
+
+from __future__ import annotations
+
+from gpdsl.data.bind import bind
+from gpdsl.data.bound import Data
+from gpdsl.data.errors import DataError, DataMistake, TooManyInducing
+from gpdsl.data.minibatches import minibatches
+from gpdsl.data.read import read_table
+from gpdsl.data.standardise import Standardised, standardise
+from gpdsl.data.table import Table
+
+__all__ = [
+    "Data",
+    "DataError",
+    "DataMistake",
+    "Standardised",
+    "Table",
+    "TooManyInducing",
+    "bind",
+    "minibatches",
+    "read_table",
+    "standardise",
+]

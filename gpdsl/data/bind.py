@@ -1,0 +1,174 @@
+"""Binding: the declared inputs and outputs of a model to the columns of a table, with everything checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from gpdsl.data.bound import Data
+from gpdsl.data.columns import Found, Wanted, find, mapped
+from gpdsl.data.errors import DataError, DataMistake, listed, shown
+from gpdsl.data.mistakes import ConstantColumn, DifferentLengths, NoRows, NothingObserved, UnknownMapping
+from gpdsl.data.read import read_table
+from gpdsl.data.sizes import Sizes
+from gpdsl.data.table import Table
+from gpdsl.data.values import (
+    Level,
+    Wrong,
+    binary_values,
+    distinct_levels,
+    input_values,
+    label_values,
+    output_values,
+)
+from gpdsl.language.model import Declarations, Input, Output
+
+Columns = Mapping[str, str | Sequence[str]]
+
+
+def bind(
+    declarations: Declarations,
+    source: object,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    levels: Mapping[str, tuple] | None = None,
+    columns: Columns | None = None,
+    outputs_required: bool = True,
+) -> Data:
+    """Find, check and arrange the columns of a model in `source` (anything `read_table` takes).
+
+    `columns` maps model names to data names (a list of them for a vector). `sizes` and `levels` are those of an earlier
+    fit: they are enforced, and a constant input is then no mistake. Without `outputs_required`, absent outputs are left
+    out of the result. Raises DataError with every mistake found.
+    """
+    table = read_table(source)
+    binding = _Binding(declarations, table, columns or {}, Sizes(declarations, sizes or {}, table.source))
+    binding.refuse_unknown_mappings()
+    founds = binding.find_all(outputs_required)
+    rows = binding.count_rows(founds)
+    inputs = {name: binding.input(founds[name]) for name in declarations.inputs if name in founds}
+    known_levels = binding.levels(founds, levels or {})
+    coded = {name: binding.output(founds[name], known_levels) for name in declarations.outputs if name in founds}
+    if sizes is None:
+        binding.refuse_constants(founds, inputs)
+    if outputs_required:
+        binding.refuse_unobserved(coded)
+    binding.finish()
+    observed = {name: ~np.isnan(values) for name, values in coded.items()}
+    outputs = {name: np.where(observed[name], values, 0.0) for name, values in coded.items()}
+    names = {name: found.columns for name, found in founds.items()}
+    return Data(rows, inputs, outputs, observed, binding.sizes.bound(), known_levels, names, table.source)
+
+
+class _Binding:
+    """The state of one `bind`: mistakes collected so far, and the sizes known so far."""
+
+    def __init__(self, declarations: Declarations, table: Table, columns: Columns, sizes: Sizes) -> None:
+        self.declarations = declarations
+        self.table = table
+        self.columns = columns
+        self.sizes = sizes
+        self.mistakes: list[DataMistake] = []
+
+    def finish(self) -> None:
+        """Raise the mistakes, if any."""
+        if self.mistakes:
+            raise DataError(*self.mistakes, source=self.table.source, lines=self.table.lines)
+
+    def refuse_unknown_mappings(self) -> None:
+        names = {**self.declarations.inputs, **self.declarations.outputs}
+        for name in self.columns:
+            if name not in names:
+                self.mistakes.append(UnknownMapping(name, listed(f"`{each}`" for each in names)))
+        self.finish()
+
+    def find_all(self, outputs_required: bool) -> dict[str, Found]:
+        """Every quantity's columns; inputs first, because sizes are learnt in this order."""
+        quantities: list[Input | Output] = [*self.declarations.inputs.values(), *self.declarations.outputs.values()]
+        founds: dict[str, Found] = {}
+        for each in quantities:
+            kind = "input" if isinstance(each, Input) else "output"
+            sizes = tuple(self.sizes.of(axis) for axis in each.axes)
+            optional = kind == "output" and not outputs_required
+            wanted = Wanted(kind, each.name, each.axes, sizes, mapped(self.columns, each.name), optional)
+            try:
+                found = find(self.table, wanted)
+            except DataError as problem:
+                self.mistakes += problem.mistakes
+                continue
+            if found is not None:
+                founds[each.name] = found
+                self.sizes.learn(each, found.values.shape[1:])
+        self.finish()
+        return founds
+
+    def count_rows(self, founds: Mapping[str, Found]) -> int:
+        lengths = {name: found.values.shape[0] for name, found in founds.items()}
+        first, rows = next(iter(lengths.items()), ("", self.table.rows))
+        self.mistakes += [DifferentLengths(n, k, first, rows) for n, k in lengths.items() if k != rows]
+        if rows == 0:
+            self.mistakes = [NoRows()]
+        self.finish()
+        return rows
+
+    def input(self, found: Found) -> np.ndarray:
+        """Checked values of an input, or the unchecked ones after noting the mistake."""
+        kind = self.declarations.inputs[found.name].kind
+        try:
+            return input_values(found, kind)
+        except Wrong as wrong:
+            self.mistakes.append(wrong.mistake)
+            return found.values
+
+    def levels(self, founds: Mapping[str, Found], given: Mapping[str, tuple]) -> dict[str, tuple[Level, ...]]:
+        """Labels of each index that is a label's: given by an earlier fit, declared, counted, or found in the data."""
+        result: dict[str, tuple[Level, ...]] = {name: tuple(values) for name, values in given.items()}
+        for name, index in self.declarations.indices.items():
+            users = [o.name for o in self.declarations.outputs.values() if o.label is not None and o.label.name == name]
+            if name in result or not users:
+                continue
+            size = self.sizes.of(index.axis)
+            if index.levels is not None:
+                result[name] = tuple(index.levels)
+            elif size is not None:
+                result[name] = tuple(range(1, size + 1))
+            else:
+                result[name] = self._found_levels([founds[user] for user in users if user in founds])
+                self.sizes.learn_levels(index, len(result[name]))
+        return result
+
+    def _found_levels(self, founds: Sequence[Found]) -> tuple[Level, ...]:
+        try:
+            return distinct_levels(founds)
+        except Wrong as wrong:
+            self.mistakes.append(wrong.mistake)
+            self.finish()
+            raise
+
+    def output(self, found: Found, levels: Mapping[str, tuple[Level, ...]]) -> np.ndarray:
+        """Coded values of an output, NaN where not observed; all NaN after noting a mistake."""
+        declared = self.declarations.outputs[found.name]
+        try:
+            if declared.label is not None:
+                index = declared.label.name or ""
+                return label_values(found, index, levels[index])
+            return binary_values(found) if declared.kind == "binary" else output_values(found, declared.kind)
+        except Wrong as wrong:
+            self.mistakes.append(wrong.mistake)
+            return np.zeros(found.values.shape)
+
+    def refuse_constants(self, founds: Mapping[str, Found], inputs: Mapping[str, np.ndarray]) -> None:
+        """Columns that never vary although a latent is a function of them (with one row, nothing can vary)."""
+        for name, values in inputs.items():
+            latents = [f"`{each.name}`" for each in self.declarations.latents.values() if name in each.arguments]
+            if not latents or values.shape[0] < 2 or values.dtype == object:
+                continue
+            constant = np.atleast_1d((values == values[:1]).all(axis=0)).ravel()
+            first = values.reshape(values.shape[0], -1)[0]
+            for element in np.flatnonzero(constant):
+                column = founds[name].columns[element]
+                self.mistakes.append(ConstantColumn(name, column, shown(float(first[element])), listed(latents)))
+
+    def refuse_unobserved(self, coded: Mapping[str, np.ndarray]) -> None:
+        self.mistakes += [NothingObserved(name) for name, values in coded.items() if np.isnan(values).all()]

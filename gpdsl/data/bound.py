@@ -1,0 +1,36 @@
+"""Data bound to a model: every input and output as an array in declared order, and the sizes that were free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """The arrays of one model, float64, first axis the rows.
+
+    `inputs[name]` is [rows] or [rows, *axes]. `outputs[name]` is [rows, *axes]: binary as 0 and 1, a label as its
+    number from 0; 0 where `observed[name]`, of the same shape, is false. `sizes` binds dimension letters, `levels`
+    gives the labels of an index in order; `column_names` are the names the user gave, for messages.
+    """
+
+    rows: int
+    inputs: Mapping[str, np.ndarray]
+    outputs: Mapping[str, np.ndarray]
+    observed: Mapping[str, np.ndarray]
+    sizes: Mapping[str, int]
+    levels: Mapping[str, tuple]
+    column_names: Mapping[str, tuple[str, ...]]
+    source: str = "data"
+
+    def take(self, index: np.ndarray | slice) -> Data:
+        """The same with some of the rows, by number from 0 or as a slice."""
+        inputs, outputs, observed = (
+            {name: values[index] for name, values in table.items()}
+            for table in (self.inputs, self.outputs, self.observed)
+        )
+        rows = len(np.arange(self.rows)[index])
+        return replace(self, rows=rows, inputs=inputs, outputs=outputs, observed=observed)

@@ -1,0 +1,173 @@
+"""Finding the columns of a quantity: an array of that name, or one column per element (`x1`, `x_1`, `x[1]`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from gpdsl.data.errors import DataError, listed
+from gpdsl.data.mistakes import DifferentLengths, MissingColumn, WrongShape, WrongWidth
+from gpdsl.data.table import Table
+from gpdsl.language.model import Axis
+from gpdsl.language.suggest import closest
+
+Position = tuple[int, ...]
+Size = int | None
+
+STYLES: tuple[Callable[[str, Position], str], ...] = (
+    lambda name, position: name + "_".join(map(str, position)),
+    lambda name, position: name + "_" + "_".join(map(str, position)),
+    lambda name, position: f"{name}[{','.join(map(str, position))}]",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The values of one quantity, [rows, *shape], and the column each element came from, in row-major order.
+
+    Elements without a column hold NaN and are called by the name a column would have.
+    """
+
+    name: str
+    values: np.ndarray
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is looked for: an input or output, its axes with their sizes (None: as many as there are), its data name."""
+
+    kind: str
+    name: str
+    axes: tuple[Axis, ...]
+    sizes: tuple[Size, ...]
+    column: str | Sequence[str]
+    optional: bool = False
+
+
+def find(table: Table, wanted: Wanted) -> Found | None:
+    """The values of a quantity, or None when it is optional and not there. Raises DataError when something is amiss."""
+    if not isinstance(wanted.column, str):
+        return _from_list(table, wanted, tuple(wanted.column))
+    if wanted.column in table.columns:
+        return _from_array(table, wanted, wanted.column)
+    if wanted.axes:
+        return _from_elements(table, wanted, wanted.column)
+    if wanted.optional:
+        return None
+    raise _missing(table, wanted, f"a column `{wanted.column}`", wanted.column)
+
+
+def _from_array(table: Table, wanted: Wanted, column: str) -> Found:
+    values = table.columns[column]
+    missing_axis = values.ndim == len(wanted.axes) and all(size in (1, None) for size in wanted.sizes[-1:])
+    extra_axis = values.ndim == len(wanted.axes) + 2 and values.shape[-1] == 1
+    if missing_axis and wanted.axes:
+        values = values[..., None]
+    elif extra_axis:
+        values = values[..., 0]
+    fits = values.ndim == len(wanted.axes) + 1
+    if fits and len(wanted.axes) == 1 and wanted.sizes[0] not in (None, values.shape[1]):
+        raise _width(table, wanted, values.shape[1], [column])
+    if not fits or any(size not in (None, n) for size, n in zip(wanted.sizes, values.shape[1:], strict=True)):
+        raise DataError(_shape(wanted, table.columns[column]), source=table.source)
+    if not wanted.axes or values.shape[1:] == (1,):
+        return Found(wanted.name, values, (column,))
+    positions = product(*(range(1, n + 1) for n in values.shape[1:]))
+    return Found(wanted.name, values, tuple(STYLES[-1](column, position) for position in positions))
+
+
+def _shape(wanted: Wanted, values: np.ndarray) -> WrongShape:
+    pairs = zip(wanted.axes, wanted.sizes, strict=True)
+    sizes = ["rows", *(axis.describe() if size is None else str(size) for axis, size in pairs)]
+    return WrongShape(wanted.name, f"[{', '.join(map(str, values.shape))}]", f"[{', '.join(sizes)}]")
+
+
+def _from_list(table: Table, wanted: Wanted, columns: tuple[str, ...]) -> Found | None:
+    """Columns the user listed, one per element."""
+    absent = [column for column in columns if column not in table.columns]
+    if absent and wanted.optional:
+        return None
+    if absent:
+        raise _missing(table, wanted, f"a column `{absent[0]}`", absent[0])
+    if len(wanted.axes) != 1 or wanted.sizes[0] not in (None, len(columns)):
+        expected = 1 if not wanted.axes else wanted.sizes[0] or len(columns)
+        raise _width(table, wanted, len(columns), columns, expected)
+    return Found(wanted.name, _stack(table, wanted, columns, (len(columns),)), columns)
+
+
+def _from_elements(table: Table, wanted: Wanted, column: str) -> Found | None:
+    """One column per element, in the first style that names element 1."""
+    ones = (1,) * len(wanted.axes)
+    style = next((each for each in STYLES if each(column, ones) in table.columns), None)
+    if style is None and wanted.optional:
+        style = next((each for each in STYLES if _any_element(table, wanted, column, each)), None)
+        if style is None:
+            return None
+    if style is None:
+        first = STYLES[0](column, ones)
+        raise _missing(table, wanted, f"an array `{column}` or columns `{first}`, ...", first)
+    shape = tuple(_extent(table, wanted, column, style, axis) for axis in range(len(wanted.axes)))
+    names = tuple(style(column, position) for position in product(*(range(1, n + 1) for n in shape)))
+    absent = [name for name in names if name not in table.columns]
+    if absent and not wanted.optional:
+        raise _missing(table, wanted, f"a column `{absent[0]}`", absent[0])
+    return Found(wanted.name, _stack(table, wanted, names, shape), names)
+
+
+def _any_element(table: Table, wanted: Wanted, column: str, style: Callable[[str, Position], str]) -> bool:
+    shape = [size or 1 for size in wanted.sizes]
+    return any(style(column, position) in table.columns for position in product(*(range(1, n + 1) for n in shape)))
+
+
+def _extent(table: Table, wanted: Wanted, column: str, style: Callable[[str, Position], str], axis: int) -> int:
+    """Length of an axis: the declared size, which the columns must not exceed, or as many as follow one another."""
+    ones = [1] * len(wanted.axes)
+
+    def there(number: int) -> bool:
+        return style(column, (*ones[:axis], number, *ones[axis + 1 :])) in table.columns
+
+    size = wanted.sizes[axis]
+    count = 0 if size is None else size
+    while there(count + 1):
+        count += 1
+    if size is not None and count > size:
+        names = [style(column, (*ones[:axis], n, *ones[axis + 1 :])) for n in (1, count)]
+        raise _width(table, wanted, count, [f"{names[0]} to {names[1]}"], size)
+    return count
+
+
+def _stack(table: Table, wanted: Wanted, names: Sequence[str], shape: tuple[int, ...]) -> np.ndarray:
+    """The named columns side by side, [rows, *shape]; one of text makes all of them objects."""
+    there = [(name, table.columns[name]) for name in names if name in table.columns]
+    rows = there[0][1].shape[0]
+    for name, values in there:
+        if values.ndim != 1:
+            raise DataError(WrongShape(name, str(list(values.shape)), "[rows]"), source=table.source)
+        if values.shape[0] != rows:
+            problem = DifferentLengths(name, values.shape[0], there[0][0], rows)
+            raise DataError(problem, source=table.source)
+    parts = [table.columns.get(name, np.full(rows, np.nan)) for name in names]
+    if any(part.dtype == object for part in parts):
+        parts = [part.astype(object) for part in parts]
+    return np.stack(parts, axis=-1).reshape(rows, *shape)
+
+
+def _missing(table: Table, wanted: Wanted, words: str, column: str) -> DataError:
+    suggestion = closest(column, table.columns) if not wanted.axes else ""
+    columns = listed(f"`{name}`" for name in table.columns) or "none"
+    return DataError(MissingColumn(wanted.kind, wanted.name, words, columns, suggestion), source=table.source)
+
+
+def _width(table: Table, wanted: Wanted, found: int, columns: Sequence[str], expected: int | None = None) -> DataError:
+    needed = expected if expected is not None else wanted.sizes[0] or 1
+    names = listed(f"`{name}`" for name in columns)
+    return DataError(WrongWidth(wanted.name, found, needed, names), source=table.source)
+
+
+def mapped(columns: Mapping[str, str | Sequence[str]] | None, name: str) -> str | Sequence[str]:
+    """The data name of a model name."""
+    return (columns or {}).get(name, name)

@@ -1,0 +1,50 @@
+"""One entry for every kind of table: dictionaries of arrays, data frames, and files by their extension."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from gpdsl.data.convert import from_object
+from gpdsl.data.csv_file import read_csv
+from gpdsl.data.errors import DataError
+from gpdsl.data.file_mistakes import NotATable, UnknownFormat, Unreadable
+from gpdsl.data.frames import is_frame, read_frame, read_npz, read_parquet
+from gpdsl.data.table import Table, source_name
+
+READERS: dict[str, Callable[[Path], Table]] = {
+    ".csv": read_csv,
+    ".tsv": read_csv,
+    ".txt": read_csv,
+    ".parquet": read_parquet,
+    ".pq": read_parquet,
+    ".npz": read_npz,
+}
+
+
+def read_table(source: object) -> Table:
+    """Read a table: a dictionary of arrays [rows, ...], a pandas DataFrame, a path, or a Table (returned as it is).
+
+    Numbers become float64, text object arrays. Raises DataError for what is no table, with file and line.
+    """
+    if isinstance(source, Table):
+        return source
+    if isinstance(source, Mapping):
+        return Table({str(name): from_object(str(name), values, "data") for name, values in source.items()})
+    if isinstance(source, str | os.PathLike):
+        return _read_file(Path(source))
+    if is_frame(source):
+        return read_frame(source)
+    raise DataError(NotATable(type(source).__name__))
+
+
+def _read_file(path: Path) -> Table:
+    reader = READERS.get(path.suffix.lower())
+    if not path.exists():
+        raise DataError(Unreadable("no such file"), source=str(path))
+    if path.is_dir():
+        raise DataError(Unreadable("it is a folder"), source=str(path))
+    if reader is None:
+        raise DataError(UnknownFormat(path.suffix or path.name), source=source_name(path))
+    return reader(path)

@@ -1,0 +1,173 @@
+"""Checking values: numbers, counts, positives, binaries and labels, each returned as float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpdsl.data.columns import Found
+from gpdsl.data.convert import number_of
+from gpdsl.data.errors import DataMistake, listed, shown
+from gpdsl.data.mistakes import (
+    InfiniteOutput,
+    LabelOutside,
+    NotACount,
+    NotBinary,
+    NotFinite,
+    NotPositive,
+    TextInColumn,
+    TooManyLevels,
+)
+
+MAX_LEVELS = 1000
+WORDS = {"true": 1.0, "yes": 1.0, "y": 1.0, "t": 1.0, "false": 0.0, "no": 0.0, "n": 0.0, "f": 0.0}
+Level = int | float | str
+
+
+class Wrong(Exception):
+    """A mistake on its way from the place that sees it to `bind`, which collects them."""
+
+    def __init__(self, mistake: DataMistake) -> None:
+        super().__init__(mistake.code)
+        self.mistake = mistake
+
+
+def place_of(found: Found, wrong: np.ndarray) -> tuple[str, int, tuple[int, ...]]:
+    """Column, row (from 1) and index of the first true element of a mask of the shape of the values."""
+    at = tuple(int(each) for each in np.argwhere(wrong)[0])
+    element = int(np.ravel_multi_index(at[1:], found.values.shape[1:])) if len(at) > 1 else 0
+    return found.columns[min(element, len(found.columns) - 1)], at[0] + 1, at
+
+
+def numbers(found: Found) -> np.ndarray:
+    """The values as float64, NaN where missing. Raises Wrong at the first text."""
+    if found.values.dtype != object:
+        return found.values
+    parsed = [np.nan if each is None else number_of(str(each)) for each in found.values.ravel().tolist()]
+    wrong = np.array([each is None for each in parsed]).reshape(found.values.shape)
+    if wrong.any():
+        column, row, at = place_of(found, wrong)
+        raise Wrong(TextInColumn(column, row, shown(found.values[at])))
+    return np.array(parsed, dtype=np.float64).reshape(found.values.shape)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the finite values of a kind must satisfy, and the mistake when they do not."""
+
+    broken: Callable[[np.ndarray], np.ndarray]
+    mistake: Callable[[str, int, str], DataMistake]
+
+
+RULES: dict[str, Rule] = {
+    "count": Rule(lambda values: (values < 0) | (values != np.floor(values)), NotACount),
+    "positive": Rule(lambda values: values <= 0, NotPositive),
+}
+
+
+def check_rule(found: Found, values: np.ndarray, kind: str) -> None:
+    """Raise Wrong at the first finite value that breaks the rule of its kind; kinds without a rule take any number."""
+    rule = RULES.get(kind)
+    if rule is None:
+        return
+    broken = np.isfinite(values) & rule.broken(np.where(np.isfinite(values), values, 1.0))
+    if broken.any():
+        column, row, at = place_of(found, broken)
+        raise Wrong(rule.mistake(column, row, shown(float(values[at]))))
+
+
+def input_values(found: Found, kind: str) -> np.ndarray:
+    """An input: every value known and finite, and right for its kind."""
+    values = numbers(found)
+    wrong = ~np.isfinite(values)
+    if wrong.any():
+        column, row, at = place_of(found, wrong)
+        raise Wrong(NotFinite(column, row, "missing" if np.isnan(values[at]) else shown(float(values[at]))))
+    check_rule(found, values, kind)
+    return values
+
+
+def output_values(found: Found, kind: str) -> np.ndarray:
+    """A real, positive or count output: NaN where not observed."""
+    values = numbers(found)
+    infinite = np.isinf(values)
+    if infinite.any():
+        column, row, at = place_of(found, infinite)
+        raise Wrong(InfiniteOutput(column, row, shown(float(values[at]))))
+    check_rule(found, values, kind)
+    return values
+
+
+def binary_values(found: Found) -> np.ndarray:
+    """A binary output as 0 and 1, NaN where not observed."""
+    values = found.values
+    if values.dtype == object:
+        words = [np.nan if each is None else _two_valued(str(each)) for each in values.ravel().tolist()]
+        if None in words:
+            raise Wrong(NotBinary(found.columns[0], _distinct(values)))
+        values = np.array(words, dtype=np.float64).reshape(values.shape)
+    known = set(np.unique(values[~np.isnan(values)]).tolist())
+    if not (known <= {0.0, 1.0} or known <= {-1.0, 1.0}):
+        raise Wrong(NotBinary(found.columns[0], _distinct(found.values)))
+    return np.where(values == -1.0, 0.0, values)
+
+
+def _two_valued(word: str) -> float | None:
+    known = WORDS.get(word.strip().lower())
+    return number_of(word) if known is None else known
+
+
+def _distinct(values: np.ndarray) -> str:
+    return listed((f"`{shown(each)}`" for each in _sorted_levels(values.ravel().tolist())), limit=4)
+
+
+def label_values(found: Found, index: str, levels: Sequence[Level]) -> np.ndarray:
+    """A label output as class numbers from 0, NaN where not observed. Raises Wrong for a label that is no level."""
+    keys = {_key(level, levels): number for number, level in enumerate(levels)}
+    flat = found.values.ravel().tolist()
+    coded = [np.nan if _absent(each) else keys.get(_key(each, levels)) for each in flat]
+    wrong = np.array([each is None for each in coded]).reshape(found.values.shape)
+    if wrong.any():
+        column, row, at = place_of(found, wrong)
+        raise Wrong(LabelOutside(column, row, shown(found.values[at]), index, listed(levels)))
+    return np.array(coded, dtype=np.float64).reshape(found.values.shape)
+
+
+def distinct_levels(founds: Iterable[Found]) -> tuple[Level, ...]:
+    """The distinct labels of columns that share an index, sorted. Raises Wrong when there are too many to be labels."""
+    together: list[object] = []
+    for found in founds:
+        levels = _sorted_levels(found.values.ravel().tolist())
+        if len(levels) > MAX_LEVELS:
+            raise Wrong(TooManyLevels(found.columns[0], len(levels), MAX_LEVELS))
+        together += levels
+    return _sorted_levels(together)
+
+
+def _sorted_levels(values: Iterable[object]) -> tuple[Level, ...]:
+    """Distinct values without the missing ones: whole numbers as int; numbers before text."""
+    plain = {_plain(each) for each in values if not _absent(each)}
+    return tuple(sorted(plain, key=lambda each: (isinstance(each, str), each)))
+
+
+def _absent(value: object) -> bool:
+    return value is None or value != value  # NaN is the one value that differs from itself
+
+
+def _plain(value: object) -> Level:
+    if isinstance(value, str):
+        return value
+    number = float(value)  # type: ignore[arg-type]
+    return int(number) if number.is_integer() else number
+
+
+def _key(value: object, levels: Sequence[Level]) -> Level:
+    """What labels are compared by: text when a level is text, so that 4 in a file meets "4" in a model."""
+    if any(isinstance(level, str) for level in levels):
+        return str(_plain(value))
+    if isinstance(value, str):
+        number = number_of(value)
+        return value if number is None or number != number else _plain(number)
+    return _plain(value)
