@@ -38,7 +38,7 @@ def free_axis(scope: Scope, letter: Identifier, name: str | None) -> Axis:
         scope.problems.fail(NotASize(letter.span, letter.text, SORTS[scope.sorts[letter.text]]))
     likely = closest(letter.text, scope.indices) if len(letter.text) > 2 else ""
     if likely:
-        scope.problems.fail(NotAnIndex(letter.span, letter.text, likely))
+        scope.problems.fail(NotAnIndex(letter.span, letter.text, scope.other_indices(), likely))
     return Axis(name, dimension=letter.text)
 
 
@@ -47,7 +47,8 @@ def index_axis(scope: Scope, name: Identifier) -> Axis:
     if name.text in scope.indices:
         return scope.indices[name.text].axis
     if name.text not in scope.lost:
-        scope.problems.add(NotAnIndex(name.span, name.text, scope.problems.suggest(name.text, scope.indices)))
+        suggestion = scope.problems.suggest(name.text, scope.indices)
+        scope.problems.add(NotAnIndex(name.span, name.text, scope.other_indices(), suggestion))
     return scope.problems.give_up()
 
 

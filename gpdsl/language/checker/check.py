@@ -114,7 +114,10 @@ def _end(source: Source) -> Span:
 
 
 def _ordered(mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
-    ordered = sorted(set(mistakes), key=lambda each: (each.span.line, each.span.column, each.code))
+    by_place = sorted(mistakes, key=lambda each: (each.span.line, each.span.column, each.code))
+    # The same sentence about the same line is the same mistake: `depth0[p]` twice in one kernel.
+    first = {(each.span.line, each.code, each.message_text()): each for each in reversed(by_place)}
+    ordered = [each for each in by_place if first[each.span.line, each.code, each.message_text()] is each]
     if len(ordered) > MAX_REPORTED:
         more = len(ordered) - MAX_REPORTED
         ordered = [*ordered[:MAX_REPORTED], TooManyMistakes(ordered[MAX_REPORTED].span, more)]

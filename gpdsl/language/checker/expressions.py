@@ -136,10 +136,16 @@ def _call(scope: Scope, place: Place, call: syntax.Call) -> Expression:
 def _unknown_function(scope: Scope, call: syntax.Call) -> None:
     name = call.function.text
     names = [each.value.identifier.text for each in call.arguments if isinstance(each.value, syntax.Name)]
-    arguments = ", ".join(f"{each}: real" for each in names[:4]) or "a: real"
+    arguments = ", ".join(f"{each}: {_dimensions(scope, each)}" for each in names[:4]) or "a: real"
     known = [*FUNCTIONS, *REDUCTIONS, *scope.names("external")]
     example = f"{name}({arguments}) -> real"
     scope.problems.fail(UnknownFunction(call.function.span, name, example, scope.problems.suggest(name, known)))
+
+
+def _dimensions(scope: Scope, name: str) -> str:
+    tables = (scope.inputs, scope.consts, scope.params, scope.latents, scope.lets)
+    axes = next((table[name].axes for table in tables if name in table), ())  # type: ignore[attr-defined]
+    return f"real[{', '.join(axis.describe() for axis in axes)}]" if axes else "real"
 
 
 def _over_index(scope: Scope, call: syntax.Call) -> bool:

@@ -74,7 +74,8 @@ def case_guards(scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, 
         if values(guard, axis) == []:
             why = f"no value of `{name}` from 1 to {axis.size or axis.dimension} fits"
             shown = f"{number}" if index is None else f"{name} {operator} {number}"
-            scope.problems.fail(SubscriptOutOfRange(subscript.span, statement.name.text, shown, why,
+            element = f"{statement.name.text}[{shown}]"
+            scope.problems.fail(SubscriptOutOfRange(subscript.span, statement.name.text, element, why,
                                                     "change the condition or remove the case"))
         guards.append(guard)
         named.append(index is not None)

@@ -37,6 +37,13 @@ from gpdsl.language.vocabulary import DISTRIBUTIONS
 
 _READABLE = frozenset({"const", "param", "input", "latent", "let", "external"})
 _IN_PRIOR = frozenset({"const"})
+_ADVICE = {
+    "none": "if `{name}` is data that the model explains, declare `output {name} : real`",
+    "latent": "the prior of a latent stands in its declaration; observe an output: `y ~ Normal({name}, sigma)`",
+    "param": "the prior of a parameter stands in its declaration: `param {name} : real ~ Normal(0, 1)`",
+    "let": "a `let` is computed; observe an output: `y ~ Normal({name}, sigma)`",
+    "input": "an input is known; declare `{name}` as `output` if the model is to explain it",
+}
 
 
 @dataclass(frozen=True)
@@ -78,10 +85,12 @@ def _left(scope: Scope, formula: syntax.Formula) -> _Observed:
     sort = scope.sorts.get(name.text)
     if sort is None and name.text not in scope.lost:
         suggestion = scope.problems.suggest(name.text, scope.outputs)
-        scope.problems.add(NotAnOutput(name.span, name.text, "not declared", suggestion))
+        advice = _ADVICE["none"].format(name=name.text)
+        scope.problems.add(NotAnOutput(name.span, name.text, "not declared", advice, suggestion))
         scope.lost.add(name.text)
     if scope.sort_of(name) != "output":
-        scope.problems.fail(NotAnOutput(name.span, name.text, SORTS[scope.sort_of(name)]))
+        what, advice = SORTS[scope.sort_of(name)], _ADVICE.get(scope.sort_of(name), _ADVICE["none"])
+        scope.problems.fail(NotAnOutput(name.span, name.text, what, advice.format(name=name.text)))
     if name.text not in scope.outputs:
         scope.problems.give_up()
     output = scope.outputs[name.text]
@@ -104,7 +113,7 @@ def _known(scope: Scope, call: syntax.Call, observed: list[_Observed]) -> Distri
     output = left.output
     if output.kind not in entry.kinds:
         choices = ", ".join(each.name for each in DISTRIBUTIONS.values() if output.kind in each.kinds)
-        scope.problems.fail(WrongKind(call.function.span, output.name, output.kind, entry.name,
+        scope.problems.fail(WrongKind(call.function.span, output.name, output.kind, output.span.line, entry.name,
                                       " and ".join(entry.kinds), choices))
     names = [axis.name for axis in left.axes if axis.name is not None]
     bound = {name: IndexRange.of(axis) for name, axis in zip(names, (a for a in left.axes if a.name), strict=True)}

@@ -64,6 +64,11 @@ class Scope:
             raise Failed
         return self.sorts[name.text]
 
+    def other_indices(self) -> str:
+        """The end of an advice to declare an index: the ones there are."""
+        shown = ", ".join(f"`{each}`" for each in list(self.indices)[:5])
+        return f"; declared are {shown}" if shown else ""
+
     def names(self, *sorts: str) -> list[str]:
         """The declared names of some sorts."""
         return [name for name, sort in self.sorts.items() if sort in sorts]

@@ -59,9 +59,10 @@ def _one(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axi
         scope.problems.fail(BadSubscript(subscript.span))
     if index is None:
         if offset < 1 or (axis.size is not None and offset > axis.size):
-            why = f"its elements are 1..{axis.size or axis.dimension}"
+            why = f"the elements along this axis are 1..{axis.size or axis.dimension}"
             remedy = f"use a number from 1 to {axis.size or axis.dimension}"
-            scope.problems.fail(SubscriptOutOfRange(subscript.span, name, str(offset), why, remedy))
+            element = f"{name}[{scope.quote(subscript.span).strip('`')}]"
+            scope.problems.fail(SubscriptOutOfRange(subscript.span, name, element, why, remedy))
         return Fixed(offset)
     _check_index(scope, place, name, index, axis)
     _check_shift(scope, place, name, subscript.span, IndexValue(index.text, offset))
@@ -86,7 +87,7 @@ def _known(scope: Scope, index: syntax.Identifier) -> syntax.Identifier:
         scope.problems.give_up()
     if index.text not in scope.indices:
         suggestion = scope.problems.suggest(index.text, scope.indices)
-        scope.problems.fail(NotAnIndex(index.span, index.text, suggestion))
+        scope.problems.fail(NotAnIndex(index.span, index.text, scope.other_indices(), suggestion))
     return index
 
 
@@ -119,7 +120,7 @@ def _wrong_index_remedy(place: Place, name: str, index: syntax.Identifier, axis:
 def _check_shift(scope: Scope, place: Place, name: str, span: Span, subscript: IndexValue) -> None:
     index, offset = subscript.index, subscript.offset
     reach, size = place.bound[index], scope.indices[index].axis.size
-    shown = f"{index} {'+' if offset > 0 else '-'} {abs(offset)}"
+    shown = f"{name}[{index} {'+' if offset > 0 else '-'} {abs(offset)}]"
     if offset < 0 and reach.low + offset < 1:
         why = f"`{index}` starts at {reach.low} here"
         remedy = f"restrict it on the left, `let {place.left.name}[{index} > {-offset}] = ...`, and define the rest"

@@ -14,9 +14,11 @@ def check_observed(scope: Scope, statements: tuple[syntax.Statement, ...], seen:
     """Every output is observed; a statement that failed counts as an observation of what stands on its left."""
     attempts = [each for each in statements if isinstance(each, syntax.ObservationStatement)]
     mentioned = {part.identifier.text for each in attempts for part in each.left if isinstance(part, syntax.Name)}
-    transformed = any(not isinstance(part, syntax.Name) for each in attempts for part in each.left)
+    # An observation of something else was probably meant for the output that lacks one: its own mistake says so.
+    astray = any(not isinstance(part, syntax.Name) for each in attempts for part in each.left) or bool(
+        mentioned - set(scope.names("output")))
     for output in scope.outputs.values():
-        if output.name not in mentioned | scope.lost and not transformed:
+        if output.name not in mentioned | scope.lost and not astray:
             scope.problems.add(NeverObserved(output.span, output.name))
     if not attempts and not scope.names("output"):
         scope.problems.add(NothingObserved(end))

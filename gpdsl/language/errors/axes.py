@@ -122,11 +122,11 @@ class SubscriptOutOfRange(Mistake):
     """`f[5]` of four, or `a[p-1]` at p = 1."""
 
     name: str
-    subscript: str
+    element: str
     why: str
     remedy: str
     code: ClassVar = "E205"
-    message: ClassVar = "`{name}[{subscript}]` is outside `{name}`: {why}"
+    message: ClassVar = "`{element}` is outside `{name}`: {why}"
     label: ClassVar = "out of range"
     help: ClassVar = "{remedy}"
 
@@ -197,7 +197,7 @@ class RangeStart(Mistake):
     code: ClassVar = "E224"
     message: ClassVar = "an index starts at 1, not at {start}"
     label: ClassVar = "expected 1"
-    help: ClassVar = "for values other than 1, 2, 3, ... list them as levels: `in {{4, 7, 9}}`"
+    help: ClassVar = "count from 1, as in `1..4`; for values with a meaning, list them as levels: `in {{4, 7, 9}}`"
 
 
 @dataclass(frozen=True)

@@ -107,13 +107,14 @@ class WrongKind(Mistake):
 
     output: str
     kind: str
+    line: int
     distribution: str
     kinds: str
     choices: str
     code: ClassVar = "E308"
-    message: ClassVar = "`{distribution}` describes {kinds} outputs, but `{output}` is {kind}"
-    label: ClassVar = "`{output}` is declared {kind}"
-    help: ClassVar = "for {kind}: {choices}; or change the declaration of `{output}`"
+    message: ClassVar = "`{distribution}` describes {kinds} outputs, but `{output}` is `{kind}`"
+    label: ClassVar = "`{output}` is declared `{kind}` on line {line}"
+    help: ClassVar = "for `{kind}`: {choices}; or change the declaration of `{output}`"
 
 
 @dataclass(frozen=True)
@@ -193,11 +194,12 @@ class NotAnOutput(Mistake):
 
     name: str
     what: str
+    advice: str
     suggestion: str = ""
     code: ClassVar = "E318"
     message: ClassVar = "left of `~` stands an output, but `{name}` is {what}"
     label: ClassVar = "not an output"
-    help: ClassVar = "declare `output {name} : real` if it is data; define it with `let {name} = ...` if it is computed"
+    help: ClassVar = "{advice}"
 
 
 @dataclass(frozen=True)

@@ -95,11 +95,12 @@ class NotAnIndex(Mistake):
     """A word in brackets of a declaration that is not an index."""
 
     name: str
+    known: str
     suggestion: str = ""
     code: ClassVar = "E212"
     message: ClassVar = "`{name}` is not an index"
     label: ClassVar = "no `index {name}` is declared"
-    help: ClassVar = "declare it: `index {name} in 1..4`"
+    help: ClassVar = "declare it: `index {name} in 1..4`{known}"
 
 
 @dataclass(frozen=True)

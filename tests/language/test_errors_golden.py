@@ -1,0 +1,48 @@
+"""What a user reads for each mistake: every model of tests/golden/errors beside the exact text printed for it.
+
+`GPDSL_GOLDEN=1` rewrites the texts; the difference is then read as prose.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gpdsl.language import ModelError, compile_text
+from gpdsl.language.errors import axes, base, calls, limits, names, syntax, values
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "errors"
+MODELS = sorted(GOLDEN.glob("*.gpm"))
+# Texts of these sizes are made by the tests of the limits, not kept as files.
+TOO_LARGE_TO_KEEP = {"E401", "E402", "E404", "E409", "E410", "E411"}
+
+
+def mistakes_of(path: Path) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        compile_text(path.read_text(encoding="utf-8"), path=path)
+    return caught.value
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_error_text(path: Path) -> None:
+    printed = str(mistakes_of(path)) + "\n"
+    expected = path.with_suffix(".txt")
+    if os.environ.get("GPDSL_GOLDEN"):
+        expected.write_text(printed, encoding="utf-8")
+    assert printed == expected.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", [path for path in MODELS if path.stem.startswith("e")], ids=lambda path: path.stem)
+def test_file_shows_the_code_of_its_name(path: Path) -> None:
+    codes = {each.code for each in mistakes_of(path).diagnostics}
+    assert codes == {path.stem.split("_")[0].upper()}
+
+
+def test_every_code_has_a_golden_file() -> None:
+    modules = (axes, calls, limits, names, syntax, values)
+    codes = {each.code for module in modules for each in vars(module).values()
+             if isinstance(each, type) and issubclass(each, base.Mistake) and each is not base.Mistake}
+    shown = {path.stem.split("_")[0].upper() for path in MODELS}
+    assert codes - TOO_LARGE_TO_KEEP == {code for code in shown if code.startswith("E")}
