@@ -1,0 +1,206 @@
+"""F1xx and F2xx: an opaque function that is missing, or that answers with what cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+
+from gpdsl.errors import GpdslError
+
+MAX_ELEMENTS = 8
+
+
+@dataclass(frozen=True)
+class ForwardMistake:
+    """One mistake. Subclasses give the code and the templates, filled with the fields of the instance.
+
+    `inputs` is the text of the arguments of the offending row, when one row is to blame.
+    """
+
+    function: str
+
+    code: ClassVar[str] = ""
+    message: ClassVar[str] = ""
+    help: ClassVar[str] = ""
+
+    def text(self) -> str:
+        """The whole message: what is wrong, with which inputs, what to do."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        lines = [f"`{self.function}`: error[{self.code}]: {self.message.format(**values)}"]
+        inputs = values.get("inputs", "")
+        if inputs:
+            lines.append(f"   with {inputs}")
+        if self.help:
+            lines.append(f"   help: {self.help.format(**values)}")
+        return "\n".join(lines)
+
+
+class ForwardModelError(GpdslError):
+    """An opaque function that is missing or failed; `__cause__` is the exception of the function itself, if any."""
+
+    def __init__(self, mistake: ForwardMistake) -> None:
+        self.mistake = mistake
+        super().__init__(mistake.text())
+
+
+def describe_row(names: Sequence[str], arguments: Sequence[np.ndarray], row: int) -> str:
+    """The arguments of one row (from 0) as text: `depth = [199.8, 504.1], velocity = 1950`."""
+    return ", ".join(f"{name} = {_short(values[row])}" for name, values in zip(names, arguments, strict=True))
+
+
+def _short(value: np.ndarray) -> str:
+    flat = np.ravel(value).tolist()
+    words = [f"{each:.6g}" for each in flat[:MAX_ELEMENTS]]
+    text = ", ".join(words) + (", ..." if len(flat) > MAX_ELEMENTS else "")
+    return f"[{text}]" if np.ndim(value) else text
+
+
+@dataclass(frozen=True)
+class NotRegistered(ForwardMistake):
+    """An external the model declares and nobody provided."""
+
+    register: str
+    known: str
+    code: ClassVar = "F101"
+    message: ClassVar = "the model declares this external, but no function of this name is registered ({known})"
+    help: ClassVar = (
+        "call gpdsl.{register}('{function}', your_function) before, pass externals={{'{function}': your_function}}, "
+        "or on the command line --forward file.py with a file that registers it"
+    )
+
+
+@dataclass(frozen=True)
+class WrongSort(ForwardMistake):
+    """A likelihood registered where the model wants a forward model, or the reverse."""
+
+    found: str
+    expected: str
+    register: str
+    code: ClassVar = "F102"
+    message: ClassVar = "it is registered as a {found}, but the model declares a {expected}"
+    help: ClassVar = "register it with gpdsl.{register}"
+
+
+@dataclass(frozen=True)
+class NotCallable(ForwardMistake):
+    """Something that is no function."""
+
+    kind: str
+    code: ClassVar = "F103"
+    message: ClassVar = "expected a function, found a value of type {kind}"
+    help: ClassVar = "pass the function itself, without calling it"
+
+
+@dataclass(frozen=True)
+class NotAName(ForwardMistake):
+    """A name no model could declare."""
+
+    code: ClassVar = "F104"
+    message: ClassVar = "this is no name a model could declare"
+    help: ClassVar = "use letters, digits and underscores, starting with a letter"
+
+
+@dataclass(frozen=True)
+class GradientGiven(ForwardMistake):
+    """A gradient was passed, and would be ignored."""
+
+    code: ClassVar = "F105"
+    message: ClassVar = "a gradient was passed, but gradients of opaque functions are not used"
+    help: ClassVar = "leave `gradient` out: gradients are estimated from values alone, by score functions"
+
+
+@dataclass(frozen=True)
+class WorkersNotPositive(ForwardMistake):
+    """A number of workers that is no positive whole number."""
+
+    workers: str
+    code: ClassVar = "F106"
+    message: ClassVar = "workers = {workers} is no number of workers"
+    help: ClassVar = "use 1, or more to call a function that handles one row at a time from several threads"
+
+
+@dataclass(frozen=True)
+class UnknownExternal(ForwardMistake):
+    """`externals=` names something the model does not declare."""
+
+    declared: str
+    code: ClassVar = "F107"
+    message: ClassVar = "passed in externals=, but the model declares no such external"
+    help: ClassVar = "the model declares {declared}"
+
+
+@dataclass(frozen=True)
+class Failed(ForwardMistake):
+    """The function raised an exception for one row."""
+
+    row: int
+    inputs: str
+    exception: str
+    code: ClassVar = "F201"
+    message: ClassVar = "the function failed in row {row} of the batch: {exception}"
+    help: ClassVar = (
+        "it is called with sampled values, also unusual ones: let it return a finite number for these inputs"
+    )
+
+
+@dataclass(frozen=True)
+class FailedTogether(ForwardMistake):
+    """The function raised an exception for a batch, though no single row makes it fail."""
+
+    rows: int
+    exception: str
+    code: ClassVar = "F202"
+    message: ClassVar = "the function failed for a batch of {rows} rows, but not for its rows one by one: {exception}"
+    help: ClassVar = "arguments are arrays with the rows first; register it with vectorized=False if it takes one row"
+
+
+@dataclass(frozen=True)
+class WrongResultShape(ForwardMistake):
+    """A result of another shape than declared."""
+
+    shape: str
+    expected: str
+    code: ClassVar = "F203"
+    message: ClassVar = "the result has shape {shape}, expected {expected}"
+    help: ClassVar = (
+        "arguments come with the rows first, and so does the result; a function of one row is registered with "
+        "vectorized=False"
+    )
+
+
+@dataclass(frozen=True)
+class WrongRowShape(ForwardMistake):
+    """A result of another shape than declared, from a function that takes one row at a time."""
+
+    row: int
+    inputs: str
+    shape: str
+    expected: str
+    code: ClassVar = "F206"
+    message: ClassVar = "the result for row {row} has shape {shape}, expected {expected}"
+    help: ClassVar = "return the array the model declares; it is called with one row at a time (vectorized=False)"
+
+
+@dataclass(frozen=True)
+class NotNumeric(ForwardMistake):
+    """A result that is not numbers."""
+
+    kind: str
+    code: ClassVar = "F204"
+    message: ClassVar = "the result is not an array of real numbers but {kind}"
+    help: ClassVar = "return a NumPy array of floats"
+
+
+@dataclass(frozen=True)
+class NotFiniteResult(ForwardMistake):
+    """NaN or infinity in a result."""
+
+    row: int
+    inputs: str
+    value: str
+    code: ClassVar = "F205"
+    message: ClassVar = "the result is {value} in row {row} of the batch"
+    help: ClassVar = "return a finite number for these inputs: the gradient is estimated from these values"
