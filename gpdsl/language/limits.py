@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MAX_CHARACTERS = 250_000
+MAX_CHARACTERS = 100_000
 MAX_LINE = 10_000
 MAX_STATEMENTS = 2_000
 MAX_DEPTH = 100  # of brackets and of operators: well inside Python's own recursion limit, here and downstream
@@ -11,5 +11,7 @@ MAX_ELEMENTS = 1_000_000
 MAX_DEGREE = 1_000  # of a constant power, multiplied through nested powers and earlier `let`s
 MAX_TERMS = 20_000  # of an expression once earlier `let`s are written out
 MAX_KERNEL_POWER = 10
+MAX_KERNELS = 500  # in one covariance function, powers written out
+MAX_CASES = 200  # of one `let`
 MAX_NAME = 100
 MAX_REPORTED = 100

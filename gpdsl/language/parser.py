@@ -17,6 +17,9 @@ from gpdsl.language.statements import Piece, split
 from gpdsl.language.syntax import Statement, SyntaxTree
 from gpdsl.language.transform import ToSyntax
 
+# Rules that add no operator of their own: brackets are counted by the splitter.
+_WRAPPERS = frozenset({"group", "positional", "named", "at", "subscripts"})
+
 
 @lru_cache(maxsize=1)
 def grammar() -> Lark:
@@ -54,13 +57,13 @@ def _parse_piece(piece: Piece) -> Statement | Mistake:
 
 
 def _too_deep(tree: Tree, line: int) -> Mistake | None:
-    """A mistake when the tree is too deep to be walked by recursion; found without recursion."""
+    """A mistake when operators nest too deep to be walked by recursion; found without recursion."""
     stack = [(tree, 0)]
     while stack:
         node, depth = stack.pop()
-        if depth > 2 * MAX_DEPTH:  # a bracket and its content are two levels
+        depth += node.data not in _WRAPPERS
+        if depth > MAX_DEPTH:
             first = line + node.meta.line - 1
-            end = Span(first, node.meta.column, first, node.meta.column + 1)
-            return TooDeep(end, MAX_DEPTH)
-        stack.extend((child, depth + 1) for child in node.children if isinstance(child, Tree))
+            return TooDeep(Span(first, node.meta.column, first, node.meta.column + 1), MAX_DEPTH)
+        stack.extend((child, depth) for child in node.children if isinstance(child, Tree))
     return None

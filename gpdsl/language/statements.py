@@ -65,7 +65,7 @@ class _Splitter:
             self._mark(match.group(), match.start(), match.end())
             if len(self.pieces) > MAX_STATEMENTS:
                 place = Span(self.piece_line, 1, self.piece_line, 2)
-                return self.pieces[:MAX_STATEMENTS], [*self.mistakes, TooManyStatements(place, MAX_STATEMENTS)]
+                return [], [TooManyStatements(place, MAX_STATEMENTS)]
         self._finish(len(self.text))
         return self.pieces, self.mistakes
 

@@ -109,7 +109,7 @@ def check_coverage(scope: Scope, name: str, span: Span, axes: tuple[Axis, ...], 
     boxes = [[frozenset(values(guard, axis)) for guard, axis in zip(case.guards, sized, strict=True)] for case in cases]
     for k, box in enumerate(boxes):
         for j in range(k):
-            if all(a & b for a, b in zip(box, boxes[j], strict=True)):
+            if not any(a.isdisjoint(b) for a, b in zip(box, boxes[j], strict=True)):
                 scope.problems.fail(CasesOverlap(cases[k].span, name, cases[j].span.line))
     missing = _missing(boxes, [frozenset(range(1, (axis.size or 1) + 1)) for axis in sized])
     if missing is not None:

@@ -16,8 +16,9 @@ from gpdsl.language.checker.scope import Scope
 from gpdsl.language.checker.values import check_domain
 from gpdsl.language.errors.axes import KernelAxis
 from gpdsl.language.errors.calls import NotAKernel, UnknownKernel
+from gpdsl.language.errors.limits import TooManyKernels
 from gpdsl.language.errors.values import NotWhole
-from gpdsl.language.limits import MAX_KERNEL_POWER
+from gpdsl.language.limits import MAX_KERNEL_POWER, MAX_KERNELS
 from gpdsl.language.model import Axis, Expression, Kernel, KernelCall, KernelProduct, KernelScale, KernelSum
 from gpdsl.language.vocabulary import BUILTINS, KERNELS, Parameter, signature
 
@@ -127,7 +128,20 @@ def _power(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain) -
     what = "the power of a kernel"
     exponent = _whole(scope, formula.right, what, MAX_KERNEL_POWER)
     kernel = check_kernel(scope, place, formula.left, domain)
+    # Counted at each power: what is inside has been counted before, so this count is short.
+    if _size(kernel) * exponent > MAX_KERNELS:
+        scope.problems.fail(TooManyKernels(formula.span, MAX_KERNELS))
     return kernel if exponent == 1 else KernelProduct(formula.span, (kernel,) * exponent)
+
+
+def _size(kernel: Kernel) -> int:
+    """How many kernels of the table it has once powers are written out."""
+    match kernel:
+        case KernelScale(kernel=inner):
+            return _size(inner)
+        case KernelSum(terms=parts) | KernelProduct(factors=parts):
+            return sum(_size(part) for part in parts)
+    return 1
 
 
 def _whole(scope: Scope, formula: syntax.Formula, what: str, largest: int) -> int:

@@ -15,9 +15,9 @@ from gpdsl.language.checker.guards import case_axes, case_guards, check_coverage
 from gpdsl.language.checker.place import NOTHING, Left, Place
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.errors.axes import BadRecursion
-from gpdsl.language.errors.limits import PowerTooLarge
+from gpdsl.language.errors.limits import PowerTooLarge, TooManyCases
 from gpdsl.language.errors.names import DeclaredTwice
-from gpdsl.language.limits import MAX_DEGREE
+from gpdsl.language.limits import MAX_CASES, MAX_DEGREE
 from gpdsl.language.model import (
     Axis,
     Case,
@@ -44,6 +44,8 @@ def check_let(scope: Scope, statements: Sequence[syntax.LetStatement]) -> None:
             scope.problems.fail(DeclaredTwice(again.span, again.text, first.span.line))
         _check_whole(scope, first)
         return
+    if len(statements) > MAX_CASES:
+        scope.problems.fail(TooManyCases(first.name.span, first.name.text, MAX_CASES))
     axes = case_axes(scope, statements)
     check_distinct(scope, first.name.text, first.name.span, axes)
     cases: list[Case] = []

@@ -130,3 +130,26 @@ class TooManyMistakes(Mistake):
     code: ClassVar = "E411"
     message: ClassVar = "{more} more errors are not shown"
     help: ClassVar = "correct the ones above first"
+
+
+@dataclass(frozen=True)
+class TooManyCases(Mistake):
+    """A `let` by too many cases."""
+
+    name: str
+    limit: int
+    code: ClassVar = "E412"
+    message: ClassVar = "`{name}` is defined by more than {limit} cases"
+    label: ClassVar = "first of them"
+    help: ClassVar = "use conditions such as `{name}[p > 1]`, or read the numbers from a `const`"
+
+
+@dataclass(frozen=True)
+class TooManyKernels(Mistake):
+    """A power of a power of kernels."""
+
+    limit: int
+    code: ClassVar = "E413"
+    message: ClassVar = "written out, this covariance function has more than {limit} kernels"
+    label: ClassVar = "too large"
+    help: ClassVar = "use smaller powers"

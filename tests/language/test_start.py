@@ -1,0 +1,37 @@
+"""Importing and running the language loads no numerical library and takes little time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from gpdsl.language import compile_text, shipped
+
+from . import examples
+
+HEAVY = ("jax", "numpy", "scipy", "sympy", "pandas")
+
+
+def test_loads_no_numerical_library() -> None:
+    code = f"""
+import sys
+from gpdsl.language import compile_text
+compile_text({examples.SEISMIC!r})
+print(sorted(set({HEAVY!r}) & set(sys.modules)))
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"
+
+
+def test_warm_compile_is_quick() -> None:
+    compile_text(examples.SEISMIC)
+    start = time.perf_counter()
+    for _ in range(5):
+        compile_text(examples.SEISMIC)
+    # Some ten milliseconds at most; the margin is for a busy machine.
+    assert (time.perf_counter() - start) / 5 < 0.1
+
+
+def test_shipped_folders() -> None:
+    assert "statement" in shipped("grammar").joinpath("gpm.lark").read_text(encoding="utf-8")
