@@ -91,7 +91,9 @@ class _Binding:
             kind = "input" if isinstance(each, Input) else "output"
             sizes = tuple(self.sizes.of(axis) for axis in each.axes)
             optional = kind == "output" and not outputs_required
-            wanted = Wanted(kind, each.name, each.axes, sizes, mapped(self.columns, each.name), optional)
+            wanted = Wanted(
+                kind, each.name, each.axes, sizes, mapped(self.columns, each.name), optional, self.sizes.why(each.axes)
+            )
             try:
                 found = find(self.table, wanted)
             except DataError as problem:

@@ -46,6 +46,7 @@ class Wanted:
     sizes: tuple[Size, ...]
     column: str | Sequence[str]
     optional: bool = False
+    why: str = ""
 
 
 def find(table: Table, wanted: Wanted) -> Found | None:
@@ -136,7 +137,7 @@ def _extent(table: Table, wanted: Wanted, column: str, style: Callable[[str, Pos
         count += 1
     if size is not None and count > size:
         names = [style(column, (*ones[:axis], n, *ones[axis + 1 :])) for n in (1, count)]
-        raise _width(table, wanted, count, [f"{names[0]} to {names[1]}"], size)
+        raise _width(table, wanted, count, [f"{names[0]}` to `{names[1]}"], size)
     return count
 
 
@@ -165,7 +166,7 @@ def _missing(table: Table, wanted: Wanted, words: str, column: str) -> DataError
 def _width(table: Table, wanted: Wanted, found: int, columns: Sequence[str], expected: int | None = None) -> DataError:
     needed = expected if expected is not None else wanted.sizes[0] or 1
     names = listed(f"`{name}`" for name in columns)
-    return DataError(WrongWidth(wanted.name, found, needed, names), source=table.source)
+    return DataError(WrongWidth(wanted.name, found, needed, names, wanted.why), source=table.source)
 
 
 def mapped(columns: Mapping[str, str | Sequence[str]] | None, name: str) -> str | Sequence[str]:

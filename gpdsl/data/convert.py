@@ -42,7 +42,7 @@ def from_object(name: str, values: object, source: str) -> np.ndarray:
     try:
         array = np.asarray(values)
     except (ValueError, TypeError) as problem:
-        raise _not_a_column(name, str(problem), source) from problem
+        raise _not_a_column(name, "its rows have different lengths", source) from problem
     if array.ndim == 0:
         raise _not_a_column(name, f"it is a single {type(values).__name__}", source)
     if array.dtype.kind in NUMBER_KINDS:

@@ -87,4 +87,4 @@ class TooManyInducing(DataMistake):
     rows: int
     code: ClassVar = "D140"
     message: ClassVar = "{requested} inducing points cannot be placed on {rows} rows"
-    help: ClassVar = "ask for at most `inducing = {rows}`, or leave `inducing` out: with few rows, every row is one"
+    help: ClassVar = "ask for at most `inducing = {rows}`, or leave `inducing` out to use every row"

@@ -49,7 +49,7 @@ def read_parquet(path: Path) -> Table:
     try:
         table = pq.ParquetFile(path).read()
     except (OSError, pa.ArrowException) as problem:
-        raise DataError(Unreadable(str(problem).split("\n")[0]), source=source) from problem
+        raise DataError(Unreadable("it is no complete Parquet file"), source=source) from problem
     refuse_duplicates(table.column_names, source)
     return Table({name: from_object(name, _unpacked(table[name]), source) for name in table.column_names}, source)
 
@@ -70,7 +70,7 @@ def read_npz(path: Path) -> Table:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as problem:
-        raise DataError(Unreadable(str(problem).split("\n")[0]), source=source) from problem
+        raise DataError(Unreadable("it is no archive of plain NumPy arrays"), source=source) from problem
     return Table({name: from_object(name, values, source) for name, values in arrays.items() if values.ndim}, source)
 
 

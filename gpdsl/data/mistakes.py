@@ -21,10 +21,13 @@ class MissingColumn(DataMistake):
     suggestion: str = ""
     code: ClassVar = "D101"
     message: ClassVar = "no column for {kind} `{name}`: expected {wanted}"
-    help: ClassVar = "the columns are {columns}; say which one holds `{name}` with columns={{'{name}': ...}}"
+    help: ClassVar = (
+        "the columns are {columns}; say which holds `{name}`: columns={{'{name}': ...}} in Python, "
+        "--column {name}=... on the command line"
+    )
     suggested_help: ClassVar = (
-        "did you mean the column `{suggestion}`? then pass columns={{'{name}': '{suggestion}'}}, "
-        "or --column {name}={suggestion} on the command line"
+        "did you mean the column `{suggestion}`? then pass columns={{'{name}': '{suggestion}'}} in Python, "
+        "--column {name}={suggestion} on the command line"
     )
 
 
@@ -47,9 +50,10 @@ class WrongWidth(DataMistake):
     found: int
     expected: int
     columns: str
+    why: str
     code: ClassVar = "D103"
-    message: ClassVar = "`{name}` has {found} columns ({columns}), but the model needs {expected}"
-    help: ClassVar = "change the size in the model, or write a letter (`real[D]`) to take as many columns as there are"
+    message: ClassVar = "`{name}` has {found} columns ({columns}), expected {expected} as in {why}"
+    help: ClassVar = "drop columns or change the size; a letter, as in `real[D]`, takes as many columns as there are"
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ class TextInColumn(DataMistake):
     value: str
     code: ClassVar = "D110"
     message: ClassVar = "column `{column}`, row {row}: `{value}` is not a number"
-    help: ClassVar = "correct the value; where an output was not observed, leave it empty"
+    help: ClassVar = "correct the value; only an output may be missing, and is then left empty"
 
 
 @dataclass(frozen=True)
@@ -224,6 +228,17 @@ class TooManyLevels(DataMistake):
     code: ClassVar = "D117"
     message: ClassVar = "column `{column}` is declared a label, but has {found} different values (at most {limit})"
     help: ClassVar = "declare the output `real` or `count`, or group the labels"
+
+
+@dataclass(frozen=True)
+class CannotStandardise(DataMistake):
+    """A column without any spread."""
+
+    column: str
+    value: str
+    code: ClassVar = "D119"
+    message: ClassVar = "column `{column}` is {value} in every row and cannot be standardised"
+    help: ClassVar = "drop the column: it says nothing about the rows"
 
 
 @dataclass(frozen=True)

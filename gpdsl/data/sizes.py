@@ -16,12 +16,18 @@ class Sizes:
         self._declarations = declarations
         self._source = source
         self._sizes = dict(given)
-        self._origin = dict.fromkeys(given, "the earlier fit" if given else "")
+        self._origin = dict.fromkeys(given, "the earlier fit")
         self._learn_from_lists()
 
     def of(self, axis: Axis) -> int | None:
         """The size of an axis, None while it is unknown."""
         return axis.size if axis.dimension is None else self._sizes.get(axis.dimension)
+
+    def why(self, axes: tuple[Axis, ...]) -> str:
+        """What the size of the first axis comes from, to end a sentence about what was expected."""
+        letter = axes[0].dimension if axes else None
+        origin = self._origin.get(letter) if letter is not None else None
+        return "the model" if origin is None else origin
 
     def learn(self, quantity: Input | Output, shape: tuple[int, ...]) -> None:
         """Take the sizes of an array that was found. Raises DataError when a letter already means another size."""
@@ -74,6 +80,6 @@ class Sizes:
     def _learn(self, letter: str, size: int, name: str) -> None:
         known = self._sizes.setdefault(letter, size)
         if known != size:
-            problem = SizesDisagree(letter, name, size, self._origin.get(letter, ""), known)
+            problem = SizesDisagree(letter, name, size, self._origin[letter], known)
             raise DataError(problem, source=self._source)
         self._origin.setdefault(letter, f"`{name}`")

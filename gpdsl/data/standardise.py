@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpdsl.data.errors import DataError, shown
-from gpdsl.data.mistakes import ConstantColumn
+from gpdsl.data.mistakes import CannotStandardise
 
 
 class Standardised(NamedTuple):
@@ -31,5 +31,5 @@ def standardise(values: object, mean: object = None, sd: object = None, *, name:
     if flat.size:
         column = name if spread.ndim == 0 else f"{name}{flat[0] + 1}"
         value = shown(float(np.atleast_1d(centre)[flat[0]]))
-        raise DataError(ConstantColumn(name, column, value, "anything"))
+        raise DataError(CannotStandardise(column, value))
     return Standardised((array - centre) / spread, centre, spread)

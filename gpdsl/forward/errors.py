@@ -136,11 +136,11 @@ class UnknownExternal(ForwardMistake):
 class Failed(ForwardMistake):
     """The function raised an exception for one row."""
 
-    row: int
+    where: str
     inputs: str
     exception: str
     code: ClassVar = "F201"
-    message: ClassVar = "the function failed in row {row} of the batch: {exception}"
+    message: ClassVar = "the function failed in {where}: {exception}"
     help: ClassVar = (
         "it is called with sampled values, also unusual ones: let it return a finite number for these inputs"
     )
@@ -175,12 +175,12 @@ class WrongResultShape(ForwardMistake):
 class WrongRowShape(ForwardMistake):
     """A result of another shape than declared, from a function that takes one row at a time."""
 
-    row: int
+    where: str
     inputs: str
     shape: str
     expected: str
     code: ClassVar = "F206"
-    message: ClassVar = "the result for row {row} has shape {shape}, expected {expected}"
+    message: ClassVar = "the result has shape {shape} in {where}, expected {expected}"
     help: ClassVar = "return the array the model declares; it is called with one row at a time (vectorized=False)"
 
 
@@ -198,9 +198,9 @@ class NotNumeric(ForwardMistake):
 class NotFiniteResult(ForwardMistake):
     """NaN or infinity in a result."""
 
-    row: int
+    where: str
     inputs: str
     value: str
     code: ClassVar = "F205"
-    message: ClassVar = "the result is {value} in row {row} of the batch"
+    message: ClassVar = "the result is {value} in {where}"
     help: ClassVar = "return a finite number for these inputs: the gradient is estimated from these values"

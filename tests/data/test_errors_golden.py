@@ -1,0 +1,166 @@
+"""What a user reads for each mistake in data: one example per code, beside the exact text printed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpdsl.data import (
+    DataError,
+    DataMistake,
+    TooManyInducing,
+    bind,
+    errors,
+    file_mistakes,
+    mistakes,
+    read_table,
+    standardise,
+)
+from gpdsl.language.model import Declarations
+from tests.data import models
+from tests.goldens import assert_golden
+
+
+@dataclass(frozen=True)
+class Example:
+    """A model, the text of a data file (or an object), and how they are bound."""
+
+    model: Declarations
+    data: object
+    columns: dict[str, object] | None = None
+    sizes: dict[str, int] | None = None
+    file: str = "d.csv"
+    outputs_required: bool = True
+
+
+def sheet(*lines: str) -> str:
+    return "\n".join(lines) + "\n"
+
+
+TWO_CODES = "model m\nindex p in 1..P\ninput x : real\noutput t[p] : real\noutput u[p] : real\n"
+SHARED = models.compile_text(
+    TWO_CODES + "latent f[p](x) ~ GP(0, RBF(1))\nt[p] ~ Normal(f[p], 0.1)\nu[p] ~ Normal(f[p], 0.1)\n"
+)
+
+LISTS = models.compile_text(
+    "model m\nindex p in 1..P\nconst a[p] = [1, 2, 3]\nconst b[p] = [1, 2]\ninput x : real\noutput y[p] : real\n"
+    "latent f[p](x) ~ GP(0, RBF(1))\ny[p] ~ Normal(a[p] * f[p] * b[p], 0.1)\n"
+)
+
+EXAMPLES: dict[str, Example] = {
+    "missing_column": Example(models.REAL, sheet("x,z", "1,2")),
+    "missing_column_suggestion": Example(models.scalar("count", "Poisson(exp(f))"), sheet("X,y", "1,2", "2,4")),
+    "missing_vector": Example(models.vector(), sheet("a,b,y", "1,2,3")),
+    "missing_element": Example(models.several("3"), sheet("x,t1,t2", "1,2,3", "2,3,4")),
+    "missing_several": Example(models.REAL, sheet("a,b", "1,2")),
+    "unknown_mapping": Example(models.REAL, sheet("x,y", "1,2"), columns={"n": "y"}),
+    "wrong_width": Example(models.vector("2"), sheet("x1,x2,x3,y", "1,2,3,4")),
+    "wrong_width_old_fit": Example(models.vector(), sheet("x1,x2,x3,y", "1,2,3,4"), sizes={"D": 2}),
+    "wrong_shape": Example(models.several("3"), {"x": [1.0, 2.0], "t": np.zeros((2, 3, 4))}),
+    "different_lengths": Example(models.REAL, {"x": [1, 2, 3], "y": [1, 2]}),
+    "sizes_disagree": Example(LISTS, {"x": [1, 2], "y": [[1, 2], [3, 4]]}),
+    "wrong_width_shared": Example(SHARED, sheet("x,t1,t2,u1,u2,u3", "1,2,3,4,5,6")),
+    "unbound_size": Example(models.several(), sheet("x", "1", "2"), outputs_required=False),
+    "no_rows": Example(models.REAL, sheet("x,y")),
+    "empty_file": Example(models.REAL, ""),
+    "constant_column": Example(models.vector(), sheet("x1,x2,y", "1,5,2", "2,5,3", "3,5,4")),
+    "text_in_column": Example(models.REAL, sheet("x,y", "1,2", "2,three", "3,4")),
+    "text_in_input": Example(models.vector(), sheet("x1,x2,y", "1,2,3", "", "4,abc,6")),
+    "several_mistakes": Example(models.COUNT, sheet("x,y", "1,2", "abc,-1", "3,4")),
+    "missing_input": Example(models.REAL, sheet("x,y", "1,2", ",3", "4,5")),
+    "infinite_input": Example(models.REAL, {"x": [1, np.inf], "y": [1, 2]}),
+    "infinite_output": Example(models.REAL, {"x": [1, 2], "y": [1, -np.inf]}),
+    "negative_count": Example(models.COUNT, sheet("x,y", "1,2", "2,-3", "3,4")),
+    "fractional_count": Example(models.COUNT, sheet("x,y", "1,2", "2,3", "3,4.5")),
+    "not_positive": Example(models.POSITIVE, sheet("x,y", "1,2", "2,0", "3,4.5")),
+    "not_binary": Example(models.BINARY, sheet("x,y", "1,0", "2,1", "3,2")),
+    "not_binary_text": Example(models.BINARY, sheet("x,y", "1,yes", "2,no", "3,maybe")),
+    "label_outside": Example(models.label("{4, 7, 9}"), sheet("x,y", "1,4", "2,8", "3,9")),
+    "label_outside_text": Example(models.label('{"cat", "dog"}'), sheet("x,y", "1,cat", "2,cow", "3,dog")),
+    "label_outside_numbers": Example(models.label("1..3"), sheet("x,y", "1,0", "2,1", "3,2")),
+    "too_many_levels": Example(models.label(), {"x": np.arange(2000.0), "y": np.arange(2000) / 7}),
+    "nothing_observed": Example(models.REAL, sheet("x,y", "1,", "2,NA", "3,")),
+    "no_such_file": Example(models.REAL, Path("absent/d.csv")),
+    "unknown_format": Example(models.REAL, "x,y", file="d.xlsx"),
+    "duplicate_column": Example(models.REAL, sheet("x,y,x", "1,2,3")),
+    "ragged_row": Example(models.REAL, sheet("x,y", "1,2", "3,4,5")),
+    "no_header": Example(models.REAL, sheet("1,2", "3,4")),
+    "not_a_parquet_file": Example(models.REAL, "x,y\n1,2\n", file="d.parquet"),
+    "not_a_table": Example(models.REAL, [1, 2, 3]),
+    "not_a_column": Example(models.REAL, {"x": [1, 2], "y": 3}),
+    "not_a_column_of_dates": Example(models.REAL, {"x": pd.to_datetime(["2020-01-01"]).to_numpy(), "y": [1]}),
+    "ragged_list": Example(models.REAL, {"x": [[1, 2], [3]], "y": [1, 2]}),
+}
+
+
+def error_of(example: Example, folder: Path) -> DataError:
+    source = example.data
+    if isinstance(source, str):
+        source = folder / example.file
+        source.write_text(str(example.data), encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        bind(
+            example.model,
+            source,
+            columns=example.columns,
+            sizes=example.sizes,
+            outputs_required=example.outputs_required,
+        )
+    return caught.value
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_error_text(name: str, tmp_path: Path) -> None:
+    assert_golden(f"data/{name}.txt", str(error_of(EXAMPLES[name], tmp_path)))
+
+
+OTHER: dict[str, Callable[[], object]] = {
+    "too_many_inducing": lambda: (_ for _ in ()).throw(DataError(TooManyInducing(100, 40))),
+    "standardise_constant": lambda: standardise([[1.0, 2.0], [3.0, 2.0]], name="x"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_other_error_text(name: str) -> None:
+    with pytest.raises(DataError) as caught:
+        OTHER[name]()
+    assert_golden(f"data/{name}.txt", str(caught.value))
+
+
+def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    (tmp_path / "d.parquet").write_text("x")
+    with pytest.raises(DataError) as caught:
+        read_table(tmp_path / "d.parquet")
+    assert_golden("data/missing_package.txt", str(caught.value))
+
+
+def test_every_mistake_has_an_example(tmp_path: Path) -> None:
+    kinds = {
+        each
+        for module in (mistakes, file_mistakes, errors)
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, DataMistake) and each is not DataMistake
+    }
+    shown = {type(mistake) for name in EXAMPLES for mistake in error_of(EXAMPLES[name], tmp_path).mistakes}
+    assert kinds - shown == {TooManyInducing, file_mistakes.MissingPackage, mistakes.CannotStandardise}
+    assert len({each.code for each in kinds}) == len(kinds)
+
+
+def test_many_mistakes_are_cut() -> None:
+    data = {f"x{i}": [1, 1] for i in range(1, 31)} | {"y": [1, 2]}
+    with pytest.raises(DataError) as caught:
+        bind(models.vector(), data)
+    assert len(caught.value.mistakes) == 30
+    assert str(caught.value).endswith("... and 20 more")
+
+
+def test_no_control_characters_reach_the_terminal() -> None:
+    with pytest.raises(DataError) as caught:
+        bind(models.REAL, {"x": [1, 2], "y": ["1", "\x1b[31mred"]})
+    assert "\x1b" not in str(caught.value)
