@@ -6,7 +6,14 @@ from gpdsl.language import syntax
 from gpdsl.language.checker.axes import check_distinct, replace_index
 from gpdsl.language.checker.place import Place
 from gpdsl.language.checker.scope import Scope
-from gpdsl.language.errors.axes import BadSubscript, IndexNotBound, SubscriptCount, SubscriptOutOfRange, WrongIndex
+from gpdsl.language.errors.axes import (
+    BadSubscript,
+    IndexNotBound,
+    SubscriptCount,
+    SubscriptOutOfRange,
+    WholeNeeded,
+    WrongIndex,
+)
 from gpdsl.language.errors.names import NotAnIndex
 from gpdsl.language.model import Axis, Fixed, IndexValue, Read, Subscript, Whole, same_axis
 from gpdsl.language.source import Span
@@ -97,10 +104,10 @@ def _check_index(scope: Scope, place: Place, name: str, index: syntax.Identifier
         scope.problems.fail(WrongIndex(index.span, name, axis.describe(), index.text,
                                        scope.describe_index(index.text), _wrong_index_remedy(place, name, index, axis)))
     if index.text not in place.bound:
-        remedy = place.left.lacks(used)
         if place.whole:
-            remedy = f"an external takes whole arrays: write `{name}`"
-        elif place.free:
+            scope.problems.fail(WholeNeeded(index.span, name))
+        remedy = place.left.lacks(used)
+        if place.free:
             remedy = f"write `let {place.left.name}[{index.text}] = ...`, or `{name}` without subscripts"
         scope.problems.fail(IndexNotBound(index.span, index.text, scope.describe_index(index.text), remedy))
 

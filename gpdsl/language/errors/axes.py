@@ -105,6 +105,17 @@ class IndexNotBound(Mistake):
 
 
 @dataclass(frozen=True)
+class WholeNeeded(Mistake):
+    """`travel_time(depth[layer])`: an external is called once, with everything."""
+
+    name: str
+    code: ClassVar = "E203"
+    message: ClassVar = "axis mismatch: an external takes all of `{name}` at once, not one element at a time"
+    label: ClassVar = "no index has a value inside this call"
+    help: ClassVar = "write `{name}` without subscripts"
+
+
+@dataclass(frozen=True)
 class SubscriptCount(Mistake):
     """Too many or too few subscripts."""
 
@@ -112,7 +123,7 @@ class SubscriptCount(Mistake):
     expected: str
     given: int
     code: ClassVar = "E204"
-    message: ClassVar = "`{name}` has {expected}, not {given} subscripts"
+    message: ClassVar = "`{name}` has {expected}, but the number of its subscripts here is {given}"
     label: ClassVar = "{given} given"
     help: ClassVar = "write one subscript per axis, or none for all elements"
 
