@@ -9,7 +9,7 @@ import numpy as np
 
 from gpdsl.data.columns import Found
 from gpdsl.data.convert import number_of
-from gpdsl.data.errors import DataMistake, listed, shown
+from gpdsl.data.errors import DataError, DataMistake, listed, shown
 from gpdsl.data.mistakes import (
     InfiniteOutput,
     LabelOutside,
@@ -20,6 +20,7 @@ from gpdsl.data.mistakes import (
     TextInColumn,
     TooManyLevels,
 )
+from gpdsl.data.table import Table
 
 MAX_LEVELS = 1000
 WORDS = {"true": 1.0, "yes": 1.0, "y": 1.0, "t": 1.0, "false": 0.0, "no": 0.0, "n": 0.0, "f": 0.0}
@@ -171,3 +172,11 @@ def _key(value: object, levels: Sequence[Level]) -> Level:
         number = number_of(value)
         return value if number is None or number != number else _plain(number)
     return _plain(value)
+
+
+def as_numbers(table: Table, column: str) -> np.ndarray:
+    """A column of a table as float64, NaN where missing. Raises DataError naming the row that holds text."""
+    try:
+        return numbers(Found(column, table.columns[column], (column,)))
+    except Wrong as wrong:
+        raise DataError(wrong.mistake, source=table.source, lines=table.lines) from wrong

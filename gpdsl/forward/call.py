@@ -32,7 +32,7 @@ def call(
     """The function's values at `arguments`, each [rows, *dims]: float64 [rows, *expected_shape], all finite.
 
     The function gets copies. `data_rows` says that the batch is the rows of the data, repeated, so that errors can name
-    the row of the data. Raises ForwardModelError naming the function, the row and its inputs when it raises an exception
+    the row of the data. Raises ForwardModelError with the function, the row and its inputs when it raises an exception
     or returns a wrong shape, NaN or infinity; an interrupt from the keyboard passes through.
     """
     batch = _Batch(model, arguments, expected_shape, data_rows)

@@ -1,0 +1,68 @@
+"""The `gpdsl` command: check, explain, fit, predict, zoo.
+
+`main` parses the command line and runs one command; what goes wrong by the user's doing is printed without a traceback.
+Exit codes: 0 done, 1 a mistake in a model, data or options, 2 a mistake in the command line, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+
+from gpdsl.cli.console import print_error
+from gpdsl.errors import GpdslError
+
+COMMANDS = ("check", "explain", "fit", "predict", "zoo")
+DONE, MISTAKE, INTERRUPTED = 0, 1, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (that of the process by default) and return the exit code."""
+    try:
+        arguments = make_parser().parse_args(argv)
+    except SystemExit as stop:  # argparse has printed the usage, or the help
+        return stop.code if isinstance(stop.code, int) else 2
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except GpdslError as error:
+        print_error(error)
+        return MISTAKE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough; Python must not complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    return code
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The whole command line; each command's module adds its own arguments."""
+    parser = argparse.ArgumentParser(
+        prog="gpdsl", description="Gaussian-process models, written as on paper and fitted."
+    )
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        module = _module(name)
+        sentence = (module.__doc__ or "").split("\n")[0]
+        command = commands.add_parser(name, help=module.HELP, description=sentence)
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"gpdsl.cli.{name}")
+
+
+def _version() -> str:
+    import gpdsl
+
+    return f"gpdsl {gpdsl.__version__}"

@@ -1,0 +1,26 @@
+"""What the command prints: errors to standard error, in colour on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from gpdsl.errors import GpdslError
+
+
+def print_error(error: GpdslError) -> None:
+    """Print an error of the user's; errors with a code name their place themselves."""
+    from gpdsl.language import ModelError, render_colour
+
+    if isinstance(error, ModelError) and wants_colour():
+        text = render_colour(error.source, error.diagnostics)
+    else:
+        text = str(error)
+        if "error[" not in text.split("\n")[0]:
+            text = f"error: {text}"
+    print(text, file=sys.stderr)
+
+
+def wants_colour() -> bool:
+    """Whether standard error is a terminal that should get colours."""
+    return sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"

@@ -1,0 +1,25 @@
+"""`gpdsl explain`: print the plan for a model and its data: what is exact, what is sampled, and what a step costs."""
+
+from __future__ import annotations
+
+import argparse
+
+from gpdsl.cli.options import add_choices, add_data, add_model, choices_of, columns_of, model_of
+from gpdsl.cli.standardising import read_data
+
+HELP = "print how a model would be fitted to data, and why"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Model, data and choices."""
+    add_model(parser)
+    add_data(parser)
+    add_choices(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the plan."""
+    choices, columns = choices_of(arguments), columns_of(arguments)
+    model = model_of(arguments)
+    print(model.explain(read_data(arguments.data, arguments.standardise), columns=columns, **choices))
+    return 0

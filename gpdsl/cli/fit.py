@@ -1,0 +1,55 @@
+"""`gpdsl fit`: fit a model to data, print the summary, save the fit and draw it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from gpdsl.cli.options import add_choices, add_data, add_model, check_writable, choices_of, columns_of, model_of
+from gpdsl.cli.standardising import read_data
+from gpdsl.errors import GpdslError
+
+HELP = "fit a model to data"
+PICTURES = (".png", ".pdf", ".svg")
+INTERRUPTED = 130
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Model, data, choices, and where the results go."""
+    add_model(parser)
+    add_data(parser)
+    add_choices(parser)
+    parser.add_argument("--out", metavar="FILE.gpfit", help="save the fit")
+    parser.add_argument("--plot", metavar="FILE.png", help="draw the fit of a model with one input column")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Fit; an interrupt from the keyboard keeps and saves the best state so far."""
+    check_writable("--out", arguments.out)
+    _check_picture(arguments.plot)
+    choices, columns = choices_of(arguments), columns_of(arguments)
+    model = model_of(arguments)
+    data = read_data(arguments.data, arguments.standardise)
+    fit = model.fit(data, columns=columns, progress=not arguments.quiet, **choices)
+    print(fit.summary())
+    if arguments.out:
+        fit.save(arguments.out)
+        print(f"fit saved as {arguments.out}")
+    if arguments.plot:
+        fit.plot(data, path=arguments.plot)
+        print(f"picture saved as {arguments.plot}")
+    if fit.interrupted:
+        kept = (
+            f"the best state so far is saved as {arguments.out}" if arguments.out else "nothing is saved without --out"
+        )
+        print(f"interrupted: {kept}", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _check_picture(path: str | None) -> None:
+    check_writable("--plot", path)
+    if path is not None and Path(path).suffix.lower() not in PICTURES:
+        raise GpdslError(f"--plot {path}: expected a name ending in {', '.join(PICTURES)}")

@@ -1,0 +1,146 @@
+"""Arguments several commands share: the model, its data, and the choices of inference."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpdsl.errors import GpdslError
+
+if TYPE_CHECKING:
+    from gpdsl.model import Model
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """The model file, and Python files that register its opaque functions."""
+    parser.add_argument("model", metavar="MODEL", help="a .gpm file, or the name of a model of the zoo")
+    add_forward(parser)
+
+
+def add_forward(parser: argparse.ArgumentParser) -> None:
+    """`--forward`: Python to run before, because the user names it."""
+    parser.add_argument(
+        "--forward",
+        metavar="FILE.py",
+        action="append",
+        default=[],
+        help="Python file or module that registers forward models; it is executed",
+    )
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """The data file and the names of its columns."""
+    parser.add_argument("--data", metavar="FILE", required=True, help=".csv, .tsv, .parquet or .npz")
+    parser.add_argument(
+        "--column",
+        metavar="NAME=COLUMN",
+        action="append",
+        default=[],
+        help="data column of an input or output; several, separated by commas, for a vector",
+    )
+    parser.add_argument(
+        "--standardise",
+        metavar="COLUMN[=MEAN,SD]",
+        action="append",
+        default=[],
+        help="subtract the mean of a data column and divide by its standard deviation",
+    )
+
+
+def add_choices(parser: argparse.ArgumentParser) -> None:
+    """The choices of inference: `--set`, `--fix`, `--init`."""
+    parser.add_argument(
+        "--set",
+        metavar="OPTION=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="posterior, inducing, learn_inducing, expectations, samples, optimizer, batch, steps, seed, dtype, ...",
+    )
+    parser.add_argument(
+        "--fix", metavar="PARAM", action="append", default=[], help="keep a parameter at its initial value"
+    )
+    parser.add_argument(
+        "--init", metavar="PARAM=VALUE", action="append", default=[], help="initial value; commas separate an array's"
+    )
+
+
+def model_of(arguments: argparse.Namespace) -> Model:
+    """The model the command line names: a file, or else a model of the zoo. Runs the `--forward` files first."""
+    import gpdsl
+    from gpdsl.cli.forward_files import run_forward_files
+
+    run_forward_files(arguments.forward)
+    name = arguments.model
+    if not Path(name).exists() and name in gpdsl.zoo_names():
+        return gpdsl.zoo(name)
+    return gpdsl.load(name)
+
+
+def choices_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Keyword arguments of `Model.fit` from `--set`, `--fix` and `--init`."""
+    choices: dict[str, Any] = {name: value_of(text) for name, text in pairs("--set", arguments.settings).items()}
+    if arguments.fix:
+        choices["fixed"] = list(arguments.fix)
+    if arguments.init:
+        choices["init"] = {name: _numbers(name, text) for name, text in pairs("--init", arguments.init).items()}
+    return choices
+
+
+def columns_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The mapping of `--column`; a comma separates the columns of a vector."""
+    found = pairs("--column", arguments.column)
+    return {name: text.split(",") if "," in text else text for name, text in found.items()}
+
+
+def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """`NAME=VALUE` texts as a dictionary. Raises GpdslError for a text without `=`, or a name given twice."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name, value = name.strip(), value.strip()
+        if not equals or not name or not value:
+            raise GpdslError(f"{option} {text}: expected {option} NAME=VALUE")
+        if name in found:
+            raise GpdslError(f"{option} {text}: `{name}` is given twice")
+        found[name] = value
+    return found
+
+
+WORDS: Mapping[str, bool] = {"true": True, "yes": True, "false": False, "no": False}
+
+
+def value_of(text: str) -> int | float | bool | str:
+    """The value a text stands for: whole number, number, true or false, else the text."""
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _numbers(name: str, text: str) -> float | list[float]:
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError as problem:
+        raise GpdslError(f"--init {name}={text}: expected a number, or several separated by commas") from problem
+    if not all(math.isfinite(value) for value in values):
+        raise GpdslError(f"--init {name}={text}: expected finite numbers")
+    return values if "," in text else values[0]
+
+
+def check_writable(option: str, path: str | None) -> None:
+    """Raise GpdslError for a file that could not be written, before the work that would fill it."""
+    if path is None:
+        return
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise GpdslError(f"{option} {path}: the folder {folder} does not exist")
+    if Path(path).is_dir():
+        raise GpdslError(f"{option} {path}: this is a folder, expected the name of a file")

@@ -1,0 +1,59 @@
+"""`gpdsl predict`: what a saved fit says about other rows, as a table of means, deviations and quantiles."""
+
+from __future__ import annotations
+
+import argparse
+
+from gpdsl.cli.options import add_data, add_forward, check_writable, columns_of
+from gpdsl.cli.standardising import read_data
+from gpdsl.errors import GpdslError
+
+HELP = "predict rows of data with a saved fit"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The fit, the rows, what to predict, and where it goes."""
+    parser.add_argument("fit", metavar="FILE.gpfit")
+    add_forward(parser)
+    add_data(parser)
+    parser.add_argument("--out", metavar="FILE.csv", help="write here instead of printing")
+    parser.add_argument(
+        "--names", metavar="A,B", help="latents, lets and outputs to predict (default: outputs and lets)"
+    )
+    parser.add_argument("--quantiles", metavar="P,Q", help="also these quantiles, as in 0.05,0.95")
+    parser.add_argument(
+        "--log-density", action="store_true", help="also the log predictive density of the outputs in the data"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predict and write the table."""
+    check_writable("--out", arguments.out)
+    quantiles, columns = _quantiles(arguments.quantiles), columns_of(arguments)
+
+    import gpdsl
+    from gpdsl.cli.forward_files import run_forward_files
+    from gpdsl.cli.prediction_table import default_names, table_of, write_table
+
+    run_forward_files(arguments.forward)
+    fit = gpdsl.load_fit(arguments.fit)
+    data = read_data(arguments.data, arguments.standardise)
+    renamed = {**fit.columns, **columns}
+    names = arguments.names.split(",") if arguments.names else default_names(fit.model.declarations)
+    table = table_of(fit.predict(data, columns=renamed), fit.model.declarations, names, quantiles)
+    if arguments.log_density:
+        table["log_density"] = fit.log_predictive_density(data, columns=renamed)
+    write_table(table, arguments.out)
+    return 0
+
+
+def _quantiles(text: str | None) -> list[float]:
+    if text is None:
+        return []
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError as problem:
+        raise GpdslError(f"--quantiles {text}: expected numbers separated by commas, as in 0.05,0.95") from problem
+    if not all(0 < each < 1 for each in found):
+        raise GpdslError(f"--quantiles {text}: a quantile lies between 0 and 1, both excluded")
+    return found

@@ -1,0 +1,115 @@
+"""Predictions as columns: `y_mean`, `y_sd`, `y_q0.05`, `t[1]_mean`, `y_label`, `y_p[4]`; written as CSV."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from gpdsl.errors import GpdslError
+from gpdsl.language.model import Declarations
+
+
+def default_names(declarations: Declarations) -> list[str]:
+    """Outputs and lets; not the outputs of an opaque likelihood, from which nothing can be drawn. Latents if none."""
+    opaque = {name for each in declarations.observations if each.distribution.external for name in each.outputs}
+    names = [name for name in declarations.outputs if name not in opaque]
+    return [*names, *declarations.lets] or list(declarations.latents)
+
+
+def table_of(
+    prediction: Any, declarations: Declarations, names: Iterable[str], quantiles: Sequence[float]
+) -> dict[str, np.ndarray]:
+    """Columns of numbers (text for labels), each [rows], for every element of every name."""
+    table: dict[str, np.ndarray] = {}
+    for name in names:
+        output = declarations.outputs.get(name)
+        if output is not None and output.label is not None:
+            table |= _label_columns(prediction, name)
+        else:
+            table |= _number_columns(prediction, name, quantiles)
+    return table
+
+
+def _number_columns(prediction: Any, name: str, quantiles: Sequence[float]) -> dict[str, np.ndarray]:
+    parts = {"mean": prediction.mean(name), "sd": np.sqrt(prediction.variance(name))}
+    if quantiles:
+        parts |= {f"q{p:g}": values for p, values in zip(quantiles, prediction.quantile(name, quantiles), strict=True)}
+    columns: dict[str, np.ndarray] = {}
+    for position in np.ndindex(*np.shape(parts["mean"])[1:]):
+        element = name + _subscript(each + 1 for each in position)
+        columns |= {f"{element}_{part}": np.asarray(values)[(slice(None), *position)] for part, values in parts.items()}
+    return columns
+
+
+def _label_columns(prediction: Any, name: str) -> dict[str, np.ndarray]:
+    """The most probable level and the probability of each."""
+    labels, chances = np.asarray(prediction.label(name)), np.asarray(prediction.mean(name))
+    columns: dict[str, np.ndarray] = {}
+    for position in np.ndindex(*labels.shape[1:]):
+        element = name + _subscript(each + 1 for each in position)
+        columns[f"{element}_label"] = labels[(slice(None), *position)]
+        for number, level in enumerate(prediction.levels(name)):
+            columns[f"{element}_p[{level}]"] = chances[(slice(None), *position, number)]
+    return columns
+
+
+def _subscript(position: Iterable[int]) -> str:
+    inside = ",".join(map(str, position))
+    return f"[{inside}]" if inside else ""
+
+
+def write_table(table: Mapping[str, np.ndarray], path: str | None) -> None:
+    """Write CSV to a file, whole or not at all, or to standard output. Raises GpdslError when that fails."""
+    if path is None:
+        _write(table, sys.stdout)
+        return
+    target = Path(path)
+    try:
+        with _replacing(target) as file:
+            _write(table, file)
+    except OSError as problem:
+        raise GpdslError(f"cannot write {path}: {problem.strerror}") from problem
+
+
+def _write(table: Mapping[str, np.ndarray], file: IO[str]) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(zip(*map(_texts, table.values()), strict=True))
+
+
+def _texts(values: np.ndarray) -> Iterator[str]:
+    if values.dtype.kind == "f":
+        return (f"{value:.10g}" for value in values.tolist())
+    return (str(value) for value in values.tolist())
+
+
+class _replacing:
+    """A text file that takes the place of another only once it is complete."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __enter__(self) -> IO[str]:
+        self.file = tempfile.NamedTemporaryFile(
+            "w",
+            dir=self.target.absolute().parent,
+            prefix=f".{self.target.name}.",
+            delete=False,
+            newline="",
+            encoding="utf-8",
+        )
+        return self.file
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.file.close()
+        if kind is None:
+            os.replace(self.file.name, self.target)
+        else:
+            os.unlink(self.file.name)
