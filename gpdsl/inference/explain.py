@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from gpdsl.inference.bound import Layout
 from gpdsl.inference.expected_log_likelihood import NODES
 from gpdsl.inference.options import Choice, Options
+from gpdsl.inference.posterior import Full
+from gpdsl.inference.variational import Plan
 from gpdsl.kernels.form import describe
 from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.program import Program
@@ -15,35 +16,36 @@ from gpdsl.symbolic.terms import ObservationTerms, Term
 WIDEST = 110
 
 
-def explain(program: Program, options: Options, choice: Choice, layout: Layout, rows: int) -> str:
+def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     """The plan for a program and `rows` rows; costs are counted in floating-point operations and bytes per step."""
-    d = program.declarations
+    d, choice = program.declarations, plan.choice
     batch = choice.batch or rows
-    inducing = rows if choice.dense else choice.inducing
     title = f"plan for {d.name}: {rows} rows"
     if program.sizes:
         title += ", " + ", ".join(f"{k} = {v}" for k, v in program.sizes.items())
     lines = [title, "", "latents"]
-    for group in program.groups:
-        lines += _group(program, group, inducing, choice.dense)
-    lines += ["", "posterior", *_posterior(program, options, choice, layout, inducing)]
+    for group, points in zip(program.groups, plan.inducing, strict=True):
+        lines += _group(program, group, points.shape[0], plan)
+    lines += ["", "posterior", *_posterior(options, plan)]
     lines += ["", "expected log likelihood"]
     for observation in program.observations:
         lines += _observation(observation, choice)
     lines += ["", "optimiser", *_optimiser(program, options, choice)]
-    flops, memory = cost(program, choice, layout, batch, inducing)
+    flops, memory = cost(program, plan, batch)
     lines += ["", "cost of one evaluation of the bound and its gradient (estimate)"]
     lines.append(f"  {_quantity(flops, 'flop')}, {_quantity(memory, 'B')} of working memory in {options.dtype}")
     return "\n".join(lines)
 
 
-def _group(program: Program, group: Group, inducing: int, dense: bool) -> list[str]:
+def _group(program: Program, group: Group, inducing: int, plan: Plan) -> list[str]:
     names = ", ".join(
         f"{m.latent.name}[{','.join(a.describe() for a in m.latent.axes)}]" if m.latent.axes else m.latent.name
         for m in group.members
     )
     width = columns_of(group, program.translator)
-    where = "at the rows" if dense else "at k-means centres"
+    spanned = plan.choice.dense and not plan.layout.dense
+    where = "at the rows" if plan.choice.dense else "at k-means centres"
+    where = "at the rows that determine all others (the kernel is known)" if spanned else where
     factor = "one Cholesky factor" if group.factors == 1 else f"{group.factors} Cholesky factors in one batch"
     shared = " shared by all (kernels differ by a factor only)" if group.factors == 1 and group.size > 1 else ""
     return [
@@ -52,7 +54,8 @@ def _group(program: Program, group: Group, inducing: int, dense: bool) -> list[s
     ]
 
 
-def _posterior(program: Program, options: Options, choice: Choice, layout: Layout, inducing: int) -> list[str]:
+def _posterior(options: Options, plan: Plan) -> list[str]:
+    choice, layout = plan.choice, plan.layout
     kinds = {
         "natural": "full Gaussian per latent, by one Gaussian site per row and latent (SAVIGP Theorem 2)",
         "other": f"{options.posterior}, {layout.family.components} component(s)",
@@ -100,16 +103,17 @@ def _optimiser(program: Program, options: Options, choice: Choice) -> list[str]:
     return lines
 
 
-def cost(program: Program, choice: Choice, layout: Layout, batch: int, inducing: int) -> tuple[float, float]:
+def cost(program: Program, plan: Plan, batch: int) -> tuple[float, float]:
     """Floating-point operations and bytes of one evaluation with gradient: SAVIGP eqs. 40 and 41, times three."""
     flops = memory = 0.0
-    components, m = layout.family.components, inducing
-    for group in program.groups:
+    choice, components = plan.choice, plan.layout.family.components
+    full = choice.optimizer == "natural" or isinstance(plan.layout.family, Full)
+    for group, points in zip(program.groups, plan.inducing, strict=True):
+        m = points.shape[0]
         width = columns_of(group, program.translator)
         flops += group.factors * (m**3 / 3 + 2 * m * m * width)
-        if not choice.dense:
+        if not plan.layout.dense:
             flops += group.factors * (m * m * batch + 2 * m * batch * width)
-        full = choice.optimizer == "natural" or type(layout.family).__name__ == "Full"
         flops += group.size * components * (2 * batch * m * m + m**3 / 3 if full else 2 * batch * m)
         memory += 8 * (group.factors * (m * m + m * batch) + group.size * components * (m * m if full else m))
     points = sum(_points(t, choice) for o in program.observations for t in o.terms)

@@ -34,3 +34,24 @@ def _separate(centres: np.ndarray, distinct: np.ndarray, rng: np.random.Generato
         extra = [row for row in spare if tuple(row) not in taken][:missing]
         unique = np.concatenate([unique, np.asarray(extra)])
     return unique
+
+
+def spanning_rows(covariance: np.ndarray, tolerance: float) -> np.ndarray:
+    """Rows whose values determine all the others: pivoted Cholesky until no conditional variance exceeds `tolerance`.
+
+    `covariance` [n, n] has unit scale; the result lists row numbers, each time the one with the largest variance left. A
+    smooth kernel on many rows is spanned by few of them.
+    """
+    residual = np.array(np.diag(covariance))
+    factor = np.zeros((0, covariance.shape[0]))
+    chosen: list[int] = []
+    while len(chosen) < covariance.shape[0]:
+        pivot = int(np.argmax(residual))
+        if residual[pivot] <= tolerance:
+            break
+        row = (covariance[pivot] - factor[:, pivot] @ factor) / np.sqrt(residual[pivot])
+        factor = np.vstack([factor, row])
+        residual = residual - row**2
+        residual[pivot] = 0.0
+        chosen.append(pivot)
+    return np.asarray(chosen)

@@ -26,8 +26,6 @@ from gpdsl.program.groups import prior_means
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
-SMALLEST_STEP = 1e-6
-
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -118,19 +116,6 @@ def site_elbo(
     return expected - divergence + program.log_prior(parameters)
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Progress:
-    """State of the refinement: the accepted sites, where the next step would lead, and how far it may go."""
-
-    sites: Sites
-    target: Sites
-    elbo: Float[Array, ""]
-    step: Float[Array, ""]
-    iterations: Array
-    done: Array
-
-
 def site_target(q: Marginals, d_mean: Array, d_variance: Array) -> Sites:
     """Where a full natural-gradient step leads, from the gradients of L_ell in the marginal moments."""
     precision = -2.0 * d_variance
@@ -142,57 +127,21 @@ def blend(sites: Sites, target: Sites, step: Array | float) -> Sites:
     return jax.tree.map(lambda a, b: a + step * (b - a), sites, target)
 
 
-def refine(
-    program: Program,
-    learnt: Mapping[str, Array],
-    inducing: Sequence[Array],
-    sites: Sites,
-    rows: Rows,
-    dense: bool,
-    normals: Array | None,
-    jitter: Array | float,
-    tolerance: float,
-    iterations: int,
-) -> Progress:
-    """Natural-gradient ascent in q at fixed hyperparameters until the bound rises by less than `tolerance`."""
-    parameters = program.parameters.constrain(learnt)
-    seen = views(program, parameters, inducing, rows, dense, jitter)
-
-    def evaluate(sites: Sites) -> tuple[Array, Sites]:
-        q, divergence, _ = site_marginals(program, parameters, rows, seen, sites)
-
-        def expected(q: Marginals) -> Array:
-            return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, None))
-
-        value, gradient = jax.value_and_grad(expected)(q)
-        return value - divergence, site_target(q, gradient.mean[0], gradient.variance[0])
-
-    def advance(p: Progress) -> Progress:
-        trial = blend(p.sites, p.target, p.step)
-        value, target = evaluate(trial)
-        slack = 1e-12 * jnp.abs(p.elbo)
-        better = jnp.isfinite(value) & ((value >= p.elbo - slack) | ~jnp.isfinite(p.elbo))
-        choose = lambda a, b: jax.tree.map(lambda x, y: jnp.where(better, x, y), a, b)  # noqa: E731
-        gain = jnp.where(jnp.isfinite(p.elbo), value - p.elbo, jnp.inf)
-        settled = better & (gain < tolerance) & (p.step >= 0.25)
-        still = better & (_distance(target, trial) < 1e-9)
-        step = jnp.where(better, jnp.minimum(1.0, 2.0 * p.step), 0.5 * p.step)
-        done = settled | still | (step < SMALLEST_STEP)
-        sites, target = choose((trial, target), (p.sites, p.target))
-        return Progress(sites, target, jnp.where(better, value, p.elbo), step, p.iterations + 1, done)
-
-    value, target = evaluate(sites)
-    start = Progress(
-        sites, target, value, jnp.ones_like(value), jnp.asarray(0), jnp.isfinite(value) & (_distance(target, sites) < 1e-9)
-    )
-    return jax.lax.while_loop(lambda p: ~p.done & (p.iterations < iterations), advance, start)
+def site_units(seen: Sequence[GroupView]) -> Sites:
+    """Factors that make the sites of all latents dimensionless, by the latents' prior variances."""
+    scale = jnp.concatenate([v.kernel.scale for v in seen])
+    return Sites(jnp.sqrt(scale), scale)
 
 
-def _distance(a: Sites, b: Sites) -> Array:
-    """Largest change between sites, relative to their size."""
-    size = jnp.max(jnp.abs(b.precision)) + jnp.max(jnp.abs(b.linear)) + 1e-300
-    change = jnp.maximum(jnp.max(jnp.abs(a.precision - b.precision)), jnp.max(jnp.abs(a.linear - b.linear)))
-    return change / size
+def flatten_sites(sites: Sites, units: Sites) -> Float[Array, "n"]:
+    """Dimensionless sites as one vector."""
+    return jnp.concatenate([(sites.linear * units.linear).ravel(), (sites.precision * units.precision).ravel()])
+
+
+def unflatten_sites(flat: Float[Array, "n"], units: Sites, like: Sites) -> Sites:
+    """Inverse of `flatten_sites`."""
+    linear, precision = jnp.split(flat, 2)
+    return Sites(linear.reshape(like.linear.shape) / units.linear, precision.reshape(like.linear.shape) / units.precision)
 
 
 def whitened_posterior(

@@ -17,7 +17,7 @@ from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.symbolic.translate import ExternalUse
 
-Values = dict[str, Float[Array, "*lead rows *axes"]]
+Values = dict[str, Float[Array, "..."]]
 Arguments = Callable[[ExternalUse, Values], Sequence[np.ndarray]]
 
 

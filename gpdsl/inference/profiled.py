@@ -15,10 +15,11 @@ from jaxtyping import Array
 
 from gpdsl.inference.bound import views
 from gpdsl.inference.lbfgs import Outcome, maximise
-from gpdsl.inference.natural import Sites, initial_sites, refine, site_elbo, whitened_posterior
+from gpdsl.inference.natural import Sites, initial_sites, site_elbo, whitened_posterior
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.refine import refine
 
-INNER_ITERATIONS = 200
+INNER_ITERATIONS = 1000
 
 
 def fit_profiled(problem: Problem) -> Result:
@@ -81,11 +82,14 @@ def split_point(point: dict[str, Any], held: list[Array]) -> tuple[dict[str, Arr
 
 def start_sites(problem: Problem) -> Sites:
     """Sites at the start of any site-based engine."""
-    constrained = problem.program.parameters.constrain(problem.parameters)
-    seen = views(
-        problem.program, constrained, problem.inducing, problem.rows, problem.layout.dense, problem.jitter
-    )
-    return initial_sites(problem.program, constrained, problem.rows, [v.kernel.scale for v in seen])
+    program, dense, jitter = problem.program, problem.layout.dense, problem.jitter
+
+    def start(parameters: Any, inducing: Any, rows: Any) -> Sites:
+        constrained = program.parameters.constrain(parameters)
+        seen = views(program, constrained, inducing, rows, dense, jitter)
+        return initial_sites(program, constrained, rows, [v.kernel.scale for v in seen])
+
+    return jax.jit(start)(problem.parameters, problem.inducing, problem.rows)
 
 
 def _objective(problem: Problem):  # type: ignore[no-untyped-def]

@@ -1,11 +1,14 @@
 """Natural gradients from noisy estimates: the engine for opaque likelihoods with a full Gaussian posterior.
 
-Each step blends the sites with the target estimated from fresh samples. The blending weight falls like t^-0.7, so the
-sites end as an average over many estimates; hyperparameters follow by Adam on the same samples.
+An opaque function gives estimates of the natural-gradient target, and no gradient of the sampled objective to line-search
+on. First phase: common random numbers make the target a deterministic map of the sites, iterated with Anderson
+acceleration to its fixed point. Second phase: fresh samples each step, blended with weights 1/t, so that the sites end
+as an average over independent estimates. Hyperparameters, when learnt, follow by Adam on the same samples.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,69 +17,158 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
+from gpdsl.inference import anderson
 from gpdsl.inference.bound import views
 from gpdsl.inference.expected_log_likelihood import Marginals, expected_log_likelihood
-from gpdsl.inference.natural import Sites, blend, site_elbo, site_marginals, site_target, whitened_posterior
+from gpdsl.inference.natural import (
+    Sites,
+    blend,
+    flatten_sites,
+    site_elbo,
+    site_marginals,
+    site_target,
+    site_units,
+    unflatten_sites,
+    whitened_posterior,
+)
 from gpdsl.inference.opaque import compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.profiled import outer_point, split_point, start_sites
 from gpdsl.program.rows import Rows
 
-FIRST_WEIGHT = 0.5
-DECAY = 0.7
-WINDOW = 30
+WARM_UP = 8
+PLAIN_WEIGHT = 0.5
+AVERAGED = 40
+"""Steps of the second phase: the estimate's variance falls by about this factor."""
+
+WINDOW = 10
+FRESH = 1_000_000
+"""Offset of the random streams of the second phase."""
+
 HALVINGS = 20
 
 
-def step_weight(step: int) -> float:
-    """Blending weight of step 1, 2, ...: Robbins–Monro, sum diverges and sum of squares converges."""
-    return FIRST_WEIGHT / (1.0 + 0.1 * (step - 1)) ** DECAY
+@dataclass(frozen=True)
+class Step:
+    """What one evaluation tells: the bound and where a full step leads, under the samples of this step."""
+
+    elbo: float
+    target: Sites
 
 
 def fit_stochastic_natural(problem: Problem) -> Result:
-    """Maximise the bound of an opaque likelihood; the reported bound is the mean of the last window of estimates."""
-    program, held = problem.program, problem.inducing
-    point, sites = outer_point(problem, problem.parameters, problem.inducing), start_sites(problem)
-    optimiser = optax.adam(problem.options.learning_rate)
-    memory, key = optimiser.init(point), jax.random.key(problem.options.seed)
-    arguments = compiled_arguments(program, _propose(problem))
-    update = jax.jit(_update(problem, optimiser))
-    trace: list[float] = []
+    """Maximise the bound of an opaque likelihood; the reported bound is the mean over the second phase."""
+    run = _Run(problem)
     message, interrupted = "all steps done", False
     try:
-        for step in range(1, problem.choice.steps + 1):
-            here = jax.random.fold_in(key, step)
-            give = lambda use, known: arguments[use.key](known, point, sites, problem.rows, held, here)  # noqa: B023, E731
-            values = evaluate_externals(program, program.uses(), give)
-            weight = jnp.asarray(step_weight(step), problem.options.dtype)
-            point, sites, memory, value = update(point, sites, memory, problem.rows, held, here, values, weight)
-            trace.append(float(value))
-            problem.monitor.report(step, trace[-1])
-            if _settled(trace):
-                message = "converged: the bound no longer rises beyond its sampling error"
-                break
+        message = run.accelerated() if not jax.tree.leaves(run.point) else run.joint()
+        run.averaged()
     except KeyboardInterrupt:
         message, interrupted = "interrupted", True
-    return _result(problem, point, sites, trace, message, interrupted)
+    return _result(problem, run, message, interrupted)
+
+
+class _Run:
+    """The moving parts of one fit: sites, hyperparameters, and the trace of the bound."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.held = problem.inducing
+        self.point = outer_point(problem, problem.parameters, problem.inducing)
+        self.sites = start_sites(problem)
+        self.optimiser = optax.adam(problem.options.learning_rate)
+        self.memory = self.optimiser.init(self.point)
+        self.key = jax.random.key(problem.options.seed)
+        self.arguments = compiled_arguments(problem.program, _propose(problem))
+        self.update = jax.jit(_update(problem, self.optimiser))
+        self.blend = jax.jit(_blend(problem))
+        self.units = jax.jit(_units(problem))(self.point, self.sites, problem.rows, self.held)
+        self.fast, self.remember = jax.jit(_fast), jax.jit(_remember)
+        self.trace: list[float] = []
+        self.budget = max(problem.choice.steps - AVERAGED, 1)
+        self.final: list[float] = []
+
+    def evaluate(self, key: Array, *, learn: bool) -> Step:
+        """Propose → evaluate → update, once; `learn` moves the hyperparameters too."""
+        problem = self.problem
+        give = lambda use, known: self.arguments[use.key](known, self.point, self.sites, problem.rows, self.held, key)  # noqa: E731
+        values = evaluate_externals(problem.program, problem.program.uses(), give)
+        value, target, point, memory = self.update(
+            self.point, self.sites, self.memory, problem.rows, self.held, key, values
+        )
+        if learn:
+            self.point, self.memory = point, memory
+        self.trace.append(float(value))
+        problem.monitor.report(len(self.trace), self.trace[-1])
+        return Step(self.trace[-1], target)
+
+    def step_to(self, target: Sites, weight: float) -> None:
+        """Blend towards a target, as far as the posterior stays a Gaussian."""
+        self.sites = self.blend(self.point, self.sites, target, self.problem.rows, self.held, weight)
+
+    def accelerated(self) -> str:
+        """Fixed hyperparameters: Anderson-accelerated iteration under common random numbers."""
+        history = anderson.empty(2 * self.sites.linear.size, self.sites.linear.dtype)
+        step, best, quiet = self.evaluate(self.key, learn=False), -np.inf, 0
+        for number in range(2, self.budget + 1):
+            before, target = self.sites, step.target
+            if number <= WARM_UP:
+                self.step_to(target, PLAIN_WEIGHT)
+            else:
+                trial = self.fast(history, before, target, self.units)
+                self.step_to(trial, 1.0)
+            step = self.evaluate(self.key, learn=False)
+            if not np.isfinite(step.elbo) or step.elbo < best - 1.0 - 0.01 * abs(best):
+                self.sites = before
+                self.step_to(target, 0.1)
+                history = anderson.empty(2 * self.sites.linear.size, self.sites.linear.dtype)
+                step = self.evaluate(self.key, learn=False)
+            else:
+                history = self.remember(history, before, target, self.sites, step.target, self.units)
+            quiet = quiet + 1 if step.elbo - best < 3e-5 * max(1.0, abs(best)) ** 0.5 else 0
+            best = max(best, step.elbo)
+            if number > 2 * WARM_UP and quiet >= WINDOW:
+                return "converged under common random numbers, then averaged over fresh samples"
+        return "all steps done"
+
+    def joint(self) -> str:
+        """Hyperparameters and sites together, fresh samples every step, until the bound stops rising."""
+        for number in range(1, self.budget + 1):
+            step = self.evaluate(jax.random.fold_in(self.key, number), learn=True)
+            self.step_to(step.target, PLAIN_WEIGHT)
+            if _settled(self.trace):
+                return "converged: the bound no longer rises beyond its sampling error"
+        return "all steps done"
+
+    def averaged(self) -> None:
+        """Second phase: independent estimates, averaged."""
+        for number in range(1, AVERAGED + 1):
+            step = self.evaluate(jax.random.fold_in(self.key, FRESH + number), learn=False)
+            self.final.append(step.elbo)
+            self.step_to(step.target, 1.0 / (1.0 + number))
 
 
 def _settled(trace: list[float]) -> bool:
-    """Whether the mean of the last window does not exceed the one before by more than its standard error."""
-    if len(trace) < 4 * WINDOW or len(trace) % WINDOW:
+    """Whether the mean of the last steps exceeds that of the steps before by no more than its standard error."""
+    window = 3 * WINDOW
+    if len(trace) < 4 * window or len(trace) % window:
         return False
-    last, before = np.asarray(trace[-WINDOW:]), np.asarray(trace[-2 * WINDOW : -WINDOW])
-    error = np.sqrt((last.var() + before.var()) / WINDOW)
+    last, before = np.asarray(trace[-window:]), np.asarray(trace[-2 * window : -window])
+    error = np.sqrt((last.var() + before.var()) / window)
     return bool(last.mean() - before.mean() < error)
 
 
-def _propose(problem: Problem):  # type: ignore[no-untyped-def]
-    program, dense, jitter = problem.program, problem.layout.dense, problem.jitter
+def _marginals(problem: Problem, point: Any, sites: Sites, rows: Rows, held: Any) -> tuple[Any, Any, Marginals]:
+    program = problem.program
+    learnt, inducing = split_point(point, held)
+    parameters = program.parameters.constrain(learnt)
+    seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
+    return parameters, seen, site_marginals(program, parameters, rows, seen, sites)[0]
 
+
+def _propose(problem: Problem):  # type: ignore[no-untyped-def]
     def propose(point: Any, sites: Sites, rows: Rows, held: Any, key: Array) -> Any:
-        learnt, inducing = split_point(point, held)
-        parameters = program.parameters.constrain(learnt)
-        seen = views(program, parameters, inducing, rows, dense, jitter)
-        q, _, _ = site_marginals(program, parameters, rows, seen, sites)
+        parameters, _, q = _marginals(problem, point, sites, rows, held)
         return parameters, rows, q.at(problem.normals(key))
 
     return propose
@@ -85,62 +177,77 @@ def _propose(problem: Problem):  # type: ignore[no-untyped-def]
 def _update(problem: Problem, optimiser: optax.GradientTransformation):  # type: ignore[no-untyped-def]
     program, dense, jitter = problem.program, problem.layout.dense, problem.jitter
 
-    def update(
-        point: Any, sites: Sites, memory: Any, rows: Rows, held: Any, key: Array, values: Any, weight: Array
-    ) -> Any:
+    def update(point: Any, sites: Sites, memory: Any, rows: Rows, held: Any, key: Array, values: Any) -> Any:
         normals = problem.normals(key)
+        parameters, _, q = _marginals(problem, point, sites, rows, held)
+
+        def expected(q: Marginals) -> Array:
+            return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, values))
 
         def bound(at: Any) -> Array:
             learnt, inducing = split_point(at, held)
             return site_elbo(program, learnt, inducing, sites, rows, dense, normals, values, jitter)
 
-        learnt, inducing = split_point(point, held)
-        parameters = program.parameters.constrain(learnt)
-        seen = views(program, parameters, inducing, rows, dense, jitter)
-        q, _, _ = site_marginals(program, parameters, rows, seen, sites)
-
-        def expected(q: Marginals) -> Array:
-            return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, values))
-
         gradient = jax.grad(expected)(q)
         target = site_target(q, gradient.mean[0], gradient.variance[0])
-        moved = _largest_sound_step(program, parameters, rows, seen, sites, target, weight)
         value, slope = jax.value_and_grad(bound)(point)
         updates, memory = optimiser.update(jax.tree.map(jnp.negative, slope), memory)
-        return optax.apply_updates(point, updates), moved, memory, value
+        return value, target, optax.apply_updates(point, updates), memory
 
     return update
 
 
-def _largest_sound_step(
-    program: Any, parameters: Any, rows: Rows, seen: Any, sites: Sites, target: Sites, weight: Array
-) -> Sites:
-    """Blend by `weight`, halved until the posterior precision is positive definite."""
+def _blend(problem: Problem):  # type: ignore[no-untyped-def]
+    """Blend by a weight, halved until the posterior precision is positive definite."""
+    program = problem.program
 
-    def unsound(carry: Any) -> Array:
-        weight, tries = carry
-        _, divergence, _ = site_marginals(program, parameters, rows, seen, blend(sites, target, weight))
-        return ~jnp.isfinite(divergence) & (tries < HALVINGS)
+    def step(point: Any, sites: Sites, target: Sites, rows: Rows, held: Any, weight: Array) -> Sites:
+        parameters, seen, _ = _marginals(problem, point, sites, rows, held)
 
-    weight, _ = jax.lax.while_loop(unsound, lambda c: (0.5 * c[0], c[1] + 1), (weight, jnp.asarray(0)))
-    return blend(sites, target, weight)
+        def unsound(carry: Any) -> Array:
+            _, divergence, _ = site_marginals(program, parameters, rows, seen, blend(sites, target, carry[0]))
+            return ~jnp.isfinite(divergence) & (carry[1] < HALVINGS)
+
+        start = (jnp.asarray(weight, sites.linear.dtype), jnp.asarray(0))
+        length, tries = jax.lax.while_loop(unsound, lambda c: (0.5 * c[0], c[1] + 1), start)
+        return blend(sites, target, jnp.where(tries < HALVINGS, length, 0.0))
+
+    return step
 
 
-def _result(
-    problem: Problem, point: Any, sites: Sites, trace: list[float], message: str, interrupted: bool
-) -> Result:
-    learnt, inducing = split_point(point, problem.inducing)
+def _units(problem: Problem):  # type: ignore[no-untyped-def]
+    def units(point: Any, sites: Sites, rows: Rows, held: Any) -> Sites:
+        return site_units(_marginals(problem, point, sites, rows, held)[1])
+
+    return units
+
+
+def _fast(history: anderson.Memory, sites: Sites, target: Sites, units: Sites) -> Sites:
+    here = flatten_sites(sites, units)
+    return unflatten_sites(anderson.propose(history, here, flatten_sites(target, units) - here), units, sites)
+
+
+def _remember(
+    history: anderson.Memory, before: Sites, led: Sites, now: Sites, leads: Sites, units: Sites
+) -> anderson.Memory:
+    old, new = flatten_sites(before, units), flatten_sites(now, units)
+    residual = (flatten_sites(leads, units) - new) - (flatten_sites(led, units) - old)
+    return anderson.remember(history, new - old, residual)
+
+
+def _result(problem: Problem, run: _Run, message: str, interrupted: bool) -> Result:
+    learnt, inducing = split_point(run.point, problem.inducing)
 
     def whiten(learnt: Any, inducing: Any, sites: Sites, rows: Rows) -> Any:
         return whitened_posterior(
             problem.program, learnt, inducing, sites, rows, problem.layout.dense, problem.jitter
         )
 
-    last = np.asarray(trace[-WINDOW:] or [-np.inf])
+    last = np.asarray(run.final[AVERAGED // 4 :] or run.trace[-WINDOW:] or [-np.inf])
     return Result(
         as_numpy(learnt),
         as_numpy(inducing),
-        tidy(jax.jit(whiten)(learnt, inducing, sites, problem.rows)),
+        tidy(jax.jit(whiten)(learnt, inducing, run.sites, problem.rows)),
         np.ones(1),
         float(last.mean()),
         float(last.std() / np.sqrt(last.size)),

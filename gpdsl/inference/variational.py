@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from gpdsl.data import Data, DataError, TooManyInducing
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import Layout
+from gpdsl.inference.features import values_at
 from gpdsl.inference.gradient import fit_adam, fit_lbfgs
-from gpdsl.inference.inducing import kmeans_centres
+from gpdsl.inference.inducing import kmeans_centres, spanning_rows
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.options import Choice, Options, decide
 from gpdsl.inference.posterior import parse_family
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.profiled import fit_profiled
 from gpdsl.inference.stochastic import fit_stochastic_natural
+from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.numerics import jitter_for
-from gpdsl.program.groups import stack_inputs
+from gpdsl.program.groups import Group, kernel_values, stack_inputs
 from gpdsl.program.program import Program, make_rows
 
 ENGINES: dict[str, Callable[[Problem], Result]] = {
@@ -33,12 +38,56 @@ ESCALATIONS = 3
 """Times the jitter is multiplied by ten thousand^(1/2) when a factorisation fails at the start."""
 
 
-def plan(program: Program, options: Options, rows: int) -> tuple[Choice, Layout]:
-    """The decisions for this many rows, and the layout of the posterior."""
-    choice = decide(options, rows, opaque=program.opaque, sampled=program.sampled)
-    if choice.inducing > rows:
-        raise DataError(TooManyInducing(choice.inducing, rows))
-    return choice, Layout(parse_family(options.posterior, choice.dense), choice.dense)
+@dataclass(frozen=True)
+class Plan:
+    """The decisions for some data: choices, the layout of the posterior, and where the inducing points start."""
+
+    choice: Choice
+    layout: Layout
+    inducing: list[np.ndarray]
+
+
+def plan(program: Program, data: Data, options: Options) -> Plan:
+    """Decide everything that can be decided before the first step. Raises GpdslError for what cannot work."""
+    choice = decide(options, data.rows, opaque=program.opaque, sampled=program.sampled)
+    if choice.inducing > data.rows:
+        raise DataError(TooManyInducing(choice.inducing, data.rows))
+    family = parse_family(options.posterior, choice.dense)
+    inducing = start_inducing(program, data, choice, options)
+    dense = choice.dense
+    if dense and options.posterior == "full" and not kernel_parameters_learnt(program):
+        reduced = [_spanning(program, g, z, options) for g, z in zip(program.groups, inducing, strict=True)]
+        if sum(z.shape[0] for z in reduced) < 0.7 * sum(z.shape[0] for z in inducing):
+            inducing, dense = reduced, False
+    return Plan(choice, Layout(family, dense), inducing)
+
+
+def kernel_parameters_learnt(program: Program) -> bool:
+    """Whether any learnt parameter enters a kernel."""
+    translator = program.translator
+    for group in program.groups:
+        for member in group.members:
+            for expression in (*member.kernel.arguments, *member.kernel.factors):
+                for symbol in translator.scalar(expression).free_symbols:
+                    ref = translator.references[symbol]
+                    if ref.kind == "param" and ref.name in program.parameters.initial:
+                        return True
+    return False
+
+
+def _spanning(program: Program, group: Group, rows: np.ndarray, options: Options) -> np.ndarray:
+    """The rows that carry a dense posterior when the kernel is known: the others' values follow from theirs."""
+    if group.factors > 1:
+        return rows
+    jitter = jitter_for(jnp.dtype(options.dtype))
+
+    def matrix(parameters: dict[str, Array], points: Array) -> Array:
+        kernel = kernel_values(program.evaluator, group, program.parameters.constrain(parameters), points.shape[-1])
+        return covariance(group.form, [a[0] for a in kernel.arguments], values_at(points))
+
+    start = as_arrays(program.parameters.unconstrained(), options.dtype)
+    values = np.asarray(jax.jit(matrix)(start, jnp.asarray(rows, options.dtype)), float)
+    return rows[spanning_rows(values, jitter * float(np.mean(np.diag(values))))]
 
 
 def infer(
@@ -48,11 +97,12 @@ def infer(
 
     Raises GpdslError, naming the latents, when no jitter makes their covariance matrices positive definite.
     """
-    choice, layout = plan(program, options, data.rows)
+    planned = plan(program, data, options)
+    choice, layout = planned.choice, planned.layout
     engine = "stochastic natural" if choice.optimizer == "natural" and program.opaque else choice.optimizer
     monitor = Monitor(choice.steps, callback, f"{options.posterior} posterior, {engine}")
     rows = as_arrays(make_rows(program, data), options.dtype)
-    inducing = as_arrays(start_inducing(program, data, choice, options), options.dtype)
+    inducing = as_arrays(planned.inducing, options.dtype)
     parameters = as_arrays(program.parameters.unconstrained(), options.dtype)
     jitter = jitter_for(jnp.dtype(options.dtype))
     for _ in range(ESCALATIONS):

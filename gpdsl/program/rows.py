@@ -40,7 +40,7 @@ class Scope:
     parameters: Mapping[str, Float[Array, "*axes"]]
     rows: Rows
     latents: Float[Array, "*lead rows latents"] | None = None
-    externals: Mapping[str, Float[Array, "*lead rows *axes"]] = field(default_factory=dict)
+    externals: Mapping[str, Float[Array, "..."]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

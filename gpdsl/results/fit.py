@@ -87,7 +87,6 @@ class Fit:
             levels=self.program.levels,
             columns=self.columns if columns is None else columns,
             outputs_required=outputs,
-            training=False,
         )
 
     def _beliefs(self, data: Data) -> Beliefs:

@@ -82,8 +82,8 @@ def fit_model(
 def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str, Any]) -> str:
     """See `Model.explain`."""
     program, bound, options = prepare(model, data, columns, given)
-    choice, layout = plan(program, options, bound.rows)
-    return explain(program, options, choice, layout, bound.rows)
+    with precision(options.dtype):
+        return explain(program, options, plan(program, bound, options), bound.rows)
 
 
 def _device(name: str | None) -> Any:

@@ -75,7 +75,7 @@ def _one(
     translator: Translator, observation: m.Observation, env: Environment, expectations: str
 ) -> ObservationTerms:
     call = observation.distribution
-    positions = tuple(env.get(axis_key(a), axis_key(a)) for a in observation.axes)
+    positions = tuple(translator.position(s, env) for s in observation.subscripts)
     if call.external:
         use = translator.external(call.name, tuple(call.arguments.values()), observation.outputs)
         log_density: sp.Expr = translator.symbol(Ref("external", use.key))

@@ -106,7 +106,8 @@ class Translator:
                 return self.symbol(Ref("external", use.key, positions))
         raise TypeError(f"no translation for {type(expression).__name__}")
 
-    def _position(self, subscript: m.Subscript, env: Environment) -> Position:
+    def position(self, subscript: m.Subscript, env: Environment) -> Position:
+        """Where a subscript points: an element, or the name of an axis that stays generic."""
         match subscript:
             case m.Fixed(position=position):
                 return position
@@ -123,7 +124,7 @@ class Translator:
 
     def _read(self, read: m.Read, env: Environment) -> sp.Expr:
         d = self.declarations
-        positions = tuple(self._position(s, env) for s in read.subscripts)
+        positions = tuple(self.position(s, env) for s in read.subscripts)
         if read.name in d.lets:
             return self.let(read.name, positions)
         if read.name in d.consts and all(isinstance(p, int) for p in positions):
@@ -239,9 +240,10 @@ def _case(declared: m.Let, env: Environment) -> m.Case:
 
 
 def _holds(guard: m.Guard, env: Environment) -> bool:
+    if guard.operator == "all":
+        return True
     position, value = int(env[guard.index]), guard.value
     return {
-        "all": True,
         "==": position == value,
         "!=": position != value,
         "<": position < value,

@@ -1,0 +1,137 @@
+"""The best full Gaussian q at fixed hyperparameters: natural-gradient steps, accelerated, and never downhill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gpdsl.inference.anderson import Memory, empty, propose, remember
+from gpdsl.inference.bound import GroupView, views
+from gpdsl.inference.expected_log_likelihood import Marginals, expected_log_likelihood
+from gpdsl.inference.natural import (
+    Sites,
+    blend,
+    flatten_sites,
+    site_marginals,
+    site_target,
+    site_units,
+    unflatten_sites,
+)
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+SMALLEST_STEP = 1e-6
+SETTLED = 1e-9
+"""Relative change of the sites below which there is nothing left to do (a Gaussian likelihood: after one step)."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Progress:
+    """The accepted sites, where a natural-gradient step leads from them, and how the next trial is made.
+
+    `plain` asks for an unaccelerated step of length `step`; `quiet` counts accepted steps that gained next to nothing.
+    """
+
+    sites: Sites
+    target: Sites
+    elbo: Float[Array, ""]
+    step: Float[Array, ""]
+    plain: Array
+    memory: Memory
+    quiet: Array
+    iterations: Array
+    done: Array
+
+
+def refine(
+    program: Program,
+    learnt: Mapping[str, Array],
+    inducing: Sequence[Array],
+    sites: Sites,
+    rows: Rows,
+    dense: bool,
+    normals: Array | None,
+    jitter: Array | float,
+    tolerance: float,
+    iterations: int,
+) -> Progress:
+    """Ascend in q until the bound rises by less than `tolerance` nats a step, three times in a row."""
+    parameters = program.parameters.constrain(learnt)
+    seen = views(program, parameters, inducing, rows, dense, jitter)
+    evaluate = _evaluator(program, parameters, rows, seen, normals)
+    units = site_units(seen)
+    value, target = evaluate(sites)
+    start = Progress(
+        sites,
+        target,
+        value,
+        jnp.ones_like(value),
+        jnp.asarray(False),
+        empty(2 * sites.linear.size, value.dtype),
+        jnp.asarray(0),
+        jnp.asarray(0),
+        jnp.isfinite(value) & (_change(target, sites) < SETTLED),
+    )
+
+    def advance(p: Progress) -> Progress:
+        return _advance(p, evaluate, units, tolerance)
+
+    return jax.lax.while_loop(lambda p: ~p.done & (p.iterations < iterations), advance, start)
+
+
+Evaluate = Callable[[Sites], tuple[Array, Sites]]
+
+
+def _evaluator(
+    program: Program, parameters: Mapping[str, Array], rows: Rows, seen: Sequence[GroupView], normals: Array | None
+) -> Evaluate:
+    """The bound at given sites and the target of a full step from there."""
+
+    def evaluate(sites: Sites) -> tuple[Array, Sites]:
+        q, divergence, _ = site_marginals(program, parameters, rows, seen, sites)
+
+        def expected(q: Marginals) -> Array:
+            return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, None))
+
+        value, gradient = jax.value_and_grad(expected)(q)
+        return value - divergence, site_target(q, gradient.mean[0], gradient.variance[0])
+
+    return evaluate
+
+
+def _advance(p: Progress, evaluate: Evaluate, units: Sites, tolerance: float) -> Progress:
+    here, residual = flatten_sites(p.sites, units), flatten_sites(p.target, units) - flatten_sites(p.sites, units)
+    fast = unflatten_sites(propose(p.memory, here, residual), units, p.sites)
+    trial = _choose(p.plain, blend(p.sites, p.target, p.step), fast)
+    value, target = evaluate(trial)
+    better = jnp.isfinite(value) & ((value >= p.elbo - 1e-12 * jnp.abs(p.elbo)) | ~jnp.isfinite(p.elbo))
+    moved = remember(
+        p.memory, flatten_sites(trial, units) - here, flatten_sites(target, units) - flatten_sites(trial, units) - residual
+    )
+    small = better & (value - p.elbo < tolerance) & (p.step >= 0.25)
+    quiet = jnp.where(better, jnp.where(small, p.quiet + 1, 0), p.quiet)
+    # a refused accelerated step is retried plain; a refused plain step is retried at half its length
+    step = jnp.where(better, jnp.minimum(1.0, 2.0 * p.step), jnp.where(p.plain, 0.5 * p.step, p.step))
+    done = (quiet >= 3) | (better & (_change(target, trial) < SETTLED)) | (step < SMALLEST_STEP)
+    accepted = replace(p, sites=trial, target=target, elbo=value, memory=moved)
+    refused = replace(p, memory=_choose(p.plain, p.memory, replace(p.memory, filled=jnp.zeros_like(p.memory.filled))))
+    chosen = _choose(better, accepted, refused)
+    return replace(
+        chosen, step=step, plain=~better | (step < 1.0), quiet=quiet, iterations=p.iterations + 1, done=done
+    )
+
+
+def _choose(condition: Array, a, b):  # type: ignore[no-untyped-def]
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
+
+
+def _change(a: Sites, b: Sites) -> Array:
+    """Largest change between sites, relative to their size."""
+    size = jnp.max(jnp.abs(b.precision)) + jnp.max(jnp.abs(b.linear)) + jnp.finfo(b.linear.dtype).tiny
+    change = jnp.maximum(jnp.max(jnp.abs(a.precision - b.precision)), jnp.max(jnp.abs(a.linear - b.linear)))
+    return change / size
