@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 BENCH_STAMP := $(VENV)/.ready-bench
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow lint bench golden lock clean
+.PHONY: demo test test-slow lint format bench golden lock clean
 
 demo: $(STAMP)  # fit British coal-mining disasters, print the summary, draw the intensity
 	$(BIN)/python examples/coal_mining.py
@@ -22,6 +22,10 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+format: $(STAMP)  # what `lint` asks for
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 bench: $(BENCH_STAMP)  # tables beside peers; asserts nothing
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done

@@ -1,0 +1,63 @@
+"""The command as a whole: exit codes, where things are printed, and what is loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpdsl.cli import COMMANDS, main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"  {command} " in printed for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    assert f"usage: gpdsl {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", [[], ["train"], ["fit"], ["fit", "m.gpm"], ["check", "--format", "xml", "m.gpm"]])
+def test_a_wrong_command_line_is_2(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line) == 2
+    assert "usage: gpdsl" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == "gpdsl 0.1.0\n"
+
+
+def test_an_interrupt_before_the_fit_is_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpdsl.zoo_names", interrupted, raising=False)
+    assert main(["zoo"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize("line", [["check", "models/boston.gpm"], ["zoo"], ["zoo", "boston"], ["--help"]])
+def test_light_commands_load_no_jax(line: list[str]) -> None:
+    code = f"import sys; from gpdsl.cli import main; main({line!r}); sys.exit('jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = [sys.executable, "-m", "gpdsl.cli", "zoo", "boston"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, b"")

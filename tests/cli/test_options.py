@@ -1,0 +1,133 @@
+"""Arguments to values, and the mistakes in them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpdsl.cli import main, make_parser
+from gpdsl.cli.forward_files import run_forward_files
+from gpdsl.cli.options import choices_of, columns_of, value_of
+from gpdsl.cli.standardising import read_data
+from gpdsl.data import DataError
+from gpdsl.errors import GpdslError
+from gpdsl.forward import registry
+
+
+def parsed(*line: str) -> Namespace:
+    return make_parser().parse_args(["fit", "m.gpm", "--data", "d.csv", *line])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("3", 3), ("0.5", 0.5), ("1e-3", 0.001), ("true", True), ("No", False), ("mixture(2)", "mixture(2)")],
+)
+def test_values(text: str, value: object) -> None:
+    found = value_of(text)
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_choices() -> None:
+    found = choices_of(parsed("--set", "posterior=mixture(2)", "--set", "inducing=100", "--fix", "m", "--fix", "s2"))
+    assert found == {"posterior": "mixture(2)", "inducing": 100, "fixed": ["m", "s2"]}
+
+
+def test_initial_values() -> None:
+    assert choices_of(parsed("--init", "ell=2", "--init", "s=1,2.5")) == {"init": {"ell": 2.0, "s": [1.0, 2.5]}}
+
+
+def test_columns() -> None:
+    assert columns_of(parsed("--column", "n=count", "--column", "x=age,size")) == {"n": "count", "x": ["age", "size"]}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["--set", "posterior"], "--set posterior: expected --set NAME=VALUE"),
+        (["--set", "seed="], "--set seed=: expected --set NAME=VALUE"),
+        (["--set", "seed=1", "--set", "seed=2"], "`seed` is given twice"),
+        (["--init", "ell=long"], "--init ell=long: expected a number, or several separated by commas"),
+        (["--init", "ell=inf"], "--init ell=inf: expected finite numbers"),
+    ],
+)
+def test_wrong_choices(line: list[str], words: str) -> None:
+    with pytest.raises(GpdslError) as caught:
+        choices_of(parsed(*line))
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["--out", "nowhere/fit.gpfit"], "does not exist"),
+        (["--out", "."], "this is a folder"),
+        (["--plot", "fit.doc"], "expected a name ending in .png, .pdf, .svg"),
+    ],
+)
+def test_files_that_cannot_be_written_are_refused_before_the_fit(
+    line: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", "absent.gpm", "--data", "absent.csv", *line]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_standardising_prints_how_to_repeat_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("x,y\n1,5\n3,6\n")
+    table = read_data(str(path), ["x"])
+    np.testing.assert_allclose(table.columns["x"], [-1, 1])
+    assert capsys.readouterr().err == "`x` is standardised; predict with --standardise x=2.0,1.0\n"
+    again = read_data(str(path), ["x=2.0,1.0"])
+    np.testing.assert_array_equal(again.columns["x"], table.columns["x"])
+    np.testing.assert_array_equal(again.columns["y"], [5, 6])
+
+
+@pytest.mark.parametrize("text", ["z", "x=1", "x=1,2,3", "x=a,b", "x=1,0"])
+def test_wrong_standardising(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("x\n1\n3\n")
+    with pytest.raises(GpdslError, match="--standardise"):
+        read_data(str(path), [text])
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"), [("a\n1\n", r"d\.csv:2: .*`a` is not a number"), ("1\n1\n", "cannot be standardised")]
+)
+def test_columns_that_cannot_be_standardised(rows: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("x\n" + rows)
+    with pytest.raises(DataError, match=words):
+        read_data(str(path), ["x"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    return tmp_path
+
+
+REGISTERS = "import gpdsl\ngpdsl.register_forward_model('double', lambda a: 2 * a)\n"
+
+
+@pytest.mark.parametrize("name", ["solver_of_test.py", "solver_of_test"])
+def test_a_forward_file_registers(folder: Path, name: str) -> None:
+    (folder / "solver_of_test.py").write_text(REGISTERS)
+    run_forward_files([name])
+    assert set(registry._REGISTERED) == {"double"}
+
+
+def test_a_forward_file_that_fails_names_the_line(folder: Path) -> None:
+    (folder / "solver.py").write_text("import gpdsl\n\nvalue = 1 / 0\n")
+    with pytest.raises(GpdslError) as caught:
+        run_forward_files(["solver.py"])
+    assert str(caught.value) == "--forward solver.py: ZeroDivisionError: division by zero (line 3)"
+
+
+@pytest.mark.parametrize("name", ["absent.py", "no_module_of_this_name"])
+def test_an_absent_forward_file(folder: Path, name: str) -> None:
+    with pytest.raises(GpdslError, match=f"--forward {name}: "):
+        run_forward_files([name])
