@@ -45,7 +45,7 @@ def save_fit(fit: Fit, path: Path) -> None:
         "choice": _jsonable(dataclasses.asdict(fit.choice)),
         **{name: getattr(fit, name) for name in SCALARS},
     }
-    blob = save({n: np.ascontiguousarray(a) for n, a in arrays.items()}, {"gpdsl": json.dumps(header)})
+    blob = save({n: np.asarray(a, order="C") for n, a in arrays.items()}, {"gpdsl": json.dumps(header)})
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as handle:
             handle.write(blob)
