@@ -1,0 +1,69 @@
+"""The examples run as a user would run them, in an empty folder, and find what is in their data."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def run(name: str, folder: Path) -> str:
+    """What an example prints."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    command = [sys.executable, str(ROOT / "examples" / name)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environment, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def numbers(pattern: str, text: str) -> list[float]:
+    """The numbers in the only line that starts as `pattern` says."""
+    (line,) = re.findall(rf"^\s*{pattern}(.*)$", text, re.MULTILINE)
+    return [float(n) for n in re.findall(r"-?\d+\.?\d*(?:e[+-]?\d+)?", line)]
+
+
+@pytest.mark.slow
+def test_coal_mining(tmp_path: Path) -> None:
+    printed = run("coal_mining.py", tmp_path)
+    for year, least, most in (("1855", 2.5, 4.0), ("1875", 2.5, 4.0), ("1905", 0.5, 1.1), ("1955", 0.2, 0.8)):
+        mean, _, low, high = numbers(year, printed)
+        assert least < mean < most
+        assert low < mean < high
+    picture = tmp_path / "coal_mining_intensity.png"
+    assert str(picture.resolve()) in printed
+    assert picture.read_bytes().startswith(PNG)
+
+
+@pytest.mark.slow
+def test_seismic(tmp_path: Path) -> None:
+    printed = run("seismic.py", tmp_path)
+    found = numbers("tau", printed)
+    errors, before = found[0::2], found[1::2]
+    assert len(errors) == 4
+    assert all(error < 0.5 * prior for error, prior in zip(errors, before, strict=True))
+
+
+@pytest.mark.slow
+def test_boston_like(tmp_path: Path) -> None:
+    printed = run("boston_like.py", tmp_path)
+    scales = numbers("length-scales", printed)
+    assert scales[3] > 5 * max(scales[:3])
+    (sse, _) = numbers("standardised squared error", printed)
+    assert sse < 0.3
+    assert "the loaded fit predicts the same: True" in printed
+
+
+def test_every_example_has_a_test() -> None:
+    written = Path(__file__).read_text(encoding="utf-8")
+    missing = [p.name for p in (ROOT / "examples").glob("*.py") if f'run("{p.name}"' not in written]
+    assert missing == []
+    assert all(p.read_text(encoding="utf-8").count("\n") < 60 for p in (ROOT / "examples").glob("*.py"))
