@@ -57,9 +57,6 @@ def run_console(text: str, capsys: pytest.CaptureFixture[str]) -> None:
             assert code == 0, printed
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a loaded fit holds scalar parameters with shape (1,): drop this mark when mended"
-)
 @pytest.mark.parametrize("page", ["README.md"])
 def test_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
