@@ -6,7 +6,10 @@ Length-scales broadcast against the inputs' columns, so a vector of them is auto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -21,13 +24,17 @@ DIRECT_COLUMNS = 4
 
 
 def squared_distance(a: Points, b: Points) -> Float[Array, "n m"]:
-    """Squared Euclidean distances between rows; through one matrix product when there are many columns."""
+    """Squared Euclidean distances between rows; through one matrix product when there are many columns.
+
+    When `b` is `a` itself, distances from a point to itself are exactly zero.
+    """
     if a.shape[-1] <= DIRECT_COLUMNS:
         return sum(jnp.square(a[:, None, d] - b[None, :, d]) for d in range(a.shape[-1]))  # type: ignore[return-value]
     centre = jnp.mean(b, axis=0)  # distances are translation invariant; centring keeps the cancellation small
-    a, b = a - centre, b - centre
-    squares = jnp.sum(a * a, axis=1)[:, None] + jnp.sum(b * b, axis=1)[None, :]
-    return jnp.maximum(squares - 2.0 * a @ b.T, 0.0)
+    from_a, from_b = a - centre, b - centre
+    squares = jnp.sum(from_a * from_a, axis=1)[:, None] + jnp.sum(from_b * from_b, axis=1)[None, :]
+    distances = jnp.maximum(squares - 2.0 * from_a @ from_b.T, 0.0)
+    return jnp.where(jnp.eye(a.shape[0], dtype=bool), 0.0, distances) if b is a else distances
 
 
 def _distance(a: Points, b: Points) -> Float[Array, "n m"]:
@@ -72,7 +79,8 @@ def _cosine(a: Points, b: Points, period: Parameter) -> Float[Array, "n m"]:
 
 def _stationary(profile: Callable[..., Array]) -> Callable[..., Array]:
     def kernel(a: Points, b: Points, ell: Parameter, **others: Parameter) -> Array:
-        return profile(a / ell, b / ell, **others)
+        scaled = a / ell
+        return profile(scaled, scaled if b is a else b / ell, **others)
 
     return kernel
 
@@ -89,7 +97,7 @@ def _constant(a: Points, b: Points) -> Array:
     return jnp.ones((a.shape[0], b.shape[0]), a.dtype)
 
 
-KERNELS: dict[str, Callable[..., Array]] = {
+KERNELS: Mapping[str, Callable[..., Array]] = {
     "RBF": _stationary(_rbf),
     "Matern12": _stationary(_matern12),
     "Matern32": _stationary(_matern32),
@@ -103,7 +111,17 @@ KERNELS: dict[str, Callable[..., Array]] = {
 }
 """Every kernel but `White`, whose value depends on the functionals being the same ones and not on their distance."""
 
-UNIT_DIAGONAL = {"RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Periodic", "Cosine", "Constant"}
+
+def _linear_variance(a: Points, ell: Parameter) -> Float[Array, "n"]:
+    return jnp.sum(jnp.square(a / ell), axis=1)
+
+
+def _polynomial_variance(a: Points, offset: Parameter, ell: Parameter, degree: int) -> Float[Array, "n"]:
+    return (offset + _linear_variance(a, ell)) ** degree
+
+
+VARIANCES: Mapping[str, Callable[..., Array]] = {"Linear": _linear_variance, "Polynomial": _polynomial_variance}
+"""Variance at each point, of the kernels for which it is not one everywhere."""
 
 
 def covariance(form: Form, parameters: Sequence[Parameter], a: Functionals, b: Functionals | None = None) -> Array:
@@ -125,38 +143,31 @@ def _evaluate(form: Form, parameters: Iterator[Parameter], a: Functionals, b: Fu
             n, m = len(a), len(a if b is None else b)
             return jnp.eye(n, dtype=a.points.dtype) if b is None else jnp.zeros((n, m), a.points.dtype)
         case Base():
-            return _call(form, parameters, a.points, (a if b is None else b).points)
+            others = a.points if b is None else b.points
+            return KERNELS[form.name](a.points, others, **_arguments(form, parameters))
         case Scaled(kernel=kernel):
             factor = next(parameters)
             return factor * _evaluate(kernel, parameters, a, b)
         case Sum(terms=terms):
             return sum(_evaluate(t, parameters, a, b) for t in terms)  # type: ignore[return-value]
         case Product(factors=factors):
-            values = [_evaluate(f, parameters, a, b) for f in factors]
-            return jnp.prod(jnp.stack(values), axis=0)
+            return functools.reduce(operator.mul, [_evaluate(f, parameters, a, b) for f in factors])
 
 
 def _diagonal(form: Form, parameters: Iterator[Parameter], points: Points) -> Array:
     match form:
-        case Base(name=name, parameters=names):
-            if name in UNIT_DIAGONAL or name == "White":
-                for _ in names:
-                    next(parameters)
-                return jnp.ones(points.shape[0], points.dtype)
-            if name == "Linear":
-                return jnp.sum(jnp.square(points / next(parameters)), axis=1)
-            values = {n: next(parameters) for n in names}
-            inner = jnp.sum(jnp.square(points / values.get("ell", 1.0)), axis=1)
-            return (values.get("offset", 1.0) + inner) ** dict(form.static)["degree"]
+        case Base():
+            arguments = _arguments(form, parameters)
+            known = VARIANCES.get(form.name)
+            return known(points, **arguments) if known else jnp.ones(points.shape[0], points.dtype)
         case Scaled(kernel=kernel):
             factor = next(parameters)
             return factor * _diagonal(kernel, parameters, points)
         case Sum(terms=terms):
             return sum(_diagonal(t, parameters, points) for t in terms)  # type: ignore[return-value]
         case Product(factors=factors):
-            return jnp.prod(jnp.stack([_diagonal(f, parameters, points) for f in factors]), axis=0)
+            return functools.reduce(operator.mul, [_diagonal(f, parameters, points) for f in factors])
 
 
-def _call(form: Base, parameters: Iterator[Parameter], a: Points, b: Points) -> Array:
-    arguments = {name: next(parameters) for name in form.parameters}
-    return KERNELS[form.name](a, b, **arguments, **dict(form.static))
+def _arguments(form: Base, parameters: Iterator[Parameter]) -> dict[str, Any]:
+    return {name: next(parameters) for name in form.parameters} | dict(form.static)

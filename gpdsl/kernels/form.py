@@ -73,8 +73,8 @@ def canonical(kernel: m.Kernel) -> Canonical:
                 tuple(a for p in parts for a in p.arguments),
             )
         case m.KernelSum(terms=terms):
-            forms, arguments = zip(*[_within_sum(canonical(t)) for t in terms], strict=True)
-            return Canonical((), Sum(forms), tuple(a for group in arguments for a in group))
+            inside = [_within_sum(canonical(t)) for t in terms]
+            return Canonical((), Sum(tuple(form for form, _ in inside)), tuple(a for _, group in inside for a in group))
     raise TypeError(f"not a kernel: {type(kernel).__name__}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 
 import jax
@@ -16,52 +18,29 @@ from gpdsl.symbolic import functions as f
 Loader = Callable[[sp.Symbol], Array]
 
 
-def _add(*values: Array) -> Array:
-    total = values[0]
-    for value in values[1:]:
-        total = total + value
-    return total
-
-
-def _multiply(*values: Array) -> Array:
-    product = values[0]
-    for value in values[1:]:
-        product = product * value
-    return product
+def _fold(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
+    return lambda *values: functools.reduce(function, values)
 
 
 def _logsumexp(*values: Array) -> Array:
-    largest = values[0]
-    for value in values[1:]:
-        largest = jnp.maximum(largest, value)
-    largest = jax.lax.stop_gradient(largest)
-    return largest + jnp.log(_add(*[jnp.exp(v - largest) for v in values]))
-
-
-def _fold(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
-    def folded(*values: Array) -> Array:
-        result = values[0]
-        for value in values[1:]:
-            result = function(result, value)
-        return result
-
-    return folded
+    largest = jax.lax.stop_gradient(functools.reduce(jnp.maximum, values))
+    return largest + jnp.log(functools.reduce(operator.add, [jnp.exp(v - largest) for v in values]))
 
 
 TABLE: dict[type, Callable[..., Array]] = {
-    sp.Add: _add,
-    sp.Mul: _multiply,
+    sp.Add: _fold(operator.add),
+    sp.Mul: _fold(operator.mul),
     sp.exp: jnp.exp,
     sp.log: jnp.log,
     sp.sin: jnp.sin,
     sp.cos: jnp.cos,
     sp.tan: jnp.tan,
     sp.tanh: jnp.tanh,
-    sp.Abs: jnp.abs,
     sp.erf: erf,
-    sp.loggamma: gammaln,
-    sp.Min: _fold(jnp.minimum),
-    sp.Max: _fold(jnp.maximum),
+    f.lgamma: gammaln,
+    f.absolute: jnp.abs,
+    f.minimum: _fold(jnp.minimum),
+    f.maximum: _fold(jnp.maximum),
     f.softplus: jax.nn.softplus,
     f.sigmoid: jax.nn.sigmoid,
     f.log1p: jnp.log1p,
@@ -100,8 +79,8 @@ def _node(node: sp.Basic, visit: Callable[[sp.Basic], Array], load: Loader) -> A
         return value
     if node in (sp.true, sp.false):
         return jnp.asarray(bool(node))
-    if node.is_number and not node.free_symbols:
-        return float(node) if node is not sp.oo else jnp.inf  # type: ignore[return-value]  # weakly typed: keeps dtype
+    if isinstance(node, sp.Number | sp.NumberSymbol):
+        return float(node)  # type: ignore[return-value]  # weakly typed: keeps the dtype of the arrays
     return TABLE[node.func](*[visit(a) for a in node.args])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -94,7 +95,15 @@ def make_program(
     _refuse_opaque_parameters(translator, parameters)
     evaluator = RowEvaluator(translator, columns(groups))
     return Program(
-        declarations, dict(sizes), dict(levels), translator, groups, evaluator, observations, parameters, externals,
+        declarations,
+        dict(sizes),
+        dict(levels),
+        translator,
+        groups,
+        evaluator,
+        observations,
+        parameters,
+        externals,
         _priors(translator, parameters),
     )
 
@@ -120,14 +129,16 @@ def _refuse_opaque_parameters(translator: Translator, parameters: Parameters) ->
                 ref = translator.references[symbol]
                 if ref.kind == "param" and ref.name in parameters.initial:
                     raise GpdslError(
-                        f"parameter `{ref.name}` is passed to the opaque function `{use.function}`, so no gradient with "
-                        f"respect to it exists; declare it `fixed`, or pass fixed=['{ref.name}'] to fit"
+                        f"parameter `{ref.name}` is passed to the opaque function `{use.function}`, so no gradient "
+                        f"with respect to it exists; declare it `fixed`, or pass fixed=['{ref.name}'] to fit"
                     )
 
 
 def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64) -> Rows:
     """The arrays of the data as the program wants them: missing outputs get a harmless value and no weight."""
-    outputs, observed, indicators = {}, {}, {}
+    outputs: dict[str, Any] = {}  # NumPy arrays, until a compiled function takes them
+    observed: dict[str, Any] = {}
+    indicators: dict[str, Any] = {}
     for name, values in data.outputs.items():
         declared = program.declarations.outputs[name]
         known = data.observed[name]
@@ -137,7 +148,7 @@ def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64)
         if declared.label is not None:
             classes = np.arange(program.translator.size(declared.label))
             indicators[name] = (outputs[name][..., None] == classes).astype(dtype)
-    inputs = {name: values.astype(dtype) for name, values in data.inputs.items()}
+    inputs: dict[str, Any] = {name: values.astype(dtype) for name, values in data.inputs.items()}
     return Rows(inputs, outputs, observed, indicators)
 
 

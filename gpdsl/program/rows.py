@@ -57,7 +57,7 @@ class RowEvaluator:
         axes: tuple[str, ...] = (),
         given: Mapping[sp.Symbol, Array] = MappingProxyType({}),
     ) -> Array:
-        """Value of `expression`, shape broadcastable to [*lead, rows, *axes]; `given` values come before the scope's."""
+        """Value of `expression`, broadcastable to [*lead, rows, *axes]; `given` values come before the scope's."""
         return evaluate(expression, lambda s: given[s] if s in given else self.load(s, scope, axes))
 
     def load(self, symbol: sp.Symbol, scope: Scope, axes: tuple[str, ...]) -> Array:
@@ -109,7 +109,9 @@ class RowEvaluator:
         raise KeyError(ref.kind)
 
 
-def observed_mask(rows: Rows, outputs: tuple[str, ...], positions: tuple[int | str, ...], axes: tuple[str, ...]) -> Array:
+def observed_mask(
+    rows: Rows, outputs: tuple[str, ...], positions: tuple[int | str, ...], axes: tuple[str, ...]
+) -> Array:
     """1.0 where the observation counts, [rows, *axes]; several outputs (an opaque likelihood) count all together."""
     if len(outputs) == 1 and (positions or rows.observed[outputs[0]].ndim == 1):
         return align(rows.observed[outputs[0]], positions, axes)

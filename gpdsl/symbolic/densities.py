@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import sympy as sp
 
-from gpdsl.symbolic.functions import log1p, log_ndtr, logsumexp, ndtr, sigmoid, softplus
+from gpdsl.symbolic.functions import absolute, lgamma, log1p, log_ndtr, logsumexp, ndtr, sigmoid, softplus
 
-Formula = sp.Expr
+Formula: TypeAlias = sp.Expr
 Arguments = Mapping[str, Formula]
 
 
@@ -32,7 +33,7 @@ def _normal(y: Formula, mean: Formula, sd: Formula) -> Formula:
 
 def _student_t(y: Formula, a: Arguments) -> Formula:
     df, z = a["df"], (y - a["mean"]) / a["scale"]
-    normaliser = sp.loggamma((df + 1) / 2) - sp.loggamma(df / 2) - sp.log(df * sp.pi) / 2 - sp.log(a["scale"])
+    normaliser = lgamma((df + 1) / 2) - lgamma(df / 2) - sp.log(df * sp.pi) / 2 - sp.log(a["scale"])
     return normaliser - (df + 1) / 2 * log1p(z**2 / df)
 
 
@@ -43,19 +44,19 @@ def _weibull(y: Formula, a: Arguments) -> Formula:
 
 def _beta(y: Formula, a: Arguments) -> Formula:
     alpha, beta = a["a"], a["b"]
-    normaliser = sp.loggamma(alpha + beta) - sp.loggamma(alpha) - sp.loggamma(beta)
+    normaliser = lgamma(alpha + beta) - lgamma(alpha) - lgamma(beta)
     return normaliser + (alpha - 1) * sp.log(y) + (beta - 1) * log1p(-y)
 
 
 def _negative_binomial(y: Formula, a: Arguments) -> Formula:
     mean, phi = a["mean"], a["dispersion"]
-    choose = sp.loggamma(y + phi) - sp.loggamma(phi) - sp.loggamma(y + 1)
+    choose = lgamma(y + phi) - lgamma(phi) - lgamma(y + 1)
     return choose + phi * (sp.log(phi) - sp.log(mean + phi)) + y * (sp.log(mean) - sp.log(mean + phi))
 
 
 def _binomial(y: Formula, a: Arguments) -> Formula:
     n = a["trials"]
-    choose = sp.loggamma(n + 1) - sp.loggamma(y + 1) - sp.loggamma(n - y + 1)
+    choose = lgamma(n + 1) - lgamma(y + 1) - lgamma(n - y + 1)
     if "logit" in a:
         return choose + y * a["logit"] - n * softplus(a["logit"])
     return choose + y * sp.log(a["p"]) + (n - y) * log1p(-a["p"])
@@ -87,7 +88,7 @@ def _log_normal_variance(a: Arguments) -> Formula:
 
 
 def _weibull_variance(a: Arguments) -> Formula:
-    second, first = sp.loggamma(1 + 2 / a["shape"]), sp.loggamma(1 + 1 / a["shape"])
+    second, first = lgamma(1 + 2 / a["shape"]), lgamma(1 + 1 / a["shape"])
     return a["scale"] ** 2 * (sp.exp(second) - sp.exp(2 * first))
 
 
@@ -101,12 +102,10 @@ def _binomial_variance(a: Arguments) -> Formula:
 
 
 DENSITIES: dict[str, Density] = {
-    "Normal": Density(
-        lambda y, a: _normal(y, a["mean"], a["sd"]), lambda a: a["mean"], lambda a: a["sd"] ** 2
-    ),
+    "Normal": Density(lambda y, a: _normal(y, a["mean"], a["sd"]), lambda a: a["mean"], lambda a: a["sd"] ** 2),
     "StudentT": Density(_student_t, lambda a: a["mean"], _student_variance),
     "Laplace": Density(
-        lambda y, a: -sp.log(2) - sp.log(a["scale"]) - sp.Abs(y - a["mean"]) / a["scale"],
+        lambda y, a: -sp.log(2) - sp.log(a["scale"]) - absolute(y - a["mean"]) / a["scale"],
         lambda a: a["mean"],
         lambda a: 2 * a["scale"] ** 2,
     ),
@@ -116,28 +115,21 @@ DENSITIES: dict[str, Density] = {
         _log_normal_variance,
     ),
     "Gamma": Density(
-        lambda y, a: (
-            a["shape"] * sp.log(a["rate"])
-            - sp.loggamma(a["shape"])
-            + (a["shape"] - 1) * sp.log(y)
-            - a["rate"] * y
-        ),
+        lambda y, a: a["shape"] * sp.log(a["rate"]) - lgamma(a["shape"]) + (a["shape"] - 1) * sp.log(y) - a["rate"] * y,
         lambda a: a["shape"] / a["rate"],
         lambda a: a["shape"] / a["rate"] ** 2,
     ),
     "Exponential": Density(
         lambda y, a: sp.log(a["rate"]) - a["rate"] * y, lambda a: 1 / a["rate"], lambda a: 1 / a["rate"] ** 2
     ),
-    "Weibull": Density(
-        _weibull, lambda a: a["scale"] * sp.exp(sp.loggamma(1 + 1 / a["shape"])), _weibull_variance
-    ),
+    "Weibull": Density(_weibull, lambda a: a["scale"] * sp.exp(lgamma(1 + 1 / a["shape"])), _weibull_variance),
     "Beta": Density(
         _beta,
         lambda a: a["a"] / (a["a"] + a["b"]),
         lambda a: a["a"] * a["b"] / ((a["a"] + a["b"]) ** 2 * (a["a"] + a["b"] + 1)),
     ),
     "Poisson": Density(
-        lambda y, a: y * sp.log(a["mean"]) - a["mean"] - sp.loggamma(y + 1),
+        lambda y, a: y * sp.log(a["mean"]) - a["mean"] - lgamma(y + 1),
         lambda a: a["mean"],
         lambda a: a["mean"],
     ),

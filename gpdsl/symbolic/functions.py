@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import sympy as sp
 
 
@@ -47,13 +49,52 @@ class expm1(sp.Function):
     is_real = True
 
 
+class lgamma(sp.Function):
+    """Logarithm of the gamma function; SymPy's own would write out the factorial of a whole number."""
+
+    nargs = 1
+    is_real = True
+
+
+class absolute(sp.Function):
+    """Absolute value; SymPy's own brings its argument over a common denominator."""
+
+    nargs = 1
+    is_nonnegative = True
+
+
+class maximum(sp.Function):
+    """The largest of its arguments; SymPy's own compares each with each."""
+
+    is_real = True
+
+
+class minimum(sp.Function):
+    """The smallest of its arguments."""
+
+    is_real = True
+
+
 class logsumexp(sp.Function):
     """log(sum_i exp(x_i)), without overflow."""
 
     is_real = True
 
 
-ELEMENTARY = {
+def _power(base: sp.Expr, exponent: sp.Expr) -> sp.Expr:
+    """A power; `0.5` and `2.0` become exact, so that roots and polynomials are known as such."""
+    if isinstance(exponent, sp.Float) and (2 * float(exponent)).is_integer() and abs(exponent) < 2**52:
+        exponent = sp.Rational(int(2 * float(exponent)), 2)
+    return base**exponent
+
+
+ELEMENTARY: Mapping[str, Callable[..., sp.Expr]] = {
+    "+": sp.Add,
+    "-": lambda a, b: a - b,
+    "*": sp.Mul,
+    "/": lambda a, b: a / b,
+    "^": _power,
+    "neg": lambda a: -a,
     "exp": sp.exp,
     "log": sp.log,
     "sqrt": sp.sqrt,
@@ -61,16 +102,25 @@ ELEMENTARY = {
     "cos": sp.cos,
     "tan": sp.tan,
     "tanh": sp.tanh,
-    "abs": sp.Abs,
+    "abs": absolute,
     "sigmoid": sigmoid,
     "softplus": softplus,
     "log1p": log1p,
     "expm1": expm1,
     "erf": sp.erf,
-    "lgamma": sp.loggamma,
+    "lgamma": lgamma,
     "Phi": ndtr,
-    "min": sp.Min,
-    "max": sp.Max,
-    "pow": sp.Pow,
+    "min": minimum,
+    "max": maximum,
+    "pow": _power,
 }
-"""The language's functions, by the name a `.gpm` file uses."""
+"""The language's operators and functions, by the name the checked tree has for them."""
+
+REDUCTIONS: Mapping[str, Callable[..., sp.Expr]] = {
+    "sum": sp.Add,
+    "prod": sp.Mul,
+    "max": maximum,
+    "min": minimum,
+    "logsumexp": logsumexp,
+}
+"""Functions of all values along an index."""

@@ -3,9 +3,10 @@
 A term closes when it is a polynomial in the latents and in exponentials of linear functions of them:
 
     E[exp(a'f) P(f)] = exp(a'm + a'Va/2) * E[P(g)],  g ~ N(m + Va, V)      (exponential tilting)
-    E[P(g)]          = exp(1/2 sum_j v_j d^2/dg_j^2) P  at the mean         (heat operator; finite for a polynomial)
+    E[d^k]           = (k - 1)!! v^(k/2) for even k, 0 for odd k           (P written in d_j = g_j - E[g_j])
 
-Neither step multiplies the polynomial out, so (y - f)^2 becomes (y - m)^2 + v, which does not cancel when y is large.
+P is written about the mean and never multiplied out, so (y - f)^2 becomes (y - m)^2 + v, which does not cancel when y
+is large. Products of two polynomials are paired by parity, without being formed: most of their terms have no expectation.
 """
 
 from __future__ import annotations
@@ -15,8 +16,16 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-MAX_DEGREE = 16
-MAX_OPERATIONS = 20_000
+from gpdsl.symbolic.polynomials import (
+    ONE,
+    Budget,
+    Monomial,
+    NotPolynomial,
+    Polynomial,
+    expand_about,
+    multiply,
+    whole_power,
+)
 
 
 @dataclass(frozen=True)
@@ -27,8 +36,16 @@ class Moments:
     variance: Mapping[sp.Symbol, sp.Symbol]
 
 
+@dataclass(frozen=True)
+class _Linear:
+    """constant + sum of slope * latent."""
+
+    constant: sp.Expr
+    slopes: Mapping[sp.Symbol, sp.Expr]
+
+
 def moments_of(latents: Sequence[sp.Symbol]) -> Moments:
-    """Fresh symbols, named after the latents so that equal reads get equal symbols."""
+    """Symbols named after the latents, so that equal reads get equal symbols."""
     return Moments(
         {f: sp.Symbol(f"mean({f.name})", real=True) for f in latents},
         {f: sp.Symbol(f"variance({f.name})", nonnegative=True) for f in latents},
@@ -37,115 +54,120 @@ def moments_of(latents: Sequence[sp.Symbol]) -> Moments:
 
 def pull_exponentials(expression: sp.Expr) -> sp.Expr:
     """Rewrite log(c exp(a)) as log(c) + a and (c exp(a))^k as c^k exp(ka), true whatever the sign of c."""
-
-    def pull_log(argument: sp.Expr) -> sp.Expr:
-        exponents, rest = _split_exponentials(argument)
-        return sum(exponents, sp.log(rest)) if exponents else sp.log(argument)
-
-    def pull_power(base: sp.Expr, power: sp.Expr) -> sp.Expr:
-        exponents, rest = _split_exponentials(base)
-        return rest**power * sp.exp(power * sum(exponents)) if exponents else base**power
-
-    expression = expression.replace(sp.log, pull_log)
-    powers = {p: pull_power(p.base, p.exp) for p in expression.atoms(sp.Pow)}
-    return expression.xreplace({p: q for p, q in powers.items() if p != q})
+    if not expression.args or not expression.has(sp.exp):
+        return expression
+    expression = expression.func(*[pull_exponentials(a) for a in expression.args])
+    if isinstance(expression, sp.log):
+        exponent, rest = _split_exponentials(expression.args[0])
+        return expression if exponent == 0 else sp.log(rest) + exponent
+    if isinstance(expression, sp.Pow):
+        exponent, rest = _split_exponentials(expression.base)
+        return expression if exponent == 0 else rest**expression.exp * sp.exp(expression.exp * exponent)
+    return expression
 
 
-def _split_exponentials(expression: sp.Expr) -> tuple[list[sp.Expr], sp.Expr]:
+def _split_exponentials(expression: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
     factors = sp.Mul.make_args(expression)
     exponents = [f.args[0] for f in factors if isinstance(f, sp.exp)]
-    return exponents, sp.Mul(*[f for f in factors if not isinstance(f, sp.exp)])
+    return sp.Add(*exponents), sp.Mul(*[f for f in factors if not isinstance(f, sp.exp)])
 
 
 def expectation(expression: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments) -> sp.Expr | None:
-    """E[expression] as a formula in the latents' means and variances, or None when it is outside the closed family."""
-    total = sp.Integer(0)
-    for term in sp.Add.make_args(expression):
-        closed = _term(term, latents, moments)
-        if closed is None:
-            return None
-        total += closed
-    return total
+    """E[expression] as a formula in the latents' means and variances.
+
+    None when it is outside the closed family, or inside it but too large to be worth writing out.
+    """
+    budget = Budget()
+    try:
+        return sp.Add(*[_term(term, latents, moments, budget) for term in sp.Add.make_args(expression)])
+    except NotPolynomial:
+        return None
 
 
-def _term(term: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments) -> sp.Expr | None:
-    inside = [f for f in latents if term.has(f)]
+def _term(term: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments, budget: Budget) -> sp.Expr:
+    inside = sorted(term.free_symbols.intersection(latents), key=lambda f: f.name)
     if not inside:
         return term
-    if sp.count_ops(term) > MAX_OPERATIONS:
-        return None
-    exponents: dict[sp.Symbol, sp.Expr] = {}
-    for atom in term.atoms(sp.exp):
-        if atom.has(*inside):
-            exponents[sp.Dummy(real=True)] = atom.args[0]
-    if not all(_is_linear(e, inside) for e in exponents.values()):
-        return None
-    polynomial = term.xreplace({sp.exp(e): symbol for symbol, e in exponents.items()})
-    if not polynomial.is_polynomial(*inside, *exponents):
-        return None
-    parts = _coefficients(polynomial, list(exponents))
-    if parts is None:
-        return None
-    total = sp.Integer(0)
-    for powers, coefficient in parts:
-        exponent = sp.expand(sp.Add(*[k * exponents[s] for s, k in powers.items()]))
-        tilted = _tilted(exponent, coefficient, inside, moments)
-        if tilted is None:
-            return None
-        total += tilted
-    return total
+    exponentials = [e for e in term.atoms(sp.exp) if not e.free_symbols.isdisjoint(inside)]
+    symbols = {e: sp.Dummy(real=True) for e in exponentials}
+    exponents = {symbols[e]: _linear(e.args[0], inside, budget) for e in exponentials}
+    parts = expand_about(term.xreplace(symbols), dict.fromkeys(exponents, sp.Integer(0)), budget)
+    return sp.Add(*[_tilted(_combine(powers, exponents, inside), c, moments, budget) for powers, c in parts.items()])
 
 
-def _is_linear(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> bool:
-    expanded = sp.expand(expression)
-    if not expanded.is_polynomial(*latents):
-        return False
-    return all(not sp.diff(expanded, f).has(*latents) for f in latents)
+def _linear(expression: sp.Expr, latents: Sequence[sp.Symbol], budget: Budget) -> _Linear:
+    """The exponent of an exponential. Raises NotPolynomial when it is not linear in the latents."""
+    polynomial = expand_about(expression, dict.fromkeys(latents, sp.Integer(0)), budget)
+    by_latent = {monomial[0][0]: c for monomial, c in polynomial.items() if _degree(monomial) == 1}
+    if any(_degree(monomial) > 1 for monomial in polynomial):
+        raise NotPolynomial
+    return _Linear(polynomial.get((), sp.Integer(0)), by_latent)
 
 
-def _coefficients(
-    polynomial: sp.Expr, symbols: Sequence[sp.Symbol]
-) -> list[tuple[dict[sp.Symbol, int], sp.Expr]] | None:
-    """Coefficients of each monomial in `symbols`, by Taylor's formula, so that the coefficients stay factored."""
-    parts: list[tuple[dict[sp.Symbol, int], sp.Expr]] = [({}, polynomial)]
-    for symbol in symbols:
-        split = []
-        for powers, expression in parts:
-            derivative, power = expression, 0
-            while derivative != 0:
-                if power > MAX_DEGREE:
-                    return None
-                coefficient = derivative.subs(symbol, 0) / sp.factorial(power)
-                if coefficient != 0:
-                    split.append(({**powers, symbol: power}, coefficient))
-                derivative, power = sp.diff(derivative, symbol), power + 1
-                if not derivative.has(symbol) and sp.expand(derivative) == 0:
-                    break
-        parts = split
-    return parts
+def _degree(monomial: Monomial) -> int:
+    return sum(power for _, power in monomial)
 
 
-def _tilted(
-    exponent: sp.Expr, polynomial: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments
-) -> sp.Expr | None:
-    slopes = {f: sp.diff(exponent, f) for f in latents}
-    constant = exponent.xreplace({f: sp.Integer(0) for f in latents})
-    log_factor = constant + sp.Add(
-        *[a * moments.mean[f] + a**2 * moments.variance[f] / 2 for f, a in slopes.items() if a != 0]
-    )
-    smoothed = _heat(polynomial, latents, moments)
-    if smoothed is None:
-        return None
-    centre = {f: moments.mean[f] + a * moments.variance[f] for f, a in slopes.items()}
-    return sp.exp(log_factor) * smoothed.xreplace(centre)
+def _combine(powers: Monomial, exponents: Mapping[sp.Symbol, _Linear], latents: Sequence[sp.Symbol]) -> _Linear:
+    """The exponent of a product of powers of exponentials."""
+    constant = sp.Add(*[k * exponents[s].constant for s, k in powers])
+    slopes = {f: sp.Add(*[k * exponents[s].slopes.get(f, 0) for s, k in powers]) for f in latents}
+    return _Linear(constant, slopes)
 
 
-def _heat(polynomial: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments) -> sp.Expr | None:
-    """Apply exp(1/2 sum_j v_j d^2/df_j^2) to a polynomial; None past MAX_DEGREE."""
-    total = current = polynomial
-    for order in range(1, MAX_DEGREE + 1):
-        current = sp.Add(*[moments.variance[f] * sp.diff(current, f, 2) for f in latents]) / (2 * order)
-        if current == 0 or (not current.has(*latents) and sp.expand(current) == 0):
-            return total
-        total += current
-    return None
+def _tilted(exponent: _Linear, polynomial: sp.Expr, moments: Moments, budget: Budget) -> sp.Expr:
+    """E[exp(exponent) * polynomial]."""
+    means, variances = moments.mean, moments.variance
+    shifts = [a * means[f] + a**2 * variances[f] / 2 for f, a in exponent.slopes.items()]
+    centres = {f: means[f] + a * variances[f] for f, a in exponent.slopes.items()}
+    return sp.exp(exponent.constant + sp.Add(*shifts)) * _mean(polynomial, centres, moments, budget)
+
+
+def _mean(expression: sp.Expr, centres: Mapping[sp.Symbol, sp.Expr], moments: Moments, budget: Budget) -> sp.Expr:
+    """E[expression] for a polynomial in latents with these means."""
+    if expression.free_symbols.isdisjoint(centres):
+        return expression
+    if expression.is_Add:
+        return sp.Add(*[_mean(part, centres, moments, budget) for part in expression.args])
+    fixed, bases = sp.Integer(1), []
+    for factor in sp.Mul.make_args(expression):
+        if factor.free_symbols.isdisjoint(centres):
+            fixed *= factor
+        elif isinstance(factor, sp.Pow):
+            bases += [expand_about(factor.base, centres, budget)] * whole_power(factor)
+        else:
+            bases.append(expand_about(factor, centres, budget))
+    half = len(bases) // 2
+    left, right = _product(bases[:half], budget), _product(bases[half:], budget)
+    return fixed * _paired(left, right, moments, budget)
+
+
+def _product(polynomials: Sequence[Polynomial], budget: Budget) -> Polynomial:
+    result = ONE
+    for polynomial in polynomials:
+        result = multiply(result, polynomial, budget)
+    return result
+
+
+def _paired(a: Polynomial, b: Polynomial, moments: Moments, budget: Budget) -> sp.Expr:
+    """E[a b] for polynomials in independent centred Gaussians: only monomials of equal parity count."""
+    partners: dict[tuple[sp.Symbol, ...], list[tuple[Monomial, sp.Expr]]] = {}
+    for monomial, coefficient in b.items():
+        partners.setdefault(_parity(monomial), []).append((monomial, coefficient))
+    parts = []
+    for left, x in a.items():
+        matching = partners.get(_parity(left), [])
+        budget.spend(len(matching))
+        parts += [x * y * _moment(left, right, moments) for right, y in matching]
+    return sp.Add(*parts)
+
+
+def _parity(monomial: Monomial) -> tuple[sp.Symbol, ...]:
+    return tuple(symbol for symbol, power in monomial if power % 2)
+
+
+def _moment(a: Monomial, b: Monomial, moments: Moments) -> sp.Expr:
+    powers = dict(a)
+    for symbol, power in b:
+        powers[symbol] = powers.get(symbol, 0) + power
+    return sp.Mul(*[sp.factorial2(k - 1) * moments.variance[f] ** (k // 2) for f, k in powers.items()])

@@ -11,11 +11,13 @@ import sympy as sp
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.symbolic.densities import DENSITIES, categorical_log_density
+from gpdsl.symbolic.errors import NotReal
 from gpdsl.symbolic.gaussian import expectation, moments_of, pull_exponentials
 from gpdsl.symbolic.translate import Environment, NeedsElements, Ref, Translator, axis_key
 
 QUADRATURE_LATENTS = 2
-METHODS = ("closed", "quadrature", "pathwise", "score")
+SHOWN = 200
+NOT_REAL = (sp.zoo, sp.nan, sp.oo, sp.I)
 
 
 @dataclass(frozen=True)
@@ -71,18 +73,19 @@ def _observation(
         )
 
 
-def _one(
-    translator: Translator, observation: m.Observation, env: Environment, expectations: str
-) -> ObservationTerms:
+def _one(translator: Translator, observation: m.Observation, env: Environment, expectations: str) -> ObservationTerms:
     call = observation.distribution
     positions = tuple(translator.position(s, env) for s in observation.subscripts)
+    arguments: dict[str, sp.Expr | tuple[sp.Expr, ...]] = {}
     if call.external:
         use = translator.external(call.name, tuple(call.arguments.values()), observation.outputs)
         log_density: sp.Expr = translator.symbol(Ref("external", use.key))
-        positions, arguments = (), {}
+        positions = ()
     else:
         arguments, log_density = _density(translator, observation, positions, env)
-    log_density = pull_exponentials(log_density)
+    if log_density.has(*NOT_REAL):
+        raise translator.failure(NotReal(call.span, f"the density of `{call.name}`"))
+    log_density = translator.bounded(pull_exponentials(log_density), f"the density of `{call.name}`", observation.span)
     return ObservationTerms(
         outputs=observation.outputs,
         positions=positions,
@@ -104,9 +107,7 @@ def _density(
             translator.scalar(call.arguments["logits"], {**env, axis_key(label): c})
             for c in range(1, translator.size(label) + 1)
         )
-        indicators = [
-            translator.symbol(Ref("indicator", output.name, (*positions, c + 1))) for c in range(len(logits))
-        ]
+        indicators = [translator.symbol(Ref("indicator", output.name, (*positions, c + 1))) for c in range(len(logits))]
         return {"logits": logits}, categorical_log_density(indicators, logits)
     arguments = {name: translator.scalar(a, env) for name, a in call.arguments.items()}
     y = translator.symbol(Ref("output", output.name, positions), positive=output.kind == "positive")
@@ -149,8 +150,13 @@ def split_terms(translator: Translator, log_density: sp.Expr, expectations: str)
 def _join(a: Term, b: Term) -> Term:
     closed = None if a.closed is None or b.closed is None else a.closed + b.closed
     latents = tuple(sorted({*a.latents, *b.latents}, key=lambda s: s.name))
-    reason = max(a.reason, b.reason, key=len) if a.reason != b.reason else a.reason
+    reason = max(a.reason, b.reason, key=len)  # the more telling one
     return replace(a, expression=a.expression + b.expression, closed=closed, latents=latents, reason=reason)
+
+
+def _shortened(expression: sp.Expr) -> str:
+    text = str(expression)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."
 
 
 def _choose(translator: Translator, part: sp.Expr, expectations: str) -> Term:
@@ -170,7 +176,7 @@ def _choose(translator: Translator, part: sp.Expr, expectations: str) -> Term:
             return Term(part, latents, "closed", "polynomial × exp(linear) in the latents", closed)
         if expectations == "closed":
             raise GpdslError(
-                f"no closed-form expectation for the term {part}: it is not polynomial × exp(linear) in "
+                f"no closed-form expectation for the term {_shortened(part)}: it is not polynomial × exp(linear) in "
                 f"{', '.join(f.name for f in latents)}; use expectations = auto"
             )
     if expectations in {"auto", "quadrature"} and len(latents) <= QUADRATURE_LATENTS:

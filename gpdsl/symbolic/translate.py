@@ -5,19 +5,31 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import sympy as sp
 
-from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
-from gpdsl.symbolic.functions import ELEMENTARY, logsumexp
+from gpdsl.language.errors.base import Mistake, ModelError
+from gpdsl.language.source import Span
+from gpdsl.symbolic.cases import case_of, is_generic
+from gpdsl.symbolic.errors import NoCase, NotReal, TooDeep, TooLarge
+from gpdsl.symbolic.extent import MAX_NESTING, MAX_OPERATIONS, Extents
+from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
 
 Position = int | str
 """A subscript: an element counted from 1, or the name of an axis along which the expression is generic."""
 
 Environment = Mapping[str, Position]
+"""Where each axis stands, by `axis_key`."""
+
+_Element = tuple[str, tuple[Position, ...]]
 
 MAX_TERMS = 4096
+LEVELS = 40
+"""How many operations deep definitions are followed inside each other before the inner one is done first."""
+
+LARGEST = 1e308
 
 
 class NeedsElements(Exception):
@@ -25,7 +37,15 @@ class NeedsElements(Exception):
 
     def __init__(self, axis: str) -> None:
         super().__init__(axis)
-        self.axis = axis
+        self.axis: str = axis
+
+
+class _DefineFirst(Exception):
+    """Another element of a `let` has to be translated before this one, or Python's stack would overflow."""
+
+    def __init__(self, element: _Element) -> None:
+        super().__init__(element)
+        self.element = element
 
 
 @dataclass(frozen=True)
@@ -65,7 +85,10 @@ class Translator:
         self.sizes = dict(sizes)
         self.references: dict[sp.Symbol, Ref] = {}
         self.externals: dict[str, ExternalUse] = {}
-        self._lets: dict[tuple, sp.Expr] = {}
+        self._lets: dict[_Element, sp.Expr] = {}
+        self._extents = Extents()
+        self._level = 0
+        self._deepest: int | None = None
 
     def size(self, axis: m.Axis) -> int:
         """Number of elements along an axis."""
@@ -84,11 +107,20 @@ class Translator:
         return symbol
 
     def scalar(self, expression: m.Expression, environment: Environment | None = None) -> sp.Expr:
-        """One element of an expression. Axes not in `environment` stay generic, under their own names."""
-        env = environment or {}
+        """One element of an expression. Axes not in `environment` stay generic, under their own names.
+
+        Raises NeedsElements when there is no generic form, ModelError when the result is too large or no real number.
+        """
+        self._level += 1
+        try:
+            return self._scalar(expression, environment or {})
+        finally:
+            self._level -= 1
+
+    def _scalar(self, expression: m.Expression, env: Environment) -> sp.Expr:
         match expression:
             case m.Number(value=value):
-                return sp.Integer(value) if isinstance(value, int) else sp.Float(value, 17)
+                return _number(value)
             case m.IndexNumber(index=index):
                 position = env.get(index, index)
                 if isinstance(position, int):
@@ -109,8 +141,8 @@ class Translator:
     def position(self, subscript: m.Subscript, env: Environment) -> Position:
         """Where a subscript points: an element, or the name of an axis that stays generic."""
         match subscript:
-            case m.Fixed(position=position):
-                return position
+            case m.Fixed(position=element):
+                return element
             case m.Whole(axis=axis):
                 return env.get(axis_key(axis), axis_key(axis))
             case m.IndexValue(index=index, offset=offset):
@@ -129,57 +161,89 @@ class Translator:
             return self.let(read.name, positions)
         if read.name in d.consts and all(isinstance(p, int) for p in positions):
             return _constant(d.consts[read.name].values, positions)
-        for kind, table in (
-            ("input", d.inputs),
-            ("const", d.consts),
-            ("param", d.params),
-            ("latent", d.latents),
-            ("output", d.outputs),
-        ):
-            if read.name in table:
-                declared = table[read.name]
-                constraint = getattr(declared, "constraint", getattr(declared, "kind", "real"))
-                return self.symbol(Ref(kind, read.name, positions), positive=constraint in {"positive", "unit"})
-        raise KeyError(read.name)
+        if read.name in d.params:
+            positive = d.params[read.name].constraint in {"positive", "unit"}
+            return self.symbol(Ref("param", read.name, positions), positive=positive)
+        if read.name in d.inputs:
+            return self.symbol(Ref("input", read.name, positions), positive=d.inputs[read.name].kind == "positive")
+        kind = next(k for k, table in (("const", d.consts), ("latent", d.latents)) if read.name in table)
+        return self.symbol(Ref(kind, read.name, positions))
 
     def let(self, name: str, positions: tuple[Position, ...]) -> sp.Expr:
         """One element of a `let`, with definitions by cases and recursion unrolled."""
-        key = (name, positions)
-        if key not in self._lets:
-            declared = self.declarations.lets[name]
-            env = {axis_key(a): p for a, p in zip(declared.axes, positions, strict=True)}
-            self._lets[key] = self.scalar(_case(declared, env).body, env)
-        return self._lets[key]
+        wanted = (name, positions)
+        if wanted in self._lets:
+            return self._lets[wanted]
+        if self._deepest is not None:
+            if self._level > self._deepest:
+                raise _DefineFirst(wanted)
+            return self._define(wanted)
+        pending, self._deepest = [wanted], self._level + LEVELS
+        try:
+            while pending:
+                try:
+                    self._define(pending[-1])
+                    pending.pop()
+                except _DefineFirst as first:
+                    pending.append(first.element)
+        finally:
+            self._deepest = None
+        return self._lets[wanted]
+
+    def _define(self, element: _Element) -> sp.Expr:
+        name, positions = element
+        declared = self.declarations.lets[name]
+        env = {axis_key(a): p for a, p in zip(declared.axes, positions, strict=True)}
+        case = self._case(declared, env)
+        shown = f"`{name}[{', '.join(map(str, positions))}]`" if positions else f"`{name}`"
+        self._lets[element] = self.bounded(self.scalar(case.body, env), shown, case.body.span)
+        return self._lets[element]
+
+    def _case(self, declared: m.Let, env: Environment) -> m.Case:
+        if is_generic(declared):
+            return declared.cases[0]
+        known: dict[str, int] = {}
+        for key, position in env.items():
+            if not isinstance(position, int):
+                raise NeedsElements(position)
+            known[key] = position
+        case = case_of(declared, known)
+        if case is None:
+            element = f"{declared.name}[{', '.join(map(str, known.values()))}]"
+            raise self.failure(NoCase(declared.span, element))
+        return case
+
+    def bounded(self, expression: sp.Expr, what: str, span: Span) -> sp.Expr:
+        """The expression itself. Raises ModelError, naming it `what`, when it is too large to work with."""
+        size, depth = self._extents.of(expression)
+        if size > MAX_OPERATIONS:
+            raise self.failure(TooLarge(span, what, MAX_OPERATIONS))
+        if depth > MAX_NESTING:
+            raise self.failure(TooDeep(span, what, MAX_NESTING))
+        return expression
+
+    def failure(self, mistake: Mistake) -> ModelError:
+        """The error to raise for a mistake in this model's text."""
+        return ModelError(self.declarations.source, (mistake,))
 
     def _operation(self, operation: m.Operation, env: Environment) -> sp.Expr:
-        values = [self.scalar(o, env) for o in operation.operands]
-        match operation.operator:
-            case "+":
-                return sp.Add(*values)
-            case "-":
-                return values[0] - values[1]
-            case "*":
-                return sp.Mul(*values)
-            case "/":
-                return values[0] / values[1]
-            case "^":
-                return _power(values[0], values[1])
-            case "neg":
-                return -values[0]
-            case "pow":
-                return _power(values[0], values[1])
-        return ELEMENTARY[operation.operator](*values)
+        value = ELEMENTARY[operation.operator](*[self.scalar(o, env) for o in operation.operands])
+        if not all(_is_real(part) for part in (value, *value.args)):
+            raise self.failure(NotReal(operation.span, "this"))
+        return value
 
     def _reduction(self, reduction: m.Reduction, env: Environment) -> sp.Expr:
-        axis = self.declarations.indices[reduction.index].axis
-        count = self.size(axis)
+        what = f"`{reduction.operator}` over `{reduction.index}`"
+        count = self.size(self.declarations.indices[reduction.index].axis)
         if count > MAX_TERMS:
-            raise GpdslError(
-                f"`{reduction.operator}({reduction.index}, ...)` has {count} terms; at most {MAX_TERMS} are expanded"
-            )
-        values = [self.scalar(reduction.body, {**env, reduction.index: i}) for i in range(1, count + 1)]
-        constructors = {"sum": sp.Add, "prod": sp.Mul, "max": sp.Max, "min": sp.Min, "logsumexp": logsumexp}
-        return constructors[reduction.operator](*values)
+            raise self.failure(TooLarge(reduction.span, what, MAX_TERMS))
+        values, total = [], 0
+        for i in range(1, count + 1):
+            values.append(self.scalar(reduction.body, {**env, reduction.index: i}))
+            total += self._extents.of(values[-1])[0]
+            if total > MAX_OPERATIONS:
+                raise self.failure(TooLarge(reduction.span, what, MAX_OPERATIONS))
+        return REDUCTIONS[reduction.operator](*values)
 
     def elements(self, expression: m.Expression, env: Environment | None = None) -> tuple[sp.Expr, ...]:
         """Every element of an expression along its own axes, in row-major order."""
@@ -211,43 +275,21 @@ class Translator:
         return tuple(self.symbol(Ref("output", name, p)) for p in itertools.product(*ranges))
 
 
-def _power(base: sp.Expr, exponent: sp.Expr) -> sp.Expr:
-    if base.is_number and exponent.is_number:  # never a giant integer: 9^9^9 is a float, or an error
-        value = sp.Float(base, 17) ** sp.Float(exponent, 17) if abs(exponent) > 64 else base**exponent
-        if not value.is_finite:
-            raise GpdslError(f"the constant {base}^{exponent} is not a finite number")
-        return value
-    return base**exponent
+def _number(value: float) -> sp.Expr:
+    """Whole numbers stay exact while floating point holds them exactly; so do the powers they stand for."""
+    return sp.Integer(int(value)) if float(value).is_integer() and abs(value) < 2**53 else sp.Float(value, 17)
 
 
 def _constant(values: float | tuple, positions: tuple[Position, ...]) -> sp.Expr:
+    element: Any = values
     for position in positions:
-        if isinstance(values, tuple):
-            values = values[int(position) - 1]
-    return sp.Float(values, 17) if not float(values).is_integer() else sp.Integer(int(values))
+        if isinstance(element, tuple):
+            element = element[int(position) - 1]
+    return _number(element)
 
 
-def _case(declared: m.Let, env: Environment) -> m.Case:
-    if len(declared.cases) == 1 and all(g.operator == "all" for g in declared.cases[0].guards):
-        return declared.cases[0]
-    for axis, position in env.items():
-        if not isinstance(position, int):
-            raise NeedsElements(position)
-    for case in declared.cases:
-        if all(_holds(guard, env) for guard in case.guards):
-            return case
-    raise GpdslError(f"no case of `let {declared.name}` covers {dict(env)}")
-
-
-def _holds(guard: m.Guard, env: Environment) -> bool:
-    if guard.operator == "all":
+def _is_real(value: sp.Expr) -> bool:
+    """Whether a constant is a finite real number; what is not constant is judged by its parts, and by the data."""
+    if not value.is_number:
         return True
-    position, value = int(env[guard.index]), guard.value
-    return {
-        "==": position == value,
-        "!=": position != value,
-        "<": position < value,
-        "<=": position <= value,
-        ">": position > value,
-        ">=": position >= value,
-    }[guard.operator]
+    return value.is_real is True and not (isinstance(value, sp.Number) and abs(value) > LARGEST)
