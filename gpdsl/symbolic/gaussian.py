@@ -6,7 +6,7 @@ A term closes when it is a polynomial in the latents and in exponentials of line
     E[d^k]           = (k - 1)!! v^(k/2) for even k, 0 for odd k           (P written in d_j = g_j - E[g_j])
 
 P is written about the mean and never multiplied out, so (y - f)^2 becomes (y - m)^2 + v, which does not cancel when y
-is large. Products of two polynomials are paired by parity, without being formed: most of their terms have no expectation.
+is large. Products of two polynomials are paired by parity without being formed: most of their terms have mean zero.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         arguments, log_density = _density(translator, observation, positions, env)
     if log_density.has(*NOT_REAL):
         raise translator.failure(NotReal(call.span, f"the density of `{call.name}`"))
-    log_density = translator.bounded(pull_exponentials(log_density), f"the density of `{call.name}`", observation.span)
+    log_density = pull_exponentials(log_density)
     return ObservationTerms(
         outputs=observation.outputs,
         positions=positions,
@@ -109,7 +109,10 @@ def _density(
         )
         indicators = [translator.symbol(Ref("indicator", output.name, (*positions, c + 1))) for c in range(len(logits))]
         return {"logits": logits}, categorical_log_density(indicators, logits)
-    arguments = {name: translator.scalar(a, env) for name, a in call.arguments.items()}
+    arguments = {
+        name: translator.bounded(translator.scalar(a, env), f"`{name}` of `{call.name}`", a.span)
+        for name, a in call.arguments.items()
+    }
     y = translator.symbol(Ref("output", output.name, positions), positive=output.kind == "positive")
     return dict(arguments), DENSITIES[call.name].log_density(y, arguments)
 
@@ -140,11 +143,24 @@ def split_terms(translator: Translator, log_density: sp.Expr, expectations: str)
         term = _choose(translator, log_density, "sampled")
         return (term,)
     merged: dict[tuple, Term] = {}
-    for part in sp.Add.make_args(log_density):
+    for part in _additive_parts(translator, log_density):
         term = _choose(translator, part, expectations)
         key = (term.method, () if term.method == "closed" else term.latents)
         merged[key] = _join(merged[key], term) if key in merged else term
     return tuple(merged.values())
+
+
+def _additive_parts(translator: Translator, log_density: sp.Expr) -> list[sp.Expr]:
+    """Its terms; `data * (a + b)` counts as two, so that one open part does not open the rest."""
+    found = []
+    for part in sp.Add.make_args(log_density):
+        factors = [f for f in sp.Mul.make_args(part) if latents_in(translator, f)]
+        if len(factors) == 1 and factors[0].is_Add:
+            rest = sp.Mul(*[f for f in sp.Mul.make_args(part) if f is not factors[0]])
+            found += [rest * each for each in factors[0].args]
+        else:
+            found.append(part)
+    return found
 
 
 def _join(a: Term, b: Term) -> Term:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import sympy as sp
 
@@ -13,6 +12,7 @@ from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.source import Span
 from gpdsl.symbolic.cases import case_of, is_generic
+from gpdsl.symbolic.constants import element_of, is_real, number
 from gpdsl.symbolic.errors import NoCase, NotReal, TooDeep, TooLarge
 from gpdsl.symbolic.extent import MAX_NESTING, MAX_OPERATIONS, Extents
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
@@ -26,10 +26,11 @@ Environment = Mapping[str, Position]
 _Element = tuple[str, tuple[Position, ...]]
 
 MAX_TERMS = 4096
+MAX_VISITS = 50_000
+"""Elements one expression may be translated from, however few remain when equal terms are collected."""
+
 LEVELS = 40
 """How many operations deep definitions are followed inside each other before the inner one is done first."""
-
-LARGEST = 1e308
 
 
 class NeedsElements(Exception):
@@ -88,6 +89,7 @@ class Translator:
         self._lets: dict[_Element, sp.Expr] = {}
         self._extents = Extents()
         self._level = 0
+        self._visits = 0
         self._deepest: int | None = None
 
     def size(self, axis: m.Axis) -> int:
@@ -111,6 +113,7 @@ class Translator:
 
         Raises NeedsElements when there is no generic form, ModelError when the result is too large or no real number.
         """
+        self._visits = self._visits + 1 if self._level else 0
         self._level += 1
         try:
             return self._scalar(expression, environment or {})
@@ -120,7 +123,7 @@ class Translator:
     def _scalar(self, expression: m.Expression, env: Environment) -> sp.Expr:
         match expression:
             case m.Number(value=value):
-                return _number(value)
+                return number(value)
             case m.IndexNumber(index=index):
                 position = env.get(index, index)
                 if isinstance(position, int):
@@ -160,7 +163,7 @@ class Translator:
         if read.name in d.lets:
             return self.let(read.name, positions)
         if read.name in d.consts and all(isinstance(p, int) for p in positions):
-            return _constant(d.consts[read.name].values, positions)
+            return element_of(d.consts[read.name].values, positions)
         if read.name in d.params:
             positive = d.params[read.name].constraint in {"positive", "unit"}
             return self.symbol(Ref("param", read.name, positions), positive=positive)
@@ -228,7 +231,7 @@ class Translator:
 
     def _operation(self, operation: m.Operation, env: Environment) -> sp.Expr:
         value = ELEMENTARY[operation.operator](*[self.scalar(o, env) for o in operation.operands])
-        if not all(_is_real(part) for part in (value, *value.args)):
+        if not all(is_real(part) for part in (value, *value.args)):
             raise self.failure(NotReal(operation.span, "this"))
         return value
 
@@ -241,7 +244,7 @@ class Translator:
         for i in range(1, count + 1):
             values.append(self.scalar(reduction.body, {**env, reduction.index: i}))
             total += self._extents.of(values[-1])[0]
-            if total > MAX_OPERATIONS:
+            if total > MAX_OPERATIONS or self._visits > MAX_VISITS:
                 raise self.failure(TooLarge(reduction.span, what, MAX_OPERATIONS))
         return REDUCTIONS[reduction.operator](*values)
 
@@ -273,23 +276,3 @@ class Translator:
     def _output_elements(self, name: str) -> tuple[sp.Expr, ...]:
         ranges = [range(1, n + 1) for n in self.shape(self.declarations.outputs[name].axes)]
         return tuple(self.symbol(Ref("output", name, p)) for p in itertools.product(*ranges))
-
-
-def _number(value: float) -> sp.Expr:
-    """Whole numbers stay exact while floating point holds them exactly; so do the powers they stand for."""
-    return sp.Integer(int(value)) if float(value).is_integer() and abs(value) < 2**53 else sp.Float(value, 17)
-
-
-def _constant(values: float | tuple, positions: tuple[Position, ...]) -> sp.Expr:
-    element: Any = values
-    for position in positions:
-        if isinstance(element, tuple):
-            element = element[int(position) - 1]
-    return _number(element)
-
-
-def _is_real(value: sp.Expr) -> bool:
-    """Whether a constant is a finite real number; what is not constant is judged by its parts, and by the data."""
-    if not value.is_number:
-        return True
-    return value.is_real is True and not (isinstance(value, sp.Number) and abs(value) > LARGEST)
