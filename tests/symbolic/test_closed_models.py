@@ -43,7 +43,7 @@ def test_closes_and_equals_quadrature(name: str) -> None:
     latents = sorted({f for term in observation.terms for f in term.latents}, key=lambda f: f.name)
     means = {f: 0.4 - 0.3 * i for i, f in enumerate(latents)}
     variances = {f: 0.2 + 0.1 * i for i, f in enumerate(latents)}
-    data = {s: 1.7 for s in observation.log_density.free_symbols - set(latents)}
+    data = dict.fromkeys(observation.log_density.free_symbols - set(latents), 1.7)
     points = quadrature.POINTS if len(latents) < 4 else 20
     expected, _ = quadrature.expectation(observation.log_density, means, variances, data, points)
     moments = moments_of(latents)
