@@ -1,0 +1,181 @@
+"""Every kernel against its formula in plain NumPy, pair by pair; accuracy, derivatives and positive definiteness."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gpdsl.kernels.covariance import covariance, squared_distance, variance
+from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum, describe
+from gpdsl.kernels.functionals import Values
+from gpdsl.language.vocabulary import KERNELS
+
+Vector = np.ndarray
+DEGREE = 3
+
+
+def distance(a: Vector, b: Vector, ell: Vector) -> float:
+    return math.sqrt(sum(((a - b) / ell) ** 2))
+
+
+def inner(a: Vector, b: Vector, ell: Vector) -> float:
+    return sum(a * b / ell**2)
+
+
+REFERENCES: dict[str, Callable[..., float]] = {
+    "RBF": lambda a, b, ell: math.exp(-(distance(a, b, ell) ** 2) / 2),
+    "Matern12": lambda a, b, ell: math.exp(-distance(a, b, ell)),
+    "Matern32": lambda a, b, ell: (1 + 3**0.5 * distance(a, b, ell)) * math.exp(-(3**0.5) * distance(a, b, ell)),
+    "Matern52": lambda a, b, ell: (
+        (1 + 5**0.5 * distance(a, b, ell) + 5 / 3 * distance(a, b, ell) ** 2)
+        * math.exp(-(5**0.5) * distance(a, b, ell))
+    ),
+    "RationalQuadratic": lambda a, b, ell, alpha: (1 + distance(a, b, ell) ** 2 / (2 * alpha)) ** -alpha,
+    "Periodic": lambda a, b, ell, period: math.exp(-2 * sum((np.sin(np.pi * (a - b) / period) / ell) ** 2)),
+    "Cosine": lambda a, b, period: math.cos(2 * math.pi * sum((a - b) / period)),
+    "Linear": inner,
+    "Polynomial": lambda a, b, offset, ell: (offset + inner(a, b, ell)) ** DEGREE,
+    "Constant": lambda a, b: 1.0,
+    "White": lambda a, b: float(np.array_equal(a, b)),
+}
+
+
+def form_of(name: str) -> Base:
+    numeric = tuple(p.name for p in KERNELS[name].parameters if not p.literal)
+    return Base(name, numeric, tuple((p.name, DEGREE) for p in KERNELS[name].parameters if p.literal))
+
+
+def numbers(name: str, columns: int, vector: bool, rng: np.random.Generator) -> list[np.ndarray]:
+    """Positive parameters; `vector` gives those that may have one value per column that many."""
+    parameters = [p for p in KERNELS[name].parameters if not p.literal]
+    return [np.exp(0.4 * rng.normal(size=(columns,) if vector and p.vector else ())) for p in parameters]
+
+
+def reference(name: str, parameters: Sequence[np.ndarray], a: Vector, b: Vector) -> np.ndarray:
+    columns = a.shape[1]
+    kernel = REFERENCES[name]
+    full = {
+        n: np.broadcast_to(v, columns) if n in {"ell", "period"} else v
+        for n, v in zip(form_of(name).parameters, parameters, strict=True)
+    }
+    return np.array([[kernel(x, y, **full) for y in b] for x in a])
+
+
+def test_every_kernel_of_the_language_has_a_reference() -> None:
+    assert set(REFERENCES) == set(KERNELS)
+
+
+@pytest.mark.parametrize("vector", [False, True], ids=["scalar", "per column"])
+@pytest.mark.parametrize(("rows", "columns"), [(5, 2), (9, 7)])
+@pytest.mark.parametrize("name", KERNELS)
+def test_equals_its_formula(name: str, rows: int, columns: int, vector: bool) -> None:
+    rng = np.random.default_rng(rows)
+    a, b = rng.normal(size=(rows, columns)), rng.normal(size=(rows + 2, columns))
+    parameters = numbers(name, columns, vector, rng)
+    with jax.enable_x64(True):
+        given = [jnp.asarray(p) for p in parameters]
+        at_a, at_b = Values(jnp.asarray(a)), Values(jnp.asarray(b))
+        between, within = covariance(form_of(name), given, at_a, at_b), covariance(form_of(name), given, at_a)
+        diagonal = variance(form_of(name), given, at_a)
+    np.testing.assert_allclose(between, reference(name, parameters, a, b), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(within, reference(name, parameters, a, a), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(np.diagonal(within), diagonal, rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_single_precision(name: str) -> None:
+    rng = np.random.default_rng(3)
+    a, parameters = rng.normal(size=(6, 6)), numbers(name, 6, True, rng)
+    found = covariance(form_of(name), [jnp.asarray(p, jnp.float32) for p in parameters], Values(jnp.asarray(a, "f4")))
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, reference(name, parameters, a, a), rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 8])
+@pytest.mark.parametrize("name", KERNELS)
+def test_positive_semidefinite(name: str, columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    points = rng.normal(size=(20, columns))
+    points[1] = points[0]
+    with jax.enable_x64(True):
+        matrix = np.asarray(covariance(form_of(name), numbers(name, columns, True, rng), Values(jnp.asarray(points))))
+    np.testing.assert_allclose(matrix, matrix.T, rtol=1e-13, atol=1e-13)
+    assert np.linalg.eigvalsh(matrix).min() > -1e-8 * np.trace(matrix)
+
+
+@pytest.mark.parametrize("columns", [2, 6])
+@pytest.mark.parametrize("name", KERNELS)
+def test_gradients_at_coincident_points(name: str, columns: int) -> None:
+    """Finite, and those of the parameters equal to finite differences, which are smooth where distances vanish."""
+    rng = np.random.default_rng(columns)
+    points = rng.normal(size=(4, columns))
+    points[2] = points[0]
+    parameters, weights = numbers(name, columns, True, rng), rng.normal(size=(4, 4))
+
+    def total(given: list[Any], at: Any) -> Any:
+        return jnp.sum(weights * covariance(form_of(name), given, Values(at)))
+
+    with jax.enable_x64(True):
+        given = [jnp.asarray(p) for p in parameters]
+        slopes, at_points = jax.grad(total, argnums=(0, 1))(given, jnp.asarray(points))
+        assert np.isfinite(at_points).all()
+        for i, slope in enumerate(slopes):
+            for element in np.ndindex(slope.shape):
+                step = np.zeros(slope.shape)
+                step[element] = 1e-6
+                moved = [[p + sign * step if k == i else p for k, p in enumerate(given)] for sign in (1, -1)]
+                difference = (total(moved[0], points) - total(moved[1], points)) / 2e-6
+                assert slope[element] == pytest.approx(float(difference), rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("columns", [1, 4, 5, 30])
+def test_distances_far_from_the_origin(columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    points = 1e6 + rng.normal(size=(12, columns))
+    exact = np.array([[sum((x - y) ** 2) for y in points] for x in points])
+    with jax.enable_x64(True):
+        at = jnp.asarray(points)
+        found, copied = np.asarray(squared_distance(at, at)), np.asarray(squared_distance(at, jnp.array(points)))
+    np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(copied, exact, rtol=1e-9, atol=1e-11)
+    assert (np.diagonal(found) == 0).all()
+    assert (copied >= 0).all()
+
+
+def test_white_noise_is_new_at_every_functional() -> None:
+    points = Values(jnp.ones((3, 1)))
+    np.testing.assert_array_equal(covariance(Base("White", ()), (), points), np.eye(3))
+    np.testing.assert_array_equal(covariance(Base("White", ()), (), points, points), np.zeros((3, 3)))
+    np.testing.assert_array_equal(variance(Base("White", ()), (), points), np.ones(3))
+
+
+RBF, LINEAR, WHITE = Base("RBF", ("ell",)), Base("Linear", ("ell",)), Base("White", ())
+COMPOSITE: tuple[Form, list[float], str] = (
+    Sum((Scaled(Product((RBF, LINEAR))), Scaled(WHITE), Product((RBF, Sum((LINEAR, RBF)))))),
+    [2.0, 0.7, 1.3, 0.1, 0.9, 1.1, 0.5],
+    "c * RBF(ell) * Linear(ell) + c * White() + RBF(ell) * (Linear(ell) + RBF(ell))",
+)
+
+
+def test_sums_products_and_scales_take_their_parameters_in_order() -> None:
+    form, parameters, shown = COMPOSITE
+    points = np.random.default_rng(2).normal(size=(5, 3))
+
+    def k(name: str, ell: float) -> np.ndarray:
+        return reference(name, [np.asarray(ell)], points, points)
+
+    expected = (
+        2.0 * k("RBF", 0.7) * k("Linear", 1.3) + 0.1 * np.eye(5) + k("RBF", 0.9) * (k("Linear", 1.1) + k("RBF", 0.5))
+    )
+    with jax.enable_x64(True):
+        given = [jnp.asarray(p) for p in parameters]
+        found, diagonal = covariance(form, given, Values(jnp.asarray(points))), variance(form, given, Values(points))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(diagonal, np.diagonal(expected), rtol=1e-12)
+    assert describe(form) == shown

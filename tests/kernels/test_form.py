@@ -1,0 +1,42 @@
+"""Checked kernels to forms: overall factors come out, everything else keeps its order."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpdsl.kernels.form import Base, Product, Scaled, Sum, canonical
+from gpdsl.language import compile_text
+from gpdsl.symbolic.translate import Translator
+
+RBF, PERIODIC = Base("RBF", ("ell",)), Base("Periodic", ("ell", "period"))
+
+
+def split(kernel: str) -> tuple[list[str], object, list[str]]:
+    """Factors, form and arguments of a kernel written in the language."""
+    params = "".join(f"param {name} : positive = 1\n" for name in "abcd")
+    declarations = compile_text(
+        f"model m\ninput x : real\noutput y : real\n{params}latent f(x) ~ GP(0, {kernel})\ny ~ Normal(f, 1)\n"
+    )
+    found, t = canonical(declarations.latents["f"].kernel), Translator(declarations, {})
+    return [str(t.scalar(e)) for e in found.factors], found.form, [str(t.scalar(e)) for e in found.arguments]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "factors", "form", "arguments"),
+    [
+        ("RBF(a)", [], RBF, ["a"]),
+        ("RBF()", [], RBF, ["1"]),
+        ("a * RBF(b)", ["a"], RBF, ["b"]),
+        ("RBF(b) * a / 4", ["1/4", "a"], RBF, ["b"]),
+        ("a * RBF(b) * Periodic(c, d)", ["a"], Product((RBF, PERIODIC)), ["b", "c", "d"]),
+        ("(a * RBF(b)) * (c * RBF(d))", ["a*c"], Product((RBF, RBF)), ["b", "d"]),
+        ("RBF(a)^2", [], Product((RBF, RBF)), ["a", "a"]),
+        ("a * RBF(b) + RBF(c)", [], Sum((Scaled(RBF), RBF)), ["a", "b", "c"]),
+        ("d * (a * RBF(b) + RBF(c))", ["d"], Sum((Scaled(RBF), RBF)), ["a", "b", "c"]),
+        ("Polynomial(3, a, b)", [], Base("Polynomial", ("offset", "ell"), (("degree", 3),)), ["a", "b"]),
+        ("White() + Constant()", [], Sum((Base("White", ()), Base("Constant", ()))), []),
+    ],
+)
+def test_canonical(kernel: str, factors: list[str], form: object, arguments: list[str]) -> None:
+    found = split(kernel)
+    assert (sorted(found[0]), found[1], found[2]) == (sorted(factors), form, arguments)
