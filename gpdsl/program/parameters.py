@@ -70,7 +70,7 @@ def make_parameters(
         for name in names:
             if name not in declared:
                 raise GpdslError(f"{what}: the model has no parameter `{name}`; it has {', '.join(declared) or 'none'}")
-    values = {n: _start(translator, p, (initial or {}).get(n)) for n, p in declared.items()}
+    values = {n: _start(translator, p, (initial or {}).get(n, p.initial)) for n, p in declared.items()}
     held = {n for n, p in declared.items() if p.fixed} | set(fixed)
     return Parameters(
         constraints={n: p.constraint for n, p in declared.items()},
@@ -79,12 +79,12 @@ def make_parameters(
     )
 
 
-def _start(translator: Translator, param: m.Param, override: object | None) -> np.ndarray:
+def _start(translator: Translator, param: m.Param, start: object) -> np.ndarray:
     shape = translator.shape(param.axes)
     try:
-        given = np.asarray(param.initial if override is None else override, dtype=float)
+        given = np.asarray(start, dtype=float)
     except (TypeError, ValueError) as error:
-        raise GpdslError(f"init: parameter `{param.name}`: expected numbers, got {override!r}") from error
+        raise GpdslError(f"init: parameter `{param.name}`: expected numbers, got {start!r}") from error
     if given.ndim and given.shape != shape:
         raise GpdslError(
             f"parameter `{param.name}`: expected a number or an array of shape {shape}, got shape {given.shape}"

@@ -1,0 +1,40 @@
+"""Compiling with XLA: one place, because one of its CPU defaults must be turned off.
+
+With the concurrency-optimised scheduler, programs with loops around factorisations stop for ever on machines with few
+cores: every worker thread waits for work that none is given. Seen with jaxlib 0.10 on two cores: a softmax model in the
+natural-gradient loop hangs every time with it and never with the scheduler for memory, which executes in sequence. Each
+matrix product still uses all cores.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+SEQUENTIAL: tuple[tuple[str, Any], ...] = (
+    ("xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"),
+    ("xla_cpu_enable_concurrency_optimized_scheduler", False),
+)
+"""What turns it off, by the name newer and older versions of XLA know it under."""
+
+
+def jit(function: Callable[..., Any]) -> Any:
+    """`jax.jit` with the compiler options this project needs on the backend in use."""
+    return jax.jit(function, compiler_options=_cpu_options() if jax.default_backend() == "cpu" else None)
+
+
+@functools.cache
+def _cpu_options() -> dict[str, Any]:
+    """Those of the options that this version of XLA knows."""
+    return {name: value for name, value in SEQUENTIAL if _known({name: value})}
+
+
+def _known(options: dict[str, Any]) -> bool:
+    try:
+        jax.jit(lambda x: x + 1, compiler_options=options).lower(0.0).compile()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True

@@ -1,0 +1,134 @@
+"""SymPy to JAX by a table: every function of the language, shapes of aligned arrays."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import sympy as sp
+
+from gpdsl.language.vocabulary import FUNCTIONS, REDUCTIONS
+from gpdsl.program.lower import align, evaluate
+from gpdsl.symbolic.functions import ELEMENTARY
+from gpdsl.symbolic.functions import REDUCTIONS as REDUCED
+
+A, B = sp.Symbol("a", real=True), sp.Symbol("b", real=True)
+
+REFERENCES = {
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "tanh": np.tanh,
+    "abs": np.abs,
+    "sigmoid": scipy.special.expit,
+    "softplus": lambda a: np.logaddexp(0, a),
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "erf": scipy.special.erf,
+    "lgamma": scipy.special.gammaln,
+    "Phi": scipy.special.ndtr,
+    "min": np.minimum,
+    "max": np.maximum,
+    "pow": np.power,
+}
+OPERATORS = {"+", "-", "*", "/", "^", "neg"}
+
+
+def lowered(expression: sp.Expr, **values: object) -> np.ndarray:
+    with jax.enable_x64(True):
+        return np.asarray(evaluate(expression, lambda s: jnp.asarray(values[s.name], float)))
+
+
+def test_the_tables_are_those_of_the_language() -> None:
+    assert set(REFERENCES) == set(FUNCTIONS)
+    assert set(ELEMENTARY) == set(FUNCTIONS) | OPERATORS
+    assert set(REDUCED) == set(REDUCTIONS)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function(name: str) -> None:
+    a, b = np.array([0.3, 1.7, 2.2]), np.array([1.1, 1.2, -0.4])
+    symbols, values = ((A,), (a,)) if FUNCTIONS[name].arity == 1 else ((A, B), (a, b))
+    found = lowered(ELEMENTARY[name](*symbols), a=a, b=b)
+    np.testing.assert_allclose(found, REFERENCES[name](*values), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function_of_constants(name: str) -> None:
+    constants = [2.0, 3.0][: FUNCTIONS[name].arity]
+    found = lowered(ELEMENTARY[name](*[sp.Integer(int(c)) for c in constants]))
+    np.testing.assert_allclose(found, REFERENCES[name](*constants), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reduction(name: str) -> None:
+    reference = {"sum": sum, "prod": math.prod, "max": max, "min": min}
+    reference["logsumexp"] = lambda v: float(scipy.special.logsumexp(v))
+    values = [1.0, -2.0, 3.5]
+    symbols = sp.symbols("a b c", real=True)
+    found = lowered(REDUCED[name](*symbols), **dict(zip("abc", values, strict=True)))
+    assert found == pytest.approx(reference[name](values), rel=1e-14)
+
+
+def test_operators() -> None:
+    expression = ELEMENTARY["-"](ELEMENTARY["/"](A, B), ELEMENTARY["^"](ELEMENTARY["neg"](A), sp.Integer(3)))
+    assert lowered(expression, a=2.0, b=4.0) == pytest.approx(0.5 + 8)
+    assert lowered(A**100, a=-1.01) == pytest.approx(1.01**100)
+    assert lowered(A ** sp.Rational(-3, 2), a=4.0) == pytest.approx(0.125)
+
+
+def test_logsumexp_neither_overflows_nor_loses_its_gradient() -> None:
+    expression = REDUCED["logsumexp"](A, B)
+    assert lowered(expression, a=1000.0, b=1000.0) == pytest.approx(1000 + math.log(2))
+    with jax.enable_x64(True):
+        slope = jax.grad(lambda a: evaluate(expression, lambda s: a if s == A else jnp.asarray(999.0)))(1000.0)
+    assert slope == pytest.approx(1 / (1 + math.exp(-1)))
+
+
+def test_choices() -> None:
+    expression = sp.Piecewise((A, A > B), (B, A < -1), (sp.oo, True))
+    np.testing.assert_array_equal(lowered(expression, a=[2.0, -2.0, 0.0], b=[1.0, 1.0, 1.0]), [2.0, 1.0, np.inf])
+
+
+def test_numbers_do_not_change_the_dtype() -> None:
+    found = evaluate(sp.pi * A / 3 + sp.Rational(1, 7) + sp.exp(sp.Integer(2)), lambda s: jnp.ones(2, jnp.float32))
+    assert found.dtype == jnp.float32
+
+
+def test_equal_parts_are_computed_once() -> None:
+    seen = []
+
+    def load(symbol: sp.Symbol) -> jax.Array:
+        seen.append(symbol)
+        return jnp.asarray(0.5)
+
+    evaluate(sp.sin(A) + sp.exp(sp.sin(A)) * A, load)
+    assert seen == [A]
+
+
+ARRAY = np.arange(24.0).reshape(2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("positions", "keys", "expected"),
+    [
+        (("p", "q"), ("p", "q"), ARRAY),
+        (("p", "q"), ("q", "p"), ARRAY.transpose(0, 2, 1)),
+        (("p", 2), ("p",), ARRAY[:, :, 1]),
+        ((3, "q"), ("q",), ARRAY[:, 2, :]),
+        ((3, 2), (), ARRAY[:, 2, 1]),
+        ((3, "q"), ("p", "q"), ARRAY[:, 2, None, :]),
+        (("p", 1), ("p", "q"), ARRAY[:, :, :1]),
+        ((), ("p",), ARRAY[..., None]),
+        (("q",), ("p", "q", "r"), ARRAY[:, :, None, :, None]),
+    ],
+)
+def test_align(positions: tuple[int | str, ...], keys: tuple[str, ...], expected: np.ndarray) -> None:
+    np.testing.assert_array_equal(align(jnp.asarray(ARRAY), positions, keys), expected)
