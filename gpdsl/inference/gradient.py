@@ -15,6 +15,7 @@ from gpdsl.inference.bound import elbo, marginals, views, weights
 from gpdsl.inference.lbfgs import maximise
 from gpdsl.inference.opaque import compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.program.compilation import jit
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows
 
@@ -73,7 +74,7 @@ def finish(problem: Problem, state: Any, value: float, error: float, message: st
         pairs = zip(full["posterior"]["groups"], seen, strict=True)
         return [problem.layout.family.whitened(q, v.features) for q, v in pairs], weights(full)
 
-    posterior, pi = jax.jit(whiten)(state, problem.rows, problem.inducing)
+    posterior, pi = jit(whiten)(state, problem.rows, problem.inducing)
     full = complete(state, problem.inducing)
     return Result(
         as_numpy(full["parameters"]),
@@ -191,7 +192,7 @@ def _opaque_steps(problem: Problem) -> Result:
         keep = lambda new, old: jax.tree.map(lambda a, b: jnp.where(sound, a, b), new, old)  # noqa: E731
         return keep(optax.apply_updates(state, updates), state), keep(moved, memory), value
 
-    arguments, step = compiled_arguments(program, propose), jax.jit(update)
+    arguments, step = compiled_arguments(program, propose), jit(update)
     memory, key, trace, interrupted = optimiser.init(state), jax.random.key(problem.options.seed), [], False
     try:
         for number in range(1, problem.choice.steps + 1):

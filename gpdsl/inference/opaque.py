@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.forward import call
+from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.symbolic.translate import ExternalUse
@@ -65,6 +66,6 @@ def compiled_arguments(
             parameters, rows, latents = latents_of(*args)
             return arguments_of(program, use, parameters, rows, latents, values)
 
-        return jax.jit(function)
+        return jit(function)
 
     return {use.key: make(use) for use in program.uses()}

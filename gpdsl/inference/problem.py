@@ -16,6 +16,7 @@ from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.posterior import Whitened
 from gpdsl.inference.sampling import base_normals
+from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
@@ -53,7 +54,7 @@ class Problem:
         import time
 
         start = time.perf_counter()
-        executable = jax.jit(function).lower(*arguments).compile()
+        executable = jit(function).lower(*arguments).compile()
         self.monitor.compile_seconds += time.perf_counter() - start
         return executable
 

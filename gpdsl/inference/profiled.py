@@ -18,6 +18,7 @@ from gpdsl.inference.lbfgs import Outcome, maximise
 from gpdsl.inference.natural import Sites, initial_sites, site_elbo, whitened_posterior
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.refine import refine
+from gpdsl.program.compilation import jit
 
 INNER_ITERATIONS = 1000
 
@@ -43,7 +44,7 @@ def fit_profiled(problem: Problem) -> Result:
 
     outcome = _search(problem, objective, point)
     parameters, inducing = split_point(best["point"], held)
-    whiten = jax.jit(
+    whiten = jit(
         lambda p, z, s, r: whitened_posterior(problem.program, p, z, s, r, problem.layout.dense, jitter)
     )
     posterior = whiten(parameters, inducing, best["sites"], rows)
@@ -89,7 +90,7 @@ def start_sites(problem: Problem) -> Sites:
         seen = views(program, constrained, inducing, rows, dense, jitter)
         return initial_sites(program, constrained, rows, [v.kernel.scale for v in seen])
 
-    return jax.jit(start)(problem.parameters, problem.inducing, problem.rows)
+    return jit(start)(problem.parameters, problem.inducing, problem.rows)
 
 
 def _objective(problem: Problem):  # type: ignore[no-untyped-def]

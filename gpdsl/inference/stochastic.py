@@ -34,6 +34,7 @@ from gpdsl.inference.natural import (
 from gpdsl.inference.opaque import compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.profiled import outer_point, split_point, start_sites
+from gpdsl.program.compilation import jit
 from gpdsl.program.rows import Rows
 
 WARM_UP = 8
@@ -80,10 +81,10 @@ class _Run:
         self.memory = self.optimiser.init(self.point)
         self.key = jax.random.key(problem.options.seed)
         self.arguments = compiled_arguments(problem.program, _propose(problem))
-        self.update = jax.jit(_update(problem, self.optimiser))
-        self.blend = jax.jit(_blend(problem))
-        self.units = jax.jit(_units(problem))(self.point, self.sites, problem.rows, self.held)
-        self.fast, self.remember = jax.jit(_fast), jax.jit(_remember)
+        self.update = jit(_update(problem, self.optimiser))
+        self.blend = jit(_blend(problem))
+        self.units = jit(_units(problem))(self.point, self.sites, problem.rows, self.held)
+        self.fast, self.remember = jit(_fast), jax.jit(_remember)
         self.trace: list[float] = []
         self.budget = max(problem.choice.steps - AVERAGED, 1)
         self.final: list[float] = []
@@ -247,7 +248,7 @@ def _result(problem: Problem, run: _Run, message: str, interrupted: bool) -> Res
     return Result(
         as_numpy(learnt),
         as_numpy(inducing),
-        tidy(jax.jit(whiten)(learnt, inducing, run.sites, problem.rows)),
+        tidy(jit(whiten)(learnt, inducing, run.sites, problem.rows)),
         np.ones(1),
         float(last.mean()),
         float(last.std() / np.sqrt(last.size)),

@@ -22,8 +22,10 @@ from gpdsl.inference.posterior import parse_family
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.profiled import fit_profiled
 from gpdsl.inference.stochastic import fit_stochastic_natural
+from gpdsl.inference.threads import threads_for
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.numerics import jitter_for
+from gpdsl.program.compilation import jit
 from gpdsl.program.groups import Group, kernel_values, stack_inputs
 from gpdsl.program.program import Program, make_rows
 
@@ -86,7 +88,7 @@ def _spanning(program: Program, group: Group, rows: np.ndarray, options: Options
         return covariance(group.form, [a[0] for a in kernel.arguments], values_at(points))
 
     start = as_arrays(program.parameters.unconstrained(), options.dtype)
-    values = np.asarray(jax.jit(matrix)(start, jnp.asarray(rows, options.dtype)), float)
+    values = np.asarray(jit(matrix)(start, jnp.asarray(rows, options.dtype)), float)
     return rows[spanning_rows(values, jitter * float(np.mean(np.diag(values))))]
 
 
@@ -107,7 +109,8 @@ def infer(
     jitter = jitter_for(jnp.dtype(options.dtype))
     for _ in range(ESCALATIONS):
         problem = Problem(program, rows, data.rows, layout, choice, options, parameters, inducing, jitter, monitor)
-        result = ENGINES[engine](problem)
+        with threads_for(max(z.shape[0] for z in planned.inducing)):
+            result = ENGINES[engine](problem)
         if np.isfinite(result.elbo) or result.interrupted:
             return result, monitor, choice, jitter
         jitter *= 100.0

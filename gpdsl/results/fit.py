@@ -18,6 +18,7 @@ from gpdsl.inference.expected_log_likelihood import Marginals
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.posterior import Whitened, project, project_root
 from gpdsl.inference.problem import as_arrays
+from gpdsl.program.compilation import jit
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_rows, take_rows
 from gpdsl.program.rows import Rows
@@ -104,7 +105,7 @@ class Fit:
 
     def marginals(self, rows: Rows, count: int) -> Marginals:
         """Marginals of all latents at rows: SAVIGP eqs. 37 to 39, O(M^2) per row after one factorisation."""
-        compute, parts = jax.jit(self._marginals), []
+        compute, parts = jit(self._marginals), []
         parameters = as_arrays(dict(self.parameters), self.options.dtype)
         posterior = as_arrays(list(self.posterior), self.options.dtype)
         inducing = as_arrays(list(self.inducing), self.options.dtype)

@@ -40,7 +40,7 @@ def plot_fit(fit: Fit, data: Any = None, names: list[str] | None = None, path: s
     figure = Figure(figsize=(8.0, 2.8 * len(names)), layout="constrained")
     panels = figure.subplots(len(names), 1, squeeze=False)[:, 0]
     rows, grid = _rows_for(fit, bound, variable, grid)
-    prediction = fit.predict(rows)
+    prediction = fit.predict(rows, {})
     for panel, name in zip(panels, names, strict=True):
         _panel(panel, prediction, name, grid)
         if bound is not None and name in bound.outputs and bound.observed[name].any():
