@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from gpdsl.language import model as m
 
 HOLDS: Mapping[str, Callable[[int, int], bool]] = {
-    "all": lambda position, value: True,
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -18,14 +17,14 @@ HOLDS: Mapping[str, Callable[[int, int], bool]] = {
 }
 
 
-def is_generic(declared: m.Let) -> bool:
-    """Whether one formula defines every element."""
-    return len(declared.cases) == 1 and all(guard.operator == "all" for guard in declared.cases[0].guards)
+def decisive(declared: m.Let) -> set[str]:
+    """The indices whose value decides which case holds; along the others every case is generic."""
+    return {guard.index for case in declared.cases for guard in case.guards if guard.operator != "all"}
 
 
 def case_of(declared: m.Let, positions: Mapping[str, int]) -> m.Case | None:
-    """The case that defines the element at these positions, by index name; None when there is none."""
+    """The case that defines the element at these positions of the decisive indices; None when there is none."""
     for case in declared.cases:
-        if all(HOLDS[guard.operator](positions[guard.index], guard.value) for guard in case.guards):
+        if all(g.operator == "all" or HOLDS[g.operator](positions[g.index], g.value) for g in case.guards):
             return case
     return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -11,12 +10,16 @@ import sympy as sp
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.symbolic.densities import DENSITIES, categorical_log_density
-from gpdsl.symbolic.errors import NotReal
+from gpdsl.symbolic.errors import NotReal, TooLarge
 from gpdsl.symbolic.gaussian import expectation, moments_of, pull_exponentials
 from gpdsl.symbolic.translate import Environment, NeedsElements, Ref, Translator, axis_key
 
 QUADRATURE_LATENTS = 2
 SHOWN = 200
+MAX_ELEMENTWISE = 50_000
+ELEMENT = 50
+"""Operations that an observation without a generic form may have in all its elements, and what each costs besides."""
+
 NOT_REAL = (sp.zoo, sp.nan, sp.oo, sp.I)
 
 
@@ -65,12 +68,16 @@ def _observation(
         return [_one(translator, observation, env, expectations)]
     except NeedsElements as need:
         axis = next(a for a in observation.axes if axis_key(a) == need.axis)
-        return list(
-            itertools.chain.from_iterable(
-                _observation(translator, observation, {**env, need.axis: i}, expectations)
-                for i in range(1, translator.size(axis) + 1)
-            )
-        )
+        found: list[ObservationTerms] = []
+        total = 0
+        for i in range(1, translator.size(axis) + 1):
+            new = _observation(translator, observation, {**env, need.axis: i}, expectations)
+            total += sum(ELEMENT + translator.operations(each.log_density) for each in new)
+            if total > MAX_ELEMENTWISE:
+                what = f"every element of `{observation.outputs[0]}`"
+                raise translator.failure(TooLarge(observation.span, what, MAX_ELEMENTWISE)) from None
+            found += new
+        return found
 
 
 def _one(translator: Translator, observation: m.Observation, env: Environment, expectations: str) -> ObservationTerms:

@@ -11,7 +11,7 @@ import sympy as sp
 from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.source import Span
-from gpdsl.symbolic.cases import case_of, is_generic
+from gpdsl.symbolic.cases import case_of, decisive
 from gpdsl.symbolic.constants import element_of, is_real, number
 from gpdsl.symbolic.errors import NoCase, NotReal, TooDeep, TooLarge
 from gpdsl.symbolic.extent import MAX_NESTING, MAX_OPERATIONS, Extents
@@ -203,16 +203,15 @@ class Translator:
         return self._lets[element]
 
     def _case(self, declared: m.Let, env: Environment) -> m.Case:
-        if is_generic(declared):
-            return declared.cases[0]
         known: dict[str, int] = {}
-        for key, position in env.items():
+        for index in decisive(declared):
+            position = env[index]
             if not isinstance(position, int):
                 raise NeedsElements(position)
-            known[key] = position
+            known[index] = position
         case = case_of(declared, known)
         if case is None:
-            element = f"{declared.name}[{', '.join(map(str, known.values()))}]"
+            element = f"{declared.name}[{', '.join(map(str, env.values()))}]"
             raise self.failure(NoCase(declared.span, element))
         return case
 
@@ -224,6 +223,10 @@ class Translator:
         if depth > MAX_NESTING:
             raise self.failure(TooDeep(span, what, MAX_NESTING))
         return expression
+
+    def operations(self, expression: sp.Expr) -> int:
+        """How many operations and symbols the expression has."""
+        return self._extents.of(expression)[0]
 
     def failure(self, mistake: Mistake) -> ModelError:
         """The error to raise for a mistake in this model's text."""
@@ -243,7 +246,7 @@ class Translator:
         values, total = [], 0
         for i in range(1, count + 1):
             values.append(self.scalar(reduction.body, {**env, reduction.index: i}))
-            total += self._extents.of(values[-1])[0]
+            total += self.operations(values[-1])
             if total > MAX_OPERATIONS or self._visits > MAX_VISITS:
                 raise self.failure(TooLarge(reduction.span, what, MAX_OPERATIONS))
         return REDUCTIONS[reduction.operator](*values)

@@ -51,6 +51,22 @@ def test_a_definition_by_cases_has_no_generic_form() -> None:
     assert caught.value.axis == "p"
 
 
+def test_cases_of_one_index_stay_generic_along_another() -> None:
+    text = """model m
+index p in 1..3
+index q in 1..100
+input x : real
+output y[p,q] : real
+latent u[p,q](x) ~ GP(0, RBF(1))
+let a[1,q] = u[1,q]
+let a[p > 1,q] = a[p - 1,q] + u[p,q]
+y[p,q] ~ Normal(a[p,q], 1)
+"""
+    found = terms(text)
+    assert [(o.positions, o.axes) for o in found] == [((i, "q"), ("q",)) for i in (1, 2, 3)]
+    assert named(found[1].arguments["mean"]) == {"u[1,q]", "u[2,q]"}  # type: ignore[arg-type]
+
+
 def test_recursion_backwards_and_forwards() -> None:
     back = translator(indexed(4, "let a[1] = u[1]\nlet a[p > 1] = s * a[p - 1]", "y[p] ~ Normal(a[p], s)"))
     forth = translator(indexed(4, "let a[4] = u[4]\nlet a[p < 4] = s * a[p + 1]", "y[p] ~ Normal(a[p], s)"))
