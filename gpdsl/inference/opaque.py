@@ -49,8 +49,9 @@ def evaluate_externals(program: Program, uses: Sequence[ExternalUse], arguments:
     for use in uses:
         passed = [np.asarray(a) for a in arguments(use, values)]
         lead = passed[0].shape[: passed[0].ndim - len(use.arguments[0][0])]
+        rows = lead[-1]
         flat = [a.reshape(-1, *shape) for a, (shape, _) in zip(passed, use.arguments, strict=True)]
-        result = call(program.externals[use.function], flat, use.result)
+        result = call(program.externals[use.function], flat, use.result, data_rows=rows)
         values[use.key] = jnp.asarray(result.reshape(*lead, *use.result), passed[0].dtype)
     return values
 

@@ -13,13 +13,14 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.expected_log_likelihood import gauss_hermite, log_density
 from gpdsl.inference.opaque import arguments_of, evaluate_externals
+from gpdsl.program.compilation import jit
 from gpdsl.results.expectation import Beliefs, sample_latents
 from gpdsl.symbolic.terms import has_external, latents_in
 
 NEWTON_STEPS = 30
 ADAPTIVE_NODES = {1: 40, 2: 24}
 SAMPLES = 4096
-ROWS_AT_ONCE = 2000
+OPAQUE_SAMPLES = 1024
 
 
 def log_predictive(beliefs: Beliefs) -> Float[np.ndarray, "rows"]:
@@ -27,13 +28,14 @@ def log_predictive(beliefs: Beliefs) -> Float[np.ndarray, "rows"]:
     program = beliefs.program
     densities = [o.log_density for o in program.observations]
     if any(has_external(program.translator, d) for d in densities):
-        return _from_samples(beliefs, opaque=True)
+        return _opaque(beliefs)
     involved = _columns(beliefs, densities)
     if _quadratic(beliefs, densities):
-        return _gaussian(beliefs, involved)
-    if len(involved) <= 2:
-        return _adaptive(beliefs, involved)
-    return _from_samples(beliefs, opaque=False)
+        method = _gaussian
+    else:
+        method = _adaptive if len(involved) <= 2 else _sampled
+    compute = jit(lambda numbers: method(beliefs.with_numbers(numbers), involved))
+    return _combine(beliefs, compute(beliefs.numbers()))
 
 
 def _columns(beliefs: Beliefs, densities: Sequence[sp.Expr]) -> list[int]:
@@ -82,7 +84,7 @@ def _gradients(function, values: Array) -> tuple[Array, Array, Array]:  # type: 
     return function(values), gradient(values), jnp.stack([along(d) for d in directions], axis=-1)
 
 
-def _gaussian(beliefs: Beliefs, involved: list[int]) -> np.ndarray:
+def _gaussian(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
     """log of int exp(quadratic) N: exact.
 
     With l(f) = l(m) + b'd - d'Ad/2, d = f - m ~ N(0, V): log E = l(m) + b'V^1/2 C^-1 V^1/2 b / 2 - log|C| / 2,
@@ -99,10 +101,10 @@ def _gaussian(beliefs: Beliefs, involved: list[int]) -> np.ndarray:
         solved = jnp.linalg.solve(c, scaled[..., None])[..., 0]
         _, log_det = jnp.linalg.slogdet(c)
         parts.append(value + 0.5 * jnp.sum(scaled * solved, axis=1) - 0.5 * log_det)
-    return _combine(beliefs, jnp.stack(parts))
+    return jnp.stack(parts)
 
 
-def _adaptive(beliefs: Beliefs, involved: list[int]) -> np.ndarray:
+def _adaptive(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
     """Gauss–Hermite quadrature centred and scaled at the mode of p(y|f) q(f), as a narrow likelihood needs."""
     index, parts = jnp.asarray(involved, int), []
     row = _row_function(beliefs, involved)
@@ -111,13 +113,17 @@ def _adaptive(beliefs: Beliefs, involved: list[int]) -> np.ndarray:
         base = beliefs.marginals.mean[k]
         mean, variance = base[:, index], jnp.maximum(beliefs.marginals.variance[k][:, index], 1e-300)
         centre, width = _mode(lambda v, base=base: row(v, base), mean, variance)
-        values = []
-        for node, weight in zip(nodes, weights, strict=True):
-            at = centre + width * jnp.asarray(node)
-            log_q = jnp.sum(-0.5 * (at - mean) ** 2 / variance - 0.5 * jnp.log(variance) + jnp.log(width), axis=1)
-            values.append(row(at, base) + log_q + 0.5 * float(np.sum(node**2)) + float(np.log(weight)))
-        parts.append(logsumexp(jnp.stack(values), axis=0))
-    return _combine(beliefs, jnp.stack(parts))
+        prior = -0.5 * jnp.log(variance) + jnp.log(width)
+
+        def at_node(carry: None, node: tuple[Array, Array]) -> tuple[None, Array]:
+            z, log_weight = node
+            at = centre + width * z  # noqa: B023
+            log_q = jnp.sum(-0.5 * (at - mean) ** 2 / variance + prior, axis=1)  # noqa: B023
+            return None, row(at, base) + log_q + 0.5 * jnp.sum(z**2) + log_weight  # noqa: B023
+
+        _, values = jax.lax.scan(at_node, None, (jnp.asarray(nodes), jnp.log(jnp.asarray(weights))))
+        parts.append(logsumexp(values, axis=0))
+    return jnp.stack(parts)
 
 
 def _mode(function, mean: Array, variance: Array) -> tuple[Array, Array]:  # type: ignore[no-untyped-def]
@@ -144,13 +150,22 @@ def _mode(function, mean: Array, variance: Array) -> tuple[Array, Array]:  # typ
     return f, 1.0 / jnp.sqrt(curvature)
 
 
-def _from_samples(beliefs: Beliefs, opaque: bool) -> np.ndarray:
-    """log mean over samples of p(y|f), for several latents or opaque functions; SAVIGP section 7."""
-    latents, externals = sample_latents(beliefs, SAMPLES if not opaque else SAMPLES // 4, need_externals=opaque)
-    if opaque:
-        externals |= _likelihood_values(beliefs, latents, externals)
+def _sampled(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
+    """log mean over samples of p(y|f), for several latents; SAVIGP section 7."""
+    del involved
+    return _mean_density(beliefs, *sample_latents(beliefs, SAMPLES, need_externals=False))
+
+
+def _mean_density(beliefs: Beliefs, latents: Array, externals: dict[str, Array]) -> Float[Array, "K rows"]:
     values = log_density(beliefs.program, beliefs.scope(latents, externals), latents.shape[:3])
-    return _combine(beliefs, logsumexp(values, axis=0) - jnp.log(values.shape[0]))
+    return logsumexp(values, axis=0) - jnp.log(values.shape[0])
+
+
+def _opaque(beliefs: Beliefs) -> np.ndarray:
+    """The same through opaque functions, which are called in between."""
+    latents, externals = sample_latents(beliefs, OPAQUE_SAMPLES, need_externals=True)
+    externals |= _likelihood_values(beliefs, latents, externals)
+    return _combine(beliefs, _mean_density(beliefs, latents, externals))
 
 
 def _likelihood_values(beliefs: Beliefs, latents: Array, externals: dict[str, Array]) -> dict[str, Array]:

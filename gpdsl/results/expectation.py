@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from gpdsl.inference.expected_log_likelihood import Marginals, deviation, gauss_
 from gpdsl.inference.opaque import arguments_of, evaluate_externals
 from gpdsl.inference.sampling import base_normals
 from gpdsl.language import model as m
+from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.symbolic.gaussian import expectation, moments_of, pull_exponentials
@@ -25,7 +27,7 @@ from gpdsl.symbolic.translate import NeedsElements, axis_key
 
 SAMPLES = 1024
 QUADRATURE_NODES = {1: 64, 2: 32}
-EQUAL_NODES = 1001
+EQUAL_NODES = 200
 
 Pick = Callable[[dict[str, int | str]], sp.Expr]
 
@@ -45,6 +47,15 @@ class Beliefs:
     def count(self) -> int:
         """Number of rows."""
         return self.marginals.mean.shape[1]
+
+    def numbers(self) -> tuple[Any, ...]:
+        """The arrays, as arguments of a compiled function."""
+        return (self.parameters, self.rows, self.marginals)
+
+    def with_numbers(self, numbers: tuple[Any, ...]) -> Beliefs:
+        """The same beliefs about other (traced) arrays."""
+        parameters, rows, marginals = numbers
+        return replace(self, parameters=parameters, rows=rows, marginals=marginals)
 
     def scope(self, latents: Array | None = None, externals: Mapping[str, Array] | None = None) -> Scope:
         """Where expressions are evaluated at these latent values."""
@@ -91,30 +102,56 @@ def _mixed(beliefs: Beliefs, values: Array, keys: tuple[str, ...]) -> Array:
     return jnp.tensordot(jnp.asarray(beliefs.weights), values, axes=1)
 
 
+def means_of(beliefs: Beliefs, expressions: Sequence[sp.Expr], keys: tuple[str, ...]) -> list[Array]:
+    """E[expression] of several expressions, compiled together."""
+    if any(has_external(beliefs.program.translator, e) for e in expressions):
+        return [mean_of(beliefs, e, keys) for e in expressions]
+    compute = jit(
+        lambda numbers: [_per_component(beliefs.with_numbers(numbers), e, keys, {}) for e in expressions]
+    )
+    return [_mixed(beliefs, values, keys) for values in compute(beliefs.numbers())]
+
+
 def per_component(
     beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Array]
 ) -> Float[Array, "K rows *keys"]:
     """Expectation under each mixture component; `given` are symbols that already have values."""
-    translator, evaluator = beliefs.program.translator, beliefs.program.evaluator
-    known = expression.xreplace({s: sp.Integer(0) for s in given})
-    latents = latents_in(translator, known)
+    if has_external(beliefs.program.translator, without(expression, given)):
+        return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
+    symbols = list(given)
+    compute = jit(
+        lambda numbers, values: _per_component(
+            beliefs.with_numbers(numbers), expression, keys, dict(zip(symbols, values, strict=True))
+        )
+    )
+    return compute(beliefs.numbers(), list(given.values()))
+
+
+def without(expression: sp.Expr, given: Mapping[sp.Symbol, Array]) -> sp.Expr:
+    """The expression with the given symbols out of the way: those left are known by reference."""
+    return expression.xreplace({s: sp.Integer(0) for s in given})
+
+
+def _per_component(
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Array]
+) -> Float[Array, "K rows *keys"]:
+    evaluator = beliefs.program.evaluator
+    latents = latents_in(beliefs.program.translator, without(expression, given))
     if not latents:
         return _with_rows(evaluator(expression, beliefs.scope(), keys, given), beliefs, keys)
-    if not has_external(translator, known):
-        moments = moments_of(latents)
-        closed = expectation(pull_exponentials(expression), latents, moments)
-        if closed is not None:
-            mean, variance = beliefs.marginals.mean, beliefs.marginals.variance
-            table = {moments.mean[f]: evaluator.of_latent(f, mean, keys) for f in latents}
-            table |= {moments.variance[f]: evaluator.of_latent(f, variance, keys) for f in latents}
-            return _with_rows(evaluator(closed, beliefs.scope(), keys, {**table, **given}), beliefs, keys)
-        if len(latents) <= 2:
-            nodes, weights = gauss_hermite(len(latents), QUADRATURE_NODES[len(latents)])
-            table = _at_nodes(beliefs, latents, nodes, keys)
-            values = evaluator(expression, beliefs.scope(), keys, {**table, **given})
-            return jnp.tensordot(jnp.asarray(weights, values.dtype), values, axes=1)
-    values, _ = sampled(beliefs, expression, keys, given)
-    return jnp.mean(values, axis=0)
+    moments = moments_of(latents)
+    closed = expectation(pull_exponentials(expression), latents, moments)
+    if closed is not None:
+        mean, variance = beliefs.marginals.mean, beliefs.marginals.variance
+        table = {moments.mean[f]: evaluator.of_latent(f, mean, keys) for f in latents}
+        table |= {moments.variance[f]: evaluator.of_latent(f, variance, keys) for f in latents}
+        return _with_rows(evaluator(closed, beliefs.scope(), keys, {**table, **given}), beliefs, keys)
+    if len(latents) <= 2:
+        nodes, weights = gauss_hermite(len(latents), QUADRATURE_NODES[len(latents)])
+        table = _at_nodes(beliefs, latents, nodes, keys)
+        values = evaluator(expression, beliefs.scope(), keys, {**table, **given})
+        return jnp.tensordot(jnp.asarray(weights, values.dtype), values, axes=1)
+    return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
 
 
 def _with_rows(value: Array, beliefs: Beliefs, keys: tuple[str, ...]) -> Array:
@@ -136,14 +173,14 @@ def _at_nodes(
 
 
 def sampled(
-    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Array], count: int = SAMPLES
-) -> tuple[Float[Array, "S K rows *keys"], np.ndarray]:
-    """Values at samples of the latents, opaque functions included, and the samples' weights."""
-    known = expression.xreplace({s: sp.Integer(0) for s in given})
-    latents, externals = sample_latents(beliefs, count, need_externals=has_external(beliefs.program.translator, known))
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Array]
+) -> Float[Array, "S K rows *keys"]:
+    """Values at samples of the latents, opaque functions included."""
+    opaque = has_external(beliefs.program.translator, without(expression, given))
+    latents, externals = sample_latents(beliefs, SAMPLES, need_externals=opaque)
     values = jnp.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys, given))
     full = (*latents.shape[:3], *values.shape[values.ndim - len(keys) :])
-    return jnp.broadcast_to(values, full), np.full(count, 1.0 / count)
+    return jnp.broadcast_to(values, full)
 
 
 def sample_latents(

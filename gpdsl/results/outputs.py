@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import betainc, gammainc, gammaincc, ndtr
-from jaxtyping import Array
+from scipy.special import betainc, expit, gammainc, gammaincc, ndtr
 
-Arguments = Mapping[str, Array]
+Array = np.ndarray
+Arguments = Mapping[str, np.ndarray]
 
 DISCRETE = {"Poisson", "NegativeBinomial", "Binomial", "Bernoulli"}
 
@@ -18,52 +16,52 @@ DISCRETE = {"Poisson", "NegativeBinomial", "Binomial", "Bernoulli"}
 def success(a: Arguments) -> Array:
     """Probability of success under whichever of `logit`, `probit`, `p` was given."""
     if "logit" in a:
-        return jax.nn.sigmoid(a["logit"])
+        return expit(a["logit"])
     return ndtr(a["probit"]) if "probit" in a else a["p"]
 
 
 def _student(y: Array, a: Arguments) -> Array:
     z = (y - a["mean"]) / a["scale"]
-    tail = 0.5 * betainc(a["df"] / 2.0, jnp.asarray(0.5), a["df"] / (a["df"] + z**2))
-    return jnp.where(z > 0, 1.0 - tail, tail)
+    tail = 0.5 * betainc(a["df"] / 2.0, 0.5, a["df"] / (a["df"] + z**2))
+    return np.where(z > 0, 1.0 - tail, tail)
 
 
 def _laplace(y: Array, a: Arguments) -> Array:
     z = (y - a["mean"]) / a["scale"]
-    return jnp.where(z < 0, 0.5 * jnp.exp(jnp.minimum(z, 0.0)), 1.0 - 0.5 * jnp.exp(-jnp.maximum(z, 0.0)))
+    return np.where(z < 0, 0.5 * np.exp(np.minimum(z, 0.0)), 1.0 - 0.5 * np.exp(-np.maximum(z, 0.0)))
 
 
 def _binomial(y: Array, a: Arguments) -> Array:
-    n, k = a["trials"], jnp.floor(y)
-    inside = betainc(jnp.maximum(n - k, 1e-9), k + 1.0, 1.0 - success(a))
-    return jnp.where(k < 0, 0.0, jnp.where(k >= n, 1.0, inside))
+    n, k = a["trials"], np.floor(y)
+    inside = betainc(np.maximum(n - k, 1e-9), k + 1.0, 1.0 - success(a))
+    return np.where(k < 0, 0.0, np.where(k >= n, 1.0, inside))
 
 
 def _negative_binomial(y: Array, a: Arguments) -> Array:
     p = a["dispersion"] / (a["dispersion"] + a["mean"])
-    return jnp.where(y < 0, 0.0, betainc(a["dispersion"], jnp.floor(jnp.maximum(y, 0.0)) + 1.0, p))
+    return np.where(y < 0, 0.0, betainc(a["dispersion"], np.floor(np.maximum(y, 0.0)) + 1.0, p))
 
 
 CDF: dict[str, Callable[[Array, Arguments], Array]] = {
     "Normal": lambda y, a: ndtr((y - a["mean"]) / a["sd"]),
     "StudentT": _student,
     "Laplace": _laplace,
-    "LogNormal": lambda y, a: ndtr((jnp.log(jnp.maximum(y, 1e-300)) - a["mean"]) / a["sd"]),
-    "Gamma": lambda y, a: gammainc(a["shape"], a["rate"] * jnp.maximum(y, 0.0)),
-    "Exponential": lambda y, a: -jnp.expm1(-a["rate"] * jnp.maximum(y, 0.0)),
-    "Weibull": lambda y, a: -jnp.expm1(-((jnp.maximum(y, 0.0) / a["scale"]) ** a["shape"])),
-    "Beta": lambda y, a: betainc(a["a"], a["b"], jnp.clip(y, 0.0, 1.0)),
-    "Poisson": lambda y, a: jnp.where(y < 0, 0.0, gammaincc(jnp.floor(jnp.maximum(y, 0.0)) + 1.0, a["mean"])),
+    "LogNormal": lambda y, a: ndtr((np.log(np.maximum(y, 1e-300)) - a["mean"]) / a["sd"]),
+    "Gamma": lambda y, a: gammainc(a["shape"], a["rate"] * np.maximum(y, 0.0)),
+    "Exponential": lambda y, a: -np.expm1(-a["rate"] * np.maximum(y, 0.0)),
+    "Weibull": lambda y, a: -np.expm1(-((np.maximum(y, 0.0) / a["scale"]) ** a["shape"])),
+    "Beta": lambda y, a: betainc(a["a"], a["b"], np.clip(y, 0.0, 1.0)),
+    "Poisson": lambda y, a: np.where(y < 0, 0.0, gammaincc(np.floor(np.maximum(y, 0.0)) + 1.0, a["mean"])),
     "NegativeBinomial": _negative_binomial,
     "Binomial": _binomial,
-    "Bernoulli": lambda y, a: jnp.where(y < 0, 0.0, jnp.where(y < 1, 1.0 - success(a), 1.0)),
+    "Bernoulli": lambda y, a: np.where(y < 0, 0.0, np.where(y < 1, 1.0 - success(a), 1.0)),
 }
 
-Draw = Callable[[np.random.Generator, Mapping[str, np.ndarray]], np.ndarray]
+Draw = Callable[[np.random.Generator, Arguments], np.ndarray]
 
 
-def _success(a: Mapping[str, np.ndarray]) -> np.ndarray:
-    return np.clip(np.asarray(success(a)), 0.0, 1.0)  # type: ignore[arg-type]
+def _success(a: Arguments) -> np.ndarray:
+    return np.clip(success(a), 0.0, 1.0)
 
 
 SAMPLERS: dict[str, Draw] = {

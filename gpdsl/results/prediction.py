@@ -175,7 +175,7 @@ class Prediction:
 
     def _output_mean(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
         if o.distribution == "Categorical":
-            return np.stack([np.asarray(self._full(ex.mean_of(self.beliefs, e, keys), keys)) for e in _softmax(o)], axis=-1)
+            return np.stack([self._full(p, keys) for p in ex.means_of(self.beliefs, _softmax(o), keys)], axis=-1)
         return self._full(ex.mean_of(self.beliefs, DENSITIES[o.distribution].mean(o.arguments), keys), keys)
 
     def _output_variance(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
@@ -187,7 +187,7 @@ class Prediction:
         between = ex.variance_of(self.beliefs, table.mean(o.arguments), keys)
         return self._full(within + between, keys)
 
-    def _full(self, values: Array, keys: tuple[str, ...]) -> np.ndarray:
+    def _full(self, values: Any, keys: tuple[str, ...]) -> np.ndarray:
         """Broadcast over rows and over axes the value does not vary along."""
         sizes = self._sizes(keys)
         return np.asarray(jnp.broadcast_to(values, (self.beliefs.count, *sizes)))
@@ -200,16 +200,17 @@ class Prediction:
         exact = self._normal_predictive(o, keys)
         if exact is not None:
             return self._full(mixture_of_normals(*exact, self.beliefs.weights, p), keys)
-        arguments, weights = ex.nodes_of(self.beliefs, dict(o.arguments), keys)
-        joint = jnp.asarray(weights[:, None] * self.beliefs.weights[None, :])
+        nodes, weights = ex.nodes_of(self.beliefs, dict(o.arguments), keys)
+        arguments = {name: np.asarray(value) for name, value in nodes.items()}
+        joint = weights[:, None] * self.beliefs.weights[None, :]
         cdf, discrete = CDF[o.distribution], o.distribution in DISCRETE
 
-        def mixture(y: Array) -> Array:
-            return jnp.tensordot(joint, cdf(y, arguments), axes=[[0, 1], [0, 1]])
+        def mixture(y: np.ndarray) -> np.ndarray:
+            return np.tensordot(joint, cdf(y, arguments), axes=[[0, 1], [0, 1]])
 
-        shape = jnp.broadcast_shapes(*(a.shape[2:] for a in arguments.values()))
-        low, high = (-jnp.ones(shape), jnp.ones(shape)) if discrete else (jnp.zeros(shape), jnp.ones(shape))
-        return self._full(jnp.asarray(invert(mixture, p, low, high, discrete=discrete)), keys)
+        centre, spread = self._output_mean(o, keys), np.sqrt(self._output_variance(o, keys))
+        spread = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
+        return self._full(invert(mixture, p, centre - 4 * spread, centre + 4 * spread, discrete=discrete), keys)
 
     def _normal_predictive(self, o: ObservationTerms, keys: tuple[str, ...]) -> tuple[Array, Array] | None:
         """Component means and variances of the output when it is jointly Gaussian with the latents."""

@@ -4,46 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr, ndtri
-from jaxtyping import Array
+from scipy.special import ndtr, ndtri
 
-BISECTIONS = 80
+BISECTIONS = 60
+WIDENINGS = 200
+Array = np.ndarray
 
 
 def invert(
     cdf: Callable[[Array], Array], probability: float, low: Array, high: Array, *, discrete: bool = False
 ) -> np.ndarray:
-    """Smallest y with cdf(y) >= probability, elementwise, by bisection from a bracket that is widened as needed."""
-    low, high = jnp.asarray(low), jnp.asarray(high)
-    for _ in range(60):
-        short = cdf(high) < probability
-        long = cdf(low) > probability
-        if not (bool(jnp.any(short)) or bool(jnp.any(long))):
+    """Smallest y with cdf(y) >= probability, elementwise, by bisection from a bracket that is widened as needed.
+
+    Discrete distributions live on the whole numbers, and so does their bisection.
+    """
+    low, high = np.array(low, float), np.array(high, float)
+    if discrete:
+        low, high = np.floor(low) - 1.0, np.ceil(high)
+    for _ in range(WIDENINGS):
+        short, long = cdf(high) < probability, cdf(low) >= probability
+        if not (short.any() or long.any()):
             break
         width = high - low
-        high, low = jnp.where(short, high + width, high), jnp.where(long, low - width, low)
+        high, low = np.where(short, high + width, high), np.where(long, low - width, low)
     for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
+        middle = np.floor(0.5 * (low + high)) if discrete else 0.5 * (low + high)
+        if np.all((middle <= low) | (middle >= high)):
+            break
         below = cdf(middle) < probability
-        low, high = jnp.where(below, middle, low), jnp.where(below, high, middle)
-    return np.asarray(jnp.ceil(high - 1e-6) if discrete else high)
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return high
 
 
-def mixture_of_normals(mean: Array, variance: Array, weights: np.ndarray, probability: float) -> np.ndarray:
+def mixture_of_normals(mean: Array, variance: Array, weights: Array, probability: float) -> np.ndarray:
     """Quantile of sum_k w_k N(mean_k, variance_k); `mean` and `variance` are [K, ...]."""
-    sd = jnp.sqrt(variance)
+    mean, sd = np.asarray(mean), np.sqrt(np.asarray(variance))
     ends = mean + sd * ndtri(probability)
     if len(weights) == 1:
-        return np.asarray(ends[0])
-    pi = jnp.asarray(weights).reshape(-1, *(1,) * (mean.ndim - 1))
-    low, high = jnp.min(ends, axis=0), jnp.max(ends, axis=0)
-    cdf = lambda y: jnp.sum(pi * ndtr((y - mean) / jnp.maximum(sd, 1e-300)), axis=0)  # noqa: E731
-    return invert(cdf, probability, low - 1e-9, high + 1e-9)
+        return ends[0]
+    pi = np.asarray(weights).reshape(-1, *(1,) * (mean.ndim - 1))
+    width = np.maximum(sd.max(axis=0), np.finfo(float).tiny)
+
+    def cdf(y: Array) -> Array:
+        return np.sum(pi * ndtr((y - mean) / np.maximum(sd, np.finfo(float).tiny)), axis=0)
+
+    return invert(cdf, probability, ends.min(axis=0) - 1e-6 * width, ends.max(axis=0) + 1e-6 * width)
 
 
-def weighted_quantile(values: np.ndarray, weights: np.ndarray, probability: float) -> np.ndarray:
+def weighted_quantile(values: Array, weights: Array, probability: float) -> np.ndarray:
     """Quantile along the first axis of weighted samples."""
     order = np.argsort(values, axis=0)
     ranked = np.take_along_axis(values, order, axis=0)
