@@ -17,8 +17,18 @@ from gpdsl.language.shipped import shipped
 from gpdsl.language.source import Source, Span
 
 __all__ = [
-    "Declarations", "Mistake", "ModelError", "Source", "Span",
-    "check", "compile_text", "parse", "render_colour", "render_json", "render_plain", "shipped",
+    "Declarations",
+    "Mistake",
+    "ModelError",
+    "Source",
+    "Span",
+    "check",
+    "compile_text",
+    "parse",
+    "render_colour",
+    "render_json",
+    "render_plain",
+    "shipped",
 ]
 
 

@@ -23,8 +23,13 @@ from gpdsl.language.statements import Piece
 from gpdsl.language.suggest import closest
 from gpdsl.language.vocabulary import DISTRIBUTIONS, OBSERVATION_FORM, STATEMENTS
 
-_WORDS = {"NAME": "a name", "NUMBER": "a number", "TEXT": "a text in quotes", "COMPARISON": "a comparison",
-          "$END": "the end of the line"}
+_WORDS = {
+    "NAME": "a name",
+    "NUMBER": "a number",
+    "TEXT": "a text in quotes",
+    "COMPARISON": "a comparison",
+    "$END": "the end of the line",
+}
 _OPERATORS = frozenset("+-*/^")
 _FORMS = dict(STATEMENTS) | {"external likelihood": "external likelihood g(y: real | a: real[4])"}
 _ADVICE = {
@@ -94,8 +99,14 @@ def _expected(names: set[str], lark: Lark) -> str:
     if {sign for name, sign in signs.items() if name in rest} >= _OPERATORS:
         words.append("an operator")
         rest -= {name for name, sign in signs.items() if sign in _OPERATORS}
-    words += sorted((f"`{signs[name]}`" if name in signs else _WORDS.get(name, f"`{name.lower()}`")
-                     for name in rest if name != "$END"), key=lambda word: (word.startswith("`"), word))
+    words += sorted(
+        (
+            f"`{signs[name]}`" if name in signs else _WORDS.get(name, f"`{name.lower()}`")
+            for name in rest
+            if name != "$END"
+        ),
+        key=lambda word: (word.startswith("`"), word),
+    )
     words += [_WORDS["$END"]] if "$END" in rest else []
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
 

@@ -25,8 +25,9 @@ _WRAPPERS = frozenset({"group", "positional", "named", "at", "subscripts"})
 def grammar() -> Lark:
     """The parser of one statement, built from `grammar/gpm.lark` on first use."""
     text = shipped("grammar").joinpath("gpm.lark").read_text(encoding="utf-8")
-    return Lark(text, parser="lalr", lexer="contextual", start="statement", propagate_positions=True,
-                maybe_placeholders=True)
+    return Lark(
+        text, parser="lalr", lexer="contextual", start="statement", propagate_positions=True, maybe_placeholders=True
+    )
 
 
 def parse(source: Source) -> SyntaxTree:

@@ -11,8 +11,12 @@ from gpdsl.language.source import Source
 
 _WIDTH = 120
 _PLAIN = {"error": "{}", "place": "{}", "caret": "{}", "help": "{}"}
-_COLOUR = {"error": "\x1b[1;31m{}\x1b[0m", "place": "\x1b[1m{}\x1b[0m", "caret": "\x1b[31m{}\x1b[0m",
-           "help": "\x1b[36m{}\x1b[0m"}
+_COLOUR = {
+    "error": "\x1b[1;31m{}\x1b[0m",
+    "place": "\x1b[1m{}\x1b[0m",
+    "caret": "\x1b[31m{}\x1b[0m",
+    "help": "\x1b[36m{}\x1b[0m",
+}
 
 
 def render_plain(source: Source, mistakes: Sequence[Mistake]) -> str:
@@ -33,10 +37,16 @@ def render_json(source: Source, mistakes: Sequence[Mistake]) -> str:
 def _fields(source: Source, mistake: Mistake) -> dict[str, str | int]:
     span = mistake.span
     return {
-        "file": source.name, "line": span.line, "column": span.column,
-        "end_line": span.end_line, "end_column": span.end_column,
-        "severity": "error", "code": mistake.code,
-        "message": mistake.message_text(), "label": mistake.label_text(), "help": mistake.help_text(),
+        "file": source.name,
+        "line": span.line,
+        "column": span.column,
+        "end_line": span.end_line,
+        "end_column": span.end_column,
+        "severity": "error",
+        "code": mistake.code,
+        "message": mistake.message_text(),
+        "label": mistake.label_text(),
+        "help": mistake.help_text(),
     }
 
 

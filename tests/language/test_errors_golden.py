@@ -42,7 +42,11 @@ def test_file_shows_the_code_of_its_name(path: Path) -> None:
 
 def test_every_code_has_a_golden_file() -> None:
     modules = (axes, calls, limits, names, syntax, values)
-    codes = {each.code for module in modules for each in vars(module).values()
-             if isinstance(each, type) and issubclass(each, base.Mistake) and each is not base.Mistake}
+    codes = {
+        each.code
+        for module in modules
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, base.Mistake) and each is not base.Mistake
+    }
     shown = {path.stem.split("_")[0].upper() for path in MODELS}
     assert codes - TOO_LARGE_TO_KEEP == {code for code in shown if code.startswith("E")}

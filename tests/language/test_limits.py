@@ -40,19 +40,22 @@ def test_refused_soon(code: str) -> None:
     assert time.monotonic() - start < SECONDS
 
 
-@pytest.mark.parametrize("text", [
-    "let a = " + "1+" * 3000 + "1",
-    "let a = " + "2^" * 3000 + "1",
-    "let a = " + "f(" * 3000 + "1" + ")" * 3000,
-    "let a = " + "[" * 90 + "1" + "]" * 90,
-    "let a = 9^9^9^9",
-    "const a = (-8)^(1/3)",
-    "const a = 1/0",
-    "index p in 1..5\nlet a[1] = f\nlet a[p > 1] = a[p-1]^9",
-    "index p in 1..5\nlet a[p > 99999999999999] = f",
-    "let b = f^100\nlet c = b^100\nlet d = c^100",
-    "const n = 10^9\nlet a = f^n",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "let a = " + "1+" * 3000 + "1",
+        "let a = " + "2^" * 3000 + "1",
+        "let a = " + "f(" * 3000 + "1" + ")" * 3000,
+        "let a = " + "[" * 90 + "1" + "]" * 90,
+        "let a = 9^9^9^9",
+        "const a = (-8)^(1/3)",
+        "const a = 1/0",
+        "index p in 1..5\nlet a[1] = f\nlet a[p > 1] = a[p-1]^9",
+        "index p in 1..5\nlet a[p > 99999999999999] = f",
+        "let b = f^100\nlet c = b^100\nlet d = c^100",
+        "const n = 10^9\nlet a = f^n",
+    ],
+)
 def test_refused(text: str) -> None:
     with pytest.raises(ModelError):
         compile_text(examples.REGRESSION + text)
@@ -101,12 +104,70 @@ def assert_inside(text: str) -> None:
 
 
 QUIET = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-WORDS = st.sampled_from([
-    "model", "index", "input", "output", "param", "const", "latent", "let", "external", "likelihood", "infer", "x", "y",
-    "f", "p", "q", "in", "real", "positive", "count", "GP", "RBF", "Normal", "sum", "exp", "max", "fixed", "1", "2",
-    "4", "0.5", "..", "[", "]", "(", ")", "{", "}", "~", "=", ":", ",", "+", "-", "*", "/", "^", "<", "->", "|",
-    '"a"', '"', "#", "\n", "\n", " ", "D", "pi", "label", "vi",
-])
+WORDS = st.sampled_from(
+    [
+        "model",
+        "index",
+        "input",
+        "output",
+        "param",
+        "const",
+        "latent",
+        "let",
+        "external",
+        "likelihood",
+        "infer",
+        "x",
+        "y",
+        "f",
+        "p",
+        "q",
+        "in",
+        "real",
+        "positive",
+        "count",
+        "GP",
+        "RBF",
+        "Normal",
+        "sum",
+        "exp",
+        "max",
+        "fixed",
+        "1",
+        "2",
+        "4",
+        "0.5",
+        "..",
+        "[",
+        "]",
+        "(",
+        ")",
+        "{",
+        "}",
+        "~",
+        "=",
+        ":",
+        ",",
+        "+",
+        "-",
+        "*",
+        "/",
+        "^",
+        "<",
+        "->",
+        "|",
+        '"a"',
+        '"',
+        "#",
+        "\n",
+        "\n",
+        " ",
+        "D",
+        "pi",
+        "label",
+        "vi",
+    ]
+)
 
 
 @QUIET
@@ -122,8 +183,14 @@ def test_any_words(text: str) -> None:
 
 
 @QUIET
-@given(st.sampled_from(sorted(examples.ALL)), st.lists(
-    st.tuples(st.integers(0, 2000), st.integers(0, 6), st.one_of(WORDS, st.text(max_size=3))), min_size=1, max_size=4))
+@given(
+    st.sampled_from(sorted(examples.ALL)),
+    st.lists(
+        st.tuples(st.integers(0, 2000), st.integers(0, 6), st.one_of(WORDS, st.text(max_size=3))),
+        min_size=1,
+        max_size=4,
+    ),
+)
 def test_damaged_models(name: str, edits: list[tuple[int, int, str]]) -> None:
     text = examples.ALL[name]
     for position, removed, inserted in edits:

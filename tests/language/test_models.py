@@ -81,7 +81,12 @@ def test_param_infer_and_prior() -> None:
     sigma = model.params["sigma"]
     assert sigma.initial == 0.1 and sigma.prior is not None and sigma.prior.name == "Gamma"
     assert dict(model.infer.options) == {
-        "engine": "vi", "posterior": "mixture(2)", "inducing": 200, "learn_inducing": True, "tolerance": 1e-6}
+        "engine": "vi",
+        "posterior": "mixture(2)",
+        "inducing": 200,
+        "learn_inducing": True,
+        "tolerance": 1e-6,
+    }
 
 
 def test_label() -> None:
@@ -145,23 +150,29 @@ def test_implicit_whole_on_both_sides() -> None:
 
 
 def test_elements_observed_apart() -> None:
-    text = ("index p in 1..2\ninput x : real\noutput y[p] : real\nlatent f(x) ~ GP(0, RBF())\n"
-            "y[1] ~ Normal(f, 0.1)\ny[2] ~ StudentT(4, f, 0.1)\n")
+    text = (
+        "index p in 1..2\ninput x : real\noutput y[p] : real\nlatent f(x) ~ GP(0, RBF())\n"
+        "y[1] ~ Normal(f, 0.1)\ny[2] ~ StudentT(4, f, 0.1)\n"
+    )
     first, second = compile_text(text).observations
     assert first.subscripts == (Fixed(1),) and second.subscripts == (Fixed(2),) and first.axes == ()
 
 
 def test_defaults_of_params_and_order_of_declarations() -> None:
-    text = ("y ~ Normal(f, s)\nlatent f(x) ~ GP(a, RBF(b))\nparam a : real\nparam b : positive fixed\n"
-            "param s : positive\nparam u : unit\noutput y : real\ninput x : real\n")
+    text = (
+        "y ~ Normal(f, s)\nlatent f(x) ~ GP(a, RBF(b))\nparam a : real\nparam b : positive fixed\n"
+        "param s : positive\nparam u : unit\noutput y : real\ninput x : real\n"
+    )
     params = compile_text(text).params
     assert [params[name].initial for name in "abu"] == [0.0, 1.0, 0.5]
     assert params["b"].fixed and not params["a"].fixed
 
 
 def test_brackets_continue_lines_and_names_are_unicode() -> None:
-    text = ("input größe : real\noutput y : real\n"
-            "latent η(größe) ~ GP(0,  # the mean\n   2 *\n   RBF(1)\n)\ny ~ Normal(η, 0.1)\n")
+    text = (
+        "input größe : real\noutput y : real\n"
+        "latent η(größe) ~ GP(0,  # the mean\n   2 *\n   RBF(1)\n)\ny ~ Normal(η, 0.1)\n"
+    )
     model = compile_text(text)
     assert list(model.latents) == ["η"]
     assert model.latents["η"].kernel.span.line == 4
@@ -173,8 +184,10 @@ def test_byte_order_mark_and_carriage_returns() -> None:
 
 
 def test_axis_of_several_inputs() -> None:
-    text = ("input a : real\ninput b : real[2]\noutput y : real\nparam ell : positive[3] = 1\n"
-            "latent f(a, b) ~ GP(0, RBF(ell))\ny ~ Normal(f, 0.1)\n")
+    text = (
+        "input a : real\ninput b : real[2]\noutput y : real\nparam ell : positive[3] = 1\n"
+        "latent f(a, b) ~ GP(0, RBF(ell))\ny ~ Normal(f, 0.1)\n"
+    )
     assert compile_text(text).latents["f"].arguments == ("a", "b")
     with pytest.raises(ModelError, match="has the axis `4`"):
         compile_text(text.replace("positive[3]", "positive[4]"))

@@ -11,8 +11,19 @@ from . import examples
 def test_statements_in_order() -> None:
     tree = parse(Source(examples.SEISMIC))
     assert [type(each).__name__.removesuffix("Statement").lower() for each in tree.statements] == [
-        "model", "index", "input", "output", "const", "const", "const", "latent", "latent", "external", "let",
-        "observation"]
+        "model",
+        "index",
+        "input",
+        "output",
+        "const",
+        "const",
+        "const",
+        "latent",
+        "latent",
+        "external",
+        "let",
+        "observation",
+    ]
     assert tree.mistakes == ()
 
 

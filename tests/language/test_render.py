@@ -33,8 +33,15 @@ def test_json() -> None:
     found = error(examples.REGRESSION.replace("sigma)", "sigmma)"))
     (entry,) = json.loads(render_json(found.source, found.diagnostics))
     assert entry == {
-        "file": "m.gpm", "line": 5, "column": 15, "end_line": 5, "end_column": 21, "severity": "error", "code": "E201",
-        "message": "unknown name `sigmma`", "label": "nothing of this name is declared in this file",
+        "file": "m.gpm",
+        "line": 5,
+        "column": 15,
+        "end_line": 5,
+        "end_column": 21,
+        "severity": "error",
+        "code": "E201",
+        "message": "unknown name `sigmma`",
+        "label": "nothing of this name is declared in this file",
         "help": "did you mean `sigma`?",
     }
 

@@ -9,8 +9,15 @@ from gpdsl.language.checker.scope import Scope
 from gpdsl.language.errors.calls import MissingArgument, RepeatedArgument, UnknownArgument, WrongArity
 
 
-def match_arguments(scope: Scope, call: syntax.Call, names: Sequence[str], signature: str, *,
-                    required: Sequence[str], named_only: Sequence[str] = ()) -> dict[str, syntax.Formula]:
+def match_arguments(
+    scope: Scope,
+    call: syntax.Call,
+    names: Sequence[str],
+    signature: str,
+    *,
+    required: Sequence[str],
+    named_only: Sequence[str] = (),
+) -> dict[str, syntax.Formula]:
     """The arguments of a call by parameter name, in the order of `names`.
 
     Fails with a mistake when there are too many, one is unknown or repeated, or a required one is missing.

@@ -52,8 +52,9 @@ def index_axis(scope: Scope, name: Identifier) -> Axis:
     return scope.problems.give_up()
 
 
-def declared_axes(scope: Scope, name: Identifier, indices: Iterable[Identifier], sizes: Iterable[Size]
-                  ) -> tuple[Axis, ...]:
+def declared_axes(
+    scope: Scope, name: Identifier, indices: Iterable[Identifier], sizes: Iterable[Size]
+) -> tuple[Axis, ...]:
     """All axes of a declaration, named ones first; they must differ, and not multiply to too much."""
     axes = tuple(index_axis(scope, each) for each in indices) + tuple(size_axis(scope, each) for each in sizes)
     check_distinct(scope, name.text, name.span, axes)

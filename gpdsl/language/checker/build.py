@@ -39,8 +39,15 @@ def operation(scope: Scope, place: Place, span: Span, operator: str, operands: t
     axes: tuple[Axis, ...] = operands[0].axes
     for operand in operands[1:]:
         if place.free and not _nested(axes, operand.axes):
-            scope.problems.fail(AxesDiffer(span, scope.quote(operands[0].span), scope.quote(operand.span),
-                                           describe_axes(axes), describe_axes(operand.axes)))
+            scope.problems.fail(
+                AxesDiffer(
+                    span,
+                    scope.quote(operands[0].span),
+                    scope.quote(operand.span),
+                    describe_axes(axes),
+                    describe_axes(operand.axes),
+                )
+            )
         axes = unite(axes, operand.axes)
     fact = combine(operator, tuple(fact_of(scope, each) for each in operands))
     if fact.degree > MAX_DEGREE:

@@ -26,16 +26,18 @@ from gpdsl.language.source import Source, Span
 from gpdsl.language.syntax import SyntaxTree
 from gpdsl.language.vocabulary import STATEMENTS
 
-_PASSES: Mapping[type[syntax.Node], Callable] = MappingProxyType({
-    syntax.IndexStatement: check_index,
-    syntax.InputStatement: check_input,
-    syntax.OutputStatement: check_output,
-    syntax.ConstStatement: check_const,
-    syntax.ParamStatement: check_param,
-    syntax.ExternalStatement: check_external,
-    syntax.ExternalLikelihoodStatement: check_likelihood,
-    syntax.LatentStatement: check_latent,
-})
+_PASSES: Mapping[type[syntax.Node], Callable] = MappingProxyType(
+    {
+        syntax.IndexStatement: check_index,
+        syntax.InputStatement: check_input,
+        syntax.OutputStatement: check_output,
+        syntax.ConstStatement: check_const,
+        syntax.ParamStatement: check_param,
+        syntax.ExternalStatement: check_external,
+        syntax.ExternalLikelihoodStatement: check_likelihood,
+        syntax.LatentStatement: check_latent,
+    }
+)
 """Each sort of declaration and its check, in the order in which they depend on each other."""
 
 Kind = TypeVar("Kind", bound=syntax.Node)
@@ -124,11 +126,15 @@ def _ordered(mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
     return tuple(ordered)
 
 
-def _declarations(scope: Scope, statements: tuple[syntax.Statement, ...], observations: list[Observation],
-                  infer: Infer) -> Declarations:
+def _declarations(
+    scope: Scope, statements: tuple[syntax.Statement, ...], observations: list[Observation], infer: Infer
+) -> Declarations:
     titled = _of(statements, syntax.ModelStatement)
     name, title = (titled[0].name.text, titled[0].title) if titled else ("model", "")
-    tables = {key: MappingProxyType(dict(getattr(scope, key))) for key in (
-        "indices", "inputs", "outputs", "consts", "params", "latents", "lets", "externals", "likelihoods")}
-    return Declarations(name=name, title=title, source=scope.source, observations=tuple(observations), infer=infer,
-                        **tables)
+    tables = {
+        key: MappingProxyType(dict(getattr(scope, key)))
+        for key in ("indices", "inputs", "outputs", "consts", "params", "latents", "lets", "externals", "likelihoods")
+    }
+    return Declarations(
+        name=name, title=title, source=scope.source, observations=tuple(observations), infer=infer, **tables
+    )

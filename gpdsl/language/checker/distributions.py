@@ -46,8 +46,9 @@ def match_distribution(scope: Scope, call: syntax.Call, entry: Distribution) -> 
     return matched
 
 
-def _argument(scope: Scope, place: Place, formula: syntax.Formula, entry: Distribution, name: str,
-              allowed: tuple[Axis, ...]) -> Expression:
+def _argument(
+    scope: Scope, place: Place, formula: syntax.Formula, entry: Distribution, name: str, allowed: tuple[Axis, ...]
+) -> Expression:
     checked = check_expression(scope, place, formula)
     require_axes(scope, place.left, checked, allowed)
     value = fact_of(scope, checked).value

@@ -185,8 +185,9 @@ def _reduction(scope: Scope, place: Place, call: syntax.Call) -> Expression:
         scope.problems.fail(PointlessReduction(body.span, name, index.text))
     axes = tuple(each for each in checked.axes if each.name != index.text)
     inside = fact_of(scope, checked)
-    return remember(scope, Reduction(call.span, axes, name, index.text, checked),
-                    Fact(degree=inside.degree, terms=inside.terms + 1))
+    return remember(
+        scope, Reduction(call.span, axes, name, index.text, checked), Fact(degree=inside.degree, terms=inside.terms + 1)
+    )
 
 
 def _no_names(scope: Scope, call: syntax.Call, signature: str) -> None:

@@ -74,8 +74,9 @@ def external_call(scope: Scope, place: Place, call: syntax.Call, check_all: Chec
     return remember(scope, ExternalCall(call.span, axes, name, arguments), Fact(terms=terms))
 
 
-def passed_arguments(scope: Scope, place: Place, call: syntax.Call, declared: tuple[ExternalArgument, ...],
-                     check_all: CheckAll) -> tuple[Expression, ...]:
+def passed_arguments(
+    scope: Scope, place: Place, call: syntax.Call, declared: tuple[ExternalArgument, ...], check_all: CheckAll
+) -> tuple[Expression, ...]:
     """The arguments in declared order, each with exactly the declared dimensions."""
     name = call.function.text
     names = [each.name for each in declared]
@@ -86,8 +87,11 @@ def passed_arguments(scope: Scope, place: Place, call: syntax.Call, declared: tu
     wrong = False
     for argument, expected in zip(arguments, declared, strict=True):
         if not same_dimensions(argument.axes, expected.axes):
-            scope.problems.add(PassedAxes(argument.span, name, expected.name, describe_axes(expected.axes),
-                                          describe_axes(argument.axes)))
+            scope.problems.add(
+                PassedAxes(
+                    argument.span, name, expected.name, describe_axes(expected.axes), describe_axes(argument.axes)
+                )
+            )
             wrong = True
     return arguments if not wrong else scope.problems.give_up()
 

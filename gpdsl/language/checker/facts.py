@@ -60,15 +60,30 @@ def _sigmoid(a: float) -> float:
     return 1 / (1 + math.exp(-a)) if a >= 0 else math.exp(a) / (1 + math.exp(a))
 
 
-_OPERATIONS: Mapping[str, Callable[..., float]] = MappingProxyType({
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-    "^": lambda a, b: float(a) ** float(b),
-    "neg": lambda a: -a,
-    "exp": math.exp, "log": math.log, "sqrt": math.sqrt, "sin": math.sin, "cos": math.cos, "tan": math.tan,
-    "tanh": math.tanh, "abs": abs, "sigmoid": _sigmoid, "softplus": _softplus, "log1p": math.log1p,
-    "expm1": math.expm1, "erf": math.erf, "lgamma": math.lgamma, "min": min, "max": max,
-    "Phi": lambda a: 0.5 * math.erfc(-a / math.sqrt(2)),
-})
+_OPERATIONS: Mapping[str, Callable[..., float]] = MappingProxyType(
+    {
+        "+": lambda a, b: a + b,
+        "-": lambda a, b: a - b,
+        "*": lambda a, b: a * b,
+        "/": lambda a, b: a / b,
+        "^": lambda a, b: float(a) ** float(b),
+        "neg": lambda a: -a,
+        "exp": math.exp,
+        "log": math.log,
+        "sqrt": math.sqrt,
+        "sin": math.sin,
+        "cos": math.cos,
+        "tan": math.tan,
+        "tanh": math.tanh,
+        "abs": abs,
+        "sigmoid": _sigmoid,
+        "softplus": _softplus,
+        "log1p": math.log1p,
+        "expm1": math.expm1,
+        "erf": math.erf,
+        "lgamma": math.lgamma,
+        "min": min,
+        "max": max,
+        "Phi": lambda a: 0.5 * math.erfc(-a / math.sqrt(2)),
+    }
+)

@@ -14,6 +14,7 @@ def require_axes(scope: Scope, left: Left, expression: Expression, allowed: tupl
     for axis in expression.axes:
         if not contains(allowed, axis):
             source = carrier(expression, axis)
-            mistake = AxisNotOnLeft(source.span, scope.quote(source.span), axis.describe(), f"`{left.text}`",
-                                    left.lacks(axis))
+            mistake = AxisNotOnLeft(
+                source.span, scope.quote(source.span), axis.describe(), f"`{left.text}`", left.lacks(axis)
+            )
             scope.problems.fail(mistake)

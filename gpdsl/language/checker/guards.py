@@ -49,8 +49,16 @@ def case_axes(scope: Scope, statements: Sequence[syntax.LetStatement]) -> tuple[
                 scope.problems.fail(BadSubscript(subscript.span))
             if names[position] not in (None, index.text):
                 remedy = f"write `{statement.name.text}[{names[position]}]` in every case"
-                scope.problems.fail(WrongIndex(index.span, statement.name.text, names[position] or "", index.text,
-                                               scope.describe_index(index.text), remedy))
+                scope.problems.fail(
+                    WrongIndex(
+                        index.span,
+                        statement.name.text,
+                        names[position] or "",
+                        index.text,
+                        scope.describe_index(index.text),
+                        remedy,
+                    )
+                )
             names[position] = index.text
     for position, name in enumerate(names):
         if name is None:
@@ -58,8 +66,9 @@ def case_axes(scope: Scope, statements: Sequence[syntax.LetStatement]) -> tuple[
     return tuple(scope.indices[name].axis for name in names if name is not None)
 
 
-def case_guards(scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, ...]
-                ) -> tuple[tuple[Guard, ...], tuple[bool, ...]]:
+def case_guards(
+    scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, ...]
+) -> tuple[tuple[Guard, ...], tuple[bool, ...]]:
     """One guard per axis of a case, and for each whether the case names the index, so that its value may use it."""
     guards, named = [], []
     for subscript, axis in zip(statement.subscripts or (), axes, strict=True):
@@ -75,8 +84,11 @@ def case_guards(scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, 
             why = f"no value of `{name}` from 1 to {axis.size or axis.dimension} fits"
             shown = f"{number}" if index is None else f"{name} {operator} {number}"
             element = f"{statement.name.text}[{shown}]"
-            scope.problems.fail(SubscriptOutOfRange(subscript.span, statement.name.text, element, why,
-                                                    "change the condition or remove the case"))
+            scope.problems.fail(
+                SubscriptOutOfRange(
+                    subscript.span, statement.name.text, element, why, "change the condition or remove the case"
+                )
+            )
         guards.append(guard)
         named.append(index is not None)
     return tuple(guards), tuple(named)
@@ -104,8 +116,10 @@ def reach(guard: Guard, axis: Axis) -> IndexRange:
 def check_coverage(scope: Scope, name: str, span: Span, axes: tuple[Axis, ...], cases: Sequence[Case]) -> None:
     """No element in two cases, none left out. For sizes that data bind, this must hold whatever the size."""
     limits = [max(case.guards[k].value for case in cases) for k in range(len(axes))]
-    sized = [axis if axis.size is not None else Axis(axis.name, size=limit + 2)
-             for axis, limit in zip(axes, limits, strict=True)]
+    sized = [
+        axis if axis.size is not None else Axis(axis.name, size=limit + 2)
+        for axis, limit in zip(axes, limits, strict=True)
+    ]
     boxes = [[frozenset(values(guard, axis)) for guard, axis in zip(case.guards, sized, strict=True)] for case in cases]
     for k, box in enumerate(boxes):
         for j in range(k):

@@ -108,15 +108,17 @@ def _positive(formula: syntax.Formula, name: str) -> float | None:
     return float(value) if 0 < value < float("inf") else None
 
 
-_READERS: Mapping[str, Callable[[syntax.Formula, str], Value | None]] = MappingProxyType({
-    "posterior": _posterior,
-    "inducing": _inducing,
-    "learn_inducing": _yes_no,
-    "samples": lambda formula, name: _whole(formula, 1),
-    "expectations": _choice,
-    "optimizer": _choice,
-    "batch": lambda formula, name: _whole(formula, 1),
-    "seed": lambda formula, name: _whole(formula, 0),
-    "steps": lambda formula, name: _whole(formula, 1),
-    "tolerance": _positive,
-})
+_READERS: Mapping[str, Callable[[syntax.Formula, str], Value | None]] = MappingProxyType(
+    {
+        "posterior": _posterior,
+        "inducing": _inducing,
+        "learn_inducing": _yes_no,
+        "samples": lambda formula, name: _whole(formula, 1),
+        "expectations": _choice,
+        "optimizer": _choice,
+        "batch": lambda formula, name: _whole(formula, 1),
+        "seed": lambda formula, name: _whole(formula, 0),
+        "steps": lambda formula, name: _whole(formula, 1),
+        "tolerance": _positive,
+    }
+)

@@ -167,8 +167,9 @@ def _family(scope: Scope, place: Place, call: syntax.Call, domain: Domain) -> Ke
     return KernelCall(call.span, name, arguments) if len(arguments) == len(names) else scope.problems.give_up()
 
 
-def _argument(scope: Scope, place: Place, call: syntax.Call, parameter: Parameter, formula: syntax.Formula | None,
-              domain: Domain) -> Expression:
+def _argument(
+    scope: Scope, place: Place, call: syntax.Call, parameter: Parameter, formula: syntax.Formula | None, domain: Domain
+) -> Expression:
     what = f"`{parameter.name}` of `{call.function.text}`"
     if formula is None:
         return number(scope, call.span, parameter.default or 0.0, parameter.name)
@@ -181,8 +182,9 @@ def _argument(scope: Scope, place: Place, call: syntax.Call, parameter: Paramete
     for axis in checked.axes:
         if not contains(allowed, axis):
             source = carrier(checked, axis)
-            scope.problems.fail(KernelAxis(source.span, scope.quote(source.span).strip("`"), axis.describe(),
-                                           domain.describe()))
+            scope.problems.fail(
+                KernelAxis(source.span, scope.quote(source.span).strip("`"), axis.describe(), domain.describe())
+            )
     value = fact_of(scope, checked).value
     if value is not None:
         check_domain(scope, formula.span, what, value, parameter.domain)

@@ -65,8 +65,9 @@ def _input_axis(scope: Scope, inputs: tuple[str, ...]) -> Axis | None:
     return Axis(None, size=sum(size for size in sizes if size)) if None not in sizes else None
 
 
-def _process(scope: Scope, formula: syntax.Formula, left: Left, domain: Domain, wrong: bool
-             ) -> tuple[Expression, Kernel]:
+def _process(
+    scope: Scope, formula: syntax.Formula, left: Left, domain: Domain, wrong: bool
+) -> tuple[Expression, Kernel]:
     if not isinstance(formula, syntax.Call) or formula.function.text != PROCESS:
         scope.problems.fail(NotAProcess(formula.span))
     matched = match_arguments(scope, formula, ("mean", "kernel"), _SIGNATURE, required=("kernel",))

@@ -120,16 +120,23 @@ def reads(expression: Expression) -> list[Read]:
     return []
 
 
-def _check_recursion(scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, ...], cases: Sequence[Case]
-                     ) -> None:
+def _check_recursion(
+    scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, ...], cases: Sequence[Case]
+) -> None:
     """Every element read must be strictly earlier, or every one strictly later, along one and the same index."""
     own = [(case, read) for case in cases for read in reads(case.body) if read.name == statement.name.text]
     for position, sign in product(range(len(axes)), (1, -1)):
         if all(_steps(case.guards[position], axes[position], read, position, sign) for case, read in own):
             return
     if own:
-        offender = next((read for case, read in own
-                         if not any(_steps(case.guards[k], axes[k], read, k, 1) for k in range(len(axes)))), own[0][1])
+        offender = next(
+            (
+                read
+                for case, read in own
+                if not any(_steps(case.guards[k], axes[k], read, k, 1) for k in range(len(axes)))
+            ),
+            own[0][1],
+        )
         scope.problems.fail(BadRecursion(offender.span, statement.name.text))
 
 

@@ -13,17 +13,19 @@ from gpdsl.language.errors.syntax import ReservedWord
 from gpdsl.language.limits import MAX_NAME
 from gpdsl.language.vocabulary import BUILTINS, STATEMENTS
 
-_SORTS: Mapping[type, str] = MappingProxyType({
-    syntax.IndexStatement: "index",
-    syntax.InputStatement: "input",
-    syntax.OutputStatement: "output",
-    syntax.ConstStatement: "const",
-    syntax.ParamStatement: "param",
-    syntax.LatentStatement: "latent",
-    syntax.LetStatement: "let",
-    syntax.ExternalStatement: "external",
-    syntax.ExternalLikelihoodStatement: "likelihood",
-})
+_SORTS: Mapping[type, str] = MappingProxyType(
+    {
+        syntax.IndexStatement: "index",
+        syntax.InputStatement: "input",
+        syntax.OutputStatement: "output",
+        syntax.ConstStatement: "const",
+        syntax.ParamStatement: "param",
+        syntax.LatentStatement: "latent",
+        syntax.LetStatement: "let",
+        syntax.ExternalStatement: "external",
+        syntax.ExternalLikelihoodStatement: "likelihood",
+    }
+)
 
 
 def register_names(scope: Scope, statements: tuple[syntax.Statement, ...]) -> tuple[syntax.Statement, ...]:

@@ -107,19 +107,30 @@ def _left(scope: Scope, formula: syntax.Formula) -> _Observed:
 def _known(scope: Scope, call: syntax.Call, observed: list[_Observed]) -> DistributionCall:
     entry = DISTRIBUTIONS[call.function.text]
     if len(observed) > 1:
-        scope.problems.fail(WrongArity(observed[1].span, entry.name, "one output on its left", len(observed),
-                                       f"y ~ {entry.name}(...)"))
+        scope.problems.fail(
+            WrongArity(observed[1].span, entry.name, "one output on its left", len(observed), f"y ~ {entry.name}(...)")
+        )
     left = observed[0]
     output = left.output
     if output.kind not in entry.kinds:
         choices = ", ".join(each.name for each in DISTRIBUTIONS.values() if output.kind in each.kinds)
-        scope.problems.fail(WrongKind(call.function.span, output.name, output.kind, output.span.line, entry.name,
-                                      " and ".join(entry.kinds), choices))
+        scope.problems.fail(
+            WrongKind(
+                call.function.span,
+                output.name,
+                output.kind,
+                output.span.line,
+                entry.name,
+                " and ".join(entry.kinds),
+                choices,
+            )
+        )
     names = [axis.name for axis in left.axes if axis.name is not None]
     bound = {name: IndexRange.of(axis) for name, axis in zip(names, (a for a in left.axes if a.name), strict=True)}
     text = scope.quote(left.span).strip("`")
-    place = Place(f"an observation of `{output.name}`", _READABLE,
-                  Left("observation", output.name, text, tuple(names)), bound)
+    place = Place(
+        f"an observation of `{output.name}`", _READABLE, Left("observation", output.name, text, tuple(names)), bound
+    )
     allowed = left.axes
     if output.label is not None:
         allowed = (*allowed, output.label)
@@ -146,8 +157,9 @@ def _unknown(scope: Scope, call: syntax.Call, output: Output) -> None:
     scope.problems.fail(UnknownDistribution(call.function.span, name, ", ".join(fitting), suggestion))
 
 
-def _external(scope: Scope, call: syntax.Call, observed: list[_Observed], likelihood: ExternalLikelihood
-              ) -> DistributionCall:
+def _external(
+    scope: Scope, call: syntax.Call, observed: list[_Observed], likelihood: ExternalLikelihood
+) -> DistributionCall:
     """An opaque density sees whole outputs, of the declared dimensions, in the declared order."""
     name = likelihood.name
     if len(observed) != len(likelihood.observed):

@@ -56,8 +56,15 @@ def _word(scope: Scope, kind: syntax.Type, statement: str, known: tuple[str, ...
     if word.text not in known:
         shown = ", ".join(f"`{each}`" for each in known)
         suggestion = scope.problems.suggest(word.text, known)
-        scope.problems.fail(UnknownType(word.span, word.text[:30], f"an {statement}" if statement[0] in "aeio"
-                                        else f"a {statement}", shown, suggestion))
+        scope.problems.fail(
+            UnknownType(
+                word.span,
+                word.text[:30],
+                f"an {statement}" if statement[0] in "aeio" else f"a {statement}",
+                shown,
+                suggestion,
+            )
+        )
     return word.text
 
 

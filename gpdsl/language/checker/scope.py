@@ -26,8 +26,15 @@ from gpdsl.language.syntax import Identifier
 _SHOWN = 40
 
 SORTS = {
-    "index": "an index", "input": "an input", "output": "an output", "const": "a constant", "param": "a parameter",
-    "latent": "a latent", "let": "a `let`", "external": "an external", "likelihood": "an external likelihood",
+    "index": "an index",
+    "input": "an input",
+    "output": "an output",
+    "const": "a constant",
+    "param": "a parameter",
+    "latent": "a latent",
+    "let": "a `let`",
+    "external": "an external",
+    "likelihood": "an external likelihood",
 }
 """How a message names each sort of declaration."""
 

@@ -51,8 +51,9 @@ def _explicit(scope: Scope, place: Place, name: syntax.Name, axes: tuple[Axis, .
         named -= 1
     if len(written) > len(axes) or len(written) < max(named, min(1, len(axes))):
         expected = {0: "no axes", 1: "1 axis"}.get(len(axes), f"{len(axes)} axes")
-        span = Span(written[0].span.line, written[0].span.column, written[-1].span.end_line,
-                    written[-1].span.end_column)
+        span = Span(
+            written[0].span.line, written[0].span.column, written[-1].span.end_line, written[-1].span.end_column
+        )
         scope.problems.fail(SubscriptCount(span, name.identifier.text, expected, len(written)))
     chosen = []
     for subscript, axis in zip(written, axes, strict=False):
@@ -83,8 +84,11 @@ def subscript_parts(scope: Scope, subscript: syntax.Subscript) -> tuple[syntax.I
             return None, value
         case syntax.Name(subscripts=None, identifier=index):
             return _known(scope, index), 0
-        case syntax.Binary(operator="+" | "-" as sign, left=syntax.Name(subscripts=None, identifier=index),
-                           right=syntax.Literal(value=int(value))):
+        case syntax.Binary(
+            operator="+" | "-" as sign,
+            left=syntax.Name(subscripts=None, identifier=index),
+            right=syntax.Literal(value=int(value)),
+        ):
             return _known(scope, index), value if sign == "+" else -value
     return scope.problems.fail(BadSubscript(subscript.span))
 
@@ -101,8 +105,16 @@ def _known(scope: Scope, index: syntax.Identifier) -> syntax.Identifier:
 def _check_index(scope: Scope, place: Place, name: str, index: syntax.Identifier, axis: Axis) -> None:
     used = scope.indices[index.text].axis
     if not same_axis(used, axis):
-        scope.problems.fail(WrongIndex(index.span, name, axis.describe(), index.text,
-                                       scope.describe_index(index.text), _wrong_index_remedy(place, name, index, axis)))
+        scope.problems.fail(
+            WrongIndex(
+                index.span,
+                name,
+                axis.describe(),
+                index.text,
+                scope.describe_index(index.text),
+                _wrong_index_remedy(place, name, index, axis),
+            )
+        )
     if index.text not in place.bound:
         if place.whole:
             scope.problems.fail(WholeNeeded(index.span, name))
@@ -136,6 +148,9 @@ def _check_shift(scope: Scope, place: Place, name: str, span: Span, subscript: I
         end = str(reach.high) if reach.high is not None else f"the size that data give `{index}`"
         limit = f"{index} < {size - offset + 1}" if size is not None else f"{index} > {offset}"
         condition = f"`let {place.left.name}[{limit}] = ...`"
-        remedy = (f"restrict it on the left, {condition}, and define the rest" if size is not None
-                  else f"count backwards instead, with a condition: {condition}")
+        remedy = (
+            f"restrict it on the left, {condition}, and define the rest"
+            if size is not None
+            else f"count backwards instead, with a condition: {condition}"
+        )
         scope.problems.fail(SubscriptOutOfRange(span, name, shown, f"`{index}` goes up to {end} here", remedy))

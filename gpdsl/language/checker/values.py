@@ -69,8 +69,9 @@ def shape_of(scope: Scope, formula: syntax.Formula, values: float | tuple, name:
     return (len(values), *shapes[0])
 
 
-def check_shape(scope: Scope, formula: syntax.Formula, values: float | tuple, name: str, axes: tuple[Axis, ...]
-                ) -> None:
+def check_shape(
+    scope: Scope, formula: syntax.Formula, values: float | tuple, name: str, axes: tuple[Axis, ...]
+) -> None:
     """A list must have one level per axis, of the size of each; one number stands for all elements."""
     shape = shape_of(scope, formula, values, name)
     if not shape:

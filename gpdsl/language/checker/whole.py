@@ -16,7 +16,8 @@ def check_observed(scope: Scope, statements: tuple[syntax.Statement, ...], seen:
     mentioned = {part.identifier.text for each in attempts for part in each.left if isinstance(part, syntax.Name)}
     # An observation of something else was probably meant for the output that lacks one: its own mistake says so.
     astray = any(not isinstance(part, syntax.Name) for each in attempts for part in each.left) or bool(
-        mentioned - set(scope.names("output")))
+        mentioned - set(scope.names("output"))
+    )
     for output in scope.outputs.values():
         if output.name not in mentioned | scope.lost and not astray:
             scope.problems.add(NeverObserved(output.span, output.name))
@@ -29,8 +30,10 @@ def check_sizes(scope: Scope) -> None:
     known: set[str | None] = set()
     axes = [axis for table in (scope.inputs, scope.outputs) for each in table.values() for axis in each.axes]
     axes += [each.label for each in scope.outputs.values() if each.label is not None]
-    lists = [*((each.axes, each.values) for each in scope.consts.values()),
-             *((each.axes, each.initial) for each in scope.params.values())]
+    lists = [
+        *((each.axes, each.values) for each in scope.consts.values()),
+        *((each.axes, each.initial) for each in scope.params.values()),
+    ]
     axes += [axis for own, values in lists if isinstance(values, tuple) for axis in own]
     known.update(axis.dimension for axis in axes)
     wanted: dict[str, Span] = {}

@@ -196,8 +196,10 @@ class BadRecursion(Mistake):
     code: ClassVar = "E223"
     message: ClassVar = "`{name}` is defined by itself without an end"
     label: ClassVar = "not always an earlier element"
-    help: ClassVar = ("let each element use strictly earlier ones (or strictly later ones) along one index: "
-                      "`let {name}[1] = ...`, `let {name}[p > 1] = {name}[p-1] + ...`")
+    help: ClassVar = (
+        "let each element use strictly earlier ones (or strictly later ones) along one index: "
+        "`let {name}[1] = ...`, `let {name}[p > 1] = {name}[p-1] + ...`"
+    )
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,10 @@ class UnknownName(Mistake):
     code: ClassVar = "E201"
     message: ClassVar = "unknown name `{name}`"
     label: ClassVar = "nothing of this name is declared in this file"
-    help: ClassVar = ("declare it: `input {name} : real` for data, `param {name} : real` to estimate it, "
-                      "`const {name} = ...` if it is known")
+    help: ClassVar = (
+        "declare it: `input {name} : real` for data, `param {name} : real` to estimate it, "
+        "`const {name} = ...` if it is known"
+    )
 
 
 @dataclass(frozen=True)

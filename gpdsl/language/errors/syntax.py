@@ -100,8 +100,10 @@ class MissingKeyword(Mistake):
     code: ClassVar = "E108"
     message: ClassVar = "`{name} = ...` does not say what `{name}` is"
     label: ClassVar = "a value needs a `let`, `const` or `param` before the name"
-    help: ClassVar = ("write `let {name} = ...` for a quantity computed from others, `const {name} = ...` for a known "
-                      "number, `param {name} : real = ...` for one to be estimated")
+    help: ClassVar = (
+        "write `let {name} = ...` for a quantity computed from others, `const {name} = ...` for a known "
+        "number, `param {name} : real = ...` for one to be estimated"
+    )
 
 
 @dataclass(frozen=True)
