@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpdsl.data import standardise
     from gpdsl.forward import register_forward_model, register_likelihood
     from gpdsl.language import ModelError
-    from gpdsl.model import Model, compile, load, zoo, zoo_names, zoo_text  # noqa: A004
+    from gpdsl.model import Model, compile, load, zoo, zoo_names, zoo_text
     from gpdsl.results import score
     from gpdsl.results.fit import Fit
     from gpdsl.results.persistence import load_fit

@@ -67,7 +67,7 @@ class Model:
         return f"<gpdsl model {self.name}>"
 
 
-def compile(text: str, *, externals: Externals | None = None, name: str = "<model>") -> Model:  # noqa: A001
+def compile(text: str, *, externals: Externals | None = None, name: str = "<model>") -> Model:
     """A model from its text. Raises ModelError, listing every mistake with its position."""
     return Model(compile_text(text, name=name), externals)
 

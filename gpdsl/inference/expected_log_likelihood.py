@@ -72,9 +72,7 @@ def expected_log_likelihood(
     return total
 
 
-def _closed(
-    program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals
-) -> Array:
+def _closed(program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals) -> Array:
     """The exact expectation found by `symbolic.gaussian`, evaluated at the marginal moments."""
     moments, evaluator, axes = moments_of(term.latents), program.evaluator, observation.axes
     given = {moments.mean[f]: evaluator.of_latent(f, marginals.mean, axes) for f in term.latents}
@@ -128,9 +126,7 @@ def _log_density(
 
 def log_density(program: Program, scope: Scope, shape: tuple[int, ...]) -> Float[Array, "*lead rows"]:
     """log p(y_n | f_n) of whole rows at given latent values, shape [*lead, rows] = `shape`."""
-    pairs = [
-        (o, Term(o.log_density, (), "pathwise", "")) for o in program.observations
-    ]
+    pairs = [(o, Term(o.log_density, (), "pathwise", "")) for o in program.observations]
     return _log_density(program, pairs, scope, shape)
 
 

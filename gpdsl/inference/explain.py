@@ -63,7 +63,9 @@ def _posterior(options: Options, plan: Plan) -> list[str]:
     lines = [f"  {kinds.get(choice.optimizer, kinds['other'])}"]
     if choice.dense:
         lines.append("  dense: the rows are the inducing points, marginals at the rows are q's own (SAVIGP 6.1)")
-    lines.append("  KL term: analytic" + (", entropy by Jensen's bound (eq. 18)" if layout.family.components > 1 else ""))
+    lines.append(
+        "  KL term: analytic" + (", entropy by Jensen's bound (eq. 18)" if layout.family.components > 1 else "")
+    )
     lines += [f"  {name}: {reason}" for name, reason in choice.reasons.items() if name in {"inducing", "batch"}]
     return lines
 

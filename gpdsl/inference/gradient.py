@@ -45,7 +45,11 @@ def complete(state: Mapping[str, Any], held: list[Array]) -> dict[str, Any]:
 def fit_lbfgs(problem: Problem) -> Result:
     """Maximise the bound over everything at once. Sampled terms use common random numbers throughout."""
     program, layout, rows, jitter = problem.program, problem.layout, problem.rows, problem.jitter
-    normals, held, state = problem.normals(jax.random.key(problem.options.seed)), problem.inducing, initial_state(problem)
+    normals, held, state = (
+        problem.normals(jax.random.key(problem.options.seed)),
+        problem.inducing,
+        initial_state(problem),
+    )
 
     def bound(state: Any, rows: Rows, held: Any, normals: Any, jitter: Any) -> Array:
         return elbo(program, layout, complete(state, held), rows, problem.count, normals, None, jitter)

@@ -141,11 +141,19 @@ def flatten_sites(sites: Sites, units: Sites) -> Float[Array, "n"]:
 def unflatten_sites(flat: Float[Array, "n"], units: Sites, like: Sites) -> Sites:
     """Inverse of `flatten_sites`."""
     linear, precision = jnp.split(flat, 2)
-    return Sites(linear.reshape(like.linear.shape) / units.linear, precision.reshape(like.linear.shape) / units.precision)
+    return Sites(
+        linear.reshape(like.linear.shape) / units.linear, precision.reshape(like.linear.shape) / units.precision
+    )
 
 
 def whitened_posterior(
-    program: Program, learnt: Mapping[str, Array], inducing: Sequence[Array], sites: Sites, rows: Rows, dense: bool, jitter: Array | float
+    program: Program,
+    learnt: Mapping[str, Array],
+    inducing: Sequence[Array],
+    sites: Sites,
+    rows: Rows,
+    dense: bool,
+    jitter: Array | float,
 ) -> list[Whitened]:
     """The sites' posterior as means and roots of whitened inducing values, group by group."""
     parameters = program.parameters.constrain(learnt)

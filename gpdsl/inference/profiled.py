@@ -44,9 +44,7 @@ def fit_profiled(problem: Problem) -> Result:
 
     outcome = _search(problem, objective, point)
     parameters, inducing = split_point(best["point"], held)
-    whiten = jit(
-        lambda p, z, s, r: whitened_posterior(problem.program, p, z, s, r, problem.layout.dense, jitter)
-    )
+    whiten = jit(lambda p, z, s, r: whitened_posterior(problem.program, p, z, s, r, problem.layout.dense, jitter))
     posterior = whiten(parameters, inducing, best["sites"], rows)
     return Result(
         as_numpy(parameters),
@@ -97,10 +95,21 @@ def _objective(problem: Problem):  # type: ignore[no-untyped-def]
     program, dense = problem.program, problem.layout.dense
     tolerance = max(problem.options.tolerance, 1e-12)
 
-    def objective(point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any) -> tuple[Array, Any, Sites]:
+    def objective(
+        point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any
+    ) -> tuple[Array, Any, Sites]:
         parameters, inducing = split_point(point, held)
         progress = refine(
-            program, parameters, inducing, sites, rows, dense, normals, jitter, tolerance * problem.count, INNER_ITERATIONS
+            program,
+            parameters,
+            inducing,
+            sites,
+            rows,
+            dense,
+            normals,
+            jitter,
+            tolerance * problem.count,
+            INNER_ITERATIONS,
         )
         refined = jax.lax.stop_gradient(progress.sites)
 

@@ -111,7 +111,9 @@ def _advance(p: Progress, evaluate: Evaluate, units: Sites, tolerance: float) ->
     value, target = evaluate(trial)
     better = jnp.isfinite(value) & ((value >= p.elbo - 1e-12 * jnp.abs(p.elbo)) | ~jnp.isfinite(p.elbo))
     moved = remember(
-        p.memory, flatten_sites(trial, units) - here, flatten_sites(target, units) - flatten_sites(trial, units) - residual
+        p.memory,
+        flatten_sites(trial, units) - here,
+        flatten_sites(target, units) - flatten_sites(trial, units) - residual,
     )
     small = better & (value - p.elbo < tolerance) & (p.step >= 0.25)
     quiet = jnp.where(better, jnp.where(small, p.quiet + 1, 0), p.quiet)
@@ -121,9 +123,7 @@ def _advance(p: Progress, evaluate: Evaluate, units: Sites, tolerance: float) ->
     accepted = replace(p, sites=trial, target=target, elbo=value, memory=moved)
     refused = replace(p, memory=_choose(p.plain, p.memory, replace(p.memory, filled=jnp.zeros_like(p.memory.filled))))
     chosen = _choose(better, accepted, refused)
-    return replace(
-        chosen, step=step, plain=~better | (step < 1.0), quiet=quiet, iterations=p.iterations + 1, done=done
-    )
+    return replace(chosen, step=step, plain=~better | (step < 1.0), quiet=quiet, iterations=p.iterations + 1, done=done)
 
 
 def _choose(condition: Array, a, b):  # type: ignore[no-untyped-def]

@@ -240,9 +240,7 @@ def _result(problem: Problem, run: _Run, message: str, interrupted: bool) -> Res
     learnt, inducing = split_point(run.point, problem.inducing)
 
     def whiten(learnt: Any, inducing: Any, sites: Sites, rows: Rows) -> Any:
-        return whitened_posterior(
-            problem.program, learnt, inducing, sites, rows, problem.layout.dense, problem.jitter
-        )
+        return whitened_posterior(problem.program, learnt, inducing, sites, rows, problem.layout.dense, problem.jitter)
 
     last = np.asarray(run.final[AVERAGED // 4 :] or run.trace[-WINDOW:] or [-np.inf])
     return Result(

@@ -108,7 +108,9 @@ def _adaptive(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
     """Gauss–Hermite quadrature centred and scaled at the mode of p(y|f) q(f), as a narrow likelihood needs."""
     index, parts = jnp.asarray(involved, int), []
     row = _row_function(beliefs, involved)
-    nodes, weights = gauss_hermite(len(involved), ADAPTIVE_NODES[len(involved)]) if involved else (np.zeros((1, 0)), np.ones(1))
+    nodes, weights = (
+        gauss_hermite(len(involved), ADAPTIVE_NODES[len(involved)]) if involved else (np.zeros((1, 0)), np.ones(1))
+    )
     for k in range(len(beliefs.weights)):
         base = beliefs.marginals.mean[k]
         mean, variance = base[:, index], jnp.maximum(beliefs.marginals.variance[k][:, index], 1e-300)

@@ -106,9 +106,7 @@ def means_of(beliefs: Beliefs, expressions: Sequence[sp.Expr], keys: tuple[str, 
     """E[expression] of several expressions, compiled together."""
     if any(has_external(beliefs.program.translator, e) for e in expressions):
         return [mean_of(beliefs, e, keys) for e in expressions]
-    compute = jit(
-        lambda numbers: [_per_component(beliefs.with_numbers(numbers), e, keys, {}) for e in expressions]
-    )
+    compute = jit(lambda numbers: [_per_component(beliefs.with_numbers(numbers), e, keys, {}) for e in expressions])
     return [_mixed(beliefs, values, keys) for values in compute(beliefs.numbers())]
 
 

@@ -62,7 +62,9 @@ class Prediction:
         """
         several = np.atleast_1d(np.asarray(probabilities, dtype=float))
         if np.any((several <= 0) | (several >= 1)):
-            raise GpdslError(f"quantile of `{name}`: probabilities must lie strictly between 0 and 1, got {probabilities}")
+            raise GpdslError(
+                f"quantile of `{name}`: probabilities must lie strictly between 0 and 1, got {probabilities}"
+            )
         if self._is_output(name):
             if self._declarations.outputs[name].label is not None:
                 raise GpdslError(f"`{name}` is a label: it has no quantiles; use mean for the levels' probabilities")
@@ -229,7 +231,12 @@ class Prediction:
         return means, spread + noise
 
     def _draw(
-        self, o: ObservationTerms, keys: tuple[str, ...], normals: Array, component: np.ndarray, rng: np.random.Generator
+        self,
+        o: ObservationTerms,
+        keys: tuple[str, ...],
+        normals: Array,
+        component: np.ndarray,
+        rng: np.random.Generator,
     ) -> np.ndarray:
         if o.distribution == "Categorical":
             logits = [self._spread(self._values(e, keys, normals, component), keys) for e in o.arguments["logits"]]

@@ -35,7 +35,9 @@ def _bar(console: Console) -> Iterator[Callable[[Report], None]]:
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("step {task.completed:.0f} of at most {task.total:.0f}  elbo {task.fields[elbo]}  {task.fields[left]}"),
+        TextColumn(
+            "step {task.completed:.0f} of at most {task.total:.0f}  elbo {task.fields[elbo]}  {task.fields[left]}"
+        ),
     )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("compiling", total=1, elbo="–", left="")
@@ -63,7 +65,9 @@ def _lines(console: Console) -> Iterator[Callable[[Report], None]]:
         if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
             last = time.monotonic()
             left = "" if report.remaining is None else f", at most {_duration(report.remaining)} left"
-            console.print(f"step {report.step} of at most {report.steps}: elbo {report.elbo:.2f}{left}", highlight=False)
+            console.print(
+                f"step {report.step} of at most {report.steps}: elbo {report.elbo:.2f}{left}", highlight=False
+            )
 
     yield callback
 
