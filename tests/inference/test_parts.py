@@ -1,0 +1,137 @@
+"""Parts of the engines on their own: acceleration, spanning rows, k-means starts, options, the plan as text."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.errors import GpdslError
+from gpdsl.inference import anderson
+from gpdsl.inference.inducing import kmeans_centres, spanning_rows
+from gpdsl.inference.lbfgs import maximise
+from gpdsl.inference.options import Options, decide, make_options
+
+Case = tuple[gpdsl.Model, dict[str, np.ndarray]]
+
+
+def test_anderson_solves_a_linear_fixed_point_in_as_many_steps_as_dimensions(rng: np.random.Generator) -> None:
+    basis, _ = np.linalg.qr(rng.normal(size=(4, 4)))
+    matrix, offset = basis @ np.diag([0.99, 0.9, 0.5, 0.1]) @ basis.T, rng.normal(size=4)
+    solution = np.linalg.solve(np.eye(4) - matrix, offset)
+    point, memory = jnp.zeros(4), anderson.empty(4, jnp.float64)
+    residual = matrix @ point + offset - point
+    for _ in range(6):
+        new = anderson.propose(memory, point, residual)
+        after = matrix @ new + offset - new
+        memory, point, residual = anderson.remember(memory, new - point, after - residual), new, after
+    assert np.abs(point - solution).max() < 1e-3 * np.abs(solution).max()
+
+
+def test_spanning_rows_explain_all_the_others(rng: np.random.Generator) -> None:
+    x = np.sort(rng.uniform(0, 5, 80))
+    k = np.exp(-0.5 * (x[:, None] - x) ** 2)
+    rows = spanning_rows(k, 1e-8)
+    assert len(rows) < 30
+    cross = k[:, rows]
+    residual = np.diag(k) - np.sum(
+        cross * np.linalg.solve(k[np.ix_(rows, rows)] + 1e-12 * np.eye(len(rows)), cross.T).T, 1
+    )
+    assert residual.max() < 1e-6
+
+
+def test_spanning_rows_keep_what_is_independent() -> None:
+    assert sorted(spanning_rows(np.eye(7), 1e-8)) == list(range(7))
+
+
+def test_kmeans_centres_are_distinct_and_inside(rng: np.random.Generator) -> None:
+    inputs = np.repeat(rng.normal(size=(30, 2)), 5, axis=0)
+    centres = kmeans_centres(inputs, 12, rng)
+    assert centres.shape == (12, 2) and len(np.unique(centres, axis=0)) == 12
+    assert (centres.min(0) >= inputs.min(0) - 1e-9).all() and (centres.max(0) <= inputs.max(0) + 1e-9).all()
+    assert kmeans_centres(inputs, 60, rng).shape == (30, 2)
+
+
+def test_lbfgs_backs_off_from_values_that_are_not_finite() -> None:
+    def objective(point: dict) -> tuple[float, dict]:
+        x = float(point["x"])
+        if x > 3:
+            return float("nan"), {"x": np.asarray(np.nan)}
+        return -((x - 2.9) ** 2), {"x": np.asarray(-2 * (x - 2.9))}
+
+    outcome = maximise(objective, {"x": np.asarray(-40.0)}, steps=100, tolerance=1e-12, report=lambda *_: None)
+    assert float(outcome.point["x"]) == pytest.approx(2.9, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "given,message",
+    [
+        ({"posteror": "full"}, "unknown option `posteror`; did you mean `posterior`?"),
+        ({"optimizer": "sgd"}, "optimizer = 'sgd': expected one of auto, natural, lbfgs, adam"),
+        ({"samples": 1}, "samples = 1: expected a whole number of at least 2"),
+        ({"inducing": 2.5}, "inducing = 2.5: expected a whole number of at least 0"),
+        ({"steps": True}, "steps = True: expected a whole number of at least 1"),
+        ({"learn_inducing": "yes"}, "learn_inducing = 'yes': expected true or false"),
+    ],
+)
+def test_options_are_checked(given: dict, message: str) -> None:
+    with pytest.raises(GpdslError, match="^" + __import__("re").escape(message)):
+        make_options({}, given)
+
+
+def test_what_the_caller_gives_overrides_the_model() -> None:
+    options = make_options({"samples": 7, "seed": 1}, {"samples": 9, "batch": None})
+    assert (options.samples, options.seed, options.batch) == (9, 1, None)
+
+
+@pytest.mark.parametrize(
+    "options,rows,expected",
+    [
+        (Options(), 300, (True, 0, "natural")),
+        (Options(), 5000, (False, 0, "natural")),
+        (Options(), 100_000, (False, 1000, "adam")),
+        (Options(posterior="diagonal"), 300, (True, 0, "lbfgs")),
+    ],
+)
+def test_the_plan_follows_the_size_of_the_data(options: Options, rows: int, expected: tuple) -> None:
+    choice = decide(options, rows, opaque=False, sampled=False)
+    assert (choice.dense, choice.batch, choice.optimizer) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(optimizer="natural", posterior="diagonal"),
+        Options(optimizer="lbfgs", batch=10, inducing=5),
+        Options(inducing=0, batch=10),
+        Options(learn_inducing=True, inducing=0),
+    ],
+)
+def test_combinations_that_cannot_work_are_refused(options: Options) -> None:
+    with pytest.raises(GpdslError):
+        decide(options, 100, opaque=False, sampled=False)
+
+
+def test_more_inducing_points_than_rows_is_an_error(counts: Case) -> None:
+    model, data = counts
+    with pytest.raises(GpdslError, match="36") as raised:
+        model.fit(data, inducing=36)
+    assert "35" in str(raised.value)
+
+
+def test_a_bound_that_is_nowhere_finite_ends_in_an_error_that_names_the_latents() -> None:
+    model = gpdsl.compile("input x : real\noutput n : count\nlatent f(x) ~ GP(900, RBF(1))\nn ~ Poisson(exp(f))\n")
+    with pytest.raises(GpdslError, match="`f`") as raised:
+        model.fit({"x": [1.0, 2.0], "n": [1, 2]})
+    assert "help:" in str(raised.value)
+
+
+def test_explain_says_how_each_term_is_computed(counts: Case) -> None:
+    model, data = counts
+    text = model.explain(data)
+    assert "closed form" in text and "polynomial × exp(linear)" in text and "Matern52(ell)" in text
+    assert "Gauss–Hermite quadrature, 32 nodes" in model.explain(data, expectations="quadrature")
+    assert "25 quasi-Monte-Carlo samples" in model.explain(data, expectations="sampled", samples=25)
+    assert "10 inducing points at k-means centres" in model.explain(data, inducing=10)
+    assert "mixture(3), 3 component(s)" in model.explain(data, posterior="mixture(3)")
