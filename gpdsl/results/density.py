@@ -1,8 +1,8 @@
-"""Predictive log densities log E_q[p(y|f)]: exact for quadratic log densities, adaptive quadrature or samples otherwise."""
+"""Predictive log densities log E_q[p(y|f)]: exact where log p is quadratic, else by adaptive quadrature or samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +12,14 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.expected_log_likelihood import gauss_hermite, log_density
-from gpdsl.inference.opaque import arguments_of, evaluate_externals
+from gpdsl.inference.opaque import Values, arguments_of, evaluate_externals
 from gpdsl.program.compilation import jit
 from gpdsl.results.expectation import Beliefs, sample_latents
 from gpdsl.symbolic.terms import has_external, latents_in
+from gpdsl.symbolic.translate import ExternalUse
 
 NEWTON_STEPS = 30
+STEP_LENGTHS = tuple(0.25**k for k in range(8))
 ADAPTIVE_NODES = {1: 40, 2: 24}
 SAMPLES = 4096
 OPAQUE_SAMPLES = 1024
@@ -30,12 +32,17 @@ def log_predictive(beliefs: Beliefs) -> Float[np.ndarray, "rows"]:
     if any(has_external(program.translator, d) for d in densities):
         return _opaque(beliefs)
     involved = _columns(beliefs, densities)
-    if _quadratic(beliefs, densities):
-        method = _gaussian
-    else:
-        method = _adaptive if len(involved) <= 2 else _sampled
+    method = _method(beliefs, densities, involved)
     compute = jit(lambda numbers: method(beliefs.with_numbers(numbers), involved))
     return _combine(beliefs, compute(beliefs.numbers()))
+
+
+def _method(
+    beliefs: Beliefs, densities: Sequence[sp.Expr], involved: Sequence[int]
+) -> Callable[[Beliefs, list[int]], Array]:
+    if _quadratic(beliefs, densities):
+        return _gaussian
+    return _adaptive if len(involved) <= max(ADAPTIVE_NODES) else _sampled
 
 
 def _columns(beliefs: Beliefs, densities: Sequence[sp.Expr]) -> list[int]:
@@ -62,8 +69,8 @@ def _quadratic(beliefs: Beliefs, densities: Sequence[sp.Expr]) -> bool:
     return True
 
 
-def _row_function(beliefs: Beliefs, involved: Sequence[int]):  # type: ignore[no-untyped-def]
-    """Log density of the rows as a function of the involved latents' values [rows, involved], component k."""
+def _row_function(beliefs: Beliefs, involved: Sequence[int]) -> Callable[[Array, Array], Array]:
+    """Log density of the rows as a function of the involved latents' values [rows, involved], and all the others'."""
     index = jnp.asarray(list(involved), int)
 
     def function(values: Array, base: Array) -> Array:
@@ -73,7 +80,7 @@ def _row_function(beliefs: Beliefs, involved: Sequence[int]):  # type: ignore[no
     return function
 
 
-def _gradients(function, values: Array) -> tuple[Array, Array, Array]:  # type: ignore[no-untyped-def]
+def _gradients(function: Callable[[Array], Array], values: Array) -> tuple[Array, Array, Array]:
     """Value [rows], gradient [rows, J] and Hessian [rows, J, J]; rows do not interact."""
     gradient = jax.grad(lambda v: jnp.sum(function(v)))
     directions = jnp.eye(values.shape[1], dtype=values.dtype)
@@ -108,9 +115,9 @@ def _adaptive(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
     """Gauss–Hermite quadrature centred and scaled at the mode of p(y|f) q(f), as a narrow likelihood needs."""
     index, parts = jnp.asarray(involved, int), []
     row = _row_function(beliefs, involved)
-    nodes, weights = (
-        gauss_hermite(len(involved), ADAPTIVE_NODES[len(involved)]) if involved else (np.zeros((1, 0)), np.ones(1))
-    )
+    nodes, weights = np.zeros((1, 0)), np.ones(1)
+    if involved:
+        nodes, weights = gauss_hermite(len(involved), ADAPTIVE_NODES[len(involved)])
     for k in range(len(beliefs.weights)):
         base = beliefs.marginals.mean[k]
         mean, variance = base[:, index], jnp.maximum(beliefs.marginals.variance[k][:, index], 1e-300)
@@ -128,18 +135,19 @@ def _adaptive(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
     return jnp.stack(parts)
 
 
-def _mode(function, mean: Array, variance: Array) -> tuple[Array, Array]:  # type: ignore[no-untyped-def]
+def _mode(function: Callable[[Array], Array], mean: Array, variance: Array) -> tuple[Array, Array]:
     """Mode of function(f) + log N(f; mean, variance) by damped Newton steps, and the curvature's standard deviation."""
 
     def target(f: Array) -> Array:
         return function(f) - 0.5 * jnp.sum((f - mean) ** 2 / variance, axis=1)
 
-    def step(_: int, f: Array) -> Array:
+    def step(number: int, f: Array) -> Array:
+        del number
         _, slope, hessian = _gradients(function, f)
         curvature = 1.0 / variance + jnp.maximum(-jnp.diagonal(hessian, axis1=1, axis2=2), 0.0)
         move = (slope - (f - mean) / variance) / curvature
         best, here = f, target(f)
-        for scale in (1.0, 0.3, 0.1):
+        for scale in STEP_LENGTHS:
             trial = f + scale * move
             there = target(trial)
             better = jnp.isfinite(there) & (there > here)
@@ -174,7 +182,7 @@ def _likelihood_values(beliefs: Beliefs, latents: Array, externals: dict[str, Ar
     program = beliefs.program
     uses = [u for u in program.uses() if u.likelihood]
 
-    def arguments(use, known):  # type: ignore[no-untyped-def]
+    def arguments(use: ExternalUse, known: Values) -> list[Array]:
         return arguments_of(program, use, beliefs.parameters, beliefs.rows, latents, {**externals, **known})
 
     return evaluate_externals(program, uses, arguments)

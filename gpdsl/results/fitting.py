@@ -15,6 +15,7 @@ from gpdsl.forward import resolve
 from gpdsl.inference.explain import explain
 from gpdsl.inference.monitor import Report
 from gpdsl.inference.options import Options, make_options
+from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.variational import infer, plan
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_program
@@ -57,7 +58,9 @@ def fit_model(
     program, bound, options = prepare(model, data, columns, given)
     with precision(options.dtype), _device(options.device), _progress(progress, callback) as report:
         result, monitor, choice, jitter = infer(program, bound, options, report)
-        parameters = {n: np.asarray(v) for n, v in program.parameters.constrain(result.parameters).items()}
+        learnt = as_arrays(result.parameters, options.dtype)
+        values = program.parameters.constrain(learnt)
+        parameters = {name: np.asarray(values[name]) for name in model.declarations.params}
     return Fit(
         program=program,
         options=options,
