@@ -46,10 +46,11 @@ class Model:
     ) -> Fit:
         """Fit the model by variational inference.
 
-        data: dict of arrays, DataFrame, or path of a CSV or Parquet file. columns: data column of each model name, where they
-        differ. options: `posterior`, `inducing`, `learn_inducing`, `expectations`, `samples`, `optimizer`, `batch`,
-        `steps`, `tolerance`, `learning_rate`, `seed`, `dtype`, `device`, `fixed`, `init` (`inference.options.Options`).
-        callback: called between steps with a `Report`. Ctrl-C returns the best state so far.
+        data: dict of arrays, DataFrame, or path of a CSV or Parquet file. columns: data column of each model name,
+        where they differ. options: `posterior`, `inducing`, `learn_inducing`, `expectations`, `samples`, `optimizer`,
+        `batch`, `steps`, `tolerance`, `learning_rate`, `seed`, `dtype`, `device`, `fixed`, `init`
+        (`inference.options.Options`). callback: called between steps with a `Report`. Ctrl-C returns the best state so
+        far.
 
         Raises GpdslError for unusable data, options or opaque functions.
         """
@@ -58,7 +59,7 @@ class Model:
         return fit_model(self, data, columns or {}, callback, progress, options)
 
     def explain(self, data: Any, *, columns: Mapping[str, str] | None = None, **options: Any) -> str:
-        """The plan for these data: how every term is computed and why, its cost and memory. Takes the options of `fit`."""
+        """The plan for these data: how every term is computed and why, cost and memory. Options are those of `fit`."""
         from gpdsl.results.fitting import explain_model
 
         return explain_model(self, data, columns or {}, options)

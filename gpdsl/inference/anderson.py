@@ -1,7 +1,7 @@
 """Anderson acceleration of a fixed-point iteration: the next point from a least-squares fit to the last few steps.
 
-Natural-gradient steps move along a ridge of the bound (a depth and a velocity whose ratio alone is observed) at a linear
-rate; a few remembered steps are enough to see where they lead. Walker and Ni (2011), SIAM J. Numer. Anal. 49.
+Natural-gradient steps move along a ridge of the bound (a depth and a velocity whose ratio alone is observed) at a
+linear rate; a few remembered steps are enough to see where they lead. Walker and Ni (2011), SIAM J. Numer. Anal. 49.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def expected_log_likelihood(
     """Sum of all observations' terms. `normals` are needed by the sampled estimators, `externals` by opaque models."""
     scope = Scope(parameters, rows)
     total = jnp.zeros(marginals.mean.shape[:2], marginals.mean.dtype)
-    sampled = {}
+    sampled: dict[str, list[tuple[ObservationTerms, Term]]] = {}
     for observation in program.observations:
         for term in observation.terms:
             if term.method in EXACT:

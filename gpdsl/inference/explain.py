@@ -1,4 +1,4 @@
-"""The plan as text: what each term of the bound costs and why it is computed the way it is, like a database's query plan."""
+"""The plan as text, like a database's query plan: what each term of the bound costs, how it is computed and why."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ def _group(program: Program, group: Group, inducing: int, plan: Plan) -> list[st
     where = "at the rows that determine all others (the kernel is known)" if spanned else where
     factor = "one Cholesky factor" if group.factors == 1 else f"{group.factors} Cholesky factors in one batch"
     shared = " shared by all (kernels differ by a factor only)" if group.factors == 1 and group.size > 1 else ""
+    over = f"{', '.join(group.inputs)} ({width} column(s))"
     return [
-        f"  {names}: {group.size} process(es) over {', '.join(group.inputs)} ({width} column(s)), kernel {describe(group.form)}",
+        f"  {names}: {group.size} process(es) over {over}, kernel {describe(group.form)}",
         f"    {inducing} inducing points {where}; {factor} of size {inducing}{shared}",
     ]
 
@@ -63,9 +64,8 @@ def _posterior(options: Options, plan: Plan) -> list[str]:
     lines = [f"  {kinds.get(choice.optimizer, kinds['other'])}"]
     if choice.dense:
         lines.append("  dense: the rows are the inducing points, marginals at the rows are q's own (SAVIGP 6.1)")
-    lines.append(
-        "  KL term: analytic" + (", entropy by Jensen's bound (eq. 18)" if layout.family.components > 1 else "")
-    )
+    entropy = ", entropy by Jensen's bound (eq. 18)" if layout.family.components > 1 else ""
+    lines.append(f"  KL term: analytic{entropy}")
     lines += [f"  {name}: {reason}" for name, reason in choice.reasons.items() if name in {"inducing", "batch"}]
     return lines
 
@@ -118,13 +118,14 @@ def cost(program: Program, plan: Plan, batch: int) -> tuple[float, float]:
             flops += group.factors * (m * m * batch + 2 * m * batch * width)
         flops += group.size * components * (2 * batch * m * m + m**3 / 3 if full else 2 * batch * m)
         memory += 8 * (group.factors * (m * m + m * batch) + group.size * components * (m * m if full else m))
-    points = sum(_points(t, choice) for o in program.observations for t in o.terms)
-    flops += 20 * components * batch * points * program.latents
-    memory += 8 * components * batch * points * max(program.latents, 1)
+    evaluations = sum(_evaluations(t, choice) for o in program.observations for t in o.terms)
+    flops += 20 * components * batch * evaluations * program.latents
+    memory += 8 * components * batch * evaluations * max(program.latents, 1)
     return 3 * flops, 3 * memory
 
 
-def _points(term: Term, choice: Choice) -> int:
+def _evaluations(term: Term, choice: Choice) -> int:
+    """How often a term is evaluated per row: nodes or samples."""
     if term.method == "closed":
         return 1
     return NODES[len(term.latents)] ** len(term.latents) if term.method == "quadrature" else choice.samples

@@ -1,12 +1,13 @@
 """Inducing functionals of each group of latents and what follows from them: whitened features of the rows.
 
-With Kuu = L L', a latent is f(x) = mean(x) + sqrt(scale) (phi(x)'w + r), phi = L^-1 Kuf, w ~ N(0, I) a priori, r the part of
-the prior the inducing values do not explain (SAVIGP eqs. 4-6, whitened). When the rows are the inducing points
+With Kuu = L L', a latent is f(x) = mean(x) + sqrt(scale) (phi(x)'w + r), phi = L^-1 Kuf, w ~ N(0, I) a priori, r the
+part of the prior the inducing values do not explain (SAVIGP eqs. 4-6, whitened). When the rows are the inducing points
 themselves (dense, section 6.1), phi is L and nothing is left unexplained.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -63,7 +64,8 @@ def values_at(points: Float[Array, "n D"]) -> Functionals:
     return Values(points)
 
 
-def _each(group: Group, function, values: KernelValues) -> Array:  # type: ignore[no-untyped-def]
+def _each(group: Group, function: Callable[[tuple[Array, ...]], Array], values: KernelValues) -> Float[Array, "g ..."]:
+    """`function` of the arguments of each different kernel of the group."""
     if group.factors == 1:
         return function(tuple(a[0] for a in values.arguments))[None]
     return jax.vmap(lambda *a: function(a))(*values.arguments)

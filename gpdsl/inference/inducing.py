@@ -1,4 +1,4 @@
-"""Where the inducing points start: k-means centres of the inputs (SAVIGP 9.2), from a subsample when there are many rows."""
+"""Where the inducing points start: k-means centres of the inputs (SAVIGP 9.2), of a subsample when rows are many."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def _separate(centres: np.ndarray, distinct: np.ndarray, rng: np.random.Generato
 def spanning_rows(covariance: np.ndarray, tolerance: float) -> np.ndarray:
     """Rows whose values determine all the others: pivoted Cholesky until no conditional variance exceeds `tolerance`.
 
-    `covariance` [n, n] has unit scale; the result lists row numbers, each time the one with the largest variance left. A
-    smooth kernel on many rows is spanned by few of them.
+    `covariance` [n, n] has unit scale; the result lists row numbers, each time the one with the largest variance left.
+    A smooth kernel on many rows is spanned by few of them.
     """
     residual = np.array(np.diag(covariance))
     factor = np.zeros((0, covariance.shape[0]))

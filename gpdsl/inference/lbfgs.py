@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
 from scipy.optimize import minimize
 
 Tree = Any
@@ -38,21 +40,6 @@ def maximise(
     """
     flat, unravel = ravel_pytree(start)
     outcome = Outcome(start, -np.inf, "no finite value", 0)
-    worst = 0.0
-
-    def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal worst
-        point = unravel(x)
-        value, gradient = objective(point)
-        outcome.evaluations += 1
-        slope = np.asarray(ravel_pytree(gradient)[0], dtype=float)
-        if not (np.isfinite(value) and np.all(np.isfinite(slope))):
-            return max(worst, 0.0) + 1e10, np.zeros_like(x)
-        worst = max(worst, -float(value))
-        if value > outcome.value:
-            outcome.point, outcome.value = point, float(value)
-        return -float(value), -slope
-
     iteration = 0
 
     def between(_: np.ndarray) -> None:
@@ -62,7 +49,7 @@ def maximise(
 
     try:
         result = minimize(
-            negative,
+            _negative(objective, unravel, outcome),
             np.asarray(flat, dtype=float),
             jac=True,
             method="L-BFGS-B",
@@ -73,3 +60,25 @@ def maximise(
     except KeyboardInterrupt:
         outcome.interrupted, outcome.message = True, "interrupted"
     return outcome
+
+
+def _negative(
+    objective: Callable[[Tree], tuple[float, Tree]], unravel: Callable[[Array], Tree], outcome: Outcome
+) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+    """What SciPy minimises, on flat vectors; the best point goes into `outcome`."""
+    worst = 0.0
+
+    def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal worst
+        point = unravel(jnp.asarray(x))
+        value, gradient = objective(point)
+        outcome.evaluations += 1
+        slope = np.asarray(ravel_pytree(gradient)[0], dtype=float)
+        if not (np.isfinite(value) and np.all(np.isfinite(slope))):
+            return max(worst, 0.0) + 1e10, np.zeros_like(x)
+        worst = max(worst, -float(value))
+        if value > outcome.value:
+            outcome.point, outcome.value = point, float(value)
+        return -float(value), -slope
+
+    return negative

@@ -18,7 +18,7 @@ from gpdsl.program.rows import Rows, Scope
 from gpdsl.symbolic.translate import ExternalUse
 
 Values = dict[str, Float[Array, "..."]]
-Arguments = Callable[[ExternalUse, Values], Sequence[np.ndarray]]
+Arguments = Callable[[ExternalUse, Values], Sequence[Array | np.ndarray]]
 
 
 def arguments_of(

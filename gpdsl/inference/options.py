@@ -11,7 +11,7 @@ from typing import Any
 from gpdsl.errors import GpdslError
 
 DENSE_ROWS = 1500
-"""Up to this many rows the default is a dense posterior: a Cholesky factor of that size takes a fraction of a second."""
+"""Up to this many rows the default is a dense posterior: its Cholesky factor takes a fraction of a second."""
 
 DEFAULT_INDUCING = 200
 BATCH_ROWS = 20_000
@@ -29,8 +29,9 @@ CHOICES = {
 class Options:
     """Choices of one fit. `None` means: let the plan decide.
 
-    inducing: number of inducing points per latent, 0 for dense. samples: per expectation that is sampled. batch: rows per
-    step, 0 for all. steps: most iterations of the optimiser. tolerance: smallest relative gain in the bound worth a step.
+    inducing: number of inducing points per latent, 0 for dense. samples: per expectation that is sampled. batch: rows
+    per step, 0 for all. steps: most iterations of the optimiser. tolerance: smallest relative gain in the bound worth a
+    step.
     """
 
     posterior: str = "full"

@@ -30,16 +30,23 @@ Parameters = Mapping[str, Array]
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Whitened:
-    """Moments of the whitened inducing values of one group: covariance is root root'."""
+    """Moments of the whitened inducing values of one group, on the device or the host: covariance is root root'."""
 
-    mean: Float[Array, "K latents M"]
-    root: Float[Array, "K latents M M"]
+    mean: Float[Array | np.ndarray, "K latents M"]
+    root: Float[Array | np.ndarray, "K latents M M"]
+
+    def moments(self, features: Features) -> tuple[Float[Array, "K latents rows"], Float[Array, "K latents rows"]]:
+        """Means and variances of the latents at the features' rows, SAVIGP eqs. 37 to 39 at unit kernel scale."""
+        variance = project_root(features, jnp.asarray(self.root)) + features.residual
+        return project(features, jnp.asarray(self.mean)), variance
 
 
 class Family(Protocol):
     """What every posterior family answers, for one group. Means and variances are for unit kernel scale."""
 
-    components: int
+    @property
+    def components(self) -> int:
+        """Number of mixture components."""
 
     def init(self, latents: int, inducing: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Starting parameters."""

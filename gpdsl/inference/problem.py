@@ -1,4 +1,4 @@
-"""One inference problem: the program, its rows on the device, and the decisions taken. Engines take it and return a result."""
+"""One inference problem as engines take it (the program, its rows, the decisions), and the result they return."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.monitor import Monitor
@@ -36,13 +36,15 @@ class Problem:
     jitter: float
     monitor: Monitor
 
-    def normals(self, key: Array, count: int | None = None, samples: int | None = None) -> Array | None:
+    def normals(self, key: Array, count: int | None = None) -> Array | None:
         """Base samples for `count` rows, when anything is sampled."""
-        if not self.program.sampled:
-            return None
+        return self.draws(key, count) if self.program.sampled else None
+
+    def draws(self, key: Array, count: int | None = None) -> Float[Array, "samples components rows latents"]:
+        """Base samples for `count` rows (all by default)."""
         return base_normals(
             key,
-            samples or self.choice.samples,
+            self.choice.samples,
             self.layout.family.components,
             self.count if count is None else count,
             self.program.latents,

@@ -7,6 +7,7 @@ the outer objective is the exact log marginal likelihood (dense) or the collapse
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -91,7 +92,8 @@ def start_sites(problem: Problem) -> Sites:
     return jit(start)(problem.parameters, problem.inducing, problem.rows)
 
 
-def _objective(problem: Problem):  # type: ignore[no-untyped-def]
+def _objective(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
+    """Value, gradient and refined sites at a point of the search, from a warm start."""
     program, dense = problem.program, problem.layout.dense
     tolerance = max(problem.options.tolerance, 1e-12)
 

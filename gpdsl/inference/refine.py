@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,8 @@ from gpdsl.inference.natural import (
 )
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
+
+Tree = TypeVar("Tree")
 
 SMALLEST_STEP = 1e-6
 SETTLED = 1e-9
@@ -105,7 +108,8 @@ def _evaluator(
 
 
 def _advance(p: Progress, evaluate: Evaluate, units: Sites, tolerance: float) -> Progress:
-    here, residual = flatten_sites(p.sites, units), flatten_sites(p.target, units) - flatten_sites(p.sites, units)
+    here = flatten_sites(p.sites, units)
+    residual = flatten_sites(p.target, units) - here
     fast = unflatten_sites(propose(p.memory, here, residual), units, p.sites)
     trial = _choose(p.plain, blend(p.sites, p.target, p.step), fast)
     value, target = evaluate(trial)
@@ -126,7 +130,8 @@ def _advance(p: Progress, evaluate: Evaluate, units: Sites, tolerance: float) ->
     return replace(chosen, step=step, plain=~better | (step < 1.0), quiet=quiet, iterations=p.iterations + 1, done=done)
 
 
-def _choose(condition: Array, a, b):  # type: ignore[no-untyped-def]
+def _choose(condition: Array, a: Tree, b: Tree) -> Tree:
+    """`a` where the condition holds, `b` elsewhere, leaf by leaf."""
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
 
 

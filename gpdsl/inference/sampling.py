@@ -1,4 +1,4 @@
-"""Standard normal samples for expectations over univariate Gaussians (SAVIGP Theorem 1): randomised quasi-Monte-Carlo."""
+"""Standard normals for expectations over univariate Gaussians (SAVIGP Theorem 1), by randomised quasi-Monte-Carlo."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 
 def _kronecker_slopes(dimension: int) -> np.ndarray:
-    """Powers of the inverse of the root of x^(d+1) = x + 1: the generalised golden ratio, a low-discrepancy sequence."""
+    """Powers of the inverse root of x^(d+1) = x + 1, the generalised golden ratio: a low-discrepancy sequence."""
     root = 2.0
     for _ in range(64):
         root = (1.0 + root) ** (1.0 / (dimension + 1))

@@ -4,9 +4,9 @@ With z standard normal and l = log p(y | m + s z),
 
     dE[l]/dm_j = E[l z_j] / s_j,      dE[l]/dv_j = E[l (z_j^2 - 1)] / (2 v_j).
 
-Appendix F subtracts a constant multiple of the score. Here l is regressed on 1, z_j and z_j^2 - 1 for all latents at once:
-what the regression explains contributes exactly (the z are orthogonal), only the residual is sampled. The coefficients
-applied to one half of the samples are fitted on the other half, so the estimate stays unbiased.
+Appendix F subtracts a constant multiple of the score. Here l is regressed on 1, z_j and z_j^2 - 1 for all latents at
+once: what the regression explains contributes exactly (the z are orthogonal), only the residual is sampled. The
+coefficients applied to one half of the samples are fitted on the other half, so the estimate stays unbiased.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ def score_gradients(
     variance: Float[Array, "K rows latents"],
 ) -> tuple[Float[Array, "K rows latents"], Float[Array, "K rows latents"]]:
     """Unbiased estimates of the gradients of E[l] with respect to marginal means and variances."""
-    half = values.shape[0] // 2
-    z, length = jnp.moveaxis(normals, 0, -2), normals.shape[-1]  # [K, rows, S, latents]
-    l = jnp.moveaxis(values, 0, -1)
+    samples, latents = values.shape[0], normals.shape[-1]
+    half = samples // 2
+    z, log_p = jnp.moveaxis(normals, 0, -2), jnp.moveaxis(values, 0, -1)  # [K, rows, S, latents] and [K, rows, S]
     features = jnp.concatenate([z, z**2 - 1.0], axis=-1)
-    first, second = (features[..., :half, :], l[..., :half]), (features[..., half:, :], l[..., half:])
-    total = _crossed(first, second) * (l.shape[-1] - half) + _crossed(second, first) * half
-    coefficients = total / l.shape[-1]
+    first, second = (features[..., :half, :], log_p[..., :half]), (features[..., half:, :], log_p[..., half:])
+    total = _crossed(first, second) * (samples - half) + _crossed(second, first) * half
+    coefficients = total / samples
     return (
-        coefficients[..., :length] / jnp.sqrt(variance),
-        coefficients[..., length:] / (2.0 * variance),
+        coefficients[..., :latents] / jnp.sqrt(variance),
+        coefficients[..., latents:] / (2.0 * variance),
     )
 
 

@@ -1,13 +1,14 @@
 """Natural gradients from noisy estimates: the engine for opaque likelihoods with a full Gaussian posterior.
 
-An opaque function gives estimates of the natural-gradient target, and no gradient of the sampled objective to line-search
-on. First phase: common random numbers make the target a deterministic map of the sites, iterated with Anderson
-acceleration to its fixed point. Second phase: fresh samples each step, blended with weights 1/t, so that the sites end
-as an average over independent estimates. Hyperparameters, when learnt, follow by Adam on the same samples.
+An opaque function gives estimates of the natural-gradient target, and no gradient of the sampled objective to
+line-search on. First phase: common random numbers make the target a deterministic map of the sites, iterated with
+Anderson acceleration to its fixed point. Second phase: fresh samples each step, blended with weights 1/t, so that the
+sites end as an average over independent estimates. Hyperparameters, when learnt, follow by Adam on the same samples.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +32,12 @@ from gpdsl.inference.natural import (
     unflatten_sites,
     whitened_posterior,
 )
-from gpdsl.inference.opaque import compiled_arguments, evaluate_externals
+from gpdsl.inference.opaque import Values, compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.profiled import outer_point, split_point, start_sites
 from gpdsl.program.compilation import jit
 from gpdsl.program.rows import Rows
+from gpdsl.symbolic.translate import ExternalUse
 
 WARM_UP = 8
 PLAIN_WEIGHT = 0.5
@@ -92,7 +94,10 @@ class _Run:
     def evaluate(self, key: Array, *, learn: bool) -> Step:
         """Propose → evaluate → update, once; `learn` moves the hyperparameters too."""
         problem = self.problem
-        give = lambda use, known: self.arguments[use.key](known, self.point, self.sites, problem.rows, self.held, key)  # noqa: E731
+
+        def give(use: ExternalUse, known: Values) -> list[Array]:
+            return self.arguments[use.key](known, self.point, self.sites, problem.rows, self.held, key)
+
         values = evaluate_externals(problem.program, problem.program.uses(), give)
         value, target, point, memory = self.update(
             self.point, self.sites, self.memory, problem.rows, self.held, key, values
@@ -167,15 +172,16 @@ def _marginals(problem: Problem, point: Any, sites: Sites, rows: Rows, held: Any
     return parameters, seen, site_marginals(program, parameters, rows, seen, sites)[0]
 
 
-def _propose(problem: Problem):  # type: ignore[no-untyped-def]
-    def propose(point: Any, sites: Sites, rows: Rows, held: Any, key: Array) -> Any:
+def _propose(problem: Problem) -> Callable[..., tuple[Any, Rows, Array]]:
+    def propose(point: Any, sites: Sites, rows: Rows, held: Any, key: Array) -> tuple[Any, Rows, Array]:
         parameters, _, q = _marginals(problem, point, sites, rows, held)
-        return parameters, rows, q.at(problem.normals(key))
+        return parameters, rows, q.at(problem.draws(key))
 
     return propose
 
 
-def _update(problem: Problem, optimiser: optax.GradientTransformation):  # type: ignore[no-untyped-def]
+def _update(problem: Problem, optimiser: optax.GradientTransformation) -> Callable[..., tuple[Array, Sites, Any, Any]]:
+    """The bound, the target of a full step, and the hyperparameters after a step of Adam with its memory."""
     program, dense, jitter = problem.program, problem.layout.dense, problem.jitter
 
     def update(point: Any, sites: Sites, memory: Any, rows: Rows, held: Any, key: Array, values: Any) -> Any:
@@ -198,7 +204,7 @@ def _update(problem: Problem, optimiser: optax.GradientTransformation):  # type:
     return update
 
 
-def _blend(problem: Problem):  # type: ignore[no-untyped-def]
+def _blend(problem: Problem) -> Callable[..., Sites]:
     """Blend by a weight, halved until the posterior precision is positive definite."""
     program = problem.program
 
@@ -216,7 +222,7 @@ def _blend(problem: Problem):  # type: ignore[no-untyped-def]
     return step
 
 
-def _units(problem: Problem):  # type: ignore[no-untyped-def]
+def _units(problem: Problem) -> Callable[..., Sites]:
     def units(point: Any, sites: Sites, rows: Rows, held: Any) -> Sites:
         return site_units(_marginals(problem, point, sites, rows, held)[1])
 

@@ -1,4 +1,4 @@
-"""The variational engine: options → decisions → the optimiser that suits them → a result that is finite, or an error."""
+"""The variational engine: options → decisions → the optimiser that suits them → a finite result, or an error."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from jaxtyping import Array
 
 from gpdsl.data import Data, DataError, TooManyInducing
 from gpdsl.errors import GpdslError
+from gpdsl.inference.adam import fit_adam
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.features import values_at
-from gpdsl.inference.gradient import fit_adam, fit_lbfgs
+from gpdsl.inference.gradient import fit_lbfgs
 from gpdsl.inference.inducing import kmeans_centres, spanning_rows
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.options import Choice, Options, decide
@@ -130,9 +131,10 @@ def _diagnosis(program: Program, choice: Choice, options: Options) -> str:
     names = ", ".join(f"`{n}`" for g in program.groups for n in g.names)
     size = "rows" if choice.dense else "inducing points"
     return (
-        f"the bound is not a finite number at the starting values of the parameters (latents {names}, {options.dtype}).\n"
-        f"  Likely causes: a likelihood that is infinite at the prior mean; a length-scale far beyond the spread of the "
-        f"{size}; inputs of very different scales.\n"
+        "the bound is not a finite number at the starting values of the parameters "
+        f"(latents {names}, {options.dtype}).\n"
+        "  Likely causes: a likelihood that is infinite at the prior mean; a length-scale far beyond the spread of "
+        f"the {size}; inputs of very different scales.\n"
         "  help: give starting values in the model or with init={...}, standardise the inputs"
         + (", or use dtype='float64'" if options.dtype == "float32" else "")
     )

@@ -24,6 +24,8 @@ ADAPTIVE_NODES = {1: 40, 2: 24}
 SAMPLES = 4096
 OPAQUE_SAMPLES = 1024
 
+RowFunction = Callable[[Float[Array, "rows involved"]], Float[Array, "rows"]]
+
 
 def log_predictive(beliefs: Beliefs) -> Float[np.ndarray, "rows"]:
     """log p(y_n | data) at every row of `beliefs.rows`, which must hold the outputs."""
@@ -69,18 +71,18 @@ def _quadratic(beliefs: Beliefs, densities: Sequence[sp.Expr]) -> bool:
     return True
 
 
-def _row_function(beliefs: Beliefs, involved: Sequence[int]) -> Callable[[Array, Array], Array]:
-    """Log density of the rows as a function of the involved latents' values [rows, involved], and all the others'."""
+def _row_function(beliefs: Beliefs, involved: Sequence[int], base: Float[Array, "rows latents"]) -> RowFunction:
+    """Log density of the rows as a function of the involved latents; the others have their values in `base`."""
     index = jnp.asarray(list(involved), int)
 
-    def function(values: Array, base: Array) -> Array:
+    def function(values: Array) -> Array:
         latents = base.at[:, index].set(values)
         return log_density(beliefs.program, beliefs.scope(latents), (beliefs.count,))
 
     return function
 
 
-def _gradients(function: Callable[[Array], Array], values: Array) -> tuple[Array, Array, Array]:
+def _gradients(function: RowFunction, values: Array) -> tuple[Array, Array, Array]:
     """Value [rows], gradient [rows, J] and Hessian [rows, J, J]; rows do not interact."""
     gradient = jax.grad(lambda v: jnp.sum(function(v)))
     directions = jnp.eye(values.shape[1], dtype=values.dtype)
@@ -98,10 +100,9 @@ def _gaussian(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
     C = I + V^1/2 A V^1/2.
     """
     index, parts = jnp.asarray(involved, int), []
-    row = _row_function(beliefs, involved)
     for k in range(len(beliefs.weights)):
         base = beliefs.marginals.mean[k]
-        value, b, hessian = _gradients(lambda v, base=base: row(v, base), base[:, index])
+        value, b, hessian = _gradients(_row_function(beliefs, involved, base), base[:, index])
         root = jnp.sqrt(beliefs.marginals.variance[k][:, index])
         c = jnp.eye(len(involved)) - root[:, :, None] * hessian * root[:, None, :]
         scaled = root * b
@@ -114,28 +115,33 @@ def _gaussian(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
 def _adaptive(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
     """Gauss–Hermite quadrature centred and scaled at the mode of p(y|f) q(f), as a narrow likelihood needs."""
     index, parts = jnp.asarray(involved, int), []
-    row = _row_function(beliefs, involved)
     nodes, weights = np.zeros((1, 0)), np.ones(1)
     if involved:
         nodes, weights = gauss_hermite(len(involved), ADAPTIVE_NODES[len(involved)])
     for k in range(len(beliefs.weights)):
         base = beliefs.marginals.mean[k]
-        mean, variance = base[:, index], jnp.maximum(beliefs.marginals.variance[k][:, index], 1e-300)
-        centre, width = _mode(lambda v, base=base: row(v, base), mean, variance)
-        prior = -0.5 * jnp.log(variance) + jnp.log(width)
-
-        def at_node(carry: None, node: tuple[Array, Array]) -> tuple[None, Array]:
-            z, log_weight = node
-            at = centre + width * z  # noqa: B023
-            log_q = jnp.sum(-0.5 * (at - mean) ** 2 / variance + prior, axis=1)  # noqa: B023
-            return None, row(at, base) + log_q + 0.5 * jnp.sum(z**2) + log_weight  # noqa: B023
-
-        _, values = jax.lax.scan(at_node, None, (jnp.asarray(nodes), jnp.log(jnp.asarray(weights))))
-        parts.append(logsumexp(values, axis=0))
+        variance = jnp.maximum(beliefs.marginals.variance[k][:, index], 1e-300)
+        row = _row_function(beliefs, involved, base)
+        parts.append(_around_mode(row, base[:, index], variance, jnp.asarray(nodes), jnp.asarray(weights)))
     return jnp.stack(parts)
 
 
-def _mode(function: Callable[[Array], Array], mean: Array, variance: Array) -> tuple[Array, Array]:
+def _around_mode(row: RowFunction, mean: Array, variance: Array, nodes: Array, weights: Array) -> Float[Array, "rows"]:
+    """log E[exp(row(f))] for f ~ N(mean, variance), one node at a time to spare memory."""
+    centre, width = _mode(row, mean, variance)
+    prior = -0.5 * jnp.log(variance) + jnp.log(width)
+
+    def at_node(carry: None, node: tuple[Array, Array]) -> tuple[None, Array]:
+        z, log_weight = node
+        at = centre + width * z
+        log_q = jnp.sum(-0.5 * (at - mean) ** 2 / variance + prior, axis=1)
+        return None, row(at) + log_q + 0.5 * jnp.sum(z**2) + log_weight
+
+    _, values = jax.lax.scan(at_node, None, (nodes, jnp.log(weights)))
+    return logsumexp(values, axis=0)
+
+
+def _mode(function: RowFunction, mean: Array, variance: Array) -> tuple[Array, Array]:
     """Mode of function(f) + log N(f; mean, variance) by damped Newton steps, and the curvature's standard deviation."""
 
     def target(f: Array) -> Array:

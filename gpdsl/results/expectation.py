@@ -185,9 +185,9 @@ def sample_latents(
     beliefs: Beliefs, count: int, need_externals: bool, normals: Array | None = None
 ) -> tuple[Float[Array, "S K rows latents"], dict[str, Array]]:
     """Samples of all latents at the rows, and the values of opaque functions there."""
-    shape = beliefs.marginals.mean.shape
     if normals is None:
-        normals = base_normals(jax.random.key(beliefs.seed), count, *shape)
+        components, rows, latents_count = beliefs.marginals.mean.shape
+        normals = base_normals(jax.random.key(beliefs.seed), count, components, rows, latents_count)
     latents = beliefs.marginals.at(normals)
     if not need_externals:
         return latents, {}
@@ -202,7 +202,7 @@ def sample_latents(
 def nodes_of(
     beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...]
 ) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
-    """Values of several expressions at common equally weighted nodes: quantile midpoints for one latent, else samples."""
+    """Values of expressions at common nodes of equal weight: quantile midpoints for one latent, else samples."""
     translator, evaluator = beliefs.program.translator, beliefs.program.evaluator
     latents = tuple(sorted({f for e in expressions.values() for f in latents_in(translator, e)}, key=lambda s: s.name))
     opaque = any(has_external(translator, e) for e in expressions.values())

@@ -16,7 +16,7 @@ from gpdsl.data import Data, bind
 from gpdsl.inference.bound import assemble, views
 from gpdsl.inference.expected_log_likelihood import Marginals
 from gpdsl.inference.options import Choice, Options
-from gpdsl.inference.posterior import Whitened, project, project_root
+from gpdsl.inference.posterior import Whitened
 from gpdsl.inference.problem import as_arrays
 from gpdsl.program.compilation import jit
 from gpdsl.program.precision import precision
@@ -121,10 +121,7 @@ class Fit:
         self, rows: Rows, parameters: Mapping[str, Array], posterior: list[Whitened], inducing: list[Array]
     ) -> Marginals:
         seen = views(self.program, parameters, inducing, rows, False, self.jitter)
-        moments = [
-            (project(v.features, q.mean), project_root(v.features, q.root) + v.features.residual)
-            for v, q in zip(seen, posterior, strict=True)
-        ]
+        moments = [q.moments(v.features) for v, q in zip(seen, posterior, strict=True)]
         return assemble(self.program, parameters, rows, seen, moments)
 
     def summary(self) -> str:

@@ -60,7 +60,8 @@ def _single_input(fit: Fit, bound: Any) -> tuple[str, np.ndarray]:
         values = fit.inducing[0][:, 0] if bound is None else bound.inputs[name].reshape(bound.rows, -1)[:, 0]
         return name, values
     raise GpdslError(
-        "plot shows models whose latents have one input column; for others, predict on the rows of interest and plot those"
+        "plot shows models whose latents have one input column; for others, predict on the rows of interest and plot "
+        "those"
     )
 
 

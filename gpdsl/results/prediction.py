@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -25,8 +26,8 @@ from gpdsl.symbolic.translate import Ref, axis_key
 class Prediction:
     """What a fit says about some rows.
 
-    Every method takes the name of a latent, a `let` or an output and returns arrays [rows, *axes]. A label output's mean
-    holds the probabilities of its levels, [rows, levels].
+    Every method takes the name of a latent, a `let` or an output and returns arrays [rows, *axes]. A label output's
+    mean holds the probabilities of its levels, [rows, levels].
     """
 
     def __init__(self, beliefs: ex.Beliefs, dtype: str) -> None:
@@ -44,14 +45,14 @@ class Prediction:
     def mean(self, name: str) -> np.ndarray:
         """Posterior (predictive) mean, SAVIGP eqs. 36 and 38; probabilities for a label output."""
         if self._is_output(name):
-            return self._output(name, lambda o, keys: self._output_mean(o, keys))
+            return self._output(name, self._output_mean)
         return self._deterministic(name, lambda e, keys: ex.mean_of(self.beliefs, e, keys))
 
     @in_precision
     def variance(self, name: str) -> np.ndarray:
         """Posterior (predictive) variance; that of the class indicators for a label output."""
         if self._is_output(name):
-            return self._output(name, lambda o, keys: self._output_variance(o, keys))
+            return self._output(name, self._output_variance)
         return self._deterministic(name, lambda e, keys: ex.variance_of(self.beliefs, e, keys))
 
     @in_precision
@@ -68,9 +69,9 @@ class Prediction:
         if self._is_output(name):
             if self._declarations.outputs[name].label is not None:
                 raise GpdslError(f"`{name}` is a label: it has no quantiles; use mean for the levels' probabilities")
-            found = [self._output(name, lambda o, keys, p=p: self._output_quantile(o, keys, p)) for p in several]
+            found = [self._output(name, partial(self._output_quantile, p=p)) for p in several]
         else:
-            found = [self._deterministic(name, lambda e, keys, p=p: self._quantile(e, keys, p)) for p in several]
+            found = [self._deterministic(name, partial(self._quantile, p=p)) for p in several]
         return np.stack(found) if np.ndim(probabilities) else found[0]
 
     @in_precision
@@ -130,8 +131,8 @@ class Prediction:
             slope = sp.diff(expression, latents[0])
             if slope.is_positive or slope.is_negative:
                 marginals, evaluator = beliefs.marginals, beliefs.program.evaluator
-                mean = evaluator.of_latent(latents[0], marginals.mean, keys)
-                variance = evaluator.of_latent(latents[0], marginals.variance, keys)
+                mean = np.asarray(evaluator.of_latent(latents[0], marginals.mean, keys))
+                variance = np.asarray(evaluator.of_latent(latents[0], marginals.variance, keys))
                 at = mixture_of_normals(mean, variance, beliefs.weights, p if slope.is_positive else 1.0 - p)
                 return evaluator(expression, beliefs.scope(), keys, {latents[0]: jnp.asarray(at)})
         values, weights = ex.nodes_of(beliefs, {"value": expression}, keys)
@@ -178,15 +179,15 @@ class Prediction:
     def _output_mean(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
         if o.distribution == "Categorical":
             return np.stack([self._full(p, keys) for p in ex.means_of(self.beliefs, _softmax(o), keys)], axis=-1)
-        return self._full(ex.mean_of(self.beliefs, DENSITIES[o.distribution].mean(o.arguments), keys), keys)
+        return self._full(ex.mean_of(self.beliefs, DENSITIES[o.distribution].mean(_scalars(o)), keys), keys)
 
     def _output_variance(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
         if o.distribution == "Categorical":
             p = self._output_mean(o, keys)
             return p * (1.0 - p)
-        table = DENSITIES[o.distribution]
-        within = ex.mean_of(self.beliefs, table.variance(o.arguments), keys)
-        between = ex.variance_of(self.beliefs, table.mean(o.arguments), keys)
+        table, arguments = DENSITIES[o.distribution], _scalars(o)
+        within = ex.mean_of(self.beliefs, table.variance(arguments), keys)
+        between = ex.variance_of(self.beliefs, table.mean(arguments), keys)
         return self._full(within + between, keys)
 
     def _full(self, values: Any, keys: tuple[str, ...]) -> np.ndarray:
@@ -202,23 +203,24 @@ class Prediction:
         exact = self._normal_predictive(o, keys)
         if exact is not None:
             return self._full(mixture_of_normals(*exact, self.beliefs.weights, p), keys)
-        nodes, weights = ex.nodes_of(self.beliefs, dict(o.arguments), keys)
+        nodes, weights = ex.nodes_of(self.beliefs, _scalars(o), keys)
         arguments = {name: np.asarray(value) for name, value in nodes.items()}
         joint = weights[:, None] * self.beliefs.weights[None, :]
         cdf, discrete = CDF[o.distribution], o.distribution in DISCRETE
 
         def mixture(y: np.ndarray) -> np.ndarray:
-            return np.tensordot(joint, cdf(y, arguments), axes=[[0, 1], [0, 1]])
+            return np.tensordot(joint, cdf(y, arguments), axes=([0, 1], [0, 1]))
 
         centre, spread = self._output_mean(o, keys), np.sqrt(self._output_variance(o, keys))
         spread = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
         return self._full(invert(mixture, p, centre - 4 * spread, centre + 4 * spread, discrete=discrete), keys)
 
-    def _normal_predictive(self, o: ObservationTerms, keys: tuple[str, ...]) -> tuple[Array, Array] | None:
+    def _normal_predictive(self, o: ObservationTerms, keys: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray] | None:
         """Component means and variances of the output when it is jointly Gaussian with the latents."""
         if o.distribution != "Normal":
             return None
-        translator, (mean, sd) = self.beliefs.program.translator, (o.arguments["mean"], o.arguments["sd"])
+        translator, arguments = self.beliefs.program.translator, _scalars(o)
+        mean, sd = arguments["mean"], arguments["sd"]
         latents = latents_in(translator, mean)
         if latents_in(translator, sd) or has_external(translator, mean) or not mean.is_polynomial(*latents):
             return None
@@ -228,7 +230,7 @@ class Prediction:
         means = ex.per_component(self.beliefs, mean, keys, {})
         noise = ex.per_component(self.beliefs, sd**2, keys, {})
         spread = ex.per_component(self.beliefs, (mean - centre) ** 2, keys, {centre: means})
-        return means, spread + noise
+        return np.asarray(means), np.asarray(spread + noise)
 
     def _draw(
         self,
@@ -239,9 +241,9 @@ class Prediction:
         rng: np.random.Generator,
     ) -> np.ndarray:
         if o.distribution == "Categorical":
-            logits = [self._spread(self._values(e, keys, normals, component), keys) for e in o.arguments["logits"]]
+            logits = [self._spread(self._values(e, keys, normals, component), keys) for e in _logits(o)]
             return draw_categorical(rng, np.stack(logits, axis=-1)) + 1.0
-        values = {n: self._spread(self._values(e, keys, normals, component), keys) for n, e in o.arguments.items()}
+        values = {n: self._spread(self._values(e, keys, normals, component), keys) for n, e in _scalars(o).items()}
         return SAMPLERS[o.distribution](rng, values)
 
     def _spread(self, values: Array, keys: tuple[str, ...]) -> np.ndarray:
@@ -259,6 +261,16 @@ def _put_together(pieces: Sequence[tuple[tuple[int | str, ...], np.ndarray]], sh
     return result
 
 
+def _scalars(o: ObservationTerms) -> dict[str, sp.Expr]:
+    """Arguments by name; of a Categorical, whose logits are one per level, see `_logits`."""
+    return {name: value for name, value in o.arguments.items() if not isinstance(value, tuple)}
+
+
+def _logits(o: ObservationTerms) -> tuple[sp.Expr, ...]:
+    """The logits of a Categorical, one per level."""
+    return tuple(o.arguments["logits"])
+
+
 def _softmax(o: ObservationTerms) -> list[sp.Expr]:
-    logits = o.arguments["logits"]
+    logits = _logits(o)
     return [sp.exp(f - logsumexp(*logits)) for f in logits]
