@@ -14,6 +14,9 @@ from scipy.optimize import minimize
 
 Tree = Any
 
+ENDINGS = {0: "converged", 1: "stopped at the limit of steps; set a larger steps to go on"}
+"""Why SciPy's search ended, by its status."""
+
 
 @dataclass
 class Outcome:
@@ -56,7 +59,7 @@ def maximise(
             callback=between,
             options={"maxiter": steps, "maxfun": 3 * steps, "ftol": tolerance, "gtol": 1e-6, "maxcor": 20},
         )
-        outcome.message = str(result.message)
+        outcome.message = ENDINGS.get(result.status, "stopped: the line search found no better point")
     except KeyboardInterrupt:
         outcome.interrupted, outcome.message = True, "interrupted"
     return outcome
