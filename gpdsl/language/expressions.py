@@ -1,0 +1,165 @@
+"""The checked expressions: axes, values read, operations on them, and covariance functions.
+
+Every name is resolved and every expression knows its axes. Sizes left free (`real[D]`) stay letters until data bind
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpdsl.language.source import Span
+
+# --- axes -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One named dimension of a quantity.
+
+    `name` is the index that declares it (`layer`), or None for a dimension written as a bare size (`real[13]`,
+    `real[D]`). Either `size` is known or `dimension` holds the letter that data bind (`D`).
+    """
+
+    name: str | None
+    size: int | None = None
+    dimension: str | None = None
+
+    def describe(self) -> str:
+        """How an error message names this axis."""
+        return self.name or (self.dimension if self.size is None else str(self.size)) or "?"
+
+
+def same_axis(a: Axis, b: Axis) -> bool:
+    """Whether two axes are the same: by name; a bare size matches any axis of the same size or letter."""
+    if a.name is not None and b.name is not None:
+        return a.name == b.name
+    return (a.size, a.dimension) == (b.size, b.dimension)
+
+
+# --- expressions ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A checked expression; `axes` are the named dimensions it varies along (rows are always implied)."""
+
+    span: Span
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class Number(Expression):
+    """A literal; also `pi`."""
+
+    value: float | int
+
+
+@dataclass(frozen=True)
+class IndexValue:
+    """Subscript `layer`, `layer - 1`: the running value of an index, shifted."""
+
+    index: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Subscript `2`: one element, counted from 1."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class Whole:
+    """No subscript on an axis without an index name: the whole axis, as in `RBF(ell)` with `ell : positive[D]`."""
+
+    axis: Axis
+
+
+Subscript = IndexValue | Fixed | Whole
+
+
+@dataclass(frozen=True)
+class Read(Expression):
+    """A declared quantity, one subscript per declared axis.
+
+    A name written without subscripts reads every element: the checker fills in its own indices
+    (`depth` becomes `depth[layer]`, with axes (layer,)).
+    """
+
+    name: str
+    subscripts: tuple[Subscript, ...] = ()
+
+
+@dataclass(frozen=True)
+class IndexNumber(Expression):
+    """An index used as a number: `2 * layer` (counted from 1)."""
+
+    index: str
+
+
+@dataclass(frozen=True)
+class Operation(Expression):
+    """`+ - * / ^`, unary `neg`, or an elementary function by its name (`exp`, `log`, `tanh`, ...)."""
+
+    operator: str
+    operands: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Reduction(Expression):
+    """`sum(q, body)`, `prod(q, body)`: over all values of one index."""
+
+    operator: str
+    index: str
+    body: Expression
+
+
+@dataclass(frozen=True)
+class ExternalCall(Expression):
+    """A call of an opaque forward model; arguments in declared order, axes those of its declared result."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A covariance function, as written."""
+
+    span: Span
+
+
+@dataclass(frozen=True)
+class KernelCall(Kernel):
+    """A kernel of the table by name; `arguments` by parameter name."""
+
+    name: str
+    arguments: Mapping[str, Expression]
+
+
+@dataclass(frozen=True)
+class KernelScale(Kernel):
+    """`variance * kernel`."""
+
+    factor: Expression
+    kernel: Kernel
+
+
+@dataclass(frozen=True)
+class KernelSum(Kernel):
+    """Sum of two or more covariance functions."""
+
+    terms: tuple[Kernel, ...]
+
+
+@dataclass(frozen=True)
+class KernelProduct(Kernel):
+    """Product of two or more covariance functions (a power is a product)."""
+
+    factors: tuple[Kernel, ...]
