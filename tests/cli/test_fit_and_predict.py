@@ -120,7 +120,6 @@ def test_a_file_that_is_no_fit(fitted: Path, capsys: pytest.CaptureFixture[str])
     assert "is not a fit saved by gpdsl" in capsys.readouterr().err
 
 
-@pytest.mark.xfail(strict=True, reason="plot predicts its grid under the names of the file: drop this mark when mended")
 def test_the_names_of_the_columns_are_kept_with_the_fit(tmp_path: Path) -> None:
     line = [
         "fit",
