@@ -28,7 +28,7 @@ format: $(STAMP)  # what `lint` asks for
 	$(BIN)/ruff format .
 
 bench: $(BENCH_STAMP)  # tables beside peers; asserts nothing
-	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/first_fit.py all
 
 golden: $(STAMP)  # rewrite the expected texts in tests/golden; read the diff before committing it
 	GPDSL_GOLDEN=1 $(BIN)/python -m pytest -m "not slow" tests

@@ -1,0 +1,36 @@
+"""What the first fit must hold, measured: `python benchmarks/first_fit.py NAME ...`, or `all`.
+
+Reads the data from the folder in GPDSL_DATA, or from ../shared/data beside the repository; what is absent is skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of this checkout
+
+SUITES = {
+    "boston": "dense regression against the exact GP in NumPy",
+    "coal_mining": "log Gaussian Cox process against NUTS",
+    "wisconsin": "binary classification",
+    "usps": "three digits, inducing points for a tenth of the rows",
+    "seismic": "every estimator against one common evaluation of the bound",
+    "startup": "seconds from the command line to the first optimisation step",
+}
+
+
+def main() -> None:
+    """Run the suites that were named, each of which prints its tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    listing = ", ".join(f"{name} ({what})" for name, what in SUITES.items())
+    parser.add_argument("names", nargs="+", choices=[*SUITES, "all"], metavar="NAME", help=f"{listing}, or all")
+    names = parser.parse_args().names
+    for name in SUITES if "all" in names else names:
+        importlib.import_module(f"suites.{name}").run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Independent implementations that gpdsl is compared with; none of them imports gpdsl."""

@@ -1,0 +1,1 @@
+"""One module per comparison, each with a function `run` that prints its tables."""
