@@ -4,17 +4,21 @@ With z standard normal and l = log p(y | m + s z),
 
     dE[l]/dm_j = E[l z_j] / s_j,      dE[l]/dv_j = E[l (z_j^2 - 1)] / (2 v_j).
 
-Appendix F subtracts a constant multiple of the score. Here l is regressed on 1, z_j and z_j^2 - 1 for all latents at
-once: what the regression explains contributes exactly (the z are orthogonal), only the residual is sampled. The
-coefficients applied to one half of the samples are fitted on the other half, so the estimate stays unbiased.
+Appendix F subtracts a constant multiple of the score. Here l is regressed on 1, z_j, z_j^2 - 1 and z_i z_j for all
+latents at once: what the regression explains contributes exactly (these functions are orthogonal), only the residual is
+sampled. The products carry no gradient of their own; they take out the variance of a likelihood of a sum of latents.
+The coefficients applied to one half of the samples are fitted on the other half, so the estimate stays unbiased.
 """
 
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 RIDGE = 1e-6
+ENOUGH = 2.0
+"""Samples per coefficient below which a regression would add more variance than it takes away."""
 
 
 def score_gradients(
@@ -26,35 +30,47 @@ def score_gradients(
     samples, latents = values.shape[0], normals.shape[-1]
     half = samples // 2
     z, log_p = jnp.moveaxis(normals, 0, -2), jnp.moveaxis(values, 0, -1)  # [K, rows, S, latents] and [K, rows, S]
-    features = jnp.concatenate([z, z**2 - 1.0], axis=-1)
+    features = _features(z, half)
     first, second = (features[..., :half, :], log_p[..., :half]), (features[..., half:, :], log_p[..., half:])
-    total = _crossed(first, second) * (samples - half) + _crossed(second, first) * half
+    squares = _second_moments(latents, features.shape[-1])
+    total = _crossed(first, second, squares) * (samples - half) + _crossed(second, first, squares) * half
     coefficients = total / samples
     return (
         coefficients[..., :latents] / jnp.sqrt(variance),
-        coefficients[..., latents:] / (2.0 * variance),
+        coefficients[..., latents : 2 * latents] / (2.0 * variance),
     )
 
 
-def _crossed(fit: tuple[Array, Array], apply: tuple[Array, Array]) -> Float[Array, "K rows features"]:
+def _features(z: Float[Array, "K rows S latents"], fitted: int) -> Float[Array, "K rows S features"]:
+    """z and z^2 - 1, which the gradients are made of, and products of pairs when there are samples to fit them."""
+    latents = z.shape[-1]
+    columns = [z, z**2 - 1.0]
+    if latents > 1 and fitted >= ENOUGH * (2 * latents + latents * (latents - 1) // 2 + 1):
+        first, second = np.triu_indices(latents, 1)
+        columns.append(z[..., first] * z[..., second])
+    return jnp.concatenate(columns, axis=-1)
+
+
+def _crossed(
+    fit: tuple[Array, Array], apply: tuple[Array, Array], second_moments: Float[np.ndarray, "features"]
+) -> Float[Array, "K rows features"]:
     """E[l * feature] estimated on `apply`, with the control function fitted on `fit`."""
     intercept, slopes = _regress(*fit)
     features, values = apply
     residual = values - intercept[..., None] - jnp.einsum("...sf,...f->...s", features, slopes)
-    exact = slopes * _second_moments(features.shape[-1])
-    return exact + jnp.mean(residual[..., None] * features, axis=-2)
+    return slopes * second_moments + jnp.mean(residual[..., None] * features, axis=-2)
 
 
-def _second_moments(count: int) -> Float[Array, "features"]:
-    """E[z^2] = 1 and E[(z^2 - 1)^2] = 2: what a slope contributes to E[l * feature]."""
-    return jnp.concatenate([jnp.ones(count // 2), 2.0 * jnp.ones(count // 2)])
+def _second_moments(latents: int, count: int) -> Float[np.ndarray, "features"]:
+    """E[z^2] = 1, E[(z^2 - 1)^2] = 2, E[(z_i z_j)^2] = 1: what a slope contributes to E[l * feature]."""
+    return np.concatenate([np.ones(latents), 2.0 * np.ones(latents), np.ones(count - 2 * latents)])
 
 
 def _regress(features: Array, values: Array) -> tuple[Array, Array]:
     """Least squares of values on features with an intercept; slopes are zero when there are too few samples."""
     samples, count = features.shape[-2:]
     centre = jnp.mean(values, axis=-1)
-    if samples < 2 * (count + 1):
+    if samples < ENOUGH * (count + 1):
         return centre, jnp.zeros((*values.shape[:-1], count), values.dtype)
     mean = jnp.mean(features, axis=-2, keepdims=True)
     centred = features - mean
