@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 BENCH_STAMP := $(VENV)/.ready-bench
+DOCS_STAMP := $(VENV)/.ready-docs
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow lint format bench golden lock clean
+.PHONY: demo test test-slow lint format bench docs golden lock clean
 
 demo: $(STAMP)  # fit British coal-mining disasters, print the summary, draw the intensity
 	$(BIN)/python examples/coal_mining.py
@@ -30,6 +31,10 @@ format: $(STAMP)  # what `lint` asks for
 bench: $(BENCH_STAMP)  # tables beside peers; asserts nothing
 	$(BIN)/python benchmarks/first_fit.py all
 
+docs: $(DOCS_STAMP)  # the pages, in docs/_build/html; a warning is an error
+	$(BIN)/python -m sphinx -q -W -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
 golden: $(STAMP)  # rewrite the expected texts in tests/golden; read the diff before committing it
 	GPDSL_GOLDEN=1 $(BIN)/python -m pytest -m "not slow" tests
 
@@ -42,7 +47,7 @@ lock: $(STAMP)  # write the newest versions that satisfy pyproject.toml into req
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf $(VENV) $(VENV)-lock build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lock build dist docs/_build docs/_generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml requirements.lock
@@ -55,4 +60,8 @@ $(STAMP): pyproject.toml requirements.lock
 
 $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint requirements.lock -e ".[bench]"
+	@touch $@
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint requirements.lock -e ".[docs]"
 	@touch $@

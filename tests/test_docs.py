@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import re
 import shlex
 from dataclasses import dataclass
@@ -10,10 +12,14 @@ from typing import Any
 
 import pytest
 
+import gpdsl
 from gpdsl.cli import main
 from gpdsl.forward import registry
+from gpdsl.inference.options import Options
+from gpdsl.language import vocabulary
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = ["README.md", *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)```", re.DOTALL)
 
 
@@ -57,7 +63,7 @@ def run_console(text: str, capsys: pytest.CaptureFixture[str]) -> None:
             assert code == 0, printed
 
 
-@pytest.mark.parametrize("page", ["README.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_REGISTERED", {})
@@ -66,6 +72,8 @@ def test_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     for block in blocks(page):
         if block.file is not None:
             Path(block.file).write_text(block.text, encoding="utf-8")
+        if block.kind == "gpm":
+            gpdsl.compile(block.text)
         elif block.kind == "console":
             run_console(block.text, capsys)
         elif block.kind == "python":
@@ -77,6 +85,31 @@ def test_pages_have_blocks_of_every_kind() -> None:
     assert {"console", "python"} <= {block.kind for block in found}
     assert sum(block.file is not None for block in found) == 2
     assert sum(bool(shown) for block in found for _, shown in commands(block.text) if block.kind == "console") >= 2
+
+
+def test_every_fence_is_read() -> None:
+    """A fence of another form would pass for the end of a block, and its code would not run."""
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert text.count("```") == 2 * len(blocks(page)), page
+        assert {block.kind for block in blocks(page)} <= {"", "python", "console", "gpm", "text"}, page
+
+
+def test_the_tables_name_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    tables = importlib.import_module("tables")
+    tables.write(tmp_path)
+    wanted = {
+        "distributions": vocabulary.DISTRIBUTIONS,
+        "kernels": vocabulary.KERNELS,
+        "functions": (*vocabulary.FUNCTIONS, *vocabulary.REDUCTIONS),
+        "options": [field.name for field in dataclasses.fields(Options)],
+    }
+    for table, names in wanted.items():
+        lines = (tmp_path / f"{table}.md").read_text(encoding="utf-8").splitlines()[2:]
+        assert [re.match(r"\| `(\w+)", line)[1] for line in lines] == list(names), table
+    language = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    assert [word for word in vocabulary.STATEMENTS if f"| `{word}" not in language] == []
 
 
 def test_links_inside_the_repository_lead_somewhere() -> None:

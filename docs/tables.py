@@ -1,0 +1,82 @@
+"""The tables of the language reference, written from the vocabulary and the options, so that they cannot disagree."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from gpdsl.inference.options import Options
+from gpdsl.language import vocabulary as v
+
+MEANINGS = {
+    "posterior": "family of q: " + ", ".join(v.POSTERIORS),
+    "inducing": "inducing points per latent; 0 is dense: every row is one",
+    "learn_inducing": "move the inducing inputs too",
+    "expectations": "`auto` takes closed form, then quadrature, then samples; a name forces that estimator everywhere",
+    "samples": "samples per expectation that is sampled",
+    "optimizer": "`natural`, `lbfgs`, `adam`, or `auto`",
+    "batch": "rows per step; 0 is all of them",
+    "steps": "most iterations of the optimiser",
+    "tolerance": "smallest relative gain in the bound worth another step",
+    "learning_rate": "of Adam",
+    "seed": "of everything random: same seed, same machine, same answer",
+    "dtype": "`float64` or `float32`",
+    "engine": "`vi`, variational inference",
+    "device": "`cpu`, `gpu`, or where JAX puts things",
+    "fixed": "parameters that keep their initial values",
+    "init": "initial values of parameters, by name",
+}
+
+
+def distributions() -> str:
+    """Every distribution: how it is written, its outputs and its meaning."""
+    rows = ((f"`{v.signature(d)}`", ", ".join(d.kinds), d.meaning) for d in v.DISTRIBUTIONS.values())
+    return _table(("distribution", "outputs", "meaning"), rows)
+
+
+def kernels() -> str:
+    """Every kernel, with its parameters."""
+    rows = (
+        (f"`{v.signature(k)}`", k.meaning, "; ".join(f"`{p.name}`: {p.meaning}" for p in k.parameters))
+        for k in v.KERNELS.values()
+    )
+    return _table(("kernel", "meaning", "parameters"), rows)
+
+
+def functions() -> str:
+    """Elementary functions, then reductions over an index."""
+    plain = ((f"`{f.name}({', '.join('ab'[: f.arity])})`", f.meaning) for f in v.FUNCTIONS.values())
+    over = ((f"`{name}(i, ...)`", meaning) for name, meaning in v.REDUCTIONS.items())
+    return _table(("function", "meaning"), (*plain, *over))
+
+
+def options() -> str:
+    """Every option of `fit`, with its default."""
+    rows = []
+    for field in dataclasses.fields(Options):
+        default = "the plan decides" if field.default is None else f"`{field.default!r}`"
+        if field.default is dataclasses.MISSING:
+            default = "`{}`"
+        rows.append((f"`{field.name}`", default, MEANINGS[field.name]))
+    return _table(("option", "default", "meaning"), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "distributions": distributions,
+    "kernels": kernels,
+    "functions": functions,
+    "options": options,
+}
+
+
+def write(folder: Path) -> None:
+    """Write each table as `folder`/NAME.md."""
+    folder.mkdir(exist_ok=True)
+    for name, make in TABLES.items():
+        (folder / f"{name}.md").write_text(make(), encoding="utf-8")
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
