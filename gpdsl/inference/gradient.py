@@ -54,7 +54,14 @@ def fit_lbfgs(problem: Problem) -> Result:
     outcome = maximise(
         objective, state, steps=problem.choice.steps, tolerance=problem.options.tolerance, report=problem.monitor.report
     )
-    return finish(problem, outcome.point, outcome.value, 0.0, outcome.message, outcome.interrupted)
+    value, error = problem.reassessed(
+        lambda normals, state, rows, held: bound(state, rows, held, normals, jitter),
+        outcome.value,
+        outcome.point,
+        rows,
+        held,
+    )
+    return finish(problem, outcome.point, value, error, outcome.message, outcome.interrupted)
 
 
 def finish(problem: Problem, state: Any, value: float, error: float, message: str, interrupted: bool) -> Result:

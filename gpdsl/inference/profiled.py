@@ -47,13 +47,20 @@ def fit_profiled(problem: Problem) -> Result:
     parameters, inducing = split_point(best["point"], held)
     whiten = jit(lambda p, z, s, r: whitened_posterior(problem.program, p, z, s, r, problem.layout.dense, jitter))
     posterior = whiten(parameters, inducing, best["sites"], rows)
+
+    def bound(normals: Any, parameters: Any, inducing: Any, sites: Sites, rows: Any) -> Array:
+        return site_elbo(
+            problem.program, parameters, inducing, sites, rows, problem.layout.dense, normals, None, jitter
+        )
+
+    value, error = problem.reassessed(bound, best["elbo"], parameters, inducing, best["sites"], rows)
     return Result(
         as_numpy(parameters),
         as_numpy(inducing),
         tidy(posterior),
         np.ones(1),
-        best["elbo"],
-        0.0,
+        value,
+        error,
         outcome.message,
         outcome.interrupted,
     )
