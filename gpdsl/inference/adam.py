@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
+from gpdsl.data import minibatches
 from gpdsl.inference.bound import elbo, marginals
 from gpdsl.inference.gradient import complete, finish, initial_state
 from gpdsl.inference.opaque import Values, compiled_arguments, evaluate_externals
@@ -54,30 +56,21 @@ def _whole(problem: Problem) -> bool:
     return not problem.choice.batch or problem.choice.batch >= problem.count
 
 
-def _batches(problem: Problem) -> Callable[[], np.ndarray]:
-    """Row numbers of one step at a time: epochs without replacement, or all rows."""
-    rng, size = np.random.default_rng(problem.options.seed + 1), problem.choice.batch
-    pending: list[np.ndarray] = []
-
-    def draw() -> np.ndarray:
-        if _whole(problem):
-            return np.arange(problem.count)
-        if not pending:
-            order = rng.permutation(problem.count)
-            pending.extend(order[i : i + size] for i in range(0, problem.count - size + 1, size))
-        return pending.pop()
-
-    return draw
+def _batches(problem: Problem) -> Iterator[np.ndarray]:
+    """Row numbers of one step at a time: epochs without replacement, or all rows in order."""
+    if _whole(problem):
+        return itertools.repeat(np.arange(problem.count))
+    return minibatches(problem.count, problem.choice.batch, problem.options.seed + 1)
 
 
 def _scanned_steps(problem: Problem) -> Result:
     """A chunk of steps per compiled call."""
-    optimiser, draw, steps = _optimiser(problem), _batches(problem), problem.choice.steps
+    optimiser, draws, steps = _optimiser(problem), _batches(problem), problem.choice.steps
     state, key = initial_state(problem), jax.random.key(problem.options.seed)
     memory, size = optimiser.init(state), min(CHUNK, steps)
 
     def indices() -> Array:
-        return jnp.asarray(np.zeros((size, 1), int) if _whole(problem) else np.stack([draw() for _ in range(size)]))
+        return jnp.asarray(np.zeros((size, 1), int) if _whole(problem) else np.stack([*itertools.islice(draws, size)]))
 
     held = (problem.rows, problem.inducing, problem.jitter)
     chunk = _chunk(problem, optimiser)
@@ -126,7 +119,7 @@ def _count(rows: Rows) -> int:
 def _opaque_steps(problem: Problem) -> Result:
     """Propose (compiled) → evaluate (Python) → update (compiled), once per step."""
     program, optimiser, held = problem.program, _optimiser(problem), problem.inducing
-    draw, state, key = _batches(problem), initial_state(problem), jax.random.key(problem.options.seed)
+    draws, state, key = _batches(problem), initial_state(problem), jax.random.key(problem.options.seed)
     arguments, update = compiled_arguments(program, _propose(problem)), jit(_update(problem, optimiser))
     memory = optimiser.init(state)
     trace: list[float] = []
@@ -140,7 +133,7 @@ def _opaque_steps(problem: Problem) -> Result:
 
     try:
         for number in range(1, problem.choice.steps + 1):
-            here, rows = jax.random.fold_in(key, number), take_rows(problem.rows, draw())
+            here, rows = jax.random.fold_in(key, number), take_rows(problem.rows, next(draws))
             state, memory, value = update(state, memory, rows, held, here, evaluate(state, rows, here))
             trace.append(float(value))
             problem.monitor.report(number, trace[-1])
