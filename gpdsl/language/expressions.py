@@ -82,15 +82,39 @@ Subscript = IndexValue | Fixed | Whole
 
 
 @dataclass(frozen=True)
+class Direction:
+    """A column of one argument of a latent, to differentiate along: `x[2]` is `Direction(0, 2)`, a scalar `x` has 1."""
+
+    argument: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Functional:
+    """What is asked of a latent at a row: its value at the inputs `at` (its own when empty), differentiated.
+
+    `f` is `Functional()`, `f(a)` is `Functional(("a",))`, `D(f, x[1])` is `Functional((), (Direction(0, 1),))`.
+    """
+
+    at: tuple[str, ...] = ()
+    derivative: tuple[Direction, ...] = ()
+
+
+VALUE = Functional()
+"""The value at the row's own inputs."""
+
+
+@dataclass(frozen=True)
 class Read(Expression):
     """A declared quantity, one subscript per declared axis.
 
     A name written without subscripts reads every element: the checker fills in its own indices
-    (`depth` becomes `depth[layer]`, with axes (layer,)).
+    (`depth` becomes `depth[layer]`, with axes (layer,)). `functional` matters for latents only.
     """
 
     name: str
     subscripts: tuple[Subscript, ...] = ()
+    functional: Functional = VALUE
 
 
 @dataclass(frozen=True)
@@ -102,7 +126,10 @@ class IndexNumber(Expression):
 
 @dataclass(frozen=True)
 class Operation(Expression):
-    """`+ - * / ^`, unary `neg`, or an elementary function by its name (`exp`, `log`, `tanh`, ...)."""
+    """`+ - * / ^`, unary `neg`, or an elementary function by its name (`exp`, `log`, `tanh`, ...).
+
+    `if` has three operands, the first a condition: one of `< <= > >= == !=` with two operands, `and`, `or`, `not`.
+    """
 
     operator: str
     operands: tuple[Expression, ...]
@@ -110,11 +137,28 @@ class Operation(Expression):
 
 @dataclass(frozen=True)
 class Reduction(Expression):
-    """`sum(q, body)`, `prod(q, body)`: over all values of one index."""
+    """`sum(q, body)`, `prod(q, body)`: over all values of one axis, an index or a bare size (`sum(x)`)."""
 
     operator: str
-    index: str
+    axis: Axis
     body: Expression
+
+
+@dataclass(frozen=True)
+class FunctionCall(Expression):
+    """A call of a `function` of the file; `body` is its formula with the arguments put in."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    body: Expression
+
+
+@dataclass(frozen=True)
+class Local(Expression):
+    """An argument inside the definition of a `function`, `kernel` or `density`, before any call puts a value in."""
+
+    name: str
+    subscripts: tuple[Subscript, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,6 +167,16 @@ class ExternalCall(Expression):
 
     function: str
     arguments: tuple[Expression, ...]
+
+
+def parts(expression: Expression) -> tuple[Expression, ...]:
+    """The expressions directly inside another."""
+    match expression:
+        case Operation(operands=inside) | ExternalCall(arguments=inside):
+            return inside
+        case Reduction(body=body) | FunctionCall(body=body):
+            return (body,)
+    return ()
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------
@@ -137,10 +191,31 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelCall(Kernel):
-    """A kernel of the table by name; `arguments` by parameter name."""
+    """A kernel of the table by name; `arguments` by parameter name.
+
+    `kernels` are those passed as arguments (`ChangePoint(RBF(1), Linear(1), at = 3)`). `on` holds the expressions of
+    the inputs that the kernel sees instead of all columns as they are (`on = x[1..3]`, `on = log(x)`); empty: all.
+    """
 
     name: str
     arguments: Mapping[str, Expression]
+    kernels: tuple[Kernel, ...] = ()
+    on: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True)
+class KernelFormula(Kernel):
+    """A covariance function by formula. `points` names its two points (`a`, `b`) or its distance (`r`).
+
+    `body` is the formula with the arguments put in; what is left in it as `Local` are the points, whose bare axis is
+    the columns of the input, or the distance.
+    """
+
+    name: str
+    arguments: Mapping[str, Expression]
+    points: tuple[str, ...]
+    body: Expression
+    on: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True)

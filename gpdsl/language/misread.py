@@ -76,6 +76,9 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
     if not isinstance(problem, UnexpectedToken):
         raise problem
     token = problem.token
+    if token == ";":
+        span = Span(token.line + piece.line - 1, token.column, token.line + piece.line - 1, token.column + 1)
+        return StrangeCharacter(span, ";", _ADVICE[";"])
     expected = _expected(problem.accepts or problem.expected, lark)
     if token.type == "$END":
         return EndsEarly(_end(piece), expected, form)
@@ -95,7 +98,7 @@ def _expected(names: set[str], lark: Lark) -> str:
     rest = set(names)
     if {"NAME", "NUMBER"} <= rest and "(" in signs.values():
         words.append("a value")
-        rest -= {"NAME", "NUMBER", *(name for name, sign in signs.items() if sign in "([-")}
+        rest -= {"NAME", "NUMBER", *(name for name, sign in signs.items() if sign in ("(", "[", "-", "if", "not"))}
     if {sign for name, sign in signs.items() if name in rest} >= _OPERATORS:
         words.append("an operator")
         rest -= {name for name, sign in signs.items() if sign in _OPERATORS}

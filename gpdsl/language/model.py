@@ -10,34 +10,53 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from gpdsl.language.definitions import (
+    Declaration,
+    Density,
+    External,
+    ExternalArgument,
+    ExternalLikelihood,
+    Function,
+    KernelDefinition,
+)
 from gpdsl.language.expressions import (
+    VALUE,
     Axis,
+    Direction,
     Expression,
     ExternalCall,
     Fixed,
+    Functional,
+    FunctionCall,
     IndexNumber,
     IndexValue,
     Kernel,
     KernelCall,
+    KernelFormula,
     KernelProduct,
     KernelScale,
     KernelSum,
+    Local,
     Number,
     Operation,
     Read,
     Reduction,
     Subscript,
     Whole,
+    parts,
     same_axis,
 )
 from gpdsl.language.source import Source, Span
 
 __all__ = [
+    "VALUE",
     "Axis",
     "Case",
     "Const",
     "Declaration",
     "Declarations",
+    "Density",
+    "Direction",
     "DistributionCall",
     "Expression",
     "External",
@@ -45,6 +64,9 @@ __all__ = [
     "ExternalCall",
     "ExternalLikelihood",
     "Fixed",
+    "Function",
+    "FunctionCall",
+    "Functional",
     "Guard",
     "Index",
     "IndexNumber",
@@ -53,11 +75,14 @@ __all__ = [
     "Input",
     "Kernel",
     "KernelCall",
+    "KernelDefinition",
+    "KernelFormula",
     "KernelProduct",
     "KernelScale",
     "KernelSum",
     "Latent",
     "Let",
+    "Local",
     "Number",
     "Observation",
     "Operation",
@@ -65,20 +90,14 @@ __all__ = [
     "Param",
     "Read",
     "Reduction",
+    "Row",
     "Subscript",
     "Whole",
+    "parts",
     "same_axis",
 ]
 
 # --- declarations -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """A declared name and where."""
-
-    name: str
-    span: Span
 
 
 @dataclass(frozen=True)
@@ -99,7 +118,10 @@ class Input(Declaration):
 
 @dataclass(frozen=True)
 class Output(Declaration):
-    """Observed per-row quantity. `kind` is real, positive, count, binary or label; `label` the axis of its levels."""
+    """Observed per-row quantity. `kind` is real, positive, count, binary, label or ordinal.
+
+    `label` is the axis of the levels of the last two.
+    """
 
     kind: str
     axes: tuple[Axis, ...]
@@ -116,18 +138,34 @@ class Const(Declaration):
 
 @dataclass(frozen=True)
 class Param(Declaration):
-    """Point-estimated parameter. `constraint` is real, positive or unit; `initial` a float or nested tuples."""
+    """Point-estimated parameter. `constraint` is real, positive, unit, simplex or ordered; `initial` nested tuples.
+
+    Simplex and ordered hold along the last axis. A real parameter may have bounds: it then lies strictly inside them.
+    """
 
     constraint: str
     axes: tuple[Axis, ...]
     initial: float | tuple
     fixed: bool = False
     prior: DistributionCall | None = None
+    lower: float | None = None
+    upper: float | None = None
+
+
+@dataclass(frozen=True)
+class Row(Declaration):
+    """`row w[q] ~ Normal(0, 1)`: one unobserved variable per row, independent across rows and elements."""
+
+    axes: tuple[Axis, ...]
+    distribution: DistributionCall
 
 
 @dataclass(frozen=True)
 class Latent(Declaration):
-    """`latent f[c](x) ~ GP(mean, kernel)`: independent GPs, one per value of `axes`, over the named inputs."""
+    """`latent f[c](x) ~ GP(mean, kernel)`: independent GPs, one per value of `axes`, over the named arguments.
+
+    Arguments are inputs, row variables or other latents.
+    """
 
     axes: tuple[Axis, ...]
     arguments: tuple[str, ...]
@@ -162,37 +200,19 @@ class Let(Declaration):
 
 
 @dataclass(frozen=True)
-class ExternalArgument:
-    """An argument of an external: its name and the dimensions it is passed with."""
-
-    name: str
-    axes: tuple[Axis, ...]
-
-
-@dataclass(frozen=True)
-class External(Declaration):
-    """`external g(a: real[4], b: real) -> real[4]`."""
-
-    arguments: tuple[ExternalArgument, ...]
-    result: tuple[Axis, ...]
-
-
-@dataclass(frozen=True)
-class ExternalLikelihood(Declaration):
-    """`external likelihood g(y: real[4] | a: real[4])`; `observed` names the arguments left of the bar."""
-
-    observed: tuple[ExternalArgument, ...]
-    arguments: tuple[ExternalArgument, ...]
-
-
-@dataclass(frozen=True)
 class DistributionCall:
-    """A distribution by name, or an external likelihood (`external` true, arguments then in declared order)."""
+    """A distribution by name, or an external likelihood (`external` true, arguments then in declared order).
+
+    `components` are the distributions inside `Mixture`, `Truncated` and `Censored`. `log_density` is the formula of a
+    `density` of the file with everything put in: what stands left of `~` and the arguments.
+    """
 
     name: str
     arguments: Mapping[str, Expression]
     span: Span
     external: bool = False
+    components: tuple[DistributionCall, ...] = ()
+    log_density: Expression | None = None
 
 
 @dataclass(frozen=True)
@@ -201,6 +221,8 @@ class Observation:
 
     `subscripts` has one entry per declared axis of the output when there is one output: `y[2, p] ~ ...` observes
     only the elements with first index 2 (`Fixed(2)`, `IndexValue("p")`), and `axes` are those that remain.
+    `guards` restrict their values (`t[p > 1] ~ ...`), one per axis of `axes`, or none. `transform` is the left side
+    when it is not the output itself, `log(y) ~ ...`: a function of that one output, which `outputs` names.
     """
 
     outputs: tuple[str, ...]
@@ -208,6 +230,8 @@ class Observation:
     distribution: DistributionCall
     span: Span
     subscripts: tuple[Subscript, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    transform: Expression | None = None
 
 
 @dataclass(frozen=True)
@@ -238,10 +262,14 @@ class Declarations:
     likelihoods: Mapping[str, ExternalLikelihood]
     observations: tuple[Observation, ...]
     infer: Infer = field(default_factory=Infer)
+    rows: Mapping[str, Row] = field(default_factory=lambda: MappingProxyType({}))
+    functions: Mapping[str, Function] = field(default_factory=lambda: MappingProxyType({}))
+    kernels: Mapping[str, KernelDefinition] = field(default_factory=lambda: MappingProxyType({}))
+    densities: Mapping[str, Density] = field(default_factory=lambda: MappingProxyType({}))
 
     def axes_of(self, name: str) -> tuple[Axis, ...]:
         """The declared axes of any quantity."""
-        for table in (self.inputs, self.outputs, self.consts, self.params, self.latents, self.lets):
+        for table in (self.inputs, self.outputs, self.consts, self.params, self.rows, self.latents, self.lets):
             if name in table:
                 return table[name].axes
         raise KeyError(name)

@@ -5,92 +5,65 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpdsl.language.errors.base import Mistake
+from gpdsl.language.formulas import (
+    Argument,
+    Array,
+    Binary,
+    Call,
+    Comparison,
+    Condition,
+    Conditional,
+    Formula,
+    Identifier,
+    Literal,
+    Logical,
+    Name,
+    Negation,
+    Node,
+    Subscript,
+)
 from gpdsl.language.source import Source, Span
 
-
-@dataclass(frozen=True)
-class Node:
-    """Anything with a place in the text."""
-
-    span: Span
-
-
-@dataclass(frozen=True)
-class Identifier(Node):
-    """A word standing for something."""
-
-    text: str
-
-
-# --- expressions ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Literal(Node):
-    """A number, as written and as a value: int when written as a short whole number, else float."""
-
-    text: str
-    value: int | float
-
-
-@dataclass(frozen=True)
-class Subscript(Node):
-    """`p`, `p - 1`, `2`; with a comparison, `p > 1`, `comparison` and `against` are set."""
-
-    value: Formula
-    comparison: str | None = None
-    against: Formula | None = None
-
-
-@dataclass(frozen=True)
-class Name(Node):
-    """A name, with subscripts or (None) without."""
-
-    identifier: Identifier
-    subscripts: tuple[Subscript, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Argument(Node):
-    """An argument of a call, named (`ell = 2`) or by position."""
-
-    name: Identifier | None
-    value: Formula
-
-
-@dataclass(frozen=True)
-class Call(Node):
-    """`exp(f)`, `RBF(ell)`, `Normal(f, s)`, `sum(q, ...)`."""
-
-    function: Identifier
-    arguments: tuple[Argument, ...]
-
-
-@dataclass(frozen=True)
-class Binary(Node):
-    """`a + b`; operator is one of `+ - * / ^`."""
-
-    operator: str
-    left: Formula
-    right: Formula
-
-
-@dataclass(frozen=True)
-class Negation(Node):
-    """`-a`."""
-
-    operand: Formula
-
-
-@dataclass(frozen=True)
-class Array(Node):
-    """`[1, 2, 3]`, the value of a constant or parameter."""
-
-    items: tuple[Formula, ...]
-
-
-Formula = Literal | Name | Call | Binary | Negation | Array
-
+__all__ = [
+    "Argument",
+    "Array",
+    "Binary",
+    "Call",
+    "Comparison",
+    "Condition",
+    "Conditional",
+    "ConstStatement",
+    "Declared",
+    "DensityStatement",
+    "ExternalLikelihoodStatement",
+    "ExternalStatement",
+    "Formula",
+    "FunctionStatement",
+    "Identifier",
+    "IndexStatement",
+    "InferStatement",
+    "InputStatement",
+    "KernelStatement",
+    "LatentStatement",
+    "LetStatement",
+    "Literal",
+    "Logical",
+    "ModelStatement",
+    "Name",
+    "Negation",
+    "Node",
+    "ObservationStatement",
+    "Option",
+    "OutputStatement",
+    "ParamStatement",
+    "Passed",
+    "RowStatement",
+    "Size",
+    "Statement",
+    "Subscript",
+    "SyntaxTree",
+    "Type",
+]
 
 # --- parts of declarations --------------------------------------------------------------------------------------
 
@@ -112,9 +85,10 @@ class Size(Node):
 
 @dataclass(frozen=True)
 class Type(Node):
-    """`real`, `positive[D]`, `label[c]`."""
+    """`real`, `positive[D]`, `label[c]`, `real(lower = -1, upper = 1)`."""
 
     word: Identifier
+    bounds: tuple[Argument, ...] = ()
     sizes: tuple[Size, ...] = ()
 
 
@@ -201,6 +175,46 @@ class LatentStatement(Node):
 
 
 @dataclass(frozen=True)
+class RowStatement(Node):
+    """`row w[q] ~ Normal(0, 1)`."""
+
+    declared: Declared
+    type: Type | None
+    distribution: Formula
+
+
+@dataclass(frozen=True)
+class FunctionStatement(Node):
+    """`function t(y; a, b) = ...`: `parameters` are the names after the semicolon."""
+
+    name: Identifier
+    arguments: tuple[Identifier, ...]
+    parameters: tuple[Identifier, ...]
+    value: Formula
+
+
+@dataclass(frozen=True)
+class KernelStatement(Node):
+    """`kernel spiral(r; ell, p) = ...` or `kernel k(a, b; ell) = ...`."""
+
+    name: Identifier
+    arguments: tuple[Identifier, ...]
+    parameters: tuple[Identifier, ...]
+    value: Formula
+
+
+@dataclass(frozen=True)
+class DensityStatement(Node):
+    """`density huber(y | mu, s) = ...`: `observed` stands left of the bar."""
+
+    name: Identifier
+    observed: Identifier
+    arguments: tuple[Identifier, ...]
+    parameters: tuple[Identifier, ...]
+    value: Formula
+
+
+@dataclass(frozen=True)
 class LetStatement(Node):
     """`let g[p] = ...`; one of several cases when the name comes again."""
 
@@ -251,6 +265,10 @@ Statement = (
     | ConstStatement
     | ParamStatement
     | LatentStatement
+    | RowStatement
+    | FunctionStatement
+    | KernelStatement
+    | DensityStatement
     | LetStatement
     | ExternalStatement
     | ExternalLikelihoodStatement

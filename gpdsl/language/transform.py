@@ -75,6 +75,21 @@ class ToSyntax(Transformer):
     def latent(self, meta: Meta, children: list) -> syntax.LatentStatement:
         return syntax.LatentStatement(self.span(meta), children[0], tuple(children[1:-1]), children[-1])
 
+    def row(self, meta: Meta, children: list) -> syntax.RowStatement:
+        return syntax.RowStatement(self.span(meta), *children)
+
+    def function(self, meta: Meta, children: list) -> syntax.FunctionStatement:
+        name, arguments, parameters, value = children
+        return syntax.FunctionStatement(self.span(meta), name, arguments, parameters or (), value)
+
+    def kernel(self, meta: Meta, children: list) -> syntax.KernelStatement:
+        name, arguments, parameters, value = children
+        return syntax.KernelStatement(self.span(meta), name, arguments, parameters or (), value)
+
+    def density(self, meta: Meta, children: list) -> syntax.DensityStatement:
+        name, observed, arguments, parameters, value = children
+        return syntax.DensityStatement(self.span(meta), name, observed, arguments or (), parameters or (), value)
+
     def let(self, meta: Meta, children: list) -> syntax.LetStatement:
         return syntax.LetStatement(self.span(meta), *children)
 
@@ -105,8 +120,14 @@ class ToSyntax(Transformer):
     def indices(self, meta: Meta, children: list) -> tuple[syntax.Identifier, ...]:
         return tuple(children)
 
+    names = indices
+
     def type(self, meta: Meta, children: list) -> syntax.Type:
-        return syntax.Type(self.span(meta), children[0], children[1] or ())
+        word, bounds, sizes = children
+        return syntax.Type(self.span(meta), word, bounds or (), sizes or ())
+
+    def bounds(self, meta: Meta, children: list) -> tuple[syntax.Argument, ...]:
+        return tuple(children)
 
     def sizes(self, meta: Meta, children: list) -> tuple[syntax.Size, ...]:
         return tuple(children)
@@ -136,7 +157,23 @@ class ToSyntax(Transformer):
 
     # --- expressions
 
-    add, subtract, multiply, divide, raise_to = (_binary(each) for each in "+-*/^")
+    add, subtract, multiply, divide, raise_to, contract = (_binary(each) for each in "+-*/^@")
+
+    def conditional(self, meta: Meta, children: list) -> syntax.Conditional:
+        return syntax.Conditional(self.span(meta), *children)
+
+    def compare(self, meta: Meta, children: list) -> syntax.Comparison:
+        left, operator, right = children
+        return syntax.Comparison(self.span(meta), str(operator), left, right)
+
+    def either(self, meta: Meta, children: list) -> syntax.Logical:
+        return syntax.Logical(self.span(meta), "or", tuple(children))
+
+    def both(self, meta: Meta, children: list) -> syntax.Logical:
+        return syntax.Logical(self.span(meta), "and", tuple(children))
+
+    def negation(self, meta: Meta, children: list) -> syntax.Logical:
+        return syntax.Logical(self.span(meta), "not", tuple(children))
 
     def negate(self, meta: Meta, children: list) -> syntax.Negation:
         return syntax.Negation(self.span(meta), children[0])
@@ -171,6 +208,10 @@ class ToSyntax(Transformer):
 
     def at(self, meta: Meta, children: list) -> syntax.Subscript:
         return syntax.Subscript(self.span(meta), children[0])
+
+    def slice(self, meta: Meta, children: list) -> syntax.Subscript:
+        first, last = children
+        return syntax.Subscript(self.span(meta), first, stop=last)
 
     def where(self, meta: Meta, children: list) -> syntax.Subscript:
         value, comparison, against = children

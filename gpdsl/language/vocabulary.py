@@ -218,7 +218,11 @@ STATEMENTS: Mapping[str, str] = MappingProxyType(
         "const": "const a = 2",
         "param": "param sigma : positive = 0.1",
         "latent": "latent f(x) ~ GP(0, RBF(1))",
+        "row": "row w ~ Normal(0, 1)",
         "let": "let g = exp(f)",
+        "function": "function t(y; a, b) = y + a*tanh(b*y)",
+        "kernel": "kernel k(r; ell) = exp(-r/ell)",
+        "density": "density d(y | mu, s) = -log(2*s) - abs(y - mu)/s",
         "external": "external g(a: real[4]) -> real[4]",
         "infer": "infer vi: posterior = full, inducing = 100",
     }

@@ -135,6 +135,8 @@ class Translator:
                 return self._operation(expression, env)
             case m.Reduction():
                 return self._reduction(expression, env)
+            case m.FunctionCall(body=body):
+                return self._scalar(body, env)
             case m.ExternalCall():
                 positions = tuple(env.get(axis_key(a), axis_key(a)) for a in expression.axes)
                 use = self.external(expression.function, expression.arguments)
@@ -239,13 +241,13 @@ class Translator:
         return value
 
     def _reduction(self, reduction: m.Reduction, env: Environment) -> sp.Expr:
-        what = f"`{reduction.operator}` over `{reduction.index}`"
-        count = self.size(self.declarations.indices[reduction.index].axis)
+        what = f"`{reduction.operator}` over `{reduction.axis.describe()}`"
+        count, key = self.size(reduction.axis), axis_key(reduction.axis)
         if count > MAX_TERMS:
             raise self.failure(TooLarge(reduction.span, what, MAX_TERMS))
         values, total = [], 0
         for i in range(1, count + 1):
-            values.append(self.scalar(reduction.body, {**env, reduction.index: i}))
+            values.append(self.scalar(reduction.body, {**env, key: i}))
             total += self.operations(values[-1])
             if total > MAX_OPERATIONS or self._visits > MAX_VISITS:
                 raise self.failure(TooLarge(reduction.span, what, MAX_OPERATIONS))

@@ -40,6 +40,11 @@ _PASSES: Mapping[type[syntax.Node], Callable] = MappingProxyType(
 )
 """Each sort of declaration and its check, in the order in which they depend on each other."""
 
+_TABLES = (
+    *("indices", "inputs", "outputs", "consts", "params", "rows", "latents", "lets"),
+    *("functions", "kernels", "densities", "externals", "likelihoods"),
+)
+
 Kind = TypeVar("Kind", bound=syntax.Node)
 
 
@@ -131,10 +136,7 @@ def _declarations(
 ) -> Declarations:
     titled = _of(statements, syntax.ModelStatement)
     name, title = (titled[0].name.text, titled[0].title) if titled else ("model", "")
-    tables = {
-        key: MappingProxyType(dict(getattr(scope, key)))
-        for key in ("indices", "inputs", "outputs", "consts", "params", "latents", "lets", "externals", "likelihoods")
-    }
+    tables = {key: MappingProxyType(dict(getattr(scope, key))) for key in _TABLES}
     return Declarations(
         name=name, title=title, source=scope.source, observations=tuple(observations), infer=infer, **tables
     )

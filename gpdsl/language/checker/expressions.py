@@ -186,7 +186,7 @@ def _reduction(scope: Scope, place: Place, call: syntax.Call) -> Expression:
     axes = tuple(each for each in checked.axes if each.name != index.text)
     inside = fact_of(scope, checked)
     return remember(
-        scope, Reduction(call.span, axes, name, index.text, checked), Fact(degree=inside.degree, terms=inside.terms + 1)
+        scope, Reduction(call.span, axes, name, axis, checked), Fact(degree=inside.degree, terms=inside.terms + 1)
     )
 
 

@@ -22,14 +22,13 @@ from gpdsl.language.model import (
     Axis,
     Case,
     Expression,
-    ExternalCall,
     Fixed,
     Guard,
     IndexValue,
     Let,
     Operation,
     Read,
-    Reduction,
+    parts,
 )
 
 _READABLE = frozenset({"const", "param", "input", "latent", "let", "external"})
@@ -87,12 +86,9 @@ def _own_degree(scope: Scope, expression: Expression, name: str) -> float:
             return float(expression.name == name)
         case Operation(operator="^", operands=(base, exponent)):
             return _own_degree(scope, base, name) * max(1.0, fact_of(scope, exponent).largest or 1.0)
-        case Operation(operator=operator, operands=parts):
-            degrees = [_own_degree(scope, part, name) for part in parts]
-            return sum(degrees) if operator in "*/" else max(degrees)
-        case Reduction(body=body):
-            return _own_degree(scope, body, name)
-    return 0.0
+    degrees = [_own_degree(scope, part, name) for part in parts(expression)]
+    product = isinstance(expression, Operation) and expression.operator in ("*", "/")
+    return sum(degrees) if product else max(degrees, default=0.0)
 
 
 def _check_case(scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, ...]) -> Case:
@@ -110,14 +106,9 @@ def _check_case(scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, 
 
 def reads(expression: Expression) -> list[Read]:
     """Every name read in an expression."""
-    match expression:
-        case Read():
-            return [expression]
-        case Operation(operands=parts) | ExternalCall(arguments=parts):
-            return [each for part in parts for each in reads(part)]
-        case Reduction(body=body):
-            return reads(body)
-    return []
+    if isinstance(expression, Read):
+        return [expression]
+    return [each for part in parts(expression) for each in reads(part)]
 
 
 def _check_recursion(

@@ -21,7 +21,11 @@ _SORTS: Mapping[type, str] = MappingProxyType(
         syntax.ConstStatement: "const",
         syntax.ParamStatement: "param",
         syntax.LatentStatement: "latent",
+        syntax.RowStatement: "row",
         syntax.LetStatement: "let",
+        syntax.FunctionStatement: "function",
+        syntax.KernelStatement: "kernel",
+        syntax.DensityStatement: "density",
         syntax.ExternalStatement: "external",
         syntax.ExternalLikelihoodStatement: "likelihood",
     }

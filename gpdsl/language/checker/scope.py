@@ -10,15 +10,19 @@ from gpdsl.language.errors.names import UnknownName
 from gpdsl.language.model import (
     Axis,
     Const,
+    Density,
     Expression,
     External,
     ExternalLikelihood,
+    Function,
     Index,
     Input,
+    KernelDefinition,
     Latent,
     Let,
     Output,
     Param,
+    Row,
 )
 from gpdsl.language.source import Source, Span
 from gpdsl.language.syntax import Identifier
@@ -31,8 +35,12 @@ SORTS = {
     "output": "an output",
     "const": "a constant",
     "param": "a parameter",
+    "row": "a row variable",
     "latent": "a latent",
     "let": "a `let`",
+    "function": "a function",
+    "kernel": "a kernel",
+    "density": "a density",
     "external": "an external",
     "likelihood": "an external likelihood",
 }
@@ -53,8 +61,12 @@ class Scope:
     outputs: dict[str, Output] = field(default_factory=dict)
     consts: dict[str, Const] = field(default_factory=dict)
     params: dict[str, Param] = field(default_factory=dict)
+    rows: dict[str, Row] = field(default_factory=dict)
     latents: dict[str, Latent] = field(default_factory=dict)
     lets: dict[str, Let] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+    kernels: dict[str, KernelDefinition] = field(default_factory=dict)
+    densities: dict[str, Density] = field(default_factory=dict)
     externals: dict[str, External] = field(default_factory=dict)
     likelihoods: dict[str, ExternalLikelihood] = field(default_factory=dict)
     facts: dict[int, tuple[Expression, Fact]] = field(default_factory=dict)
