@@ -16,7 +16,7 @@ from gpdsl.language.checker.subscripts import read
 from gpdsl.language.errors.axes import IndexNotBound, PointlessReduction
 from gpdsl.language.errors.calls import LatentCalled, NotAValue, UnknownArgument, WrongArity
 from gpdsl.language.errors.names import NotReadable, UnknownFunction, UsedBeforeDefined
-from gpdsl.language.model import Axis, Expression, IndexNumber, Read, Reduction
+from gpdsl.language.model import Axis, Expression, IndexNumber, Local, Read, Reduction
 from gpdsl.language.vocabulary import BUILTINS, CONSTANTS, FUNCTIONS, REDUCTIONS
 
 _ADVICE = {
@@ -65,6 +65,8 @@ def check_all(scope: Scope, place: Place, formulas: Iterable[syntax.Formula]) ->
 
 def _name(scope: Scope, place: Place, name: syntax.Name) -> Expression:
     text = name.identifier.text
+    if text in place.local:
+        return _local(scope, place, name)
     if text in BUILTINS:
         if text in CONSTANTS and name.subscripts is None:
             return number(scope, name.span, math.pi, text)
@@ -78,6 +80,15 @@ def _name(scope: Scope, place: Place, name: syntax.Name) -> Expression:
         scope.problems.fail(NotReadable(name.identifier.span, text, SORTS[sort], place.words, advice))
     expression = read(scope, place, name, _axes_of(scope, place, name.identifier))
     return remember(scope, expression, _read_fact(scope, expression))
+
+
+def _local(scope: Scope, place: Place, name: syntax.Name) -> Expression:
+    """An argument of the definition being checked: what it stands for, or one element of a `Local`."""
+    value = place.local[name.identifier.text]
+    if name.subscripts is None:
+        return value
+    chosen = read(scope, place, name, value.axes if isinstance(value, Local) else ())
+    return remember(scope, Local(name.span, chosen.axes, name.identifier.text, chosen.subscripts), fact_of(scope, value))
 
 
 def _axes_of(scope: Scope, place: Place, name: syntax.Identifier) -> tuple[Axis, ...]:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from gpdsl.language.model import Axis
+from gpdsl.language.model import Axis, Expression
 
 NOTHING: Mapping[str, IndexRange] = MappingProxyType({})
+NO_LOCALS: Mapping[str, Expression] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class Place:
 
     `whole` marks the arguments of an external, which are passed without subscripts. `free` marks the value of a `let`
     without subscripts, which takes the axes of its value, so that nothing on the left checks how they combine.
-    `recursion` is the `let` being defined, with its axes.
+    `recursion` is the `let` being defined, with its axes. `local` says what each argument of the definition being
+    checked stands for; it comes before the names of the file.
     """
 
     words: str
@@ -64,3 +66,4 @@ class Place:
     whole: bool = False
     free: bool = False
     recursion: tuple[str, tuple[Axis, ...]] | None = None
+    local: Mapping[str, Expression] = field(default_factory=lambda: NO_LOCALS)
