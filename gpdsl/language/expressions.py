@@ -7,7 +7,8 @@ them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from gpdsl.language.source import Span
 
@@ -78,7 +79,15 @@ class Whole:
     axis: Axis
 
 
-Subscript = IndexValue | Fixed | Whole
+@dataclass(frozen=True)
+class Slice:
+    """Subscript `2..4`: some elements, from `start`; `axis` is the axis of those chosen, a bare size."""
+
+    axis: Axis
+    start: int
+
+
+Subscript = IndexValue | Fixed | Whole | Slice
 
 
 @dataclass(frozen=True)
@@ -195,20 +204,22 @@ class KernelCall(Kernel):
 
     `kernels` are those passed as arguments (`ChangePoint(RBF(1), Linear(1), at = 3)`). `on` holds the expressions of
     the inputs that the kernel sees instead of all columns as they are (`on = x[1..3]`, `on = log(x)`); empty: all.
+    `sizes` are the arguments that are lists of whole numbers (`image = [28, 28]`).
     """
 
     name: str
     arguments: Mapping[str, Expression]
     kernels: tuple[Kernel, ...] = ()
     on: tuple[Expression, ...] = ()
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True)
 class KernelFormula(Kernel):
     """A covariance function by formula. `points` names its two points (`a`, `b`) or its distance (`r`).
 
-    `body` is the formula with the arguments put in; what is left in it as `Local` are the points, whose bare axis is
-    the columns of the input, or the distance.
+    `body` is the formula, in which the points and the arguments are `Local`; the bare axis of a point, and of an
+    argument with one value per column, are the columns of the input.
     """
 
     name: str

@@ -150,6 +150,11 @@ class Translator:
                 return element
             case m.Whole(axis=axis):
                 return env.get(axis_key(axis), axis_key(axis))
+            case m.Slice(axis=axis, start=start):
+                position = env.get(axis_key(axis))
+                if isinstance(position, int):
+                    return position + start - 1
+                raise NeedsElements(axis_key(axis))
             case m.IndexValue(index=index, offset=offset):
                 position = env.get(index, index)
                 if isinstance(position, int):

@@ -88,7 +88,9 @@ def _local(scope: Scope, place: Place, name: syntax.Name) -> Expression:
     if name.subscripts is None:
         return value
     chosen = read(scope, place, name, value.axes if isinstance(value, Local) else ())
-    return remember(scope, Local(name.span, chosen.axes, name.identifier.text, chosen.subscripts), fact_of(scope, value))
+    return remember(
+        scope, Local(name.span, chosen.axes, name.identifier.text, chosen.subscripts), fact_of(scope, value)
+    )
 
 
 def _axes_of(scope: Scope, place: Place, name: syntax.Identifier) -> tuple[Axis, ...]:

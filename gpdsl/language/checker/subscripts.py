@@ -14,8 +14,10 @@ from gpdsl.language.errors.axes import (
     WholeNeeded,
     WrongIndex,
 )
+from gpdsl.language.errors.kernels import BadSlice
 from gpdsl.language.errors.names import NotAnIndex
-from gpdsl.language.model import Axis, Fixed, IndexValue, Read, Subscript, Whole, same_axis
+from gpdsl.language.limits import MAX_AXIS
+from gpdsl.language.model import Axis, Fixed, IndexValue, Read, Slice, Subscript, Whole, same_axis
 from gpdsl.language.source import Span
 
 
@@ -38,7 +40,7 @@ def _axis(scope: Scope, subscript: Subscript) -> Axis | None:
     match subscript:
         case IndexValue(index=index):
             return scope.indices[index].axis
-        case Whole(axis=axis):
+        case Whole(axis=axis) | Slice(axis=axis):
             return axis
         case _:
             return None
@@ -62,6 +64,8 @@ def _explicit(scope: Scope, place: Place, name: syntax.Name, axes: tuple[Axis, .
 
 
 def _one(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axis: Axis) -> Subscript:
+    if subscript.stop is not None:
+        return _slice(scope, name, subscript, subscript.stop, axis)
     index, offset = subscript_parts(scope, subscript)
     if subscript.comparison is not None:
         scope.problems.fail(BadSubscript(subscript.span))
@@ -75,6 +79,19 @@ def _one(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axi
     _check_index(scope, place, name, index, axis)
     _check_shift(scope, place, name, subscript.span, IndexValue(index.text, offset))
     return IndexValue(index.text, offset)
+
+
+def _slice(scope: Scope, name: str, subscript: syntax.Subscript, last: syntax.Literal, axis: Axis) -> Subscript:
+    first = subscript.value.value if isinstance(subscript.value, syntax.Literal) else None
+    stop = last.value
+    end = f"{axis.size or axis.dimension}"
+    if not isinstance(first, int) or not isinstance(stop, int) or not 1 <= first <= stop <= MAX_AXIS:
+        why = f"a range of elements goes up, from one whole number to another below {MAX_AXIS + 1}"
+        scope.problems.fail(BadSlice(subscript.span, why, f"write `{name}[1..{end}]`"))
+    if axis.size is not None and stop > axis.size:
+        why = f"`{name}` has the elements 1..{end} along this axis, not up to {stop}"
+        scope.problems.fail(BadSlice(subscript.span, why, f"end the range at {end} or before"))
+    return Fixed(first) if first == stop else Slice(Axis(None, size=stop - first + 1), first)
 
 
 def subscript_parts(scope: Scope, subscript: syntax.Subscript) -> tuple[syntax.Identifier | None, int]:

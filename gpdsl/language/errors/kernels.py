@@ -1,0 +1,166 @@
+"""E340 to E349: kernels that do not fit the columns of their input, and kernels by formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gpdsl.language.errors.base import Mistake
+
+
+@dataclass(frozen=True)
+class NotAnArgument(Mistake):
+    """`on` reads something that the latent is not a function of."""
+
+    name: str
+    what: str
+    latent: str
+    arguments: str
+    code: ClassVar = "E340"
+    message: ClassVar = "`on` reads `{name}`, which is not an argument of `{latent}`"
+    label: ClassVar = "{what}; the arguments are {arguments}"
+    help: ClassVar = "a kernel compares the arguments of its latent: select or transform those, or add `{name}` to them"
+
+
+@dataclass(frozen=True)
+class WrittenForOneColumn(Mistake):
+    """A formula in `a` and `b` as numbers, for an input of several columns."""
+
+    kernel: str
+    columns: str
+    point: str
+    code: ClassVar = "E341"
+    message: ClassVar = "the formula of `{kernel}` has one value per column, but a covariance is one number"
+    label: ClassVar = "its input is {columns}"
+    help: ClassVar = (
+        "sum over the columns, `sum(({point} - b)^2)`, take one of them, `{point}[1]`, or select one: `on = x[1]`"
+    )
+
+
+@dataclass(frozen=True)
+class NoInputsHere(Mistake):
+    """`on` inside `Patch`."""
+
+    kernel: str
+    code: ClassVar = "E342"
+    message: ClassVar = "inside `{kernel}` a kernel sees patches of an image, not the inputs"
+    label: ClassVar = "no inputs to select from"
+    help: ClassVar = "leave `on` out here, or give it to `{kernel}` itself: it then says which columns hold the image"
+
+
+@dataclass(frozen=True)
+class OneColumnNeeded(Mistake):
+    """`Coregion` and `ChangePoint` over several columns."""
+
+    kernel: str
+    columns: str
+    example: str
+    code: ClassVar = "E343"
+    message: ClassVar = "`{kernel}` looks at one column, but its input is {columns}"
+    label: ClassVar = "which column?"
+    help: ClassVar = "select it: `{example}`"
+
+
+@dataclass(frozen=True)
+class NotAPlainColumn(Mistake):
+    """`Coregion` over a computed column."""
+
+    code: ClassVar = "E343"
+    message: ClassVar = "`Coregion` numbers the levels of an input column, and this is computed from it"
+    label: ClassVar = "expected an input such as `task`"
+    help: ClassVar = "declare `input task : count`, with values from 1, and write `on = task`"
+
+
+@dataclass(frozen=True)
+class BadImage(Mistake):
+    """`image` and `patch` that are no sizes, or do not fit each other or the input."""
+
+    why: str
+    remedy: str
+    code: ClassVar = "E344"
+    message: ClassVar = "{why}"
+    label: ClassVar = "does not fit"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class ArrayNeeded(Mistake):
+    """A kernel parameter that is an array, given with other axes."""
+
+    parameter: str
+    kernel: str
+    expected: str
+    given: str
+    example: str
+    code: ClassVar = "E345"
+    message: ClassVar = "`{parameter}` of `{kernel}` has {expected}, not {given}"
+    label: ClassVar = "has {given}"
+    help: ClassVar = "for example `{example}`"
+
+
+@dataclass(frozen=True)
+class KernelPoints(Mistake):
+    """A kernel by formula in three points."""
+
+    name: str
+    given: int
+    code: ClassVar = "E346"
+    message: ClassVar = "`{name}` is a formula in {given} points; a covariance has two, or their distance"
+    label: ClassVar = "expected one or two names before `;`"
+    help: ClassVar = (
+        "write `kernel {name}(r; ...)` in the distance or `kernel {name}(a, b; ...)` in two points; "
+        "parameters stand after `;`"
+    )
+
+
+@dataclass(frozen=True)
+class RepeatedName(Mistake):
+    """`kernel k(a, a)`."""
+
+    name: str
+    code: ClassVar = "E346"
+    message: ClassVar = "`{name}` stands twice among the names of this kernel"
+    label: ClassVar = "again"
+    help: ClassVar = "give each point and parameter its own name"
+
+
+@dataclass(frozen=True)
+class VectorInDistance(Mistake):
+    """One length-scale per column in a formula of the distance."""
+
+    kernel: str
+    parameter: str
+    distance: str
+    code: ClassVar = "E347"
+    message: ClassVar = (
+        "`{parameter}` has one value per column, but `{kernel}` is a formula in one distance `{distance}`"
+    )
+    label: ClassVar = "one number is needed"
+    help: ClassVar = (
+        "scale the columns before the distance is taken, `on = x / {parameter}`, or write the formula in two points"
+    )
+
+
+@dataclass(frozen=True)
+class MustBePositional(Mistake):
+    """`spiral(r = 2)`: a point of a kernel is no argument of its calls."""
+
+    kernel: str
+    name: str
+    signature: str
+    code: ClassVar = "E348"
+    message: ClassVar = "`{name}` is what `{kernel}` compares, and is not given in a call"
+    label: ClassVar = "filled in with the inputs"
+    help: ClassVar = "write `{signature}`; to compare other columns, write `on = ...`"
+
+
+@dataclass(frozen=True)
+class BadSlice(Mistake):
+    """`x[3..1]`, `x[1..9]` of three columns."""
+
+    why: str
+    remedy: str
+    code: ClassVar = "E349"
+    message: ClassVar = "{why}"
+    label: ClassVar = "not a range of elements"
+    help: ClassVar = "{remedy}"
