@@ -1,147 +1,45 @@
 """Every word the language knows: functions, distributions, kernels, types, statements, options. One table each.
 
 Documentation and completion derive from these tables; the mathematical tables of the other stages are tested against
-them. `domain` of a parameter is `real`, `positive`, `unit` (between 0 and 1) or `count` (whole numbers from 0).
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import MappingProxyType
 
+from gpdsl.language.distributions import DISTRIBUTIONS
+from gpdsl.language.entries import Distribution, Function, KernelFamily, Parameter, signature, table
 
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a distribution or kernel.
-
-    `alternative`: exactly one of the alternatives of a distribution is given, by its name. `vector`: a kernel
-    parameter that may hold one value per column of the input. `literal`: a whole number written in the text.
-    """
-
-    name: str
-    meaning: str
-    domain: str = "real"
-    default: float | None = None
-    alternative: bool = False
-    vector: bool = False
-    literal: bool = False
-
-
-@dataclass(frozen=True)
-class Distribution:
-    """`kinds` are the kinds of output it can describe; `continuous` ones can be a prior."""
-
-    name: str
-    parameters: tuple[Parameter, ...]
-    kinds: tuple[str, ...]
-    meaning: str
-    continuous: bool = True
-
-
-@dataclass(frozen=True)
-class KernelFamily:
-    """A covariance function with unit variance."""
-
-    name: str
-    parameters: tuple[Parameter, ...]
-    meaning: str
-
-
-@dataclass(frozen=True)
-class Function:
-    """An elementary function."""
-
-    name: str
-    arity: int
-    meaning: str
-
-
-def _table(entries: Iterable) -> Mapping[str, object]:
-    return MappingProxyType({entry.name: entry for entry in entries})
-
-
-def signature(entry: Distribution | KernelFamily) -> str:
-    """How a distribution or kernel is written: `RationalQuadratic(ell = 1, alpha = 1)`, `Bernoulli(logit = | p =)`."""
-    plain = [_shown(each) for each in entry.parameters if not each.alternative]
-    named = " | ".join(f"{each.name} =" for each in entry.parameters if each.alternative)
-    return f"{entry.name}({', '.join(plain + [named] if named else plain)})"
-
-
-def _shown(parameter: Parameter) -> str:
-    return parameter.name if parameter.default is None else f"{parameter.name} = {parameter.default:g}"
-
-
-_MEAN = Parameter("mean", "mean")
-_SD = Parameter("sd", "standard deviation", "positive")
-_SCALE = Parameter("scale", "scale", "positive")
-_SHAPE = Parameter("shape", "shape", "positive")
-_RATE = Parameter("rate", "rate", "positive")
-_P = Parameter("p", "probability", "unit", alternative=True)
-_LOGIT = Parameter("logit", "log odds", alternative=True)
-_PROBIT = Parameter("probit", "quantile of the standard normal", alternative=True)
-
-DISTRIBUTIONS: Mapping[str, Distribution] = _table(
-    (  # type: ignore[assignment]
-        Distribution("Normal", (_MEAN, _SD), ("real", "positive"), "Gaussian"),
-        Distribution(
-            "StudentT",
-            (Parameter("df", "degrees of freedom", "positive"), _MEAN, _SCALE),
-            ("real",),
-            "heavy-tailed, location and scale",
-        ),
-        Distribution("Laplace", (_MEAN, _SCALE), ("real",), "double exponential"),
-        Distribution(
-            "LogNormal",
-            (
-                Parameter("mean", "mean of the logarithm"),
-                Parameter("sd", "standard deviation of the logarithm", "positive"),
-            ),
-            ("positive",),
-            "the exponential of a Gaussian",
-        ),
-        Distribution("Gamma", (_SHAPE, _RATE), ("positive",), "mean shape / rate"),
-        Distribution("Exponential", (_RATE,), ("positive",), "mean 1 / rate"),
-        Distribution("Weibull", (_SHAPE, _SCALE), ("positive",), "waiting times with a power-law hazard"),
-        Distribution(
-            "Beta",
-            (Parameter("a", "first shape", "positive"), Parameter("b", "second shape", "positive")),
-            ("real",),
-            "a proportion strictly between 0 and 1, mean a / (a + b)",
-        ),
-        Distribution("Poisson", (Parameter("mean", "mean", "positive"),), ("count",), "counts", continuous=False),
-        Distribution(
-            "NegativeBinomial",
-            (
-                Parameter("mean", "mean", "positive"),
-                Parameter("dispersion", "variance is mean + mean^2 / dispersion", "positive"),
-            ),
-            ("count",),
-            "overdispersed counts",
-            continuous=False,
-        ),
-        Distribution(
-            "Binomial",
-            (Parameter("trials", "number of trials", "count"), _P, _LOGIT),
-            ("count",),
-            "successes among a known number of trials",
-            continuous=False,
-        ),
-        Distribution("Bernoulli", (_LOGIT, _PROBIT, _P), ("binary",), "yes or no", continuous=False),
-        Distribution(
-            "Categorical",
-            (Parameter("logits", "log odds, one per level of the label"),),
-            ("label",),
-            "one of several levels",
-            continuous=False,
-        ),
-    )
-)
+__all__ = [
+    "BUILTINS",
+    "CONSTANTS",
+    "CONSTRAINTS",
+    "DISTRIBUTIONS",
+    "ENGINES",
+    "FUNCTIONS",
+    "INPUT_KINDS",
+    "KERNELS",
+    "OBSERVATION_FORM",
+    "OPTIONS",
+    "OPTION_WORDS",
+    "OUTPUT_KINDS",
+    "POSTERIORS",
+    "PROCESS",
+    "REDUCTIONS",
+    "STATEMENTS",
+    "Distribution",
+    "Function",
+    "KernelFamily",
+    "Parameter",
+    "signature",
+]
 
 _ELL = Parameter("ell", "length-scale; one per input column when it has that axis", "positive", 1.0, vector=True)
 _PERIOD = Parameter("period", "period", "positive", 1.0)
 
-KERNELS: Mapping[str, KernelFamily] = _table(
+KERNELS: Mapping[str, KernelFamily] = table(
     (  # type: ignore[assignment]
         KernelFamily("RBF", (_ELL,), "squared exponential, exp(-r^2 / 2): infinitely smooth"),
         KernelFamily("Matern12", (_ELL,), "exponential, exp(-r): continuous, nowhere differentiable"),
@@ -169,7 +67,7 @@ KERNELS: Mapping[str, KernelFamily] = _table(
     )
 )
 
-FUNCTIONS: Mapping[str, Function] = _table(
+FUNCTIONS: Mapping[str, Function] = table(
     (  # type: ignore[assignment]
         Function("exp", 1, "exponential"),
         Function("log", 1, "natural logarithm"),
@@ -205,9 +103,14 @@ REDUCTIONS: Mapping[str, str] = MappingProxyType(
 CONSTANTS: tuple[str, ...] = ("pi",)
 
 INPUT_KINDS = ("real", "positive", "count")
-OUTPUT_KINDS = ("real", "positive", "count", "binary", "label")
-CONSTRAINTS: Mapping[str, float] = MappingProxyType({"real": 0.0, "positive": 1.0, "unit": 0.5})
-"""Constraints of a parameter, each with the initial value it gets when none is written."""
+OUTPUT_KINDS = ("real", "positive", "unit", "count", "binary", "label", "ordinal")
+CONSTRAINTS: Mapping[str, float] = MappingProxyType(
+    {"real": 0.0, "positive": 1.0, "unit": 0.5, "simplex": 0.0, "ordered": 0.0}
+)
+"""Constraints of a parameter, each with the initial value it gets when none is written.
+
+A simplex then starts with equal elements, and ordered values at equally probable quantiles of a standard normal.
+"""
 
 STATEMENTS: Mapping[str, str] = MappingProxyType(
     {

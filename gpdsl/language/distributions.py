@@ -1,0 +1,148 @@
+"""The table of distributions: what stands right of `~`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpdsl.language.entries import Distribution, Parameter, table
+
+_MEAN = Parameter("mean", "mean")
+_SD = Parameter("sd", "standard deviation", "positive")
+_SCALE = Parameter("scale", "scale", "positive")
+_SHAPE = Parameter("shape", "shape", "positive")
+_RATE = Parameter("rate", "rate", "positive")
+_P = Parameter("p", "probability", "unit", alternative=True)
+_LOGIT = Parameter("logit", "log odds", alternative=True)
+_PROBIT = Parameter("probit", "quantile of the standard normal", alternative=True)
+
+DISTRIBUTIONS: Mapping[str, Distribution] = table(
+    (  # type: ignore[assignment]
+        Distribution("Normal", (_MEAN, _SD), ("real", "positive"), "Gaussian", "real"),
+        Distribution(
+            "StudentT",
+            (Parameter("df", "degrees of freedom", "positive"), _MEAN, _SCALE),
+            ("real",),
+            "heavy-tailed, location and scale",
+            "real",
+        ),
+        Distribution("Laplace", (_MEAN, _SCALE), ("real",), "double exponential", "real"),
+        Distribution("Logistic", (_MEAN, _SCALE), ("real",), "variance pi^2 scale^2 / 3", "real"),
+        Distribution(
+            "LogNormal",
+            (
+                Parameter("mean", "mean of the logarithm"),
+                Parameter("sd", "standard deviation of the logarithm", "positive"),
+            ),
+            ("positive",),
+            "the exponential of a Gaussian",
+            "positive",
+        ),
+        Distribution("Gamma", (_SHAPE, _RATE), ("positive",), "mean shape / rate", "positive"),
+        Distribution("Exponential", (_RATE,), ("positive",), "mean 1 / rate", "positive"),
+        Distribution("Weibull", (_SHAPE, _SCALE), ("positive",), "waiting times with a power-law hazard", "positive"),
+        Distribution(
+            "Beta",
+            (Parameter("a", "first shape", "positive"), Parameter("b", "second shape", "positive")),
+            ("unit",),
+            "a proportion strictly between 0 and 1, mean a / (a + b)",
+            "unit",
+        ),
+        Distribution("Poisson", (Parameter("mean", "mean", "positive"),), ("count",), "counts", "count"),
+        Distribution(
+            "NegativeBinomial",
+            (
+                Parameter("mean", "mean", "positive"),
+                Parameter("dispersion", "variance is mean + mean^2 / dispersion", "positive"),
+            ),
+            ("count",),
+            "overdispersed counts",
+            "count",
+        ),
+        Distribution(
+            "Binomial",
+            (Parameter("trials", "number of trials", "count"), _P, _LOGIT, _PROBIT),
+            ("count",),
+            "successes among a known number of trials",
+            "count",
+        ),
+        Distribution("Bernoulli", (_LOGIT, _PROBIT, _P), ("binary",), "yes or no", "count"),
+        Distribution(
+            "Categorical",
+            (
+                Parameter("logits", "log odds, one per level of the label", alternative=True, per="level"),
+                Parameter("p", "probabilities, one per level, adding up to 1", "unit", alternative=True, per="level"),
+            ),
+            ("label",),
+            "one of several levels",
+            "level",
+            default="logits",
+        ),
+        Distribution(
+            "Ordinal",
+            (
+                Parameter("probit", "location on the scale of a standard normal", alternative=True),
+                Parameter("logit", "location on the scale of a standard logistic", alternative=True),
+                Parameter("cutpoints", "increasing, one fewer than levels: `param cut : ordered[4]`", per="cutpoint"),
+            ),
+            ("ordinal",),
+            "ordered levels: P(level <= j) = Phi(cutpoint j - location), or the logistic function of it",
+            "level",
+            default="probit",
+            form="Ordinal(probit = | logit =, cutpoints = cut)",
+        ),
+        Distribution(
+            "MultivariateNormal",
+            (
+                Parameter("mean", "mean of each element", per="element"),
+                Parameter("covariance", "covariance matrix S[p, q]", alternative=True, per="pair"),
+                Parameter("factor", "W[p, k]: the covariance is W W' + diag(sd^2)", alternative=True, per="pair"),
+                Parameter("sd", "standard deviations beside a factor", "positive", 0.0, per="element"),
+            ),
+            ("real",),
+            "the elements of one row are jointly Gaussian",
+            "vector",
+            form="MultivariateNormal(mean, covariance = S), MultivariateNormal(mean, factor = W, sd = s)",
+        ),
+        Distribution(
+            "Mixture",
+            (Parameter("weights", "of the first of two components, or one per component", "unit", per="component"),),
+            ("real", "positive", "unit", "count"),
+            "one of several distributions, drawn anew for each value",
+            "component",
+            components=2,
+            form="Mixture(w, Normal(f, s), Normal(0, 10))",
+        ),
+        Distribution(
+            "Truncated",
+            (
+                Parameter("lower", "smallest possible value", alternative=True),
+                Parameter("upper", "largest possible value", alternative=True),
+            ),
+            ("real", "positive", "unit"),
+            "a distribution given that its values lie between two bounds",
+            "component",
+            components=1,
+            form="Truncated(Normal(f, s), lower = 0, upper = 10)",
+        ),
+        Distribution(
+            "Censored",
+            (
+                Parameter("lower", "values below it are recorded as it", alternative=True),
+                Parameter("upper", "values above it are recorded as it", alternative=True),
+            ),
+            ("real", "positive", "unit"),
+            "a value at a bound says only that the true one lies there or beyond",
+            "censored",
+            components=1,
+            form="Censored(Weibull(k, exp(f)), upper = limit)",
+        ),
+        Distribution(
+            "Dirichlet",
+            (Parameter("concentration", "one number, or one per element", "positive", per="element"),),
+            (),
+            "prior of a simplex",
+            "simplex",
+        ),
+    )
+)
+"""Every distribution by name. Those that can be a prior are continuous, or `Dirichlet` for a simplex."""
