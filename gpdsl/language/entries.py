@@ -15,8 +15,11 @@ class Parameter:
     """A parameter of a distribution or kernel.
 
     `alternative`: exactly one of the alternatives of a distribution is given, by its name. `vector`: a kernel
-    parameter that may hold one value per column of the input. `literal`: a whole number written in the text. `per`: a
-    parameter of a distribution that holds one value per `level`, `cutpoint`, `component`, `element` or `pair`.
+    parameter that may hold one value per column of the input. `literal`: a whole number written in the text,
+    from `least` to `most`. `per`: a parameter of a distribution that holds one value per `level`, `cutpoint`,
+    `component`, `element` or `pair`. `role`: an argument of a kernel is a `number`, a `kernel` or a list of whole
+    numbers, `sizes`. `array` names the axes that a parameter of a kernel must have; `columns` are those of the input,
+    which it may lack.
     """
 
     name: str
@@ -27,6 +30,10 @@ class Parameter:
     vector: bool = False
     literal: bool = False
     per: str = ""
+    least: int = 1
+    most: int = 20
+    role: str = "number"
+    array: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,11 +61,12 @@ class Distribution:
 
 @dataclass(frozen=True)
 class KernelFamily:
-    """A covariance function with unit variance."""
+    """A covariance function, of unit variance unless its meaning says otherwise. `one_column`: of a single column."""
 
     name: str
     parameters: tuple[Parameter, ...]
     meaning: str
+    one_column: bool = False
 
 
 @dataclass(frozen=True)

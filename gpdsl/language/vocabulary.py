@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from gpdsl.language.distributions import DISTRIBUTIONS
 from gpdsl.language.entries import Distribution, Function, KernelFamily, Parameter, signature, table
+from gpdsl.language.kernels import KERNELS
 
 __all__ = [
     "BUILTINS",
@@ -36,37 +37,6 @@ __all__ = [
     "signature",
 ]
 
-_ELL = Parameter("ell", "length-scale; one per input column when it has that axis", "positive", 1.0, vector=True)
-_PERIOD = Parameter("period", "period", "positive", 1.0)
-
-KERNELS: Mapping[str, KernelFamily] = table(
-    (  # type: ignore[assignment]
-        KernelFamily("RBF", (_ELL,), "squared exponential, exp(-r^2 / 2): infinitely smooth"),
-        KernelFamily("Matern12", (_ELL,), "exponential, exp(-r): continuous, nowhere differentiable"),
-        KernelFamily("Matern32", (_ELL,), "once differentiable"),
-        KernelFamily("Matern52", (_ELL,), "twice differentiable"),
-        KernelFamily(
-            "RationalQuadratic",
-            (_ELL, Parameter("alpha", "weight of the long scales", "positive", 1.0)),
-            "a scale mixture of squared exponentials",
-        ),
-        KernelFamily("Periodic", (_ELL, _PERIOD), "exactly periodic"),
-        KernelFamily("Cosine", (_PERIOD,), "one sinusoid"),
-        KernelFamily("Linear", (_ELL,), "linear functions through the origin, slopes of size 1 / ell"),
-        KernelFamily(
-            "Polynomial",
-            (
-                Parameter("degree", "degree", "count", literal=True),
-                Parameter("offset", "offset", "positive", 1.0),
-                _ELL,
-            ),
-            "polynomials of a given degree",
-        ),
-        KernelFamily("Constant", (), "one unknown level for all rows"),
-        KernelFamily("White", (), "independent noise at each row"),
-    )
-)
-
 FUNCTIONS: Mapping[str, Function] = table(
     (  # type: ignore[assignment]
         Function("exp", 1, "exponential"),
@@ -75,9 +45,21 @@ FUNCTIONS: Mapping[str, Function] = table(
         Function("sin", 1, "sine"),
         Function("cos", 1, "cosine"),
         Function("tan", 1, "tangent"),
+        Function("asin", 1, "inverse of the sine, from -pi/2 to pi/2"),
+        Function("acos", 1, "inverse of the cosine, from 0 to pi"),
+        Function("atan", 1, "inverse of the tangent, from -pi/2 to pi/2"),
+        Function("sinh", 1, "hyperbolic sine"),
+        Function("cosh", 1, "hyperbolic cosine"),
         Function("tanh", 1, "hyperbolic tangent"),
+        Function("asinh", 1, "inverse of the hyperbolic sine: a logarithm for large values of either sign"),
+        Function("atanh", 1, "inverse of the hyperbolic tangent"),
+        Function("log2", 1, "logarithm to base 2"),
+        Function("log10", 1, "logarithm to base 10"),
+        Function("floor", 1, "largest whole number not above"),
         Function("abs", 1, "absolute value"),
         Function("sigmoid", 1, "1 / (1 + exp(-a))"),
+        Function("logit", 1, "log(a / (1 - a)), the inverse of sigmoid"),
+        Function("probit", 1, "quantile of the standard normal, the inverse of Phi"),
         Function("softplus", 1, "log(1 + exp(a))"),
         Function("log1p", 1, "log(1 + a)"),
         Function("expm1", 1, "exp(a) - 1"),
@@ -94,10 +76,16 @@ REDUCTIONS: Mapping[str, str] = MappingProxyType(
     {
         "sum": "sum over an index",
         "prod": "product over an index",
+        "mean": "mean over an index",
         "max": "largest over an index",
         "min": "smallest over an index",
+        "norm": "Euclidean norm over an index, the root of the sum of squares",
         "logsumexp": "log of the sum of exponentials over an index",
     }
+)
+
+CONTRACTIONS: Mapping[str, str] = MappingProxyType(
+    {"dot": "sum of the products over the one axis that both have, the same as `a @ b`"}
 )
 
 CONSTANTS: tuple[str, ...] = ("pi",)
@@ -164,7 +152,7 @@ OPTION_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 PROCESS = "GP"
 
 BUILTINS: Mapping[str, str] = MappingProxyType(
-    dict.fromkeys((*FUNCTIONS, *REDUCTIONS), "function")
+    dict.fromkeys((*FUNCTIONS, *REDUCTIONS, *CONTRACTIONS), "function")
     | dict.fromkeys(CONSTANTS, "constant")
     | dict.fromkeys(KERNELS, "kernel")
     | dict.fromkeys(DISTRIBUTIONS, "distribution")

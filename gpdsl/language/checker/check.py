@@ -9,6 +9,7 @@ from typing import TypeVar
 from gpdsl.language import syntax
 from gpdsl.language.checker.externals import check_external, check_likelihood
 from gpdsl.language.checker.inference import check_infer
+from gpdsl.language.checker.kernel_formulas import check_definition
 from gpdsl.language.checker.latents import check_latent
 from gpdsl.language.checker.lets import check_let
 from gpdsl.language.checker.names import declared_name, register_names
@@ -35,6 +36,7 @@ _PASSES: Mapping[type[syntax.Node], Callable] = MappingProxyType(
         syntax.ParamStatement: check_param,
         syntax.ExternalStatement: check_external,
         syntax.ExternalLikelihoodStatement: check_likelihood,
+        syntax.KernelStatement: check_definition,
         syntax.LatentStatement: check_latent,
     }
 )

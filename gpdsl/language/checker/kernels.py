@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 
 from gpdsl.language import syntax
-from gpdsl.language.checker.arguments import match_arguments
-from gpdsl.language.checker.axes import carrier, contains
 from gpdsl.language.checker.build import fact_of, number, operation
+from gpdsl.language.checker.domains import Domain
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.fit_left import require_axes
+from gpdsl.language.checker.kernel_calls import check_family, whole
+from gpdsl.language.checker.kernel_formulas import check_formula
 from gpdsl.language.checker.place import Place
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.checker.values import check_domain
-from gpdsl.language.errors.axes import KernelAxis
 from gpdsl.language.errors.calls import NotAKernel, UnknownKernel
 from gpdsl.language.errors.limits import TooManyKernels
-from gpdsl.language.errors.values import NotWhole
 from gpdsl.language.limits import MAX_KERNEL_POWER, MAX_KERNELS
-from gpdsl.language.model import Axis, Expression, Kernel, KernelCall, KernelProduct, KernelScale, KernelSum
-from gpdsl.language.vocabulary import BUILTINS, KERNELS, Parameter, signature
-
-_MAX_DEGREE = 20
-
-
-@dataclass(frozen=True)
-class Domain:
-    """What a latent is over: its own axes, and the axis of its input (None when it has a single column)."""
-
-    axes: tuple[Axis, ...]
-    input_axis: Axis | None
-
-    def describe(self) -> str:
-        """How a message names the input."""
-        return f"`real[{self.input_axis.describe()}]`" if self.input_axis is not None else "one number"
+from gpdsl.language.model import Expression, Kernel, KernelCall, KernelProduct, KernelScale, KernelSum
+from gpdsl.language.vocabulary import BUILTINS, KERNELS
 
 
 def check_kernel(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain) -> Kernel:
     """The checked covariance function; `place` is that of its scale factors and arguments."""
     match formula:
         case syntax.Call():
-            return _family(scope, place, formula, domain)
+            return _call(scope, place, formula, domain)
         case syntax.Binary(operator="+"):
             return _sum(scope, place, formula, domain)
         case syntax.Binary(operator="*" | "/"):
@@ -56,15 +40,15 @@ def check_kernel(scope: Scope, place: Place, formula: syntax.Formula, domain: Do
     return scope.problems.fail(NotAKernel(formula.span, why, remedy))
 
 
-def _is_kernel(formula: syntax.Formula) -> bool:
+def _is_kernel(scope: Scope, formula: syntax.Formula) -> bool:
     """Whether an expression is a kernel rather than a factor: by the calls outside other calls."""
     match formula:
         case syntax.Call(function=function):
-            return BUILTINS.get(function.text, "kernel") == "kernel"
+            return (BUILTINS.get(function.text) or scope.sorts.get(function.text, "kernel")) == "kernel"
         case syntax.Binary(left=left, right=right):
-            return _is_kernel(left) or _is_kernel(right)
+            return _is_kernel(scope, left) or _is_kernel(scope, right)
         case syntax.Negation(operand=operand):
-            return _is_kernel(operand)
+            return _is_kernel(scope, operand)
     return False
 
 
@@ -87,7 +71,7 @@ def _chain(formula: syntax.Formula, operator: str) -> list[syntax.Formula]:
 
 def _product(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain) -> Kernel:
     if formula.operator == "/":
-        if _is_kernel(formula.right):
+        if _is_kernel(scope, formula.right):
             why = "nothing can be divided by a covariance function"
             scope.problems.fail(NotAKernel(formula.right.span, why, "use `*` and `+` between kernels"))
         kernel = check_kernel(scope, place, formula.left, domain)
@@ -99,7 +83,7 @@ def _product(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain)
     factors: list[Expression] = []
     for part in parts:
         with scope.problems.contained():
-            if _is_kernel(part):
+            if _is_kernel(scope, part):
                 kernels.append(check_kernel(scope, place, part, domain))
             else:
                 factors.append(_factor(scope, place, part, domain))
@@ -126,7 +110,7 @@ def _factor(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain)
 
 def _power(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain) -> Kernel:
     what = "the power of a kernel"
-    exponent = _whole(scope, formula.right, what, MAX_KERNEL_POWER)
+    exponent = whole(scope, formula.right, what, 1, MAX_KERNEL_POWER)
     kernel = check_kernel(scope, place, formula.left, domain)
     # Counted at each power: what is inside has been counted before, so this count is short.
     if _size(kernel) * exponent > MAX_KERNELS:
@@ -141,51 +125,19 @@ def _size(kernel: Kernel) -> int:
             return _size(inner)
         case KernelSum(terms=parts) | KernelProduct(factors=parts):
             return sum(_size(part) for part in parts)
+        case KernelCall(kernels=parts):
+            return 1 + sum(_size(part) for part in parts)
     return 1
 
 
-def _whole(scope: Scope, formula: syntax.Formula, what: str, largest: int) -> int:
-    value = formula.value if isinstance(formula, syntax.Literal) else None
-    if not isinstance(value, int) or not 1 <= value <= largest:
-        return scope.problems.fail(NotWhole(formula.span, what, 1, largest))
-    return value
-
-
-def _family(scope: Scope, place: Place, call: syntax.Call, domain: Domain) -> Kernel:
+def _call(scope: Scope, place: Place, call: syntax.Call, domain: Domain) -> Kernel:
     name = call.function.text
-    if name not in KERNELS:
-        suggestion = scope.problems.suggest(name, KERNELS)
-        scope.problems.fail(UnknownKernel(call.function.span, name, ", ".join(KERNELS), suggestion))
-    family = KERNELS[name]
-    names = [each.name for each in family.parameters]
-    required = [each.name for each in family.parameters if each.default is None]
-    matched = match_arguments(scope, call, names, signature(family), required=required)
-    arguments: dict[str, Expression] = {}
-    for parameter in family.parameters:
-        with scope.problems.contained():
-            arguments[parameter.name] = _argument(scope, place, call, parameter, matched.get(parameter.name), domain)
-    return KernelCall(call.span, name, arguments) if len(arguments) == len(names) else scope.problems.give_up()
-
-
-def _argument(
-    scope: Scope, place: Place, call: syntax.Call, parameter: Parameter, formula: syntax.Formula | None, domain: Domain
-) -> Expression:
-    what = f"`{parameter.name}` of `{call.function.text}`"
-    if formula is None:
-        return number(scope, call.span, parameter.default or 0.0, parameter.name)
-    if parameter.literal:
-        return number(scope, formula.span, _whole(scope, formula, what, _MAX_DEGREE), parameter.name)
-    checked = check_expression(scope, place, formula)
-    allowed = domain.axes
-    if parameter.vector and domain.input_axis is not None:
-        allowed = (*allowed, domain.input_axis)
-    for axis in checked.axes:
-        if not contains(allowed, axis):
-            source = carrier(checked, axis)
-            scope.problems.fail(
-                KernelAxis(source.span, scope.quote(source.span).strip("`"), axis.describe(), domain.describe())
-            )
-    value = fact_of(scope, checked).value
-    if value is not None:
-        check_domain(scope, formula.span, what, value, parameter.domain)
-    return checked
+    if name in KERNELS:
+        return check_family(scope, place, call, domain, check_kernel)
+    if name in scope.lost:
+        scope.problems.give_up()
+    if scope.sorts.get(name) == "kernel":
+        return check_formula(scope, place, call, domain)
+    known = (*KERNELS, *scope.names("kernel"))
+    nearest = scope.problems.suggest(name, known)
+    return scope.problems.fail(UnknownKernel(call.function.span, name, ", ".join(known), nearest))

@@ -6,9 +6,10 @@ from gpdsl.language import syntax
 from gpdsl.language.checker.arguments import match_arguments
 from gpdsl.language.checker.axes import declared_axes
 from gpdsl.language.checker.build import number
+from gpdsl.language.checker.domains import Domain
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.fit_left import require_axes
-from gpdsl.language.checker.kernels import Domain, check_kernel
+from gpdsl.language.checker.kernels import check_kernel
 from gpdsl.language.checker.place import IndexRange, Left, Place
 from gpdsl.language.checker.scope import SORTS, Scope
 from gpdsl.language.errors.axes import AmbiguousAxis
@@ -28,9 +29,9 @@ def check_latent(scope: Scope, statement: syntax.LatentStatement) -> None:
     name = declared.name.text
     axes = declared_axes(scope, declared.name, declared.indices, ())
     inputs, wrong = _inputs(scope, statement)
-    domain = Domain(axes, None if wrong else _input_axis(scope, inputs))
     brackets = f"[{', '.join(each.text for each in declared.indices)}]" if declared.indices else ""
     text = f"latent {name}{brackets}({', '.join(each.text for each in statement.arguments)})"
+    domain = Domain(axes, None if wrong else _input_axis(scope, inputs), inputs, text)
     left = Left("latent", name, text, tuple(each.text for each in declared.indices))
     mean, kernel = _process(scope, statement.process, left, domain, wrong)
     scope.latents[name] = Latent(name, declared.name.span, axes, inputs, mean, kernel)
@@ -62,7 +63,9 @@ def _input_axis(scope: Scope, inputs: tuple[str, ...]) -> Axis | None:
     if len(axes) == 1:
         return axes[0][0] if axes[0] else None
     sizes = [each[0].size if each else 1 for each in axes]
-    return Axis(None, size=sum(size for size in sizes if size)) if None not in sizes else None
+    if None in sizes:
+        return Axis(None, dimension="columns")
+    return Axis(None, size=sum(size for size in sizes if size))
 
 
 def _process(

@@ -10,6 +10,7 @@ from gpdsl.language.model import Axis, Expression
 
 NOTHING: Mapping[str, IndexRange] = MappingProxyType({})
 NO_LOCALS: Mapping[str, Expression] = MappingProxyType({})
+NOT_PASSED: Mapping[str, Passed] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,14 @@ class IndexRange:
     def of(cls, axis: Axis) -> IndexRange:
         """All values of an axis."""
         return cls(1, axis.size)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """How a value came to be an argument: the indices fixed in it (`f[p]`), and those that have a value at the call."""
+
+    elements: frozenset[str] = frozenset()
+    running: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,9 @@ class Left:
             "observation": f"index the left side, `{indexed} ~ ...`, with `output {indexed}`, or {total}",
             "latent": f"index the latent: `latent {indexed}(...)`",
             "param": f"index the parameter: `param {indexed}`",
+            "kernel": f"a covariance is one number for two points; {total}",
+            "function": f"pass it as an argument, or {total}",
+            "density": f"pass it as an argument, or {total}",
         }
         return forms[self.sort]
 
@@ -56,7 +68,8 @@ class Place:
     `whole` marks the arguments of an external, which are passed without subscripts. `free` marks the value of a `let`
     without subscripts, which takes the axes of its value, so that nothing on the left checks how they combine.
     `recursion` is the `let` being defined, with its axes. `local` says what each argument of the definition being
-    checked stands for; it comes before the names of the file.
+    checked stands for; it comes before the names of the file. In a call, `passed` says how each came there; in the
+    definition of a function, which is `generic`, nothing is known of their axes.
     """
 
     words: str
@@ -67,3 +80,5 @@ class Place:
     free: bool = False
     recursion: tuple[str, tuple[Axis, ...]] | None = None
     local: Mapping[str, Expression] = field(default_factory=lambda: NO_LOCALS)
+    passed: Mapping[str, Passed] = field(default_factory=lambda: NOT_PASSED)
+    generic: bool = False

@@ -15,6 +15,7 @@ from gpdsl.language.model import (
     External,
     ExternalLikelihood,
     Function,
+    Functional,
     Index,
     Input,
     KernelDefinition,
@@ -25,7 +26,7 @@ from gpdsl.language.model import (
     Row,
 )
 from gpdsl.language.source import Source, Span
-from gpdsl.language.syntax import Identifier
+from gpdsl.language.syntax import Identifier, KernelStatement
 
 _SHOWN = 40
 
@@ -49,7 +50,10 @@ SORTS = {
 
 @dataclass
 class Scope:
-    """The names of one file. `sorts` and `places` are complete before any expression is checked."""
+    """The names of one file. `sorts` and `places` are complete before any expression is checked.
+
+    `formulas` are the definitions that calls write out, and `expanded` counts the terms that calls have written so far.
+    """
 
     source: Source
     problems: Problems
@@ -67,10 +71,14 @@ class Scope:
     functions: dict[str, Function] = field(default_factory=dict)
     kernels: dict[str, KernelDefinition] = field(default_factory=dict)
     densities: dict[str, Density] = field(default_factory=dict)
+    kernel_statements: dict[str, KernelStatement] = field(default_factory=dict)
     externals: dict[str, External] = field(default_factory=dict)
     likelihoods: dict[str, ExternalLikelihood] = field(default_factory=dict)
     facts: dict[int, tuple[Expression, Fact]] = field(default_factory=dict)
     let_facts: dict[str, Fact] = field(default_factory=dict)
+    readings: dict[str, set[Functional]] = field(default_factory=dict)
+    formulas: dict[str, FunctionStatement | DensityStatement] = field(default_factory=dict)
+    expanded: int = 0
 
     def sort_of(self, name: Identifier) -> str:
         """The sort of a declared name. A name that a broken statement may have declared fails without a word."""

@@ -1,0 +1,91 @@
+"""What a covariance function is over: the columns of its input, and those that `on = ...` makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.axes import contains
+from gpdsl.language.checker.expressions import check_expression
+from gpdsl.language.checker.place import Place
+from gpdsl.language.checker.scope import SORTS, Scope
+from gpdsl.language.errors.axes import AmbiguousAxis
+from gpdsl.language.errors.kernels import NoInputsHere, NotAnArgument
+from gpdsl.language.model import Axis, Expression, Read, parts
+
+ON = "on"
+_KNOWN = ("const", "param")
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What a latent is over: its own axes, and the axis of its input (None when it has a single column).
+
+    `arguments` are the names of that input, and `latent` is the declaration as written. `patches` names the kernel of
+    images inside which there are no inputs.
+    """
+
+    axes: tuple[Axis, ...]
+    input_axis: Axis | None
+    arguments: tuple[str, ...] = ()
+    latent: str = "this latent"
+    patches: str = ""
+
+    def describe(self) -> str:
+        """How a message names the input."""
+        return f"`real[{self.input_axis.describe()}]`" if self.input_axis is not None else "one number"
+
+
+def selected(
+    scope: Scope, place: Place, formula: syntax.Formula | None, domain: Domain
+) -> tuple[tuple[Expression, ...], Domain]:
+    """The expressions of `on = ...`, and the domain of a kernel that sees those; without `on`, the domain itself."""
+    if formula is None:
+        return (), domain
+    if domain.patches:
+        scope.problems.fail(NoInputsHere(formula.span, domain.patches))
+    items = formula.items if isinstance(formula, syntax.Array) else (formula,)
+    chosen: list[Expression] = []
+    for item in items:
+        with scope.problems.contained():
+            chosen.append(_column(scope, place, item, domain))
+    if len(chosen) < len(items):
+        scope.problems.give_up()
+    return tuple(chosen), replace(domain, input_axis=_axis(chosen, domain))
+
+
+def _column(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain) -> Expression:
+    sorts = {scope.sorts[name] for name in domain.arguments if name in scope.sorts}
+    inner = replace(place, words="`on`", readable=frozenset({*_KNOWN, *sorts, "input", "row"}))
+    checked = check_expression(scope, inner, formula)
+    for each in _reads(checked):
+        if scope.sorts.get(each.name) not in _KNOWN and each.name not in domain.arguments:
+            arguments = ", ".join(f"`{name}`" for name in domain.arguments)
+            sort = SORTS[scope.sorts[each.name]]
+            scope.problems.fail(NotAnArgument(each.span, each.name, sort, domain.latent, arguments))
+    own = _own_axes(checked, domain)
+    if len(own) > 1:
+        axes = ", ".join(axis.describe() for axis in own)
+        scope.problems.fail(AmbiguousAxis(formula.span, scope.quote(formula.span).strip("`"), axes))
+    return checked
+
+
+def _reads(expression: Expression) -> list[Read]:
+    if isinstance(expression, Read):
+        return [expression]
+    return [each for part in parts(expression) for each in _reads(part)]
+
+
+def _own_axes(expression: Expression, domain: Domain) -> tuple[Axis, ...]:
+    """The axes of a column expression that are not those of the latent: its columns."""
+    return tuple(axis for axis in expression.axes if not contains(domain.axes, axis))
+
+
+def _axis(chosen: list[Expression], domain: Domain) -> Axis | None:
+    """The axis of all chosen columns side by side; None when they are one."""
+    axes = [_own_axes(each, domain) for each in chosen]
+    if len(axes) == 1:
+        return axes[0][0] if axes[0] else None
+    sizes = [each[0].size if each else 1 for each in axes]
+    total = sum(size for size in sizes if size is not None)
+    return Axis(None, dimension="columns") if None in sizes else Axis(None, size=total)

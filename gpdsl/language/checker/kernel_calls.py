@@ -1,0 +1,176 @@
+"""Calls of the kernels of the table: their numbers, arrays, inner kernels and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.arguments import match_arguments
+from gpdsl.language.checker.axes import carrier, contains
+from gpdsl.language.checker.build import fact_of, number
+from gpdsl.language.checker.domains import ON, Domain, selected
+from gpdsl.language.checker.expressions import check_expression
+from gpdsl.language.checker.place import Place
+from gpdsl.language.checker.scope import Scope, describe_axes
+from gpdsl.language.checker.values import check_domain
+from gpdsl.language.errors.axes import KernelAxis
+from gpdsl.language.errors.kernels import ArrayNeeded, BadImage, NotAPlainColumn, OneColumnNeeded
+from gpdsl.language.errors.values import NotWhole
+from gpdsl.language.limits import MAX_AXIS
+from gpdsl.language.model import Axis, Expression, Fixed, Kernel, KernelCall, Read, same_axis
+from gpdsl.language.vocabulary import KERNELS, KernelFamily, Parameter, signature
+
+CheckKernel = Callable[[Scope, Place, syntax.Formula, Domain], Kernel]
+_EXAMPLES = {
+    "SpectralMixture": "SpectralMixture(w, mu, s)` with `index q in 1..3` and `param w[q] : positive",
+    "Coregion": "Coregion(W, kappa, on = task)` with `param W[t, r] : real`, `param kappa[t] : positive",
+    "ChangePoint": "ChangePoint(RBF(1), Linear(1), at = 3, on = x[1])",
+}
+
+
+@dataclass
+class _Call:
+    """One call as it is checked; `arrays` are the axes found for the words of `Parameter.array`."""
+
+    scope: Scope
+    place: Place
+    call: syntax.Call
+    family: KernelFamily
+    domain: Domain
+    arrays: dict[str, Axis] = field(default_factory=dict)
+
+
+def check_family(scope: Scope, place: Place, call: syntax.Call, domain: Domain, check_kernel: CheckKernel) -> Kernel:
+    """A call of a kernel of the table; `check_kernel` checks the kernels among its arguments."""
+    family = KERNELS[call.function.text]
+    names = [each.name for each in family.parameters]
+    required = [each.name for each in family.parameters if each.default is None]
+    matched = match_arguments(scope, call, names, signature(family), required=required, named_only=(ON,))
+    on, seen = selected(scope, place, matched.get(ON), domain)
+    if family.one_column:
+        _require_one_column(scope, call, on, seen)
+    this = _Call(scope, place, call, family, seen)
+    arguments: dict[str, Expression] = {}
+    sizes: dict[str, tuple[int, ...]] = {}
+    kernels: list[Kernel] = []
+    for parameter in family.parameters:
+        given = matched.get(parameter.name)
+        with scope.problems.contained():
+            if parameter.role == "sizes" and given is not None:
+                sizes[parameter.name] = _sizes(scope, call, parameter, given)
+            elif parameter.role == "number":
+                arguments[parameter.name] = _number(this, parameter, given)
+    inner = _images(scope, call, sizes, seen) if len(sizes) == 2 else domain
+    for parameter in family.parameters:
+        if parameter.role == "kernel":
+            with scope.problems.contained():
+                kernels.append(check_kernel(scope, place, matched[parameter.name], inner))
+    if len(arguments) + len(sizes) + len(kernels) < len(names):
+        scope.problems.give_up()
+    return KernelCall(call.span, family.name, arguments, tuple(kernels), on, sizes)
+
+
+def whole(scope: Scope, formula: syntax.Formula, what: str, smallest: int, largest: int) -> int:
+    """A whole number written in the text, within these bounds."""
+    value = formula.value if isinstance(formula, syntax.Literal) else None
+    if not isinstance(value, int) or not smallest <= value <= largest:
+        return scope.problems.fail(NotWhole(formula.span, what, smallest, largest))
+    return value
+
+
+def _require_one_column(scope: Scope, call: syntax.Call, on: tuple[Expression, ...], domain: Domain) -> None:
+    name = call.function.text
+    if domain.input_axis is not None:
+        example = _EXAMPLES[name]
+        scope.problems.fail(OneColumnNeeded(call.span, name, domain.describe(), example))
+    if name == "Coregion":
+        sources = on or ()
+        for each in sources:
+            plain = isinstance(each, Read) and all(isinstance(s, Fixed) for s in each.subscripts)
+            if not plain or scope.sorts.get(getattr(each, "name", "")) != "input":
+                scope.problems.fail(NotAPlainColumn(each.span))
+
+
+def _number(this: _Call, parameter: Parameter, formula: syntax.Formula | None) -> Expression:
+    scope, call = this.scope, this.call
+    what = f"`{parameter.name}` of `{call.function.text}`"
+    if formula is None:
+        return number(scope, call.span, int(parameter.default or 0), parameter.name)
+    if parameter.literal:
+        value = whole(scope, formula, what, parameter.least, parameter.most)
+        return number(scope, formula.span, value, parameter.name)
+    checked = check_expression(scope, this.place, formula)
+    if parameter.array:
+        _fit_array(this, parameter, checked)
+    else:
+        fit_argument(scope, checked, this.domain, vector=parameter.vector)
+    value_known = fact_of(scope, checked).value
+    if value_known is not None:
+        check_domain(scope, formula.span, what, value_known, parameter.domain)
+    return checked
+
+
+def fit_argument(scope: Scope, checked: Expression, domain: Domain, *, vector: bool) -> None:
+    """A number may vary along the latent's axes, and a vector one along the columns too."""
+    allowed = domain.axes
+    if vector and domain.input_axis is not None:
+        allowed = (*allowed, domain.input_axis)
+    for axis in checked.axes:
+        if not contains(allowed, axis):
+            source = carrier(checked, axis)
+            scope.problems.fail(
+                KernelAxis(source.span, scope.quote(source.span).strip("`"), axis.describe(), domain.describe())
+            )
+
+
+def _fit_array(this: _Call, parameter: Parameter, checked: Expression) -> None:
+    """Each word of `parameter.array` is one axis, in this order, the same in all arguments of the call."""
+    own = [axis for axis in checked.axes if not contains(this.domain.axes, axis)]
+    words = list(parameter.array)
+    if words[-1] == "columns" and len(own) < len(words):
+        words.pop()
+    fits = len(own) == len(words)
+    for word, axis in zip(words, own, strict=False):
+        expected = this.domain.input_axis if word == "columns" else this.arrays.setdefault(word, axis)
+        fits = fits and expected is not None and same_axis(expected, axis)
+    if not fits:
+        names = [this.arrays[w].describe() if w in this.arrays else w for w in parameter.array if w != "columns"]
+        expected_words = f"the axes `{', '.join(names)}`" if len(names) > 1 else f"the axis `{names[0]}`"
+        if "columns" in parameter.array:
+            expected_words += ", and may have the input's after it"
+        name = this.family.name
+        this.scope.problems.fail(
+            ArrayNeeded(
+                checked.span,
+                parameter.name,
+                name,
+                expected_words,
+                describe_axes(tuple(own)),
+                _EXAMPLES[name],
+            )
+        )
+
+
+def _sizes(scope: Scope, call: syntax.Call, parameter: Parameter, formula: syntax.Formula) -> tuple[int, ...]:
+    what = f"each size in `{parameter.name}` of `{call.function.text}`"
+    if not isinstance(formula, syntax.Array) or len(formula.items) != 2:
+        why = f"`{parameter.name}` is a height and a width"
+        scope.problems.fail(BadImage(formula.span, why, f"write `{parameter.name} = [28, 28]`"))
+    return tuple(whole(scope, item, what, 1, MAX_AXIS) for item in formula.items)
+
+
+def _images(scope: Scope, call: syntax.Call, sizes: dict[str, tuple[int, ...]], domain: Domain) -> Domain:
+    """The domain of a kernel between patches; the image must be the input, and hold a patch."""
+    (height, width), (rows, columns) = sizes["image"], sizes["patch"]
+    if rows > height or columns > width:
+        why = f"a patch of {rows} by {columns} is larger than the image of {height} by {width}"
+        scope.problems.fail(BadImage(call.span, why, "choose a patch that fits into the image"))
+    seen = domain.input_axis.size if domain.input_axis is not None else 1
+    if seen is not None and seen != height * width:
+        why = f"an image of {height} by {width} has {height * width} pixels, but the input is {domain.describe()}"
+        remedy = f"declare `input x : real[{height * width}]`, or select the pixels: `on = x[1..{height * width}]`"
+        scope.problems.fail(BadImage(call.span, why, remedy))
+    area = rows * columns
+    axis = Axis(None, size=area) if area > 1 else None
+    return replace(domain, input_axis=axis, patches=call.function.text)
