@@ -92,10 +92,13 @@ Subscript = IndexValue | Fixed | Whole | Slice
 
 @dataclass(frozen=True)
 class Direction:
-    """A column of one argument of a latent, to differentiate along: `x[2]` is `Direction(0, 2)`, a scalar `x` has 1."""
+    """A column of one argument of a latent, to differentiate along: `x[2]` is `Direction(0, 2)`, a scalar `x` has 1.
+
+    `x[d]` is `Direction(0, IndexValue("d"))`: the derivative then varies along `d`.
+    """
 
     argument: int
-    column: int
+    column: int | IndexValue
 
 
 @dataclass(frozen=True)

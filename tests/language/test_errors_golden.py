@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpdsl.language import ModelError, compile_text
-from gpdsl.language.errors import axes, base, calls, limits, names, syntax, values
+from gpdsl.language.errors import axes, base, calls, functionals, limits, names, syntax, values
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "errors"
 MODELS = sorted(GOLDEN.glob("*.gpm"))
@@ -41,7 +41,7 @@ def test_file_shows_the_code_of_its_name(path: Path) -> None:
 
 
 def test_every_code_has_a_golden_file() -> None:
-    modules = (axes, calls, limits, names, syntax, values)
+    modules = (axes, calls, functionals, limits, names, syntax, values)
     codes = {
         each.code
         for module in modules

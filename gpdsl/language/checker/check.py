@@ -7,15 +7,19 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from gpdsl.language import syntax
+from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.externals import check_external, check_likelihood
+from gpdsl.language.checker.functions import check_functions
 from gpdsl.language.checker.inference import check_infer
 from gpdsl.language.checker.kernel_formulas import check_definition
 from gpdsl.language.checker.latents import check_latent
+from gpdsl.language.checker.layers import in_layers
 from gpdsl.language.checker.lets import check_let
 from gpdsl.language.checker.names import declared_name, register_names
 from gpdsl.language.checker.observations import check_observation, check_prior
 from gpdsl.language.checker.problems import Problems
 from gpdsl.language.checker.quantities import check_const, check_index, check_input, check_output, check_param
+from gpdsl.language.checker.rows import check_row
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.checker.whole import check_observed, check_sizes
 from gpdsl.language.errors.base import Mistake, ModelError
@@ -27,7 +31,7 @@ from gpdsl.language.source import Source, Span
 from gpdsl.language.syntax import SyntaxTree
 from gpdsl.language.vocabulary import STATEMENTS
 
-_PASSES: Mapping[type[syntax.Node], Callable] = MappingProxyType(
+_QUANTITIES: Mapping[type[syntax.Node], Callable] = MappingProxyType(
     {
         syntax.IndexStatement: check_index,
         syntax.InputStatement: check_input,
@@ -36,11 +40,16 @@ _PASSES: Mapping[type[syntax.Node], Callable] = MappingProxyType(
         syntax.ParamStatement: check_param,
         syntax.ExternalStatement: check_external,
         syntax.ExternalLikelihoodStatement: check_likelihood,
+        syntax.RowStatement: check_row,
+    }
+)
+_FORMULAS: Mapping[type[syntax.Node], Callable] = MappingProxyType(
+    {
         syntax.KernelStatement: check_definition,
         syntax.LatentStatement: check_latent,
     }
 )
-"""Each sort of declaration and its check, in the order in which they depend on each other."""
+"""Each sort of declaration and its check, in the order in which they depend on each other: functions in between."""
 
 _TABLES = (
     *("indices", "inputs", "outputs", "consts", "params", "rows", "latents", "lets"),
@@ -55,9 +64,9 @@ def check(tree: SyntaxTree) -> Declarations:
     problems = Problems()
     scope = Scope(tree.source, problems, set(tree.lost) - set(STATEMENTS))
     statements = register_names(scope, tree.statements)
-    for kind, check_one in _PASSES.items():
-        for declaration in _of(statements, kind):
-            _attempt(scope, check_one, declaration)
+    _attempt_all(scope, statements, _QUANTITIES)
+    check_functions(scope, _of(statements, syntax.FunctionStatement), check_expression)
+    _attempt_all(scope, statements, _FORMULAS)
     for param in _of(statements, syntax.ParamStatement):
         with problems.contained():
             check_prior(scope, param)
@@ -75,6 +84,15 @@ def check(tree: SyntaxTree) -> Declarations:
     if mistakes:
         raise ModelError(tree.source, _ordered(mistakes))
     return _declarations(scope, statements, observations, infer)
+
+
+def _attempt_all(
+    scope: Scope, statements: tuple[syntax.Statement, ...], passes: Mapping[type[syntax.Node], Callable]
+) -> None:
+    for kind, check_one in passes.items():
+        found = _of(statements, kind)
+        for declaration in in_layers(scope, found) if kind is syntax.LatentStatement else found:
+            _attempt(scope, check_one, declaration)
 
 
 def _of(statements: Iterable[syntax.Statement], kind: type[Kind]) -> list[Kind]:

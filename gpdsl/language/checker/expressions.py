@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.build import fact_of, number, operation, remember
+from gpdsl.language.checker.conditions import conditional
 from gpdsl.language.checker.externals import external_call
 from gpdsl.language.checker.facts import Fact, number_fact
-from gpdsl.language.checker.place import IndexRange, Place
+from gpdsl.language.checker.functionals import at_other_inputs, derivative, is_derivative
+from gpdsl.language.checker.functions import function_call
+from gpdsl.language.checker.passed import generic_value, has_unknown_axes, passed_value
+from gpdsl.language.checker.place import Place
+from gpdsl.language.checker.reductions import contraction, no_names, reduction
 from gpdsl.language.checker.scope import SORTS, Scope
 from gpdsl.language.checker.subscripts import read
-from gpdsl.language.errors.axes import IndexNotBound, PointlessReduction
-from gpdsl.language.errors.calls import LatentCalled, NotAValue, UnknownArgument, WrongArity
+from gpdsl.language.errors.axes import IndexNotBound
+from gpdsl.language.errors.calls import LatentCalled, NotAValue, WrongArity
 from gpdsl.language.errors.names import NotReadable, UnknownFunction, UsedBeforeDefined
-from gpdsl.language.model import Axis, Expression, IndexNumber, Local, Read, Reduction
-from gpdsl.language.vocabulary import BUILTINS, CONSTANTS, FUNCTIONS, REDUCTIONS
+from gpdsl.language.model import Axis, Expression, IndexNumber, Local, Read
+from gpdsl.language.vocabulary import BUILTINS, CONSTANTS, CONTRACTIONS, FUNCTIONS, REDUCTIONS
 
 _ADVICE = {
     "output": "outputs stand left of `~`; declare the column as `input` to use its values",
@@ -27,6 +31,14 @@ _ADVICE = {
     "param": "use constants and numbers here",
     "external": "call it with its arguments in a `let`: `let g = {name}(...)`",
     "likelihood": "it stands right of `~`: `y ~ {name}(...)`",
+    "function": "call it with its arguments: `{name}(...)`",
+    "density": "it stands right of `~`: `y ~ {name}(...)`",
+    "kernel": "it stands in the second argument of `GP(mean, kernel)`",
+    "row": "use inputs, constants and parameters here",
+}
+_FORMULAS = {
+    "density": "a density stands right of `~`: `y ~ {name}(...)`",
+    "kernel": "a kernel stands in the second argument of `GP(mean, kernel)`",
 }
 _REMEDIES = {
     "kernel": "kernels stand in the second argument of `GP(mean, kernel)`",
@@ -45,6 +57,10 @@ def check_expression(scope: Scope, place: Place, formula: syntax.Formula) -> Exp
             return _name(scope, place, formula)
         case syntax.Negation(span=span, operand=operand):
             return operation(scope, place, span, "neg", (check_expression(scope, place, operand),))
+        case syntax.Binary(span=span, operator="@", left=left, right=right):
+            return contraction(scope, place, span, "@", check_all(scope, place, (left, right)))
+        case syntax.Conditional():
+            return conditional(scope, place, formula, check_expression)
         case syntax.Binary(span=span, operator=operator, left=left, right=right):
             return operation(scope, place, span, operator, check_all(scope, place, (left, right)))
         case syntax.Call():
@@ -67,7 +83,7 @@ def _name(scope: Scope, place: Place, name: syntax.Name) -> Expression:
     text = name.identifier.text
     if text in place.local:
         return _local(scope, place, name)
-    if text in BUILTINS:
+    if text in BUILTINS and text not in scope.sorts:
         if text in CONSTANTS and name.subscripts is None:
             return number(scope, name.span, math.pi, text)
         remedy = _REMEDIES.get(BUILTINS[text], "use it without subscripts")
@@ -84,19 +100,22 @@ def _name(scope: Scope, place: Place, name: syntax.Name) -> Expression:
 
 def _local(scope: Scope, place: Place, name: syntax.Name) -> Expression:
     """An argument of the definition being checked: what it stands for, or one element of a `Local`."""
-    value = place.local[name.identifier.text]
+    text = name.identifier.text
+    value = place.local[text]
+    if name.subscripts is not None and has_unknown_axes(place, value):
+        return generic_value(scope, place, name)
+    if text in place.passed:
+        return passed_value(scope, place, name, value, place.passed[text])
     if name.subscripts is None:
         return value
     chosen = read(scope, place, name, value.axes if isinstance(value, Local) else ())
-    return remember(
-        scope, Local(name.span, chosen.axes, name.identifier.text, chosen.subscripts), fact_of(scope, value)
-    )
+    return remember(scope, Local(name.span, chosen.axes, text, chosen.subscripts), fact_of(scope, value))
 
 
 def _axes_of(scope: Scope, place: Place, name: syntax.Identifier) -> tuple[Axis, ...]:
     if place.recursion is not None and name.text == place.recursion[0]:
         return place.recursion[1]
-    for table in (scope.inputs, scope.consts, scope.params, scope.latents, scope.lets):
+    for table in (scope.inputs, scope.consts, scope.params, scope.rows, scope.latents, scope.lets):
         if name.text in table:
             return table[name.text].axes  # type: ignore[attr-defined]
     return scope.problems.fail(UsedBeforeDefined(name.span, name.text, scope.places[name.text].line))
@@ -126,8 +145,10 @@ def _index_number(scope: Scope, place: Place, name: syntax.Name) -> Expression:
 
 def _call(scope: Scope, place: Place, call: syntax.Call) -> Expression:
     name = call.function.text
-    if name in REDUCTIONS and (name not in FUNCTIONS or _over_index(scope, call)):
-        return _reduction(scope, place, call)
+    if name in REDUCTIONS and (name not in FUNCTIONS or len(call.arguments) == 1 or _over_index(scope, call)):
+        return reduction(scope, place, call, check_expression)
+    if name in CONTRACTIONS:
+        return contraction(scope, place, call.span, name, _operands(scope, place, call, 2))
     if name in FUNCTIONS:
         return _function(scope, place, call)
     if name in BUILTINS:
@@ -135,9 +156,17 @@ def _call(scope: Scope, place: Place, call: syntax.Call) -> Expression:
         scope.problems.fail(NotAValue(call.function.span, name, BUILTINS[name], remedy))
     if name in scope.lost:
         scope.problems.give_up()
+    if is_derivative(scope, call):
+        return derivative(scope, place, call)
     sort = scope.sorts.get(name)
     if sort is None:
         _unknown_function(scope, call)
+    if sort == "latent":
+        return at_other_inputs(scope, place, call)
+    if sort == "function":
+        return function_call(scope, place, call, check_expression)
+    if sort in _FORMULAS:
+        scope.problems.fail(NotAValue(call.function.span, name, sort, _FORMULAS[sort].format(name=name)))
     if sort != "external":
         scope.problems.fail(LatentCalled(call.span, name, SORTS[scope.sort_of(call.function)]))
     if "external" not in place.readable:
@@ -150,13 +179,13 @@ def _unknown_function(scope: Scope, call: syntax.Call) -> None:
     name = call.function.text
     names = [each.value.identifier.text for each in call.arguments if isinstance(each.value, syntax.Name)]
     arguments = ", ".join(f"{each}: {_dimensions(scope, each)}" for each in names[:4]) or "a: real"
-    known = [*FUNCTIONS, *REDUCTIONS, *scope.names("external")]
+    known = [*FUNCTIONS, *REDUCTIONS, *CONTRACTIONS, *scope.names("external", "function")]
     example = f"{name}({arguments}) -> real"
     scope.problems.fail(UnknownFunction(call.function.span, name, example, scope.problems.suggest(name, known)))
 
 
 def _dimensions(scope: Scope, name: str) -> str:
-    tables = (scope.inputs, scope.consts, scope.params, scope.latents, scope.lets)
+    tables = (scope.inputs, scope.consts, scope.params, scope.rows, scope.latents, scope.lets)
     axes = next((table[name].axes for table in tables if name in table), ())  # type: ignore[attr-defined]
     return f"real[{', '.join(axis.describe() for axis in axes)}]" if axes else "real"
 
@@ -167,43 +196,16 @@ def _over_index(scope: Scope, call: syntax.Call) -> bool:
 
 
 def _function(scope: Scope, place: Place, call: syntax.Call) -> Expression:
-    name, arity = call.function.text, FUNCTIONS[call.function.text].arity
-    signature = f"{name}({', '.join('ab'[:arity])})"
-    _no_names(scope, call, signature)
-    if len(call.arguments) != arity:
-        expected = f"{arity} argument{'s' if arity > 1 else ''}"
-        scope.problems.fail(WrongArity(call.span, name, expected, len(call.arguments), signature))
-    operands = check_all(scope, place, (each.value for each in call.arguments))
+    name = call.function.text
+    operands = _operands(scope, place, call, FUNCTIONS[name].arity)
     return operation(scope, place, call.span, "^" if name == "pow" else name, operands)
 
 
-def _reduction(scope: Scope, place: Place, call: syntax.Call) -> Expression:
-    name, signature = call.function.text, f"{call.function.text}(q, ...)"
-    _no_names(scope, call, signature)
-    if len(call.arguments) != 2:
-        expected = "an index and an expression"
+def _operands(scope: Scope, place: Place, call: syntax.Call, arity: int) -> tuple[Expression, ...]:
+    name = call.function.text
+    signature = f"{name}({', '.join('ab'[:arity])})"
+    no_names(scope, call, signature)
+    if len(call.arguments) != arity:
+        expected = f"{arity} argument{'s' if arity > 1 else ''}"
         scope.problems.fail(WrongArity(call.span, name, expected, len(call.arguments), signature))
-    first, body = (each.value for each in call.arguments)
-    if not isinstance(first, syntax.Name) or first.subscripts is not None:
-        scope.problems.fail(WrongArity(first.span, name, "an index as its first argument", 2, signature))
-    index = first.identifier
-    if scope.sort_of(index) != "index":
-        advice = f"write `{signature}` with a declared index `q`"
-        words = f"the first argument of `{name}`"
-        scope.problems.fail(NotReadable(index.span, index.text, SORTS[scope.sorts[index.text]], words, advice))
-    axis = scope.indices[index.text].axis
-    inner = replace(place, bound={**place.bound, index.text: IndexRange.of(axis)})
-    checked = check_expression(scope, inner, body)
-    if not any(each.name == index.text for each in checked.axes):
-        scope.problems.fail(PointlessReduction(body.span, name, index.text))
-    axes = tuple(each for each in checked.axes if each.name != index.text)
-    inside = fact_of(scope, checked)
-    return remember(
-        scope, Reduction(call.span, axes, name, axis, checked), Fact(degree=inside.degree, terms=inside.terms + 1)
-    )
-
-
-def _no_names(scope: Scope, call: syntax.Call, signature: str) -> None:
-    for each in call.arguments:
-        if each.name is not None:
-            scope.problems.fail(UnknownArgument(each.name.span, call.function.text, each.name.text, signature))
+    return check_all(scope, place, (each.value for each in call.arguments))

@@ -10,16 +10,18 @@ from gpdsl.language.checker.domains import Domain
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.fit_left import require_axes
 from gpdsl.language.checker.kernels import check_kernel
+from gpdsl.language.checker.lets import reads
 from gpdsl.language.checker.place import IndexRange, Left, Place
 from gpdsl.language.checker.scope import SORTS, Scope
 from gpdsl.language.errors.axes import AmbiguousAxis
 from gpdsl.language.errors.calls import NotAProcess, RepeatedArgument
-from gpdsl.language.errors.names import ArgumentNotInput
+from gpdsl.language.errors.names import ArgumentNotInput, NotReadable
 from gpdsl.language.model import Axis, Expression, Kernel, Latent
 from gpdsl.language.vocabulary import PROCESS
 
 _SIGNATURE = "GP(mean, kernel)"
-_IN_MEAN = frozenset({"const", "param", "input"})
+_IN_MEAN = frozenset({"const", "param", "input", "row", "latent"})
+_ARGUMENTS = ("input", "row", "latent")
 _IN_KERNEL = frozenset({"const", "param"})
 
 
@@ -38,28 +40,35 @@ def check_latent(scope: Scope, statement: syntax.LatentStatement) -> None:
 
 
 def _inputs(scope: Scope, statement: syntax.LatentStatement) -> tuple[tuple[str, ...], bool]:
-    """The names of the inputs, and whether one of them is wrong."""
+    """The names of the arguments (inputs, row variables, other latents), and whether one of them is wrong."""
     found: list[str] = []
     for argument in statement.arguments:
         with scope.problems.contained():
             sort = scope.sort_of(argument)
-            if sort != "input":
+            if sort not in _ARGUMENTS:
                 scope.problems.fail(ArgumentNotInput(argument.span, argument.text, SORTS[sort]))
-            if argument.text not in scope.inputs:
-                scope.problems.give_up()
+            axes = argument_axes(scope, argument.text)
             if argument.text in found:
                 name = statement.declared.name.text
                 scope.problems.fail(RepeatedArgument(argument.span, name, argument.text, f"latent {name}(x)"))
-            if len(scope.inputs[argument.text].axes) > 1:
-                axes = ", ".join(axis.describe() for axis in scope.inputs[argument.text].axes)
-                scope.problems.fail(AmbiguousAxis(argument.span, argument.text, axes))
+            if len(axes) > 1:
+                shown = ", ".join(axis.describe() for axis in axes)
+                scope.problems.fail(AmbiguousAxis(argument.span, argument.text, shown))
             found.append(argument.text)
     return tuple(found), len(found) < len(statement.arguments)
 
 
+def argument_axes(scope: Scope, name: str) -> tuple[Axis, ...]:
+    """The axes of what a latent is a function of. Gives up when that could not be checked itself."""
+    for table in (scope.inputs, scope.rows, scope.latents):
+        if name in table:
+            return table[name].axes  # type: ignore[attr-defined]
+    return scope.problems.give_up()
+
+
 def _input_axis(scope: Scope, inputs: tuple[str, ...]) -> Axis | None:
     """The axis of the columns a kernel sees: that of the only input, or all columns of several side by side."""
-    axes = [scope.inputs[name].axes for name in inputs]
+    axes = [argument_axes(scope, name) for name in inputs]
     if len(axes) == 1:
         return axes[0][0] if axes[0] else None
     sizes = [each[0].size if each else 1 for each in axes]
@@ -91,4 +100,8 @@ def _mean(scope: Scope, call: syntax.Call, formula: syntax.Formula | None, place
         return number(scope, call.span, 0, "0")
     mean = check_expression(scope, place, formula)
     require_axes(scope, place.left, mean, domain.axes)
+    for each in reads(mean):
+        if each.name in (scope.rows.keys() | scope.latents.keys()) - set(domain.arguments):
+            what, advice = SORTS[scope.sorts[each.name]], "only the arguments of the latent itself have values here"
+            scope.problems.fail(NotReadable(each.span, each.name, what, place.words, advice))
     return mean

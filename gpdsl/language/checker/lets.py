@@ -31,7 +31,7 @@ from gpdsl.language.model import (
     parts,
 )
 
-_READABLE = frozenset({"const", "param", "input", "latent", "let", "external"})
+_READABLE = frozenset({"const", "param", "input", "row", "latent", "let", "external"})
 
 
 def check_let(scope: Scope, statements: Sequence[syntax.LetStatement]) -> None:

@@ -35,7 +35,7 @@ from gpdsl.language.model import (
 from gpdsl.language.source import Span
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 
-_READABLE = frozenset({"const", "param", "input", "latent", "let", "external"})
+_READABLE = frozenset({"const", "param", "input", "row", "latent", "let", "external"})
 _IN_PRIOR = frozenset({"const"})
 _ADVICE = {
     "none": "if `{name}` is data that the model explains, declare `output {name} : real`",

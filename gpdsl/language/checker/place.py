@@ -54,6 +54,7 @@ class Left:
             "observation": f"index the left side, `{indexed} ~ ...`, with `output {indexed}`, or {total}",
             "latent": f"index the latent: `latent {indexed}(...)`",
             "param": f"index the parameter: `param {indexed}`",
+            "row": f"index the row variable: `row {indexed}`",
             "kernel": f"a covariance is one number for two points; {total}",
             "function": f"pass it as an argument, or {total}",
             "density": f"pass it as an argument, or {total}",
@@ -82,3 +83,10 @@ class Place:
     local: Mapping[str, Expression] = field(default_factory=lambda: NO_LOCALS)
     passed: Mapping[str, Passed] = field(default_factory=lambda: NOT_PASSED)
     generic: bool = False
+
+    def runs(self, index: str) -> bool:
+        """Whether an argument of the call being written out varies along an index that has a value at the call."""
+        return any(
+            index in passed.running and any(axis.name == index for axis in self.local[name].axes)
+            for name, passed in self.passed.items()
+        )

@@ -26,7 +26,7 @@ from gpdsl.language.model import (
     Row,
 )
 from gpdsl.language.source import Source, Span
-from gpdsl.language.syntax import Identifier, KernelStatement
+from gpdsl.language.syntax import DensityStatement, FunctionStatement, Identifier, KernelStatement
 
 _SHOWN = 40
 

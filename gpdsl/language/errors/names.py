@@ -134,11 +134,11 @@ class NotReadable(Mistake):
 
 @dataclass(frozen=True)
 class ArgumentNotInput(Mistake):
-    """A latent over something that is not an input."""
+    """A latent over something that has no value in each row."""
 
     name: str
     what: str
     code: ClassVar = "E219"
     message: ClassVar = "the argument `{name}` of a latent is {what}, not an input"
-    label: ClassVar = "expected the name of an input"
+    label: ClassVar = "expected the name of an input, or of a row variable or another latent"
     help: ClassVar = "a latent is a function of inputs: declare `input x : real` and write `latent f(x) ~ ...`"

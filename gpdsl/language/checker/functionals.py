@@ -1,0 +1,207 @@
+"""What is asked of a latent besides its value at the row's own inputs: `f(a)`, elsewhere; `D(f, x)`, a derivative.
+
+`D` is also a letter for a size (`real[D]`): only a call of it, in a file that declares no `D`, is a derivative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.arguments import count
+from gpdsl.language.checker.build import remember
+from gpdsl.language.checker.facts import Fact
+from gpdsl.language.checker.place import Place
+from gpdsl.language.checker.scope import SORTS, Scope, describe_axes
+from gpdsl.language.checker.smoothness import roughness
+from gpdsl.language.checker.subscripts import read
+from gpdsl.language.errors.calls import UnknownArgument, WrongArity
+from gpdsl.language.errors.functionals import (
+    InnerLayer,
+    NotADirection,
+    NotALatent,
+    NotAPoint,
+    TooManyReadings,
+    TooRough,
+    WrongColumn,
+    WrongShape,
+)
+from gpdsl.language.errors.names import NotReadable, UsedBeforeDefined
+from gpdsl.language.limits import MAX_READINGS
+from gpdsl.language.model import VALUE, Axis, Direction, Fixed, Functional, IndexValue, Latent, Read, Whole, same_axis
+
+DERIVATIVE = "D"
+MAX_ORDER = 2
+_SIGNATURE = "D(f, x)"
+
+
+def is_derivative(scope: Scope, call: syntax.Call) -> bool:
+    """Whether a call is `D(f, x)`."""
+    return call.function.text == DERIVATIVE and DERIVATIVE not in scope.sorts
+
+
+def at_other_inputs(scope: Scope, place: Place, call: syntax.Call) -> Read:
+    """`f(a)`: the latent, every element of it, at another input."""
+    latent = _latent(scope, place, call.function)
+    functional = Functional(_points(scope, call, latent))
+    return _recorded(scope, Read(call.span, *_elements(latent), functional))
+
+
+def derivative(scope: Scope, place: Place, call: syntax.Call) -> Read:
+    """`D(f, x)`, `D(f[p], x[1])`, `D(f(a), a[2])`, `D(f, x[1], x[2])`."""
+    _no_names(scope, call, _SIGNATURE)
+    if not 2 <= len(call.arguments) <= 1 + MAX_ORDER:
+        scope.problems.fail(WrongArity(call.span, DERIVATIVE, "2 or 3 arguments", len(call.arguments), _SIGNATURE))
+    subject, *along = (each.value for each in call.arguments)
+    value, latent = _differentiated(scope, place, subject)
+    directions: list[Direction] = []
+    axes = list(value.axes)
+    for formula in along:
+        with scope.problems.contained():
+            direction, axis = _direction(scope, place, latent, value.functional.at or latent.arguments, formula)
+            directions.append(direction)
+            axes += [axis] if axis is not None and not any(same_axis(axis, each) for each in axes) else []
+    if len(directions) < len(along):
+        scope.problems.give_up()
+    _check_smooth(scope, call, latent, len(directions))
+    # The order of differentiation does not matter, and equal functionals are computed once.
+    ordered = tuple(sorted(directions, key=lambda each: (each.argument, str(each.column))))
+    functional = replace(value.functional, derivative=ordered)
+    return _recorded(scope, replace(value, span=call.span, axes=tuple(axes), functional=functional))
+
+
+def _latent(scope: Scope, place: Place, name: syntax.Identifier) -> Latent:
+    """The latent of this name, when it is one over inputs that can be read here."""
+    if "latent" not in place.readable:
+        advice = "use inputs, constants and parameters here"
+        scope.problems.fail(NotReadable(name.span, name.text, SORTS["latent"], place.words, advice))
+    if name.text not in scope.latents:
+        if name.text in scope.lost:
+            scope.problems.give_up()
+        scope.problems.fail(UsedBeforeDefined(name.span, name.text, scope.places[name.text].line))
+    latent = scope.latents[name.text]
+    for argument in latent.arguments:
+        if argument not in scope.inputs:
+            what = SORTS.get(scope.sorts.get(argument, ""), "no input")
+            scope.problems.fail(InnerLayer(name.span, name.text, argument, what))
+    return latent
+
+
+def _elements(latent: Latent) -> tuple:
+    """Axes, name and subscripts of a read of every element."""
+    chosen = tuple(IndexValue(axis.name) if axis.name is not None else Whole(axis) for axis in latent.axes)
+    return latent.axes, latent.name, chosen
+
+
+def _points(scope: Scope, call: syntax.Call, latent: Latent) -> tuple[str, ...]:
+    """The inputs that a latent is taken at, one per argument; none when they are its own."""
+    signature = f"{latent.name}({', '.join(latent.arguments)})"
+    _no_names(scope, call, signature)
+    if len(call.arguments) != len(latent.arguments):
+        expected = count(len(latent.arguments))
+        scope.problems.fail(WrongArity(call.span, latent.name, expected, len(call.arguments), signature))
+    found: list[str] = []
+    for argument, own in zip(call.arguments, latent.arguments, strict=True):
+        with scope.problems.contained():
+            found.append(_point(scope, latent, own, argument.value))
+    if len(found) < len(call.arguments):
+        scope.problems.give_up()
+    return () if tuple(found) == latent.arguments else tuple(found)
+
+
+def _point(scope: Scope, latent: Latent, own: str, formula: syntax.Formula) -> str:
+    wanted = scope.inputs[own]
+    if not isinstance(formula, syntax.Name) or formula.subscripts is not None:
+        scope.problems.fail(NotAPoint(formula.span, latent.name, own, _typed(wanted.axes)))
+    name = formula.identifier
+    if name.text not in scope.inputs:
+        if scope.sort_of(name) == "input":
+            scope.problems.give_up()
+        scope.problems.fail(NotAPoint(formula.span, latent.name, own, _typed(wanted.axes)))
+    given = scope.inputs[name.text]
+    alike = len(given.axes) == len(wanted.axes) and all(map(same_axis, given.axes, wanted.axes))
+    if not alike:
+        shapes = _typed(given.axes), own, _typed(wanted.axes)
+        scope.problems.fail(WrongShape(formula.span, latent.name, name.text, *shapes))
+    return name.text
+
+
+def _typed(axes: tuple[Axis, ...]) -> str:
+    return describe_axes(axes).strip("`") if axes else "real"
+
+
+def _differentiated(scope: Scope, place: Place, formula: syntax.Formula) -> tuple[Read, Latent]:
+    """The value that `D` differentiates."""
+    match formula:
+        case syntax.Name(identifier=name) | syntax.Call(function=name):
+            sort = scope.sorts.get(name.text)
+            if name.text in scope.lost:
+                scope.problems.give_up()
+            if sort == "latent":
+                latent = _latent(scope, place, name)
+                if isinstance(formula, syntax.Call):
+                    functional = Functional(_points(scope, formula, latent))
+                    return Read(formula.span, *_elements(latent), functional), latent
+                return read(scope, place, formula, latent.axes), latent
+            if isinstance(formula, syntax.Name):
+                what = SORTS[scope.sort_of(name)]
+                scope.problems.fail(NotALatent(formula.span, what, _known(scope)))
+    return scope.problems.fail(NotALatent(formula.span, "an expression", _known(scope)))
+
+
+def _known(scope: Scope) -> str:
+    names = ", ".join(f"`{each}`" for each in [*scope.latents][:5])
+    return f" ({names})" if names else ""
+
+
+def _direction(
+    scope: Scope, place: Place, latent: Latent, arguments: tuple[str, ...], formula: syntax.Formula
+) -> tuple[Direction, Axis | None]:
+    """One direction, and the axis along which it varies when the column is given by an index."""
+    if not isinstance(formula, syntax.Name) or formula.identifier.text not in arguments:
+        if isinstance(formula, syntax.Name):
+            scope.sort_of(formula.identifier)  # an unknown name is its own mistake
+        shown = " and ".join(f"`{each}`" for each in arguments)
+        column = "[1]" if scope.inputs[arguments[0]].axes else ""
+        example = f"D({latent.name}, {arguments[0]}{column})"
+        scope.problems.fail(NotADirection(formula.span, latent.name, shown, example))
+    name = formula.identifier.text
+    axes = scope.inputs[name].axes
+    if not axes and formula.subscripts is not None:
+        scope.problems.fail(WrongColumn(formula.span, name, "real", f"write `D({latent.name}, {name})`"))
+    position = arguments.index(name)
+    checked = read(scope, replace(place, whole=False), formula, axes)
+    match checked.subscripts:
+        case ():
+            return Direction(position, 1), None
+        case (Fixed(position=column),):
+            return Direction(position, column), None
+        case (IndexValue() as column,):
+            return Direction(position, column), checked.axes[0]
+    remedy = (
+        f"choose one: `D({latent.name}, {name}[1])`; or name the columns: `index d in 1..3`, `input {name} : real[d]`"
+    )
+    return scope.problems.fail(WrongColumn(formula.span, name, _typed(axes), remedy))
+
+
+def _check_smooth(scope: Scope, call: syntax.Call, latent: Latent, order: int) -> None:
+    found = roughness(latent.kernel, order)
+    if found is not None:
+        kernel, why, remedy = found
+        line = scope.latents[latent.name].kernel.span.line
+        scope.problems.fail(TooRough(call.span, latent.name, kernel, line, why, remedy))
+
+
+def _recorded(scope: Scope, expression: Read) -> Read:
+    """Remember a reading; the joint distribution of all readings of a latent at a row is kept, so they are few."""
+    seen = scope.readings.setdefault(expression.name, {VALUE})
+    if expression.functional not in seen and len(seen) >= MAX_READINGS:
+        scope.problems.fail(TooManyReadings(expression.span, expression.name, MAX_READINGS))
+    seen.add(expression.functional)
+    return remember(scope, expression, Fact())
+
+
+def _no_names(scope: Scope, call: syntax.Call, signature: str) -> None:
+    for each in call.arguments:
+        if each.name is not None:
+            scope.problems.fail(UnknownArgument(each.name.span, call.function.text, each.name.text, signature))
