@@ -14,6 +14,7 @@ from gpdsl.language.shipped import shipped
 if TYPE_CHECKING:
     from gpdsl.inference.monitor import Report
     from gpdsl.results.fit import Fit
+    from gpdsl.simulation.result import Simulation
 
 Externals = Mapping[str, Any]
 
@@ -63,6 +64,42 @@ class Model:
         from gpdsl.results.fitting import explain_model
 
         return explain_model(self, data, columns or {}, options)
+
+    def sample_prior(
+        self,
+        data: Any = None,
+        *,
+        rows: int | None = None,
+        seed: int = 0,
+        parameters: Mapping[str, Any] | None = None,
+        draw_parameters: bool = False,
+        inputs: Mapping[str, Any] | None = None,
+        sizes: Mapping[str, int] | None = None,
+        columns: Mapping[str, str] | None = None,
+    ) -> Simulation:
+        """One draw from the model's own prior: `fit(drawn.data)` takes it, `drawn.latents` and `.lets` are the truth.
+
+        The inputs are those of `data` (anything `fit` takes; its outputs are not looked at) or of `inputs` by name; the
+        others are drawn over a few length-scales of the latents. `rows` is 200 without either. `sizes` gives dimensions
+        the model leaves open (2 otherwise). Parameters have the values of `parameters`, with `draw_parameters` draws
+        from their priors, else their initial values. Same seed, same draw.
+
+        Raises GpdslError for names the model does not have, for an external likelihood (it gives densities, no draws),
+        and for more rows than a joint draw of a latent can take (5000).
+        """
+        from gpdsl.simulation.simulate import simulate
+
+        return simulate(
+            self,
+            data,
+            rows=rows,
+            seed=seed,
+            parameters=parameters,
+            draw_parameters=draw_parameters,
+            inputs=inputs,
+            sizes=sizes,
+            columns=columns,
+        )
 
     def __repr__(self) -> str:
         return f"<gpdsl model {self.name}>"

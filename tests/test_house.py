@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 MAY_IMPORT["inference"] = MAY_IMPORT["program"] | {"program"}
 # `Model` and `Fit` are the two faces users hold, and each hands out the other: `model.fit(...)`, `fit.model`.
 MAY_IMPORT["results"] = MAY_IMPORT["inference"] | {"inference", "model"}
+MAY_IMPORT["simulation"] = MAY_IMPORT["results"] | {"results"}
 
 RUNS_TEXT = {"eval", "exec", "compile", "sympify", "parse_expr", "lambdify", "__import__", "breakpoint"}
 UNSAFE_MODULES = {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}

@@ -86,7 +86,9 @@ def choices_of(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.fix:
         choices["fixed"] = list(arguments.fix)
     if arguments.init:
-        choices["init"] = {name: _numbers(name, text) for name, text in pairs("--init", arguments.init).items()}
+        choices["init"] = {
+            name: numbers_of("--init", name, text) for name, text in pairs("--init", arguments.init).items()
+        }
     return choices
 
 
@@ -125,13 +127,14 @@ def value_of(text: str) -> int | float | bool | str:
     return text
 
 
-def _numbers(name: str, text: str) -> float | list[float]:
+def numbers_of(option: str, name: str, text: str) -> float | list[float]:
+    """The number of `NAME=VALUE`, or the numbers separated by commas. Raises GpdslError for anything else."""
     try:
         values = [float(part) for part in text.split(",")]
     except ValueError as problem:
-        raise GpdslError(f"--init {name}={text}: expected a number, or several separated by commas") from problem
+        raise GpdslError(f"{option} {name}={text}: expected a number, or several separated by commas") from problem
     if not all(math.isfinite(value) for value in values):
-        raise GpdslError(f"--init {name}={text}: expected finite numbers")
+        raise GpdslError(f"{option} {name}={text}: expected finite numbers")
     return values if "," in text else values[0]
 
 

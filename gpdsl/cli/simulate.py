@@ -1,0 +1,110 @@
+"""`gpdsl simulate`: draw a data set from a model's own prior, to try a model before there are data."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from gpdsl.cli.options import add_model, check_writable, columns_of, model_of, numbers_of, pairs
+from gpdsl.errors import GpdslError
+
+if TYPE_CHECKING:
+    from gpdsl.simulation.result import Simulation
+
+HELP = "draw data from a model's own prior"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, how much data, what is given, and where the data go."""
+    add_model(parser)
+    parser.add_argument("--rows", metavar="N", type=int, help="rows to draw (default 200, or those of --inputs)")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same data (default 0)")
+    parser.add_argument("--out", metavar="FILE", help="write here (.csv, .tsv, .parquet, .npz) instead of printing")
+    parser.add_argument(
+        "--truth", metavar="FILE", help="also write the latents, row variables and lets behind the data"
+    )
+    parser.add_argument("--inputs", metavar="FILE", help="take the inputs from this data file instead of drawing them")
+    parser.add_argument(
+        "--column",
+        metavar="NAME=COLUMN",
+        action="append",
+        default=[],
+        help="column of --inputs for an input; several, separated by commas, for a vector",
+    )
+    parser.add_argument(
+        "--size",
+        metavar="D=3",
+        action="append",
+        default=[],
+        help="size of a dimension the model leaves open (default 2)",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="PARAM=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="value of a parameter; commas separate an array's (default: its initial value)",
+    )
+    parser.add_argument("--draw-parameters", action="store_true", help="draw parameters that have priors from them")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Draw and write."""
+    from gpdsl.data.write import write_text
+
+    check_writable("--out", arguments.out)
+    check_writable("--truth", arguments.truth)
+    sizes = {name: _whole(name, text) for name, text in pairs("--size", arguments.size).items()}
+    parameters = {name: numbers_of("--set", name, text) for name, text in pairs("--set", arguments.settings).items()}
+    drawn = model_of(arguments).sample_prior(
+        arguments.inputs,
+        rows=arguments.rows,
+        seed=arguments.seed,
+        parameters=parameters,
+        draw_parameters=arguments.draw_parameters,
+        sizes=sizes,
+        columns=columns_of(arguments),
+    )
+    if arguments.out is None:
+        write_text(drawn.table(), sys.stdout)
+    else:
+        drawn.save(arguments.out)
+    if arguments.truth is not None:
+        drawn.save_truth(arguments.truth)
+    for line in _notes(arguments, drawn):
+        print(line, file=sys.stderr)
+    return 0
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as problem:
+        raise GpdslError(f"--size {name}={text}: expected a whole number") from problem
+
+
+def _notes(arguments: argparse.Namespace, drawn: Simulation) -> list[str]:
+    """What was chosen for the user, and where the results are."""
+    notes = []
+    if drawn.assumed:
+        chosen = ", ".join(f"{letter} = {size}" for letter, size in drawn.assumed.items())
+        example = next(iter(drawn.assumed))
+        notes.append(f"sizes the model leaves open: {chosen}; choose others as in --size {example}=3")
+    if drawn.drawn:
+        names = ", ".join(f"`{name}`" for name in drawn.drawn)
+        notes.append(f"drawn inputs: {names}, over a few length-scales; give your own by --inputs FILE")
+    if drawn.parameters:
+        notes.append(
+            "parameters: " + ", ".join(f"{name} = {_short(value)}" for name, value in drawn.parameters.items())
+        )
+    for option, path in (("data", arguments.out), ("truth", arguments.truth)):
+        if path is not None:
+            notes.append(f"{option} written to {path}")
+    return notes
+
+
+def _short(value: Any) -> str:
+    flat = [f"{each:.4g}" for each in value.ravel()[:6].tolist()]
+    return flat[0] if value.ndim == 0 else f"[{', '.join(flat)}{', ...' if value.size > 6 else ''}]"

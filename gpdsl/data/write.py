@@ -1,0 +1,90 @@
+"""Writing columns to a file that `read_table` takes back: whole or not at all, numbers to the last digit."""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from gpdsl.errors import GpdslError
+
+Columns = Mapping[str, np.ndarray]
+
+
+def write_table(columns: Columns, path: str | Path) -> None:
+    """Write columns, each [rows], as .csv, .tsv, .parquet or .npz by the suffix. Raises GpdslError when it fails."""
+    target = Path(path)
+    write = FORMATS.get(target.suffix.lower())
+    if write is None:
+        raise GpdslError(f"cannot write {path}: expected a name ending in {', '.join(FORMATS)}")
+    try:
+        folder = target.absolute().parent
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{target.name}.", delete=False) as file:
+            temporary = file.name
+        try:
+            write(columns, temporary)
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as problem:
+        raise GpdslError(f"cannot write {path}: {problem.strerror}") from problem
+
+
+def write_text(columns: Columns, file: IO[str], separator: str = ",") -> None:
+    """Write columns as delimited text with their names on the first line; missing values are empty."""
+    writer = csv.writer(file, delimiter=separator, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*map(_texts, columns.values()), strict=True))
+
+
+def _texts(values: np.ndarray) -> Iterator[str]:
+    for value in values.tolist():
+        if value is None or value != value:
+            yield ""
+        elif isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+            yield str(int(value))
+        else:
+            yield repr(value) if isinstance(value, float) else str(value)
+
+
+def _delimited(separator: str) -> Callable[[Columns, str], None]:
+    def write(columns: Columns, path: str) -> None:
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            write_text(columns, file, separator)
+
+    return write
+
+
+def _parquet(columns: Columns, path: str) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as problem:
+        raise GpdslError("writing Parquet needs the package pyarrow: install gpdsl[data], or write .csv") from problem
+    pq.write_table(pa.table({name: _plain(values) for name, values in columns.items()}), path)
+
+
+def _plain(values: np.ndarray) -> Any:
+    return values.tolist() if values.dtype == object else values
+
+
+def _archive(columns: Columns, path: str) -> None:
+    arrays: dict[str, Any] = {
+        name: values.astype(str) if values.dtype == object else values for name, values in columns.items()
+    }
+    with open(path, "wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+FORMATS: Mapping[str, Callable[[Columns, str], None]] = {
+    ".csv": _delimited(","),
+    ".tsv": _delimited("\t"),
+    ".parquet": _parquet,
+    ".npz": _archive,
+}

@@ -1,0 +1,112 @@
+"""D132 to D139: why nothing can be drawn from a model, or why what was asked for makes no sense."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gpdsl.data.errors import DataMistake
+
+
+@dataclass(frozen=True)
+class OpaqueDensity(DataMistake):
+    """An output with an external likelihood."""
+
+    name: str
+    likelihood: str
+    code: ClassVar = "D132"
+    message: ClassVar = (
+        "`{name}` cannot be simulated: `{likelihood}` is an external likelihood, which gives densities, not draws"
+    )
+    help: ClassVar = (
+        "to simulate, write the model with an `external` forward model and a distribution of the language: "
+        "`{name} ~ Normal(g(...), sigma)`"
+    )
+
+
+@dataclass(frozen=True)
+class TooManyPoints(DataMistake):
+    """More rows than a joint draw of a latent can take."""
+
+    latent: str
+    points: int
+    limit: int
+    code: ClassVar = "D133"
+    message: ClassVar = "`{latent}` would be drawn jointly at {points} points; at most {limit} are possible"
+    help: ClassVar = "simulate fewer rows: a joint draw factorises a covariance matrix of all rows"
+
+
+@dataclass(frozen=True)
+class NotPositiveDefinite(DataMistake):
+    """A covariance matrix that has no factor."""
+
+    latent: str
+    code: ClassVar = "D134"
+    message: ClassVar = "the covariance of `{latent}` at these inputs is not finite and positive definite"
+    help: ClassVar = (
+        "check its kernel: is the formula a covariance function, is it finite for these inputs, are the parameters "
+        "sensible?"
+    )
+
+
+@dataclass(frozen=True)
+class ImpossibleArgument(DataMistake):
+    """An argument of a distribution outside its domain."""
+
+    name: str
+    distribution: str
+    arguments: str
+    row: int
+    code: ClassVar = "D135"
+    message: ClassVar = "`{name}` cannot be drawn in row {row}: `{distribution}` has {arguments} there"
+    help: ClassVar = (
+        "a latent takes any real value: give positive arguments as `exp(...)` or `softplus(...)`, probabilities as "
+        "`logit = ...`; or start from other parameters"
+    )
+
+
+@dataclass(frozen=True)
+class NoValue(DataMistake):
+    """A formula of a density, or a transformed left side, that no value of the output satisfies."""
+
+    name: str
+    what: str
+    row: int
+    code: ClassVar = "D136"
+    message: ClassVar = "no value of `{name}` was found in row {row}: {what}"
+    help: ClassVar = "check the formula for this output's values, and the parameters it starts from"
+
+
+@dataclass(frozen=True)
+class UnknownRequest(DataMistake):
+    """A name passed to `simulate` that the model does not have."""
+
+    what: str
+    name: str
+    names: str
+    suggestion: str = ""
+    code: ClassVar = "D137"
+    message: ClassVar = "the model has no {what} `{name}`"
+    help: ClassVar = "it has {names}"
+
+
+@dataclass(frozen=True)
+class WrongRequest(DataMistake):
+    """A value passed to `simulate` that does not fit."""
+
+    what: str
+    found: str
+    expected: str
+    code: ClassVar = "D138"
+    message: ClassVar = "{what} is {found}, expected {expected}"
+    help: ClassVar = "change it, or leave it out for the default"
+
+
+@dataclass(frozen=True)
+class TooLarge(DataMistake):
+    """A model too large to write out row by row."""
+
+    limit: int
+    code: ClassVar = "D139"
+    message: ClassVar = "written out, the model has more than {limit} operations per row"
+    help: ClassVar = "shorten its indices, or simulate a smaller version of it"

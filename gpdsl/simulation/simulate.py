@@ -1,0 +1,146 @@
+"""`Model.sample_prior` and `gpdsl simulate`: from a model and a few choices to a data set and the truth behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpdsl.data import DataError, bind
+from gpdsl.data.convert import from_object
+from gpdsl.data.errors import listed
+from gpdsl.data.sizes import Sizes
+from gpdsl.forward import resolve
+from gpdsl.language import model as m
+from gpdsl.language.suggest import closest
+from gpdsl.simulation.errors import UnknownRequest, WrongRequest
+from gpdsl.simulation.inputs import DEFAULT_SIZE, draw_input, letters
+from gpdsl.simulation.parameters import make_parameters
+from gpdsl.simulation.result import Simulation
+from gpdsl.simulation.world import World
+
+if TYPE_CHECKING:
+    from gpdsl.model import Model
+
+ROWS = 200
+MAX_AXIS = 10_000
+
+
+def simulate(
+    model: Model,
+    data: Any = None,
+    *,
+    rows: int | None = None,
+    seed: int = 0,
+    parameters: Mapping[str, Any] | None = None,
+    draw_parameters: bool = False,
+    inputs: Mapping[str, Any] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    columns: Mapping[str, Any] | None = None,
+) -> Simulation:
+    """See `Model.sample_prior`."""
+    declarations, source = model.declarations, model.declarations.source.name
+    _check_names(declarations, parameters or {}, inputs or {}, sizes or {})
+    if not isinstance(seed, int) or seed < 0:
+        raise DataError(WrongRequest("seed", repr(seed), "a whole number from 0"), source=source)
+    externals = resolve(declarations, model.externals)
+    given, known, count = _given(declarations, data, inputs or {}, dict(sizes or {}), columns, rows)
+    free, assumed = _all_sizes(declarations, known)
+    world = World(declarations, free, count, {}, {}, externals, seed)
+    world.parameters = make_parameters(world, parameters or {}, draw_parameters)
+    world.inputs = {name: given[name] if name in given else draw_input(world, name) for name in declarations.inputs}
+    with np.errstate(all="ignore"):
+        outputs = {name: _output(world, each) for name, each in declarations.outputs.items()}
+        latents = {name: world.latent(name, m.VALUE) for name in declarations.latents}
+        lets = {name: _let(world, each) for name, each in declarations.lets.items()}
+        row_variables = {name: world.quantity(name) for name in declarations.rows}
+    return Simulation(
+        data={**world.inputs, **outputs},
+        latents=latents,
+        functionals={key: value for key, value in world.latents.items() if key[1] != m.VALUE},
+        lets=lets,
+        row_variables=row_variables,
+        parameters=dict(world.parameters),
+        sizes=free,
+        assumed=assumed,
+        drawn=tuple(name for name in declarations.inputs if name not in given),
+    )
+
+
+def _check_names(
+    declarations: m.Declarations, parameters: Mapping[str, Any], inputs: Mapping[str, Any], sizes: Mapping[str, int]
+) -> None:
+    source = declarations.source.name
+    requests = (
+        ("parameter", parameters, list(declarations.params)),
+        ("input", inputs, list(declarations.inputs)),
+        ("size", sizes, list(dict.fromkeys(letters(declarations)))),
+    )
+    for what, asked, known in requests:
+        for name in asked:
+            if name not in known:
+                names = listed(f"`{each}`" for each in known) or "none"
+                raise DataError(UnknownRequest(what, str(name), names, closest(str(name), known)), source=source)
+    for letter, size in sizes.items():
+        if not isinstance(size, int) or not 1 <= size <= MAX_AXIS:
+            expected = f"a whole number from 1 to {MAX_AXIS}"
+            raise DataError(WrongRequest(f"size {letter}", repr(size), expected), source=source)
+
+
+def _given(
+    declarations: m.Declarations,
+    data: Any,
+    inputs: Mapping[str, Any],
+    sizes: dict[str, int],
+    columns: Mapping[str, Any] | None,
+    rows: int | None,
+) -> tuple[dict[str, np.ndarray], dict[str, int], int]:
+    """Inputs that are given, sizes that follow from them, and the number of rows."""
+    source = declarations.source.name
+    if rows is not None and (not isinstance(rows, int) or rows < 1):
+        raise DataError(WrongRequest("rows", repr(rows), "a whole number from 1"), source=source)
+    table: Any = {name: from_object(name, values, "inputs") for name, values in inputs.items()}
+    wanted = {name: declared for name, declared in declarations.inputs.items() if data is not None or name in inputs}
+    if not wanted:
+        return {}, sizes, rows or ROWS
+    # Outputs and everything else of the data are what is simulated: only inputs are read from them.
+    only_inputs = m.Declarations(**{**vars(declarations), "inputs": wanted, "outputs": {}})
+    bound = bind(only_inputs, table if data is None else data, sizes=sizes, columns=columns, outputs_required=False)
+    if rows is not None and rows != bound.rows:
+        raise DataError(WrongRequest("rows", str(rows), f"the {bound.rows} rows of the inputs"), source=source)
+    return dict(bound.inputs), {**sizes, **bound.sizes}, bound.rows
+
+
+def _all_sizes(declarations: m.Declarations, known: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """The size of every letter, and those of them that are only assumed."""
+    sizes = Sizes(declarations, known, declarations.source.name)
+    found = dict(known)
+    assumed = {}
+    for letter in letters(declarations):
+        size = found.get(letter) or sizes.of(m.Axis(None, dimension=letter))
+        if size is None:
+            assumed[letter] = size = DEFAULT_SIZE
+        found[letter] = size
+    return found, assumed
+
+
+def _output(world: World, declared: m.Output) -> np.ndarray:
+    """An output as data hold it, [rows, *axes]: labels by their names, what is not observed missing."""
+    parts = [world.defined(("output", declared.name, element)) for element in world.positions(declared.axes)]
+    values = np.stack(parts, axis=-1).reshape(world.rows, *world.shape(declared.axes))
+    if declared.label is None:
+        return values
+    index = world.declarations.indices.get(str(declared.label.name))
+    if index is None or index.levels is None:
+        return values
+    levels = np.array([*index.levels, None], dtype=object)
+    return levels[np.where(np.isnan(values), len(levels), values).astype(int) - 1]
+
+
+def _let(world: World, declared: m.Let) -> np.ndarray:
+    parts = [
+        np.broadcast_to(world.defined(("let", declared.name, element)), world.rows)
+        for element in world.positions(declared.axes)
+    ]
+    return np.stack(parts, axis=-1).reshape(world.rows, *world.shape(declared.axes)).astype(float)

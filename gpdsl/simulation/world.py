@@ -1,0 +1,146 @@
+"""One draw of everything a model declares: parameters, row variables, latents layer by layer, outputs one by one."""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from gpdsl.forward import ForwardModel, call
+from gpdsl.language import model as m
+from gpdsl.simulation.distributions import draw
+from gpdsl.simulation.functionals import functionals_of
+from gpdsl.simulation.interpreter import Interpreter, Key, Value
+from gpdsl.simulation.latents import JointDraws
+from gpdsl.simulation.observations import draw_element
+from gpdsl.simulation.processes import covariance_of, points_of
+from gpdsl.symbolic.translate import axis_key
+
+STEP = 1e-4
+"""Of the spread of an input column: the step of the central differences that differentiate a mean function."""
+
+
+class World(Interpreter):
+    """Quantities drawn when first read, each with random numbers of its own, so that their order does not matter."""
+
+    def __init__(
+        self,
+        declarations: m.Declarations,
+        sizes: Mapping[str, int],
+        rows: int,
+        inputs: Mapping[str, np.ndarray],
+        parameters: Mapping[str, np.ndarray],
+        externals: Mapping[str, ForwardModel],
+        seed: int,
+    ) -> None:
+        super().__init__(declarations, sizes, rows)
+        self.inputs = inputs
+        self.parameters = parameters
+        self.externals = externals
+        self.seed = seed
+        self.functionals = functionals_of(self)
+        self.latents: dict[tuple[str, m.Functional], np.ndarray] = {}
+        self.row_variables: dict[str, np.ndarray] = {}
+        self._results: dict[tuple[str, tuple[bytes, ...]], np.ndarray] = {}
+
+    def generator(self, name: str, element: tuple[int, ...] = ()) -> np.random.Generator:
+        """The random numbers of one element of a quantity."""
+        return np.random.default_rng([self.seed, zlib.crc32(name.encode()), *element])
+
+    def hypothetically(self, key: Key, values: Value) -> World:
+        """The same world, but for the value of one output; what depends on outputs is computed anew."""
+        other = copy.copy(self)
+        other.known, other._level, other._deepest = {key: values}, 0, None
+        return other
+
+    def with_inputs(self, inputs: Mapping[str, np.ndarray]) -> World:
+        """The same world at other inputs: for mean functions, which read nothing that is drawn."""
+        other = copy.copy(self)
+        other.inputs, other.known, other._level, other._deepest = inputs, {}, 0, None
+        return other
+
+    def quantity(self, name: str) -> np.ndarray:
+        """See `Interpreter.quantity`."""
+        d = self.declarations
+        if name in d.consts:
+            return np.broadcast_to(np.asarray(d.consts[name].values), self.shape(d.consts[name].axes))
+        if name in d.params:
+            return self.parameters[name]
+        if name in d.rows:
+            return self._row_variable(d.rows[name])
+        return self.inputs[name]
+
+    def shape(self, axes: tuple[m.Axis, ...]) -> tuple[int, ...]:
+        """Sizes of several axes."""
+        return tuple(self.size(axis) for axis in axes)
+
+    def _row_variable(self, declared: m.Row) -> np.ndarray:
+        if declared.name not in self.row_variables:
+            keys = [axis_key(axis) for axis in declared.axes]
+            parts = []
+            for element in self.positions(declared.axes):
+                env = dict(zip(keys, element, strict=True))
+                parts.append(
+                    draw(self, declared.name, declared.distribution, env, self.generator(declared.name, element))
+                )
+            shape = (self.rows, *self.shape(declared.axes))
+            self.row_variables[declared.name] = np.stack(parts, axis=-1).reshape(shape)
+        return self.row_variables[declared.name]
+
+    def external(self, function: str, arguments: list[np.ndarray]) -> np.ndarray:
+        """See `Interpreter.external`; called once for equal arguments."""
+        key = function, tuple(each.tobytes() for each in arguments)
+        if key not in self._results:
+            shape = self.shape(self.declarations.externals[function].result)
+            self._results[key] = call(self.externals[function], arguments, shape, data_rows=self.rows)
+        return self._results[key]
+
+    def draw_output(self, name: str, element: tuple[int, ...]) -> np.ndarray:
+        """See `Interpreter.draw_output`."""
+        return draw_element(self, name, element)
+
+    def latent(self, name: str, functional: m.Functional) -> np.ndarray:
+        """See `Interpreter.latent`; all functionals of the latent are drawn together."""
+        if (name, functional) not in self.latents:
+            self._draw_latent(self.declarations.latents[name])
+        return self.latents[name, functional]
+
+    def _draw_latent(self, latent: m.Latent) -> None:
+        asked = self.functionals[latent.name]
+        points = [points_of(self, latent, functional) for functional in asked]
+        draws = JointDraws(latent.name, self.declarations.source.name, self.rows * len(asked))
+        keys, elements = [axis_key(axis) for axis in latent.axes], list(self.positions(latent.axes))
+        drawn = []
+        for element in elements:
+            env = dict(zip(keys, element, strict=True))
+            covariance = covariance_of(self, latent, env, asked, points)
+            mean = np.concatenate([self._mean(latent, functional, env) for functional in asked])
+            drawn.append(draws.draw(mean, covariance, self.generator(latent.name, element)))
+        together = np.stack(drawn, axis=-1)
+        for place, functional in enumerate(asked):
+            block = together[place * self.rows : (place + 1) * self.rows]
+            self.latents[latent.name, functional] = block.reshape(self.rows, *self.shape(latent.axes))
+
+    def _mean(self, latent: m.Latent, functional: m.Functional, env: Mapping[str, int]) -> np.ndarray:
+        """The mean of a functional, [rows]: derivatives by central differences."""
+        if functional.derivative:
+            first, rest = functional.derivative[0], m.Functional(functional.at, functional.derivative[1:])
+            name, column = (functional.at or latent.arguments)[first.argument], int(str(first.column))
+            above, high = self._moved(name, column, STEP)
+            below, low = self._moved(name, column, -STEP)
+            return (above._mean(latent, rest, env) - below._mean(latent, rest, env)) / (high - low)
+        inputs = dict(self.inputs)
+        for own, other in zip(latent.arguments, functional.at, strict=False):
+            if own in inputs and other in inputs:
+                inputs[own] = self.inputs[other]
+        place = self.with_inputs(inputs) if functional.at else self
+        return np.broadcast_to(place.value(latent.mean, env), self.rows)
+
+    def _moved(self, name: str, column: int, step: float) -> tuple[World, float]:
+        """The world with one input column moved, and by how much."""
+        columns = np.array(self.inputs[name], dtype=float).reshape(self.rows, -1)
+        change = step * (float(np.std(columns[:, column - 1])) or 1.0)
+        columns[:, column - 1] += change
+        return self.with_inputs({**self.inputs, name: columns.reshape(self.inputs[name].shape)}), change
