@@ -159,3 +159,6 @@ BUILTINS: Mapping[str, str] = MappingProxyType(
     | {PROCESS: "process"}
 )
 """Names a file cannot declare, and what each of them is."""
+
+SHADOWABLE = frozenset({"mean", "norm", "dot", "floor", "logit", "probit"})
+"""Functions whose names data and parameters often have: a file may declare a quantity of that name beside them."""

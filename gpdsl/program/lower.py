@@ -9,13 +9,16 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import sympy as sp
-from jax.scipy.special import erf, gammaln, ndtr
+from jax.scipy.special import erf, gammaln, ndtr, ndtri
 from jax.scipy.special import log_ndtr as jax_log_ndtr
 from jaxtyping import Array
 
+from gpdsl.program import tails
+from gpdsl.symbolic import conditions as c
 from gpdsl.symbolic import functions as f
 
 Loader = Callable[[sp.Symbol], Array]
+Visit = Callable[[sp.Basic], Array]
 
 
 def _fold(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
@@ -35,7 +38,14 @@ TABLE: dict[type, Callable[..., Array]] = {
     sp.sin: jnp.sin,
     sp.cos: jnp.cos,
     sp.tan: jnp.tan,
+    sp.asin: jnp.arcsin,
+    sp.acos: jnp.arccos,
+    sp.atan: jnp.arctan,
+    sp.sinh: jnp.sinh,
+    sp.cosh: jnp.cosh,
     sp.tanh: jnp.tanh,
+    sp.asinh: jnp.arcsinh,
+    sp.atanh: jnp.arctanh,
     sp.erf: erf,
     f.lgamma: gammaln,
     f.absolute: jnp.abs,
@@ -47,7 +57,20 @@ TABLE: dict[type, Callable[..., Array]] = {
     f.expm1: jnp.expm1,
     f.ndtr: ndtr,
     f.log_ndtr: jax_log_ndtr,
+    f.ndtri: ndtri,
+    f.floor: jnp.floor,
     f.logsumexp: _logsumexp,
+    f.log1mexp: tails.log1mexp,
+    f.log_difference: tails.log_difference,
+    f.log_ndtr_interval: tails.log_ndtr_interval,
+    f.log_gamma_cdf: tails.log_gamma_cdf,
+    f.log_gamma_sf: tails.log_gamma_sf,
+    f.log_student_cdf: tails.log_student_cdf,
+    c.less: jnp.less,
+    c.less_equal: jnp.less_equal,
+    c.equal: jnp.equal,
+    c.both: jnp.logical_and,
+    c.opposite: jnp.logical_not,
     sp.StrictGreaterThan: jnp.greater,
     sp.GreaterThan: jnp.greater_equal,
     sp.StrictLessThan: jnp.less,
@@ -57,17 +80,35 @@ TABLE: dict[type, Callable[..., Array]] = {
 
 def evaluate(expression: sp.Expr, load: Loader) -> Array:
     """Value of an expression whose symbols `load` turns into arrays; shapes follow NumPy broadcasting."""
+    return _evaluate(expression, load, None)
+
+
+def _evaluate(expression: sp.Basic, load: Loader, taken: Array | None) -> Array:
+    """`taken` is where the branch of a conditional that this is part of holds; None outside of any."""
     memo: dict[sp.Basic, Array] = {}
 
     def visit(node: sp.Basic) -> Array:
         if node not in memo:
-            memo[node] = _node(node, visit, load)
+            memo[node] = _choice(node, visit, load, taken) if isinstance(node, c.choose) else _node(node, visit, leaf)
         return memo[node]
+
+    def leaf(symbol: sp.Symbol) -> Array:
+        value = load(symbol)
+        # No derivative flows into what is not taken: there it may be infinite, and 0 * inf is no number.
+        return value if taken is None else jnp.where(taken, value, jax.lax.stop_gradient(value))
 
     return visit(expression)
 
 
-def _node(node: sp.Basic, visit: Callable[[sp.Basic], Array], load: Loader) -> Array:
+def _choice(node: c.choose, visit: Visit, load: Loader, taken: Array | None) -> Array:
+    holds = jnp.asarray(visit(node.args[0]), bool)
+    then, otherwise = holds, jnp.logical_not(holds)
+    if taken is not None:
+        then, otherwise = jnp.logical_and(taken, then), jnp.logical_and(taken, otherwise)
+    return jnp.where(holds, _evaluate(node.args[1], load, then), _evaluate(node.args[2], load, otherwise))
+
+
+def _node(node: sp.Basic, visit: Visit, load: Loader) -> Array:
     if isinstance(node, sp.Symbol):
         return load(node)
     if isinstance(node, sp.Pow):
@@ -87,10 +128,16 @@ def _node(node: sp.Basic, visit: Callable[[sp.Basic], Array], load: Loader) -> A
 def _power(node: sp.Pow, visit: Callable[[sp.Basic], Array]) -> Array:
     base, exponent = node.base, node.exp
     if exponent == sp.Rational(1, 2):
-        return jnp.sqrt(visit(base))
+        return _root(visit(base))
     if exponent.is_Integer and abs(int(exponent)) <= 64:
         return jax.lax.integer_pow(jnp.asarray(visit(base)), int(exponent))
     return jnp.power(visit(base), visit(exponent))
+
+
+def _root(value: Array) -> Array:
+    """Square root with the derivative zero at zero: a norm has no other where its argument vanishes."""
+    zero = jnp.equal(value, 0)
+    return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, value)))
 
 
 def align(array: Array, positions: tuple[int | str, ...], keys: tuple[str, ...]) -> Array:

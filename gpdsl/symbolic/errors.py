@@ -52,3 +52,55 @@ class NoCase(Mistake):
     message: ClassVar = "no case defines `{element}`"
     label: ClassVar = "the data made the index this long"
     help: ClassVar = "add a case for it"
+
+
+@dataclass(frozen=True)
+class BeyondData(Mistake):
+    """`x[7]` of an axis that the data made shorter."""
+
+    element: str
+    axis: str
+    size: int
+    code: ClassVar = "E570"
+    message: ClassVar = "`{element}` does not exist: the data have {size} along `{axis}`"
+    label: ClassVar = "out of range for these data"
+    help: ClassVar = "use a number from 1 to {size}, or give data of the size that the model expects"
+
+
+@dataclass(frozen=True)
+class CutpointCount(Mistake):
+    """Cutpoints that do not fit the levels the data have."""
+
+    output: str
+    levels: int
+    expected: int
+    given: int
+    code: ClassVar = "E560"
+    message: ClassVar = "`{output}` has {levels} levels and needs {expected} cutpoints, one fewer, not {given}"
+    label: ClassVar = "{given} cutpoints"
+    help: ClassVar = "declare them with that length: `param cut : ordered[{expected}]`"
+
+
+@dataclass(frozen=True)
+class ComponentWeights(Mistake):
+    """Weights of a mixture that do not fit its components, at the size the data gave their index."""
+
+    given: int
+    expected: int
+    code: ClassVar = "E561"
+    message: ClassVar = "a mixture of {expected} distributions has {expected} weights, not {given}"
+    label: ClassVar = "{given} weights"
+    help: ClassVar = "declare them with that length: `param w : simplex[{expected}]`"
+
+
+@dataclass(frozen=True)
+class NoSlope(Mistake):
+    """An argument with respect to which a distribution function cannot be differentiated."""
+
+    distribution: str
+    argument: str
+    name: str
+    code: ClassVar = "E562"
+    message: ClassVar = "the distribution function of `{distribution}` has no derivative with respect to `{name}`"
+    label: ClassVar = "`{argument}` of a truncated or censored `{distribution}` must not depend on `{name}`"
+    help: ClassVar = "write a number or constant there, or declare a parameter `fixed`"

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 
 import sympy as sp
 
+from gpdsl.symbolic.conditions import CONDITIONS
+
 
 class softplus(sp.Function):
     """log(1 + exp(x)), without overflow."""
@@ -81,6 +83,70 @@ class logsumexp(sp.Function):
     is_real = True
 
 
+class log1mexp(sp.Function):
+    """log(1 - exp(-x)) for positive x, exact for small and for large ones."""
+
+    nargs = 1
+    is_real = True
+
+
+class log_difference(sp.Function):
+    """log(exp(a) - exp(b)) for a > b."""
+
+    nargs = 2
+    is_real = True
+
+
+class log_ndtr_interval(sp.Function):
+    """log(Phi(b) - Phi(a)) for a < b, exact in both tails."""
+
+    nargs = 2
+    is_real = True
+
+
+class log_gamma_cdf(sp.Function):
+    """log of the regularised lower incomplete gamma function of a shape and a value."""
+
+    nargs = 2
+    is_real = True
+
+
+class log_gamma_sf(sp.Function):
+    """log of the regularised upper incomplete gamma function of a shape and a value."""
+
+    nargs = 2
+    is_real = True
+
+
+class log_student_cdf(sp.Function):
+    """log of Student's distribution function of degrees of freedom and a value."""
+
+    nargs = 2
+    is_real = True
+
+
+class ndtri(sp.Function):
+    """Quantile of the standard normal: the inverse of its distribution function."""
+
+    nargs = 1
+    is_real = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """1 / density at the quantile."""
+        return sp.sqrt(2 * sp.pi) * sp.exp(self**2 / 2)
+
+
+class floor(sp.Function):
+    """Largest whole number not above; SymPy's own compares its argument with whole numbers one by one."""
+
+    nargs = 1
+    is_real = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """Zero, but at the steps."""
+        return sp.Integer(0)
+
+
 def _power(base: sp.Expr, exponent: sp.Expr) -> sp.Expr:
     """A power; `0.5` and `2.0` become exact, so that roots and polynomials are known as such."""
     if isinstance(exponent, sp.Float) and (2 * float(exponent)).is_integer() and abs(exponent) < 2**52:
@@ -101,7 +167,19 @@ ELEMENTARY: Mapping[str, Callable[..., sp.Expr]] = {
     "sin": sp.sin,
     "cos": sp.cos,
     "tan": sp.tan,
+    "asin": sp.asin,
+    "acos": sp.acos,
+    "atan": sp.atan,
+    "sinh": sp.sinh,
+    "cosh": sp.cosh,
     "tanh": sp.tanh,
+    "asinh": sp.asinh,
+    "atanh": sp.atanh,
+    "log2": lambda a: sp.log(a) / sp.log(2),
+    "log10": lambda a: sp.log(a) / sp.log(10),
+    "floor": floor,
+    "logit": lambda a: sp.log(a) - log1p(-a),
+    "probit": ndtri,
     "abs": absolute,
     "sigmoid": sigmoid,
     "softplus": softplus,
@@ -113,12 +191,15 @@ ELEMENTARY: Mapping[str, Callable[..., sp.Expr]] = {
     "min": minimum,
     "max": maximum,
     "pow": _power,
+    **CONDITIONS,
 }
 """The language's operators and functions, by the name the checked tree has for them."""
 
 REDUCTIONS: Mapping[str, Callable[..., sp.Expr]] = {
     "sum": sp.Add,
     "prod": sp.Mul,
+    "mean": lambda *values: sp.Add(*values) / len(values),
+    "norm": lambda *values: sp.sqrt(sp.Add(*[value**2 for value in values])),
     "max": maximum,
     "min": minimum,
     "logsumexp": logsumexp,

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 
 import sympy as sp
 
+from gpdsl.symbolic.conditions import choose
 from gpdsl.symbolic.polynomials import (
+    MAX_PRODUCTS,
     ONE,
     Budget,
     Monomial,
@@ -26,6 +28,9 @@ from gpdsl.symbolic.polynomials import (
     multiply,
     whole_power,
 )
+
+BRANCH = MAX_PRODUCTS // 64
+"""What each branching on a condition takes of the budget: conditions that multiply are soon left to quadrature."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +80,32 @@ def _split_exponentials(expression: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
 def expectation(expression: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments) -> sp.Expr | None:
     """E[expression] as a formula in the latents' means and variances.
 
-    None when it is outside the closed family, or inside it but too large to be worth writing out.
+    None when it is outside the closed family, or inside it but too large to be worth writing out. A conditional whose
+    condition reads no latent is the expectation of each branch where it holds.
     """
     budget = Budget()
     try:
-        return sp.Add(*[_term(term, latents, moments, budget) for term in sp.Add.make_args(expression)])
+        return _expectation(expression, latents, moments, budget)
     except NotPolynomial:
         return None
+
+
+def _expectation(expression: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments, budget: Budget) -> sp.Expr:
+    decided = _conditional(expression, latents)
+    if decided is not None:
+        budget.spend(BRANCH)
+        branches = [pull_exponentials(expression.xreplace({decided: sp.Integer(holds)})) for holds in (1, 0)]
+        return choose(decided, *[_expectation(branch, latents, moments, budget) for branch in branches])
+    return sp.Add(*[_term(term, latents, moments, budget) for term in sp.Add.make_args(expression)])
+
+
+def _conditional(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> sp.Expr | None:
+    """The condition of the outermost conditional that data decide, with latents in a branch."""
+    if not expression.has(choose):
+        return None
+    found = [e for e in expression.atoms(choose) if not e.free_symbols.isdisjoint(latents)]
+    decided = [e for e in found if e.args[0].free_symbols.isdisjoint(latents)]
+    return max(decided, key=lambda e: (e.count_ops(), str(e))).args[0] if decided else None
 
 
 def _term(term: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments, budget: Budget) -> sp.Expr:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import sympy as sp
 
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
-from gpdsl.symbolic.densities import DENSITIES, categorical_log_density
+from gpdsl.symbolic import laws
 from gpdsl.symbolic.errors import NotReal, TooLarge
 from gpdsl.symbolic.gaussian import expectation, moments_of, pull_exponentials
+from gpdsl.symbolic.laws import Law
+from gpdsl.symbolic.likelihoods import check_cutpoints, law_of
 from gpdsl.symbolic.translate import Environment, NeedsElements, Ref, Translator, axis_key
 
 QUADRATURE_LATENTS = 2
@@ -41,7 +42,8 @@ class Term:
 class ObservationTerms:
     """The log density of one observation statement, for a generic element along `axes` (or one fixed element).
 
-    `output` and `positions` say which observed values it is the density of.
+    `outputs` and `positions` say which observed values it is the density of; `law` is None for a density that is known
+    by its values or its formula alone.
     """
 
     outputs: tuple[str, ...]
@@ -50,14 +52,15 @@ class ObservationTerms:
     log_density: sp.Expr
     terms: tuple[Term, ...]
     distribution: str
-    arguments: Mapping[str, sp.Expr | tuple[sp.Expr, ...]]
+    law: Law | None = None
 
 
 def observation_terms(translator: Translator, expectations: str = "auto") -> tuple[ObservationTerms, ...]:
     """Terms of every observation of the model. `expectations` is auto, closed, quadrature or sampled."""
     found: list[ObservationTerms] = []
     for observation in translator.declarations.observations:
-        found += _observation(translator, observation, {}, expectations)
+        own = {axis_key(axis): axis_key(axis) for axis in observation.axes}
+        found += _observation(translator, observation, own, expectations)
     return tuple(found)
 
 
@@ -83,13 +86,13 @@ def _observation(
 def _one(translator: Translator, observation: m.Observation, env: Environment, expectations: str) -> ObservationTerms:
     call = observation.distribution
     positions = tuple(translator.position(s, env) for s in observation.subscripts)
-    arguments: dict[str, sp.Expr | tuple[sp.Expr, ...]] = {}
+    law: Law | None = None
     if call.external:
         use = translator.external(call.name, tuple(call.arguments.values()), observation.outputs)
         log_density: sp.Expr = translator.symbol(Ref("external", use.key))
         positions = ()
     else:
-        arguments, log_density = _density(translator, observation, positions, env)
+        law, log_density = _density(translator, observation, positions, env)
     if log_density.has(*NOT_REAL):
         raise translator.failure(NotReal(call.span, f"the density of `{call.name}`"))
     log_density = pull_exponentials(log_density)
@@ -100,28 +103,22 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         log_density=log_density,
         terms=split_terms(translator, log_density, expectations),
         distribution=call.name,
-        arguments=arguments,
+        law=law,
     )
 
 
 def _density(
     translator: Translator, observation: m.Observation, positions: tuple[int | str, ...], env: Environment
-) -> tuple[dict[str, sp.Expr | tuple[sp.Expr, ...]], sp.Expr]:
+) -> tuple[Law, sp.Expr]:
     call, output = observation.distribution, translator.declarations.outputs[observation.outputs[0]]
+    law = law_of(translator, call, env, {axis_key(axis) for axis in observation.axes})
     if output.label is not None:
-        label = output.label
-        logits = tuple(
-            translator.scalar(call.arguments["logits"], {**env, axis_key(label): c})
-            for c in range(1, translator.size(label) + 1)
-        )
-        indicators = [translator.symbol(Ref("indicator", output.name, (*positions, c + 1))) for c in range(len(logits))]
-        return {"logits": logits}, categorical_log_density(indicators, logits)
-    arguments = {
-        name: translator.bounded(translator.scalar(a, env), f"`{name}` of `{call.name}`", a.span)
-        for name, a in call.arguments.items()
-    }
-    y = translator.symbol(Ref("output", output.name, positions), positive=output.kind == "positive")
-    return dict(arguments), DENSITIES[call.name].log_density(y, arguments)
+        levels = range(1, translator.size(output.label) + 1)
+        check_cutpoints(translator, observation, law, len(levels))
+        indicators = [translator.symbol(Ref("indicator", output.name, (*positions, c))) for c in levels]
+        return law, laws.observed_level(indicators, law)
+    y = translator.symbol(Ref("output", output.name, positions), positive=output.kind in {"positive", "unit"})
+    return law, laws.log_density(law, y)
 
 
 def latents_in(translator: Translator, expression: sp.Expr) -> tuple[sp.Symbol, ...]:

@@ -13,7 +13,7 @@ from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.source import Span
 from gpdsl.symbolic.cases import case_of, decisive
 from gpdsl.symbolic.constants import element_of, is_real, number
-from gpdsl.symbolic.errors import NoCase, NotReal, TooDeep, TooLarge
+from gpdsl.symbolic.errors import BeyondData, NoCase, NotReal, TooDeep, TooLarge
 from gpdsl.symbolic.extent import MAX_NESTING, MAX_OPERATIONS, Extents
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
 
@@ -72,6 +72,14 @@ class ExternalUse:
 def axis_key(axis: m.Axis) -> str:
     """Name under which an environment holds the position along `axis`; bare sizes get a star."""
     return axis.name if axis.name is not None else f"*{axis.describe()}"
+
+
+def _shifted(position: Position, offset: int) -> Position:
+    if isinstance(position, int):
+        return position + offset
+    if offset:
+        raise NeedsElements(position)
+    return position
 
 
 class Translator:
@@ -149,24 +157,28 @@ class Translator:
             case m.Fixed(position=element):
                 return element
             case m.Whole(axis=axis):
-                return env.get(axis_key(axis), axis_key(axis))
+                return self._along(axis, env)
             case m.Slice(axis=axis, start=start):
                 position = env.get(axis_key(axis))
                 if isinstance(position, int):
                     return position + start - 1
                 raise NeedsElements(axis_key(axis))
             case m.IndexValue(index=index, offset=offset):
-                position = env.get(index, index)
-                if isinstance(position, int):
-                    return position + offset
-                if offset:
-                    raise NeedsElements(index)
-                return position
+                return _shifted(env.get(index, index), offset)
         raise TypeError(subscript)
+
+    def _along(self, axis: m.Axis, env: Environment) -> Position:
+        """Where an axis without a name stands: its own place, or that of an index of its size on the left side."""
+        key = axis_key(axis)
+        if key not in env and axis.name is None:
+            indices = self.declarations.indices
+            key = next((k for k in env if k in indices and m.same_axis(indices[k].axis, axis)), key)
+        return env.get(key, key)
 
     def _read(self, read: m.Read, env: Environment) -> sp.Expr:
         d = self.declarations
         positions = tuple(self.position(s, env) for s in read.subscripts)
+        self._check_inside(read, positions)
         if read.name in d.lets:
             return self.let(read.name, positions)
         if read.name in d.consts and all(isinstance(p, int) for p in positions):
@@ -178,6 +190,12 @@ class Translator:
             return self.symbol(Ref("input", read.name, positions), positive=d.inputs[read.name].kind == "positive")
         kind = next(k for k, table in (("const", d.consts), ("latent", d.latents)) if read.name in table)
         return self.symbol(Ref(kind, read.name, positions))
+
+    def _check_inside(self, read: m.Read, positions: tuple[Position, ...]) -> None:
+        for position, axis in zip(positions, self.declarations.axes_of(read.name), strict=True):
+            if isinstance(position, int) and not 1 <= position <= self.size(axis):
+                element = f"{read.name}[{', '.join(map(str, positions))}]"
+                raise self.failure(BeyondData(read.span, element, axis.describe(), self.size(axis)))
 
     def let(self, name: str, positions: tuple[Position, ...]) -> sp.Expr:
         """One element of a `let`, with definitions by cases and recursion unrolled."""

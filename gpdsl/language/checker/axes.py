@@ -10,7 +10,7 @@ from gpdsl.language.errors.axes import AmbiguousAxis, NotASize
 from gpdsl.language.errors.limits import SizeOutOfRange, TooManyElements
 from gpdsl.language.errors.names import NotAnIndex
 from gpdsl.language.limits import MAX_AXIS, MAX_ELEMENTS
-from gpdsl.language.model import Axis, Expression, parts, same_axis
+from gpdsl.language.model import Axis, Expression, FunctionCall, parts, same_axis
 from gpdsl.language.source import Span
 from gpdsl.language.suggest import closest
 from gpdsl.language.syntax import Identifier, Literal, Size
@@ -92,6 +92,10 @@ def contains(axes: tuple[Axis, ...], axis: Axis) -> bool:
 
 def carrier(expression: Expression, axis: Axis) -> Expression:
     """The smallest part of an expression that has an axis: what an error about it points at."""
+    if isinstance(expression, FunctionCall):
+        # The formula stands elsewhere in the text: of a call, its arguments or the whole of it can be pointed at.
+        argument = next((each for each in expression.arguments if contains(each.axes, axis)), None)
+        return expression if argument is None or argument.span == expression.span else carrier(argument, axis)
     inner = next((part for part in parts(expression) if contains(part.axes, axis)), None)
     return expression if inner is None else carrier(inner, axis)
 

@@ -6,6 +6,7 @@ import math
 
 from gpdsl.language.checker.axes import unite
 from gpdsl.language.checker.facts import Fact, combine, number_fact
+from gpdsl.language.checker.naming import take_names
 from gpdsl.language.checker.place import Place
 from gpdsl.language.checker.scope import Scope, describe_axes
 from gpdsl.language.errors.axes import AxesDiffer
@@ -49,6 +50,7 @@ def operation(scope: Scope, place: Place, span: Span, operator: str, operands: t
                 )
             )
         axes = unite(axes, operand.axes)
+    operands = tuple(take_names(scope, each, axes) for each in operands)
     fact = combine(operator, tuple(fact_of(scope, each) for each in operands))
     if fact.degree > MAX_DEGREE:
         scope.problems.fail(PowerTooLarge(span, MAX_DEGREE))

@@ -11,7 +11,7 @@ from gpdsl.language.errors.limits import NameTooLong
 from gpdsl.language.errors.names import DeclaredTwice, ShadowsBuiltin
 from gpdsl.language.errors.syntax import ReservedWord
 from gpdsl.language.limits import MAX_NAME
-from gpdsl.language.vocabulary import BUILTINS, STATEMENTS
+from gpdsl.language.vocabulary import BUILTINS, SHADOWABLE, STATEMENTS
 
 _SORTS: Mapping[type, str] = MappingProxyType(
     {
@@ -30,6 +30,10 @@ _SORTS: Mapping[type, str] = MappingProxyType(
         syntax.ExternalLikelihoodStatement: "likelihood",
     }
 )
+
+
+_VALUES = frozenset({"input", "const", "param", "row", "let"})
+"""What is read without parentheses, so that `mean` and `mean(q, ...)` are told apart."""
 
 
 def register_names(scope: Scope, statements: tuple[syntax.Statement, ...]) -> tuple[syntax.Statement, ...]:
@@ -63,7 +67,7 @@ def _check_name(scope: Scope, name: syntax.Identifier, sort: str) -> None:
     if text in STATEMENTS:
         scope.lost.add(text)
         scope.problems.fail(ReservedWord(name.span, text))
-    if text in BUILTINS:
+    if text in BUILTINS and not (text in SHADOWABLE and sort in _VALUES):
         scope.problems.fail(ShadowsBuiltin(name.span, text, BUILTINS[text]))
     if len(text) > MAX_NAME:
         scope.lost.add(text)

@@ -16,6 +16,7 @@ from gpdsl.language.errors.axes import (
 )
 from gpdsl.language.errors.kernels import BadSlice
 from gpdsl.language.errors.names import NotAnIndex
+from gpdsl.language.errors.reductions import SliceNotHere
 from gpdsl.language.limits import MAX_AXIS
 from gpdsl.language.model import Axis, Fixed, IndexValue, Read, Slice, Subscript, Whole, same_axis
 from gpdsl.language.source import Span
@@ -77,7 +78,7 @@ def _one(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axi
             scope.problems.fail(SubscriptOutOfRange(subscript.span, name, element, why, remedy))
         return Fixed(offset)
     _check_index(scope, place, name, index, axis)
-    _check_shift(scope, place, name, subscript.span, IndexValue(index.text, offset))
+    check_shift(scope, place, name, subscript.span, IndexValue(index.text, offset))
     return IndexValue(index.text, offset)
 
 
@@ -96,6 +97,8 @@ def _slice(scope: Scope, name: str, subscript: syntax.Subscript, last: syntax.Li
 
 def subscript_parts(scope: Scope, subscript: syntax.Subscript) -> tuple[syntax.Identifier | None, int]:
     """The index and the shift of `p - 1`, or None and the number of `2`."""
+    if subscript.stop is not None:
+        scope.problems.fail(SliceNotHere(subscript.span))
     match subscript.value:
         case syntax.Literal(value=int(value)):
             return None, value
@@ -153,7 +156,8 @@ def _wrong_index_remedy(place: Place, name: str, index: syntax.Identifier, axis:
     return f"take an element by number, or index by `{axis.name}` on both sides"
 
 
-def _check_shift(scope: Scope, place: Place, name: str, span: Span, subscript: IndexValue) -> None:
+def check_shift(scope: Scope, place: Place, name: str, span: Span, subscript: IndexValue) -> None:
+    """An index moved by a number must stay in range wherever it runs at this place."""
     index, offset = subscript.index, subscript.offset
     reach, size = place.bound[index], scope.indices[index].axis.size
     shown = f"{name}[{index} {'+' if offset > 0 else '-'} {abs(offset)}]"

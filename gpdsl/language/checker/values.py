@@ -47,7 +47,7 @@ def _number(scope: Scope, formula: syntax.Formula, name: str) -> float:
             return math.pi
         case syntax.Negation(operand=operand):
             return -_number(scope, operand, name)
-        case syntax.Binary(operator=operator, left=left, right=right):
+        case syntax.Binary(operator=operator, left=left, right=right) if operator != "@":
             return evaluate(operator, (_number(scope, left, name), _number(scope, right, name)))
         case syntax.Call(function=function, arguments=(syntax.Argument(name=None, value=argument),)) if (
             function.text in _FUNCTIONS
@@ -55,7 +55,8 @@ def _number(scope: Scope, formula: syntax.Formula, name: str) -> float:
             return evaluate(function.text, (_number(scope, argument, name),))
         case syntax.Name(identifier=word) | syntax.Call(function=word):
             return scope.problems.fail(NotANumber(word.span, word.text, f"`{name}`"))
-    return scope.problems.fail(NotANumber(formula.span, "[...]", f"`{name}`"))
+    what = {syntax.Array: "[...]", syntax.Conditional: "if ..."}.get(type(formula), "@")
+    return scope.problems.fail(NotANumber(formula.span, what, f"`{name}`"))
 
 
 def shape_of(scope: Scope, formula: syntax.Formula, values: float | tuple, name: str) -> tuple[int, ...]:
