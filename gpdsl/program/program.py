@@ -18,7 +18,8 @@ from gpdsl.language import model as m
 from gpdsl.program.groups import Group, columns, element_names, make_groups
 from gpdsl.program.parameters import Parameters, make_parameters
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
-from gpdsl.symbolic.densities import DENSITIES
+from gpdsl.symbolic.laws import log_density
+from gpdsl.symbolic.likelihoods import law_of
 from gpdsl.symbolic.terms import ObservationTerms, observation_terms
 from gpdsl.symbolic.translate import ExternalUse, Ref, Translator, axis_key
 
@@ -42,9 +43,9 @@ class Program:
         """Log density of the learnt parameters that have priors (MAP), at these constrained values."""
         scope = Scope(parameters, Rows({}, {}, {}))
         total: Array | float = 0.0
-        for name, log_density in self.priors.items():
+        for name, formula in self.priors.items():
             keys = tuple(axis_key(a) for a in self.declarations.params[name].axes)
-            total = total + jnp.sum(self.evaluator(log_density, scope, keys))
+            total = total + jnp.sum(self.evaluator(formula, scope, keys))
         return total
 
     @property
@@ -116,8 +117,7 @@ def _priors(translator: Translator, parameters: Parameters) -> dict[str, sp.Expr
         if param.prior is not None:
             keys = tuple(axis_key(a) for a in param.axes)
             value = translator.symbol(Ref("param", name, keys), positive=param.constraint != "real")
-            arguments = {k: translator.scalar(a) for k, a in param.prior.arguments.items()}
-            found[name] = DENSITIES[param.prior.name].log_density(value, arguments)
+            found[name] = log_density(law_of(translator, param.prior, {}, keys), value)
     return found
 
 

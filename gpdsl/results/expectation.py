@@ -203,20 +203,40 @@ def nodes_of(
     beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...]
 ) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
     """Values of expressions at common nodes of equal weight: quantile midpoints for one latent, else samples."""
+    nodes = np.asarray(ndtri((np.arange(EQUAL_NODES) + 0.5) / EQUAL_NODES))[:, None]
+    rule = nodes, np.full(EQUAL_NODES, 1.0 / EQUAL_NODES)
+    return _common(beliefs, expressions, keys, {0: rule, 1: rule})
+
+
+def weighted_nodes(
+    beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...]
+) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
+    """Values of expressions at the nodes of a quadrature over one or two latents, with its weights; else samples."""
+    rules = {count: gauss_hermite(count, nodes) for count, nodes in QUADRATURE_NODES.items()}
+    return _common(beliefs, expressions, keys, {0: (np.zeros((1, 0)), np.ones(1)), **rules})
+
+
+def _common(
+    beliefs: Beliefs,
+    expressions: Mapping[str, sp.Expr],
+    keys: tuple[str, ...],
+    rules: Mapping[int, tuple[np.ndarray, np.ndarray]],
+) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
+    """Values at the nodes of the rule for that many latents, or at samples where there is none."""
     translator, evaluator = beliefs.program.translator, beliefs.program.evaluator
     latents = tuple(sorted({f for e in expressions.values() for f in latents_in(translator, e)}, key=lambda s: s.name))
     opaque = any(has_external(translator, e) for e in expressions.values())
-    if len(latents) <= 1 and not opaque:
-        nodes = np.asarray(ndtri((np.arange(EQUAL_NODES) + 0.5) / EQUAL_NODES))[:, None]
-        table = _at_nodes(beliefs, latents, nodes, keys)
-        scope, count = beliefs.scope(), EQUAL_NODES
+    if len(latents) in rules and not opaque:
+        nodes, weights = rules[len(latents)]
+        table, scope = _at_nodes(beliefs, latents, nodes, keys), beliefs.scope()
     else:
         samples, externals = sample_latents(beliefs, SAMPLES, opaque)
-        table, scope, count = {}, beliefs.scope(samples, externals), SAMPLES
+        table, scope, weights = {}, beliefs.scope(samples, externals), np.full(SAMPLES, 1.0 / SAMPLES)
+    count = len(weights)
     shape = (count, len(beliefs.weights), beliefs.count)
     values = {}
     for name, expression in expressions.items():
         value = jnp.asarray(evaluator(expression, scope, keys, table))
         axes = value.shape[value.ndim - len(keys) :] if value.ndim >= len(keys) else (1,) * len(keys)
         values[name] = jnp.broadcast_to(value, (*shape, *axes))
-    return values, np.full(count, 1.0 / count)
+    return values, weights

@@ -1,11 +1,24 @@
-"""Tables of conditional distribution functions and samplers of outputs, given the values of their arguments."""
+"""Plain distributions by value: distribution functions, quantile functions and samplers, in NumPy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betainc, expit, gammainc, gammaincc, ndtr
+from scipy.special import (
+    betainc,
+    expit,
+    gammainc,
+    gammaincc,
+    gammainccinv,
+    gammaincinv,
+    logit,
+    ndtr,
+    ndtri,
+    stdtr,
+    stdtrit,
+)
 
 Array = np.ndarray
 Arguments = Mapping[str, np.ndarray]
@@ -20,14 +33,11 @@ def success(a: Arguments) -> Array:
     return ndtr(a["probit"]) if "probit" in a else a["p"]
 
 
-def _student(y: Array, a: Arguments) -> Array:
-    z = (y - a["mean"]) / a["scale"]
-    tail = 0.5 * betainc(a["df"] / 2.0, 0.5, a["df"] / (a["df"] + z**2))
-    return np.where(z > 0, 1.0 - tail, tail)
+def _standard(y: Array, a: Arguments) -> Array:
+    return (y - a["mean"]) / a["scale"]
 
 
-def _laplace(y: Array, a: Arguments) -> Array:
-    z = (y - a["mean"]) / a["scale"]
+def _laplace(z: Array) -> Array:
     return np.where(z < 0, 0.5 * np.exp(np.minimum(z, 0.0)), 1.0 - 0.5 * np.exp(-np.maximum(z, 0.0)))
 
 
@@ -44,8 +54,9 @@ def _negative_binomial(y: Array, a: Arguments) -> Array:
 
 CDF: dict[str, Callable[[Array, Arguments], Array]] = {
     "Normal": lambda y, a: ndtr((y - a["mean"]) / a["sd"]),
-    "StudentT": _student,
-    "Laplace": _laplace,
+    "StudentT": lambda y, a: stdtr(a["df"], _standard(y, a)),
+    "Laplace": lambda y, a: _laplace(_standard(y, a)),
+    "Logistic": lambda y, a: expit(_standard(y, a)),
     "LogNormal": lambda y, a: ndtr((np.log(np.maximum(y, 1e-300)) - a["mean"]) / a["sd"]),
     "Gamma": lambda y, a: gammainc(a["shape"], a["rate"] * np.maximum(y, 0.0)),
     "Exponential": lambda y, a: -np.expm1(-a["rate"] * np.maximum(y, 0.0)),
@@ -68,6 +79,7 @@ SAMPLERS: dict[str, Draw] = {
     "Normal": lambda g, a: g.normal(a["mean"], a["sd"]),
     "StudentT": lambda g, a: a["mean"] + a["scale"] * g.standard_t(a["df"]),
     "Laplace": lambda g, a: g.laplace(a["mean"], a["scale"]),
+    "Logistic": lambda g, a: g.logistic(a["mean"], a["scale"]),
     "LogNormal": lambda g, a: g.lognormal(a["mean"], a["sd"]),
     "Gamma": lambda g, a: g.gamma(a["shape"], 1.0 / a["rate"]),
     "Exponential": lambda g, a: g.exponential(1.0 / a["rate"]),
@@ -81,6 +93,61 @@ SAMPLERS: dict[str, Draw] = {
 """Draws of one value per element of the (already broadcast) arguments."""
 
 
-def draw_categorical(generator: np.random.Generator, logits: np.ndarray) -> np.ndarray:
-    """Class numbers (from 0) drawn with softmax probabilities over the last axis (Gumbel trick)."""
-    return np.argmax(logits + generator.gumbel(size=logits.shape), axis=-1).astype(float)
+@dataclass(frozen=True)
+class Quantiles:
+    """`above(y, a)` is P(Y > y); `ppf(p, a)` and `isf(p, a)` are where P(Y <= y) and P(Y > y) are p."""
+
+    above: Callable[[Array, Arguments], Array]
+    ppf: Callable[[Array, Arguments], Array]
+    isf: Callable[[Array, Arguments], Array]
+
+
+def _location_scale(lower_tail: Callable[[Array], Array], inverse: Callable[[Array], Array], scale: str) -> Quantiles:
+    """A distribution symmetric about its mean."""
+    return Quantiles(
+        lambda y, a: lower_tail(-(y - a["mean"]) / a[scale]),
+        lambda p, a: a["mean"] + a[scale] * inverse(p),
+        lambda p, a: a["mean"] - a[scale] * inverse(p),
+    )
+
+
+def _laplace_inverse(p: Array) -> Array:
+    return np.where(p < 0.5, np.log(2 * p), -np.log(2 - 2 * p))
+
+
+QUANTILES: dict[str, Quantiles] = {
+    "Normal": _location_scale(ndtr, ndtri, "sd"),
+    "Laplace": _location_scale(_laplace, _laplace_inverse, "scale"),
+    "Logistic": _location_scale(expit, logit, "scale"),
+    "StudentT": Quantiles(
+        lambda y, a: stdtr(a["df"], -_standard(y, a)),
+        lambda p, a: a["mean"] + a["scale"] * stdtrit(a["df"], p),
+        lambda p, a: a["mean"] - a["scale"] * stdtrit(a["df"], p),
+    ),
+    "LogNormal": Quantiles(
+        lambda y, a: ndtr(-(np.log(np.maximum(y, 1e-300)) - a["mean"]) / a["sd"]),
+        lambda p, a: np.exp(a["mean"] + a["sd"] * ndtri(p)),
+        lambda p, a: np.exp(a["mean"] - a["sd"] * ndtri(p)),
+    ),
+    "Exponential": Quantiles(
+        lambda y, a: np.exp(-a["rate"] * np.maximum(y, 0.0)),
+        lambda p, a: -np.log1p(-p) / a["rate"],
+        lambda p, a: -np.log(p) / a["rate"],
+    ),
+    "Weibull": Quantiles(
+        lambda y, a: np.exp(-((np.maximum(y, 0.0) / a["scale"]) ** a["shape"])),
+        lambda p, a: a["scale"] * (-np.log1p(-p)) ** (1 / a["shape"]),
+        lambda p, a: a["scale"] * (-np.log(p)) ** (1 / a["shape"]),
+    ),
+    "Gamma": Quantiles(
+        lambda y, a: gammaincc(a["shape"], a["rate"] * np.maximum(y, 0.0)),
+        lambda p, a: gammaincinv(a["shape"], p) / a["rate"],
+        lambda p, a: gammainccinv(a["shape"], p) / a["rate"],
+    ),
+}
+"""Of the distributions that can be truncated and censored."""
+
+
+def draw_categorical(generator: np.random.Generator, log_chances: np.ndarray) -> np.ndarray:
+    """Level numbers (from 0) drawn with probabilities proportional to exp(log_chances) along the last axis (Gumbel)."""
+    return np.argmax(log_chances + generator.gumbel(size=log_chances.shape), axis=-1).astype(float)

@@ -15,10 +15,8 @@ from jaxtyping import Array
 from gpdsl.errors import GpdslError
 from gpdsl.program.precision import in_precision
 from gpdsl.results import expectation as ex
-from gpdsl.results.outputs import CDF, DISCRETE, SAMPLERS, draw_categorical
-from gpdsl.results.quantiles import invert, mixture_of_normals, weighted_quantile
-from gpdsl.symbolic.densities import DENSITIES
-from gpdsl.symbolic.functions import logsumexp
+from gpdsl.results.predictive import Predictive
+from gpdsl.results.quantiles import mixture_of_normals, weighted_quantile
 from gpdsl.symbolic.terms import ObservationTerms, has_external, latents_in
 from gpdsl.symbolic.translate import Ref, axis_key
 
@@ -26,8 +24,8 @@ from gpdsl.symbolic.translate import Ref, axis_key
 class Prediction:
     """What a fit says about some rows.
 
-    Every method takes the name of a latent, a `let` or an output and returns arrays [rows, *axes]. A label output's
-    mean holds the probabilities of its levels, [rows, levels].
+    Every method takes the name of a latent, a `let` or an output and returns arrays [rows, *axes]. The mean of a label
+    or ordinal output holds the probabilities of its levels, [rows, levels].
     """
 
     def __init__(self, beliefs: ex.Beliefs, dtype: str) -> None:
@@ -67,7 +65,7 @@ class Prediction:
                 f"quantile of `{name}`: probabilities must lie strictly between 0 and 1, got {probabilities}"
             )
         if self._is_output(name):
-            if self._declarations.outputs[name].label is not None:
+            if self._declarations.outputs[name].kind == "label":
                 raise GpdslError(f"`{name}` is a label: it has no quantiles; use mean for the levels' probabilities")
             found = [self._output(name, partial(self._output_quantile, p=p)) for p in several]
         else:
@@ -90,8 +88,8 @@ class Prediction:
     def label(self, name: str) -> np.ndarray:
         """Most probable level of a label output (the levels as in the data), or most probable value of a binary one."""
         declared = self._declarations.outputs.get(name)
-        if declared is None or declared.kind not in {"label", "binary"}:
-            raise GpdslError(f"`{name}` is not a label or binary output")
+        if declared is None or declared.kind not in {"label", "ordinal", "binary"}:
+            raise GpdslError(f"`{name}` is not a label, ordinal or binary output")
         if declared.label is None:
             return (self.mean(name) > 0.5).astype(int)
         chosen = np.argmax(self.mean(name), axis=-1)
@@ -164,7 +162,7 @@ class Prediction:
         for observation in self.beliefs.program.observations:
             if name not in observation.outputs:
                 continue
-            if observation.distribution not in CDF and observation.distribution != "Categorical":
+            if observation.law is None:
                 raise GpdslError(
                     f"`{name}` is observed through the opaque likelihood `{observation.distribution}`, which can be "
                     "evaluated but not predicted from; ask for the latents and lets instead"
@@ -176,61 +174,18 @@ class Prediction:
         shape = self.beliefs.program.translator.shape(self._declarations.outputs[name].axes)
         return _put_together(pieces, shape)
 
+    def _predictive(self, o: ObservationTerms, keys: tuple[str, ...]) -> Predictive:
+        assert o.law is not None
+        return Predictive(self.beliefs, o.law, keys, self._sizes(keys))
+
     def _output_mean(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
-        if o.distribution == "Categorical":
-            return np.stack([self._full(p, keys) for p in ex.means_of(self.beliefs, _softmax(o), keys)], axis=-1)
-        return self._full(ex.mean_of(self.beliefs, DENSITIES[o.distribution].mean(_scalars(o)), keys), keys)
+        return self._predictive(o, keys).mean()
 
     def _output_variance(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
-        if o.distribution == "Categorical":
-            p = self._output_mean(o, keys)
-            return p * (1.0 - p)
-        table, arguments = DENSITIES[o.distribution], _scalars(o)
-        within = ex.mean_of(self.beliefs, table.variance(arguments), keys)
-        between = ex.variance_of(self.beliefs, table.mean(arguments), keys)
-        return self._full(within + between, keys)
-
-    def _full(self, values: Any, keys: tuple[str, ...]) -> np.ndarray:
-        """Broadcast over rows and over axes the value does not vary along."""
-        sizes = self._sizes(keys)
-        return np.asarray(jnp.broadcast_to(values, (self.beliefs.count, *sizes)))
-
-    def _sizes(self, keys: tuple[str, ...]) -> tuple[int, ...]:
-        table = {axis_key(a): a for o in self._declarations.outputs.values() for a in o.axes}
-        return self.beliefs.program.translator.shape(tuple(table[k] for k in keys))
+        return self._predictive(o, keys).variance()
 
     def _output_quantile(self, o: ObservationTerms, keys: tuple[str, ...], p: float) -> np.ndarray:
-        exact = self._normal_predictive(o, keys)
-        if exact is not None:
-            return self._full(mixture_of_normals(*exact, self.beliefs.weights, p), keys)
-        nodes, weights = ex.nodes_of(self.beliefs, _scalars(o), keys)
-        arguments = {name: np.asarray(value) for name, value in nodes.items()}
-        joint = weights[:, None] * self.beliefs.weights[None, :]
-        cdf, discrete = CDF[o.distribution], o.distribution in DISCRETE
-
-        def mixture(y: np.ndarray) -> np.ndarray:
-            return np.tensordot(joint, cdf(y, arguments), axes=([0, 1], [0, 1]))
-
-        centre, spread = self._output_mean(o, keys), np.sqrt(self._output_variance(o, keys))
-        spread = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
-        return self._full(invert(mixture, p, centre - 4 * spread, centre + 4 * spread, discrete=discrete), keys)
-
-    def _normal_predictive(self, o: ObservationTerms, keys: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray] | None:
-        """Component means and variances of the output when it is jointly Gaussian with the latents."""
-        if o.distribution != "Normal":
-            return None
-        translator, arguments = self.beliefs.program.translator, _scalars(o)
-        mean, sd = arguments["mean"], arguments["sd"]
-        latents = latents_in(translator, mean)
-        if latents_in(translator, sd) or has_external(translator, mean) or not mean.is_polynomial(*latents):
-            return None
-        if latents and sp.Poly(mean, *latents).total_degree() > 1:
-            return None
-        centre = sp.Dummy("centre", real=True)
-        means = ex.per_component(self.beliefs, mean, keys, {})
-        noise = ex.per_component(self.beliefs, sd**2, keys, {})
-        spread = ex.per_component(self.beliefs, (mean - centre) ** 2, keys, {centre: means})
-        return np.asarray(means), np.asarray(spread + noise)
+        return self._predictive(o, keys).quantile(p)
 
     def _draw(
         self,
@@ -240,14 +195,14 @@ class Prediction:
         component: np.ndarray,
         rng: np.random.Generator,
     ) -> np.ndarray:
-        if o.distribution == "Categorical":
-            logits = [self._spread(self._values(e, keys, normals, component), keys) for e in _logits(o)]
-            return draw_categorical(rng, np.stack(logits, axis=-1)) + 1.0
-        values = {n: self._spread(self._values(e, keys, normals, component), keys) for n, e in _scalars(o).items()}
-        return SAMPLERS[o.distribution](rng, values)
+        def values(expression: sp.Expr) -> np.ndarray:
+            return np.asarray(self._values(expression, keys, normals, component))
 
-    def _spread(self, values: Array, keys: tuple[str, ...]) -> np.ndarray:
-        return np.array(np.broadcast_to(np.asarray(values), (*values.shape[:2], *self._sizes(keys))))
+        return self._predictive(o, keys).draw(values, rng)
+
+    def _sizes(self, keys: tuple[str, ...]) -> tuple[int, ...]:
+        table = {axis_key(a): a for o in self._declarations.outputs.values() for a in o.axes}
+        return self.beliefs.program.translator.shape(tuple(table[k] for k in keys))
 
 
 def _put_together(pieces: Sequence[tuple[tuple[int | str, ...], np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
@@ -259,18 +214,3 @@ def _put_together(pieces: Sequence[tuple[tuple[int | str, ...], np.ndarray]], sh
         where = tuple(slice(None) if isinstance(p, str) else p - 1 for p in positions)
         result[(Ellipsis, *where)] = values
     return result
-
-
-def _scalars(o: ObservationTerms) -> dict[str, sp.Expr]:
-    """Arguments by name; of a Categorical, whose logits are one per level, see `_logits`."""
-    return {name: value for name, value in o.arguments.items() if not isinstance(value, tuple)}
-
-
-def _logits(o: ObservationTerms) -> tuple[sp.Expr, ...]:
-    """The logits of a Categorical, one per level."""
-    return tuple(o.arguments["logits"])
-
-
-def _softmax(o: ObservationTerms) -> list[sp.Expr]:
-    logits = _logits(o)
-    return [sp.exp(f - logsumexp(*logits)) for f in logits]

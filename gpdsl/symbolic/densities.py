@@ -1,4 +1,4 @@
-"""The table of distributions: log density, mean and variance of each, as SymPy expressions.
+"""The table of plain distributions: log density, mean and variance of each, as SymPy expressions.
 
 Parameters follow Stan: `Normal(mean, sd)`, `Gamma(shape, rate)`, `NegativeBinomial(mean, dispersion)`.
 Everything gpdsl knows of a distribution's mathematics is derived from these formulas.
@@ -6,13 +6,13 @@ Everything gpdsl knows of a distribution's mathematics is derived from these for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import sympy as sp
 
-from gpdsl.symbolic.functions import absolute, lgamma, log1p, log_ndtr, logsumexp, ndtr, sigmoid, softplus
+from gpdsl.symbolic.functions import absolute, lgamma, log1p, log_ndtr, ndtr, sigmoid, softplus
 
 Formula: TypeAlias = sp.Expr
 Arguments = Mapping[str, Formula]
@@ -37,6 +37,11 @@ def _student_t(y: Formula, a: Arguments) -> Formula:
     return normaliser - (df + 1) / 2 * log1p(z**2 / df)
 
 
+def _logistic(y: Formula, a: Arguments) -> Formula:
+    z = (y - a["mean"]) / a["scale"]
+    return -sp.log(a["scale"]) - softplus(z) - softplus(-z)
+
+
 def _weibull(y: Formula, a: Arguments) -> Formula:
     k, scale = a["shape"], a["scale"]
     return sp.log(k) - sp.log(scale) + (k - 1) * (sp.log(y) - sp.log(scale)) - (y / scale) ** k
@@ -59,6 +64,8 @@ def _binomial(y: Formula, a: Arguments) -> Formula:
     choose = lgamma(n + 1) - lgamma(y + 1) - lgamma(n - y + 1)
     if "logit" in a:
         return choose + y * a["logit"] - n * softplus(a["logit"])
+    if "probit" in a:
+        return choose + y * log_ndtr(a["probit"]) + (n - y) * log_ndtr(-a["probit"])
     return choose + y * sp.log(a["p"]) + (n - y) * log1p(-a["p"])
 
 
@@ -75,12 +82,6 @@ def success_probability(a: Arguments) -> Formula:
     if "logit" in a:
         return sigmoid(a["logit"])
     return ndtr(a["probit"]) if "probit" in a else a["p"]
-
-
-def categorical_log_density(indicators: Sequence[Formula], logits: Sequence[Formula]) -> Formula:
-    """log softmax of the observed class; `indicators` is its one-hot code. SAVIGP 9.3.4."""
-    chosen = sp.Add(*[i * f for i, f in zip(indicators, logits, strict=True)])
-    return chosen - logsumexp(*logits)
 
 
 def _log_normal_variance(a: Arguments) -> Formula:
@@ -109,6 +110,7 @@ DENSITIES: dict[str, Density] = {
         lambda a: a["mean"],
         lambda a: 2 * a["scale"] ** 2,
     ),
+    "Logistic": Density(_logistic, lambda a: a["mean"], lambda a: sp.pi**2 * a["scale"] ** 2 / 3),
     "LogNormal": Density(
         lambda y, a: _normal(sp.log(y), a["mean"], a["sd"]) - sp.log(y),
         lambda a: sp.exp(a["mean"] + a["sd"] ** 2 / 2),
@@ -139,4 +141,4 @@ DENSITIES: dict[str, Density] = {
     "Binomial": Density(_binomial, lambda a: a["trials"] * success_probability(a), _binomial_variance),
     "Bernoulli": Density(_bernoulli, success_probability, _binomial_variance),
 }
-"""Every distribution of a scalar output. `Categorical`, whose argument is a vector, stands apart above."""
+"""Every plain distribution of one number. Those of levels and those made of others are in `symbolic.laws`."""

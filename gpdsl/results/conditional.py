@@ -1,0 +1,150 @@
+"""A law whose arguments have values: its distribution function, draws and moments, components included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import sympy as sp
+
+from gpdsl.program.lower import evaluate
+from gpdsl.results.outputs import CDF, DISCRETE, QUANTILES, SAMPLERS
+from gpdsl.symbolic import laws
+from gpdsl.symbolic.laws import Law
+
+Array = np.ndarray
+
+REACH, STEP = 3.4, 0.1
+"""Range and spacing of the double-exponential rule: nodes crowd at the ends, where a quantile function may be infinite.
+"""
+
+
+def is_discrete(law: Law) -> bool:
+    """Whether its values are whole numbers."""
+    return law.name in DISCRETE or (bool(law.components) and all(is_discrete(each) for each in law.components))
+
+
+def cdf(law: Law, y: Array) -> Array:
+    """P(Y <= y), elementwise over the arrays of the arguments."""
+    match law.name:
+        case "Mixture":
+            parts = zip(laws.weights(law), law.components, strict=True)
+            return np.asarray(sum(weight * cdf(each, y) for weight, each in parts))
+        case "Truncated":
+            window = _window(law)
+            inside = window.share(np.clip(y, window.lower, window.upper))
+            return np.where(y < window.lower, 0.0, np.where(y >= window.upper, 1.0, inside))
+        case "Censored":
+            window = _window(law)
+            inner = law.components[0]
+            return np.where(
+                y < window.lower, 0.0, np.where(y >= window.upper, 1.0, CDF[inner.name](y, inner.arguments))
+            )
+    return CDF[law.name](y, law.arguments)
+
+
+def draw(law: Law, generator: np.random.Generator) -> Array:
+    """One value per element of the arguments, which all have the same shape."""
+    match law.name:
+        case "Mixture":
+            drawn = np.stack([draw(each, generator) for each in law.components])
+            shares = np.cumsum(np.stack(laws.weights(law)), axis=0)
+            chosen = np.sum(generator.random(shares.shape[1:]) * shares[-1] >= shares, axis=0)
+            return np.take_along_axis(drawn, np.minimum(chosen, len(drawn) - 1)[None], axis=0)[0]
+        case "Truncated":
+            window = _window(law)
+            return window.at(generator.random(np.shape(law.components[0].leaves()[0])))
+        case "Censored":
+            window = _window(law)
+            return np.clip(draw(law.components[0], generator), window.lower, window.upper)
+    return SAMPLERS[law.name](generator, law.arguments)
+
+
+def moments(law: Law) -> tuple[Array, Array]:
+    """Mean and variance."""
+    match law.name:
+        case "Mixture":
+            parts = [moments(each) for each in law.components]
+            shares = laws.weights(law)
+            mean = sum(share * m for share, (m, _) in zip(shares, parts, strict=True))
+            spread = sum(share * (v + (m - mean) ** 2) for share, (m, v) in zip(shares, parts, strict=True))
+            return np.asarray(mean), np.asarray(spread)
+        case "Truncated":
+            mean, second = _inside(_window(law))
+            return mean, second - mean**2
+        case "Censored":
+            return _censored_moments(_window(law))
+    symbols = {name: sp.Symbol(name, real=True) for name in law.arguments}
+    density = laws.DENSITIES[law.name]
+    table = {symbols[name]: value for name, value in law.arguments.items()}
+    mean, variance = (np.asarray(evaluate(f(symbols), table.__getitem__)) for f in (density.mean, density.variance))
+    return mean, variance
+
+
+@dataclass(frozen=True, eq=False)
+class _Window:
+    """A distribution between two bounds. Probabilities are counted from the nearer tail, so that they do not cancel.
+
+    `flipped` says where that is the upper tail; `start` and `width` are the probabilities outside and inside.
+    """
+
+    inner: Law
+    lower: Array
+    upper: Array
+    flipped: Array
+    start: Array
+    width: Array
+
+    def share(self, y: Array) -> Array:
+        """P(Y <= y) given that Y is inside."""
+        table, a = QUANTILES[self.inner.name], self.inner.arguments
+        risen = CDF[self.inner.name](y, a) - self.start
+        fallen = self.width - (table.above(y, a) - self.start)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.clip(np.where(self.flipped, fallen, risen) / self.width, 0.0, 1.0)
+
+    def at(self, share: Array) -> Array:
+        """Where that share of the distribution inside lies below."""
+        table, a = QUANTILES[self.inner.name], self.inner.arguments
+        tiny = np.finfo(float).tiny
+        with np.errstate(divide="ignore", invalid="ignore"):
+            low = table.ppf(np.clip(self.start + share * self.width, tiny, 1.0), a)
+            high = table.isf(np.clip(self.start + (1.0 - share) * self.width, tiny, 1.0), a)
+        return np.clip(np.where(self.flipped, high, low), self.lower, self.upper)
+
+
+def _window(law: Law) -> _Window:
+    inner = law.components[0]
+    table, a = QUANTILES[inner.name], inner.arguments
+    lower = np.asarray(law.arguments.get("lower", -np.inf), float)
+    upper = np.asarray(law.arguments.get("upper", np.inf), float)
+    below = CDF[inner.name](lower, a)
+    flipped = below > 0.5
+    start = np.where(flipped, table.above(upper, a), below)
+    width = np.where(flipped, table.above(lower, a), CDF[inner.name](upper, a)) - start
+    return _Window(inner, lower, upper, flipped, start, width)
+
+
+def _inside(window: _Window) -> tuple[Array, Array]:
+    """E[Y] and E[Y^2] inside the window: integrals of its quantile function, by the double-exponential rule."""
+    times = np.arange(-REACH, REACH + STEP / 2, STEP)
+    share = 0.5 * (1 + np.tanh(0.5 * np.pi * np.sinh(times)))
+    weight = STEP * 0.25 * np.pi * np.cosh(times) / np.cosh(0.5 * np.pi * np.sinh(times)) ** 2
+    first = second = np.zeros(())
+    for s, w in zip(share, weight / weight.sum(), strict=True):
+        y = window.at(np.asarray(s))
+        first, second = first + w * y, second + w * y**2
+    return first, second
+
+
+def _censored_moments(window: _Window) -> tuple[Array, Array]:
+    """Those of the recorded value: the bounds with the probabilities beyond them, and what lies between."""
+    inner = window.inner
+    below = np.where(np.isfinite(window.lower), CDF[inner.name](window.lower, inner.arguments), 0.0)
+    above = np.where(np.isfinite(window.upper), QUANTILES[inner.name].above(window.upper, inner.arguments), 0.0)
+    first, second = _inside(window)
+    low = np.where(np.isfinite(window.lower), window.lower, 0.0)
+    high = np.where(np.isfinite(window.upper), window.upper, 0.0)
+    inside = np.maximum(window.width, 0.0)
+    mean = below * low + above * high + inside * first
+    return mean, below * (low - mean) ** 2 + above * (high - mean) ** 2 + inside * (second - 2 * mean * first + mean**2)

@@ -1,0 +1,119 @@
+"""Predictive distributions of outputs: a law mixed over the latents its arguments depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import sympy as sp
+
+from gpdsl.results import conditional
+from gpdsl.results import expectation as ex
+from gpdsl.results.outputs import draw_categorical
+from gpdsl.results.quantiles import invert, mixture_of_normals
+from gpdsl.symbolic import laws
+from gpdsl.symbolic.laws import Law
+from gpdsl.symbolic.terms import has_external, latents_in
+
+ValuesOf = Callable[[sp.Expr], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictive:
+    """One observation at the rows of `beliefs`; results are [rows, *keys], with a last axis of levels for a label.
+
+    `keys` are the generic axes of the observation and `sizes` their lengths.
+    """
+
+    beliefs: ex.Beliefs
+    law: Law
+    keys: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def mean(self) -> np.ndarray:
+        """Mean, or the probabilities of the levels."""
+        if self.law.levels:
+            chances = [sp.exp(each) for each in laws.log_probabilities(self.law)]
+            return np.stack([self._full(p) for p in ex.means_of(self.beliefs, chances, self.keys)], axis=-1)
+        formula = laws.mean(self.law)
+        return self._moments()[0] if formula is None else self._full(ex.mean_of(self.beliefs, formula, self.keys))
+
+    def variance(self) -> np.ndarray:
+        """Variance, or that of the indicators of the levels."""
+        if self.law.levels:
+            chances = self.mean()
+            return chances * (1.0 - chances)
+        mean, spread = laws.mean(self.law), laws.variance(self.law)
+        if mean is None or spread is None:
+            return self._moments()[1]
+        within = ex.mean_of(self.beliefs, spread, self.keys)
+        return self._full(within + ex.variance_of(self.beliefs, mean, self.keys))
+
+    def quantile(self, p: float) -> np.ndarray:
+        """The smallest value whose predictive distribution function reaches `p`; of levels, their number from 1."""
+        if self.law.levels:
+            reached = np.cumsum(self.mean(), axis=-1) >= p - 1e-12
+            return np.argmax(reached, axis=-1) + 1.0
+        exact = self._normal()
+        if exact is not None:
+            return self._full(mixture_of_normals(*exact, self.beliefs.weights, p))
+        nodes, weights = ex.nodes_of(self.beliefs, self._leaves(), self.keys)
+        law = self.law.filled(np.asarray(nodes[name]) for name in nodes)
+        joint = weights[:, None] * self.beliefs.weights[None, :]
+
+        def mixture(y: np.ndarray) -> np.ndarray:
+            return np.tensordot(joint, conditional.cdf(law, y), axes=([0, 1], [0, 1]))
+
+        centre, spread = self.mean(), np.sqrt(self.variance())
+        centre = np.where(np.isfinite(centre), centre, 0.0)
+        spread = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
+        found = invert(mixture, p, centre - 4 * spread, centre + 4 * spread, discrete=conditional.is_discrete(law))
+        return self._full(found)
+
+    def draw(self, values: ValuesOf, generator: np.random.Generator) -> np.ndarray:
+        """Draws [count, rows, *keys], where `values` gives an expression at drawn latents; levels as numbers from 1."""
+        law = self.law.map(lambda leaf: self._spread(values(leaf)))
+        if law.levels:
+            chances = [self._spread(values(each)) for each in laws.log_probabilities(self.law)]
+            return draw_categorical(generator, np.stack(chances, axis=-1)) + 1.0
+        return conditional.draw(law, generator)
+
+    def _leaves(self) -> dict[str, sp.Expr]:
+        return {str(place): leaf for place, leaf in enumerate(self.law.leaves())}
+
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of a law whose moments have no formula, by the rule of its latents."""
+        values, weights = ex.weighted_nodes(self.beliefs, self._leaves(), self.keys)
+        mean, variance = conditional.moments(self.law.filled(np.asarray(values[name]) for name in values))
+        joint = weights[:, None] * self.beliefs.weights[None, :]
+        centre = np.tensordot(joint, mean, axes=([0, 1], [0, 1]))
+        return self._full(centre), self._full(
+            np.tensordot(joint, variance + (mean - centre) ** 2, axes=([0, 1], [0, 1]))
+        )
+
+    def _normal(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Component means and variances of the output when it is jointly Gaussian with the latents."""
+        if self.law.name != "Normal":
+            return None
+        translator = self.beliefs.program.translator
+        mean, sd = self.law.arguments["mean"], self.law.arguments["sd"]
+        latents = latents_in(translator, mean)
+        if latents_in(translator, sd) or has_external(translator, mean) or not mean.is_polynomial(*latents):
+            return None
+        if latents and sp.Poly(mean, *latents).total_degree() > 1:
+            return None
+        centre = sp.Dummy("centre", real=True)
+        means = ex.per_component(self.beliefs, mean, self.keys, {})
+        noise = ex.per_component(self.beliefs, sd**2, self.keys, {})
+        spread = ex.per_component(self.beliefs, (mean - centre) ** 2, self.keys, {centre: means})
+        return np.asarray(means), np.asarray(spread + noise)
+
+    def _full(self, values: Any) -> np.ndarray:
+        """Broadcast over rows and over axes the value does not vary along."""
+        return np.asarray(jnp.broadcast_to(values, (self.beliefs.count, *self.sizes)))
+
+    def _spread(self, values: Any) -> np.ndarray:
+        return np.array(np.broadcast_to(np.asarray(values), (*values.shape[:2], *self.sizes)))

@@ -1,0 +1,128 @@
+"""Tail probabilities of the continuous distributions: what truncation and censoring need, in stable logarithms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import sympy as sp
+
+from gpdsl.symbolic.conditions import choose, less
+from gpdsl.symbolic.functions import (
+    absolute,
+    log1mexp,
+    log1p,
+    log_difference,
+    log_gamma_cdf,
+    log_gamma_sf,
+    log_ndtr,
+    log_ndtr_interval,
+    log_student_cdf,
+    softplus,
+)
+
+Formula: TypeAlias = sp.Expr
+Arguments = Mapping[str, Formula]
+
+
+@dataclass(frozen=True)
+class Tails:
+    """`below(y, a)` is log P(Y <= y), `above` log P(Y > y), `between(l, u, a)` log P(l < Y <= u).
+
+    `positive` says that nothing lies below zero. In JAX the probabilities have no derivative with respect to the
+    argument `constant`, and none of second order with respect to `stiff`.
+    """
+
+    below: Callable[[Formula, Arguments], Formula]
+    above: Callable[[Formula, Arguments], Formula]
+    between: Callable[[Formula, Formula, Arguments], Formula]
+    positive: bool = False
+    constant: str = ""
+    stiff: str = ""
+
+
+def _generic(
+    below: Callable[[Formula, Arguments], Formula],
+    above: Callable[[Formula, Arguments], Formula],
+    *,
+    positive: bool = False,
+    constant: str = "",
+    stiff: str = "",
+) -> Tails:
+    """The probability between two values as a difference, on the side where it does not cancel."""
+
+    def between(lower: Formula, upper: Formula, a: Arguments) -> Formula:
+        right = log_difference(above(lower, a), above(upper, a))
+        left = log_difference(below(upper, a), below(lower, a))
+        return choose(less(above(lower, a), below(lower, a)), right, left)
+
+    return Tails(below, above, between, positive, constant, stiff)
+
+
+def _standard(y: Formula, a: Arguments) -> Formula:
+    return (y - a["mean"]) / a.get("sd", a.get("scale", sp.Integer(1)))
+
+
+def _log_standard(y: Formula, a: Arguments) -> Formula:
+    return (sp.log(y) - a["mean"]) / a["sd"]
+
+
+def normal_between(lower: Formula, upper: Formula) -> Formula:
+    """log(Phi(upper) - Phi(lower))."""
+    return log_ndtr_interval(lower, upper)
+
+
+def logistic_between(lower: Formula, upper: Formula) -> Formula:
+    """log(sigmoid(upper) - sigmoid(lower)), a product of factors none of which cancels."""
+    return -softplus(-upper) - softplus(lower) + log1mexp(upper - lower)
+
+
+def _hazard(cumulative: Callable[[Formula, Arguments], Formula]) -> Tails:
+    """A distribution of positive values by its cumulative hazard H: P(Y > y) = exp(-H(y))."""
+    return Tails(
+        lambda y, a: log1mexp(cumulative(y, a)),
+        lambda y, a: -cumulative(y, a),
+        lambda lower, upper, a: -cumulative(lower, a) + log1mexp(cumulative(upper, a) - cumulative(lower, a)),
+        positive=True,
+    )
+
+
+def _laplace_below(z: Formula) -> Formula:
+    # The unused branch stays finite for every z, so that its derivative does too.
+    return choose(less(z, sp.Integer(0)), -absolute(z) - sp.log(2), log1p(-sp.exp(-absolute(z)) / 2))
+
+
+TAILS: Mapping[str, Tails] = {
+    "Normal": Tails(
+        lambda y, a: log_ndtr(_standard(y, a)),
+        lambda y, a: log_ndtr(-_standard(y, a)),
+        lambda lower, upper, a: normal_between(_standard(lower, a), _standard(upper, a)),
+    ),
+    "LogNormal": Tails(
+        lambda y, a: log_ndtr(_log_standard(y, a)),
+        lambda y, a: log_ndtr(-_log_standard(y, a)),
+        lambda lower, upper, a: normal_between(_log_standard(lower, a), _log_standard(upper, a)),
+        positive=True,
+    ),
+    "Logistic": Tails(
+        lambda y, a: -softplus(-_standard(y, a)),
+        lambda y, a: -softplus(_standard(y, a)),
+        lambda lower, upper, a: logistic_between(_standard(lower, a), _standard(upper, a)),
+    ),
+    "Laplace": _generic(lambda y, a: _laplace_below(_standard(y, a)), lambda y, a: _laplace_below(-_standard(y, a))),
+    "StudentT": _generic(
+        lambda y, a: log_student_cdf(a["df"], _standard(y, a)),
+        lambda y, a: log_student_cdf(a["df"], -_standard(y, a)),
+        constant="df",
+    ),
+    "Exponential": _hazard(lambda y, a: a["rate"] * y),
+    "Weibull": _hazard(lambda y, a: (y / a["scale"]) ** a["shape"]),
+    "Gamma": _generic(
+        lambda y, a: log_gamma_cdf(a["shape"], a["rate"] * y),
+        lambda y, a: log_gamma_sf(a["shape"], a["rate"] * y),
+        positive=True,
+        stiff="shape",
+    ),
+}
+"""Distributions that can be truncated and censored. Not Beta: its distribution function has no derivative in JAX."""
