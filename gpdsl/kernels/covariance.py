@@ -14,8 +14,10 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from gpdsl.kernels import matern
+from gpdsl.kernels.combined import combined_covariance, combined_variance
 from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum
-from gpdsl.kernels.functionals import Functionals
+from gpdsl.kernels.functionals import Functionals, Values
 
 Points = Float[Array, "n D"]
 Parameter = Float[Array, "..."]
@@ -28,7 +30,7 @@ def squared_distance(a: Points, b: Points) -> Float[Array, "n m"]:
 
     When `b` is `a` itself, distances from a point to itself are exactly zero.
     """
-    if a.shape[-1] <= DIRECT_COLUMNS:
+    if a.shape[-1] <= DIRECT_COLUMNS or a.shape[0] == b.shape[0] == 1:
         return sum(jnp.square(a[:, None, d] - b[None, :, d]) for d in range(a.shape[-1]))  # type: ignore[return-value]
     centre = jnp.mean(b, axis=0)  # distances are translation invariant; centring keeps the cancellation small
     from_a, from_b = a - centre, b - centre
@@ -37,27 +39,20 @@ def squared_distance(a: Points, b: Points) -> Float[Array, "n m"]:
     return jnp.where(jnp.eye(a.shape[0], dtype=bool), 0.0, distances) if b is a else distances
 
 
-def _distance(a: Points, b: Points) -> Float[Array, "n m"]:
-    # the square root has no derivative at zero: keep it away from there
-    return jnp.sqrt(jnp.maximum(squared_distance(a, b), 1e-30))
-
-
 def _rbf(a: Points, b: Points) -> Float[Array, "n m"]:
     return jnp.exp(-0.5 * squared_distance(a, b))
 
 
 def _matern12(a: Points, b: Points) -> Float[Array, "n m"]:
-    return jnp.exp(-_distance(a, b))
+    return matern.exponential(squared_distance(a, b))
 
 
 def _matern32(a: Points, b: Points) -> Float[Array, "n m"]:
-    r = jnp.sqrt(3.0) * _distance(a, b)
-    return (1.0 + r) * jnp.exp(-r)
+    return matern.once_smooth(3.0 * squared_distance(a, b))
 
 
 def _matern52(a: Points, b: Points) -> Float[Array, "n m"]:
-    r = jnp.sqrt(5.0) * _distance(a, b)
-    return (1.0 + r + r**2 / 3.0) * jnp.exp(-r)
+    return matern.twice_smooth(5.0 * squared_distance(a, b))
 
 
 def _rational_quadratic(a: Points, b: Points, alpha: Parameter) -> Float[Array, "n m"]:
@@ -129,15 +124,23 @@ def covariance(form: Form, parameters: Sequence[Parameter], a: Functionals, b: F
 
     `parameters` are scalars or one value per input column, in the form's order.
     """
-    return _evaluate(form, iter(parameters), a, b)
+    if isinstance(a, Values) and (b is None or isinstance(b, Values)):
+        return _evaluate(form, iter(parameters), a, b)
+    return combined_covariance(lambda p, q: _evaluate(form, iter(parameters), p, q), a, b)
 
 
 def variance(form: Form, parameters: Sequence[Parameter], a: Functionals) -> Float[Array, "n"]:
     """The diagonal of `covariance(form, parameters, a)`, without the rest of it."""
-    return _diagonal(form, iter(parameters), a.points)
+    if isinstance(a, Values):
+        return _diagonal(form, iter(parameters), a.points)
+    return combined_variance(
+        lambda p, q: _evaluate(form, iter(parameters), p, q),
+        lambda p: _diagonal(form, iter(parameters), p.points),
+        a,
+    )
 
 
-def _evaluate(form: Form, parameters: Iterator[Parameter], a: Functionals, b: Functionals | None) -> Array:
+def _evaluate(form: Form, parameters: Iterator[Parameter], a: Values, b: Values | None) -> Array:
     match form:
         case Base(name="White"):
             n, m = len(a), len(a if b is None else b)

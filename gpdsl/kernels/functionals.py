@@ -1,10 +1,14 @@
-"""Linear functionals of a Gaussian process: what is asked of a latent. Values at points are the first kind."""
+"""Linear functionals of a Gaussian process: values, derivatives, their linear combinations; many make an array.
+
+Every array of functionals comes down to values and derivatives at points; `blocks` says how.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
@@ -19,5 +23,65 @@ class Values:
         return self.points.shape[-2]
 
 
-Functionals = Values
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Derivatives:
+    """The process differentiated along each of `columns` (from 0) in turn, at `points` [n, D]."""
+
+    points: Float[Array, "n D"]
+    columns: tuple[int, ...] = field(metadata={"static": True})
+
+    def __len__(self) -> int:
+        return self.points.shape[-2]
+
+
+Elementary = Values | Derivatives
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Combination:
+    """Sums weights[k] * parts[k], element by element: f(a_1) - f(b_1), ..., f(a_n) - f(b_n)."""
+
+    parts: tuple[Elementary, ...]
+    weights: tuple[float, ...] = field(metadata={"static": True})
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Stacked:
+    """Several arrays of functionals of one process, one after the other."""
+
+    parts: tuple[Values | Derivatives | Combination, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+
+Functionals = Values | Derivatives | Combination | Stacked
 """Every kind of functional `covariance` understands."""
+
+Block = tuple[tuple[float, Elementary], ...]
+
+
+def blocks(functionals: Functionals) -> tuple[Block, ...]:
+    """The arrays stacked in one, each as a weighted sum of elementary functionals."""
+    match functionals:
+        case Stacked(parts=parts):
+            return tuple(block for part in parts for block in blocks(part))
+        case Combination(parts=elementary, weights=weights):
+            return (tuple(zip(weights, elementary, strict=True)),)
+    return (((1.0, functionals),),)
+
+
+def stacked(parts: tuple[Values | Derivatives | Combination, ...]) -> Functionals:
+    """Several arrays as one; a single one stays itself."""
+    return parts[0] if len(parts) == 1 else Stacked(parts)
+
+
+def every_point(functionals: Functionals) -> Float[Array, "n D"]:
+    """All points at which the process is looked at."""
+    return jnp.concatenate([elementary.points for block in blocks(functionals) for _, elementary in block])

@@ -1,0 +1,90 @@
+"""Covariance of linear functionals from the covariance of values: weights pass through, and so do derivatives.
+
+cov(D_i f(x), D_j f(y)) is the kernel differentiated along column i of x and column j of y, by automatic
+differentiation of the covariance of one pair of points. Kernels must be written so that this is right at distance zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gpdsl.kernels.functionals import Derivatives, Elementary, Functionals, Values, blocks
+
+Point = Float[Array, "D"]
+Kernel = Callable[[Values, Values | None], Float[Array, "n m"]]
+"""Covariance of values with values; of the first with itself when the second is absent."""
+Pair = Callable[[Point, Point], Float[Array, ""]]
+
+
+def combined_covariance(kernel: Kernel, a: Functionals, b: Functionals | None) -> Float[Array, "n m"]:
+    """Covariance matrix of any functionals; of `a` with itself when `b` is absent."""
+    rows = [
+        [
+            sum(u * v * _matrix(kernel, p, None if b is None and p is q else q) for u, p in first for v, q in second)
+            for second in blocks(a if b is None else b)
+        ]
+        for first in blocks(a)
+    ]
+    return jnp.block(rows)
+
+
+def combined_variance(
+    kernel: Kernel, diagonal: Callable[[Values], Float[Array, "n"]], a: Functionals
+) -> Float[Array, "n"]:
+    """Prior variance of each functional."""
+    found = []
+    for block in blocks(a):
+        parts = [
+            u * v * (diagonal(p) if p is q and isinstance(p, Values) else _rowwise(kernel, p, q))
+            for u, p in block
+            for v, q in block
+        ]
+        found.append(sum(parts[1:], start=parts[0]))
+    return jnp.concatenate(found)
+
+
+def _matrix(kernel: Kernel, a: Elementary, b: Elementary | None) -> Float[Array, "n m"]:
+    if isinstance(a, Values) and (b is None or isinstance(b, Values)):
+        return kernel(a, b)
+    other = a if b is None else b
+    pair = _differentiated(_scalar(kernel), a, other)
+    return jax.vmap(lambda x: jax.vmap(lambda y: pair(x, y))(other.points))(a.points)
+
+
+def _rowwise(kernel: Kernel, a: Elementary, b: Elementary) -> Float[Array, "n"]:
+    """Covariance of each functional of `a` with the one of `b` in the same place."""
+    return jax.vmap(_differentiated(_scalar(kernel), a, b))(a.points, b.points)
+
+
+def _scalar(kernel: Kernel) -> Pair:
+    return lambda x, y: kernel(Values(x[None]), Values(y[None]))[0, 0]
+
+
+def _differentiated(pair: Pair, a: Elementary, b: Elementary) -> Pair:
+    for column in a.columns if isinstance(a, Derivatives) else ():
+        pair = _along_first(pair, column)
+    for column in b.columns if isinstance(b, Derivatives) else ():
+        pair = _along_second(pair, column)
+    return pair
+
+
+def _along_first(pair: Pair, column: int) -> Pair:
+    def slope(x: Point, y: Point) -> Array:
+        return jax.jvp(lambda x: pair(x, y), (x,), (_unit(x, column),))[1]
+
+    return slope
+
+
+def _along_second(pair: Pair, column: int) -> Pair:
+    def slope(x: Point, y: Point) -> Array:
+        return jax.jvp(lambda y: pair(x, y), (y,), (_unit(y, column),))[1]
+
+    return slope
+
+
+def _unit(point: Point, column: int) -> Point:
+    return jnp.zeros_like(point).at[column].set(1.0)
