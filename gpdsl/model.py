@@ -101,6 +101,12 @@ class Model:
             columns=columns,
         )
 
+    def latex(self, *, standalone: bool = False) -> str:
+        """The model as the equations a paper would print, in LaTeX for amsmath; a whole document when `standalone`."""
+        from gpdsl.symbolic.latex import latex
+
+        return latex(self.declarations, standalone=standalone)
+
     def __repr__(self) -> str:
         return f"<gpdsl model {self.name}>"
 

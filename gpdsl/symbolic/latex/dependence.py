@@ -1,0 +1,85 @@
+"""Which quantities differ between rows, and which unobserved ones a quantity depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gpdsl.language import model as m
+
+
+def reads_of(expression: m.Expression) -> Iterator[m.Read]:
+    """Every value read inside an expression."""
+    waiting = [expression]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, m.Read):
+            yield each
+        waiting.extend(reversed(m.parts(each)))
+
+
+def reads_of_distribution(call: m.DistributionCall) -> Iterator[m.Read]:
+    """Every value read by a distribution and those inside it."""
+    for each in call.arguments.values():
+        yield from reads_of(each)
+    if call.log_density is not None:
+        yield from reads_of(call.log_density)
+    for component in call.components:
+        yield from reads_of_distribution(component)
+
+
+def kernel_expressions(kernel: m.Kernel) -> Iterator[m.Expression]:
+    """Every expression inside a covariance function: its parameters, factors and what it sees of the inputs."""
+    match kernel:
+        case m.KernelCall(arguments=arguments, kernels=inside, on=on):
+            yield from arguments.values()
+            yield from on
+            for each in inside:
+                yield from kernel_expressions(each)
+        case m.KernelFormula(arguments=arguments, on=on, body=body):
+            yield from arguments.values()
+            yield from on
+            yield body
+        case m.KernelScale(factor=factor, kernel=inner):
+            yield factor
+            yield from kernel_expressions(inner)
+        case m.KernelSum(terms=group) | m.KernelProduct(factors=group):
+            for each in group:
+                yield from kernel_expressions(each)
+
+
+def row_quantities(declarations: m.Declarations) -> frozenset[str]:
+    """The quantities that have a value of their own in each row."""
+    d = declarations
+    varying = {*d.inputs, *d.outputs, *d.rows, *d.latents}
+    for name, let in d.lets.items():  # in source order: what a `let` reads, besides itself, stands before it
+        if any(read.name in varying for case in let.cases for read in reads_of(case.body)):
+            varying.add(name)
+    return frozenset(varying)
+
+
+def origins(declarations: m.Declarations, name: str, wanted: set[str]) -> list[str]:
+    """Those of the `wanted` quantities that a `let` is computed from, through other `let`s, in order of reading."""
+    found: list[str] = []
+    waiting, seen = [name], {name}
+    while waiting:
+        for case in declarations.lets[waiting.pop()].cases:
+            for read in reads_of(case.body):
+                if read.name in wanted and read.name not in found:
+                    found.append(read.name)
+                if read.name in declarations.lets and read.name not in seen:
+                    seen.add(read.name)
+                    waiting.append(read.name)
+    return found
+
+
+def unobserved(declarations: m.Declarations, call: m.DistributionCall, outputs: Mapping[str, object]) -> list[str]:
+    """Latents, row variables and other outputs that a distribution depends on, directly or through `let`s."""
+    d = declarations
+    wanted = {*d.latents, *d.rows, *(set(d.outputs) - set(outputs))}
+    found: list[str] = []
+    for read in reads_of_distribution(call):
+        names = [read.name] if read.name in wanted else []
+        if read.name in d.lets:
+            names = origins(d, read.name, wanted)
+        found += [each for each in names if each not in found]
+    return found

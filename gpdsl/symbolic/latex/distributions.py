@@ -1,0 +1,169 @@
+"""Distributions as LaTeX, in the parametrisation papers use, and the sentence that says which one it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from gpdsl.language import model as m
+from gpdsl.symbolic.latex.expressions import Expressions, applied
+from gpdsl.symbolic.latex.names import upright
+
+_Printer = Callable[[Expressions, m.DistributionCall], str]
+
+
+def squared(expression: m.Expression) -> m.Expression:
+    """The square of an expression; of `0.1` it is `0.01`, of `sqrt(v)` `v`, of `exp(g / 2)` `exp(g)`."""
+    span, axes = expression.span, expression.axes
+    two = m.Number(span, (), 2)
+    match expression:
+        case m.Number(value=value) if abs(value) < 1e6:
+            return m.Number(span, axes, float(f"{value * value:.10g}"))
+        case m.Operation(operator="sqrt", operands=(inner,)):
+            return inner
+        case m.Operation(operator="exp", operands=(inner,)):
+            return m.Operation(span, axes, "exp", (_doubled(inner, two),))
+    return m.Operation(span, axes, "^", (expression, two))
+
+
+def _doubled(expression: m.Expression, two: m.Number) -> m.Expression:
+    match expression:
+        case m.Operation(operator="/", operands=(inner, m.Number(value=2))):
+            return inner
+        case m.Operation(operator="*", operands=(m.Number(value=0.5), inner)):
+            return inner
+    return m.Operation(expression.span, expression.axes, "*", (two, expression))
+
+
+def _normal(printer: Expressions, call: m.DistributionCall) -> str:
+    mean, sd = call.arguments["mean"], call.arguments["sd"]
+    return applied(r"\mathcal{N}", rf"{printer.text(mean)},\; {printer.text(squared(sd))}")
+
+
+def _log_normal(printer: Expressions, call: m.DistributionCall) -> str:
+    mean, sd = call.arguments["mean"], call.arguments["sd"]
+    return applied(r"\mathrm{LogNormal}", rf"{printer.text(mean)},\; {printer.text(squared(sd))}")
+
+
+def _student(printer: Expressions, call: m.DistributionCall) -> str:
+    df, mean, scale = (printer.text(call.arguments[each]) for each in ("df", "mean", "scale"))
+    return applied(rf"\mathrm{{St}}_{{{df}}}", rf"{mean},\; {scale}")
+
+
+def _plain(word: str) -> _Printer:
+    """A distribution by its name, arguments in their declared order."""
+    function = upright(word)
+    return lambda printer, call: applied(function, r",\; ".join(printer.text(a) for a in call.arguments.values()))
+
+
+def _by_link(word: str) -> _Printer:
+    """A distribution of a probability, through whichever link the arguments name."""
+
+    def print_(printer: Expressions, call: m.DistributionCall) -> str:
+        links = {"logit": r"\operatorname{sigmoid}", "probit": r"\Phi"}
+        shown = [
+            applied(links[name], printer.text(each)) if name in links else printer.text(each)
+            for name, each in call.arguments.items()
+        ]
+        return applied(upright(word), r",\; ".join(shown))
+
+    return print_
+
+
+def _categorical(printer: Expressions, call: m.DistributionCall) -> str:
+    (name, argument) = next(iter(call.arguments.items()))
+    if name != "logits":
+        return applied(r"\mathrm{Categorical}", printer.vector(argument))
+    if isinstance(argument, m.Read) and printer.reads.is_whole(argument):
+        return applied(r"\mathrm{Categorical}", applied(r"\operatorname{softmax}", printer.vector(argument)))
+    label = printer.symbols.index(argument.axes[-1]) if argument.axes else ""
+    softmax = applied(rf"\operatorname{{softmax}}_{{{label}}}", printer.text(argument))
+    return applied(r"\mathrm{Categorical}", softmax)
+
+
+def _multivariate(printer: Expressions, call: m.DistributionCall) -> str:
+    arguments = {name: printer.vector(each) for name, each in call.arguments.items()}
+    covariance = arguments.get("covariance")
+    if covariance is None:
+        factor = arguments.get("factor", "")
+        covariance = rf"{factor}\, {factor}^\top"
+        if "sd" in arguments:
+            covariance += rf" + \operatorname{{diag}}({arguments['sd']})^2"
+    return applied(r"\mathcal{N}", rf"{arguments['mean']},\; {covariance}")
+
+
+def _mixture(printer: Expressions, call: m.DistributionCall) -> str:
+    weight = next(iter(call.arguments.values()))
+    parts = [distribution(printer, each) for each in call.components]
+    if len(parts) == 2 and not weight.axes:
+        first = printer.printed(weight)
+        return rf"{first.at_least(2)}\, {parts[0]} + (1 - {printer.text(weight, 1)})\, {parts[1]}"
+    vector = printer.vector(weight)
+    return rf"\mathrm{{Mixture}}({', '.join([vector, *parts])})"
+
+
+def _bounded(word: str) -> _Printer:
+    """A truncated or censored distribution, its bounds as an interval."""
+
+    def print_(printer: Expressions, call: m.DistributionCall) -> str:
+        lower = printer.text(call.arguments["lower"]) if "lower" in call.arguments else r"-\infty"
+        upper = printer.text(call.arguments["upper"]) if "upper" in call.arguments else r"\infty"
+        inside = distribution(printer, call.components[0])
+        return rf"\mathrm{{{word}}}_{{[{lower},\, {upper}]}}\bigl({inside}\bigr)"
+
+    return print_
+
+
+_TABLE: Mapping[str, _Printer] = MappingProxyType(
+    {
+        "Normal": _normal,
+        "LogNormal": _log_normal,
+        "StudentT": _student,
+        "NegativeBinomial": _plain("NegBin"),
+        "Binomial": _by_link("Binomial"),
+        "Bernoulli": _by_link("Bernoulli"),
+        "Categorical": _categorical,
+        "Ordinal": _by_link("Ordinal"),
+        "MultivariateNormal": _multivariate,
+        "Mixture": _mixture,
+        "Truncated": _bounded("Truncated"),
+        "Censored": _bounded("Censored"),
+    }
+)
+"""Distributions with a form of their own; the others are printed by name."""
+
+NOTES: Mapping[str, str] = MappingProxyType(
+    {
+        "Normal": r"$\mathcal{N}(m, v)$ is the normal distribution with mean $m$ and variance $v$",
+        "LogNormal": r"$\mathrm{LogNormal}(m, v)$ is the exponential of a normal variable with mean $m$ and "
+        r"variance $v$",
+        "StudentT": r"$\mathrm{St}_\nu(m, s)$ is Student's $t$ distribution with $\nu$ degrees of freedom, "
+        r"location $m$ and scale $s$",
+        "Laplace": r"$\mathrm{Laplace}(m, s)$ has density $\exp(-\lvert y - m\rvert / s) / 2s$",
+        "Logistic": r"$\mathrm{Logistic}(m, s)$ has location $m$ and scale $s$",
+        "Gamma": r"$\mathrm{Gamma}(a, b)$ has shape $a$ and rate $b$, mean $a/b$",
+        "Exponential": r"$\mathrm{Exponential}(b)$ has rate $b$, mean $1/b$",
+        "Weibull": r"$\mathrm{Weibull}(a, s)$ has shape $a$ and scale $s$",
+        "NegativeBinomial": r"$\mathrm{NegBin}(m, \phi)$ has mean $m$ and variance $m + m^2/\phi$",
+        "Binomial": r"$\mathrm{Binomial}(n, p)$ counts successes among $n$ trials of probability $p$",
+        "Ordinal": r"$\mathrm{Ordinal}(\cdot, \mathbf{c})$ takes the first $j$ levels with the probability that its "
+        r"link function has at $c_j$ minus the location",
+        "MultivariateNormal": r"$\mathcal{N}(\mathbf{m}, \mathbf{S})$ is the normal distribution with mean "
+        r"$\mathbf{m}$ and covariance $\mathbf{S}$",
+        "Censored": r"$\mathrm{Censored}_{[a, b]}$ records values outside of $[a, b]$ as the nearer bound",
+        "Truncated": r"$\mathrm{Truncated}_{[a, b]}$ is the distribution given that its value lies in $[a, b]$",
+    }
+)
+"""Which parametrisation a symbol stands for."""
+
+
+def distribution(printer: Expressions, call: m.DistributionCall) -> str:
+    """A distribution with its arguments."""
+    if call.external:
+        return applied(upright(call.name), ", ".join(printer.vector(each) for each in call.arguments.values()))
+    return _TABLE.get(call.name, _plain(call.name))(printer, call)
+
+
+def names_inside(call: m.DistributionCall) -> list[str]:
+    """The distributions a call names, those inside it included."""
+    return [call.name, *(name for each in call.components for name in names_inside(each))]

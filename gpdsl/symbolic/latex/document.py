@@ -1,0 +1,164 @@
+"""The whole text: equations, definitions, and the sentences about data, parameters and constants around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpdsl.language import model as m
+from gpdsl.symbolic.latex.distributions import NOTES, names_inside
+from gpdsl.symbolic.latex.equations import Equations
+from gpdsl.symbolic.latex.expressions import number
+from gpdsl.symbolic.latex.lines import aligned
+from gpdsl.symbolic.latex.names import escaped, upright
+from gpdsl.symbolic.latex.ranges import index_range, levels, row_range
+
+_PREAMBLE = r"""\documentclass[11pt]{article}
+\usepackage[margin=2.5cm]{geometry}
+\usepackage{amsmath,amssymb}
+\usepackage{iftex}
+\ifPDFTeX\usepackage[T1]{fontenc}\else\usepackage{fontspec}\fi
+\setlength{\parindent}{0pt}
+\setlength{\parskip}{4pt}
+\raggedright
+\begin{document}"""
+
+_SETS = {
+    "real": r"\mathbb{R}",
+    "positive": r"\mathbb{R}_{>0}",
+    "unit": "(0, 1)",
+    "count": r"\{0, 1, 2, \dots\}",
+    "binary": r"\{0, 1\}",
+}
+_MANY = 12
+"""Entries of a constant array that are printed."""
+
+
+def latex(declarations: m.Declarations, *, standalone: bool = False) -> str:
+    """The model as LaTeX for amsmath: a fragment to put in a paper, or a `standalone` document."""
+    equations = Equations(declarations)
+    name, title = declarations.name, declarations.title
+    head = [f"% {name}: {title}" if title else f"% {name}"]
+    if title or standalone:
+        head.append(rf"\paragraph{{{escaped(title or name)}.}}")
+    body = [*head, aligned(equations.lines())]
+    if definitions := equations.definitions():
+        body += ["where", aligned(definitions)]
+    body += [rf"\textbf{{{word}.}} {sentence}." + "\n" for word, sentence in _sentences(equations)]
+    text = "\n".join(body).rstrip() + "\n"
+    return f"{_PREAMBLE}\n{text}\\end{{document}}\n" if standalone else text
+
+
+def _sentences(equations: Equations) -> Iterator[tuple[str, str]]:
+    d = equations.declarations
+    rows = row_range(equations.symbols)
+    groups: list[tuple[str, Sequence[str]]] = [
+        ("Inputs", [_input(equations, each) for each in d.inputs.values()]),
+        ("Outputs", [_output(equations, each) for each in d.outputs.values()]),
+        ("Indices", [_index(equations, each) for each in d.indices.values()]),
+        ("Parameters", [_param(equations, each) for each in d.params.values()]),
+        ("Constants", [_const(equations, each) for each in d.consts.values()]),
+        ("Functions computed outside of the model", [*_externals(equations)]),
+        ("Notation", _notes(equations)),
+    ]
+    for word, shown in groups:
+        ending = f", for ${rows}$" if word == "Inputs" else ""
+        if shown:
+            yield word, "; ".join(shown) + ending
+
+
+def _input(equations: Equations, declared: m.Input) -> str:
+    return f"${_vector(equations, declared.name, row=True)} \\in {_space(equations, declared.kind, declared.axes)}$"
+
+
+def _vector(equations: Equations, name: str, *, row: bool = False) -> str:
+    """A whole quantity: bold when it has axes."""
+    below = [equations.symbols.row] if row else []
+    return equations.symbols.of(name).render(below, bold=bool(equations.declarations.axes_of(name)))
+
+
+def _space(equations: Equations, kind: str, axes: Sequence[m.Axis]) -> str:
+    size = r" \times ".join(equations.symbols.size(axis) for axis in axes)
+    base = _SETS[kind]
+    return base + (f"^{{{size}}}" if size else "")
+
+
+def _output(equations: Equations, declared: m.Output) -> str:
+    shown = _vector(equations, declared.name, row=True)
+    if declared.label is None:
+        return f"${shown} \\in {_space(equations, declared.kind, declared.axes)}$"
+    index = equations.declarations.indices.get(declared.label.name or "")
+    size = equations.symbols.size(declared.label)
+    members = levels(index) if index is not None and index.levels else rf"\{{1, \dots, {size}\}}"
+    power = r" \times ".join(equations.symbols.size(axis) for axis in declared.axes)
+    ordered = ", in this order" if declared.kind == "ordinal" else ""
+    return f"${shown} \\in {members}{f'^{{{power}}}' if power else ''}${ordered}"
+
+
+def _index(equations: Equations, index: m.Index) -> str:
+    shown = f"${index_range(equations.symbols, index.axis)}$"
+    return shown + (f" (${levels(index)}$)" if index.levels else "")
+
+
+def _param(equations: Equations, param: m.Param) -> str:
+    start = f"{'fixed at' if param.fixed else 'initially'} ${_values(param.initial)}$"
+    return f"${_domain(equations, param)}$ ({start})"
+
+
+def _domain(equations: Equations, param: m.Param) -> str:
+    symbols = equations.symbols
+    symbol = symbols.of(param.name)
+    whole = _vector(equations, param.name)
+    if param.constraint in {"simplex", "ordered"}:
+        outer = [symbols.index(axis) for axis in param.axes[:-1]]
+        last, size = param.axes[-1], symbols.size(param.axes[-1])
+        if param.constraint == "ordered":
+            first, end = symbol.render([*outer, "1"]), symbol.render([*outer, size])
+            return rf"{first} < \dots < {end}"
+        element = symbol.render([*outer, symbols.index(last)])
+        return rf"{element} > 0,\; \textstyle\sum_{{{symbols.index(last)}=1}}^{{{size}}} {element} = 1"
+    if param.lower is not None or param.upper is not None:
+        low = number(param.lower).text if param.lower is not None else r"-\infty"
+        high = number(param.upper).text if param.upper is not None else r"\infty"
+        element = symbol.render([symbols.index(axis) for axis in param.axes])
+        return rf"{element} \in ({low}, {high})"
+    if param.constraint == "positive" and not param.axes:
+        return f"{whole} > 0"
+    return rf"{whole} \in {_space(equations, param.constraint, param.axes)}"
+
+
+def _const(equations: Equations, const: m.Const) -> str:
+    return f"${_vector(equations, const.name)} = {_values(const.values)}$"
+
+
+def _values(values: float | tuple) -> str:
+    """A number, a row of numbers, or rows of a matrix; all equal ones as one."""
+    if not isinstance(values, tuple):
+        return number(values).text
+    shown = [_values(each) for each in values]
+    if len(shown) > _MANY:
+        shown = [*shown[: _MANY - 2], r"\dots", shown[-1]]
+    return f"({', '.join(shown)})"
+
+
+def _externals(equations: Equations) -> Iterator[str]:
+    d = equations.declarations
+    for external in d.externals.values():
+        spaces = [_space(equations, "real", each.axes) for each in external.arguments]
+        source = r" \times ".join(spaces)
+        yield rf"${upright(external.name)} : {source} \to {_space(equations, 'real', external.result)}$"
+    for likelihood in d.likelihoods.values():
+        observed = ", ".join(
+            equations.symbols.of(each.name).render(bold=bool(each.axes)) for each in likelihood.observed
+        )
+        given = ", ".join(equations.symbols.of(each.name).render(bold=bool(each.axes)) for each in likelihood.arguments)
+        bar = rf" \mid {given}" if given else ""
+        yield rf"the density ${upright(likelihood.name)}({observed}{bar})$"
+
+
+def _notes(equations: Equations) -> list[str]:
+    d = equations.declarations
+    calls = [each.prior for each in d.params.values() if each.prior is not None]
+    calls += [each.distribution for each in d.rows.values()]
+    calls += [each.distribution for each in d.observations]
+    names = dict.fromkeys(name for call in calls for name in names_inside(call))
+    return [NOTES[name] for name in names if name in NOTES]

@@ -1,0 +1,154 @@
+"""The equations of a model: priors, Gaussian processes, deterministic quantities and observations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpdsl.language import model as m
+from gpdsl.symbolic.latex.dependence import row_quantities, unobserved
+from gpdsl.symbolic.latex.distributions import distribution
+from gpdsl.symbolic.latex.expressions import SUM, Expressions, cases, parenthesised
+from gpdsl.symbolic.latex.kernels import Kernels, definition, formula_definition
+from gpdsl.symbolic.latex.lines import WIDTH, Line, terms, width
+from gpdsl.symbolic.latex.names import Symbols, upright
+from gpdsl.symbolic.latex.ranges import condition, quantified
+from gpdsl.symbolic.latex.reads import Reads
+
+JOINT = frozenset({"MultivariateNormal"})
+"""Distributions of a whole vector."""
+
+
+class Equations:
+    """Prints the statements of one model; definitions that the equations use are collected on the way."""
+
+    def __init__(self, declarations: m.Declarations) -> None:
+        self.declarations = declarations
+        self.symbols = Symbols(declarations)
+        self.varying = row_quantities(declarations)
+        self.printer = Expressions(self.symbols, Reads(declarations, self.symbols, self.varying))
+        self.kernels: list[Kernels] = []
+        self.long_kernels: list[Line] = []
+
+    def lines(self) -> list[Line]:
+        """Everything random and everything computed, in the order in which a row comes about."""
+        d = self.declarations
+        return [
+            *(self._prior(each) for each in d.params.values() if each.prior is not None),
+            *(self._row(each) for each in d.rows.values()),
+            *(self._latent(each) for each in d.latents.values()),
+            *(self._let(each) for each in d.lets.values()),
+            *(self._observation(each) for each in d.observations),
+        ]
+
+    def definitions(self) -> list[Line]:
+        """Kernels, functions and densities written out; call it after `lines`."""
+        d = self.declarations
+        shapes = dict.fromkeys(shape for each in self.kernels for shape in each.shapes)
+        pairs = [definition(shape) for shape in shapes]
+        pairs += [formula_definition(self.printer, each) for each in d.kernels.values()]
+        return [
+            *self.long_kernels,
+            *(Line(pair[0], "=", (pair[1],)) for pair in pairs if pair is not None),
+            *(self._function(each) for each in d.functions.values()),
+            *(self._density(each) for each in d.densities.values()),
+        ]
+
+    def standing(self, axes: Sequence[m.Axis], *, row: bool = True) -> Expressions:
+        """The printer for the right side of a statement with these axes on its left."""
+        return self.printer.standing(own=tuple(a for a in axes if a.name is not None), row=row)
+
+    def _prior(self, param: m.Param) -> Line:
+        assert param.prior is not None
+        vector = param.prior.name == "Dirichlet"
+        axes = param.axes[:-1] if vector else param.axes
+        left = self.symbols.of(param.name).render([self.symbols.index(axis) for axis in axes], bold=vector)
+        right = distribution(self.standing(param.axes, row=False), param.prior)
+        return Line(left, r"\sim", (right,), *quantified(self.symbols, axes))
+
+    def _row(self, row: m.Row) -> Line:
+        left = self.symbols.of(row.name).render([self.symbols.row, *map(self.symbols.index, row.axes)])
+        right = distribution(self.standing(row.axes), row.distribution)
+        return Line(left, r"\sim", (right,), *quantified(self.symbols, row.axes, rows=True))
+
+    def _latent(self, latent: m.Latent) -> Line:
+        kernels = Kernels(self.printer, latent)
+        self.kernels.append(kernels)
+        here = self.standing(latent.axes, row=False)
+        below = [self.symbols.index(axis) for axis in latent.axes]
+        at = ", ".join(here.reads.argument(each) for each in latent.arguments)
+        left = f"{self.symbols.of(latent.name).render(below)}({at})"
+        mean, parts = here.text(latent.mean), kernels.terms(latent.kernel)
+        where = quantified(self.symbols, latent.axes)
+        whole = parenthesised(rf"{mean},\; {' + '.join(parts)}")
+        if width(left + whole + where[1]) <= WIDTH - 5 or len(parts) == 1:
+            return Line(left, r"\sim", (rf"\mathcal{{GP}}{_close(whole)}",), *where)
+        points = f"{kernels.point(kernels.first, ())}, {kernels.point(kernels.second, ())}"
+        symbol = rf"k^{{{self.symbols.of(latent.name).render()}}}" + (f"_{{{','.join(below)}}}" if below else "")
+        right = (parts[0], *(f"+ {each}" for each in parts[1:]))
+        self.long_kernels.append(Line(f"{symbol}({points})", "=", right))
+        return Line(left, r"\sim", (rf"\mathcal{{GP}}{_close(parenthesised(f'{mean},{chr(92)}; {symbol}'))}",), *where)
+
+    def _let(self, let: m.Let) -> Line:
+        rows = let.name in self.varying
+        printer = self.standing(let.axes)
+        below = [self.symbols.index(axis) for axis in let.axes]
+        left = printer.reads.quantity(let.name, below)
+        if len(let.cases) == 1 and all(guard.operator == "all" for guard in let.cases[0].guards):
+            right = terms(printer, let.cases[0].body)
+            return Line(left, "=", right, *quantified(self.symbols, let.axes, rows=rows))
+        shown = [(printer.text(case.body), self._guards(let, case)) for case in let.cases]
+        return Line(left, "=", (cases(shown),), *quantified(self.symbols, let.axes, rows=rows))
+
+    def _guards(self, let: m.Let, case: m.Case) -> str:
+        pairs = zip(let.axes, case.guards, strict=True)
+        told = [condition(self.symbols, axis, guard) for axis, guard in pairs if guard.operator != "all"]
+        return r",\; ".join(told) or r"\text{otherwise}"
+
+    def _observation(self, observation: m.Observation) -> Line:
+        call = observation.distribution
+        joint = call.external or call.name in JOINT or len(observation.outputs) > 1
+        axes = () if joint else observation.axes
+        printer = self.standing(observation.axes)
+        given = self._given(observation)
+        left = self._left(printer, observation, joint=joint)
+        right = distribution(printer, call)
+        where = quantified(self.symbols, axes, () if joint else observation.guards, rows=True)
+        return Line(rf"{left}{given}", r"\sim", (right,), *where)
+
+    def _left(self, printer: Expressions, observation: m.Observation, *, joint: bool) -> str:
+        if observation.transform is not None:
+            return printer.text(observation.transform, SUM + 1)
+        if joint:
+            axes = self.declarations.axes_of
+            shown = [printer.reads.quantity(name, bold=bool(axes(name))) for name in observation.outputs]
+            return ", ".join(shown)
+        (name,) = observation.outputs
+        below = [printer.reads.subscript(each) for each in observation.subscripts]
+        below = below or [self.symbols.index(axis) for axis in self.declarations.axes_of(name)]
+        return printer.reads.quantity(name, below)
+
+    def _given(self, observation: m.Observation) -> str:
+        """The bar and what stands behind it."""
+        d = self.declarations
+        names = unobserved(d, observation.distribution, dict.fromkeys(observation.outputs))
+        shown = [self.symbols.of(name).render(bold=bool(d.axes_of(name))) for name in names]
+        return rf" \mid {', '.join(shown)}" if shown else ""
+
+    def _signature(self, names: Sequence[str], parameters: Sequence[str]) -> str:
+        parts = [", ".join(self.symbols.of(each).render() for each in group) for group in (names, parameters) if group]
+        return "; ".join(parts)
+
+    def _function(self, function: m.Function) -> Line:
+        name = self.symbols.of(function.name).render()
+        left = f"{name}({self._signature(function.arguments, function.parameters)})"
+        return Line(left, "=", terms(self.printer, function.body))
+
+    def _density(self, density: m.Density) -> Line:
+        observed = self.symbols.of(density.observed).render()
+        given = self._signature(density.arguments, density.parameters)
+        left = rf"\log {upright(density.name)}({observed}{rf' {chr(92)}mid {given}' if given else ''})"
+        return Line(left, "=", terms(self.printer, density.body))
+
+
+def _close(brackets: str) -> str:
+    return f"\\!{brackets}" if brackets.startswith(r"\left") else brackets

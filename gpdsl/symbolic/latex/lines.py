@@ -1,0 +1,82 @@
+"""Lines of an aligned block of equations, broken where they would run over the margin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpdsl.language import model as m
+from gpdsl.symbolic.latex.expressions import SUM, Expressions, parenthesised
+
+WIDTH = 80
+"""Letters that fit on a line."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """`left relation right`, and what it holds for, at length and in short.
+
+    The right side is in terms, before each of which it may be broken.
+    """
+
+    left: str
+    relation: str
+    right: tuple[str, ...]
+    where: str = ""
+    short: str = ""
+
+    def text(self, where: str, room: int) -> str:
+        """The line of an `align*` block; `room` is for the right side."""
+        shown = rf" && {where}" if where else ""
+        rows = [self.right[0]]
+        for term in self.right[1:]:
+            if width(f"{rows[-1]} {term}") <= room:
+                rows[-1] += f" {term}"
+            else:
+                rows.append(term)
+        first, *rest = rows
+        return " \\\\\n".join([rf"{self.left} &{self.relation} {first}{shown}", *(rf"  &\quad {{}} {r}" for r in rest)])
+
+
+def width(text: str) -> int:
+    """About how many letters wide a formula is on paper."""
+    text = re.sub(r"\\(left|right|mathrm|mathbf|mathcal|operatorname|boldsymbol|text|quad|bigl|bigr|[,;!])", "", text)
+    if r"\begin{cases}" in text:
+        inside = re.split(r"\\\\(?:\[8pt\])?|\\(?:begin|end)\{cases\}", text)
+        return max(map(width, inside)) + 1
+    text = _fractions_flattened(text.replace(r"\dfrac", r"\frac"))
+    return len(re.sub(r"[{}^_&\s]", "", re.sub(r"\\[a-zA-Z]+", "x", text)))
+
+
+def _fractions_flattened(text: str) -> str:
+    """Simple fractions as wide as the wider of their halves."""
+    pattern = re.compile(r"\\frac\{([^{}]*)\}\{([^{}]*)\}")
+    while (found := pattern.search(text)) is not None:
+        text = text[: found.start()] + max(found[1], found[2], key=len) + text[found.end() :]
+    return text
+
+
+def aligned(lines: Sequence[Line]) -> str:
+    """An `align*` block; where the ranges of indices do not fit beside it, it only says which indices are meant."""
+    left, right = (max(width(part) for part in parts) for parts in zip(*(_halves(each) for each in lines), strict=True))
+    wheres = [each.where for each in lines]
+    if left + min(right, WIDTH // 2) + max(width(each) for each in wheres) > WIDTH:
+        wheres = [each.short for each in lines]
+    room = WIDTH - left - max(width(each) for each in wheres)
+    body = " \\\\\n".join(each.text(where, room) for each, where in zip(lines, wheres, strict=True))
+    return f"\\begin{{align*}}\n{body}\n\\end{{align*}}"
+
+
+def _halves(line: Line) -> tuple[str, str]:
+    return line.left + line.relation, " ".join(line.right)
+
+
+def terms(printer: Expressions, expression: m.Expression) -> tuple[str, ...]:
+    """The terms of a sum, each with its sign; anything else is one term."""
+    match expression:
+        case m.Operation(operator="+" | "-" as sign, operands=(left, right)):
+            last = printer.printed(right)
+            bare = last.level > SUM or (sign == "+" and not last.text.startswith("-"))
+            return (*terms(printer, left), f"{sign} {last.text if bare else parenthesised(last.text)}")
+    return (printer.text(expression),)

@@ -1,0 +1,160 @@
+"""Names of a model → LaTeX symbols: `sigma` is σ, `ell_g` is ℓ with subscript g, `depth0` is depth with subscript 0."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from gpdsl.language import model as m
+
+_SMALL = (
+    *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu"),
+    *("nu", "xi", "pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega", "ell"),
+)
+_CAPITAL = ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega")
+_VARIANTS = {"epsilon": r"\varepsilon", "phi": r"\varphi"}
+_UNICODE = dict(zip("αβγδεζηθικλμνξπρστυφχψωℓ", _SMALL, strict=True)) | dict(zip("ΓΔΘΛΞΠΣΥΦΨΩ", _CAPITAL, strict=True))
+_SQUARES = frozenset({"s2", "sigma2", "tau2"})
+"""Variances by habit: `s2` is printed as the square of s, `s2_f` with a subscript, unless the model has an `s` too."""
+
+_ROW_LETTERS, _COUNT_LETTERS = "nimjkrtuvw", "NMRTKUVW"
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """How a name is printed: an upright, Greek or italic `base`, subscripts of its own, and perhaps a square."""
+
+    base: str
+    subscripts: tuple[str, ...] = ()
+    square: bool = False
+
+    def render(self, subscripts: Iterable[str] = (), *, bold: bool = False, prime: bool = False) -> str:
+        """The symbol with further subscripts; bold for a vector, primed for the second point of a kernel."""
+        below = joined([*self.subscripts, *subscripts])
+        above = "2" if self.square else ""
+        base = _bold(self.base) if bold else self.base
+        text = base + (f"_{{{below}}}" if len(below) > 1 else f"_{below}" if below else "")
+        return text + (f"^{above}" if above else "") + ("'" if prime else "")
+
+
+def joined(parts: Sequence[str]) -> str:
+    """Subscripts side by side, `np`, or with commas when one of them is longer than a letter."""
+    single = all(len(part) == 1 or re.fullmatch(r"\\[a-z]+", part) for part in parts)
+    digits = any(a[-1].isdigit() and b[0].isdigit() for a, b in zip(parts, parts[1:], strict=False))
+    if not single or digits:
+        return ",".join(parts)
+    return "".join(f"{part} " if part.startswith("\\") else part for part in parts).strip()
+
+
+def _bold(base: str) -> str:
+    if base.startswith(r"\mathrm{"):
+        return base.replace(r"\mathrm{", r"\mathbf{", 1)
+    return rf"\boldsymbol{{{base}}}" if base.startswith("\\") else rf"\mathbf{{{base}}}"
+
+
+def escaped(text: str) -> str:
+    """Text of the user's in LaTeX's text mode."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {each: f"\\{each}" for each in "&%$#_{}"}
+    return "".join(special.get(each, each) for each in text)
+
+
+def upright(word: str) -> str:
+    """A word in roman type; letters beyond ASCII need text mode."""
+    return rf"\mathrm{{{escaped(word)}}}" if word.isascii() else rf"\text{{{escaped(word)}}}"
+
+
+def word_symbol(word: str) -> str:
+    """One word: a Greek letter by its name or itself, a single letter, or several letters upright."""
+    word = _UNICODE.get(word, word)
+    if word in _SMALL or word in _CAPITAL:
+        return _VARIANTS.get(word, f"\\{word}")
+    if word.isdigit() or (len(word) == 1 and word.isascii()):
+        return word
+    return upright(word)
+
+
+def _is_letter(word: str) -> bool:
+    return len(word) == 1 or word in _SMALL or word in _CAPITAL
+
+
+def symbol_of(name: str) -> Symbol:
+    """The symbol of a name by itself, without regard to the other names of the model."""
+    head, *tail = name.split("_")
+    if head in _SQUARES and "" not in tail:
+        return Symbol(word_symbol(head[:-1]), tuple(word_symbol(each) for each in tail), square=True)
+    number = re.fullmatch(r"(.*\D)(\d+)", head)
+    if number and number[1].isidentifier():
+        head, tail = number[1], [number[2], *tail]
+    if not head or "" in tail or not (_is_letter(head) or all(len(t) == 1 or t.isdigit() for t in tail)):
+        return Symbol(upright(name))
+    return Symbol(word_symbol(head), tuple(word_symbol(each) for each in tail))
+
+
+class Symbols:
+    """The symbols of one model: distinct names look different, and no letter means two things."""
+
+    def __init__(self, declarations: m.Declarations) -> None:
+        d = declarations
+        tables = (d.indices, d.inputs, d.outputs, d.consts, d.params, d.rows, d.latents, d.lets, d.functions)
+        names = [name for table in tables for name in table]
+        vectors = {name for table in tables[1:-1] for name in table if d.axes_of(name)}  # type: ignore[attr-defined]
+        self._symbols = _distinct(names, vectors)
+        axes = list(_axes(declarations))
+        taken = {*names, *(axis.dimension for axis in axes if axis.dimension)}
+        self.row = next(each for each in _ROW_LETTERS if each not in taken)
+        self.count = next(each for each in _COUNT_LETTERS if each not in taken)
+        self._bare = _bare_letters(axes, {*taken, self.row})
+
+    def of(self, name: str) -> Symbol:
+        """The symbol of a declared name, or of an argument of a definition."""
+        return self._symbols.get(name) or symbol_of(name)
+
+    def index(self, axis: m.Axis) -> str:
+        """What runs along an axis: its index, or a letter for a bare size."""
+        return self.of(axis.name).render() if axis.name is not None else self._bare.get(axis, "j")
+
+    def size(self, axis: m.Axis) -> str:
+        """The number of elements along an axis."""
+        return str(axis.size) if axis.size is not None else symbol_of(str(axis.dimension)).render()
+
+
+def _distinct(names: Iterable[str], vectors: Collection[str]) -> dict[str, Symbol]:
+    """A symbol for each name; one that would look like another's, or like an element of it, is written out."""
+    chosen: dict[str, Symbol] = {}
+    known = list(dict.fromkeys(names))
+    elements = {symbol_of(name).base for name in vectors}
+    bases = {symbol_of(name).base for name in known if not symbol_of(name).square}
+    seen: set[str] = set()
+    for name in sorted(known, key=lambda each: (len(each), known.index(each))):  # longer names give way
+        symbol = symbol_of(name)
+        numbered = any(each.isdigit() and each != "0" for each in symbol.subscripts)
+        if (numbered and symbol.base in elements) or (symbol.square and symbol.base in bases):
+            symbol = Symbol(upright(name))
+        if symbol.render() in seen:  # two spellings of one letter: `sigma` and `σ`
+            symbol = Symbol(rf"\mathtt{{{escaped(name)}}}" if name.isascii() else rf"\texttt{{{escaped(name)}}}")
+        seen.add(symbol.render())
+        chosen[name] = symbol
+    return chosen
+
+
+def _axes(declarations: m.Declarations) -> Iterable[m.Axis]:
+    d = declarations
+    for table in (d.inputs, d.outputs, d.consts, d.params, d.rows, d.latents, d.lets):
+        for name in table:
+            yield from d.axes_of(name)
+    for index in d.indices.values():
+        yield index.axis
+    for external in d.externals.values():
+        yield from external.result
+
+
+def _bare_letters(axes: Iterable[m.Axis], taken: Collection[str]) -> dict[m.Axis, str]:
+    letters: dict[m.Axis, str] = {}
+    for axis in axes:
+        if axis.name is None and axis not in letters:
+            own = [axis.dimension.lower()] if axis.dimension and len(axis.dimension) == 1 else []
+            free = (each for each in [*own, *"djklhabceg"] if each not in taken and each not in letters.values())
+            letters[axis] = next(free, "j")
+    return letters

@@ -1,0 +1,113 @@
+"""What an expression reads, as LaTeX: subscripts for rows and axes, latents at their inputs, vectors in bold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from gpdsl.language import model as m
+from gpdsl.symbolic.latex.names import Symbols
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Prints what stands in one place.
+
+    `varying`: the quantities that differ between rows. `row`: they carry the letter of the row; without it inputs are
+    the arguments of a Gaussian process. `prime`: inputs are the second point of a kernel. `hidden`: components along
+    axes are not written, for a vector. `own`: the named axes of the left side, which bare sizes stand for. `summed`:
+    axes bound by a sum.
+    """
+
+    declarations: m.Declarations
+    symbols: Symbols
+    varying: frozenset[str]
+    row: bool = True
+    prime: bool = False
+    hidden: bool = False
+    own: tuple[m.Axis, ...] = ()
+    summed: tuple[m.Axis, ...] = field(default=())
+
+    def summing(self, axis: m.Axis) -> Reads:
+        """The same place inside a sum over an axis."""
+        return replace(self, summed=(*self.summed, axis))
+
+    def arity(self, function: str, given: int) -> int:
+        """How many of the arguments stand before the semicolon."""
+        declared = self.declarations.functions.get(function)
+        return len(declared.arguments) if declared is not None else given
+
+    def position(self, axis: m.Axis) -> str:
+        """What runs along an axis here; nothing when a vector is meant."""
+        if self.hidden:
+            return ""
+        if axis.name is None and axis not in self.summed:
+            same = next((each for each in self.own if m.same_axis(each, axis)), axis)
+            return self.symbols.index(same)
+        return self.symbols.index(axis)
+
+    def subscript(self, subscript: m.Subscript) -> str:
+        """One subscript: `p`, `p-1`, `2`."""
+        match subscript:
+            case m.Fixed(position=position):
+                return str(position)
+            case m.Whole(axis=axis):
+                return self.position(axis)
+            case m.IndexValue(index=index, offset=offset):
+                shift = f"{offset:+d}" if offset else ""
+                return f"{self.symbols.of(index).render()}{shift}"
+        raise TypeError(subscript)
+
+    def is_whole(self, read: m.Read) -> bool:
+        """Whether every element is read, each at its own place: `depth` for `depth[layer]`."""
+        axes = self.declarations.axes_of(read.name)
+        pairs = zip(read.subscripts, axes, strict=False)
+        return len(read.subscripts) == len(axes) and all(
+            isinstance(each, m.Whole)
+            or (isinstance(each, m.IndexValue) and (each.index, each.offset) == (axis.name, 0))
+            for each, axis in pairs
+        )
+
+    def read(self, read: m.Read, *, whole: bool = False) -> str:
+        """A value read; `whole` for all elements at once, in bold."""
+        below = [] if whole else [text for each in read.subscripts if (text := self.subscript(each))]
+        bold = whole and bool(read.subscripts)
+        return self.quantity(read.name, below, bold=bold, functional=read.functional)
+
+    def quantity(
+        self, name: str, below: Sequence[str] = (), *, bold: bool = False, functional: m.Functional = m.VALUE
+    ) -> str:
+        """A quantity with these subscripts: of this row when it differs between rows, a latent at its inputs."""
+        symbol = self.symbols.of(name)
+        if name in self.declarations.latents:
+            return self._latent(name, symbol.render(below, bold=bold), functional)
+        prime = self.prime and name in self.declarations.inputs
+        row = [self.symbols.row] if self.row and name in self.varying else []
+        return symbol.render([*row, *below], bold=bold, prime=prime)
+
+    def _latent(self, name: str, shown: str, functional: m.Functional) -> str:
+        latent = self.declarations.latents[name]
+        inputs = functional.at or latent.arguments
+        at = f"({', '.join(self.argument(each) for each in inputs)})"
+        if not functional.derivative:
+            return f"{shown}{at}"
+        return self._derivative(latent, shown, functional.derivative, at)
+
+    def _derivative(self, latent: m.Latent, shown: str, along: Sequence[m.Direction], at: str) -> str:
+        order = f"^{len(along)}" if len(along) > 1 else ""
+        below = r"\, ".join(rf"\partial {self._column(latent, each)}" for each in along)
+        return rf"\frac{{\partial{order} {shown}}}{{{below}}}{at}"
+
+    def _column(self, latent: m.Latent, direction: m.Direction) -> str:
+        name = latent.arguments[direction.argument]
+        column = [str(direction.column)] if self.declarations.axes_of(name) else []
+        return self.symbols.of(name).render(column)
+
+    def argument(self, name: str) -> str:
+        """An argument of a latent, whole: a vector in bold, another latent at its own inputs."""
+        return self.quantity(name, bold=bool(self.declarations.axes_of(name)))
+
+    def local(self, name: str, subscripts: Sequence[m.Subscript], axes: Sequence[m.Axis]) -> str:
+        """An argument inside a definition."""
+        below = [text for each in subscripts if (text := self.subscript(each))]
+        return self.symbols.of(name).render(below or [self.position(axis) for axis in axes])
