@@ -13,7 +13,7 @@ from gpdsl.errors import GpdslError
 if TYPE_CHECKING:
     from gpdsl.data import standardise
     from gpdsl.forward import register_forward_model, register_likelihood
-    from gpdsl.language import ModelError
+    from gpdsl.language import ModelError, format_text
     from gpdsl.model import Model, compile, load, zoo, zoo_names, zoo_text
     from gpdsl.results import score
     from gpdsl.results.fit import Fit
@@ -30,6 +30,7 @@ _HOMES = {
     "zoo_names": "gpdsl.model",
     "zoo_text": "gpdsl.model",
     "ModelError": "gpdsl.language",
+    "format_text": "gpdsl.language",
     "standardise": "gpdsl.data",
     "register_forward_model": "gpdsl.forward",
     "register_likelihood": "gpdsl.forward",
@@ -46,6 +47,7 @@ __all__ = [
     "ModelError",
     "Prediction",
     "compile",
+    "format_text",
     "load",
     "load_fit",
     "register_forward_model",

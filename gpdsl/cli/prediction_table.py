@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
-import os
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from gpdsl.cli.replacing import Replacing
 from gpdsl.errors import GpdslError
 from gpdsl.language.model import Declarations
 
@@ -72,7 +71,7 @@ def write_table(table: Mapping[str, np.ndarray], path: str | None) -> None:
         return
     target = Path(path)
     try:
-        with _replacing(target) as file:
+        with Replacing(target) as file:
             _write(table, file)
     except OSError as problem:
         raise GpdslError(f"cannot write {path}: {problem.strerror}") from problem
@@ -88,28 +87,3 @@ def _texts(values: np.ndarray) -> Iterator[str]:
     if values.dtype.kind == "f":
         return (f"{value:.10g}" for value in values.tolist())
     return (str(value) for value in values.tolist())
-
-
-class _replacing:
-    """A text file that takes the place of another only once it is complete."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __enter__(self) -> IO[str]:
-        self.file = tempfile.NamedTemporaryFile(
-            "w",
-            dir=self.target.absolute().parent,
-            prefix=f".{self.target.name}.",
-            delete=False,
-            newline="",
-            encoding="utf-8",
-        )
-        return self.file
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.file.close()
-        if kind is None:
-            os.replace(self.file.name, self.target)
-        else:
-            os.unlink(self.file.name)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpdsl.language.checker import check
 from gpdsl.language.errors import Mistake, ModelError
+from gpdsl.language.formatter import format_text
 from gpdsl.language.model import Declarations
 from gpdsl.language.parser import parse
 from gpdsl.language.render import render_colour, render_json, render_plain
@@ -24,6 +25,7 @@ __all__ = [
     "Span",
     "check",
     "compile_text",
+    "format_text",
     "parse",
     "render_colour",
     "render_json",

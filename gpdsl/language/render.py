@@ -77,8 +77,8 @@ def _window(line: str, start: int, end: int) -> tuple[str, int, int]:
     last = min(len(text), first + _WIDTH)
     lead = "…" if first else ""
     shown = lead + text[first:last] + ("…" if last < len(text) else "")
-    before = _display_width(lead + text[first:start])
-    under = max(1, _display_width(text[start : min(end, last)]))
+    before = display_width(lead + text[first:start])
+    under = max(1, display_width(text[start : min(end, last)]))
     return shown, before, under
 
 
@@ -87,7 +87,7 @@ def _printable(text: str) -> str:
     return "".join(" " if each in "\t\n\r" else each if each.isprintable() else "�" for each in text)
 
 
-def _display_width(text: str) -> int:
+def display_width(text: str) -> int:
     """Columns a text takes on a terminal: wide East Asian characters take two, combining marks none."""
     wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
     return len(text) + wide - sum(bool(unicodedata.combining(each)) for each in text)
