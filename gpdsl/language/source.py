@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,5 +25,9 @@ class Source:
 
     def line(self, number: int) -> str:
         """The text of line `number` (from 1), empty past the end."""
-        lines = self.text.split("\n")
-        return lines[number - 1].rstrip("\r") if 1 <= number <= len(lines) else ""
+        return self._lines[number - 1].rstrip("\r") if 1 <= number <= len(self._lines) else ""
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        # Every message asks for lines: split once, or checking takes time quadratic in the length of the text.
+        return self.text.split("\n")
