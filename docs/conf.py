@@ -10,9 +10,9 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import tables  # noqa: E402
-from gpm_lexer import GpmLexer  # noqa: E402
 
 import gpdsl  # noqa: E402
+from gpdsl.language.highlight import GpmLexer  # noqa: E402
 
 project = "gpdsl"
 author = "the gpdsl authors"
