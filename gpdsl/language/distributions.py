@@ -17,16 +17,17 @@ _PROBIT = Parameter("probit", "quantile of the standard normal", alternative=Tru
 
 DISTRIBUTIONS: Mapping[str, Distribution] = table(
     (  # type: ignore[assignment]
-        Distribution("Normal", (_MEAN, _SD), ("real", "positive"), "Gaussian", "real"),
+        Distribution("Normal", (_MEAN, _SD), ("real", "positive"), "Gaussian", "real", tails=True),
         Distribution(
             "StudentT",
             (Parameter("df", "degrees of freedom", "positive"), _MEAN, _SCALE),
             ("real",),
             "heavy-tailed, location and scale",
             "real",
+            tails=True,
         ),
-        Distribution("Laplace", (_MEAN, _SCALE), ("real",), "double exponential", "real"),
-        Distribution("Logistic", (_MEAN, _SCALE), ("real",), "variance pi^2 scale^2 / 3", "real"),
+        Distribution("Laplace", (_MEAN, _SCALE), ("real",), "double exponential", "real", tails=True),
+        Distribution("Logistic", (_MEAN, _SCALE), ("real",), "variance pi^2 scale^2 / 3", "real", tails=True),
         Distribution(
             "LogNormal",
             (
@@ -36,10 +37,13 @@ DISTRIBUTIONS: Mapping[str, Distribution] = table(
             ("positive",),
             "the exponential of a Gaussian",
             "positive",
+            tails=True,
         ),
-        Distribution("Gamma", (_SHAPE, _RATE), ("positive",), "mean shape / rate", "positive"),
-        Distribution("Exponential", (_RATE,), ("positive",), "mean 1 / rate", "positive"),
-        Distribution("Weibull", (_SHAPE, _SCALE), ("positive",), "waiting times with a power-law hazard", "positive"),
+        Distribution("Gamma", (_SHAPE, _RATE), ("positive",), "mean shape / rate", "positive", tails=True),
+        Distribution("Exponential", (_RATE,), ("positive",), "mean 1 / rate", "positive", tails=True),
+        Distribution(
+            "Weibull", (_SHAPE, _SCALE), ("positive",), "waiting times, power-law hazard", "positive", tails=True
+        ),
         Distribution(
             "Beta",
             (Parameter("a", "first shape", "positive"), Parameter("b", "second shape", "positive")),

@@ -41,7 +41,8 @@ class Distribution:
     """`kinds` are the kinds of output it can describe, `support` is where its values lie.
 
     `components` is the number of distributions it is made of, from. `default` is the alternative that an argument
-    without a name stands for, and `form` how it is written when its parameters do not say.
+    without a name stands for, and `form` how it is written when its parameters do not say. `tails` says that its
+    distribution function is known: it can be truncated and censored.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Distribution:
     components: int = 0
     default: str = ""
     form: str = ""
+    tails: bool = False
 
     @property
     def continuous(self) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gpdsl.language import syntax
-from gpdsl.language.checker.axes import carrier
 from gpdsl.language.checker.distributions import check_distribution
 from gpdsl.language.checker.expressions import check_all
 from gpdsl.language.checker.externals import passed_arguments, same_dimensions
 from gpdsl.language.checker.place import IndexRange, Left, Place
 from gpdsl.language.checker.scope import SORTS, Scope, describe_axes
 from gpdsl.language.checker.subscripts import read
-from gpdsl.language.errors.axes import BadSubscript, LogitsAxis, PassedAxes
+from gpdsl.language.errors.axes import BadSubscript, PassedAxes
 from gpdsl.language.errors.calls import (
     NotADistribution,
     NotAnOutput,
@@ -131,21 +130,7 @@ def _known(scope: Scope, call: syntax.Call, observed: list[_Observed]) -> Distri
     place = Place(
         f"an observation of `{output.name}`", _READABLE, Left("observation", output.name, text, tuple(names)), bound
     )
-    allowed = left.axes
-    if output.label is not None:
-        allowed = (*allowed, output.label)
-        place = replace(place, bound={**bound, output.label.name or "": IndexRange.of(output.label)})
-    distribution = check_distribution(scope, place, call, allowed)
-    if output.label is not None:
-        _check_logits(scope, distribution, output, output.label)
-    return distribution
-
-
-def _check_logits(scope: Scope, distribution: DistributionCall, output: Output, label: Axis) -> None:
-    logits = distribution.arguments["logits"]
-    if not any(axis.name == label.name for axis in logits.axes):
-        span = carrier(logits, logits.axes[0]).span if logits.axes else logits.span
-        scope.problems.fail(LogitsAxis(span, describe_axes(logits.axes).strip("`"), output.name, label.describe()))
+    return check_distribution(scope, place, call, left.axes, output)
 
 
 def _unknown(scope: Scope, call: syntax.Call, output: Output) -> None:

@@ -6,6 +6,13 @@ import math
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import check_distinct, declared_axes, free_axis, index_axis, whole_number
+from gpdsl.language.checker.constraints import (
+    check_axes,
+    check_bounds,
+    check_initial,
+    default_initial,
+    refuse_bounds,
+)
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.checker.values import check_shape, evaluate_value, shape_of
 from gpdsl.language.errors.axes import BadLevels, LabelNeedsIndex, RangeStart
@@ -71,18 +78,20 @@ def _word(scope: Scope, kind: syntax.Type, statement: str, known: tuple[str, ...
 def check_input(scope: Scope, statement: syntax.InputStatement) -> None:
     """`input x : real[13]`."""
     kind = _word(scope, statement.type, "input", INPUT_KINDS)
+    refuse_bounds(scope, statement.type, "an input")
     name = statement.declared.name
     axes = declared_axes(scope, name, statement.declared.indices, statement.type.sizes)
     scope.inputs[name.text] = Input(name.text, name.span, axes, kind)
 
 
 def check_output(scope: Scope, statement: syntax.OutputStatement) -> None:
-    """`output y[p] : count`, `output y : label[c]`."""
+    """`output y[p] : count`, `output y : label[c]`, `output y : ordinal[c]`."""
     kind = _word(scope, statement.type, "output", OUTPUT_KINDS)
+    refuse_bounds(scope, statement.type, "an output")
     name, sizes, label = statement.declared.name, statement.type.sizes, None
-    if kind == "label":
+    if kind in ("label", "ordinal"):
         if len(sizes) != 1 or not isinstance(sizes[0].value, syntax.Identifier):
-            scope.problems.fail(LabelNeedsIndex(statement.type.span, name.text))
+            scope.problems.fail(LabelNeedsIndex(statement.type.span, name.text, kind))
         label, sizes = index_axis(scope, sizes[0].value), ()
     axes = declared_axes(scope, name, statement.declared.indices, sizes)
     scope.outputs[name.text] = Output(name.text, name.span, kind, axes, label)
@@ -112,8 +121,14 @@ def check_param(scope: Scope, statement: syntax.ParamStatement) -> None:
     constraint = _word(scope, statement.type, "parameter", tuple(CONSTRAINTS))
     name = statement.declared.name
     axes = declared_axes(scope, name, statement.declared.indices, statement.type.sizes)
-    initial: float | tuple = CONSTRAINTS[constraint]
+    check_axes(scope, name.text, statement.type, axes)
+    lower, upper = check_bounds(scope, name.text, statement.type)
+    initial: float | tuple = default_initial(constraint, lower, upper)
     if statement.value is not None:
-        initial = evaluate_value(scope, statement.value, name.text, constraint)
+        domain = {"simplex": "unit", "ordered": "real"}.get(constraint, constraint)
+        initial = evaluate_value(scope, statement.value, name.text, domain)
         check_shape(scope, statement.value, initial, name.text, axes)
-    scope.params[name.text] = Param(name.text, name.span, constraint, axes, initial, statement.fixed)
+    param = Param(name.text, name.span, constraint, axes, initial, statement.fixed, lower=lower, upper=upper)
+    if statement.value is not None:
+        check_initial(scope, statement.value, param)
+    scope.params[name.text] = param

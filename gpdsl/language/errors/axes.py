@@ -265,10 +265,11 @@ class LabelNeedsIndex(Mistake):
     """`output y : label` without the index of its levels."""
 
     name: str
+    kind: str
     code: ClassVar = "E229"
-    message: ClassVar = "a label needs the index of its levels"
-    label: ClassVar = "expected `label[c]` with a declared index"
-    help: ClassVar = "declare `index c in {{4, 7, 9}}` and write `output {name} : label[c]`"
+    message: ClassVar = "`{kind}` needs the index of its levels"
+    label: ClassVar = "expected `{kind}[c]` with a declared index"
+    help: ClassVar = "declare `index c in {{4, 7, 9}}` and write `output {name} : {kind}[c]`"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,148 @@
+"""Constraints of parameters: bounds, simplexes and ordered values, and whether initial values respect them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.scope import Scope
+from gpdsl.language.checker.values import evaluate_value
+from gpdsl.language.errors.calls import RepeatedArgument, UnknownArgument
+from gpdsl.language.errors.distributions import BadType, BoundsOrder, OutsideConstraint
+from gpdsl.language.model import Axis, Param
+from gpdsl.language.vocabulary import CONSTRAINTS
+
+BOUNDED = ("real", "positive")
+ALONG_AXIS = ("simplex", "ordered")
+_SIMPLEX_ERROR = 1e-6
+
+Bound = float | None
+
+
+def refuse_bounds(scope: Scope, kind: syntax.Type, statement: str) -> None:
+    """Only parameters have bounds: data are what they are."""
+    if kind.bounds:
+        problem = f"{statement} has no bounds"
+        remedy = "bounds stand in the type of a parameter, `param rho : real(lower = -1, upper = 1)`; "
+        remedy += "for data see `Truncated` and `Censored`"
+        scope.problems.fail(BadType(kind.bounds[0].span, problem, "not possible here", remedy))
+
+
+def check_bounds(scope: Scope, name: str, kind: syntax.Type) -> tuple[Bound, Bound]:
+    """The bounds of `real(lower = -1, upper = 1)`, in order; None where there is none."""
+    word = kind.word.text
+    if kind.bounds and word not in BOUNDED:
+        problem, remedy = f"`{word}` has no bounds of its own", "write `real(lower = ..., upper = ...)`"
+        scope.problems.fail(BadType(kind.bounds[0].span, problem, "not possible here", remedy))
+    found: dict[str, float] = {}
+    form = f"{word}(lower = 0, upper = 10)"
+    for bound in kind.bounds:
+        if bound.name is None:
+            problem = f"a bound of `{word}` is given by name"
+            scope.problems.fail(BadType(bound.span, problem, "lower or upper?", f"write `{form}`, or one of the two"))
+        if bound.name.text not in ("lower", "upper"):
+            suggestion = scope.problems.suggest(bound.name.text, ("lower", "upper"))
+            scope.problems.fail(UnknownArgument(bound.name.span, word, bound.name.text, form, suggestion))
+        if bound.name.text in found:
+            scope.problems.fail(RepeatedArgument(bound.name.span, word, bound.name.text, form))
+        value = evaluate_value(scope, bound.value, name)
+        if isinstance(value, tuple):
+            remedy = "one bound holds for all elements"
+            scope.problems.fail(BadType(bound.value.span, f"a bound of `{name}` is one number", "a list here", remedy))
+        found[bound.name.text] = value
+    lower, upper = found.get("lower"), found.get("upper")
+    least = 0.0 if word == "positive" else None
+    if word == "positive" and lower is not None and lower < 0:
+        problem, remedy = f"`{name}` is positive already", "write `real` for values below 0 too, or leave the bound out"
+        scope.problems.fail(BadType(kind.span, problem, f"lower = {lower:g}", remedy))
+    bottom = least if lower is None else lower
+    if bottom is not None and upper is not None and bottom >= upper:
+        scope.problems.fail(BoundsOrder(kind.span, f"`{name}`", f"{bottom:g}", f"{upper:g}"))
+    return lower, upper
+
+
+def check_axes(scope: Scope, name: str, kind: syntax.Type, axes: tuple[Axis, ...]) -> None:
+    """A simplex has an axis of two elements or more, and ordered values have one."""
+    word = kind.word.text
+    if word not in ALONG_AXIS:
+        return
+    what = "elements that add up to 1" if word == "simplex" else "elements that increase"
+    if not axes:
+        problem = f"`{name}` is one number, but `{word}` means {what}"
+        scope.problems.fail(BadType(kind.span, problem, "no size here", f"write `{word}[3]`"))
+    if word == "simplex" and axes[-1].size == 1:
+        problem = f"a simplex of one element is always 1, so there is nothing to learn in `{name}`"
+        scope.problems.fail(BadType(kind.span, problem, "one element", "give it two elements or more, or a `const`"))
+
+
+def default_initial(constraint: str, lower: Bound, upper: Bound) -> float:
+    """The initial value of a parameter that has none written: that of its type when the bounds allow it."""
+    usual = CONSTRAINTS[constraint]
+    bottom = 0.0 if lower is None and constraint == "positive" else lower
+    if (bottom is None or bottom < usual) and (upper is None or usual < upper):
+        return usual
+    if bottom is not None and upper is not None:
+        return (bottom + upper) / 2
+    return bottom + 1.0 if bottom is not None else (upper or 0.0) - 1.0
+
+
+def check_initial(scope: Scope, formula: syntax.Formula, param: Param) -> None:
+    """Initial values inside the bounds, adding up to 1, or increasing."""
+    if param.constraint in ALONG_AXIS:
+        _check_rows(scope, formula, param)
+    elif param.lower is not None or param.upper is not None:
+        for item, value in _numbers(formula, param.initial):
+            _check_inside(scope, item, value, param)
+
+
+def _check_inside(scope: Scope, formula: syntax.Formula, value: float, param: Param) -> None:
+    lower, upper = param.lower, param.upper
+    if (lower is None or lower < value) and (upper is None or value < upper):
+        return
+    between = f"between {lower:g} and {upper:g}" if lower is not None and upper is not None else ""
+    rule = between or (f"above {lower:g}" if lower is not None else f"below {upper:g}")
+    remedy = f"write a value strictly {rule}, or change the bounds"
+    scope.problems.fail(
+        OutsideConstraint(formula.span, param.name, f"must lie {rule}, not at {value:g}", f"{value:g} here", remedy)
+    )
+
+
+def _check_rows(scope: Scope, formula: syntax.Formula, param: Param) -> None:
+    if not isinstance(formula, syntax.Array):
+        remedy = (
+            f"write a list, `[{'0.2, 0.3, 0.5' if param.constraint == 'simplex' else '-1, 0, 1'}]`, or leave it out"
+        )
+        rule = f"is a list, since it is {param.constraint}"
+        scope.problems.fail(OutsideConstraint(formula.span, param.name, rule, "one number here", remedy))
+    for row, values in _rows(formula, param.initial):
+        if param.constraint == "simplex":
+            if abs(sum(values) - 1) > _SIMPLEX_ERROR:
+                rule, remedy = "must add up to 1", "scale the elements so that they add up to 1"
+                found = f"these add up to {sum(values):g}"
+                scope.problems.fail(OutsideConstraint(row.span, param.name, rule, found, remedy))
+            continue
+        wrong = next(((a, b) for a, b in pairwise(values) if not a < b), None)
+        if wrong is not None:
+            found = f"{wrong[1]:g} stands after {wrong[0]:g}"
+            remedy = "write the elements from the smallest to the largest, no two of them equal"
+            scope.problems.fail(OutsideConstraint(row.span, param.name, "must increase", found, remedy))
+
+
+def _numbers(formula: syntax.Formula, values: float | tuple) -> Iterator[tuple[syntax.Formula, float]]:
+    if isinstance(formula, syntax.Array) and isinstance(values, tuple):
+        for item, value in zip(formula.items, values, strict=True):
+            yield from _numbers(item, value)
+    elif not isinstance(values, tuple):
+        yield formula, values
+
+
+def _rows(formula: syntax.Array, values: float | tuple) -> Iterator[tuple[syntax.Formula, tuple[float, ...]]]:
+    """The innermost lists."""
+    assert isinstance(values, tuple)
+    if not isinstance(values[0], tuple):
+        yield formula, values
+        return
+    for item, value in zip(formula.items, values, strict=True):
+        if isinstance(item, syntax.Array):
+            yield from _rows(item, value)
