@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """The model file, and Python files that register its opaque functions."""
-    parser.add_argument("model", metavar="MODEL", help="a .gpm file, or the name of a model of the zoo")
+    add_plain_model(parser)
     add_forward(parser)
+
+
+def add_plain_model(parser: argparse.ArgumentParser) -> None:
+    """The model alone, for a command that runs nothing."""
+    parser.add_argument("model", metavar="MODEL", help="a .gpm file, or the name of a model of the zoo")
 
 
 def add_forward(parser: argparse.ArgumentParser) -> None:
@@ -70,10 +75,16 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
 
 def model_of(arguments: argparse.Namespace) -> Model:
     """The model the command line names: a file, or else a model of the zoo. Runs the `--forward` files first."""
-    import gpdsl
     from gpdsl.cli.forward_files import run_forward_files
 
     run_forward_files(arguments.forward)
+    return plain_model_of(arguments)
+
+
+def plain_model_of(arguments: argparse.Namespace) -> Model:
+    """The model the command line names: a file, or else a model of the zoo."""
+    import gpdsl
+
     name = arguments.model
     if not Path(name).exists() and name in gpdsl.zoo_names():
         return gpdsl.zoo(name)
