@@ -1,52 +1,98 @@
-"""Draws from a distribution as the checked model writes it, one number per row."""
+"""Draws from a distribution as the checked model writes it, one number per row, by the samplers of predictions."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
+import sympy as sp
 
 from gpdsl.data.errors import DataError
 from gpdsl.language import model as m
-from gpdsl.results.outputs import SAMPLERS
+from gpdsl.language.vocabulary import DISTRIBUTIONS
+from gpdsl.lowering.table import evaluate
+from gpdsl.program.precision import precision
+from gpdsl.results import conditional
+from gpdsl.results.outputs import draw_categorical
 from gpdsl.simulation.errors import ImpossibleArgument
-from gpdsl.simulation.interpreter import Interpreter
+from gpdsl.simulation.interpreter import Environment, Interpreter
+from gpdsl.symbolic.laws import Law, log_probabilities
+from gpdsl.symbolic.likelihoods import LISTED
+from gpdsl.symbolic.translate import axis_key
 
 
-def arguments_of(world: Interpreter, call: m.DistributionCall, env: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """The arguments of a distribution that are one number per row, [rows]."""
-    values = {name: world.value(argument, env) for name, argument in call.arguments.items()}
-    return {name: np.array(np.broadcast_to(value, world.rows), float) for name, value in values.items()}
+def law_of(world: Interpreter, call: m.DistributionCall, env: Environment) -> Law:
+    """The law of one element, its arguments [rows]; those with one value per level or component are tuples."""
+    held = {each.name: each.per for each in DISTRIBUTIONS[call.name].parameters}
+    arguments: dict[str, np.ndarray | tuple[np.ndarray, ...]] = {}
+    for name, expression in call.arguments.items():
+        more = [axis for axis in expression.axes if axis_key(axis) not in env] if held.get(name) in LISTED else []
+        keys = [axis_key(axis) for axis in more]
+        values = [
+            _on_rows(world, expression, {**env, **dict(zip(keys, element, strict=True))})
+            for element in world.positions(tuple(more))
+        ]
+        arguments[name] = tuple(values) if more else values[0]
+    listed = tuple(value for name, value in arguments.items() if name.startswith("weights["))
+    return Law(
+        call.name,
+        {"weights": listed} if listed else arguments,
+        tuple(law_of(world, each, env) for each in call.components),
+    )
+
+
+def _on_rows(world: Interpreter, expression: m.Expression, env: Environment) -> np.ndarray:
+    return np.array(np.broadcast_to(world.value(expression, env), world.rows), float)
 
 
 def draw(
-    world: Interpreter, name: str, call: m.DistributionCall, env: Mapping[str, int], generator: np.random.Generator
+    world: Interpreter, name: str, call: m.DistributionCall, env: Environment, generator: np.random.Generator
 ) -> np.ndarray:
-    """A draw [rows] from a distribution of one number. Raises DataError, naming the row, where it has none."""
-    values = arguments_of(world, call, env)
+    """A draw [rows] from a distribution; levels count from 1. Raises DataError, naming the row, where it has none."""
+    law = law_of(world, call, env)
     with np.errstate(all="ignore"):
         try:
-            drawn = np.asarray(SAMPLERS[call.name](generator, values), float)
-        except ValueError:
+            drawn = _level(law, generator) if law.levels else np.asarray(conditional.draw(law, generator), float)
+        except ValueError:  # NumPy refuses a whole array for one impossible argument
             drawn = np.full(world.rows, np.nan)
-    return finite(world, name, call.name, values, drawn)
+    return _finite(world, name, law, drawn)
 
 
-def finite(
-    world: Interpreter, name: str, distribution: str, values: Mapping[str, np.ndarray], drawn: np.ndarray
-) -> np.ndarray:
+def _level(law: Law, generator: np.random.Generator) -> np.ndarray:
+    leaves = law.leaves()
+    symbols = [sp.Symbol(f"argument{place}", real=True) for place in range(len(leaves))]
+    table = dict(zip(symbols, leaves, strict=True))
+    with precision("float64"):
+        log_chances = [evaluate(each, table.__getitem__) for each in log_probabilities(law.filled(symbols))]
+        chances = np.stack([np.broadcast_to(np.asarray(each, float), len(leaves[0])) for each in log_chances], axis=-1)
+    drawn = draw_categorical(generator, np.nan_to_num(chances, nan=0.0)) + 1.0
+    return np.where(np.isnan(chances).any(axis=-1), np.nan, drawn)
+
+
+def _finite(world: Interpreter, name: str, law: Law, drawn: np.ndarray) -> np.ndarray:
     """The draws themselves, all finite. Raises DataError, naming the row, where they are not."""
     bad = ~np.isfinite(drawn)
     if not bad.any():
         return drawn
-    row = _culprit(values, bad)
-    shown = ", ".join(f"{argument} = {value[row]:.4g}" for argument, value in values.items())
-    raise DataError(ImpossibleArgument(name, distribution, shown, row + 1), source=world.declarations.source.name)
+    arguments = dict(_named(law))
+    row = _culprit(arguments, bad)
+    shown = ", ".join(f"{argument} = {value[row]:.4g}" for argument, value in itertools.islice(arguments.items(), 6))
+    raise DataError(ImpossibleArgument(name, law.name, shown, row + 1), source=world.declarations.source.name)
 
 
-def _culprit(values: Mapping[str, np.ndarray], bad: np.ndarray) -> int:
+def _named(law: Law) -> list[tuple[str, np.ndarray]]:
+    own = [
+        (f"{name}[{place}]" if isinstance(value, tuple) else name, each)
+        for name, value in law.arguments.items()
+        for place, each in enumerate(value if isinstance(value, tuple) else (value,), 1)
+    ]
+    return own + [(f"{each.name}'s {name}", value) for each in law.components for name, value in _named(each)]
+
+
+def _culprit(arguments: Mapping[str, np.ndarray], bad: np.ndarray) -> int:
     """The row to show: one with an argument that is no number, else with the smallest argument."""
-    stacked = np.stack(list(values.values())) if values else np.zeros((1, len(bad)))
+    stacked = np.stack(list(arguments.values()))
     odd = ~np.isfinite(stacked).all(axis=0)
     if odd.any():
         return int(np.argmax(odd))

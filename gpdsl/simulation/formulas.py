@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import expit, log_expit
 
 from gpdsl.data.errors import DataError
 from gpdsl.language import model as m
@@ -20,6 +22,21 @@ FALL = 40.0
 COARSE, FINE, ZOOMS, BISECTIONS = 801, 2001, 25, 100
 LARGEST_COUNT = 1 << 16
 Function = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Line:
+    """How the real line is mapped onto the values of an output, and the log of the slope of that map."""
+
+    onto: Function
+    log_slope: Function
+
+
+LINES: Mapping[str, Line] = {
+    "real": Line(lambda u: u, lambda u: np.zeros_like(u)),
+    "positive": Line(np.exp, lambda u: u),
+    "unit": Line(expit, lambda u: log_expit(u) + log_expit(-u)),
+}
 
 
 def draw_by_formula(
@@ -38,10 +55,9 @@ def draw_by_formula(
     with np.errstate(all="ignore"):
         if output.kind in ("count", "binary", "label", "ordinal"):
             drawn = _discrete(world, output, log_density, uniform)
-        elif output.kind == "positive":
-            drawn = np.exp(_continuous(lambda u: log_density(np.exp(u)) + u, uniform, world.rows))
         else:
-            drawn = _continuous(log_density, uniform, world.rows)
+            line = LINES[output.kind]
+            drawn = line.onto(_continuous(lambda u: log_density(line.onto(u)) + line.log_slope(u), uniform, world.rows))
     return _found(world, output, drawn, "its density is zero or no number wherever it was looked at")
 
 
@@ -54,11 +70,9 @@ def solve(
     target: np.ndarray,
 ) -> np.ndarray:
     """The values [rows] of an output element at which a monotone transform of it equals `target`, by bisection."""
-    function = _along(world, output, element, transform, env)
-    positive = output.kind == "positive"
+    function, onto = _along(world, output, element, transform, env), LINES[output.kind].onto
     with np.errstate(all="ignore"):
-        found = _inverse((lambda u: function(np.exp(u))) if positive else function, target)
-        found = np.exp(found) if positive else found
+        found = onto(_inverse(lambda u: function(onto(u)), target))
     return _found(world, output, found, "its transform does not reach the value drawn on the left side")
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from gpdsl.data.errors import DataError
 from gpdsl.language import model as m
-from gpdsl.results.outputs import draw_categorical
-from gpdsl.simulation.distributions import draw, finite
+from gpdsl.language.vocabulary import DISTRIBUTIONS
+from gpdsl.simulation.distributions import draw
 from gpdsl.simulation.errors import OpaqueDensity
 from gpdsl.simulation.formulas import draw_by_formula, solve
 from gpdsl.symbolic.cases import HOLDS
@@ -55,10 +55,8 @@ def _draw(
     if call.log_density is not None:
         formulas = (call.log_density, observation.transform)
         return draw_by_formula(world, declared, element, formulas, env, generator)
-    if call.name == "Categorical":
-        logits = world.array(call.arguments["logits"], env)
-        drawn = draw_categorical(generator, logits) + 1.0
-        return finite(world, name, call.name, {"logits": logits.sum(axis=1)}, drawn + 0 * logits.sum(axis=1))
+    if DISTRIBUTIONS[call.name].support == "vector":
+        return world.vector(declared, call)[:, element[0] - 1]
     shown = name if observation.transform is None else f"the left side of `{name}`"
     drawn = draw(world, shown, call, env, generator)
     if observation.transform is None:

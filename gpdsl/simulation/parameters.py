@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpdsl.data.errors import DataError
+from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.program.parameters import make_parameters as starting_values
+from gpdsl.simulation.distributions import draw
 from gpdsl.simulation.errors import WrongRequest
+from gpdsl.simulation.vectors import draw_simplex
 from gpdsl.symbolic.translate import Translator, axis_key
 
 if TYPE_CHECKING:
@@ -35,20 +38,18 @@ def make_parameters(world: World, given: Mapping[str, Any], drawn: bool) -> dict
 
 def _from_prior(world: World, translator: Translator, param: m.Param) -> np.ndarray:
     """A draw from the prior inside the parameter's domain, by rejection; ordered ones are sorted draws."""
-    from gpdsl.simulation.distributions import draw
-
     assert param.prior is not None
     keys = [axis_key(axis) for axis in param.axes]
     generator = world.generator(param.name)
-    one_row = world.with_inputs({})
-    one_row.rows = TRIES
-    values = np.stack(
-        [
-            draw(one_row, param.name, param.prior, dict(zip(keys, element, strict=True)), generator)
-            for element in world.positions(param.axes)
-        ],
-        axis=-1,
-    ).reshape(TRIES, *world.shape(param.axes))
+    many = world.with_inputs({})
+    many.rows = TRIES
+    if param.prior.name == "Dirichlet":
+        return draw_simplex(many, param, param.prior, generator, 1)[0]
+    drawn = [
+        draw(many, param.name, param.prior, dict(zip(keys, element, strict=True)), generator)
+        for element in world.positions(param.axes)
+    ]
+    values = np.stack(drawn, axis=-1).reshape(TRIES, *world.shape(param.axes))
     if param.constraint == "ordered":
         values = np.sort(values, axis=-1)
     for value in values:
@@ -62,8 +63,6 @@ def _from_prior(world: World, translator: Translator, param: m.Param) -> np.ndar
 
 
 def _inside(translator: Translator, param: m.Param, value: np.ndarray) -> bool:
-    from gpdsl.errors import GpdslError
-
     try:
         starting_values(translator, initial={param.name: value})
     except GpdslError:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 import numpy as np
 
+from gpdsl.kernels.canonical import canonical
+from gpdsl.kernels.columns import Space
 from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.form import canonical
-from gpdsl.kernels.functionals import Values
+from gpdsl.kernels.functionals import Derivatives, Values, stacked
 from gpdsl.language import model as m
-from gpdsl.program.precision import precision
-from gpdsl.symbolic.translate import axis_key
+from gpdsl.symbolic.translate import Translator, axis_key
 
 if TYPE_CHECKING:
     from gpdsl.simulation.world import World
@@ -39,20 +39,31 @@ def covariance_of(
     points: Sequence[np.ndarray],
 ) -> np.ndarray:
     """The covariance of one element of a latent under all functionals at all rows."""
-    del functionals
-    return _covariance(world, latent, env, np.concatenate(points))
+    asked = [_asked(world, latent, functional, place) for functional, place in zip(functionals, points, strict=True)]
+    return _covariance(world, latent, env, asked)
+
+
+def _asked(world: World, latent: m.Latent, functional: m.Functional, points: np.ndarray) -> Values | Derivatives:
+    """A functional of the model as one of the kernels, whose columns count from 0 along all arguments."""
+    if not functional.derivative:
+        return Values(jnp.asarray(points))
+    sizes = [int(np.prod(world.shape(world.declarations.axes_of(name)))) for name in latent.arguments]
+    columns = tuple(sum(sizes[: each.argument]) + int(str(each.column)) - 1 for each in functional.derivative)
+    return Derivatives(jnp.asarray(points), columns)
 
 
 def _covariance(
-    world: World, latent: m.Latent, env: Mapping[str, int], a: np.ndarray, b: np.ndarray | None = None
+    world: World,
+    latent: m.Latent,
+    env: Mapping[str, int],
+    a: Sequence[Values | Derivatives],
+    b: Sequence[Values | Derivatives] | None = None,
 ) -> np.ndarray:
-    kernel = canonical(latent.kernel)
+    kernel = canonical(latent.kernel, Space.of(Translator(world.declarations, world.sizes), latent))
     scale = np.prod([world.value(factor, env) for factor in kernel.factors])
-    arguments = [_fixed(world, argument, env) for argument in kernel.arguments]
-    with precision("float64"):
-        others = None if b is None else Values(jnp.asarray(b))
-        values = covariance(kernel.form, [jnp.asarray(each) for each in arguments], Values(jnp.asarray(a)), others)
-        return float(scale) * np.asarray(values)
+    arguments = [jnp.asarray(_fixed(world, argument, env)) for argument in kernel.arguments]
+    others = None if b is None else stacked(tuple(b))
+    return float(scale) * np.asarray(covariance(kernel.form, arguments, stacked(tuple(a)), others))
 
 
 def _fixed(world: World, expression: m.Expression, env: Mapping[str, int]) -> np.ndarray:
@@ -76,7 +87,7 @@ def falling_distances(world: World, latent: m.Latent, env: Mapping[str, int], co
     for column in among:
         points = np.ones((len(distances), columns))
         points[:, column] += distances
-        values = _covariance(world, latent, env, np.ones((1, columns)), points)[0]
+        values = _covariance(world, latent, env, [Values(jnp.ones((1, columns)))], [Values(jnp.asarray(points))])[0]
         fallen = values < np.exp(-0.5) * values[0]
         place = int(np.argmax(fallen))
         found.append(distances[place] if fallen.any() and place > 0 else 1.0)

@@ -14,6 +14,7 @@ from gpdsl.data.sizes import Sizes
 from gpdsl.forward import resolve
 from gpdsl.language import model as m
 from gpdsl.language.suggest import closest
+from gpdsl.program.precision import precision
 from gpdsl.simulation.errors import UnknownRequest, WrongRequest
 from gpdsl.simulation.inputs import DEFAULT_SIZE, draw_input, letters
 from gpdsl.simulation.parameters import make_parameters
@@ -47,10 +48,10 @@ def simulate(
     externals = resolve(declarations, model.externals)
     given, known, count = _given(declarations, data, inputs or {}, dict(sizes or {}), columns, rows)
     free, assumed = _all_sizes(declarations, known)
-    world = World(declarations, free, count, {}, {}, externals, seed)
-    world.parameters = make_parameters(world, parameters or {}, draw_parameters)
-    world.inputs = {name: given[name] if name in given else draw_input(world, name) for name in declarations.inputs}
-    with np.errstate(all="ignore"):
+    with precision("float64"), np.errstate(all="ignore"):
+        world = World(declarations, free, count, {}, {}, externals, seed)
+        world.parameters = make_parameters(world, parameters or {}, draw_parameters)
+        world.inputs = {name: given[name] if name in given else draw_input(world, name) for name in declarations.inputs}
         outputs = {name: _output(world, each) for name, each in declarations.outputs.items()}
         latents = {name: world.latent(name, m.VALUE) for name in declarations.latents}
         lets = {name: _let(world, each) for name, each in declarations.lets.items()}

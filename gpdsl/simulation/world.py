@@ -16,6 +16,7 @@ from gpdsl.simulation.interpreter import Interpreter, Key, Value
 from gpdsl.simulation.latents import JointDraws
 from gpdsl.simulation.observations import draw_element
 from gpdsl.simulation.processes import covariance_of, points_of
+from gpdsl.simulation.vectors import draw_vector
 from gpdsl.symbolic.translate import axis_key
 
 STEP = 1e-4
@@ -43,6 +44,7 @@ class World(Interpreter):
         self.functionals = functionals_of(self)
         self.latents: dict[tuple[str, m.Functional], np.ndarray] = {}
         self.row_variables: dict[str, np.ndarray] = {}
+        self._vectors: dict[str, np.ndarray] = {}
         self._results: dict[tuple[str, tuple[bytes, ...]], np.ndarray] = {}
 
     def generator(self, name: str, element: tuple[int, ...] = ()) -> np.random.Generator:
@@ -100,6 +102,12 @@ class World(Interpreter):
     def draw_output(self, name: str, element: tuple[int, ...]) -> np.ndarray:
         """See `Interpreter.draw_output`."""
         return draw_element(self, name, element)
+
+    def vector(self, output: m.Output, call: m.DistributionCall) -> np.ndarray:
+        """All elements of an output that are drawn together, [rows, elements]."""
+        if output.name not in self._vectors:
+            self._vectors[output.name] = draw_vector(self, output, call, self.generator(output.name))
+        return self._vectors[output.name]
 
     def latent(self, name: str, functional: m.Functional) -> np.ndarray:
         """See `Interpreter.latent`; all functionals of the latent are drawn together."""
