@@ -9,7 +9,7 @@ import numpy as np
 from gpdsl.data.bound import Data
 from gpdsl.data.columns import Found, Wanted, find, mapped
 from gpdsl.data.errors import DataError, DataMistake, listed, shown
-from gpdsl.data.mistakes import ConstantColumn, DifferentLengths, NoRows, NothingObserved, UnknownMapping
+from gpdsl.data.mistakes import ConstantColumn, DifferentLengths, NoRows, NothingObserved, OrderUnknown, UnknownMapping
 from gpdsl.data.read import read_table
 from gpdsl.data.sizes import Sizes
 from gpdsl.data.table import Table
@@ -137,8 +137,17 @@ class _Binding:
                 result[name] = tuple(range(1, size + 1))
             else:
                 result[name] = self._found_levels([founds[user] for user in users if user in founds])
+                self._refuse_unordered(name, founds, result[name])
                 self.sizes.learn_levels(index, len(result[name]))
         return result
+
+    def _refuse_unordered(self, index: str, founds: Mapping[str, Found], levels: tuple[Level, ...]) -> None:
+        """Words have no order of their own but the alphabet's, which is hardly ever meant."""
+        ordinals = [o for o in self.declarations.outputs.values() if o.kind == "ordinal" and o.name in founds]
+        for output in ordinals:
+            if output.label is not None and output.label.name == index and isinstance(levels[-1], str):
+                shown = ", ".join(f'"{each}"' for each in levels)
+                self.mistakes.append(OrderUnknown(founds[output.name].columns[0], index, shown))
 
     def _found_levels(self, founds: Sequence[Found]) -> tuple[Level, ...]:
         try:

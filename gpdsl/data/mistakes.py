@@ -194,6 +194,30 @@ class NotPositive(DataMistake):
 
 
 @dataclass(frozen=True)
+class NotAProportion(DataMistake):
+    """Zero, one or beyond where a number strictly between belongs."""
+
+    column: str
+    row: int
+    value: str
+    code: ClassVar = "D160"
+    message: ClassVar = "column `{column}`, row {row}: `{value}` does not lie strictly between 0 and 1"
+    help: ClassVar = "move 0 and 1 inside, such as to 0.001 and 0.999, or declare the quantity `real`"
+
+
+@dataclass(frozen=True)
+class OrderUnknown(DataMistake):
+    """Levels of an ordinal output written as text, whose order nothing says."""
+
+    column: str
+    index: str
+    levels: str
+    code: ClassVar = "D161"
+    message: ClassVar = "column `{column}` holds the levels {levels}, and nothing says in which order they stand"
+    help: ClassVar = "list them in the model in their order, the lowest first: `index {index} in {{{levels}}}` has them by alphabet"
+
+
+@dataclass(frozen=True)
 class NotBinary(DataMistake):
     """A column that is not two-valued."""
 

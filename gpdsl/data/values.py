@@ -14,6 +14,7 @@ from gpdsl.data.mistakes import (
     InfiniteOutput,
     LabelOutside,
     NotACount,
+    NotAProportion,
     NotBinary,
     NotFinite,
     NotPositive,
@@ -65,6 +66,7 @@ class Rule:
 RULES: dict[str, Rule] = {
     "count": Rule(lambda values: (values < 0) | (values != np.floor(values)), NotACount),
     "positive": Rule(lambda values: values <= 0, NotPositive),
+    "unit": Rule(lambda values: (values <= 0) | (values >= 1), NotAProportion),
 }
 
 
@@ -91,7 +93,7 @@ def input_values(found: Found, kind: str) -> np.ndarray:
 
 
 def output_values(found: Found, kind: str) -> np.ndarray:
-    """A real, positive or count output: NaN where not observed."""
+    """A real, positive, unit or count output: NaN where not observed."""
     values = numbers(found)
     infinite = np.isinf(values)
     if infinite.any():

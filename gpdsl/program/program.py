@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import sympy as sp
 from jaxtyping import Array, Float
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.forward import ForwardModel
 from gpdsl.language import model as m
-from gpdsl.program.groups import Group, columns, element_names, make_groups
+from gpdsl.program.groups import Group, columns, element_names, make_groups, read_more
 from gpdsl.program.parameters import Parameters, make_parameters
+from gpdsl.program.priors import Prior, priors_of
+from gpdsl.program.readings import fitted_readings, predicted_readings
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
-from gpdsl.symbolic.laws import log_density
-from gpdsl.symbolic.likelihoods import law_of
 from gpdsl.symbolic.terms import ObservationTerms, observation_terms
-from gpdsl.symbolic.translate import ExternalUse, Ref, Translator, axis_key
+from gpdsl.symbolic.translate import ExternalUse, Translator
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,25 +36,30 @@ class Program:
     observations: tuple[ObservationTerms, ...]
     parameters: Parameters
     externals: Mapping[str, ForwardModel]
-    priors: Mapping[str, sp.Expr]
+    priors: Mapping[str, Prior]
 
     def log_prior(self, parameters: Mapping[str, Array]) -> Float[Array, ""] | float:
         """Log density of the learnt parameters that have priors (MAP), at these constrained values."""
         scope = Scope(parameters, Rows({}, {}, {}))
         total: Array | float = 0.0
-        for name, formula in self.priors.items():
-            keys = tuple(axis_key(a) for a in self.declarations.params[name].axes)
-            total = total + jnp.sum(self.evaluator(formula, scope, keys))
+        for prior in self.priors.values():
+            total = total + jnp.sum(self.evaluator(prior.log_density, scope, prior.axes))
         return total
+
+    def for_prediction(self) -> Program:
+        """The same program with everything read of its latents that the model has a name for."""
+        fitted = {name: group.readings for group in self.groups for name in group.names}
+        groups = read_more(self.groups, predicted_readings(self.translator, self.observations, fitted))
+        return replace(self, groups=groups, evaluator=RowEvaluator(self.translator, columns(groups)))
 
     @property
     def latents(self) -> int:
-        """Number of latent processes, all groups together."""
+        """Number of columns of the marginals: latent processes, once for each reading."""
         return self.groups[-1].stop
 
     @property
     def latent_names(self) -> list[str]:
-        """Name of each latent process, in the order of the columns of marginals."""
+        """What is read of each latent process, in the order of the columns of marginals."""
         return element_names(self.translator, self.groups)
 
     @property
@@ -90,8 +94,8 @@ def make_program(
 ) -> Program:
     """Bind a model to sizes and opaque functions, and plan its terms. Raises GpdslError for what cannot be done."""
     translator = Translator(declarations, sizes)
-    groups = make_groups(translator)
     observations = observation_terms(translator, expectations)
+    groups = make_groups(translator, fitted_readings(translator, observations))
     parameters = make_parameters(translator, fixed, initial)
     _refuse_opaque_parameters(translator, parameters)
     evaluator = RowEvaluator(translator, columns(groups))
@@ -105,20 +109,8 @@ def make_program(
         observations,
         parameters,
         externals,
-        _priors(translator, parameters),
+        priors_of(translator, parameters.initial),
     )
-
-
-def _priors(translator: Translator, parameters: Parameters) -> dict[str, sp.Expr]:
-    """Log prior density of each learnt parameter that declares one."""
-    found = {}
-    for name in parameters.initial:
-        param = translator.declarations.params[name]
-        if param.prior is not None:
-            keys = tuple(axis_key(a) for a in param.axes)
-            value = translator.symbol(Ref("param", name, keys), positive=param.constraint != "real")
-            found[name] = log_density(law_of(translator, param.prior, {}, keys), value)
-    return found
 
 
 def _refuse_opaque_parameters(translator: Translator, parameters: Parameters) -> None:
@@ -134,6 +126,10 @@ def _refuse_opaque_parameters(translator: Translator, parameters: Parameters) ->
                     )
 
 
+HARMLESS = {"positive": 1.0, "unit": 0.5}
+"""What stands for a missing value of an output, by kind; 0 for the others."""
+
+
 def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64) -> Rows:
     """The arrays of the data as the program wants them: missing outputs get a harmless value and no weight."""
     outputs: dict[str, Any] = {}  # NumPy arrays, until a compiled function takes them
@@ -142,7 +138,7 @@ def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64)
     for name, values in data.outputs.items():
         declared = program.declarations.outputs[name]
         known = data.observed[name]
-        harmless = 1.0 if declared.kind == "positive" else 0.0
+        harmless = HARMLESS.get(declared.kind, 0.0)
         outputs[name] = np.where(known, values, harmless).astype(dtype)
         observed[name] = known.astype(dtype)
         if declared.label is not None:
@@ -155,4 +151,5 @@ def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64)
 def take_rows(rows: Rows, index: np.ndarray | slice) -> Rows:
     """Some of the rows."""
     pick = lambda table: {name: values[index] for name, values in table.items()}  # noqa: E731
-    return Rows(pick(rows.inputs), pick(rows.outputs), pick(rows.observed), pick(rows.indicators))
+    numbers = None if rows.numbers is None else rows.numbers[index]
+    return Rows(pick(rows.inputs), pick(rows.outputs), pick(rows.observed), pick(rows.indicators), numbers)

@@ -174,7 +174,7 @@ def variance(law: Law) -> sp.Expr | None:
     return DENSITIES[law.name].variance(law.arguments) if law.name in DENSITIES else None
 
 
-def dirichlet_parts(concentration: Sequence[sp.Expr], values: Sequence[sp.Expr]) -> sp.Expr:
+def dirichlet(concentration: Sequence[sp.Expr], values: Sequence[sp.Expr]) -> sp.Expr:
     """Log density of a Dirichlet at a simplex."""
     total = lgamma(sp.Add(*concentration)) - sp.Add(*[lgamma(a) for a in concentration])
     return total + sp.Add(*[(a - 1) * sp.log(value) for a, value in zip(concentration, values, strict=True)])

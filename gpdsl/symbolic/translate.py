@@ -16,6 +16,7 @@ from gpdsl.symbolic.constants import element_of, is_real, number
 from gpdsl.symbolic.errors import BeyondData, NoCase, NotReal, TooDeep, TooLarge
 from gpdsl.symbolic.extent import MAX_NESTING, MAX_OPERATIONS, Extents
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
+from gpdsl.symbolic.readings import OWN, Reading, reading, shown
 
 Position = int | str
 """A subscript: an element counted from 1, or the name of an axis along which the expression is generic."""
@@ -51,11 +52,15 @@ class _DefineFirst(Exception):
 
 @dataclass(frozen=True)
 class Ref:
-    """What a symbol stands for. `kind` is input, const, param, latent, output, indicator, index or external."""
+    """What a symbol stands for. `kind` is input, const, param, latent, output, indicator, index or external.
+
+    Row variables are latents too: independent values, one per row. `reading` says what is read of a latent.
+    """
 
     kind: str
     name: str
     positions: tuple[Position, ...] = ()
+    reading: Reading = OWN
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,8 @@ class Translator:
         """The symbol of a value read; equal references give equal symbols."""
         where = f"[{','.join(map(str, ref.positions))}]" if ref.positions else ""
         name = f"{ref.name}{where}" if ref.kind not in {"indicator", "index"} else f"{ref.kind}:{ref.name}{where}"
+        if ref.reading != OWN:
+            name = shown(self.declarations.latents.get(ref.name), where, ref.name, ref.reading)
         symbol = sp.Symbol(name, positive=True) if positive else sp.Symbol(name, real=True)
         self.references[symbol] = ref
         return symbol
@@ -151,6 +158,11 @@ class Translator:
                 return self.symbol(Ref("external", use.key, positions))
         raise TypeError(f"no translation for {type(expression).__name__}")
 
+    def is_positive(self, name: str) -> bool:
+        """Whether a parameter can be nothing but positive."""
+        param = self.declarations.params[name]
+        return param.constraint in {"positive", "unit", "simplex"} or (param.lower is not None and param.lower >= 0)
+
     def position(self, subscript: m.Subscript, env: Environment) -> Position:
         """Where a subscript points: an element, or the name of an axis that stays generic."""
         match subscript:
@@ -184,12 +196,24 @@ class Translator:
         if read.name in d.consts and all(isinstance(p, int) for p in positions):
             return element_of(d.consts[read.name].values, positions)
         if read.name in d.params:
-            positive = d.params[read.name].constraint in {"positive", "unit"}
-            return self.symbol(Ref("param", read.name, positions), positive=positive)
+            return self.symbol(Ref("param", read.name, positions), positive=self.is_positive(read.name))
         if read.name in d.inputs:
             return self.symbol(Ref("input", read.name, positions), positive=d.inputs[read.name].kind == "positive")
-        kind = next(k for k, table in (("const", d.consts), ("latent", d.latents)) if read.name in table)
-        return self.symbol(Ref(kind, read.name, positions))
+        if read.name in d.consts:
+            return self.symbol(Ref("const", read.name, positions))
+        return self.symbol(Ref("latent", read.name, positions, reading(self.functional(read.functional, env))))
+
+    def functional(self, functional: m.Functional, env: Environment) -> m.Functional:
+        """The functional with the columns it is differentiated along as numbers."""
+        if not any(isinstance(each.column, m.IndexValue) for each in functional.derivative):
+            return functional
+        found = []
+        for each in functional.derivative:
+            column = each.column if isinstance(each.column, int) else self.position(each.column, env)
+            if not isinstance(column, int):
+                raise NeedsElements(column)
+            found.append(m.Direction(each.argument, column))
+        return m.Functional(functional.at, tuple(sorted(found, key=lambda each: (each.argument, each.column))))
 
     def _check_inside(self, read: m.Read, positions: tuple[Position, ...]) -> None:
         for position, axis in zip(positions, self.declarations.axes_of(read.name), strict=True):

@@ -40,3 +40,7 @@ COUNT = scalar("count", "Poisson(exp(f))")
 POSITIVE = scalar("positive", "LogNormal(f, 0.1)")
 BINARY = scalar("binary", "Bernoulli(logit = f)")
 REAL = scalar()
+ORDINAL = compile_text(
+    "model m\nindex c in 1..C\ninput x : real\noutput y : ordinal[c]\nparam cut : ordered[2]\n"
+    "latent f(x) ~ GP(0, RBF(1))\ny ~ Ordinal(logit = f, cutpoints = cut)\n"
+)

@@ -78,6 +78,8 @@ EXAMPLES: dict[str, Example] = {
     "negative_count": Example(models.COUNT, sheet("x,y", "1,2", "2,-3", "3,4")),
     "fractional_count": Example(models.COUNT, sheet("x,y", "1,2", "2,3", "3,4.5")),
     "not_positive": Example(models.POSITIVE, sheet("x,y", "1,2", "2,0", "3,4.5")),
+    "not_a_proportion": Example(models.scalar("unit", "Beta(exp(f), 2)"), sheet("x,y", "1,0.5", "2,1", "3,0.2")),
+    "order_unknown": Example(models.ORDINAL, sheet("x,y", "1,low", "2,mid", "3,high")),
     "not_binary": Example(models.BINARY, sheet("x,y", "1,0", "2,1", "3,2")),
     "not_binary_text": Example(models.BINARY, sheet("x,y", "1,yes", "2,no", "3,maybe")),
     "label_outside": Example(models.label("{4, 7, 9}"), sheet("x,y", "1,4", "2,8", "3,9")),
