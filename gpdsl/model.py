@@ -107,6 +107,18 @@ class Model:
 
         return latex(self.declarations, standalone=standalone)
 
+    def graph(self, format: str = "svg") -> str:
+        """The graphical model with plates: an SVG drawing, or with `format="dot"` a description for Graphviz.
+
+        Observed quantities are shaded, latent processes have a thick border and deterministic quantities a double one;
+        inputs and parameters are dots, constants squares, opaque functions boxes.
+        """
+        from gpdsl.symbolic.graph import FORMATS, graph
+
+        if format not in FORMATS:
+            raise GpdslError(f"format: expected {' or '.join(map(repr, FORMATS))}, not {format!r}")
+        return graph(self.declarations, format)
+
     def __repr__(self) -> str:
         return f"<gpdsl model {self.name}>"
 

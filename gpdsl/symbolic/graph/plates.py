@@ -1,0 +1,81 @@
+"""Plates as rectangles: around all of their nodes and no others, one inside the other where they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpdsl.symbolic.graph.network import Network, Plate
+from gpdsl.symbolic.graph.strips import Strip, plate_runs
+
+PAD, STEP, LABEL = 12.0, 8.0, 18.0
+
+Extent = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle with the plate's label in its lower right corner."""
+
+    plate: Plate
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+def boxes_of(network: Network, extents: Mapping[str, Extent], order: Sequence[Strip]) -> tuple[Box, ...]:
+    """The rectangles of every plate, small ones last. A plate whose strips are apart has several."""
+    groups = [(plate, frozenset(members)) for plate in network.plates for members in _runs(network, plate.key, order)]
+    # The smaller of two rectangles that meet gets the smaller margin, and an outer one holds the inner ones whole.
+    groups.sort(key=lambda each: _area(_around([extents[key] for key in each[1]])))
+    done: list[tuple[Box, frozenset[str]]] = []
+    for plate, members in groups:
+        inside = [_extent(box) for box, its in done if its <= members]
+        left, top, right, bottom = _around([*inside, *(extents[key] for key in members)])
+        own = _around([extents[key] for key in members])
+        rank = sum(_meet(own, _extent(box)) for box, its in done if not its <= members)
+        pad = (STEP if inside else PAD) + STEP * rank
+        short = max(0.0, (label_width(plate) + 16 - (right - left) - 2 * pad) / 2)
+        low = bottom + pad + LABEL * (rank + 1) - STEP * rank
+        done.append((Box(plate, left - pad - short, top - pad, right + pad + short, low), members))
+    return tuple(box for box, _ in reversed(done))
+
+
+def _extent(box: Box) -> Extent:
+    return box.left, box.top, box.right, box.bottom
+
+
+def _area(extent: Extent) -> float:
+    return (extent[2] - extent[0]) * (extent[3] - extent[1])
+
+
+def label_width(plate: Plate) -> float:
+    """About how wide the label of a plate is."""
+    return 6.2 * len(plate.label)
+
+
+def _runs(network: Network, plate: str, order: Sequence[Strip]) -> list[list[str]]:
+    members = [key for key, node in network.nodes.items() if plate in node.plates]
+    runs = plate_runs(order, plate)
+    if not runs:  # the plate of the rows, which all strips cross
+        return [members]
+    position = {strip: k for k, strip in enumerate(order)}
+    return [
+        found
+        for first, last in runs
+        if (found := [k for k in members if first <= position[network.nodes[k].plates & _named(order)] <= last])
+    ]
+
+
+def _named(order: Sequence[Strip]) -> frozenset[str]:
+    return frozenset().union(*order)
+
+
+def _around(extents: Sequence[Extent]) -> Extent:
+    left, top, right, bottom = zip(*extents, strict=True)
+    return min(left), min(top), max(right), max(bottom)
+
+
+def _meet(a: Extent, b: Extent) -> bool:
+    return a[0] <= b[2] and b[0] <= a[2] and a[1] <= b[3] and b[1] <= a[3]
