@@ -14,29 +14,17 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gpdsl.kernels import matern
+from gpdsl.kernels import families, matern
 from gpdsl.kernels.combined import combined_covariance, combined_variance
-from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum
+from gpdsl.kernels.distances import squared_distance
+from gpdsl.kernels.form import Base, ByFormula, Form, On, Patches, Product, Scaled, Sum, count
+from gpdsl.kernels.formula import formula_covariance, formula_variance
 from gpdsl.kernels.functionals import Functionals, Values
+from gpdsl.kernels.patches import mean_over_pairs, mean_within, patches_of
+from gpdsl.kernels.selected import selected
 
 Points = Float[Array, "n D"]
 Parameter = Float[Array, "..."]
-DIRECT_COLUMNS = 4
-"""Up to this many columns squared distances are summed difference by difference: exact, and no slower."""
-
-
-def squared_distance(a: Points, b: Points) -> Float[Array, "n m"]:
-    """Squared Euclidean distances between rows; through one matrix product when there are many columns.
-
-    When `b` is `a` itself, distances from a point to itself are exactly zero.
-    """
-    if a.shape[-1] <= DIRECT_COLUMNS or a.shape[0] == b.shape[0] == 1:
-        return sum(jnp.square(a[:, None, d] - b[None, :, d]) for d in range(a.shape[-1]))  # type: ignore[return-value]
-    centre = jnp.mean(b, axis=0)  # distances are translation invariant; centring keeps the cancellation small
-    from_a, from_b = a - centre, b - centre
-    squares = jnp.sum(from_a * from_a, axis=1)[:, None] + jnp.sum(from_b * from_b, axis=1)[None, :]
-    distances = jnp.maximum(squares - 2.0 * from_a @ from_b.T, 0.0)
-    return jnp.where(jnp.eye(a.shape[0], dtype=bool), 0.0, distances) if b is a else distances
 
 
 def _rbf(a: Points, b: Points) -> Float[Array, "n m"]:
@@ -102,6 +90,11 @@ KERNELS: Mapping[str, Callable[..., Array]] = {
     "Cosine": _cosine,
     "Linear": _linear,
     "Polynomial": _polynomial,
+    "ArcCosine": families.arc_cosine,
+    "SpectralMixture": families.spectral_mixture,
+    "Coregion": families.coregion,
+    "Before": families.before,
+    "After": families.after,
     "Constant": _constant,
 }
 """Every kernel but `White`, whose value depends on the functionals being the same ones and not on their distance."""
@@ -115,7 +108,15 @@ def _polynomial_variance(a: Points, offset: Parameter, ell: Parameter, degree: i
     return (offset + _linear_variance(a, ell)) ** degree
 
 
-VARIANCES: Mapping[str, Callable[..., Array]] = {"Linear": _linear_variance, "Polynomial": _polynomial_variance}
+VARIANCES: Mapping[str, Callable[..., Array]] = {
+    "Linear": _linear_variance,
+    "Polynomial": _polynomial_variance,
+    "ArcCosine": families.arc_cosine_variance,
+    "SpectralMixture": families.spectral_mixture_variance,
+    "Coregion": families.coregion_variance,
+    "Before": families.before_variance,
+    "After": families.after_variance,
+}
 """Variance at each point, of the kernels for which it is not one everywhere."""
 
 
@@ -148,6 +149,17 @@ def _evaluate(form: Form, parameters: Iterator[Parameter], a: Values, b: Values 
         case Base():
             others = a.points if b is None else b.points
             return KERNELS[form.name](a.points, others, **_arguments(form, parameters))
+        case ByFormula(formula=formula):
+            return formula_covariance(formula, _take(form, parameters), a.points, a.points if b is None else b.points)
+        case On(numbers=numbers, kernel=kernel):
+            known = [next(parameters) for _ in numbers]
+            first = Values(selected(form, known, a.points))
+            second = None if b is None else Values(selected(form, known, b.points))
+            return _evaluate(kernel, parameters, first, second)
+        case Patches(image=image, patch=patch):
+            first_patches = patches_of(a.points, image, patch)
+            second_patches = first_patches if b is None else patches_of(b.points, image, patch)
+            return mean_over_pairs(_between(form, parameters), first_patches, second_patches)
         case Scaled(kernel=kernel):
             factor = next(parameters)
             return factor * _evaluate(kernel, parameters, a, b)
@@ -163,6 +175,12 @@ def _diagonal(form: Form, parameters: Iterator[Parameter], points: Points) -> Ar
             arguments = _arguments(form, parameters)
             known = VARIANCES.get(form.name)
             return known(points, **arguments) if known else jnp.ones(points.shape[0], points.dtype)
+        case ByFormula(formula=formula):
+            return formula_variance(formula, _take(form, parameters), points)
+        case On(numbers=numbers, kernel=kernel):
+            return _diagonal(kernel, parameters, selected(form, [next(parameters) for _ in numbers], points))
+        case Patches(image=image, patch=patch):
+            return mean_within(_between(form, parameters), patches_of(points, image, patch))
         case Scaled(kernel=kernel):
             factor = next(parameters)
             return factor * _diagonal(kernel, parameters, points)
@@ -174,3 +192,14 @@ def _diagonal(form: Form, parameters: Iterator[Parameter], points: Points) -> Ar
 
 def _arguments(form: Base, parameters: Iterator[Parameter]) -> dict[str, Any]:
     return {name: next(parameters) for name in form.parameters} | dict(form.static)
+
+
+def _take(form: Form, parameters: Iterator[Parameter]) -> list[Parameter]:
+    """The parameters of a form."""
+    return [next(parameters) for _ in range(count(form))]
+
+
+def _between(form: Patches, parameters: Iterator[Parameter]) -> Callable[[Points, Points], Array]:
+    """The covariance of the patches of two images."""
+    known = _take(form, parameters)
+    return lambda p, q: _evaluate(form.kernel, iter(known), Values(p), Values(q))

@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gpdsl.language import model as m
+import sympy as sp
+
+from gpdsl.symbolic.kernel_formula import Formula
 
 
 @dataclass(frozen=True)
 class Base:
-    """A kernel of the table; `parameters` are its numeric arguments in order, `static` its literal ones."""
+    """A kernel of the table; `parameters` are its numeric arguments in order, `static` its literal ones.
+
+    `shapes` are those of parameters that are arrays, which must agree to be computed in one batch.
+    """
 
     name: str
     parameters: tuple[str, ...]
     static: tuple[tuple[str, int], ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class ByFormula:
+    """A kernel by formula; its parameters are those of the formula."""
+
+    formula: Formula
+    name: str = field(compare=False)
+
+
+@dataclass(frozen=True)
+class On:
+    """A kernel of other columns than the input's own: `columns` of the symbols of `block` and `numbers`.
+
+    Takes the numbers before the parameters of the kernel.
+    """
+
+    columns: tuple[sp.Expr, ...]
+    numbers: tuple[str, ...]
+    kernel: Form
+
+
+@dataclass(frozen=True)
+class Patches:
+    """The mean of a kernel over all pairs of patches of two images; heights and widths."""
+
+    kernel: Form
+    image: tuple[int, int]
+    patch: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -37,58 +72,37 @@ class Product:
     factors: tuple[Form, ...]
 
 
-Form = Base | Scaled | Sum | Product
-
-STATIC_ARGUMENTS = {"Polynomial": ("degree",)}
+Form = Base | ByFormula | On | Patches | Scaled | Sum | Product
 
 
-@dataclass(frozen=True)
-class Canonical:
-    """`variance × form`: every factor that multiplies the whole kernel is taken out of it.
-
-    Latents whose forms and parameters agree then share one factorisation, whatever their variances.
-    """
-
-    factors: tuple[m.Expression, ...]
-    form: Form
-    arguments: tuple[m.Expression, ...]
-
-
-def canonical(kernel: m.Kernel) -> Canonical:
-    """Split a checked kernel into its overall variance, its form and its parameter expressions."""
-    match kernel:
-        case m.KernelCall(name=name, arguments=arguments):
-            static = STATIC_ARGUMENTS.get(name, ())
-            literal = tuple((k, _integer(arguments[k])) for k in static if k in arguments)
-            numeric = {k: a for k, a in arguments.items() if k not in static}
-            return Canonical((), Base(name, tuple(numeric), literal), tuple(numeric.values()))
-        case m.KernelScale(factor=factor, kernel=inner):
-            part = canonical(inner)
-            return Canonical((factor, *part.factors), part.form, part.arguments)
-        case m.KernelProduct(factors=factors):
-            parts = [canonical(f) for f in factors]
-            return Canonical(
-                tuple(f for p in parts for f in p.factors),
-                Product(tuple(p.form for p in parts)),
-                tuple(a for p in parts for a in p.arguments),
-            )
-        case m.KernelSum(terms=terms):
-            inside = [_within_sum(canonical(t)) for t in terms]
-            return Canonical((), Sum(tuple(form for form, _ in inside)), tuple(a for _, group in inside for a in group))
-    raise TypeError(f"not a kernel: {type(kernel).__name__}")
+def count(form: Form) -> int:
+    """How many parameters it takes."""
+    match form:
+        case Base(parameters=parameters):
+            return len(parameters)
+        case ByFormula(formula=formula):
+            return len(formula.parameters)
+        case On(numbers=numbers, kernel=kernel):
+            return len(numbers) + count(kernel)
+        case Patches(kernel=kernel):
+            return count(kernel)
+        case Scaled(kernel=kernel):
+            return 1 + count(kernel)
+        case Sum(terms=parts) | Product(factors=parts):
+            return sum(count(part) for part in parts)
 
 
-def _within_sum(part: Canonical) -> tuple[Form, tuple[m.Expression, ...]]:
-    form = part.form
-    for _ in part.factors:
-        form = Scaled(form)
-    return form, (*part.factors, *part.arguments)
+def block(start: int, stop: int) -> sp.Symbol:
+    """The symbol of columns `start` to `stop`, counted from 0, the last not included."""
+    return sp.Symbol(f"column[{start}:{stop}]", real=True)
 
 
-def _integer(expression: m.Expression) -> int:
-    if isinstance(expression, m.Number) and float(expression.value).is_integer():
-        return int(expression.value)
-    raise TypeError("the checker admits only literal integers here")
+def block_of(symbol: sp.Symbol) -> tuple[int, int] | None:
+    """The columns a symbol stands for, or None for a number."""
+    if not symbol.name.startswith("column["):
+        return None
+    start, _, stop = symbol.name[len("column[") : -1].partition(":")
+    return int(start), int(stop)
 
 
 def describe(form: Form) -> str:
@@ -96,6 +110,12 @@ def describe(form: Form) -> str:
     match form:
         case Base(name=name, parameters=parameters):
             return f"{name}({', '.join(parameters)})"
+        case ByFormula(name=name, formula=formula):
+            return f"{name}({', '.join(formula.parameters)})"
+        case On(columns=columns, kernel=kernel):
+            return f"{describe(kernel)} on {len(columns)} selected or computed"
+        case Patches(kernel=kernel, patch=(height, width)):
+            return f"Patch({describe(kernel)}, {height} by {width})"
         case Scaled(kernel=kernel):
             return f"c * {describe(kernel)}"
         case Sum(terms=terms):

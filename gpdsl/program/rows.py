@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import sympy as sp
 from jaxtyping import Array, Float
 
-from gpdsl.program.lower import align, evaluate
+from gpdsl.lowering.table import align, evaluate
+from gpdsl.symbolic.readings import Reading
 from gpdsl.symbolic.translate import Ref, Translator
 
 
@@ -24,13 +25,15 @@ from gpdsl.symbolic.translate import Ref, Translator
 class Rows:
     """Data of some rows: inputs and outputs by name, [rows, *axes]; `observed` is 1.0 where an output is known.
 
-    `indicators` are one-hot codes of label outputs, [rows, *axes, classes].
+    `indicators` are one-hot codes of label outputs, [rows, *axes, classes]. `numbers` says which rows of the training
+    data these are (from 0), None for new ones.
     """
 
     inputs: Mapping[str, Float[Array, "rows *axes"]]
     outputs: Mapping[str, Float[Array, "rows *axes"]]
     observed: Mapping[str, Float[Array, "rows *axes"]]
     indicators: Mapping[str, Float[Array, "rows *axes c"]] = field(default_factory=dict)
+    numbers: Float[Array, "rows"] | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class RowEvaluator:
     """Evaluates translated expressions. `columns` says where each latent's values stand among all latents."""
 
     translator: Translator
-    columns: Mapping[str, tuple[int, int]]
+    columns: Mapping[tuple[str, Reading], tuple[int, int]]
 
     def __call__(
         self,
@@ -74,19 +77,19 @@ class RowEvaluator:
 
     def latent(self, ref: Ref, values: Float[Array, "*lead rows latents"], axes: tuple[str, ...]) -> Array:
         """Values (or means, or variances) of one latent read, out of those of all latents."""
-        start, stop = self.columns[ref.name]
-        shape = self.translator.shape(self.translator.declarations.latents[ref.name].axes)
+        start, stop = self.columns[ref.name, ref.reading]
+        shape = self.translator.shape(self.translator.declarations.axes_of(ref.name))
         block = values[..., start:stop].reshape(*values.shape[:-1], *shape)
         return align(block, ref.positions, axes)
 
     def column(self, symbol: sp.Symbol) -> int:
         """Column of a latent read without generic axes."""
         ref = self.translator.references[symbol]
-        shape = self.translator.shape(self.translator.declarations.latents[ref.name].axes)
+        shape = self.translator.shape(self.translator.declarations.axes_of(ref.name))
         flat = 0
         for size, position in zip(shape, ref.positions, strict=True):
             flat = flat * size + int(position) - 1
-        return self.columns[ref.name][0] + flat
+        return self.columns[ref.name, ref.reading][0] + flat
 
     def _source(self, ref: Ref, scope: Scope) -> Array:
         match ref.kind:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import sympy as sp
 
-from gpdsl.program.lower import evaluate
+from gpdsl.lowering.table import evaluate
 from gpdsl.results.outputs import CDF, DISCRETE, QUANTILES, SAMPLERS
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.laws import Law

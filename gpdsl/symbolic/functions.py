@@ -1,4 +1,4 @@
-"""SymPy functions that stand for numerically stable primitives; `program/lower` gives each its JAX form."""
+"""SymPy functions that stand for numerically stable primitives; `lowering/table` gives each its JAX form."""
 
 from __future__ import annotations
 

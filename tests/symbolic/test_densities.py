@@ -12,7 +12,7 @@ import sympy as sp
 from scipy import stats
 
 from gpdsl.language.vocabulary import DISTRIBUTIONS
-from gpdsl.program.lower import evaluate
+from gpdsl.lowering.table import evaluate
 from gpdsl.results.outputs import CDF, DISCRETE, SAMPLERS, draw_categorical
 from gpdsl.symbolic.densities import DENSITIES, categorical_log_density
 

@@ -12,7 +12,7 @@ import scipy.special
 import sympy as sp
 
 from gpdsl.language.vocabulary import FUNCTIONS, REDUCTIONS
-from gpdsl.program.lower import align, evaluate
+from gpdsl.lowering.table import align, evaluate
 from gpdsl.symbolic.functions import ELEMENTARY
 from gpdsl.symbolic.functions import REDUCTIONS as REDUCED
 

@@ -13,7 +13,7 @@ from jax.scipy.special import erf, gammaln, ndtr, ndtri
 from jax.scipy.special import log_ndtr as jax_log_ndtr
 from jaxtyping import Array
 
-from gpdsl.program import tails
+from gpdsl.lowering import tails
 from gpdsl.symbolic import conditions as c
 from gpdsl.symbolic import functions as f
 

@@ -1,0 +1,133 @@
+"""The columns that a kernel sees: those of the latent's arguments, or what `on = ...` makes of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import sympy as sp
+
+from gpdsl.kernels.form import block, block_of
+from gpdsl.language import model as m
+from gpdsl.symbolic.translate import NeedsElements, Ref, Translator, axis_key
+
+
+@dataclass(frozen=True)
+class Space:
+    """The columns of a latent's arguments side by side, `width` of them, and the axes of the latent itself."""
+
+    translator: Translator
+    arguments: tuple[str, ...]
+    axes: tuple[m.Axis, ...]
+    width: int
+
+    @classmethod
+    def of(cls, translator: Translator, latent: m.Latent) -> Space:
+        """All columns of a latent."""
+        width = sum(_width(translator, name) for name in latent.arguments)
+        return cls(translator, latent.arguments, latent.axes, width)
+
+    def of_width(self, width: int) -> Space:
+        """Other columns, `width` of them."""
+        return replace(self, width=width)
+
+    def start(self, name: str) -> int:
+        """The first column of an argument."""
+        before = self.arguments[: self.arguments.index(name)]
+        return sum(_width(self.translator, each) for each in before)
+
+    def own(self, axes: Iterable[m.Axis]) -> tuple[m.Axis, ...]:
+        """Those axes that are not the latent's."""
+        keys = {axis_key(axis) for axis in self.axes}
+        return tuple(axis for axis in axes if axis_key(axis) not in keys)
+
+    def shape(self, expression: m.Expression) -> tuple[int, ...]:
+        """Sizes of an expression for one element of the latent."""
+        return self.translator.shape(self.own(expression.axes))
+
+
+def _width(translator: Translator, name: str) -> int:
+    return math.prod(translator.shape(translator.declarations.axes_of(name)))
+
+
+Selection = tuple[tuple[sp.Expr, ...], tuple[m.Expression, ...], int]
+"""Columns in the symbols of `form.block` and `number1`, ...; what the numbers are; and how many columns result."""
+
+
+def selection(expressions: Iterable[m.Expression], space: Space) -> Selection:
+    """What `on = [...]` says: blocks of columns, and formulas of them. Raises ModelError for a missing column."""
+    found: list[sp.Expr] = []
+    numbers: dict[m.Expression, sp.Symbol] = {}
+    width = 0
+    for expression in expressions:
+        own = space.own(expression.axes)
+        width += math.prod(space.translator.shape(own))
+        for formula in _formulas(expression, own, space.translator):
+            found.append(_in_columns(formula, expression, space, numbers))
+    return tuple(_merged(found)), tuple(numbers), width
+
+
+def _formulas(expression: m.Expression, own: tuple[m.Axis, ...], translator: Translator) -> tuple[sp.Expr, ...]:
+    """One formula for all elements along its own axis, or else one each."""
+    try:
+        return (translator.scalar(expression),)
+    except NeedsElements:
+        axis = own[0]
+        keys = range(1, translator.size(axis) + 1)
+        return tuple(translator.scalar(expression, {axis_key(axis): i}) for i in keys)
+
+
+def _in_columns(
+    formula: sp.Expr, expression: m.Expression, space: Space, numbers: dict[m.Expression, sp.Symbol]
+) -> sp.Expr:
+    pairs = {}
+    for symbol in formula.free_symbols:
+        ref = space.translator.references[symbol]
+        if ref.name in space.arguments and ref.kind != "param":
+            pairs[symbol] = _block(ref, space)
+        else:
+            read = _reading(ref, expression, space)
+            pairs[symbol] = numbers.setdefault(read, sp.Symbol(f"number{len(numbers) + 1}", **symbol.assumptions0))
+    return formula.xreplace(pairs)
+
+
+def _block(ref: Ref, space: Space) -> sp.Symbol:
+    start = space.start(ref.name)
+    sizes = space.translator.shape(space.translator.declarations.axes_of(ref.name))
+    if not sizes:
+        return block(start, start + 1)
+    position = ref.positions[0]
+    if isinstance(position, int):
+        return block(start + position - 1, start + position)
+    return block(start, start + sizes[0])
+
+
+def _reading(ref: Ref, expression: m.Expression, space: Space) -> m.Expression:
+    """The expression that gives the number a symbol stands for."""
+    if ref.kind == "index":
+        axis = space.translator.declarations.indices[ref.name].axis
+        return m.IndexNumber(expression.span, (axis,), ref.name)
+    axes = space.translator.declarations.axes_of(ref.name)
+    subscripts: list[m.Subscript] = []
+    kept: list[m.Axis] = []
+    for position, axis in zip(ref.positions, axes, strict=True):
+        if isinstance(position, int):
+            subscripts.append(m.Fixed(position))
+            continue
+        kept.append(axis)
+        subscripts.append(m.IndexValue(axis.name) if axis.name is not None else m.Whole(axis))
+    return m.Read(expression.span, tuple(kept), ref.name, tuple(subscripts))
+
+
+def _merged(columns: list[sp.Expr]) -> list[sp.Expr]:
+    """Neighbouring blocks as one: `x[1], x[2], x[3]` is a slice."""
+    merged: list[sp.Expr] = []
+    for each in columns:
+        here = block_of(each) if isinstance(each, sp.Symbol) else None
+        last = block_of(merged[-1]) if merged and isinstance(merged[-1], sp.Symbol) else None
+        if here is not None and last is not None and last[1] == here[0]:
+            merged[-1] = block(last[0], here[1])
+        else:
+            merged.append(each)
+    return merged

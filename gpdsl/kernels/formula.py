@@ -1,0 +1,177 @@
+"""Covariances by formula: the same arithmetic as a kernel of the table has, from the formula's SymPy expression.
+
+A formula of the distance is evaluated on squared distances: even powers take no root, the others one that has the
+right derivatives where two points meet. What it sums over columns goes through matrix products when it can.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import jax
+import jax.numpy as jnp
+import sympy as sp
+from jaxtyping import Array, Float
+
+from gpdsl.kernels.distances import DIRECT_COLUMNS, squared_distance
+from gpdsl.kernels.radial import profile
+from gpdsl.lowering.table import evaluate
+from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, Reduced, at_zero, element_of
+
+Points = Float[Array, "n D"]
+Numbers = Mapping[str, Array]
+MOST_UNROLLED = 16
+"""Up to this many columns, what is no matrix product is summed column by column; beyond, in a loop."""
+
+_FOLDS: Mapping[str, Callable[[Array, Array], Array]] = MappingProxyType(
+    {"sum": operator.add, "prod": operator.mul, "max": jnp.maximum, "min": jnp.minimum, "logsumexp": jnp.logaddexp}
+)
+_WHOLE: Mapping[str, Callable[..., Array]] = MappingProxyType(
+    {"sum": jnp.sum, "prod": jnp.prod, "max": jnp.max, "min": jnp.min, "logsumexp": jax.nn.logsumexp}
+)
+
+
+def formula_covariance(formula: Formula, parameters: Sequence[Array], a: Points, b: Points) -> Float[Array, "n m"]:
+    """The formula for every pair of points."""
+    numbers = dict(zip(formula.parameters, parameters, strict=True))
+    if formula.radial:
+        squares, signed = _distances(formula, numbers, a, b)
+        value = profile(formula.expression, numbers, squares, signed)
+    else:
+        value = _pairwise(formula, numbers, a, b)
+    return jnp.broadcast_to(jnp.asarray(value, a.dtype), (a.shape[0], b.shape[0]))
+
+
+def formula_variance(formula: Formula, parameters: Sequence[Array], a: Points) -> Float[Array, "n"]:
+    """The formula where its two points are the same."""
+    numbers = dict(zip(formula.parameters, parameters, strict=True))
+    if formula.radial:
+        value = evaluate(at_zero(formula.expression, DISTANCE), lambda s: _number(s, numbers))
+    else:
+        value = _meeting(formula, numbers, a)
+    return jnp.broadcast_to(jnp.asarray(value, a.dtype), a.shape[:1])
+
+
+def _number(symbol: sp.Symbol, numbers: Numbers) -> Array:
+    name, position = element_of(symbol)
+    return numbers[name] if position is None else numbers[name][..., position - 1]
+
+
+# --- distances --------------------------------------------------------------------------------------------------
+
+
+def _distances(formula: Formula, numbers: Numbers, a: Points, b: Points) -> tuple[Array | None, Array | None]:
+    """Squared distances; or signed differences of one column, in which a formula without odd powers has no root."""
+    weights = jnp.asarray(evaluate(formula.weights, lambda s: _number(s, numbers)), a.dtype)
+    if a.shape[1] == 1:
+        scale = 1.0 if formula.weights == 1 else jnp.sqrt(jnp.reshape(weights, ()))
+        scaled = a[:, 0] * scale
+        difference = scaled[:, None] - (scaled if b is a else b[:, 0] * scale)[None, :]
+        return jnp.square(difference), difference
+    if formula.weights == 1:
+        return squared_distance(a, b), None
+    if weights.ndim == 0:
+        return weights * squared_distance(a, b), None
+    root = jnp.sqrt(weights)
+    scaled = a * root
+    return squared_distance(scaled, scaled if b is a else b * root), None
+
+
+# --- pairs of points --------------------------------------------------------------------------------------------
+
+
+def _pairwise(formula: Formula, numbers: Numbers, a: Points, b: Points) -> Array:
+    reduced = {each.symbol: each for each in formula.reductions}
+    first, second = (point.name for point in formula.points)
+
+    def load(symbol: sp.Symbol) -> Array:
+        if symbol in reduced:
+            return _reduce(reduced[symbol], formula, numbers, a, b)
+        name, position = element_of(symbol)
+        column = 0 if position is None else position - 1
+        if name == first:
+            return a[:, column][:, None]
+        return b[:, column][None, :] if name == second else _number(symbol, numbers)
+
+    return evaluate(formula.expression, load)
+
+
+def _reduce(reduced: Reduced, formula: Formula, numbers: Numbers, a: Points, b: Points) -> Array:
+    """A reduction over the columns of every pair of points, [n, m] or smaller."""
+    columns = a.shape[1]
+    terms = _products(reduced, formula) if columns > DIRECT_COLUMNS else None
+    if terms is not None:
+        return sum(_matrix_product(term, formula, numbers, a, b) for term in terms)  # type: ignore[return-value]
+    vectors = {name: value for name, value in numbers.items() if value.ndim}
+    if columns <= MOST_UNROLLED:
+        each = [
+            _generic(reduced, formula, {**numbers, **{n: v[d] for n, v in vectors.items()}}, a[:, d], b[:, d])
+            for d in range(columns)
+        ]
+        return functools.reduce(_FOLDS[reduced.operator], each)
+
+    def step(total: Array, column: tuple[Array, Array, dict[str, Array]]) -> tuple[Array, None]:
+        here = _generic(reduced, formula, {**numbers, **column[2]}, column[0], column[1])
+        return _FOLDS[reduced.operator](total, here), None
+
+    start = _generic(reduced, formula, {**numbers, **{n: v[0] for n, v in vectors.items()}}, a[:, 0], b[:, 0])
+    start = jnp.broadcast_to(start, (a.shape[0], b.shape[0]))
+    rest = (a.T[1:], b.T[1:], {n: v[1:] for n, v in vectors.items()})
+    return jax.lax.scan(step, start, rest)[0]
+
+
+def _generic(reduced: Reduced, formula: Formula, numbers: Numbers, a: Array, b: Array) -> Array:
+    """The body of a reduction in one column."""
+    first, second = formula.points
+    places = {first: a[:, None], second: b[None, :]}
+    value = evaluate(reduced.body, lambda s: places[s] if s in places else _number(s, numbers))
+    return jnp.asarray(value, a.dtype)
+
+
+Term = tuple[int, int, sp.Expr]
+
+
+def _products(reduced: Reduced, formula: Formula) -> tuple[Term, ...] | None:
+    return _polynomial_terms(reduced, formula.points) if reduced.operator == "sum" else None
+
+
+@functools.lru_cache(maxsize=256)
+def _polynomial_terms(reduced: Reduced, points: tuple[sp.Symbol, ...]) -> tuple[Term, ...] | None:
+    """The body as sums of coefficient a^i b^j, or None when it is no polynomial of its points."""
+    body = sp.expand(reduced.body)
+    if not body.is_polynomial(*points):
+        return None
+    terms = sp.Poly(body, *points).terms()
+    return tuple((i, j, c) for (i, j), c in terms) if len(terms) <= 12 else None
+
+
+def _matrix_product(term: Term, formula: Formula, numbers: Numbers, a: Points, b: Points) -> Array:
+    """The sum over columns of coefficient a^i b^j, for every pair of points."""
+    i, j, coefficient = term
+    weight = jnp.broadcast_to(jnp.asarray(evaluate(coefficient, lambda s: _number(s, numbers)), a.dtype), a.shape[1:])
+    if j == 0:
+        return jnp.sum(weight * a**i, axis=1)[:, None]
+    if i == 0:
+        return jnp.sum(weight * b**j, axis=1)[None, :]
+    return (weight * a**i) @ (b**j).T
+
+
+def _meeting(formula: Formula, numbers: Numbers, a: Points) -> Array:
+    """The formula at pairs of equal points."""
+    reduced = {each.symbol: each for each in formula.reductions}
+    names = [point.name for point in formula.points]
+
+    def inside(symbol: sp.Symbol) -> Array:
+        return a if symbol in formula.points else _number(symbol, numbers)
+
+    def load(symbol: sp.Symbol) -> Array:
+        if symbol in reduced:
+            body = jnp.asarray(evaluate(reduced[symbol].body, inside), a.dtype)
+            return _WHOLE[reduced[symbol].operator](jnp.broadcast_to(body, a.shape), axis=1)
+        name, position = element_of(symbol)
+        return a[:, 0 if position is None else position - 1] if name in names else _number(symbol, numbers)
+
+    return evaluate(formula.expression, load)

@@ -1,0 +1,268 @@
+"""Kernels by formula in SymPy: a covariance of two points, or of the distance between them when it depends on no more.
+
+A formula is translated once, for a generic column of its points: what it sums over the columns stays one `Reduced`,
+however many columns there are. A formula that depends on a weighted distance only is rewritten in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy as sp
+
+from gpdsl.language import model as m
+from gpdsl.language.source import Span
+from gpdsl.symbolic.functions import absolute
+from gpdsl.symbolic.kernel_errors import NoVariance
+from gpdsl.symbolic.translate import Environment, NeedsElements, Translator, axis_key
+
+DISTANCE = sp.Symbol("r", nonnegative=True)
+_DIFFERENCE = sp.Symbol("a - b", real=True)
+MAX_SIMPLIFIED = 300
+"""Formulas with more operations than this are used as they are written."""
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A sum (or another reduction) over the columns of the points; `body` is its generic element."""
+
+    symbol: sp.Symbol
+    operator: str
+    body: sp.Expr
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A covariance by formula, without its numbers.
+
+    `points` are the generic elements of the two points, empty when `expression` depends on `DISTANCE` alone: the root
+    of the sum over columns of `weights` times the squared difference. `parameters` are the symbols of its numbers, in
+    the order of the arguments; element `k` of a vector is the symbol `name[k]`.
+    """
+
+    expression: sp.Expr
+    points: tuple[sp.Symbol, ...]
+    reductions: tuple[Reduced, ...]
+    parameters: tuple[str, ...]
+    weights: sp.Expr = sp.Integer(1)
+
+    @property
+    def radial(self) -> bool:
+        """Whether it depends on the distance alone."""
+        return not self.points
+
+
+def element(symbol: sp.Symbol, position: int) -> sp.Symbol:
+    """Element `position`, counted from 1, of a generic symbol."""
+    return sp.Symbol(f"{symbol.name}[{position}]", **symbol.assumptions0)
+
+
+def element_of(symbol: sp.Symbol) -> tuple[str, int | None]:
+    """The name and the element that a symbol stands for; None for a generic one."""
+    name, bracket, rest = symbol.name.partition("[")
+    return (name, int(rest[:-1])) if bracket and rest[:-1].isdigit() else (symbol.name, None)
+
+
+def formula_of(
+    kernel: m.KernelFormula, translator: Translator, columns: int
+) -> tuple[Formula, tuple[m.Expression, ...]]:
+    """The formula of a kernel over `columns` columns, and the expressions of its parameters in order.
+
+    Raises ModelError when it has no finite value where its points meet.
+    """
+    inner = _Inside(kernel, translator, columns)
+    expression = translator.bounded(inner.scalar(kernel.body), f"`{kernel.name}`", kernel.body.span)
+    points = tuple(inner.points.values())
+    found = Formula(expression, points, tuple(inner.reductions), tuple(inner.parameters))
+    if len(kernel.points) == 1:
+        found = Formula(expression, (), (), found.parameters)
+    elif translator.operations(expression) <= MAX_SIMPLIFIED:
+        found = _in_distance(found)
+    return found, tuple(inner.parameters.values())
+
+
+class _Inside(Translator):
+    """Translates a formula whose points and parameters are `Local`."""
+
+    def __init__(self, kernel: m.KernelFormula, outer: Translator, columns: int) -> None:
+        super().__init__(outer.declarations, {**outer.sizes, "columns": columns})
+        self.outer = outer
+        self.kernel = kernel
+        self.axis = _columns_axis(kernel)
+        self.points = {n: sp.Symbol(n, real=True) for n in kernel.points} if len(kernel.points) == 2 else {}
+        self.parameters: dict[str, m.Expression] = dict(kernel.arguments)
+        self.reductions: list[Reduced] = []
+        self._positive: dict[str, bool] = {}
+
+    def _scalar(self, expression: m.Expression, env: Environment) -> sp.Expr:
+        match expression:
+            case m.Local(name=name, subscripts=subscripts):
+                return self._at(self._symbol(name), subscripts, env)
+            case m.Reduction(axis=axis) if self.axis is not None and m.same_axis(axis, self.axis):
+                if axis_key(axis) not in env:
+                    return self._over_columns(expression, env)
+        return super()._scalar(expression, env)
+
+    def _read(self, read: m.Read, env: Environment) -> sp.Expr:
+        """A quantity of the model inside the formula is one more parameter."""
+        name = f"{read.name}({', '.join(map(_shown, read.subscripts))})" if read.subscripts else read.name
+        self.parameters.setdefault(name, read)
+        wholes = tuple(s for s in read.subscripts if isinstance(s, m.Whole))
+        return self._at(self._symbol(name), wholes, env)
+
+    def _symbol(self, name: str) -> sp.Symbol:
+        if name in self.kernel.points:
+            return self.points.get(name, DISTANCE)
+        if name not in self._positive:
+            self._positive[name] = _is_positive(self.outer, self.parameters[name])
+        return sp.Symbol(name, positive=True) if self._positive[name] else sp.Symbol(name, real=True)
+
+    def _at(self, symbol: sp.Symbol, subscripts: tuple[m.Subscript, ...], env: Environment) -> sp.Expr:
+        if not subscripts:
+            return symbol
+        position = self.position(subscripts[0], env)
+        return element(symbol, position) if isinstance(position, int) else symbol
+
+    def _over_columns(self, reduction: m.Reduction, env: Environment) -> sp.Expr:
+        try:
+            body = self.scalar(reduction.body, env)
+        except NeedsElements:
+            return self._reduction(reduction, env)
+        match reduction.operator:
+            case "norm":
+                return sp.sqrt(self._reduced("sum", body**2))
+            case "mean":
+                return self._reduced("sum", body) / self.size(reduction.axis)
+        return self._reduced(reduction.operator, body)
+
+    def _reduced(self, operator: str, body: sp.Expr) -> sp.Expr:
+        for each in self.reductions:
+            if (each.operator, each.body) == (operator, body):
+                return each.symbol
+        nonnegative = body.is_nonnegative and operator != "logsumexp"
+        assumption = {"nonnegative": True} if nonnegative else {"real": True}
+        symbol = sp.Symbol(f"{operator}#{len(self.reductions) + 1}", **assumption)
+        self.reductions.append(Reduced(symbol, operator, body))
+        return symbol
+
+
+def _shown(subscript: m.Subscript) -> str:
+    match subscript:
+        case m.Fixed(position=position):
+            return str(position)
+        case m.IndexValue(index=index, offset=offset):
+            return f"{index}{offset:+d}" if offset else index
+    return "*"
+
+
+def _columns_axis(kernel: m.KernelFormula) -> m.Axis | None:
+    """The axis of the points in the body, when they have several columns."""
+    stack = [kernel.body]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, m.Local) and part.name in kernel.points and part.subscripts:
+            whole = next((s.axis for s in part.subscripts if isinstance(s, m.Whole)), None)
+            if whole is not None:
+                return whole
+        stack += m.parts(part)
+    return None
+
+
+def _is_positive(translator: Translator, expression: m.Expression) -> bool:
+    try:
+        return bool(translator.scalar(expression).is_positive)
+    except NeedsElements:
+        return False
+
+
+def _in_distance(formula: Formula) -> Formula:
+    """The same formula in the distance, when it depends on nothing else; otherwise itself."""
+    a, b = formula.points
+    free = formula.expression.free_symbols
+    touched = any(isinstance(s, sp.Symbol) and element_of(s)[0] in (a.name, b.name) for s in free)
+    if not formula.reductions:
+        weight: sp.Expr = sp.Integer(1)
+        inside = _of_difference(formula.expression, a, b) if free <= _generic(formula, free) else None
+        if inside is None or inside.subs(_DIFFERENCE, -_DIFFERENCE) != inside:
+            return formula
+        expression = inside.subs(_DIFFERENCE, DISTANCE)
+    elif len(formula.reductions) == 1 and formula.reductions[0].operator == "sum" and not touched:
+        only = formula.reductions[0]
+        inside = _of_difference(only.body, a, b)
+        if inside is None:
+            return formula
+        weight = sp.expand(inside / _DIFFERENCE**2)
+        if _DIFFERENCE in weight.free_symbols or not (weight.is_nonnegative or (1 / weight).is_nonnegative):
+            return formula
+        expression = formula.expression.subs(only.symbol, DISTANCE**2)
+    else:
+        return formula
+    return Formula(expression, (), (), formula.parameters, weight)
+
+
+def _generic(formula: Formula, free: set[sp.Basic]) -> set[sp.Basic]:
+    """Symbols that are not single elements of the points."""
+    names = {p.name for p in formula.points}
+    return {s for s in free if isinstance(s, sp.Symbol) and (s in formula.points or element_of(s)[0] not in names)}
+
+
+def _of_difference(expression: sp.Expr, a: sp.Symbol, b: sp.Symbol) -> sp.Expr | None:
+    shifted = expression.replace(absolute, sp.Abs).subs(a, b + _DIFFERENCE)
+    if b in shifted.free_symbols:
+        shifted = sp.expand(shifted)
+    return None if b in shifted.free_symbols else shifted
+
+
+def at_zero(expression: sp.Expr, symbol: sp.Symbol) -> sp.Expr | None:
+    """The limit of an expression as `symbol` goes to zero, or None when there is none that is finite.
+
+    A few applications of l'Hôpital's rule, and no more: a limit that SymPy would search for may take for ever.
+    """
+    value = expression.subs(symbol, 0)
+    if _finite(value):
+        return value
+    above, below = sp.fraction(sp.together(expression))
+    for _ in range(6):
+        top, bottom = above.subs(symbol, 0), below.subs(symbol, 0)
+        if not _finite(top) or not _finite(bottom):
+            return None
+        if bottom != 0:
+            return top / bottom
+        if top != 0:
+            return None
+        above, below = sp.diff(above, symbol), sp.diff(below, symbol)
+    return None
+
+
+def _finite(value: sp.Expr) -> bool:
+    return not value.has(sp.nan, sp.zoo, sp.oo, -sp.oo)
+
+
+def diagonal(formula: Formula) -> sp.Expr | None:
+    """The variance: the formula where its points meet, in the first of them; None when it is not finite there."""
+    if formula.radial:
+        return at_zero(formula.expression, DISTANCE)
+    return _meeting(formula, formula.expression)
+
+
+def _meeting(formula: Formula, expression: sp.Expr) -> sp.Expr | None:
+    a, b = formula.points
+    pairs: dict[sp.Symbol, sp.Expr] = {b: a}
+    for symbol in expression.free_symbols:
+        name, position = element_of(symbol)
+        if name == b.name and position is not None:
+            pairs[symbol] = element(a, position)
+    for each in formula.reductions:
+        if each.body.subs(b, a) == 0 and each.operator == "sum":
+            pairs[each.symbol] = sp.Integer(0)
+    value = expression.subs(pairs, simultaneous=True)
+    return value if _finite(value) else None
+
+
+def require_variance(formula: Formula, name: str, span: Span, translator: Translator) -> sp.Expr:
+    """`diagonal`, or else the error that it is not finite."""
+    value = diagonal(formula)
+    if value is None:
+        where = "at distance 0" if formula.radial else "where its two points are the same"
+        raise translator.failure(NoVariance(span, name, where))
+    return value
