@@ -81,6 +81,13 @@ def _categorical(printer: Expressions, call: m.DistributionCall) -> str:
     return applied(r"\mathrm{Categorical}", softmax)
 
 
+def _ordinal(printer: Expressions, call: m.DistributionCall) -> str:
+    link = "probit" if "probit" in call.arguments else "logit"
+    word = r"\Phi" if link == "probit" else r"\operatorname{sigmoid}"
+    cutpoints = printer.vector(call.arguments["cutpoints"])
+    return applied(rf"\mathrm{{Ordinal}}_{{{word}}}", rf"{printer.text(call.arguments[link])};\; {cutpoints}")
+
+
 def _multivariate(printer: Expressions, call: m.DistributionCall) -> str:
     arguments = {name: printer.vector(each) for name, each in call.arguments.items()}
     covariance = arguments.get("covariance")
@@ -123,7 +130,7 @@ _TABLE: Mapping[str, _Printer] = MappingProxyType(
         "Binomial": _by_link("Binomial"),
         "Bernoulli": _by_link("Bernoulli"),
         "Categorical": _categorical,
-        "Ordinal": _by_link("Ordinal"),
+        "Ordinal": _ordinal,
         "MultivariateNormal": _multivariate,
         "Mixture": _mixture,
         "Truncated": _bounded("Truncated"),
@@ -146,8 +153,8 @@ NOTES: Mapping[str, str] = MappingProxyType(
         "Weibull": r"$\mathrm{Weibull}(a, s)$ has shape $a$ and scale $s$",
         "NegativeBinomial": r"$\mathrm{NegBin}(m, \phi)$ has mean $m$ and variance $m + m^2/\phi$",
         "Binomial": r"$\mathrm{Binomial}(n, p)$ counts successes among $n$ trials of probability $p$",
-        "Ordinal": r"$\mathrm{Ordinal}(\cdot, \mathbf{c})$ takes the first $j$ levels with the probability that its "
-        r"link function has at $c_j$ minus the location",
+        "Ordinal": r"$\mathrm{Ordinal}_{F}(m; \mathbf{c})$ takes one of the first $j$ levels with probability "
+        r"$F(c_j - m)$",
         "MultivariateNormal": r"$\mathcal{N}(\mathbf{m}, \mathbf{S})$ is the normal distribution with mean "
         r"$\mathbf{m}$ and covariance $\mathbf{S}$",
         "Censored": r"$\mathrm{Censored}_{[a, b]}$ records values outside of $[a, b]$ as the nearer bound",

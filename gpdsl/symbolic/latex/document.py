@@ -113,7 +113,7 @@ def _domain(equations: Equations, param: m.Param) -> str:
         last, size = param.axes[-1], symbols.size(param.axes[-1])
         if param.constraint == "ordered":
             first, end = symbol.render([*outer, "1"]), symbol.render([*outer, size])
-            return rf"{first} < \dots < {end}"
+            return f"{first} < {end}" if size == "2" else rf"{first} < \dots < {end}"
         element = symbol.render([*outer, symbols.index(last)])
         return rf"{element} > 0,\; \textstyle\sum_{{{symbols.index(last)}=1}}^{{{size}}} {element} = 1"
     if param.lower is not None or param.upper is not None:
@@ -134,6 +134,9 @@ def _values(values: float | tuple) -> str:
     """A number, a row of numbers, or rows of a matrix; all equal ones as one."""
     if not isinstance(values, tuple):
         return number(values).text
+    if values and isinstance(values[0], tuple) and len(values) * len(values[0]) <= _MANY:
+        rows = (" & ".join(_values(each) for each in row) for row in values)
+        return rf"\left(\begin{{smallmatrix}} {r' \ '.join(rows)} \end{{smallmatrix}}\right)"
     shown = [_values(each) for each in values]
     if len(shown) > _MANY:
         shown = [*shown[: _MANY - 2], r"\dots", shown[-1]]

@@ -8,7 +8,7 @@ from gpdsl.language import model as m
 from gpdsl.symbolic.latex.dependence import row_quantities, unobserved
 from gpdsl.symbolic.latex.distributions import distribution
 from gpdsl.symbolic.latex.expressions import SUM, Expressions, cases, parenthesised
-from gpdsl.symbolic.latex.kernels import Kernels, definition, formula_definition
+from gpdsl.symbolic.latex.kernels import Kernels, definition, formula_definition, most_general
 from gpdsl.symbolic.latex.lines import WIDTH, Line, terms, width
 from gpdsl.symbolic.latex.names import Symbols, upright
 from gpdsl.symbolic.latex.ranges import condition, quantified
@@ -43,12 +43,12 @@ class Equations:
     def definitions(self) -> list[Line]:
         """Kernels, functions and densities written out; call it after `lines`."""
         d = self.declarations
-        shapes = dict.fromkeys(shape for each in self.kernels for shape in each.shapes)
+        shapes = most_general(shape for each in self.kernels for shape in each.shapes)
         pairs = [definition(shape) for shape in shapes]
         pairs += [formula_definition(self.printer, each) for each in d.kernels.values()]
         return [
             *self.long_kernels,
-            *(Line(pair[0], "=", (pair[1],)) for pair in pairs if pair is not None),
+            *(Line(pair[0], "=", _breakable(pair[1])) for pair in pairs if pair is not None),
             *(self._function(each) for each in d.functions.values()),
             *(self._density(each) for each in d.densities.values()),
         ]
@@ -148,6 +148,12 @@ class Equations:
         given = self._signature(density.arguments, density.parameters)
         left = rf"\log {upright(density.name)}({observed}{rf' {chr(92)}mid {given}' if given else ''})"
         return Line(left, "=", terms(self.printer, density.body))
+
+
+def _breakable(formula: str) -> tuple[str, ...]:
+    """A formula and what its letters mean, which may go on the next line."""
+    first, *rest = formula.split(r", \quad ")
+    return (f"{first}," if rest else first, *(rf"\quad {each}" for each in rest))
 
 
 def _close(brackets: str) -> str:

@@ -15,13 +15,12 @@ from gpdsl.symbolic.latex.reads import Reads
 SUM, TAIL, PRODUCT, POWER, ATOM = range(5)
 """How tightly a printed formula holds together; TAIL is a sum over an index, which takes all that follows it."""
 
-_NAMED_POWERS = {"sin": r"\sin", "cos": r"\cos", "tan": r"\tan", "tanh": r"\tanh"}
+_NAMED_POWERS = {name: rf"\{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}
 _FUNCTIONS: Mapping[str, str] = MappingProxyType(
     _NAMED_POWERS
     | {"exp": r"\exp", "log": r"\log", "Phi": r"\Phi", "min": r"\min", "max": r"\max", "lgamma": r"\log\Gamma"}
-)
-_REDUCTIONS: Mapping[str, str] = MappingProxyType(
-    {"sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min", "logsumexp": r"\log\sum"}
+    | {"asin": r"\arcsin", "acos": r"\arccos", "atan": r"\arctan", "probit": r"\Phi^{-1}"}
+    | {"log2": r"\log_2", "log10": r"\log_{10}"}
 )
 _RELATIONS = {"<": "<", "<=": r"\le", ">": ">", ">=": r"\ge", "==": "=", "!=": r"\ne"}
 
@@ -107,6 +106,10 @@ class Expressions:
                 return Printed(rf"\sqrt{{{self.text(operands[0])}}}")
             case "abs":
                 return Printed(parenthesised(self.text(operands[0]), r"\lvert ", r"\rvert"))
+            case "floor":
+                return Printed(parenthesised(self.text(operands[0]), r"\lfloor ", r"\rfloor"))
+            case "pow":
+                return self._power(*operands)
             case "log1p":
                 return Printed(applied(r"\log", f"1 + {self.text(operands[0], TAIL)}"))
             case "expm1":
@@ -177,17 +180,30 @@ class Expressions:
         return cases([*rows, (self.text(rest), r"\text{otherwise}")])
 
     def _reduction(self, reduction: m.Reduction) -> Printed:
-        index, size = self.symbols.index(reduction.axis), self.symbols.size(reduction.axis)
         # Inside, the axis that is summed over goes by its own letter whatever stands outside.
         inner = Expressions(self.symbols, self.reads.summing(reduction.axis))
-        name = reduction.operator
-        big = _REDUCTIONS.get(name, rf"\operatorname{{{escaped(name)}}}")
-        limits = f"_{{{index}}}" if name not in {"sum", "prod", "logsumexp"} else f"_{{{index}=1}}^{{{size}}}"
-        if name == "logsumexp":
-            return Printed(f"{big}{limits} {applied(_FUNCTIONS['exp'], inner.text(reduction.body))}", TAIL)
-        body = inner.printed(reduction.body)
-        bracketed = body.text if body.level >= TAIL and name in {"sum", "prod"} else None
-        return Printed(f"{big}{limits} {bracketed or parenthesised(body.text)}", TAIL)
+        body, name, size = reduction.body, reduction.operator, self.symbols.size(reduction.axis)
+        index, limits = self._limits(reduction.axis)
+        match name:
+            case "norm" if isinstance(body, m.Read) and self.reads.is_whole(body) and len(body.subscripts) == 1:
+                return Printed(rf"\lVert {self.reads.read(body, whole=True)} \rVert")
+            case "norm":
+                two = m.Number(body.span, (), 2)
+                return Printed(rf"\sqrt{{\sum{limits} {inner._power(body, two).text}}}")
+            case "mean":
+                first = rf"\frac{{1}}{{{size}}} \sum" if size else r"\operatorname{mean}"
+                return Printed(f"{first}{limits} {inner.printed(body).at_least(TAIL)}", TAIL)
+            case "logsumexp":
+                return Printed(rf"\log\sum{limits} {applied(_FUNCTIONS['exp'], inner.text(body))}", TAIL)
+            case "sum" | "prod":
+                return Printed(rf"\{name}{limits} {inner.printed(body).at_least(TAIL)}", TAIL)
+        big = _FUNCTIONS.get(name, rf"\operatorname{{{escaped(name)}}}")
+        return Printed(applied(f"{big}_{{{index}}}" if limits else big, inner.text(body)))
+
+    def _limits(self, axis: m.Axis) -> tuple[str, str]:
+        """The letter that runs along an axis and the limits of a sum; nothing where only a call tells its size."""
+        index, size = self.symbols.index(axis), self.symbols.size(axis)
+        return index, f"_{{{index}=1}}^{{{size}}}" if size else ""
 
     def _function_call(self, call: m.FunctionCall) -> Printed:
         function = self.symbols.of(call.function).render()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -36,7 +36,7 @@ class Points:
 
     def element(self, name: str) -> str:
         """A parameter inside a sum over columns."""
-        return symbol_of(name).render(["d"] if name in self.shape.vectors else [])
+        return parameter_symbol(name, False) + ("_d" if name in self.shape.vectors else "")
 
     @property
     def squared(self) -> str:
@@ -219,6 +219,16 @@ def _column_range(printer: Expressions, on: Sequence[m.Expression]) -> str:
     if columns != [(name, start + k) for k in range(len(on))]:
         return ""
     return printer.reads.quantity(name, [f"{start}:{start + len(on) - 1}"], bold=True)
+
+
+def most_general(shapes: Iterable[Shape]) -> list[Shape]:
+    """One shape of each kernel: the one whose formula the others follow from, with all columns and length-scales."""
+    chosen: dict[str, Shape] = {}
+    for shape in shapes:
+        best = chosen.get(shape.name)
+        if best is None or (shape.vector, len(shape.vectors)) > (best.vector, len(best.vectors)):
+            chosen[shape.name] = shape
+    return list(chosen.values())
 
 
 def definition(shape: Shape) -> tuple[str, str] | None:

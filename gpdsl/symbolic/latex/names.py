@@ -117,7 +117,10 @@ class Symbols:
 
     def size(self, axis: m.Axis) -> str:
         """The number of elements along an axis."""
-        return str(axis.size) if axis.size is not None else symbol_of(str(axis.dimension)).render()
+        if axis.size is not None:
+            return str(axis.size)
+        # Inside a definition, only a call says how many there are.
+        return "" if str(axis.dimension).startswith("?") else symbol_of(str(axis.dimension)).render()
 
 
 def _distinct(names: Iterable[str], vectors: Collection[str]) -> dict[str, Symbol]:

@@ -18,8 +18,8 @@ def index_range(symbols: Symbols, axis: m.Axis) -> str:
 def _run(first: str, last: str) -> str:
     if first == last:
         return first
-    if last == str(int(first) + 1):
-        return f"{first}, {last}"
+    if last.isdigit() and int(last) - int(first) <= 2:
+        return ", ".join(str(each) for each in range(int(first), int(last) + 1))
     return rf"{first}, \dots, {last}"
 
 

@@ -53,25 +53,28 @@ class Reads:
                 return str(position)
             case m.Whole(axis=axis):
                 return self.position(axis)
+            case m.Slice(axis=axis, start=start):
+                running = self.position(axis)
+                last = str(start + axis.size - 1) if axis.size is not None else self.symbols.size(axis)
+                return (f"{running}+{start - 1}" if start > 1 else running) if running else f"{start}:{last}"
             case m.IndexValue(index=index, offset=offset):
                 shift = f"{offset:+d}" if offset else ""
                 return f"{self.symbols.of(index).render()}{shift}"
         raise TypeError(subscript)
 
     def is_whole(self, read: m.Read) -> bool:
-        """Whether every element is read, each at its own place: `depth` for `depth[layer]`."""
-        axes = self.declarations.axes_of(read.name)
-        pairs = zip(read.subscripts, axes, strict=False)
-        return len(read.subscripts) == len(axes) and all(
-            isinstance(each, m.Whole)
-            or (isinstance(each, m.IndexValue) and (each.index, each.offset) == (axis.name, 0))
-            for each, axis in pairs
+        """Whether every element is read, each at its own place (`depth` for `depth[layer]`), or a range of them."""
+        pairs = zip(read.subscripts, self.declarations.axes_of(read.name), strict=False)
+        return any(not isinstance(each, m.Fixed) for each in read.subscripts) and all(
+            each == m.IndexValue(axis.name or "") if isinstance(each, m.IndexValue) else True for each, axis in pairs
         )
 
     def read(self, read: m.Read, *, whole: bool = False) -> str:
         """A value read; `whole` for all elements at once, in bold."""
-        below = [] if whole else [text for each in read.subscripts if (text := self.subscript(each))]
-        bold = whole and bool(read.subscripts)
+        here = replace(self, hidden=True) if whole else self
+        kept = [each for each in read.subscripts if not whole or isinstance(each, m.Fixed | m.Slice)]
+        below = [text for each in kept if (text := here.subscript(each))]
+        bold = whole and any(not isinstance(each, m.Fixed) for each in read.subscripts)
         return self.quantity(read.name, below, bold=bold, functional=read.functional)
 
     def quantity(
@@ -81,7 +84,7 @@ class Reads:
         symbol = self.symbols.of(name)
         if name in self.declarations.latents:
             return self._latent(name, symbol.render(below, bold=bold), functional)
-        prime = self.prime and name in self.declarations.inputs
+        prime = self.prime and name in self.varying
         row = [self.symbols.row] if self.row and name in self.varying else []
         return symbol.render([*row, *below], bold=bold, prime=prime)
 
@@ -100,7 +103,9 @@ class Reads:
 
     def _column(self, latent: m.Latent, direction: m.Direction) -> str:
         name = latent.arguments[direction.argument]
-        column = [str(direction.column)] if self.declarations.axes_of(name) else []
+        along = direction.column
+        shown = str(along) if isinstance(along, int) else self.subscript(along)
+        column = [shown] if self.declarations.axes_of(name) else []
         return self.symbols.of(name).render(column)
 
     def argument(self, name: str) -> str:
