@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import os
+import pkgutil
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from gpdsl.language import ModelError, compile_text
-from gpdsl.language.errors import axes, base, calls, functionals, limits, names, syntax, values
+from gpdsl.language import ModelError, compile_text, errors
+from gpdsl.language.errors import base
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "errors"
 MODELS = sorted(GOLDEN.glob("*.gpm"))
@@ -41,7 +43,7 @@ def test_file_shows_the_code_of_its_name(path: Path) -> None:
 
 
 def test_every_code_has_a_golden_file() -> None:
-    modules = (axes, calls, functionals, limits, names, syntax, values)
+    modules = [import_module(f"{errors.__name__}.{each.name}") for each in pkgutil.iter_modules(errors.__path__)]
     codes = {
         each.code
         for module in modules

@@ -74,19 +74,26 @@ def _only_axis(scope: Scope, place: Place, name: str, body: Expression) -> Axis:
     if not free:
         bound = _listed(body.axes)
         why = f"varies along {bound} only, which is on the left side" if bound else "this is one number"
-        index = body.axes[0].describe() if body.axes else "q"
-        remedy = f"write `{name}({index}, ...)` with a declared index to run over all its values"
+        remedy = f"write `{name}(q, ...)` with a declared index `q`, and something inside that varies along it"
+        if bound:
+            remedy = f"to run over all its values, write `{name}({body.axes[0].describe()}, {_text(scope, body)})`"
         scope.problems.fail(NothingToReduce(body.span, name, why, remedy))
     if len(free) > 1:
-        remedy = _which(name, free)
+        remedy = _which(name, free, _text(scope, body))
         scope.problems.fail(SeveralToReduce(body.span, name, _listed(tuple(free), "or"), remedy))
     return free[0]
 
 
-def _which(name: str, axes: list[Axis]) -> str:
+def _text(scope: Scope, *expressions: Expression) -> str:
+    """What is written there, as factors of a product."""
+    texts = [scope.quote(each.span).strip("`") for each in expressions]
+    return "..." if "this" in texts else " * ".join(texts)
+
+
+def _which(name: str, axes: list[Axis], body: str) -> str:
     named = [axis.name for axis in axes if axis.name is not None]
     if named:
-        return f"say which: `{name}({named[0]}, ...)`"
+        return f"say which: `{name}({named[0]}, {body})`"
     return f"declare an index for one of them, `index q in 1..{axes[0].describe()}`, and write `{name}(q, ...)`"
 
 
@@ -102,18 +109,24 @@ def contraction(
     if has_unknown_axes(place, left) or has_unknown_axes(place, right):
         return unknown_reduction(scope, span, "sum", operation(scope, place, span, "*", operands))
     shared = [axis for axis in _free(place, left.axes) if contains(tuple(_free(place, right.axes)), axis)]
-    words = (scope.quote(left.span), scope.quote(right.span))
     if not shared:
-        both = [axis for axis in left.axes if contains(right.axes, axis)]
-        remedy = "multiply numbers with `*`; to sum over an index, `sum(q, a[q] * b[q])`"
-        if both:
-            remedy = f"`{both[0].describe()}` is on the left side; to sum over it, `sum({both[0].describe()}, ...)`"
-        axes = (describe_axes(left.axes), describe_axes(right.axes))
-        scope.problems.fail(NothingShared(span, operator, *words, *axes, remedy))
+        scope.problems.fail(_nothing_shared(scope, span, operator, left, right))
     if len(shared) > 1:
-        scope.problems.fail(SeveralShared(span, operator, _listed(tuple(shared)), _which("sum", shared)))
+        remedy = _which("sum", shared, _text(scope, left, right))
+        scope.problems.fail(SeveralShared(span, operator, _listed(tuple(shared)), remedy))
     product = operation(scope, replace(place, free=False), span, "*", operands)
     return _reduced(scope, span, "sum", shared[0], product)
+
+
+def _nothing_shared(scope: Scope, span: Span, operator: str, left: Expression, right: Expression) -> NothingShared:
+    words = (scope.quote(left.span), scope.quote(right.span))
+    label = f"{words[0]} is {describe_axes(left.axes)}, {words[1]} is {describe_axes(right.axes)}"
+    both = [axis.describe() for axis in left.axes if contains(right.axes, axis)]
+    if not both:
+        remedy = "multiply element by element with `*`, or give both an index to sum over: `a[q]` and `b[q]`"
+        return NothingShared(span, operator, "and these have none in common", label, remedy)
+    remedy = f"to sum over it all the same, write `sum({both[0]}, {_text(scope, left, right)})`"
+    return NothingShared(span, operator, f"and the only one, `{both[0]}`, is on the left side", label, remedy)
 
 
 def no_names(scope: Scope, call: syntax.Call, signature: str) -> None:

@@ -39,14 +39,12 @@ class NothingShared(Mistake):
     """`a @ b` of quantities without a common axis."""
 
     operator: str
-    left: str
-    right: str
-    left_axes: str
-    right_axes: str
+    why: str
+    axes: str
     remedy: str
     code: ClassVar = "E372"
-    message: ClassVar = "`{operator}` sums over an axis of both sides, but {left} and {right} share none that is free"
-    label: ClassVar = "{left} is {left_axes}, {right} is {right_axes}"
+    message: ClassVar = "`{operator}` sums over an axis that both sides have, {why}"
+    label: ClassVar = "{axes}"
     help: ClassVar = "{remedy}"
 
 
