@@ -101,6 +101,8 @@ def _index(equations: Equations, index: m.Index) -> str:
 
 def _param(equations: Equations, param: m.Param) -> str:
     start = f"{'fixed at' if param.fixed else 'initially'} ${_values(param.initial)}$"
+    if param.constraint in {"simplex", "ordered"} and not isinstance(param.initial, tuple):
+        start = "initially all equal" if param.constraint == "simplex" else "initially evenly spaced"
     return f"${_domain(equations, param)}$ ({start})"
 
 
@@ -135,8 +137,8 @@ def _values(values: float | tuple) -> str:
     if not isinstance(values, tuple):
         return number(values).text
     if values and isinstance(values[0], tuple) and len(values) * len(values[0]) <= _MANY:
-        rows = (" & ".join(_values(each) for each in row) for row in values)
-        return rf"\left(\begin{{smallmatrix}} {r' \ '.join(rows)} \end{{smallmatrix}}\right)"
+        rows = r" \\ ".join(" & ".join(_values(each) for each in row) for row in values)
+        return rf"\left(\begin{{smallmatrix}} {rows} \end{{smallmatrix}}\right)"
     shown = [_values(each) for each in values]
     if len(shown) > _MANY:
         shown = [*shown[: _MANY - 2], r"\dots", shown[-1]]

@@ -127,7 +127,7 @@ def _distinct(names: Iterable[str], vectors: Collection[str]) -> dict[str, Symbo
     """A symbol for each name; one that would look like another's, or like an element of it, is written out."""
     chosen: dict[str, Symbol] = {}
     known = list(dict.fromkeys(names))
-    elements = {symbol_of(name).base for name in vectors}
+    elements = {symbol_of(name).base for name in vectors if not symbol_of(name).subscripts}
     bases = {symbol_of(name).base for name in known if not symbol_of(name).square}
     seen: set[str] = set()
     for name in sorted(known, key=lambda each: (len(each), known.index(each))):  # longer names give way

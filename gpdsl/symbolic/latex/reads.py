@@ -82,7 +82,7 @@ class Reads:
     ) -> str:
         """A quantity with these subscripts: of this row when it differs between rows, a latent at its inputs."""
         symbol = self.symbols.of(name)
-        if name in self.declarations.latents:
+        if name in self.declarations.latents and self.row:
             return self._latent(name, symbol.render(below, bold=bold), functional)
         prime = self.prime and name in self.varying
         row = [self.symbols.row] if self.row and name in self.varying else []
