@@ -49,6 +49,8 @@ TABLE: dict[type, Callable[..., Array]] = {
     sp.erf: erf,
     f.lgamma: gammaln,
     f.absolute: jnp.abs,
+    sp.Abs: jnp.abs,
+    sp.sign: jnp.sign,
     f.minimum: _fold(jnp.minimum),
     f.maximum: _fold(jnp.maximum),
     f.softplus: jax.nn.softplus,
