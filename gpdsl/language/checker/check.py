@@ -16,7 +16,8 @@ from gpdsl.language.checker.latents import check_latent
 from gpdsl.language.checker.layers import in_layers
 from gpdsl.language.checker.lets import check_let
 from gpdsl.language.checker.names import declared_name, register_names
-from gpdsl.language.checker.observations import check_observation, check_prior
+from gpdsl.language.checker.observations import check_observation
+from gpdsl.language.checker.priors import check_prior
 from gpdsl.language.checker.problems import Problems
 from gpdsl.language.checker.quantities import check_const, check_index, check_input, check_output, check_param
 from gpdsl.language.checker.rows import check_row

@@ -1,0 +1,238 @@
+"""`function t(y; a) = ...`: checked once as a formula of anything, and written out again at each call.
+
+A call checks the formula once more, with the caller's expressions in the place of the arguments: only then is it known
+which axes they have. The other names of a formula are those of the file, whatever the caller calls its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.arguments import match_arguments
+from gpdsl.language.checker.build import fact_of, remember
+from gpdsl.language.checker.place import NOTHING, Left, Passed, Place
+from gpdsl.language.checker.scope import Scope
+from gpdsl.language.errors.calls import MissingArgument
+from gpdsl.language.errors.definitions import CallsItself, CallsTooDeep, CallsTooMany, InsideCall
+from gpdsl.language.errors.names import DeclaredTwice, ShadowsBuiltin
+from gpdsl.language.limits import MAX_EXPANDED, MAX_FUNCTION_DEPTH
+from gpdsl.language.model import Expression, Function, FunctionCall, Local
+from gpdsl.language.vocabulary import BUILTINS
+
+Check = Callable[[Scope, Place, syntax.Formula], Expression]
+Statement = syntax.FunctionStatement | syntax.DensityStatement
+
+_CALL_DEPTH = 2
+"""As how many operations a call counts, even that of a function which only calls another."""
+
+READABLE = frozenset({"const", "param"})
+"""What a formula may read besides its arguments."""
+
+
+# --- definitions ------------------------------------------------------------------------------------------------
+
+
+def check_functions(scope: Scope, statements: Sequence[syntax.FunctionStatement], check: Check) -> None:
+    """Check every definition, those that others call first."""
+    by_name = {statement.name.text: statement for statement in statements}
+    for name in _in_order(scope, by_name):
+        statement = by_name[name]
+        with scope.problems.contained():
+            body = check_formula(scope, statement, _words(statement.arguments), check)
+            scope.formulas[name] = statement
+            scope.functions[name] = Function(
+                name, statement.name.span, _words(statement.arguments), _words(statement.parameters), body
+            )
+            continue
+        scope.lost.add(name)
+
+
+def check_formula(scope: Scope, statement: Statement, arguments: tuple[str, ...], check: Check) -> Expression:
+    """The body of a definition with its arguments as `Local`; what is wrong with it whatever is passed is said here."""
+    _check_arguments(scope, statement)
+    name = statement.name.text
+    sort = "density" if isinstance(statement, syntax.DensityStatement) else "function"
+    locals_ = {each: Local(statement.name.span, (), each) for each in (*arguments, *_words(statement.parameters))}
+    left = Left(sort, name, f"{sort} {name}")
+    body = check(scope, Place(f"`{sort} {name}`", READABLE, left, NOTHING, local=locals_, generic=True), statement.value)
+    if fact_of(scope, body).depth > MAX_FUNCTION_DEPTH:
+        scope.problems.fail(CallsTooDeep(statement.name.span, name, MAX_FUNCTION_DEPTH))
+    return body
+
+
+def _words(names: Iterable[syntax.Identifier]) -> tuple[str, ...]:
+    return tuple(each.text for each in names)
+
+
+def _check_arguments(scope: Scope, statement: Statement) -> None:
+    seen: dict[str, int] = {}
+    observed = (statement.observed,) if isinstance(statement, syntax.DensityStatement) else ()
+    for each in (*observed, *statement.arguments, *statement.parameters):
+        if each.text in BUILTINS:
+            scope.problems.fail(ShadowsBuiltin(each.span, each.text, BUILTINS[each.text]))
+        if each.text in scope.indices:
+            scope.problems.fail(DeclaredTwice(each.span, each.text, scope.places[each.text].line))
+        if each.text in seen:
+            scope.problems.fail(DeclaredTwice(each.span, each.text, seen[each.text]))
+        seen[each.text] = each.span.line
+
+
+def _in_order(scope: Scope, statements: Mapping[str, syntax.FunctionStatement]) -> list[str]:
+    """Names such that each calls only earlier ones. Calls that lead back are reported, and their functions lost."""
+    order: list[str] = []
+    state: dict[str, str] = {}
+    for first in statements:
+        if first in state:
+            continue
+        path: list[tuple[str, Iterator[syntax.Call]]] = [(first, _calls(statements, first))]
+        state[first] = "open"
+        while path:
+            name, calls = path[-1]
+            call = next(calls, None)
+            if call is None:
+                state[name] = "done"
+                order.append(name)
+                path.pop()
+            elif state.get(call.function.text) == "open":
+                names = [each for each, _ in path]
+                cycle = names[names.index(call.function.text) :]
+                shown = " → ".join(f"`{each}`" for each in (*cycle[:8], cycle[0]))
+                scope.problems.add(CallsItself(call.span, call.function.text, shown))
+                scope.lost.update(cycle)
+            elif call.function.text not in state:
+                state[call.function.text] = "open"
+                path.append((call.function.text, _calls(statements, call.function.text)))
+    return [name for name in order if name not in scope.lost]
+
+
+def _calls(statements: Mapping[str, syntax.FunctionStatement], name: str) -> Iterator[syntax.Call]:
+    for node in nodes(statements[name].value):
+        if isinstance(node, syntax.Call) and node.function.text in statements:
+            yield node
+
+
+def nodes(formula: syntax.Node) -> Iterator[syntax.Node]:
+    """A piece of syntax and everything inside it."""
+    waiting: list[object] = [formula]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tuple):
+            waiting += reversed(node)
+        elif isinstance(node, syntax.Node) and is_dataclass(node):
+            yield node
+            waiting += [getattr(node, each.name) for each in reversed(fields(node)) if each.name != "span"]
+
+
+# --- calls ------------------------------------------------------------------------------------------------------
+
+
+def function_call(scope: Scope, place: Place, call: syntax.Call, check: Check) -> Expression:
+    """A call of a function of the file, its formula written out with these arguments."""
+    name = call.function.text
+    if name not in scope.formulas:
+        scope.problems.give_up()
+    statement = scope.formulas[name]
+    arguments = passed_arguments(scope, place, call, statement, check)
+    body = expand(scope, place, call, statement, arguments, check)
+    values = tuple(value for value, _ in arguments.values())
+    fact = fact_of(scope, body)
+    return remember(
+        scope, FunctionCall(call.span, body.axes, name, values, body), replace(fact, depth=fact.depth + _CALL_DEPTH)
+    )
+
+
+def passed_arguments(
+    scope: Scope, place: Place, call: syntax.Call, statement: Statement, check: Check
+) -> dict[str, tuple[Expression, Passed]]:
+    """What each argument stands for in one call; those after `;` are the model's own quantities unless given."""
+    name, required = call.function.text, _words(statement.arguments)
+    names = (*required, *_words(statement.parameters))
+    signature = _signature(statement)
+    matched = match_arguments(scope, call, names, signature, required=required)
+    found: dict[str, tuple[Expression, Passed]] = {}
+    for each in names:
+        with scope.problems.contained():
+            if each in matched:
+                formula = matched[each]
+                found[each] = check(scope, place, formula), _passed(place, formula)
+            elif each in scope.sorts or each in scope.lost:
+                own = syntax.Name(call.span, syntax.Identifier(call.span, each))
+                found[each] = check(scope, replace(place, local={}, passed={}, generic=False), own), Passed()
+            else:
+                shown = f"`{each}` (the file declares no `{each}`)"
+                scope.problems.fail(MissingArgument(call.span, name, shown, signature))
+    return found if len(found) == len(names) else scope.problems.give_up()
+
+
+def _signature(statement: Statement) -> str:
+    shown = ", ".join(_words(statement.arguments))
+    parameters = ", ".join(_words(statement.parameters))
+    return f"{statement.name.text}({shown}{'; ' if parameters else ''}{parameters})"
+
+
+def _passed(place: Place, formula: syntax.Formula) -> Passed:
+    """The indices that have a value in an argument: those written as subscripts, and those that run at the call."""
+    elements: set[str] = set()
+    running = set(place.bound)
+    for node in nodes(formula):
+        if isinstance(node, syntax.Subscript):
+            elements |= {each.identifier.text for each in nodes(node.value) if isinstance(each, syntax.Name)}
+        elif isinstance(node, syntax.Name):
+            known = place.passed.get(node.identifier.text, Passed())
+            elements |= known.elements | {node.identifier.text}
+            running |= known.running
+    return Passed(frozenset(elements), frozenset(running))
+
+
+def expand(
+    scope: Scope,
+    place: Place,
+    call: syntax.Call,
+    statement: Statement,
+    arguments: Mapping[str, tuple[Expression, Passed]],
+    check: Check,
+) -> Expression:
+    """The formula of a definition with these arguments in it. Mistakes inside point at the call."""
+    inner = Place(
+        f"`{statement.name.text}`",
+        place.readable & READABLE,
+        place.left,
+        NOTHING,
+        free=place.free,
+        local={name: value for name, (value, _) in arguments.items()},
+        passed={name: passed for name, (_, passed) in arguments.items()},
+        generic=place.generic,
+    )
+    if scope.expanded > MAX_EXPANDED:
+        scope.problems.give_up()  # said once; going on would cost what the limit is there to prevent
+    before = len(scope.problems.mistakes)
+    body: Expression | None = None
+    with scope.problems.contained():
+        body = check(scope, inner, statement.value)
+    if body is None:
+        _blame_call(scope, call, statement, before)
+    _check_growth(scope, call, body)
+    return body
+
+
+def _blame_call(scope: Scope, call: syntax.Call, statement: Statement, before: int) -> None:
+    mistakes, name, line = scope.problems.mistakes, statement.name.text, statement.name.span.line
+    found = mistakes[before:]
+    del mistakes[before:]
+    for each in found[:1]:
+        if isinstance(each, CallsTooMany):
+            scope.problems.add(replace(each, span=call.span))
+        else:
+            scope.problems.add(InsideCall(call.span, name, line, each.message_text(), each.help_text()))
+    scope.problems.give_up()
+
+
+def _check_growth(scope: Scope, call: syntax.Call, body: Expression) -> None:
+    fact = fact_of(scope, body)
+    if fact.depth > 2 * MAX_FUNCTION_DEPTH:
+        scope.problems.fail(CallsTooDeep(call.span, call.function.text, 2 * MAX_FUNCTION_DEPTH))
+    scope.expanded += fact.terms
+    if scope.expanded > MAX_EXPANDED:
+        scope.problems.fail(CallsTooMany(call.span, MAX_EXPANDED))
