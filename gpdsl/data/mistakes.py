@@ -214,7 +214,7 @@ class OrderUnknown(DataMistake):
     levels: str
     code: ClassVar = "D161"
     message: ClassVar = "column `{column}` holds the levels {levels}, and nothing says in which order they stand"
-    help: ClassVar = "list them in the model in their order, the lowest first: `index {index} in {{{levels}}}` has them by alphabet"
+    help: ClassVar = "list them in the model, the lowest first, as `index {index} in {{{levels}}}` does by alphabet"
 
 
 @dataclass(frozen=True)

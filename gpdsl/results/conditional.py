@@ -44,7 +44,7 @@ def cdf(law: Law, y: Array) -> Array:
 
 
 def draw(law: Law, generator: np.random.Generator) -> Array:
-    """One value per element of the arguments, which all have the same shape."""
+    """One value per element of the arguments, which all have the same shape; a vector along one more axis."""
     match law.name:
         case "Mixture":
             drawn = np.stack([draw(each, generator) for each in law.components])
@@ -57,7 +57,19 @@ def draw(law: Law, generator: np.random.Generator) -> Array:
         case "Censored":
             window = _window(law)
             return np.clip(draw(law.components[0], generator), window.lower, window.upper)
+        case "MultivariateNormal":
+            return _draw_jointly(law, generator)
     return SAMPLERS[law.name](generator, law.arguments)
+
+
+def _draw_jointly(law: Law, generator: np.random.Generator) -> Array:
+    """A vector [..., p]; a singular covariance is allowed."""
+    mean = np.stack(law.arguments["mean"], axis=-1)
+    size = mean.shape[-1]
+    covariance = np.stack(law.arguments["covariance"], axis=-1).reshape(*mean.shape[:-1], size, size)
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+    return mean + np.einsum("...ij,...j->...i", root, generator.standard_normal(mean.shape))
 
 
 def moments(law: Law) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -25,7 +25,8 @@ ValuesOf = Callable[[sp.Expr], np.ndarray]
 class Predictive:
     """One observation at the rows of `beliefs`; results are [rows, *keys], with a last axis of levels for a label.
 
-    `keys` are the generic axes of the observation and `sizes` their lengths.
+    `keys` are the generic axes of the observation and `sizes` their lengths. The elements of a multivariate
+    output stand along a last axis.
     """
 
     beliefs: ex.Beliefs
@@ -33,8 +34,15 @@ class Predictive:
     keys: tuple[str, ...]
     sizes: tuple[int, ...]
 
+    @property
+    def elements(self) -> tuple[Predictive, ...]:
+        """The elements of a multivariate output, each on its own."""
+        return tuple(replace(self, law=law) for law in laws.elements(self.law))
+
     def mean(self) -> np.ndarray:
         """Mean, or the probabilities of the levels."""
+        if self.law.vector:
+            return np.stack([each.mean() for each in self.elements], axis=-1)
         if self.law.levels:
             chances = [sp.exp(each) for each in laws.log_probabilities(self.law)]
             return np.stack([self._full(p) for p in ex.means_of(self.beliefs, chances, self.keys)], axis=-1)
@@ -43,6 +51,8 @@ class Predictive:
 
     def variance(self) -> np.ndarray:
         """Variance, or that of the indicators of the levels."""
+        if self.law.vector:
+            return np.stack([each.variance() for each in self.elements], axis=-1)
         if self.law.levels:
             chances = self.mean()
             return chances * (1.0 - chances)
@@ -54,6 +64,8 @@ class Predictive:
 
     def quantile(self, p: float) -> np.ndarray:
         """The smallest value whose predictive distribution function reaches `p`; of levels, their number from 1."""
+        if self.law.vector:
+            return np.stack([each.quantile(p) for each in self.elements], axis=-1)
         if self.law.levels:
             reached = np.cumsum(self.mean(), axis=-1) >= p - 1e-12
             return np.argmax(reached, axis=-1) + 1.0

@@ -104,3 +104,52 @@ class NoSlope(Mistake):
     message: ClassVar = "the distribution function of `{distribution}` has no derivative with respect to `{name}`"
     label: ClassVar = "`{argument}` of a truncated or censored `{distribution}` must not depend on `{name}`"
     help: ClassVar = "write a number or constant there, or declare a parameter `fixed`"
+
+
+@dataclass(frozen=True)
+class LatentCovariance(Mistake):
+    """A covariance matrix of outputs that depends on a latent."""
+
+    name: str
+    code: ClassVar = "E563"
+    message: ClassVar = "the covariance of `MultivariateNormal` must not depend on `{name}`"
+    label: ClassVar = "reads `{name}`, whose values are not known"
+    help: ClassVar = "let the mean carry the latents: `y[p] ~ Normal(sum(k, W[p, k] * g[k]), s)` mixes outputs too"
+
+
+@dataclass(frozen=True)
+class VectorTooLong(Mistake):
+    """A multivariate output with too many elements."""
+
+    output: str
+    size: int
+    limit: int
+    code: ClassVar = "E564"
+    message: ClassVar = "`{output}` has {size} elements, and `MultivariateNormal` describes at most {limit}"
+    label: ClassVar = "too many to write out"
+    help: ClassVar = "let latents carry the dependence: `y[p] ~ Normal(sum(k, W[p, k] * g[k]), s)`"
+
+
+@dataclass(frozen=True)
+class MatrixSizes(Mistake):
+    """A covariance matrix that is not square, at the sizes the data gave its indices."""
+
+    first: str
+    size: int
+    second: str
+    other: int
+    code: ClassVar = "E565"
+    message: ClassVar = "a covariance matrix is square, but `{first}` has {size} values and `{second}` has {other}"
+    label: ClassVar = "{size} by {other}"
+    help: ClassVar = "declare both indices with the same size"
+
+
+@dataclass(frozen=True)
+class NotPositiveDefinite(Mistake):
+    """A matrix of numbers that is no covariance matrix."""
+
+    why: str
+    code: ClassVar = "E566"
+    message: ClassVar = "this is no covariance matrix"
+    label: ClassVar = "{why}"
+    help: ClassVar = "check its entries, or build it as `factor = W, sd = s`, which is always a covariance"

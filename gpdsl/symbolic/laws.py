@@ -53,6 +53,11 @@ class Law:
         """Whether it describes levels of a label and not numbers."""
         return self.name in LEVELS
 
+    @property
+    def vector(self) -> bool:
+        """Whether it describes all elements of an output together."""
+        return self.name == "MultivariateNormal"
+
 
 def log_density(law: Law, y: sp.Expr) -> sp.Expr:
     """Log density of a number; of a label see `log_probabilities`."""
@@ -110,6 +115,13 @@ def _censored(law: Law, y: sp.Expr) -> sp.Expr:
     if lower is not None:
         density = choose(less_equal(y, lower), tails.below(lower, a), density)
     return density if upper is None else choose(less_equal(upper, y), tails.above(upper, a), density)
+
+
+def elements(law: Law) -> tuple[Law, ...]:
+    """The law of each element of a multivariate normal."""
+    mean, covariance = law.arguments["mean"], law.arguments["covariance"]
+    spreads = covariance[:: len(mean) + 1]
+    return tuple(Law("Normal", {"mean": m, "sd": sp.sqrt(v)}) for m, v in zip(mean, spreads, strict=True))
 
 
 # --- levels -----------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ and does not cancel when y and c are large. Work is counted, so that a hostile p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import sympy as sp
@@ -67,6 +68,21 @@ def whole_power(expression: sp.Pow) -> int:
     if expression.exp.is_Integer and 0 < int(expression.exp) <= MAX_POWER:
         return int(expression.exp)
     raise NotPolynomial
+
+
+def degree_bound(expression: sp.Expr, symbols: Collection[sp.Symbol]) -> float:
+    """A bound on the degree of a polynomial in the symbols, without multiplying it out; infinite for what is none."""
+    if expression.free_symbols.isdisjoint(symbols):
+        return 0
+    if expression in symbols:
+        return 1
+    if isinstance(expression, sp.Add):
+        return max(degree_bound(part, symbols) for part in expression.args)
+    if isinstance(expression, sp.Mul):
+        return sum(degree_bound(part, symbols) for part in expression.args)
+    if isinstance(expression, sp.Pow) and expression.exp.is_Integer and expression.exp > 0:
+        return int(expression.exp) * degree_bound(expression.base, symbols)
+    return math.inf
 
 
 def add(polynomials: Iterable[Polynomial]) -> Polynomial:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import sympy as sp
 
@@ -16,13 +15,10 @@ from gpdsl.symbolic.constants import element_of, is_real, number
 from gpdsl.symbolic.errors import BeyondData, NoCase, NotReal, TooDeep, TooLarge
 from gpdsl.symbolic.extent import MAX_NESTING, MAX_OPERATIONS, Extents
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
-from gpdsl.symbolic.readings import OWN, Reading, reading, shown
+from gpdsl.symbolic.readings import OWN, reading, shown
+from gpdsl.symbolic.references import PREFIXED, Covariance, Environment, ExternalUse, Position, Ref, axis_key
 
-Position = int | str
-"""A subscript: an element counted from 1, or the name of an axis along which the expression is generic."""
-
-Environment = Mapping[str, Position]
-"""Where each axis stands, by `axis_key`."""
+__all__ = ["Covariance", "Environment", "ExternalUse", "NeedsElements", "Position", "Ref", "Translator", "axis_key"]
 
 _Element = tuple[str, tuple[Position, ...]]
 
@@ -50,35 +46,6 @@ class _DefineFirst(Exception):
         self.element = element
 
 
-@dataclass(frozen=True)
-class Ref:
-    """What a symbol stands for. `kind` is input, const, param, latent, output, indicator, index or external.
-
-    Row variables are latents too: independent values, one per row. `reading` says what is read of a latent.
-    """
-
-    kind: str
-    name: str
-    positions: tuple[Position, ...] = ()
-    reading: Reading = OWN
-
-
-@dataclass(frozen=True)
-class ExternalUse:
-    """One distinct call of an opaque function: its arguments element by element, and the shape of its result."""
-
-    key: str
-    function: str
-    arguments: tuple[tuple[tuple[int, ...], tuple[sp.Expr, ...]], ...]
-    result: tuple[int, ...]
-    likelihood: bool = False
-
-
-def axis_key(axis: m.Axis) -> str:
-    """Name under which an environment holds the position along `axis`; bare sizes get a star."""
-    return axis.name if axis.name is not None else f"*{axis.describe()}"
-
-
 def _shifted(position: Position, offset: int) -> Position:
     if isinstance(position, int):
         return position + offset
@@ -91,7 +58,7 @@ class Translator:
     """Translates the expressions of one model whose sizes are known.
 
     `references` says what each symbol produced so far stands for; `externals` lists the opaque calls met, in an order
-    in which they can be evaluated.
+    in which they can be evaluated, and `covariances` the matrices behind whitening symbols.
     """
 
     def __init__(self, declarations: m.Declarations, sizes: Mapping[str, int]) -> None:
@@ -99,6 +66,7 @@ class Translator:
         self.sizes = dict(sizes)
         self.references: dict[sp.Symbol, Ref] = {}
         self.externals: dict[str, ExternalUse] = {}
+        self.covariances: dict[str, Covariance] = {}
         self._lets: dict[_Element, sp.Expr] = {}
         self._extents = Extents()
         self._level = 0
@@ -116,9 +84,9 @@ class Translator:
     def symbol(self, ref: Ref, *, positive: bool = False) -> sp.Symbol:
         """The symbol of a value read; equal references give equal symbols."""
         where = f"[{','.join(map(str, ref.positions))}]" if ref.positions else ""
-        name = f"{ref.name}{where}" if ref.kind not in {"indicator", "index"} else f"{ref.kind}:{ref.name}{where}"
+        name = f"{ref.name}{where}" if ref.kind not in PREFIXED else f"{ref.kind}:{ref.name}{where}"
         if ref.reading != OWN:
-            name = shown(self.declarations.latents.get(ref.name), where, ref.name, ref.reading)
+            name = shown(self.declarations, ref.name, where, ref.reading)
         symbol = sp.Symbol(name, positive=True) if positive else sp.Symbol(name, real=True)
         self.references[symbol] = ref
         return symbol

@@ -1,8 +1,8 @@
-"""`y[p] ~ Normal(f[p], sigma)`: outputs tied to latents; and the priors of parameters, which look alike."""
+"""`y[p] ~ Normal(f[p], sigma)`: outputs tied to latents."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.distributions import check_distribution
@@ -15,7 +15,6 @@ from gpdsl.language.errors.axes import BadSubscript, PassedAxes
 from gpdsl.language.errors.calls import (
     NotADistribution,
     NotAnOutput,
-    NotAPrior,
     TransformedLeft,
     UnknownDistribution,
     WrongArity,
@@ -35,7 +34,6 @@ from gpdsl.language.source import Span
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 
 _READABLE = frozenset({"const", "param", "input", "row", "latent", "let", "external"})
-_IN_PRIOR = frozenset({"const"})
 _ADVICE = {
     "none": "if `{name}` is data that the model explains, declare `output {name} : real`",
     "latent": "the prior of a latent stands in its declaration; observe an output: `y ~ Normal({name}, sigma)`",
@@ -120,7 +118,7 @@ def _known(scope: Scope, call: syntax.Call, observed: list[_Observed]) -> Distri
                 output.kind,
                 output.span.line,
                 entry.name,
-                " and ".join(entry.kinds),
+                " and ".join(entry.kinds) or "no",
                 choices,
             )
         )
@@ -173,21 +171,3 @@ def _overlap(a: tuple[Subscript, ...], b: tuple[Subscript, ...]) -> bool:
     if len(a) != len(b):
         return True
     return not any(isinstance(x, Fixed) and isinstance(y, Fixed) and x != y for x, y in zip(a, b, strict=True))
-
-
-def check_prior(scope: Scope, statement: syntax.ParamStatement) -> None:
-    """`param s : positive ~ Gamma(2, 1)`: a continuous distribution of constants."""
-    name, call = statement.declared.name.text, statement.prior
-    if call is None or name not in scope.params:
-        return
-    known = [each.name for each in DISTRIBUTIONS.values() if each.continuous]
-    if not isinstance(call, syntax.Call):
-        scope.problems.fail(NotADistribution(call.span))
-    if call.function.text not in known:
-        suggestion = "" if call.function.text in DISTRIBUTIONS else scope.problems.suggest(call.function.text, known)
-        scope.problems.fail(NotAPrior(call.function.span, call.function.text, ", ".join(known), suggestion))
-    param = scope.params[name]
-    names = tuple(axis.name for axis in param.axes if axis.name is not None)
-    bound = {axis.name: IndexRange.of(axis) for axis in param.axes if axis.name is not None}
-    place = Place("a prior", _IN_PRIOR, Left("param", name, f"param {name}", names), bound)
-    scope.params[name] = replace(param, prior=check_distribution(scope, place, call, param.axes))

@@ -1,0 +1,58 @@
+"""What the symbols of a translated model stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import sympy as sp
+
+from gpdsl.language import model as m
+from gpdsl.symbolic.readings import OWN, Reading
+
+Position = int | str
+"""A subscript: an element counted from 1, or the name of an axis along which the expression is generic."""
+
+Environment = Mapping[str, Position]
+"""Where each axis stands, by `axis_key`."""
+
+PREFIXED = {"indicator", "index", "observed", "whitening"}
+"""Kinds whose symbols would otherwise have the name of another one."""
+
+
+@dataclass(frozen=True)
+class Ref:
+    """What a symbol stands for. `kind` is input, const, param, latent, output, indicator, index, external, observed or
+    whitening.
+
+    Row variables are latents too: independent values, one per row. `reading` says what is read of a latent.
+    """
+
+    kind: str
+    name: str
+    positions: tuple[Position, ...] = ()
+    reading: Reading = OWN
+
+
+@dataclass(frozen=True)
+class ExternalUse:
+    """One distinct call of an opaque function: its arguments element by element, and the shape of its result."""
+
+    key: str
+    function: str
+    arguments: tuple[tuple[tuple[int, ...], tuple[sp.Expr, ...]], ...]
+    result: tuple[int, ...]
+    likelihood: bool = False
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """The covariance matrix of an output's row, entry by entry; free of latents."""
+
+    output: str
+    entries: tuple[tuple[sp.Expr, ...], ...]
+
+
+def axis_key(axis: m.Axis) -> str:
+    """Name under which an environment holds the position along `axis`; bare sizes get a star."""
+    return axis.name if axis.name is not None else f"*{axis.describe()}"
