@@ -13,7 +13,7 @@ from gpdsl.language.errors.syntax import ReservedWord
 from gpdsl.language.limits import MAX_NAME
 from gpdsl.language.vocabulary import BUILTINS, SHADOWABLE, STATEMENTS
 
-_SORTS: Mapping[type, str] = MappingProxyType(
+STATEMENT_SORTS: Mapping[type, str] = MappingProxyType(
     {
         syntax.IndexStatement: "index",
         syntax.InputStatement: "input",
@@ -43,7 +43,7 @@ def register_names(scope: Scope, statements: tuple[syntax.Statement, ...]) -> tu
     """
     kept: list[syntax.Statement] = []
     for statement in statements:
-        sort = _SORTS.get(type(statement))
+        sort = STATEMENT_SORTS.get(type(statement))
         name = declared_name(statement)
         if sort is None or name is None:
             kept.append(statement)

@@ -1,0 +1,79 @@
+"""A text as the server knows it: its tree, its checked model when it has one, its mistakes and its names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpdsl.language import Declarations, Mistake, ModelError, Source, check, parse, syntax
+from gpdsl.language.checker.names import STATEMENT_SORTS, declared_name
+from gpdsl.language.checker.scope import SORTS
+from gpdsl.language.source import Span
+from gpdsl.language.statements import Piece, split
+from gpdsl.language.vocabulary import STATEMENTS
+from gpdsl.lsp.occurrences import Occurrence, occurrences
+
+
+@dataclass(frozen=True)
+class Document:
+    """`declarations` is the newest model that passed the checker, which may be older than the text."""
+
+    source: Source
+    tree: syntax.SyntaxTree
+    mistakes: tuple[Mistake, ...]
+    declarations: Declarations | None
+    occurrences: tuple[Occurrence, ...]
+    broken: tuple[Piece, ...]
+
+    def at(self, line: int, column: int) -> Occurrence | None:
+        """The name at a place, or just before it."""
+        for each in self.occurrences:
+            if each.span.line == line and each.span.column <= column <= each.span.end_column:
+                return each
+        return None
+
+    def same(self, place: Occurrence) -> list[Occurrence]:
+        """All places where the same thing is named, from top to bottom."""
+        found = {each for each in self.occurrences if (each.name, each.owner) == (place.name, place.owner)}
+        return sorted(found, key=lambda each: (each.span.line, each.span.column))
+
+    def statements_of(self, name: str) -> list[syntax.Statement]:
+        """The statements that declare a name: several for a `let` by cases."""
+        return [each for each in self.tree.statements if _declares(each) == name]
+
+    def sorts(self) -> dict[str, str]:
+        """Every name of the model and its sort, those of statements that are not finished included."""
+        broken = {words[1]: words[0] for each in self.broken if len(words := each.words()) == 2}
+        unfinished = {name: sort for name, sort in broken.items() if sort in SORTS and name not in STATEMENTS}
+        return unfinished | {
+            name: STATEMENT_SORTS[type(each)] for each in self.tree.statements if (name := _declares(each)) is not None
+        }
+
+    def text_at(self, span: Span) -> str:
+        """The text of a span, its lines joined."""
+        lines = [self.source.line(number) for number in range(span.line, span.end_line + 1)]
+        lines[-1] = lines[-1][: span.end_column - 1]
+        return " ".join([lines[0][span.column - 1 :], *(each.strip() for each in lines[1:])])
+
+
+def read(text: str, name: str, before: Document | None = None) -> Document:
+    """The document of a text; `before` is that of an earlier state. Never raises."""
+    # A blank in place of the byte-order mark: the columns of the editor stay right.
+    source = Source(text.replace("\ufeff", " ", 1) if text.startswith("\ufeff") else text, name)
+    tree = parse(source)
+    declarations = before.declarations if before is not None else None
+    mistakes: tuple[Mistake, ...] = ()
+    try:
+        declarations = check(tree)
+    except ModelError as error:
+        mistakes = error.diagnostics
+    starts = {each.span.line for each in tree.statements}
+    pieces = (
+        each for each in split(source)[0] if not starts & set(range(each.line, each.line + each.text.count("\n") + 1))
+    )
+    broken = tuple(pieces)
+    return Document(source, tree, mistakes, declarations, occurrences(tree.statements, broken), broken)
+
+
+def _declares(statement: syntax.Statement) -> str | None:
+    name = declared_name(statement) if type(statement) in STATEMENT_SORTS else None
+    return name.text if name is not None else None

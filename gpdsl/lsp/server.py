@@ -1,0 +1,257 @@
+"""The language server: requests of the protocol in, answers of `hover`, `completion`, `naming` and `problems` out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcInvalidRequest
+from pygls.lsp.server import LanguageServer
+from pygls.workspace import ServerTextPosition
+
+import gpdsl
+from gpdsl.errors import GpdslError
+from gpdsl.language import format_text
+from gpdsl.language.checker.names import declared_name
+from gpdsl.language.checker.scope import SORTS
+from gpdsl.language.errors import Mistake
+from gpdsl.language.source import Span
+from gpdsl.lsp import naming, problems
+from gpdsl.lsp.completion import Suggestion, complete
+from gpdsl.lsp.hover import hover
+from gpdsl.lsp.reading import Document, read
+
+PAUSE = 0.1  # seconds without a key before a text is checked
+_ITEMS = {
+    "statement": lsp.CompletionItemKind.Keyword,
+    "keyword": lsp.CompletionItemKind.Keyword,
+    "type": lsp.CompletionItemKind.TypeParameter,
+    "distribution": lsp.CompletionItemKind.Class,
+    "density": lsp.CompletionItemKind.Class,
+    "likelihood": lsp.CompletionItemKind.Class,
+    "kernel": lsp.CompletionItemKind.Class,
+    "process": lsp.CompletionItemKind.Class,
+    "function": lsp.CompletionItemKind.Function,
+    "external": lsp.CompletionItemKind.Function,
+    "constant": lsp.CompletionItemKind.Constant,
+    "const": lsp.CompletionItemKind.Constant,
+    "option": lsp.CompletionItemKind.Property,
+    "argument": lsp.CompletionItemKind.Property,
+    "value": lsp.CompletionItemKind.EnumMember,
+}
+_SYMBOLS = {
+    "index": lsp.SymbolKind.Enum,
+    "const": lsp.SymbolKind.Constant,
+    "latent": lsp.SymbolKind.Function,
+    "function": lsp.SymbolKind.Function,
+    "kernel": lsp.SymbolKind.Class,
+    "density": lsp.SymbolKind.Class,
+    "external": lsp.SymbolKind.Interface,
+    "likelihood": lsp.SymbolKind.Interface,
+}
+
+
+class Server(LanguageServer):
+    """Keeps one `Document` for every open text, read again when the text has changed."""
+
+    def __init__(self) -> None:
+        # Whole texts at every change: they are small, and nothing can get out of step.
+        super().__init__("gpdsl", gpdsl.__version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
+        self.documents: dict[str, Document] = {}
+
+    def document(self, uri: str) -> Document:
+        """The document of an open text, up to date."""
+        text, before = self.workspace.get_text_document(uri).source, self.documents.get(uri)
+        if before is None or before.source.text != text:
+            self.documents[uri] = read(text, uri.rsplit("/", 1)[-1], before)
+        return self.documents[uri]
+
+    def place(self, uri: str, position: lsp.Position) -> tuple[Document, int, int]:
+        """The document, and line and column from 1 in characters."""
+        document = self.document(uri)
+        lines = document.source.text.split("\n")
+        found = self.workspace.position_codec.position_from_client_units(lines, position)
+        return document, found.line + 1, found.character + 1
+
+    def range(self, document: Document, span: Span) -> lsp.Range:
+        """A span in the units of the client, UTF-16 unless it asked for others."""
+        codec, lines = self.workspace.position_codec, document.source.text.split("\n")
+        ends = ((span.line, span.column), (span.end_line, span.end_column))
+        start, end = (
+            codec.position_to_client_units(lines, ServerTextPosition(line - 1, column - 1)) for line, column in ends
+        )
+        return lsp.Range(start, end)
+
+    def locations(self, uri: str, document: Document, spans: Iterable[Span]) -> list[lsp.Location]:
+        """Spans of one text as the protocol names them."""
+        return [lsp.Location(uri, self.range(document, span)) for span in spans]
+
+    def diagnostic(self, document: Document, mistake: Mistake) -> lsp.Diagnostic:
+        """A mistake as the protocol shows it."""
+        return lsp.Diagnostic(
+            range=self.range(document, mistake.span),
+            message=problems.sentence(mistake),
+            severity=lsp.DiagnosticSeverity.Error,
+            code=mistake.code,
+            source="gpdsl",
+        )
+
+    def publish(self, uri: str) -> None:
+        """Send the mistakes of a text."""
+        document = self.document(uri)
+        found = [self.diagnostic(document, each) for each in document.mistakes]
+        version = self.workspace.get_text_document(uri).version
+        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, found, version))
+
+
+def make_server() -> Server:
+    """A server with all it can do; `start_io` runs it."""
+    server = Server()
+    for method, handler in _HANDLERS.items():
+        server.feature(method, _OPTIONS.get(method))(handler)
+    return server
+
+
+def _opened(server: Server, params: lsp.DidOpenTextDocumentParams) -> None:
+    server.publish(params.text_document.uri)
+
+
+async def _changed(server: Server, params: lsp.DidChangeTextDocumentParams) -> None:
+    uri, version = params.text_document.uri, params.text_document.version
+    await asyncio.sleep(PAUSE)
+    # A newer change, or the closing of the text, has made this one stale.
+    open_text = server.workspace.text_documents.get(uri)
+    if open_text is not None and open_text.version == version:
+        server.publish(uri)
+
+
+def _closed(server: Server, params: lsp.DidCloseTextDocumentParams) -> None:
+    uri = params.text_document.uri
+    server.documents.pop(uri, None)
+    server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
+
+
+def _hover(server: Server, params: lsp.HoverParams) -> lsp.Hover | None:
+    document, line, column = server.place(params.text_document.uri, params.position)
+    found = hover(document, line, column)
+    if found is None:
+        return None
+    text, span = found
+    return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text), server.range(document, span))
+
+
+def _complete(server: Server, params: lsp.CompletionParams) -> list[lsp.CompletionItem]:
+    return [_item(each) for each in complete(*server.place(params.text_document.uri, params.position))]
+
+
+def _item(suggestion: Suggestion) -> lsp.CompletionItem:
+    about = lsp.MarkupContent(lsp.MarkupKind.Markdown, suggestion.about) if suggestion.about else None
+    kind = _ITEMS.get(suggestion.kind, lsp.CompletionItemKind.Variable)
+    return lsp.CompletionItem(
+        label=suggestion.text.strip(),
+        insert_text=suggestion.text,
+        kind=kind,
+        detail=suggestion.detail,
+        documentation=about,
+    )
+
+
+def _definition(server: Server, params: lsp.DefinitionParams) -> list[lsp.Location]:
+    uri = params.text_document.uri
+    document, line, column = server.place(uri, params.position)
+    return server.locations(uri, document, naming.definition(document, line, column))
+
+
+def _references(server: Server, params: lsp.ReferenceParams) -> list[lsp.Location]:
+    uri = params.text_document.uri
+    document, line, column = server.place(uri, params.position)
+    spans = naming.references(document, line, column, params.context.include_declaration)
+    return server.locations(uri, document, spans)
+
+
+def _highlights(server: Server, params: lsp.DocumentHighlightParams) -> list[lsp.DocumentHighlight]:
+    document, line, column = server.place(params.text_document.uri, params.position)
+    return [lsp.DocumentHighlight(server.range(document, span)) for span in naming.references(document, line, column)]
+
+
+def _prepare_rename(server: Server, params: lsp.PrepareRenameParams) -> lsp.PrepareRenamePlaceholder:
+    document, line, column = server.place(params.text_document.uri, params.position)
+    try:
+        place = naming.renameable(document, line, column)
+    except GpdslError as error:
+        raise JsonRpcInvalidRequest(str(error)) from error
+    return lsp.PrepareRenamePlaceholder(server.range(document, place.span), place.name)
+
+
+def _rename(server: Server, params: lsp.RenameParams) -> lsp.WorkspaceEdit:
+    uri = params.text_document.uri
+    document, line, column = server.place(uri, params.position)
+    try:
+        spans = naming.rename(document, line, column, params.new_name)
+    except GpdslError as error:
+        raise JsonRpcInvalidRequest(str(error)) from error
+    return lsp.WorkspaceEdit({uri: [lsp.TextEdit(server.range(document, span), params.new_name) for span in spans]})
+
+
+def _symbols(server: Server, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+    document = server.document(params.text_document.uri)
+    found = []
+    for name, sort in document.sorts().items():
+        for statement in document.statements_of(name):
+            named = declared_name(statement)
+            if named is not None:
+                whole, itself = server.range(document, statement.span), server.range(document, named.span)
+                kind = _SYMBOLS.get(sort, lsp.SymbolKind.Variable)
+                found.append(lsp.DocumentSymbol(name, kind, whole, itself, SORTS[sort]))
+    return found
+
+
+def _format(server: Server, params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
+    document = server.document(params.text_document.uri)
+    text = document.source.text
+    try:
+        formatted = format_text(text)
+    except GpdslError:
+        return None  # the mistakes are on the screen already
+    lines = text.split("\n")
+    whole = Span(1, 1, len(lines), len(lines[-1]) + 1)
+    return [lsp.TextEdit(server.range(document, whole), formatted)] if formatted != text else []
+
+
+def _actions(server: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+    uri = params.text_document.uri
+    document = server.document(uri)
+    return [
+        lsp.CodeAction(
+            title=fix.title,
+            kind=lsp.CodeActionKind.QuickFix,
+            diagnostics=[server.diagnostic(document, fix.mistake)],
+            is_preferred=True,
+            edit=lsp.WorkspaceEdit({uri: [lsp.TextEdit(server.range(document, fix.span), fix.text)]}),
+        )
+        for fix in problems.fixes(document, params.range.start.line + 1, params.range.end.line + 1)
+    ]
+
+
+_HANDLERS: Mapping[str, Callable[..., Any]] = {
+    lsp.TEXT_DOCUMENT_DID_OPEN: _opened,
+    lsp.TEXT_DOCUMENT_DID_CHANGE: _changed,
+    lsp.TEXT_DOCUMENT_DID_CLOSE: _closed,
+    lsp.TEXT_DOCUMENT_HOVER: _hover,
+    lsp.TEXT_DOCUMENT_COMPLETION: _complete,
+    lsp.TEXT_DOCUMENT_DEFINITION: _definition,
+    lsp.TEXT_DOCUMENT_REFERENCES: _references,
+    lsp.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT: _highlights,
+    lsp.TEXT_DOCUMENT_PREPARE_RENAME: _prepare_rename,
+    lsp.TEXT_DOCUMENT_RENAME: _rename,
+    lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL: _symbols,
+    lsp.TEXT_DOCUMENT_FORMATTING: _format,
+    lsp.TEXT_DOCUMENT_CODE_ACTION: _actions,
+}
+_OPTIONS: Mapping[str, Any] = {
+    lsp.TEXT_DOCUMENT_COMPLETION: lsp.CompletionOptions(trigger_characters=["~", "(", "[", ":", ",", "="]),
+    lsp.TEXT_DOCUMENT_RENAME: lsp.RenameOptions(prepare_provider=True),
+    lsp.TEXT_DOCUMENT_CODE_ACTION: lsp.CodeActionOptions([lsp.CodeActionKind.QuickFix]),
+}
