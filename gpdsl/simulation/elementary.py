@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import erf, expit, gammaln, ndtr
+from scipy.special import erf, expit, gammaln, logit, ndtr, ndtri
 
 Value = Any
 """A number, or an array that broadcasts against the rows, [..., rows]."""
@@ -25,9 +26,21 @@ ELEMENTARY: Mapping[str, Callable[..., Value]] = {
     "sin": np.sin,
     "cos": np.cos,
     "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
     "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "atanh": np.arctanh,
+    "log2": np.log2,
+    "log10": np.log10,
+    "floor": np.floor,
     "abs": np.abs,
     "sigmoid": expit,
+    "logit": logit,
+    "probit": ndtri,
     "softplus": lambda a: np.logaddexp(0.0, a),
     "log1p": np.log1p,
     "expm1": np.expm1,
@@ -48,11 +61,18 @@ ELEMENTARY: Mapping[str, Callable[..., Value]] = {
     "not": np.logical_not,
 }
 
-REDUCTIONS: Mapping[str, Callable[[Value, Value], Value]] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "logsumexp": np.logaddexp,
+
+def _fold(function: Callable[[Value, Value], Value]) -> Callable[[Sequence[Value]], Value]:
+    return lambda values: functools.reduce(function, values)
+
+
+REDUCTIONS: Mapping[str, Callable[[Sequence[Value]], Value]] = {
+    "sum": _fold(np.add),
+    "prod": _fold(np.multiply),
+    "mean": lambda values: functools.reduce(np.add, values) / len(values),
+    "norm": lambda values: np.sqrt(functools.reduce(np.add, [np.square(value) for value in values])),
+    "max": _fold(np.maximum),
+    "min": _fold(np.minimum),
+    "logsumexp": _fold(np.logaddexp),
 }
-"""Functions of all values along an axis, two values at a time."""
+"""Functions of all values along an axis."""

@@ -86,6 +86,7 @@ class UnknownRequest(DataMistake):
     names: str
     suggestion: str = ""
     code: ClassVar = "D137"
+    suggested_help: ClassVar = "did you mean `{suggestion}`? it has {names}"
     message: ClassVar = "the model has no {what} `{name}`"
     help: ClassVar = "it has {names}"
 

@@ -19,6 +19,17 @@ def functionals_of(interpreter: Interpreter) -> dict[str, tuple[m.Functional, ..
     return {name: tuple(functionals) for name, functionals in found.items()}
 
 
+def shown(declarations: m.Declarations, name: str, functional: m.Functional) -> str:
+    """A functional as the model writes it: `f(a)`, `D(f, x[1])`."""
+    arguments = functional.at or declarations.latents[name].arguments
+    value = f"{name}({', '.join(functional.at)})" if functional.at else name
+    directions = []
+    for each in functional.derivative:
+        argument = arguments[each.argument]
+        directions.append(f"{argument}[{each.column}]" if declarations.axes_of(argument) else argument)
+    return f"D({', '.join([value, *directions])})" if directions else value
+
+
 def _written_out(interpreter: Interpreter, functional: m.Functional) -> Iterator[m.Functional]:
     """A derivative along `x[d]` for every value of `d`."""
     indices = [each.column.index for each in functional.derivative if isinstance(each.column, m.IndexValue)]

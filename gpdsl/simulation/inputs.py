@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpdsl.language import model as m
-from gpdsl.simulation.processes import falling_distances
-from gpdsl.symbolic.translate import axis_key
+from gpdsl.simulation.processes import falling_distances, processes_of
 
 if TYPE_CHECKING:
     from gpdsl.simulation.world import World
@@ -71,10 +70,9 @@ def _width(world: World, latent: m.Latent, name: str) -> np.ndarray:
         for functional in world.functionals[latent.name]
         if name in (names := functional.at or latent.arguments)
     )
-    env: Mapping[str, int] = {axis_key(axis): 1 for axis in latent.axes}
     sizes = [_columns(world, argument) for argument in latent.arguments]
     start = sum(sizes[:slot])
-    distances = falling_distances(world, latent, env, sum(sizes), range(start, start + sizes[slot]))
+    distances = falling_distances(processes_of(world, latent)[0], sum(sizes), range(start, start + sizes[slot]))
     total = sum(sizes)
     return distances * max(WIDTH / total, FAR_WIDTH / np.sqrt(total))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -96,8 +95,9 @@ class Interpreter:
                 return ELEMENTARY[operator](*[self.value(each, env) for each in operands])
             case m.Reduction(operator=operator, axis=axis, body=body):
                 key = axis_key(axis)
-                terms = (self.value(body, {**env, key: element}) for (element,) in self.positions((axis,)))
-                return functools.reduce(REDUCTIONS[operator], terms)
+                return REDUCTIONS[operator](
+                    [self.value(body, {**env, key: element}) for (element,) in self.positions((axis,))]
+                )
             case m.FunctionCall(body=body):
                 return self.value(body, env)
             case m.ExternalCall(function=function, arguments=arguments, axes=axes):

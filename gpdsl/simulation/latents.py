@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from gpdsl.data.errors import DataError
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.simulation.errors import NotPositiveDefinite, TooManyPoints
+from gpdsl.simulation.processes import Process
 
 MAX_POINTS = 5000
 """Rows times functionals of one latent: the factor takes n^3 / 3 operations and 8 n^2 bytes."""
@@ -15,21 +17,24 @@ JITTERS = tuple(10.0**power for power in range(-10, -4))
 
 
 class JointDraws:
-    """Draws of one latent's elements; elements with the same covariance matrix share its factor."""
+    """Draws of one latent's elements; elements with the same covariance up to scale share its factor."""
 
-    def __init__(self, latent: str, source: str, points: int) -> None:
-        if points > MAX_POINTS:
-            raise DataError(TooManyPoints(latent, points, MAX_POINTS), source=source)
+    def __init__(self, latent: str, source: str, functionals: Functionals) -> None:
+        if len(functionals) > MAX_POINTS:
+            raise DataError(TooManyPoints(latent, len(functionals), MAX_POINTS), source=source)
         self.latent = latent
         self.source = source
-        self._factors: dict[bytes, np.ndarray] = {}
+        self.functionals = functionals
+        self._factors: dict[tuple[bytes, ...], np.ndarray] = {}
 
-    def draw(self, mean: np.ndarray, covariance: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """One draw [points] of N(mean, covariance)."""
-        key = covariance.tobytes()
-        if key not in self._factors:
-            self._factors = {key: self._factor(covariance)}
-        return mean + self._factors[key] @ generator.standard_normal(len(mean))
+    def draw(self, process: Process, generator: np.random.Generator) -> np.ndarray:
+        """One draw [functionals] around zero."""
+        if process.key not in self._factors:
+            # only the latest is kept: a factor of thousands of rows is large, and equal ones follow one another
+            self._factors = {process.key: self._factor(process.covariance(self.functionals))}
+        if not process.scale >= 0:
+            raise DataError(NotPositiveDefinite(self.latent), source=self.source)
+        return np.sqrt(process.scale) * self._factors[process.key] @ generator.standard_normal(len(self.functionals))
 
     def _factor(self, covariance: np.ndarray) -> np.ndarray:
         if not np.isfinite(covariance).all():

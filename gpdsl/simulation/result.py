@@ -11,7 +11,6 @@ import numpy as np
 
 from gpdsl.data.columns import STYLES
 from gpdsl.data.write import write_table
-from gpdsl.language import model as m
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,13 +18,13 @@ class Simulation:
     """One draw from a model's prior. Arrays are [rows, *axes].
 
     `data` holds inputs and outputs, as `Model.fit` takes them; `latents`, `lets` and `row_variables` what is behind
-    them; `functionals` the values of `f(a)` and `D(f, x)`; `parameters` the values used. `assumed` are sizes nobody
-    gave, and `drawn` inputs nobody gave.
+    them; `functionals` values of `f(a)` and `D(f, x)`, by these names; `parameters` the values used. `assumed` are
+    sizes nobody gave, and `drawn` inputs nobody gave.
     """
 
     data: Mapping[str, np.ndarray]
     latents: Mapping[str, np.ndarray]
-    functionals: Mapping[tuple[str, m.Functional], np.ndarray]
+    functionals: Mapping[str, np.ndarray]
     lets: Mapping[str, np.ndarray]
     row_variables: Mapping[str, np.ndarray]
     parameters: Mapping[str, np.ndarray]
@@ -39,8 +38,7 @@ class Simulation:
 
     def truth(self) -> dict[str, np.ndarray]:
         """Latents, functionals of them, row variables and lets as columns: `f`, `g[2]`, `f(a)`, `D(f, x)`."""
-        asked = {_shown(name, functional): values for (name, functional), values in self.functionals.items()}
-        return _columns({**self.row_variables, **self.latents, **asked, **self.lets})
+        return _columns({**self.row_variables, **self.latents, **self.functionals, **self.lets})
 
     def save(self, path: str | Path) -> None:
         """Write the data to a .csv, .tsv, .parquet or .npz file. Raises GpdslError when that fails."""
@@ -58,11 +56,3 @@ def _columns(quantities: Mapping[str, np.ndarray]) -> dict[str, Any]:
             column = STYLES[-1](name, tuple(each + 1 for each in position)) if position else name
             table[column] = values[(slice(None), *position)]
     return table
-
-
-def _shown(name: str, functional: m.Functional) -> str:
-    """A functional as the model writes it."""
-    value = f"{name}({', '.join(functional.at)})" if functional.at else name
-    for direction in functional.derivative:
-        value = f"D({value}, {direction.argument + 1}[{direction.column}])"
-    return value

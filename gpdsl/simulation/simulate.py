@@ -16,6 +16,7 @@ from gpdsl.language import model as m
 from gpdsl.language.suggest import closest
 from gpdsl.program.precision import precision
 from gpdsl.simulation.errors import UnknownRequest, WrongRequest
+from gpdsl.simulation.functionals import shown
 from gpdsl.simulation.inputs import DEFAULT_SIZE, draw_input, letters
 from gpdsl.simulation.parameters import make_parameters
 from gpdsl.simulation.result import Simulation
@@ -59,7 +60,7 @@ def simulate(
     return Simulation(
         data={**world.inputs, **outputs},
         latents=latents,
-        functionals={key: value for key, value in world.latents.items() if key[1] != m.VALUE},
+        functionals={shown(declarations, *key): values for key, values in world.latents.items() if key[1] != m.VALUE},
         lets=lets,
         row_variables=row_variables,
         parameters=dict(world.parameters),

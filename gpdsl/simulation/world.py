@@ -15,7 +15,7 @@ from gpdsl.simulation.functionals import functionals_of
 from gpdsl.simulation.interpreter import Interpreter, Key, Value
 from gpdsl.simulation.latents import JointDraws
 from gpdsl.simulation.observations import draw_element
-from gpdsl.simulation.processes import covariance_of, points_of
+from gpdsl.simulation.processes import functionals_at, points_of, processes_of
 from gpdsl.simulation.vectors import draw_vector
 from gpdsl.symbolic.translate import axis_key
 
@@ -117,15 +117,13 @@ class World(Interpreter):
 
     def _draw_latent(self, latent: m.Latent) -> None:
         asked = self.functionals[latent.name]
-        points = [points_of(self, latent, functional) for functional in asked]
-        draws = JointDraws(latent.name, self.declarations.source.name, self.rows * len(asked))
-        keys, elements = [axis_key(axis) for axis in latent.axes], list(self.positions(latent.axes))
-        drawn = []
-        for element in elements:
+        at = functionals_at(self, latent, asked, [points_of(self, latent, functional) for functional in asked])
+        draws = JointDraws(latent.name, self.declarations.source.name, at)
+        keys, drawn = [axis_key(axis) for axis in latent.axes], []
+        for element, process in zip(self.positions(latent.axes), processes_of(self, latent), strict=True):
             env = dict(zip(keys, element, strict=True))
-            covariance = covariance_of(self, latent, env, asked, points)
             mean = np.concatenate([self._mean(latent, functional, env) for functional in asked])
-            drawn.append(draws.draw(mean, covariance, self.generator(latent.name, element)))
+            drawn.append(mean + draws.draw(process, self.generator(latent.name, element)))
         together = np.stack(drawn, axis=-1)
         for place, functional in enumerate(asked):
             block = together[place * self.rows : (place + 1) * self.rows]
