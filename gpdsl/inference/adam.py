@@ -149,7 +149,8 @@ def _propose(problem: Problem) -> Callable[..., tuple[dict[str, Array], Rows, Ar
     def propose(state: Any, rows: Rows, held: Any, key: Array) -> tuple[dict[str, Array], Rows, Array]:
         full = complete(state, held)
         q, _ = marginals(program, layout, full, rows, problem.jitter)
-        return program.parameters.constrain(full["parameters"]), rows, q.at(problem.draws(key, q.mean.shape[1]))
+        drawn = q.at(program, problem.draws(key, q.mean.shape[1]))
+        return program.parameters.constrain(full["parameters"]), rows, drawn
 
     return propose
 

@@ -10,9 +10,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.expected_log_likelihood import Marginals, expected_log_likelihood
-from gpdsl.inference.features import Features, dense_features, factorise, sparse_features, values_at
-from gpdsl.inference.posterior import Family
-from gpdsl.program.groups import Group, KernelValues, kernel_values, prior_means, stack_inputs
+from gpdsl.inference.features import Features, dense_features, factorise, sparse_features
+from gpdsl.inference.posterior import Family, PerRow
+from gpdsl.inference.row_variables import RowFeatures, row_features
+from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.program.evaluation import functionals_at, prior_means
+from gpdsl.program.groups import Group, KernelValues, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
@@ -27,6 +30,10 @@ class Layout:
     family: Family
     dense: bool
 
+    def family_of(self, group: Group) -> Family:
+        """The family of one group's posterior: row variables are independent in every family."""
+        return PerRow(self.family.components) if group.per_row else self.family
+
 
 @dataclass(frozen=True)
 class GroupView:
@@ -34,27 +41,30 @@ class GroupView:
 
     group: Group
     kernel: KernelValues
-    features: Features
+    features: Features | RowFeatures
 
 
 def views(
     program: Program,
     parameters: Mapping[str, Array],
-    inducing: Sequence[Float[Array, "M D"]],
+    inducing: Sequence[Functionals],
     rows: Rows,
     dense: bool,
     jitter: Array | float,
 ) -> list[GroupView]:
     """Kernel numbers, factors and features of every group. `parameters` are constrained."""
     found = []
-    for group, points in zip(program.groups, inducing, strict=True):
-        kernel = kernel_values(program.evaluator, group, parameters, points.shape[-1])
-        functionals = values_at(points)
+    for group, functionals in zip(program.groups, inducing, strict=True):
+        kernel = kernel_values(program.evaluator, group, parameters, every_point(functionals).shape[-1])
+        if group.per_row:
+            found.append(GroupView(group, kernel, row_features(rows, kernel.scale.dtype)))
+            continue
         factor = factorise(group, kernel, functionals, jitter)
         if dense:
-            features = dense_features(factor)
+            features: Features = dense_features(factor)
         else:
-            features = sparse_features(group, kernel, functionals, values_at(stack_inputs(group.inputs, rows)), factor)
+            at = functionals_at(group, group.readings.all, rows)
+            features = sparse_features(group, kernel, functionals, at, factor)
         found.append(GroupView(group, kernel, features))
     return found
 
@@ -66,13 +76,24 @@ def assemble(
     seen: Sequence[GroupView],
     moments: Sequence[tuple[Float[Array, "K latents rows"], Float[Array, "K latents rows"]]],
 ) -> Marginals:
-    """Marginals of all latents, from each group's moments at unit scale: SAVIGP eqs. 21 to 23."""
-    count = moments[0][0].shape[-1]
-    means = [jnp.sqrt(v.kernel.scale)[:, None] * mean for v, (mean, _) in zip(seen, moments, strict=True)]
-    variances = [v.kernel.scale[:, None] * variance for v, (_, variance) in zip(seen, moments, strict=True)]
-    prior = prior_means(program.evaluator, program.groups, parameters, rows, count)
+    """Marginals of all that is read of the latents, from each group's moments at unit scale: SAVIGP eqs. 21 to 23."""
+    means, variances = [], []
+    for view, (mean, variance) in zip(seen, moments, strict=True):
+        means.append(_by_reading(view.group, jnp.sqrt(view.kernel.scale)[:, None] * mean))
+        variances.append(_by_reading(view.group, view.kernel.scale[:, None] * variance))
+    prior = prior_means(program.evaluator, program.groups, parameters, rows, means[0].shape[-1])
     stack = lambda parts: jnp.swapaxes(jnp.concatenate(parts, axis=1), 1, 2)  # noqa: E731
     return Marginals(prior + stack(means), stack(variances))
+
+
+def _by_reading(group: Group, moments: Float[Array, "K latents readings*rows"]) -> Float[Array, "K columns rows"]:
+    """From the rows of one reading after the other to one column per reading and latent."""
+    readings = len(group.readings.all)
+    if readings == 1:
+        return moments
+    components, latents, long = moments.shape
+    apart = moments.reshape(components, latents, readings, long // readings)
+    return jnp.swapaxes(apart, 1, 2).reshape(components, readings * latents, -1)
 
 
 def marginals(
@@ -81,7 +102,8 @@ def marginals(
     """Marginals of q at the rows, and the groups' views they came from."""
     parameters = program.parameters.constrain(state["parameters"])
     seen = views(program, parameters, state["inducing"], rows, layout.dense, jitter)
-    moments = [layout.family.moments(q, v.features) for q, v in zip(state["posterior"]["groups"], seen, strict=True)]
+    pairs = zip(state["posterior"]["groups"], seen, strict=True)
+    moments = [layout.family_of(v.group).moments(q, v.features) for q, v in pairs]
     return assemble(program, parameters, rows, seen, moments), seen
 
 
@@ -93,13 +115,13 @@ def weights(state: State) -> Float[Array, "K"]:
 
 def divergence(layout: Layout, state: State, seen: Sequence[GroupView]) -> Float[Array, ""]:
     """-(L_ent + L_cross): the exact KL for one component, an upper bound on it (Jensen, eq. 18) for several."""
-    family, pi = layout.family, weights(state)
-    pairs = list(zip(state["posterior"]["groups"], seen, strict=True))
-    cross = sum(family.cross(q, v.features) for q, v in pairs)
-    if family.components == 1:
-        entropy = sum(family.entropy(q) for q, _ in pairs)
+    pi, groups = weights(state), state["posterior"]["groups"]
+    parts = [(layout.family_of(v.group), q, v.features) for q, v in zip(groups, seen, strict=True)]
+    cross = sum(family.cross(q, features) for family, q, features in parts)
+    if layout.family.components == 1:
+        entropy = sum(family.entropy(q) for family, q, _ in parts)
         return -jnp.sum(entropy + cross)
-    overlap = sum(family.overlap(q, v.features) for q, v in pairs) + jnp.log(pi)
+    overlap = sum(family.overlap(q, features) for family, q, features in parts) + jnp.log(pi)
     largest = jnp.max(overlap, axis=1, keepdims=True)
     log_sums = jnp.log(jnp.sum(jnp.exp(overlap - largest), axis=1)) + largest[:, 0]
     return jnp.sum(pi * (log_sums - cross))

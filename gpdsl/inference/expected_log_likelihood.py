@@ -12,13 +12,12 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-import sympy as sp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.score import score_gradients
+from gpdsl.program.joint import moment_values, samples, values_at
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope, observed_mask
-from gpdsl.symbolic.gaussian import moments_of
 from gpdsl.symbolic.terms import ObservationTerms, Term
 
 NODES = {1: 32, 2: 20}
@@ -28,19 +27,14 @@ NODES = {1: 32, 2: 20}
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Marginals:
-    """Means and variances of all latents at some rows, for each mixture component."""
+    """Means and variances of all latents at some rows, for each mixture component; one column per reading of each."""
 
     mean: Float[Array, "K rows latents"]
     variance: Float[Array, "K rows latents"]
 
-    def at(self, normals: Float[Array, "S K rows latents"]) -> Float[Array, "S K rows latents"]:
-        """Samples mean + sd * normal."""
-        return self.mean + deviation(self.variance) * normals
-
-
-def deviation(variance: Array) -> Array:
-    """Square root with a finite derivative where a variance has rounded to zero."""
-    return jnp.sqrt(jnp.maximum(variance, jnp.finfo(variance.dtype).tiny * 1e16))
+    def at(self, program: Program, normals: Float[Array, "S K rows latents"]) -> Float[Array, "S K rows latents"]:
+        """Samples from standard normals; readings of one latent are drawn jointly."""
+        return samples(program, self.mean, self.variance, normals)
 
 
 def expected_log_likelihood(
@@ -64,7 +58,7 @@ def expected_log_likelihood(
                 sampled.setdefault(term.method, []).append((observation, term))
     if "pathwise" in sampled:
         assert normals is not None
-        at = Scope(parameters, rows, marginals.at(normals))
+        at = Scope(parameters, rows, marginals.at(program, normals))
         total = total + jnp.mean(_log_density(program, sampled["pathwise"], at, normals.shape[:3]), axis=0)
     if "score" in sampled:
         assert normals is not None
@@ -74,10 +68,8 @@ def expected_log_likelihood(
 
 def _closed(program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals) -> Array:
     """The exact expectation found by `symbolic.gaussian`, evaluated at the marginal moments."""
-    moments, evaluator, axes = moments_of(term.latents), program.evaluator, observation.axes
-    given = {moments.mean[f]: evaluator.of_latent(f, marginals.mean, axes) for f in term.latents}
-    given |= {moments.variance[f]: evaluator.of_latent(f, marginals.variance, axes) for f in term.latents}
-    return evaluator(term.closed, scope, axes, given)
+    given = moment_values(program, term.latents, marginals.mean, marginals.variance, observation.axes)
+    return program.evaluator(term.closed, scope, observation.axes, given)
 
 
 def _quadrature(
@@ -85,12 +77,9 @@ def _quadrature(
 ) -> Array:
     """Gauss–Hermite quadrature over the one or two latents of the term; nodes form the leading axis."""
     nodes, weights = gauss_hermite(len(term.latents))
-    spread = deviation(marginals.variance)
-    given: dict[sp.Symbol, Array] = {}
-    for i, latent in enumerate(term.latents):
-        mean = program.evaluator.of_latent(latent, marginals.mean, observation.axes)
-        sd = program.evaluator.of_latent(latent, spread, observation.axes)
-        given[latent] = mean + sd * jnp.asarray(nodes[:, i], mean.dtype).reshape(-1, *(1,) * mean.ndim)
+    width = marginals.mean.ndim + len(observation.axes) - 1
+    normals = [jnp.asarray(column, marginals.mean.dtype).reshape(-1, *(1,) * width) for column in nodes.T]
+    given = values_at(program, term.latents, marginals.mean, marginals.variance, observation.axes, normals)
     values = program.evaluator(term.expression, scope, observation.axes, given)
     return jnp.tensordot(jnp.asarray(weights, values.dtype), values, axes=1)
 
@@ -108,7 +97,7 @@ def gauss_hermite(dimension: int, count: int | None = None) -> tuple[np.ndarray,
 
 def _row_sum(rows: Rows, observation: ObservationTerms, values: Array, shape: tuple[int, ...]) -> Array:
     """Sum over the observation's axes, where observed: [*shape]."""
-    mask = observed_mask(rows, observation.outputs, observation.positions, observation.axes)
+    mask = observed_mask(rows, observation.outputs, observation.positions, observation.axes, observation.partial)
     full = (*shape, *mask.shape[1:])
     values = jnp.where(mask > 0, jnp.broadcast_to(values, full), 0.0)
     return values.reshape(*shape, -1).sum(axis=-1)
@@ -144,7 +133,7 @@ def _score(
     linear term whose value is zero.
     """
     fixed = jax.tree.map(jax.lax.stop_gradient, marginals)
-    at = Scope(scope.parameters, scope.rows, fixed.at(normals), externals)
+    at = Scope(scope.parameters, scope.rows, fixed.at(program, normals), externals)
     values = _log_density(program, pairs, at, normals.shape[:3])
     d_mean, d_variance = jax.lax.stop_gradient(score_gradients(values, normals, fixed.variance))
     attached = d_mean * (marginals.mean - fixed.mean) + d_variance * (marginals.variance - fixed.variance)

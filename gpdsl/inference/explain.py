@@ -9,8 +9,10 @@ from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.posterior import Full
 from gpdsl.inference.variational import Plan
 from gpdsl.kernels.form import describe
+from gpdsl.language.model import Latent
 from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.program import Program
+from gpdsl.symbolic.readings import OWN, shown
 from gpdsl.symbolic.terms import ObservationTerms, Term
 
 WIDEST = 110
@@ -25,7 +27,7 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
         title += ", " + ", ".join(f"{k} = {v}" for k, v in program.sizes.items())
     lines = [title, "", "latents"]
     for group, points in zip(program.groups, plan.inducing, strict=True):
-        lines += _group(program, group, points.shape[0], plan)
+        lines += _row_variable(group) if group.per_row else _group(program, group, len(points), plan)
     lines += ["", "posterior", *_posterior(options, plan)]
     lines += ["", "expected log likelihood"]
     for observation in program.observations:
@@ -38,21 +40,41 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
 
 
 def _group(program: Program, group: Group, inducing: int, plan: Plan) -> list[str]:
-    names = ", ".join(
-        f"{m.latent.name}[{','.join(a.describe() for a in m.latent.axes)}]" if m.latent.axes else m.latent.name
-        for m in group.members
-    )
+    names = ", ".join(_indexed(member.latent) for member in group.members)
     width = columns_of(group, program.translator)
     spanned = plan.choice.dense and not plan.layout.dense
     where = "at the rows" if plan.choice.dense else "at k-means centres"
-    where = "at the rows that determine all others (the kernel is known)" if spanned else where
+    where = "that determine all that the rows read" if spanned else where
     factor = "one Cholesky factor" if group.factors == 1 else f"{group.factors} Cholesky factors in one batch"
     shared = " shared by all (kernels differ by a factor only)" if group.factors == 1 and group.size > 1 else ""
     over = f"{', '.join(group.inputs)} ({width} column(s))"
     return [
         f"  {names}: {group.size} process(es) over {over}, kernel {describe(group.form)}",
         f"    {inducing} inducing points {where}; {factor} of size {inducing}{shared}",
+        *_readings(program, group),
     ]
+
+
+def _readings(program: Program, group: Group) -> list[str]:
+    """What the rows read of a group, when it is not just the value at their own inputs."""
+    if group.readings.all == (OWN,):
+        return []
+    d, shown_of = program.declarations, [member.latent.name for member in group.members]
+    each = "; ".join(", ".join(shown(d, name, "", reading) for reading in group.readings.basis) for name in shown_of)
+    jointly = ", jointly (by the variances of their sums)" if group.readings.sums else ""
+    return [f"    read in each row: {each}{jointly}"]
+
+
+def _row_variable(group: Group) -> list[str]:
+    names = ", ".join(_indexed(member.latent) for member in group.members)
+    return [
+        f"  {names}: {group.size} row variable(s), Normal and independent from row to row",
+        "    one Gaussian per row and element; the prior at new rows",
+    ]
+
+
+def _indexed(latent: Latent) -> str:
+    return f"{latent.name}[{','.join(a.describe() for a in latent.axes)}]" if latent.axes else latent.name
 
 
 def _posterior(options: Options, plan: Plan) -> list[str]:
@@ -111,13 +133,15 @@ def cost(program: Program, plan: Plan, batch: int) -> tuple[float, float]:
     choice, components = plan.choice, plan.layout.family.components
     full = choice.optimizer == "natural" or isinstance(plan.layout.family, Full)
     for group, points in zip(program.groups, plan.inducing, strict=True):
-        m = points.shape[0]
-        width = columns_of(group, program.translator)
+        if group.per_row:
+            continue
+        m = len(points)
+        width, looked_at = columns_of(group, program.translator), batch * len(group.readings.all)
         flops += group.factors * (m**3 / 3 + 2 * m * m * width)
         if not plan.layout.dense:
-            flops += group.factors * (m * m * batch + 2 * m * batch * width)
-        flops += group.size * components * (2 * batch * m * m + m**3 / 3 if full else 2 * batch * m)
-        memory += 8 * (group.factors * (m * m + m * batch) + group.size * components * (m * m if full else m))
+            flops += group.factors * (m * m * looked_at + 2 * m * looked_at * width)
+        flops += group.size * components * (2 * looked_at * m * m + m**3 / 3 if full else 2 * looked_at * m)
+        memory += 8 * (group.factors * (m * m + m * looked_at) + group.size * components * (m * m if full else m))
     evaluations = sum(_evaluations(t, choice) for o in program.observations for t in o.terms)
     flops += 20 * components * batch * evaluations * program.latents
     memory += 8 * components * batch * evaluations * max(program.latents, 1)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gpdsl.kernels.covariance import covariance, variance
-from gpdsl.kernels.functionals import Functionals, Values
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.numerics import cholesky, solve_lower
 from gpdsl.program.groups import Group, KernelValues
 
@@ -57,11 +57,6 @@ def sparse_features(
     prior = _each(group, lambda a: variance(group.form, a, at), values)
     phi = jnp.swapaxes(solve_lower(factor, cross), -1, -2)
     return Features(phi, jnp.maximum(prior - jnp.sum(phi**2, axis=-1), 0.0), factor)
-
-
-def values_at(points: Float[Array, "n D"]) -> Functionals:
-    """The functionals 'value at a point', for rows of inputs."""
-    return Values(points)
 
 
 def _each(group: Group, function: Callable[[tuple[Array, ...]], Array], values: KernelValues) -> Float[Array, "g ..."]:

@@ -13,6 +13,7 @@ from jaxtyping import Array
 from gpdsl.inference.bound import elbo, views, weights
 from gpdsl.inference.lbfgs import maximise
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 from gpdsl.program.rows import Rows
 
@@ -21,9 +22,8 @@ def initial_state(problem: Problem) -> dict[str, Any]:
     """Start of the search: declared parameter values, a narrow posterior around the prior mean, uniform weights."""
     rng = np.random.default_rng(problem.options.seed)
     family, dtype = problem.layout.family, problem.options.dtype
-    groups = [
-        family.init(g.size, z.shape[0], rng) for g, z in zip(problem.program.groups, problem.inducing, strict=True)
-    ]
+    pairs = zip(problem.program.groups, problem.inducing, strict=True)
+    groups = [problem.layout.family_of(g).init(g.size, len(z), rng) for g, z in pairs]
     posterior = {"groups": groups, "logits": np.zeros(family.components)}
     state = {"parameters": problem.parameters, "posterior": posterior}
     if problem.options.learn_inducing:
@@ -31,7 +31,7 @@ def initial_state(problem: Problem) -> dict[str, Any]:
     return jax.tree.map(lambda a: jnp.asarray(a, dtype), state)
 
 
-def complete(state: Mapping[str, Any], held: list[Array]) -> dict[str, Any]:
+def complete(state: Mapping[str, Any], held: list[Functionals]) -> dict[str, Any]:
     """The state with the inducing inputs that do not move."""
     return {"inducing": held, **state}
 
@@ -74,7 +74,7 @@ def finish(problem: Problem, state: Any, value: float, error: float, message: st
         some = rows if problem.layout.dense else jax.tree.map(lambda a: a[:1], rows)
         seen = views(problem.program, parameters, full["inducing"], some, problem.layout.dense, problem.jitter)
         pairs = zip(full["posterior"]["groups"], seen, strict=True)
-        return [problem.layout.family.whitened(q, v.features) for q, v in pairs], weights(full)
+        return [problem.layout.family_of(v.group).whitened(q, v.features) for q, v in pairs], weights(full)
 
     posterior, pi = jit(whiten)(state, problem.rows, problem.inducing)
     full = complete(state, problem.inducing)

@@ -1,13 +1,48 @@
-"""Where the inducing points start: k-means centres of the inputs (SAVIGP 9.2), of a subsample when rows are many."""
+"""The inducing functionals of each group: all that its rows look at, or k-means centres of the points (SAVIGP 9.2)."""
 
 from __future__ import annotations
 
 import numpy as np
 from scipy.cluster.vq import kmeans2
 
-from gpdsl.data import DataError, TooManyInducing
+from gpdsl.data import Data, DataError, TooManyInducing
+from gpdsl.inference.options import Choice
+from gpdsl.kernels.functionals import Derivatives, Functionals, Values, blocks, every_point
+from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.groups import Group
+from gpdsl.program.program import Program, make_rows
+from gpdsl.program.rows import Rows
 
 SUBSAMPLE = 20_000
+
+
+def start_inducing(program: Program, data: Data, choice: Choice, seed: int) -> tuple[list[Functionals], bool]:
+    """Inducing functionals of each group, and whether they are what the rows read (dense), in the same order."""
+    rows, rng, found = make_rows(program, data), np.random.default_rng(seed), {}
+    dense = choice.dense
+    for group in program.groups:
+        key = (group.inputs, group.readings, group.per_row)
+        if key not in found:
+            found[key] = _of_group(group, rows, data.rows, choice, rng)
+        dense &= group.per_row or found[key][1]
+    return [found[group.inputs, group.readings, group.per_row][0] for group in program.groups], dense
+
+
+def _of_group(
+    group: Group, rows: Rows, count: int, choice: Choice, rng: np.random.Generator
+) -> tuple[Functionals, bool]:
+    if group.per_row:  # each row has its own, without any inputs
+        return Values(np.zeros((count, 0))), True
+    looked_at = functionals_at(group, group.readings.atoms, rows)
+    points = np.asarray(every_point(looked_at))
+    if not choice.dense:
+        return Values(kmeans_centres(points, choice.inducing, rng)), False
+    values = not any(isinstance(part, Derivatives) for block in blocks(looked_at) for _, part in block)
+    if values and not isinstance(looked_at, Values):
+        distinct = np.unique(points, axis=0)
+        if len(distinct) <= len(looked_at):  # the values at a few points tell all differences between them
+            return Values(distinct), False
+    return looked_at, group.readings.atoms == group.readings.all
 
 
 def kmeans_centres(inputs: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -21,8 +21,11 @@ from jaxtyping import Array, Float
 from gpdsl.inference.bound import GroupView, assemble, views
 from gpdsl.inference.expected_log_likelihood import Marginals, expected_log_likelihood
 from gpdsl.inference.posterior import Whitened
+from gpdsl.inference.row_variables import RowFeatures, RowSites, row_sites
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.numerics import log_det_factor
-from gpdsl.program.groups import prior_means
+from gpdsl.program.evaluation import prior_means
+from gpdsl.program.groups import Group
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
@@ -49,18 +52,20 @@ class SitePosterior:
 
 def initial_sites(program: Program, parameters: Mapping[str, Array], rows: Rows, scale: Sequence[Array]) -> Sites:
     """Start at the prior mean, with each row as informative as one observation with the prior's variance as noise."""
-    count = next(iter(rows.inputs.values())).shape[0]
+    count = next(iter(rows.observed.values())).shape[0]
     mean = prior_means(program.evaluator, program.groups, parameters, rows, count)
     precision = jnp.broadcast_to(1.0 / jnp.concatenate(list(scale)), mean.shape)
     return Sites(precision * mean, precision)
 
 
-def site_posterior(view: GroupView, sites: Sites, prior: Float[Array, "rows latents"]) -> SitePosterior:
+def site_posterior(view: GroupView, sites: Sites, prior: Float[Array, "rows columns"]) -> SitePosterior | RowSites:
     """q(w) of a group: O(latents rows M^2). All NaN where the precision is not positive definite."""
-    columns = slice(view.group.start, view.group.stop)
-    scale, phi = view.kernel.scale, view.features.phi
-    precision = (sites.precision[:, columns] * scale).T
-    linear = ((sites.linear - sites.precision * prior)[:, columns] * jnp.sqrt(scale)).T
+    columns, scale = slice(view.group.start, view.group.stop), view.kernel.scale[:, None]
+    precision = _by_latent(view.group, sites.precision[:, columns]) * scale
+    linear = _by_latent(view.group, (sites.linear - sites.precision * prior)[:, columns]) * jnp.sqrt(scale)
+    if isinstance(view.features, RowFeatures):
+        return row_sites(linear, precision)
+    phi = view.features.phi
     shared = phi.shape[0] == 1
 
     def one(phi: Array, weight: Array, linear: Array) -> tuple[Array, Array, Array, Array]:
@@ -83,9 +88,15 @@ def site_posterior(view: GroupView, sites: Sites, prior: Float[Array, "rows late
     return SitePosterior(mean, factor, row_mean, explained + view.features.residual, divergence)
 
 
+def _by_latent(group: Group, values: Float[Array, "rows columns"]) -> Float[Array, "latents readings*rows"]:
+    """One row per latent: the rows of one reading after the other."""
+    apart = values.T.reshape(len(group.readings.all), group.size, -1)
+    return jnp.swapaxes(apart, 0, 1).reshape(group.size, -1)
+
+
 def site_marginals(
     program: Program, parameters: Mapping[str, Array], rows: Rows, seen: Sequence[GroupView], sites: Sites
-) -> tuple[Marginals, Array, list[SitePosterior]]:
+) -> tuple[Marginals, Array, list[SitePosterior | RowSites]]:
     """Marginals at the rows and the KL divergence under the sites' posterior."""
     prior = prior_means(program.evaluator, program.groups, parameters, rows, sites.linear.shape[0])
     posteriors = [site_posterior(v, sites, prior) for v in seen]
@@ -97,7 +108,7 @@ def site_marginals(
 def site_elbo(
     program: Program,
     learnt: Mapping[str, Array],
-    inducing: Sequence[Array],
+    inducing: Sequence[Functionals],
     sites: Sites,
     rows: Rows,
     dense: bool,
@@ -129,8 +140,13 @@ def blend(sites: Sites, target: Sites, step: Array | float) -> Sites:
 
 def site_units(seen: Sequence[GroupView]) -> Sites:
     """Factors that make the sites of all latents dimensionless, by the latents' prior variances."""
-    scale = jnp.concatenate([v.kernel.scale for v in seen])
+    scale = jnp.concatenate(scales(seen))
     return Sites(jnp.sqrt(scale), scale)
+
+
+def scales(seen: Sequence[GroupView]) -> list[Float[Array, "columns"]]:
+    """Overall variances of the kernels, for each column of a group."""
+    return [jnp.tile(view.kernel.scale, len(view.group.readings.all)) for view in seen]
 
 
 def flatten_sites(sites: Sites, units: Sites) -> Float[Array, "n"]:
@@ -149,7 +165,7 @@ def unflatten_sites(flat: Float[Array, "n"], units: Sites, like: Sites) -> Sites
 def whitened_posterior(
     program: Program,
     learnt: Mapping[str, Array],
-    inducing: Sequence[Array],
+    inducing: Sequence[Functionals],
     sites: Sites,
     rows: Rows,
     dense: bool,
@@ -159,8 +175,13 @@ def whitened_posterior(
     parameters = program.parameters.constrain(learnt)
     seen = views(program, parameters, inducing, rows, dense, jitter)
     _, _, posteriors = site_marginals(program, parameters, rows, seen, sites)
-    roots = [
-        jax.vmap(lambda f: solve_triangular(f, jnp.eye(f.shape[0], dtype=f.dtype), lower=True, trans=1))(p.factor)
-        for p in posteriors
-    ]
-    return [Whitened(p.mean[None], root[None]) for p, root in zip(posteriors, roots, strict=True)]
+    return [Whitened(p.mean[None], _root(p)[None]) for p in posteriors]
+
+
+def _root(posterior: SitePosterior | RowSites) -> Array:
+    """Root of the covariance, from that of the precision."""
+    if isinstance(posterior, RowSites):
+        return 1.0 / posterior.factor[..., None]
+    return jax.vmap(lambda f: solve_triangular(f, jnp.eye(f.shape[0], dtype=f.dtype), lower=True, trans=1))(
+        posterior.factor
+    )

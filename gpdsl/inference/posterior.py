@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.features import Features
+from gpdsl.inference.row_variables import RowFeatures, row_moments
 from gpdsl.kernels.numerics import log_det_factor, solve_lower
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -30,19 +31,29 @@ Parameters = Mapping[str, Array]
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Whitened:
-    """Moments of the whitened inducing values of one group, on the device or the host: covariance is root root'."""
+    """Moments of the whitened inducing values of one group, on the device or the host: covariance is root root'.
+
+    Of row variables, which are independent, `root` holds the standard deviations alone, [K, latents, rows, 1].
+    """
 
     mean: Float[Array | np.ndarray, "K latents M"]
     root: Float[Array | np.ndarray, "K latents M M"]
 
-    def moments(self, features: Features) -> tuple[Float[Array, "K latents rows"], Float[Array, "K latents rows"]]:
+    def moments(
+        self, features: Features | RowFeatures
+    ) -> tuple[Float[Array, "K latents rows"], Float[Array, "K latents rows"]]:
         """Means and variances of the latents at the features' rows, SAVIGP eqs. 37 to 39 at unit kernel scale."""
+        if isinstance(features, RowFeatures):
+            return row_moments(jnp.asarray(self.mean), jnp.asarray(self.root)[..., 0] ** 2, features)
         variance = project_root(features, jnp.asarray(self.root)) + features.residual
         return project(features, jnp.asarray(self.mean)), variance
 
 
 class Family(Protocol):
-    """What every posterior family answers, for one group. Means and variances are for unit kernel scale."""
+    """What every posterior family answers, for one group. Means and variances are for unit kernel scale.
+
+    `features` are what the group's kind of latents has: `Features`, or `RowFeatures` of row variables.
+    """
 
     @property
     def components(self) -> int:
@@ -51,19 +62,19 @@ class Family(Protocol):
     def init(self, latents: int, inducing: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Starting parameters."""
 
-    def moments(self, q: Parameters, features: Features) -> tuple[Array, Array]:
+    def moments(self, q: Parameters, features: Any) -> tuple[Array, Array]:
         """Means and variances [K, latents, rows] of the latents at the features' rows."""
 
     def entropy(self, q: Parameters) -> Float[Array, "K"]:
         """Entropy of each component."""
 
-    def overlap(self, q: Parameters, features: Features) -> Float[Array, "K K"]:
+    def overlap(self, q: Parameters, features: Any) -> Float[Array, "K K"]:
         """log N(m_k; m_l, S_k + S_l), the pairs of the entropy bound, SAVIGP eq. 18."""
 
-    def cross(self, q: Parameters, features: Features) -> Float[Array, "K"]:
+    def cross(self, q: Parameters, features: Any) -> Float[Array, "K"]:
         """E_k[log p(u)], SAVIGP eq. 19, in the same coordinates as `entropy`."""
 
-    def whitened(self, q: Parameters, features: Features) -> Whitened:
+    def whitened(self, q: Parameters, features: Any) -> Whitened:
         """The same distribution as means and roots of whitened values."""
 
 
@@ -164,6 +175,17 @@ class Diagonal:
         if self.dense:
             return Whitened(q["mean"], _inverse(features.factor) * sd[..., None, :])
         return Whitened(q["mean"], sd[..., None] * jnp.eye(sd.shape[-1], dtype=sd.dtype))
+
+
+@dataclass(frozen=True)
+class PerRow(Diagonal):
+    """Row variables: mixture of Gaussians that are diagonal over the rows."""
+
+    def moments(self, q: Parameters, features: Any) -> tuple[Array, Array]:
+        return row_moments(q["mean"], jnp.exp(2.0 * q["log_sd"]), features)
+
+    def whitened(self, q: Parameters, features: Features) -> Whitened:
+        return Whitened(q["mean"], jnp.exp(q["log_sd"])[..., None])
 
 
 def _inverse(factor: Float[Array, "g M M"]) -> Float[Array, "g M M"]:

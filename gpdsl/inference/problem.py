@@ -16,6 +16,7 @@ from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.posterior import Whitened
 from gpdsl.inference.sampling import base_normals
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
@@ -35,7 +36,7 @@ class Problem:
     choice: Choice
     options: Options
     parameters: dict[str, Array]
-    inducing: list[Array]
+    inducing: list[Functionals]
     jitter: float
     monitor: Monitor
 
@@ -84,7 +85,7 @@ class Result:
     """
 
     parameters: dict[str, np.ndarray]
-    inducing: list[np.ndarray]
+    inducing: list[Functionals]
     posterior: list[Whitened]
     weights: np.ndarray
     elbo: float

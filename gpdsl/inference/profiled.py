@@ -16,9 +16,10 @@ from jaxtyping import Array
 
 from gpdsl.inference.bound import views
 from gpdsl.inference.lbfgs import Outcome, maximise
-from gpdsl.inference.natural import Sites, initial_sites, site_elbo, whitened_posterior
+from gpdsl.inference.natural import Sites, initial_sites, scales, site_elbo, whitened_posterior
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.refine import refine
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 
 INNER_ITERATIONS = 1000
@@ -77,12 +78,12 @@ def _search(problem: Problem, objective: Any, point: Any) -> Outcome:
     )
 
 
-def outer_point(problem: Problem, parameters: dict[str, Array], inducing: list[Array]) -> dict[str, Any]:
+def outer_point(problem: Problem, parameters: dict[str, Array], inducing: list[Functionals]) -> dict[str, Any]:
     """What L-BFGS moves: learnt parameters, and the inducing inputs when they are learnt."""
     return {"parameters": parameters, "inducing": inducing if problem.options.learn_inducing else []}
 
 
-def split_point(point: dict[str, Any], held: list[Array]) -> tuple[dict[str, Array], list[Array]]:
+def split_point(point: dict[str, Any], held: list[Functionals]) -> tuple[dict[str, Array], list[Functionals]]:
     """Parameters and inducing inputs of a point of the search; `held` are the inducing inputs that do not move."""
     return point["parameters"], point["inducing"] or held
 
@@ -94,7 +95,7 @@ def start_sites(problem: Problem) -> Sites:
     def start(parameters: Any, inducing: Any, rows: Any) -> Sites:
         constrained = program.parameters.constrain(parameters)
         seen = views(program, constrained, inducing, rows, dense, jitter)
-        return initial_sites(program, constrained, rows, [v.kernel.scale for v in seen])
+        return initial_sites(program, constrained, rows, scales(seen))
 
     return jit(start)(problem.parameters, problem.inducing, problem.rows)
 

@@ -22,6 +22,7 @@ from gpdsl.inference.natural import (
     site_units,
     unflatten_sites,
 )
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
@@ -54,7 +55,7 @@ class Progress:
 def refine(
     program: Program,
     learnt: Mapping[str, Array],
-    inducing: Sequence[Array],
+    inducing: Sequence[Functionals],
     sites: Sites,
     rows: Rows,
     dense: bool,

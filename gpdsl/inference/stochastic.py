@@ -175,7 +175,7 @@ def _marginals(problem: Problem, point: Any, sites: Sites, rows: Rows, held: Any
 def _propose(problem: Problem) -> Callable[..., tuple[Any, Rows, Array]]:
     def propose(point: Any, sites: Sites, rows: Rows, held: Any, key: Array) -> tuple[Any, Rows, Array]:
         parameters, _, q = _marginals(problem, point, sites, rows, held)
-        return parameters, rows, q.at(problem.draws(key))
+        return parameters, rows, q.at(problem.program, problem.draws(key))
 
     return propose
 

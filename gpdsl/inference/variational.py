@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,9 +13,8 @@ from gpdsl.data import Data, DataError, TooManyInducing
 from gpdsl.errors import GpdslError
 from gpdsl.inference.adam import fit_adam
 from gpdsl.inference.bound import Layout
-from gpdsl.inference.features import values_at
 from gpdsl.inference.gradient import fit_lbfgs
-from gpdsl.inference.inducing import kmeans_centres, spanning_rows
+from gpdsl.inference.inducing import spanning_rows, start_inducing
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.options import Choice, Options, decide
 from gpdsl.inference.posterior import parse_family
@@ -24,9 +23,10 @@ from gpdsl.inference.profiled import fit_profiled
 from gpdsl.inference.stochastic import fit_stochastic_natural
 from gpdsl.inference.threads import threads_for
 from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.compilation import jit
-from gpdsl.program.groups import Group, kernel_values, stack_inputs
+from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program, make_rows
 
 ENGINES: dict[str, Callable[[Problem], Result]] = {
@@ -46,7 +46,7 @@ class Plan:
 
     choice: Choice
     layout: Layout
-    inducing: list[np.ndarray]
+    inducing: list[Functionals]
 
 
 def plan(program: Program, data: Data, options: Options) -> Plan:
@@ -54,14 +54,12 @@ def plan(program: Program, data: Data, options: Options) -> Plan:
     choice = decide(options, data.rows, opaque=program.opaque, sampled=program.sampled)
     if choice.inducing > data.rows:
         raise DataError(TooManyInducing(choice.inducing, data.rows))
-    family = parse_family(options.posterior, choice.dense)
-    inducing = start_inducing(program, data, choice, options)
-    dense = choice.dense
+    inducing, dense = start_inducing(program, data, choice, options.seed)
     if dense and options.posterior == "full" and not kernel_parameters_learnt(program):
         reduced = [_spanning(program, g, z, options) for g, z in zip(program.groups, inducing, strict=True)]
-        if sum(z.shape[0] for z in reduced) < 0.7 * sum(z.shape[0] for z in inducing):
+        if sum(map(len, reduced)) < 0.7 * sum(map(len, inducing)):
             inducing, dense = reduced, False
-    return Plan(choice, Layout(family, dense), inducing)
+    return Plan(choice, Layout(parse_family(options.posterior, dense), dense), inducing)
 
 
 def kernel_parameters_learnt(program: Program) -> bool:
@@ -77,19 +75,20 @@ def kernel_parameters_learnt(program: Program) -> bool:
     return False
 
 
-def _spanning(program: Program, group: Group, rows: np.ndarray, options: Options) -> np.ndarray:
+def _spanning(program: Program, group: Group, inducing: Functionals, options: Options) -> Functionals:
     """The rows that carry a dense posterior when the kernel is known: the others' values follow from theirs."""
-    if group.factors > 1:
-        return rows
+    if group.factors > 1 or group.per_row or not isinstance(inducing, Values):
+        return inducing
+    rows = np.asarray(inducing.points)
     jitter = jitter_for(jnp.dtype(options.dtype))
 
     def matrix(parameters: dict[str, Array], points: Array) -> Array:
         kernel = kernel_values(program.evaluator, group, program.parameters.constrain(parameters), points.shape[-1])
-        return covariance(group.form, [a[0] for a in kernel.arguments], values_at(points))
+        return covariance(group.form, [a[0] for a in kernel.arguments], Values(points))
 
     start = as_arrays(program.parameters.unconstrained(), options.dtype)
     values = np.asarray(jit(matrix)(start, jnp.asarray(rows, options.dtype)), float)
-    return rows[spanning_rows(values, jitter * float(np.mean(np.diag(values))))]
+    return Values(rows[spanning_rows(values, jitter * float(np.mean(np.diag(values))))])
 
 
 def infer(
@@ -103,28 +102,18 @@ def infer(
     choice, layout = planned.choice, planned.layout
     engine = "stochastic natural" if choice.optimizer == "natural" and program.opaque else choice.optimizer
     monitor = Monitor(choice.steps, callback, f"{options.posterior} posterior, {engine}")
-    rows = as_arrays(make_rows(program, data), options.dtype)
+    rows = as_arrays(replace(make_rows(program, data), numbers=np.arange(data.rows)), options.dtype)
     inducing = as_arrays(planned.inducing, options.dtype)
     parameters = as_arrays(program.parameters.unconstrained(), options.dtype)
     jitter = jitter_for(jnp.dtype(options.dtype))
     for _ in range(ESCALATIONS):
         problem = Problem(program, rows, data.rows, layout, choice, options, parameters, inducing, jitter, monitor)
-        with threads_for(max(z.shape[0] for z in planned.inducing)):
+        with threads_for(max(map(len, planned.inducing))):
             result = ENGINES[engine](problem)
         if np.isfinite(result.elbo) or result.interrupted:
             return result, monitor, choice, jitter
         jitter *= 100.0
     raise GpdslError(_diagnosis(program, choice, options))
-
-
-def start_inducing(program: Program, data: Data, choice: Choice, options: Options) -> list[np.ndarray]:
-    """Inducing inputs of each group: the rows themselves when dense, k-means centres otherwise."""
-    rows, rng, found = make_rows(program, data), np.random.default_rng(options.seed), {}
-    for group in program.groups:
-        if group.inputs not in found:
-            inputs = np.asarray(stack_inputs(group.inputs, rows))
-            found[group.inputs] = inputs if choice.dense else kmeans_centres(inputs, choice.inducing, rng)
-    return [found[group.inputs] for group in program.groups]
 
 
 def _diagnosis(program: Program, choice: Choice, options: Options) -> str:

@@ -5,6 +5,7 @@ Every array of functionals comes down to values and derivatives at points; `bloc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import jax
@@ -85,3 +86,31 @@ def stacked(parts: tuple[Values | Derivatives | Combination, ...]) -> Functional
 def every_point(functionals: Functionals) -> Float[Array, "n D"]:
     """All points at which the process is looked at."""
     return jnp.concatenate([elementary.points for block in blocks(functionals) for _, elementary in block])
+
+
+def outline(functionals: Functionals) -> list:
+    """What kind of functionals these are, in lists, words and numbers; `from_outline` puts the points back."""
+    match functionals:
+        case Values():
+            return ["values"]
+        case Derivatives(columns=columns):
+            return ["derivatives", list(columns)]
+        case Combination(parts=parts, weights=weights):
+            return ["combination", list(weights), [outline(part) for part in parts]]
+        case Stacked(parts=parts):
+            return ["stacked", [outline(part) for part in parts]]
+    raise TypeError(functionals)
+
+
+def from_outline(shape: list, points: Iterator[Float[Array, "n D"]]) -> Functionals:
+    """Functionals of the kind that `outline` told, at the points in the order of the tree's leaves."""
+    match shape:
+        case ["values"]:
+            return Values(next(points))
+        case ["derivatives", columns]:
+            return Derivatives(next(points), tuple(columns))
+        case ["combination", weights, parts]:
+            return Combination(tuple(from_outline(part, points) for part in parts), tuple(weights))
+        case ["stacked", parts]:
+            return Stacked(tuple(from_outline(part, points) for part in parts))
+    raise ValueError(f"unknown functionals {shape!r}")

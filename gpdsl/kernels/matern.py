@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 SMALLEST = 1e-30
-"""Below it the square root is kept constant: it has no derivative at zero, and everything that multiplies it is zero."""
+"""Below it the square root is kept constant: it has no derivative at zero, and what multiplies it is zero there."""
 
 
 def exponential(s: Array) -> Array:

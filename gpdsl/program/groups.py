@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 import sympy as sp
 from jaxtyping import Array, Float
 
-from gpdsl.errors import GpdslError
-from gpdsl.kernels.form import Canonical, Form, canonical
+from gpdsl.kernels.canonical import Canonical, canonical
+from gpdsl.kernels.columns import Space
+from gpdsl.kernels.form import Form
 from gpdsl.language import model as m
+from gpdsl.program.readings import OWN_VALUE, Readings, make_readings
+from gpdsl.program.row_variables import process_of
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
-from gpdsl.symbolic.translate import Translator, axis_key
+from gpdsl.symbolic.readings import Reading
+from gpdsl.symbolic.translate import Ref, Translator, axis_key
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Group:
-    """Latents computed together. Their values stand in columns `start:stop` of every marginal array.
+    """Latents computed together: in columns `start:stop` of every marginal array, one reading of all after the other.
 
     `shared` says that all members have the same kernel parameters up to the overall variance, and so one factorisation.
+    `per_row` marks row variables, which are independent from row to row.
     """
 
     form: Form
@@ -39,11 +45,13 @@ class Group:
     start: int
     stop: int
     shared: bool
+    readings: Readings = OWN_VALUE
+    per_row: bool = False
 
     @property
     def size(self) -> int:
         """Number of latent processes."""
-        return self.stop - self.start
+        return sum(member.count for member in self.members)
 
     @property
     def factors(self) -> int:
@@ -64,42 +72,64 @@ class KernelValues:
     arguments: tuple[Float[Array, "factors ..."], ...]
 
 
-def make_groups(translator: Translator) -> tuple[Group, ...]:
-    """Partition the model's latents by kernel form and inputs, in order of declaration."""
+def make_groups(translator: Translator, readings: Mapping[str, Readings]) -> tuple[Group, ...]:
+    """Partition the model's latents by kernel form, inputs and what is read of them, in order of declaration."""
+    declared = translator.declarations
     buckets: dict[tuple, list[Member]] = {}
-    for latent in translator.declarations.latents.values():
-        kernel = canonical(latent.kernel)
-        count = 1
-        for size in translator.shape(latent.axes):
-            count *= size
-        buckets.setdefault((kernel.form, latent.arguments), []).append(Member(latent, kernel, count))
-    groups, start = [], 0
-    for (form, inputs), members in buckets.items():
-        stop = start + sum(member.count for member in members)
-        groups.append(Group(form, inputs, tuple(members), start, stop, _shared(translator, members)))
+    for latent in (*declared.latents.values(), *map(process_of, declared.rows.values())):
+        kernel = canonical(latent.kernel, Space.of(translator, latent))
+        member = Member(latent, kernel, math.prod(translator.shape(latent.axes)))
+        key = (kernel.form, latent.arguments, readings[latent.name], latent.name in declared.rows)
+        buckets.setdefault(key, []).append(member)
+    return _placed(
+        Group(form, inputs, tuple(members), 0, 0, _shared(translator, members), read, per_row)
+        for (form, inputs, read, per_row), members in buckets.items()
+    )
+
+
+def read_more(groups: Sequence[Group], readings: Mapping[str, Readings]) -> tuple[Group, ...]:
+    """The same groups with more read of their latents."""
+    found = []
+    for group in groups:
+        basis = dict.fromkeys(reading for name in group.names for reading in readings[name].basis)
+        found.append(replace(group, readings=make_readings(basis, jointly=True)))
+    return _placed(found)
+
+
+def _placed(groups: Iterable[Group]) -> tuple[Group, ...]:
+    """Groups side by side in the columns of the marginals."""
+    placed, start = [], 0
+    for group in groups:
+        stop = start + group.size * len(group.readings.all)
+        placed.append(replace(group, start=start, stop=stop))
         start = stop
-    return tuple(groups)
+    return tuple(placed)
 
 
-def columns(groups: Sequence[Group]) -> dict[str, tuple[int, int]]:
-    """Columns of each declared latent among the values of all latents."""
-    found: dict[str, tuple[int, int]] = {}
+Columns = dict[tuple[str, Reading], tuple[int, int]]
+"""Where the elements of a latent stand among the columns of the marginals, for each reading of it."""
+
+
+def columns(groups: Sequence[Group]) -> Columns:
+    """Columns of everything that is read of each declared latent."""
+    found: Columns = {}
     for group in groups:
         start = group.start
-        for member in group.members:
-            found[member.latent.name] = (start, start + member.count)
-            start += member.count
+        for reading in group.readings.all:
+            for member in group.members:
+                found[member.latent.name, reading] = (start, start + member.count)
+                start += member.count
     return found
 
 
 def element_names(translator: Translator, groups: Sequence[Group]) -> list[str]:
-    """The name of each column: `depth[2]`."""
+    """The name of each column: `depth[2]`, `f(a)`."""
     names = []
     for group in groups:
-        for member in group.members:
+        for reading, member in itertools.product(group.readings.all, group.members):
             ranges = [range(1, n + 1) for n in translator.shape(member.latent.axes)]
             for position in itertools.product(*ranges):
-                names.append(member.latent.name + (f"[{','.join(map(str, position))}]" if position else ""))
+                names.append(translator.symbol(Ref("latent", member.latent.name, position, reading)).name)
     return names
 
 
@@ -123,10 +153,14 @@ def kernel_values(
     arguments = []
     for i in range(len(group.members[0].kernel.arguments)):
         parts = [_argument(evaluator, mem, mem.kernel.arguments[i], scope, group.shared) for mem in members]
-        if len({p.ndim for p in parts}) > 1:
-            parts = [p if p.ndim == 2 else jnp.broadcast_to(p[:, None], (p.shape[0], columns_in)) for p in parts]
-        arguments.append(jnp.concatenate(parts))
+        arguments.append(jnp.concatenate(_alike(parts)))
     return KernelValues(jnp.concatenate(scales), tuple(arguments))
+
+
+def _alike(parts: list[Array]) -> list[Array]:
+    """Numbers of several latents, [elements] or [elements, columns], all as the widest of them."""
+    widest = max(parts, key=lambda part: part.ndim).shape[1:]
+    return [p if p.ndim > 1 or not widest else jnp.broadcast_to(p[:, None], (p.shape[0], *widest)) for p in parts]
 
 
 def _per_element(evaluator: RowEvaluator, member: Member, factors: Sequence[m.Expression], scope: Scope) -> Array:
@@ -152,33 +186,6 @@ def _dtype(scope: Scope) -> jnp.dtype:
     return next((v.dtype for v in scope.parameters.values()), jnp.asarray(0.0).dtype)
 
 
-def stack_inputs(group_inputs: Sequence[str], rows: Rows) -> Float[Array, "rows D"]:
-    """The arguments of a latent, side by side as columns."""
-    return jnp.concatenate([rows.inputs[n].reshape(rows.inputs[n].shape[0], -1) for n in group_inputs], axis=1)
-
-
-def prior_means(
-    evaluator: RowEvaluator, groups: Sequence[Group], parameters: Mapping[str, Array], rows: Rows, count: int
-) -> Float[Array, "rows latents"]:
-    """Mean functions of all latents at the rows."""
-    scope = Scope(parameters, rows)
-    translator, parts = evaluator.translator, []
-    for member in (mem for g in groups for mem in g.members):
-        keys = tuple(axis_key(a) for a in member.latent.axes)
-        value = jnp.asarray(evaluator(translator.scalar(member.latent.mean), scope, keys))
-        shape = (count, *translator.shape(member.latent.axes))
-        parts.append(jnp.broadcast_to(value, shape).reshape(count, -1))
-    return jnp.concatenate(parts, axis=1)
-
-
 def columns_of(group: Group, translator: Translator) -> int:
     """Number of input columns of a group."""
-    total = 0
-    for name in group.inputs:
-        if name not in translator.declarations.inputs:
-            raise GpdslError(f"latent `{group.names[0]}` takes `{name}`, which is not an input")
-        width = 1
-        for size in translator.shape(translator.declarations.inputs[name].axes):
-            width *= size
-        total += width
-    return total
+    return sum(math.prod(translator.shape(translator.declarations.inputs[name].axes)) for name in group.inputs)

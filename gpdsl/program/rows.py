@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.lowering.table import align, evaluate
 from gpdsl.symbolic.readings import Reading
-from gpdsl.symbolic.translate import Ref, Translator
+from gpdsl.symbolic.translate import Covariance, Ref, Translator
 
 
 @jax.tree_util.register_dataclass
@@ -61,14 +61,19 @@ class RowEvaluator:
         given: Mapping[sp.Symbol, Array] = MappingProxyType({}),
     ) -> Array:
         """Value of `expression`, broadcastable to [*lead, rows, *axes]; `given` values come before the scope's."""
-        return evaluate(expression, lambda s: given[s] if s in given else self.load(s, scope, axes))
+        memo: dict[str, Array] = {}
+        return evaluate(expression, lambda s: given[s] if s in given else self.load(s, scope, axes, memo))
 
-    def load(self, symbol: sp.Symbol, scope: Scope, axes: tuple[str, ...]) -> Array:
-        """The array a symbol stands for, aligned to `axes`."""
+    def load(self, symbol: sp.Symbol, scope: Scope, axes: tuple[str, ...], memo: dict[str, Array]) -> Array:
+        """The array a symbol stands for, aligned to `axes`; `memo` keeps matrices that many symbols are entries of."""
         ref = self.translator.references[symbol]
         if ref.kind == "latent":
             assert scope.latents is not None
             return self.latent(ref, scope.latents, axes)
+        if ref.kind == "whitening":
+            if ref.name not in memo:
+                memo[ref.name] = self._whitening(self.translator.covariances[ref.name], scope)
+            return align(memo[ref.name], ref.positions, axes)
         return align(self._source(ref, scope), ref.positions, axes)
 
     def of_latent(self, symbol: sp.Symbol, values: Array, axes: tuple[str, ...]) -> Array:
@@ -91,6 +96,20 @@ class RowEvaluator:
             flat = flat * size + int(position) - 1
         return self.columns[ref.name, ref.reading][0] + flat
 
+    def _whitening(self, covariance: Covariance, scope: Scope) -> Float[Array, "rows p p"]:
+        """Inverse Cholesky factor of each row's covariance, with what is missing marginalised: `symbolic.multivariate`.
+
+        A missing element becomes one of variance 1 that is independent of all others.
+        """
+        known = scope.rows.observed[covariance.output]
+        entries = [[jnp.asarray(self(e, scope), known.dtype) for e in row] for row in covariance.entries]
+        rows = known.shape[0]
+        matrix = jnp.stack([jnp.stack([jnp.broadcast_to(e, (rows,)) for e in row], -1) for row in entries], -2)
+        identity = jnp.eye(known.shape[1], dtype=known.dtype)
+        matrix = matrix * known[:, :, None] * known[:, None, :] + identity * (1.0 - known)[:, :, None]
+        factor = jnp.linalg.cholesky(matrix)
+        return jax.scipy.linalg.solve_triangular(factor, jnp.broadcast_to(identity, matrix.shape), lower=True)
+
     def _source(self, ref: Ref, scope: Scope) -> Array:
         match ref.kind:
             case "param":
@@ -99,6 +118,8 @@ class RowEvaluator:
                 return scope.rows.inputs[ref.name]
             case "output":
                 return scope.rows.outputs[ref.name]
+            case "observed":
+                return scope.rows.observed[ref.name]
             case "indicator":
                 return scope.rows.indicators[ref.name]
             case "external":
@@ -113,9 +134,18 @@ class RowEvaluator:
 
 
 def observed_mask(
-    rows: Rows, outputs: tuple[str, ...], positions: tuple[int | str, ...], axes: tuple[str, ...]
+    rows: Rows,
+    outputs: tuple[str, ...],
+    positions: tuple[int | str, ...],
+    axes: tuple[str, ...],
+    partial: bool = False,
 ) -> Array:
-    """1.0 where the observation counts, [rows, *axes]; several outputs (an opaque likelihood) count all together."""
+    """1.0 where the observation counts, [rows, *axes]; several outputs (an opaque likelihood) count all together.
+
+    A `partial` density counts in every row: it knows itself what is missing.
+    """
+    if partial:
+        return jnp.ones_like(rows.observed[outputs[0]][:, 0])
     if len(outputs) == 1 and (positions or rows.observed[outputs[0]].ndim == 1):
         return align(rows.observed[outputs[0]], positions, axes)
     masks = [rows.observed[o].reshape(rows.observed[o].shape[0], -1).min(axis=1) for o in outputs]

@@ -14,7 +14,9 @@ from jaxtyping import Array, Float
 from gpdsl.inference.expected_log_likelihood import gauss_hermite, log_density
 from gpdsl.inference.opaque import Values, arguments_of, evaluate_externals
 from gpdsl.program.compilation import jit
+from gpdsl.program.joint import column_roots
 from gpdsl.results.expectation import Beliefs, sample_latents
+from gpdsl.symbolic.polynomials import degree_bound
 from gpdsl.symbolic.terms import has_external, latents_in
 from gpdsl.symbolic.translate import ExternalUse
 
@@ -56,7 +58,7 @@ def _columns(beliefs: Beliefs, densities: Sequence[sp.Expr]) -> list[int]:
             if all(isinstance(p, int) for p in ref.positions):
                 found.add(program.evaluator.column(symbol))
             else:
-                found.update(range(*program.evaluator.columns[ref.name]))
+                found.update(range(*program.evaluator.columns[ref.name, ref.reading]))
     return sorted(found)
 
 
@@ -64,19 +66,21 @@ def _quadratic(beliefs: Beliefs, densities: Sequence[sp.Expr]) -> bool:
     """Whether every log density is a polynomial of degree two at most in the latents together."""
     for density in densities:
         latents = latents_in(beliefs.program.translator, density)
-        if not latents:
+        if degree_bound(density, latents) <= 2:
             continue
         if not density.is_polynomial(*latents) or sp.Poly(density, *latents).total_degree() > 2:
             return False
     return True
 
 
-def _row_function(beliefs: Beliefs, involved: Sequence[int], base: Float[Array, "rows latents"]) -> RowFunction:
-    """Log density of the rows as a function of the involved latents; the others have their values in `base`."""
-    index = jnp.asarray(list(involved), int)
+def _row_function(beliefs: Beliefs, involved: list[int], component: int) -> RowFunction:
+    """Log density of the rows as a function of the standard normals behind the involved latents."""
+    index, base = jnp.asarray(involved, int), beliefs.marginals.mean[component]
+    root = column_roots(beliefs.program, beliefs.marginals.variance[component], involved) if involved else None
 
-    def function(values: Array) -> Array:
-        latents = base.at[:, index].set(values)
+    def function(normals: Array) -> Array:
+        moved = normals if root is None else jnp.einsum("nij,nj->ni", root, normals)
+        latents = base.at[:, index].set(base[:, index] + moved)
         return log_density(beliefs.program, beliefs.scope(latents), (beliefs.count,))
 
     return function
@@ -96,33 +100,30 @@ def _gradients(function: RowFunction, values: Array) -> tuple[Array, Array, Arra
 def _gaussian(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
     """log of int exp(quadratic) N: exact.
 
-    With l(f) = l(m) + b'd - d'Ad/2, d = f - m ~ N(0, V): log E = l(m) + b'V^1/2 C^-1 V^1/2 b / 2 - log|C| / 2,
-    C = I + V^1/2 A V^1/2.
+    With l(z) = l(0) + b'z - z'Az/2 for the standard normals z behind the latents: log E = l(0) + b'C^-1 b / 2 -
+    log|C| / 2, C = I + A.
     """
-    index, parts = jnp.asarray(involved, int), []
+    parts = []
     for k in range(len(beliefs.weights)):
-        base = beliefs.marginals.mean[k]
-        value, b, hessian = _gradients(_row_function(beliefs, involved, base), base[:, index])
-        root = jnp.sqrt(beliefs.marginals.variance[k][:, index])
-        c = jnp.eye(len(involved)) - root[:, :, None] * hessian * root[:, None, :]
-        scaled = root * b
-        solved = jnp.linalg.solve(c, scaled[..., None])[..., 0]
+        start = jnp.zeros((beliefs.count, len(involved)), beliefs.marginals.mean.dtype)
+        value, b, hessian = _gradients(_row_function(beliefs, involved, k), start)
+        c = jnp.eye(len(involved)) - hessian
+        solved = jnp.linalg.solve(c, b[..., None])[..., 0]
         _, log_det = jnp.linalg.slogdet(c)
-        parts.append(value + 0.5 * jnp.sum(scaled * solved, axis=1) - 0.5 * log_det)
+        parts.append(value + 0.5 * jnp.sum(b * solved, axis=1) - 0.5 * log_det)
     return jnp.stack(parts)
 
 
 def _adaptive(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
     """Gauss–Hermite quadrature centred and scaled at the mode of p(y|f) q(f), as a narrow likelihood needs."""
-    index, parts = jnp.asarray(involved, int), []
+    parts = []
     nodes, weights = np.zeros((1, 0)), np.ones(1)
     if involved:
         nodes, weights = gauss_hermite(len(involved), ADAPTIVE_NODES[len(involved)])
     for k in range(len(beliefs.weights)):
-        base = beliefs.marginals.mean[k]
-        variance = jnp.maximum(beliefs.marginals.variance[k][:, index], 1e-300)
-        row = _row_function(beliefs, involved, base)
-        parts.append(_around_mode(row, base[:, index], variance, jnp.asarray(nodes), jnp.asarray(weights)))
+        mean = jnp.zeros((beliefs.count, len(involved)), beliefs.marginals.mean.dtype)
+        row = _row_function(beliefs, involved, k)
+        parts.append(_around_mode(row, mean, jnp.ones_like(mean), jnp.asarray(nodes), jnp.asarray(weights)))
     return jnp.stack(parts)
 
 

@@ -14,14 +14,16 @@ import sympy as sp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
-from gpdsl.inference.expected_log_likelihood import Marginals, deviation, gauss_hermite
+from gpdsl.inference.expected_log_likelihood import Marginals, gauss_hermite
 from gpdsl.inference.opaque import arguments_of, evaluate_externals
 from gpdsl.inference.sampling import base_normals
 from gpdsl.language import model as m
 from gpdsl.program.compilation import jit
+from gpdsl.program.joint import moment_values, values_at
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope
-from gpdsl.symbolic.gaussian import expectation, moments_of, pull_exponentials
+from gpdsl.symbolic.gaussian import pull_exponentials
+from gpdsl.symbolic.joint import joint_expectation
 from gpdsl.symbolic.terms import has_external, latents_in
 from gpdsl.symbolic.translate import NeedsElements, axis_key
 
@@ -137,12 +139,10 @@ def _per_component(
     latents = latents_in(beliefs.program.translator, without(expression, given))
     if not latents:
         return _with_rows(evaluator(expression, beliefs.scope(), keys, given), beliefs, keys)
-    moments = moments_of(latents)
-    closed = expectation(pull_exponentials(expression), latents, moments)
+    closed = joint_expectation(beliefs.program.translator, pull_exponentials(expression), latents)
     if closed is not None:
         mean, variance = beliefs.marginals.mean, beliefs.marginals.variance
-        table = {moments.mean[f]: evaluator.of_latent(f, mean, keys) for f in latents}
-        table |= {moments.variance[f]: evaluator.of_latent(f, variance, keys) for f in latents}
+        table = moment_values(beliefs.program, latents, mean, variance, keys)
         return _with_rows(evaluator(closed, beliefs.scope(), keys, {**table, **given}), beliefs, keys)
     if len(latents) <= 2:
         nodes, weights = gauss_hermite(len(latents), QUADRATURE_NODES[len(latents)])
@@ -161,13 +161,10 @@ def _with_rows(value: Array, beliefs: Beliefs, keys: tuple[str, ...]) -> Array:
 def _at_nodes(
     beliefs: Beliefs, latents: tuple[sp.Symbol, ...], nodes: np.ndarray, keys: tuple[str, ...]
 ) -> dict[sp.Symbol, Array]:
-    evaluator, spread = beliefs.program.evaluator, deviation(beliefs.marginals.variance)
-    table = {}
-    for i, latent in enumerate(latents):
-        mean = evaluator.of_latent(latent, beliefs.marginals.mean, keys)
-        sd = evaluator.of_latent(latent, spread, keys)
-        table[latent] = mean + sd * jnp.asarray(nodes[:, i], mean.dtype).reshape(-1, *(1,) * mean.ndim)
-    return table
+    mean, variance = beliefs.marginals.mean, beliefs.marginals.variance
+    width = mean.ndim + len(keys) - 1
+    normals = [jnp.asarray(column, mean.dtype).reshape(-1, *(1,) * width) for column in nodes.T]
+    return values_at(beliefs.program, latents, mean, variance, keys, normals)
 
 
 def sampled(
@@ -188,7 +185,7 @@ def sample_latents(
     if normals is None:
         components, rows, latents_count = beliefs.marginals.mean.shape
         normals = base_normals(jax.random.key(beliefs.seed), count, components, rows, latents_count)
-    latents = beliefs.marginals.at(normals)
+    latents = beliefs.marginals.at(beliefs.program, normals)
     if not need_externals:
         return latents, {}
     program = beliefs.program

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from gpdsl.inference.expected_log_likelihood import Marginals
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.posterior import Whitened
 from gpdsl.inference.problem import as_arrays
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_rows, take_rows
@@ -45,7 +47,7 @@ class Fit:
     options: Options
     choice: Choice
     parameters: Mapping[str, np.ndarray]
-    inducing: tuple[np.ndarray, ...]
+    inducing: tuple[Functionals, ...]
     posterior: tuple[Whitened, ...]
     weights: np.ndarray
     jitter: float
@@ -93,23 +95,28 @@ class Fit:
     def _beliefs(self, data: Data) -> Beliefs:
         dtype = self.options.dtype
         with precision(dtype):
-            rows = as_arrays(make_rows(self.program, data), dtype)
+            program = self.program.for_prediction()
+            rows = as_arrays(make_rows(program, data), dtype)
             return Beliefs(
-                self.program,
+                program,
                 as_arrays(dict(self.parameters), dtype),
                 rows,
-                self.marginals(rows, data.rows),
+                self.marginals(program, rows, data.rows),
                 self.weights / self.weights.sum(),
                 self.options.seed,
             )
 
-    def marginals(self, rows: Rows, count: int) -> Marginals:
-        """Marginals of all latents at rows: SAVIGP eqs. 37 to 39, O(M^2) per row after one factorisation."""
-        compute, parts = jit(self._marginals), []
+    def marginals(self, program: Program, rows: Rows, count: int) -> Marginals:
+        """Marginals of all latents at rows: SAVIGP eqs. 37 to 39, O(M^2) per row after one factorisation.
+
+        `program` says what is read of the latents: that of the fit, or more of them.
+        """
+        compute, parts = jit(partial(self._marginals, program)), []
         parameters = as_arrays(dict(self.parameters), self.options.dtype)
         posterior = as_arrays(list(self.posterior), self.options.dtype)
         inducing = as_arrays(list(self.inducing), self.options.dtype)
-        size = min(ROWS_AT_ONCE, count)
+        readings = max(len(group.readings.all) for group in program.groups)
+        size = min(max(1, ROWS_AT_ONCE // readings), count)
         for start in range(0, count, size):
             last = min(start + size, count)
             # the last chunk is taken from the end, at full size: one compilation serves them all
@@ -118,11 +125,16 @@ class Fit:
         return jax.tree.map(lambda *chunks: jnp.concatenate(chunks, axis=1), *parts)
 
     def _marginals(
-        self, rows: Rows, parameters: Mapping[str, Array], posterior: list[Whitened], inducing: list[Array]
+        self,
+        program: Program,
+        rows: Rows,
+        parameters: Mapping[str, Array],
+        posterior: list[Whitened],
+        inducing: list[Functionals],
     ) -> Marginals:
-        seen = views(self.program, parameters, inducing, rows, False, self.jitter)
+        seen = views(program, parameters, inducing, rows, False, self.jitter)
         moments = [q.moments(v.features) for v, q in zip(seen, posterior, strict=True)]
-        return assemble(self.program, parameters, rows, seen, moments)
+        return assemble(program, parameters, rows, seen, moments)
 
     def summary(self) -> str:
         """What was fitted, how it went, and the parameters' values, as text."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import tempfile
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
@@ -18,18 +20,21 @@ from gpdsl.errors import GpdslError
 from gpdsl.forward import resolve
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.posterior import Whitened
+from gpdsl.kernels.functionals import Functionals, from_outline, outline
 from gpdsl.language import compile_text
 from gpdsl.program.program import make_program
 from gpdsl.results.fit import Fit
 
-FORMAT = 1
+FORMAT = 2
 SCALARS = ("jitter", "elbo", "elbo_se", "message", "rows", "seconds", "compile_seconds", "interrupted")
 
 
 def save_fit(fit: Fit, path: Path) -> None:
     """Write `fit` to `path`, by way of a temporary file beside it so that an interruption leaves the old file whole."""
     arrays = {f"parameter.{n}": np.asarray(v, float) for n, v in fit.parameters.items()}
-    arrays |= {f"inducing.{i}": np.asarray(z) for i, z in enumerate(fit.inducing)}
+    for i, functionals in enumerate(fit.inducing):
+        leaves = jax.tree.leaves(functionals)
+        arrays |= {f"inducing.{i}.{j}": np.asarray(points) for j, points in enumerate(leaves)}
     arrays |= {f"mean.{i}": np.asarray(q.mean) for i, q in enumerate(fit.posterior)}
     arrays |= {f"root.{i}": np.asarray(q.root) for i, q in enumerate(fit.posterior)}
     arrays |= {"weights": np.asarray(fit.weights), "history": np.asarray(fit.history)}
@@ -41,6 +46,7 @@ def save_fit(fit: Fit, path: Path) -> None:
         "sizes": dict(fit.program.sizes),
         "levels": {k: list(v) for k, v in fit.program.levels.items()},
         "columns": dict(fit.columns),
+        "inducing": [outline(functionals) for functionals in fit.inducing],
         "options": _jsonable(dataclasses.asdict(fit.options)),
         "choice": _jsonable(dataclasses.asdict(fit.choice)),
         **{name: getattr(fit, name) for name in SCALARS},
@@ -92,13 +98,17 @@ def _rebuild(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], extern
         options=options,
         choice=Choice(**header["choice"]),
         parameters={n: arrays[f"parameter.{n}"] for n in declarations.params},
-        inducing=tuple(arrays[f"inducing.{i}"] for i in groups),
+        inducing=tuple(_inducing(header["inducing"][i], i, arrays) for i in groups),
         posterior=tuple(Whitened(arrays[f"mean.{i}"], arrays[f"root.{i}"]) for i in groups),
         weights=arrays["weights"],
         history=arrays["history"],
         columns=header["columns"],
         **{name: header[name] for name in SCALARS},
     )
+
+
+def _inducing(shape: list, group: int, arrays: Mapping[str, np.ndarray]) -> Functionals:
+    return from_outline(shape, (arrays[f"inducing.{group}.{j}"] for j in itertools.count()))
 
 
 def _jsonable(value: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpdsl.errors import GpdslError
+from gpdsl.kernels.functionals import every_point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,9 +56,10 @@ def plot_fit(fit: Fit, data: Any = None, names: list[str] | None = None, path: s
 
 def _single_input(fit: Fit, bound: Any) -> tuple[str, np.ndarray]:
     arguments = {a for g in fit.program.groups for a in g.inputs}
-    if len(arguments) == 1 and fit.inducing[0].shape[1] == 1:
+    seen = np.asarray(every_point(fit.inducing[0]))
+    if len(arguments) == 1 and seen.shape[1] == 1:
         name = arguments.pop()
-        values = fit.inducing[0][:, 0] if bound is None else bound.inputs[name].reshape(bound.rows, -1)[:, 0]
+        values = seen[:, 0] if bound is None else bound.inputs[name].reshape(bound.rows, -1)[:, 0]
         return name, values
     raise GpdslError(
         "plot shows models whose latents have one input column; for others, predict on the rows of interest and plot "

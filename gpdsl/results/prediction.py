@@ -24,8 +24,8 @@ from gpdsl.symbolic.translate import Ref, axis_key
 class Prediction:
     """What a fit says about some rows.
 
-    Every method takes the name of a latent, a `let` or an output and returns arrays [rows, *axes]. The mean of a label
-    or ordinal output holds the probabilities of its levels, [rows, levels].
+    Every method takes the name of a latent, a row variable, a `let` or an output and returns arrays [rows, *axes]. The
+    mean of a label or ordinal output holds the probabilities of its levels, [rows, levels].
     """
 
     def __init__(self, beliefs: ex.Beliefs, dtype: str) -> None:
@@ -37,7 +37,7 @@ class Prediction:
     def names(self) -> tuple[str, ...]:
         """Names that can be asked for."""
         d = self._declarations
-        return (*d.latents, *d.lets, *d.outputs)
+        return (*d.latents, *d.rows, *d.lets, *d.outputs)
 
     @in_precision
     def mean(self, name: str) -> np.ndarray:
@@ -168,7 +168,7 @@ class Prediction:
                     "evaluated but not predicted from; ask for the latents and lets instead"
                 )
             values = np.asarray(compute(observation, observation.axes))
-            if len(observation.axes) == len(observation.positions):
+            if len(observation.axes) == len(observation.positions) or observation.law.vector:
                 return values
             pieces.append((observation.positions, values))
         shape = self.beliefs.program.translator.shape(self._declarations.outputs[name].axes)

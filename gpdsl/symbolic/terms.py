@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import sympy as sp
@@ -10,9 +11,11 @@ from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.errors import NotReal, TooLarge
-from gpdsl.symbolic.gaussian import expectation, moments_of, pull_exponentials
+from gpdsl.symbolic.gaussian import pull_exponentials
+from gpdsl.symbolic.joint import combined, correlated, joint_expectation
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.likelihoods import check_cutpoints, law_of
+from gpdsl.symbolic.multivariate import joint_density
 from gpdsl.symbolic.translate import Environment, NeedsElements, Ref, Translator, axis_key
 
 QUADRATURE_LATENTS = 2
@@ -43,7 +46,7 @@ class ObservationTerms:
     """The log density of one observation statement, for a generic element along `axes` (or one fixed element).
 
     `outputs` and `positions` say which observed values it is the density of; `law` is None for a density that is known
-    by its values or its formula alone.
+    by its values or its formula alone. `partial` densities leave out missing elements themselves.
     """
 
     outputs: tuple[str, ...]
@@ -53,6 +56,11 @@ class ObservationTerms:
     terms: tuple[Term, ...]
     distribution: str
     law: Law | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Whether rows with missing elements count, with what they have."""
+        return self.distribution == "MultivariateNormal"
 
 
 def observation_terms(translator: Translator, expectations: str = "auto") -> tuple[ObservationTerms, ...]:
@@ -91,11 +99,15 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         use = translator.external(call.name, tuple(call.arguments.values()), observation.outputs)
         log_density: sp.Expr = translator.symbol(Ref("external", use.key))
         positions = ()
+    elif call.name == "MultivariateNormal":
+        law, log_density = joint_density(translator, observation)
+        positions = ()
     else:
         law, log_density = _density(translator, observation, positions, env)
     if log_density.has(*NOT_REAL):
         raise translator.failure(NotReal(call.span, f"the density of `{call.name}`"))
     log_density = pull_exponentials(log_density)
+    log_density = combined(translator, log_density, latents_in(translator, log_density))
     return ObservationTerms(
         outputs=observation.outputs,
         positions=positions,
@@ -179,7 +191,18 @@ def _shortened(expression: sp.Expr) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."
 
 
+def _refuse_joint(translator: Translator, latents: Sequence[sp.Symbol]) -> None:
+    for symbols in correlated(translator, latents):
+        name = translator.references[symbols[0]].name
+        raise GpdslError(
+            f"an opaque function depends on several values of latent `{name}` in one row "
+            f"({', '.join(s.name for s in symbols)}), which score-function gradients do not cover; "
+            "pass it one value of each latent"
+        )
+
+
 def _choose(translator: Translator, part: sp.Expr, expectations: str) -> Term:
+    part = combined(translator, part, latents_in(translator, part))
     latents = latents_in(translator, part)
     if not latents:
         return Term(part, (), "closed", "no latent value in it", part)
@@ -189,9 +212,10 @@ def _choose(translator: Translator, part: sp.Expr, expectations: str) -> Term:
                 f"expectations = {expectations} is impossible here: the likelihood calls an opaque function; "
                 "use expectations = auto or sampled"
             )
+        _refuse_joint(translator, latents)
         return Term(part, latents, "score", "an opaque function: evaluations only")
     if expectations in {"auto", "closed"}:
-        closed = expectation(part, latents, moments_of(latents))
+        closed = joint_expectation(translator, part, latents)
         if closed is not None:
             return Term(part, latents, "closed", "polynomial × exp(linear) in the latents", closed)
         if expectations == "closed":

@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 
 from gpdsl.kernels.form import describe
-from gpdsl.program.groups import (
-    columns,
-    columns_of,
-    element_names,
-    kernel_values,
-    prior_means,
-    stack_inputs,
-)
+from gpdsl.program.evaluation import prior_means, stack_inputs
+from gpdsl.program.groups import columns, columns_of, element_names, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
+from gpdsl.symbolic.readings import OWN
 
 from .models import latents, program, zoo
 
@@ -99,7 +94,7 @@ def test_one_and_several_length_scales_in_a_group() -> None:
 def test_columns_and_names_follow_the_groups() -> None:
     declared = ("f[p](x) ~ GP(0, RBF(a))", "g(x) ~ GP(0, Matern12(a))", "h[p,q](x) ~ GP(0, b * RBF(a))")
     made = program(latents(*declared), {"D": 2})
-    assert columns(made.groups) == {"f": (0, 3), "h": (3, 9), "g": (9, 10)}
+    assert columns(made.groups) == {("f", OWN): (0, 3), ("h", OWN): (3, 9), ("g", OWN): (9, 10)}
     names = element_names(made.translator, made.groups)
     assert names[3:] == ["h[1,1]", "h[1,2]", "h[2,1]", "h[2,2]", "h[3,1]", "h[3,2]", "g"]
     assert made.latents == 10

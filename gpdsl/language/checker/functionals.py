@@ -198,7 +198,8 @@ def _recorded(scope: Scope, expression: Read) -> Read:
     if expression.functional not in seen and len(seen) >= MAX_READINGS:
         scope.problems.fail(TooManyReadings(expression.span, expression.name, MAX_READINGS))
     seen.add(expression.functional)
-    return remember(scope, expression, Fact())
+    remember(scope, expression, Fact())
+    return expression
 
 
 def _no_names(scope: Scope, call: syntax.Call, signature: str) -> None:
