@@ -19,6 +19,7 @@ SUITES = {
     "usps": "three digits, inducing points for a tenth of the rows",
     "seismic": "every estimator against one common evaluation of the bound",
     "checking": "seconds of `gpdsl check`, of the zoo and of models of 250 to 4000 lines",
+    "formula_kernels": "kernels by formula against the built-in kernels",
     "startup": "seconds from the command line to the first optimisation step",
 }
 

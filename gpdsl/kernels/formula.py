@@ -63,21 +63,17 @@ def _number(symbol: sp.Symbol, numbers: Numbers) -> Array:
 # --- distances --------------------------------------------------------------------------------------------------
 
 
-def _distances(formula: Formula, numbers: Numbers, a: Points, b: Points) -> tuple[Array | None, Array | None]:
+def _distances(formula: Formula, numbers: Numbers, a: Points, b: Points) -> tuple[Array, Array | None]:
     """Squared distances; or signed differences of one column, in which a formula without odd powers has no root."""
-    weights = jnp.asarray(evaluate(formula.weights, lambda s: _number(s, numbers)), a.dtype)
-    if a.shape[1] == 1:
-        scale = 1.0 if formula.weights == 1 else jnp.sqrt(jnp.reshape(weights, ()))
-        scaled = a[:, 0] * scale
-        difference = scaled[:, None] - (scaled if b is a else b[:, 0] * scale)[None, :]
-        return jnp.square(difference), difference
-    if formula.weights == 1:
+    if formula.weights != 1:
+        root = evaluate(sp.sqrt(formula.weights), lambda s: _number(s, numbers))
+        scaled = a * root
+        b = scaled if b is a else b * root
+        a = scaled
+    if a.shape[1] > 1:
         return squared_distance(a, b), None
-    if weights.ndim == 0:
-        return weights * squared_distance(a, b), None
-    root = jnp.sqrt(weights)
-    scaled = a * root
-    return squared_distance(scaled, scaled if b is a else b * root), None
+    difference = a[:, 0][:, None] - b[:, 0][None, :]
+    return jnp.square(difference), difference
 
 
 # --- pairs of points --------------------------------------------------------------------------------------------

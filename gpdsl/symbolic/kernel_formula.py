@@ -6,7 +6,7 @@ however many columns there are. A formula that depends on a weighted distance on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy as sp
 
@@ -76,8 +76,9 @@ def formula_of(
     found = Formula(expression, points, tuple(inner.reductions), tuple(inner.parameters))
     if len(kernel.points) == 1:
         found = Formula(expression, (), (), found.parameters)
-    elif translator.operations(expression) <= MAX_SIMPLIFIED:
-        found = _in_distance(found)
+    if translator.operations(expression) <= MAX_SIMPLIFIED:
+        found = found if found.radial else _in_distance(found)
+        found = _scaled(found) if found.radial else found
     return found, tuple(inner.parameters.values())
 
 
@@ -198,6 +199,20 @@ def _in_distance(formula: Formula) -> Formula:
     else:
         return formula
     return Formula(expression, (), (), formula.parameters, weight)
+
+
+def _scaled(formula: Formula) -> Formula:
+    """The same formula with length-scales taken into the distance, where they cost once per row and not per pair."""
+    expression, weights = formula.expression, formula.weights
+    for symbol in sorted(expression.free_symbols - {DISTANCE}, key=str):
+        if not symbol.is_positive:
+            continue
+        for factor in (symbol, 1 / symbol):
+            inside = expression.subs(DISTANCE, factor * DISTANCE)
+            if symbol not in inside.free_symbols:
+                expression, weights = inside, weights / factor**2
+                break
+    return replace(formula, expression=expression, weights=weights)
 
 
 def _generic(formula: Formula, free: set[sp.Basic]) -> set[sp.Basic]:
