@@ -32,17 +32,22 @@ def _of_group(
     group: Group, rows: Rows, count: int, choice: Choice, rng: np.random.Generator
 ) -> tuple[Functionals, bool]:
     if group.per_row:  # each row has its own, without any inputs
-        return Values(np.zeros((count, 0))), True
+        return _values(np.zeros((count, 0))), True
     looked_at = functionals_at(group, group.readings.atoms, rows)
     points = np.asarray(every_point(looked_at))
     if not choice.dense:
-        return Values(kmeans_centres(points, choice.inducing, rng)), False
+        return _values(kmeans_centres(points, choice.inducing, rng)), False
     values = not any(isinstance(part, Derivatives) for block in blocks(looked_at) for _, part in block)
     if values and not isinstance(looked_at, Values):
         distinct = np.unique(points, axis=0)
         if len(distinct) <= len(looked_at):  # the values at a few points tell all differences between them
-            return Values(distinct), False
+            return _values(distinct), False
     return looked_at, group.readings.atoms == group.readings.all
+
+
+def _values(points: np.ndarray) -> Values:
+    """Values at points that are still on the host, in full precision."""
+    return Values(points)  # type: ignore[arg-type]
 
 
 def kmeans_centres(inputs: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

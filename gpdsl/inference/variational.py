@@ -102,7 +102,7 @@ def infer(
     choice, layout = planned.choice, planned.layout
     engine = "stochastic natural" if choice.optimizer == "natural" and program.opaque else choice.optimizer
     monitor = Monitor(choice.steps, callback, f"{options.posterior} posterior, {engine}")
-    rows = as_arrays(replace(make_rows(program, data), numbers=np.arange(data.rows)), options.dtype)
+    rows = as_arrays(replace(make_rows(program, data), numbers=jnp.arange(data.rows)), options.dtype)
     inducing = as_arrays(planned.inducing, options.dtype)
     parameters = as_arrays(program.parameters.unconstrained(), options.dtype)
     jitter = jitter_for(jnp.dtype(options.dtype))

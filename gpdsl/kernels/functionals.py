@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -102,8 +103,11 @@ def outline(functionals: Functionals) -> list:
     raise TypeError(functionals)
 
 
-def from_outline(shape: list, points: Iterator[Float[Array, "n D"]]) -> Functionals:
-    """Functionals of the kind that `outline` told, at the points in the order of the tree's leaves."""
+def from_outline(shape: list, points: Iterator[Any]) -> Any:
+    """Functionals of the kind that `outline` told, at the points in the order of the tree's leaves.
+
+    Raises ValueError when nothing of this kind is known.
+    """
     match shape:
         case ["values"]:
             return Values(next(points))

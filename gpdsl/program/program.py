@@ -15,6 +15,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.forward import ForwardModel
 from gpdsl.language import model as m
 from gpdsl.program.groups import Group, columns, element_names, make_groups, read_more
+from gpdsl.program.layers import refuse_layers
 from gpdsl.program.parameters import Parameters, make_parameters
 from gpdsl.program.priors import Prior, priors_of
 from gpdsl.program.readings import fitted_readings, predicted_readings
@@ -93,6 +94,7 @@ def make_program(
     initial: Mapping[str, object] | None = None,
 ) -> Program:
     """Bind a model to sizes and opaque functions, and plan its terms. Raises GpdslError for what cannot be done."""
+    refuse_layers(declarations)
     translator = Translator(declarations, sizes)
     observations = observation_terms(translator, expectations)
     groups = make_groups(translator, fitted_readings(translator, observations))

@@ -17,6 +17,7 @@ from gpdsl.inference.monitor import Report
 from gpdsl.inference.options import Options, make_options
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.variational import infer, plan
+from gpdsl.program.layers import explain_layers, uncertain_arguments
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_program
 from gpdsl.results.fit import Fit
@@ -84,6 +85,10 @@ def fit_model(
 
 def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str, Any]) -> str:
     """See `Model.explain`."""
+    if uncertain_arguments(model.declarations):
+        make_options(model.declarations.infer.options, given)
+        bound = bind(model.declarations, data, columns=columns, outputs_required=True)
+        return explain_layers(model.declarations, bound)
     program, bound, options = prepare(model, data, columns, given)
     with precision(options.dtype):
         return explain(program, options, plan(program, bound, options), bound.rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -91,8 +91,10 @@ def _attempt_all(
     scope: Scope, statements: tuple[syntax.Statement, ...], passes: Mapping[type[syntax.Node], Callable]
 ) -> None:
     for kind, check_one in passes.items():
-        found = _of(statements, kind)
-        for declaration in in_layers(scope, found) if kind is syntax.LatentStatement else found:
+        found: Sequence[syntax.Node] = _of(statements, kind)
+        if kind is syntax.LatentStatement:
+            found = in_layers(scope, _of(statements, syntax.LatentStatement))
+        for declaration in found:
             _attempt(scope, check_one, declaration)
 
 

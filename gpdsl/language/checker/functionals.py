@@ -29,6 +29,7 @@ from gpdsl.language.errors.functionals import (
 from gpdsl.language.errors.names import NotReadable, UsedBeforeDefined
 from gpdsl.language.limits import MAX_READINGS
 from gpdsl.language.model import VALUE, Axis, Direction, Fixed, Functional, IndexValue, Latent, Read, Whole, same_axis
+from gpdsl.language.source import Span
 
 DERIVATIVE = "D"
 MAX_ORDER = 2
@@ -44,7 +45,7 @@ def at_other_inputs(scope: Scope, place: Place, call: syntax.Call) -> Read:
     """`f(a)`: the latent, every element of it, at another input."""
     latent = _latent(scope, place, call.function)
     functional = Functional(_points(scope, call, latent))
-    return _recorded(scope, Read(call.span, *_elements(latent), functional))
+    return _recorded(scope, _everywhere(call.span, latent, functional))
 
 
 def derivative(scope: Scope, place: Place, call: syntax.Call) -> Read:
@@ -87,10 +88,10 @@ def _latent(scope: Scope, place: Place, name: syntax.Identifier) -> Latent:
     return latent
 
 
-def _elements(latent: Latent) -> tuple:
-    """Axes, name and subscripts of a read of every element."""
+def _everywhere(span: Span, latent: Latent, functional: Functional) -> Read:
+    """A read of every element."""
     chosen = tuple(IndexValue(axis.name) if axis.name is not None else Whole(axis) for axis in latent.axes)
-    return latent.axes, latent.name, chosen
+    return Read(span, latent.axes, latent.name, chosen, functional)
 
 
 def _points(scope: Scope, call: syntax.Call, latent: Latent) -> tuple[str, ...]:
@@ -141,7 +142,7 @@ def _differentiated(scope: Scope, place: Place, formula: syntax.Formula) -> tupl
                 latent = _latent(scope, place, name)
                 if isinstance(formula, syntax.Call):
                     functional = Functional(_points(scope, formula, latent))
-                    return Read(formula.span, *_elements(latent), functional), latent
+                    return _everywhere(formula.span, latent, functional), latent
                 return read(scope, place, formula, latent.axes), latent
             if isinstance(formula, syntax.Name):
                 what = SORTS[scope.sort_of(name)]
@@ -174,10 +175,10 @@ def _direction(
     match checked.subscripts:
         case ():
             return Direction(position, 1), None
-        case (Fixed(position=column),):
-            return Direction(position, column), None
-        case (IndexValue() as column,):
-            return Direction(position, column), checked.axes[0]
+        case (Fixed(position=number),):
+            return Direction(position, number), None
+        case (IndexValue() as index,):
+            return Direction(position, index), checked.axes[0]
     remedy = (
         f"choose one: `D({latent.name}, {name}[1])`; or name the columns: `index d in 1..3`, `input {name} : real[d]`"
     )
