@@ -7,6 +7,8 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from gpdsl.language import syntax
+from gpdsl.language.checker.densities import check_density
+from gpdsl.language.checker.elements import check_elements, check_order
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.externals import check_external, check_likelihood
 from gpdsl.language.checker.functions import check_functions
@@ -47,6 +49,7 @@ _QUANTITIES: Mapping[type[syntax.Node], Callable] = MappingProxyType(
 _FORMULAS: Mapping[type[syntax.Node], Callable] = MappingProxyType(
     {
         syntax.KernelStatement: check_definition,
+        syntax.DensityStatement: check_density,
         syntax.LatentStatement: check_latent,
     }
 )
@@ -76,10 +79,12 @@ def check(tree: SyntaxTree) -> Declarations:
     for statement in _of(statements, syntax.ObservationStatement):
         with problems.contained():
             check_observation(scope, statement, observations)
+    check_order(scope, observations)
     infer = _check_infer(scope, statements)
     _check_model_once(scope, statements)
     if not tree.mistakes:
         check_observed(scope, statements, observations, _end(tree.source))
+        check_elements(scope, observations)
         check_sizes(scope)
     mistakes = (*tree.mistakes, *problems.mistakes)
     if mistakes:

@@ -56,7 +56,9 @@ def check_formula(scope: Scope, statement: Statement, arguments: tuple[str, ...]
     sort = "density" if isinstance(statement, syntax.DensityStatement) else "function"
     locals_ = {each: Local(statement.name.span, (), each) for each in (*arguments, *_words(statement.parameters))}
     left = Left(sort, name, f"{sort} {name}")
-    body = check(scope, Place(f"`{sort} {name}`", READABLE, left, NOTHING, local=locals_, generic=True), statement.value)
+    body = check(
+        scope, Place(f"`{sort} {name}`", READABLE, left, NOTHING, local=locals_, generic=True), statement.value
+    )
     if fact_of(scope, body).depth > MAX_FUNCTION_DEPTH:
         scope.problems.fail(CallsTooDeep(statement.name.span, name, MAX_FUNCTION_DEPTH))
     return body

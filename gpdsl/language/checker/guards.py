@@ -72,26 +72,26 @@ def case_guards(
     """One guard per axis of a case, and for each whether the case names the index, so that its value may use it."""
     guards, named = [], []
     for subscript, axis in zip(statement.subscripts or (), axes, strict=True):
-        index, number = subscript_parts(scope, subscript)
-        operator = subscript.comparison or ("all" if index is not None else "==")
-        if subscript.comparison is not None:
-            if index is None or not isinstance(subscript.against, syntax.Literal):
-                scope.problems.fail(BadSubscript(subscript.span))
-            number = _limit(scope, subscript)
-        name = axis.name or ""
-        guard = Guard(name, operator, number)
-        if values(guard, axis) == []:
-            why = f"no value of `{name}` from 1 to {axis.size or axis.dimension} fits"
-            shown = f"{number}" if index is None else f"{name} {operator} {number}"
-            element = f"{statement.name.text}[{shown}]"
-            scope.problems.fail(
-                SubscriptOutOfRange(
-                    subscript.span, statement.name.text, element, why, "change the condition or remove the case"
-                )
-            )
-        guards.append(guard)
-        named.append(index is not None)
+        guards.append(guard_of(scope, statement.name.text, subscript, axis))
+        named.append(subscript_parts(scope, subscript)[0] is not None)
     return tuple(guards), tuple(named)
+
+
+def guard_of(scope: Scope, name: str, subscript: syntax.Subscript, axis: Axis) -> Guard:
+    """What one subscript left of `=` or `~` says about the values of its index: `p > 1`, `p`, `2`."""
+    index, number = subscript_parts(scope, subscript)
+    operator = subscript.comparison or ("all" if index is not None else "==")
+    if subscript.comparison is not None:
+        if index is None or not isinstance(subscript.against, syntax.Literal):
+            scope.problems.fail(BadSubscript(subscript.span))
+        number = _limit(scope, subscript)
+    guard = Guard(axis.name or "", operator, number)
+    if values(guard, axis) == []:
+        why = f"no value of `{guard.index}` from 1 to {axis.size or axis.dimension} fits"
+        shown = f"{number}" if index is None else f"{guard.index} {operator} {number}"
+        advice = "change the condition or remove the case"
+        scope.problems.fail(SubscriptOutOfRange(subscript.span, name, f"{name}[{shown}]", why, advice))
+    return guard
 
 
 def _limit(scope: Scope, subscript: syntax.Subscript) -> int:
@@ -125,12 +125,12 @@ def check_coverage(scope: Scope, name: str, span: Span, axes: tuple[Axis, ...], 
         for j in range(k):
             if not any(a.isdisjoint(b) for a, b in zip(box, boxes[j], strict=True)):
                 scope.problems.fail(CasesOverlap(cases[k].span, name, cases[j].span.line))
-    missing = _missing(boxes, [frozenset(range(1, (axis.size or 1) + 1)) for axis in sized])
+    missing = missing_element(boxes, [frozenset(range(1, (axis.size or 1) + 1)) for axis in sized])
     if missing is not None:
         scope.problems.fail(CasesMissing(span, name, ", ".join(map(str, missing))))
 
 
-def _missing(boxes: list[list[frozenset[int]]], whole: list[frozenset[int]]) -> tuple[int, ...] | None:
+def missing_element(boxes: list[list[frozenset[int]]], whole: list[frozenset[int]]) -> tuple[int, ...] | None:
     """An element of the product `whole` in none of the boxes: axis by axis, only values that differ in some box."""
     if not whole:
         return None if boxes else ()
@@ -140,7 +140,7 @@ def _missing(boxes: list[list[frozenset[int]]], whole: list[frozenset[int]]) -> 
         if inside in seen:
             continue
         seen.add(inside)
-        rest = _missing([boxes[k][1:] for k in sorted(inside)], whole[1:])
+        rest = missing_element([boxes[k][1:] for k in sorted(inside)], whole[1:])
         if rest is not None:
             return (value, *rest)
     return None

@@ -117,21 +117,21 @@ def _check_recursion(
     """Every element read must be strictly earlier, or every one strictly later, along one and the same index."""
     own = [(case, read) for case in cases for read in reads(case.body) if read.name == statement.name.text]
     for position, sign in product(range(len(axes)), (1, -1)):
-        if all(_steps(case.guards[position], axes[position], read, position, sign) for case, read in own):
+        if all(steps(case.guards[position], axes[position], read, position, sign) for case, read in own):
             return
     if own:
         offender = next(
             (
                 read
                 for case, read in own
-                if not any(_steps(case.guards[k], axes[k], read, k, 1) for k in range(len(axes)))
+                if not any(steps(case.guards[k], axes[k], read, k, 1) for k in range(len(axes)))
             ),
             own[0][1],
         )
         scope.problems.fail(BadRecursion(offender.span, statement.name.text))
 
 
-def _steps(guard: Guard, axis: Axis, read: Read, position: int, sign: int) -> bool:
+def steps(guard: Guard, axis: Axis, read: Read, position: int, sign: int) -> bool:
     """Whether a read goes strictly back (`sign` 1) or forward (-1) along one axis, wherever the guard holds."""
     subscript = read.subscripts[position]
     if isinstance(subscript, IndexValue):

@@ -42,7 +42,9 @@ def passed_value(scope: Scope, place: Place, name: syntax.Name, value: Expressio
         caught = next((axis for axis in value.axes if axis.name in passed.running and axis.name in place.bound), None)
         if caught is not None and caught.name is not None:
             index = caught.name
-            remedy = f"run over another index inside the function, or name the argument's part with `let` first: `{index}`"
+            remedy = (
+                f"run over another index inside the function, or name the argument's part with `let` first: `{index}`"
+            )
             scope.problems.fail(IndexNotBound(name.span, index, f"`{text}` already has its own `{index}`", remedy))
         return value
     axes = tuple(axis for axis in value.axes if axis.name not in passed.elements)

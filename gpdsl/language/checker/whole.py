@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpdsl.language import syntax
+from gpdsl.language.checker.functions import nodes
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.errors.axes import SizeUnknown
 from gpdsl.language.errors.names import NeverObserved, NothingObserved
@@ -13,16 +14,23 @@ from gpdsl.language.source import Span
 def check_observed(scope: Scope, statements: tuple[syntax.Statement, ...], seen: list[Observation], end: Span) -> None:
     """Every output is observed; a statement that failed counts as an observation of what stands on its left."""
     attempts = [each for each in statements if isinstance(each, syntax.ObservationStatement)]
-    mentioned = {part.identifier.text for each in attempts for part in each.left if isinstance(part, syntax.Name)}
+    names = [_mentioned(scope, part) for each in attempts for part in each.left]
+    mentioned = set().union(*names)
     # An observation of something else was probably meant for the output that lacks one: its own mistake says so.
-    astray = any(not isinstance(part, syntax.Name) for each in attempts for part in each.left) or bool(
-        mentioned - set(scope.names("output"))
-    )
+    astray = any(not each & set(scope.names("output")) for each in names)
     for output in scope.outputs.values():
         if output.name not in mentioned | scope.lost and not astray:
             scope.problems.add(NeverObserved(output.span, output.name))
     if not attempts and not scope.names("output"):
         scope.problems.add(NothingObserved(end))
+
+
+def _mentioned(scope: Scope, left: syntax.Formula) -> set[str]:
+    """The outputs that a left side is about, or the name that stands there instead."""
+    if isinstance(left, syntax.Name):
+        return {left.identifier.text}
+    names = {each.identifier.text for each in nodes(left) if isinstance(each, syntax.Name)}
+    return names & set(scope.names("output"))
 
 
 def check_sizes(scope: Scope) -> None:

@@ -203,16 +203,6 @@ class NotAnOutput(Mistake):
 
 
 @dataclass(frozen=True)
-class TransformedLeft(Mistake):
-    """`log(y) ~ ...`."""
-
-    code: ClassVar = "E319"
-    message: ClassVar = "left of `~` stands the name of an output, not an expression"
-    label: ClassVar = "expected an output such as `y` or `y[p]`"
-    help: ClassVar = "choose a distribution for the output itself (`LogNormal` for its logarithm) or transform the data"
-
-
-@dataclass(frozen=True)
 class NotAPrior(Mistake):
     """A prior that is not a continuous distribution."""
 

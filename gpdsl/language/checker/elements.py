@@ -1,0 +1,136 @@
+"""Which elements of an output each line observes, and in which order outputs that read each other can be drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+from gpdsl.language.checker.guards import missing_element, values
+from gpdsl.language.checker.left import Observed
+from gpdsl.language.checker.lets import reads, steps
+from gpdsl.language.checker.scope import Scope
+from gpdsl.language.errors.definitions import NotObservedElements, OutputCycle
+from gpdsl.language.errors.names import ObservedTwice
+from gpdsl.language.model import Axis, DistributionCall, Expression, Fixed, Guard, Observation, Read
+from gpdsl.language.source import Span
+
+
+def guards_of(scope: Scope, observation: Observation) -> tuple[Guard, ...]:
+    """One guard per declared axis of the one output of a statement: `t[2] ~ ...` is a guard too."""
+    axes, left = scope.outputs[observation.outputs[0]].axes, list(observation.guards)
+    found = []
+    subscripts = observation.subscripts or (None,) * len(axes)
+    for subscript, axis in zip(subscripts, axes, strict=True):
+        if isinstance(subscript, Fixed):
+            found.append(Guard(axis.name or "", "==", subscript.position))
+        else:
+            found.append(left.pop(0) if left else Guard(axis.name or ""))
+    return tuple(found)
+
+
+def _box(scope: Scope, observation: Observation, name: str, sizes: Sequence[int]) -> list[frozenset[int]]:
+    axes = scope.outputs[name].axes
+    if len(observation.outputs) > 1:
+        return [frozenset(range(1, size + 1)) for size in sizes]
+    sized = [Axis(axis.name, size=size) for axis, size in zip(axes, sizes, strict=True)]
+    guards = guards_of(scope, observation)
+    return [frozenset(values(guard, axis)) for guard, axis in zip(guards, sized, strict=True)]
+
+
+def _sizes(scope: Scope, name: str, observations: Sequence[Observation]) -> list[int]:
+    """The sizes of an output's axes; one that data bind counts as a little longer than every number in the file."""
+    sizes = []
+    for position, axis in enumerate(scope.outputs[name].axes):
+        numbers = [guards_of(scope, each)[position].value for each in observations if len(each.outputs) == 1]
+        sizes.append(axis.size if axis.size is not None else max(numbers, default=0) + 2)
+    return sizes
+
+
+def check_repeated(scope: Scope, observed: Observed, new: Observation, seen: Sequence[Observation]) -> None:
+    """No element of an output is observed by two lines."""
+    name = observed.output.name
+    for old in seen:
+        if name in old.outputs:
+            sizes = _sizes(scope, name, (old, new))
+            boxes = zip(_box(scope, old, name, sizes), _box(scope, new, name, sizes), strict=True)
+            if all(not a.isdisjoint(b) for a, b in boxes):
+                scope.problems.fail(ObservedTwice(observed.span, name, old.span.line))
+
+
+def check_elements(scope: Scope, seen: Sequence[Observation]) -> None:
+    """Where conditions choose elements, every element is observed by some line."""
+    for name in scope.outputs:
+        own = [each for each in seen if name in each.outputs]
+        conditional = next((each for each in own if each.guards), None)
+        if conditional is None:
+            continue
+        sizes = _sizes(scope, name, own)
+        boxes = [_box(scope, each, name, sizes) for each in own]
+        missing = missing_element(boxes, [frozenset(range(1, size + 1)) for size in sizes])
+        if missing is not None:
+            scope.problems.add(NotObservedElements(conditional.span, name, ", ".join(map(str, missing))))
+
+
+# --- outputs that read outputs ----------------------------------------------------------------------------------
+
+
+def check_order(scope: Scope, seen: Sequence[Observation]) -> None:
+    """Outputs must be drawable one after the other: no cycle among them, and one way along an index inside one."""
+    edges: dict[str, dict[str, Span]] = {}
+    for observation in seen:
+        for read in output_reads(scope, observation):
+            for name in observation.outputs:
+                edges.setdefault(name, {}).setdefault(read.name, read.span)
+    for name in scope.outputs:
+        if name in edges.get(name, {}):
+            _check_own(scope, name, seen)
+    _check_cycles(scope, {name: {k: v for k, v in to.items() if k != name} for name, to in edges.items()})
+
+
+def output_reads(scope: Scope, observation: Observation) -> list[Read]:
+    """Every output read on the right of a statement."""
+    found = [read for each in _expressions(observation.distribution) for read in reads(each)]
+    own = _own_subscripts(observation)
+    density = observation.distribution.log_density
+    if density is not None:
+        # The formula of a density holds what stands left of `~` too.
+        found += [read for read in reads(density) if (read.name, read.subscripts) != own]
+    return [read for read in found if read.name in scope.outputs]
+
+
+def _own_subscripts(observation: Observation) -> tuple[str, tuple]:
+    return observation.outputs[0], observation.subscripts
+
+
+def _expressions(call: DistributionCall) -> list[Expression]:
+    return [*call.arguments.values(), *(each for part in call.components for each in _expressions(part))]
+
+
+def _check_own(scope: Scope, name: str, seen: Sequence[Observation]) -> None:
+    axes = scope.outputs[name].axes
+    own = [(each, read) for each in seen if name in each.outputs for read in output_reads(scope, each)]
+    own = [(each, read) for each, read in own if read.name == name]
+    for position, sign in product(range(len(axes)), (1, -1)):
+        if all(steps(guards_of(scope, each)[position], axes[position], read, position, sign) for each, read in own):
+            return
+    shown = scope.quote(own[0][1].span).strip("`")
+    scope.problems.add(OutputCycle(own[0][1].span, name, f"`{shown}` is not always an earlier element"))
+
+
+def _check_cycles(scope: Scope, edges: dict[str, dict[str, Span]]) -> None:
+    done: set[str] = set()
+    for first in edges:
+        path, waiting = [first], [iter(edges[first])]
+        while path and first not in done:
+            following = next(waiting[-1], None)
+            if following is None:
+                done.add(path.pop())
+                waiting.pop()
+            elif following in path:
+                cycle = path[path.index(following) :]
+                shown = " → ".join(f"`{each}`" for each in (*cycle, following))
+                scope.problems.add(OutputCycle(edges[path[-1]][following], following, shown))
+                return
+            elif following not in done:
+                path.append(following)
+                waiting.append(iter(edges.get(following, {})))

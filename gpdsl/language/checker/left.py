@@ -1,0 +1,214 @@
+"""What stands left of `~`: an output, some of its elements, or an increasing or decreasing function of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.conditions import reads_latent
+from gpdsl.language.checker.expressions import check_expression
+from gpdsl.language.checker.fit_left import require_axes
+from gpdsl.language.checker.functions import nodes
+from gpdsl.language.checker.guards import guard_of, reach, values
+from gpdsl.language.checker.monotone import Course, Undefined, course
+from gpdsl.language.checker.place import IndexRange, Left, Place
+from gpdsl.language.checker.scope import SORTS, Scope
+from gpdsl.language.checker.subscripts import read
+from gpdsl.language.checker.trial import counterexample
+from gpdsl.language.errors.axes import BadSubscript
+from gpdsl.language.errors.calls import NotAnOutput
+from gpdsl.language.errors.definitions import CountTransformed, LeftSide, NotDefinedEverywhere, NotMonotone
+from gpdsl.language.model import Axis, Expression, Fixed, Guard, IndexValue, Output, Read, Subscript, parts
+from gpdsl.language.source import Span
+
+_READABLE = frozenset({"const", "param", "input", "let", "output"})
+TRANSFORMED = ("real", "positive", "unit")
+"""Kinds of outputs whose transforms have a density."""
+
+_ADVICE = {
+    "none": "if `{name}` is data that the model explains, declare `output {name} : real`",
+    "latent": "the prior of a latent stands in its declaration; observe an output: `y ~ Normal({name}, sigma)`",
+    "param": "the prior of a parameter stands in its declaration: `param {name} : real ~ Normal(0, 1)`",
+    "let": "a `let` is computed; observe an output: `y ~ Normal({name}, sigma)`",
+    "input": "an input is known; declare `{name}` as `output` if the model is to explain it",
+}
+_Tree = TypeVar("_Tree")
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One output left of `~`, with the elements that are observed and, when it is transformed, the kind that results.
+
+    `guards` has one entry per axis that remains, or none when every element of them is meant.
+    """
+
+    output: Output
+    subscripts: tuple[Subscript, ...]
+    axes: tuple[Axis, ...]
+    span: Span
+    plain: bool
+    guards: tuple[Guard, ...] = ()
+    transform: Expression | None = None
+    kind: str = ""
+
+    def bound(self) -> dict[str, IndexRange]:
+        """From where to where each index of the left side runs."""
+        guards = self.guards or tuple(Guard(axis.name or "") for axis in self.axes)
+        pairs = zip(self.axes, guards, strict=True)
+        return {axis.name: reach(guard, axis) for axis, guard in pairs if axis.name is not None}
+
+    def boxes(self, sizes: Iterable[int]) -> list[frozenset[int]]:
+        """The elements meant along each declared axis, when the axes have these sizes."""
+        guards, found = list(self.guards), []
+        for subscript, axis, size in zip(self.subscripts, self.output.axes, sizes, strict=True):
+            if isinstance(subscript, Fixed):
+                found.append(frozenset({subscript.position}))
+                continue
+            guard = guards.pop(0) if guards else Guard(axis.name or "")
+            found.append(frozenset(values(guard, Axis(axis.name, size=size))))
+        return found
+
+
+def check_left(scope: Scope, formula: syntax.Formula) -> Observed:
+    """One part of a left side."""
+    if isinstance(formula, syntax.Name):
+        observed = _output(scope, formula)
+        return replace(observed, kind=observed.output.kind)
+    return _transformed(scope, formula)
+
+
+def _output(scope: Scope, formula: syntax.Name) -> Observed:
+    name = formula.identifier
+    sort = scope.sorts.get(name.text)
+    if sort is None and name.text not in scope.lost:
+        suggestion = scope.problems.suggest(name.text, scope.outputs)
+        advice = _ADVICE["none"].format(name=name.text)
+        scope.problems.add(NotAnOutput(name.span, name.text, "not declared", advice, suggestion))
+        scope.lost.add(name.text)
+    if scope.sort_of(name) != "output":
+        what, advice = SORTS[scope.sort_of(name)], _ADVICE.get(scope.sort_of(name), _ADVICE["none"])
+        scope.problems.fail(NotAnOutput(name.span, name.text, what, advice.format(name=name.text)))
+    if name.text not in scope.outputs:
+        scope.problems.give_up()
+    output = scope.outputs[name.text]
+    # On the left, an index takes its value from the subscript itself.
+    bound = {index: IndexRange.of(entry.axis) for index, entry in scope.indices.items()}
+    place = Place("an observation", _READABLE, Left("observation", name.text, name.text), bound)
+    for subscript in formula.subscripts or ():
+        if not isinstance(subscript.value, syntax.Name | syntax.Literal):
+            scope.problems.fail(BadSubscript(subscript.span))
+    checked = read(scope, place, _without_guards(formula), output.axes)
+    guards = _guards(scope, formula, checked)
+    return Observed(output, checked.subscripts, checked.axes, formula.span, formula.subscripts is None, guards)
+
+
+def _guards(scope: Scope, formula: syntax.Name, checked: Read) -> tuple[Guard, ...]:
+    """The condition of each index that remains; none when there is no condition at all."""
+    written = formula.subscripts or ()
+    if not any(each.comparison for each in written):
+        return ()
+    found = []
+    for subscript, own in zip(checked.subscripts, written, strict=False):
+        if isinstance(subscript, IndexValue):
+            axis = scope.indices[subscript.index].axis
+            found.append(guard_of(scope, formula.identifier.text, own, axis))
+    rest = checked.axes[len(found) :]
+    return (*found, *(Guard(axis.name or "") for axis in rest))
+
+
+def _without_guards(node: _Tree) -> _Tree:
+    """The same syntax with `p` where a subscript says `p > 1`."""
+    if isinstance(node, tuple):
+        return tuple(_without_guards(each) for each in node)  # type: ignore[return-value]
+    if isinstance(node, syntax.Subscript) and node.comparison is not None:
+        return replace(node, comparison=None, against=None)  # type: ignore[return-value]
+    if isinstance(node, syntax.Node):
+        changed = {each.name: _without_guards(getattr(node, each.name)) for each in fields(node)}
+        return replace(node, **changed)
+    return node
+
+
+# --- transforms -------------------------------------------------------------------------------------------------
+
+
+def _transformed(scope: Scope, formula: syntax.Formula) -> Observed:
+    mentions = [each for each in nodes(formula) if isinstance(each, syntax.Name)]
+    mentions = [each for each in mentions if scope.sorts.get(each.identifier.text) == "output"]
+    names = sorted({each.identifier.text for each in mentions})
+    if len(names) > 1:
+        shown = " and ".join(f"`{each}`" for each in names)
+        remedy = f"keep one of them on the left; the right side may read the others: `{names[0]} ~ Normal({names[1]} + f, s)`"
+        scope.problems.fail(LeftSide(formula.span, f"this reads {shown}", remedy))
+    if not mentions:
+        unknown = _unknown(scope, formula)
+        remedy = "for example `log(y) ~ Normal(f, s)`; a quantity computed from others is `let g = ...`"
+        scope.problems.fail(LeftSide(formula.span, "this reads none", remedy)) if not unknown else None
+        scope.problems.give_up()
+    observed = [_output(scope, each) for each in mentions]
+    for each in observed[1:]:
+        if (each.subscripts, each.guards) != (observed[0].subscripts, observed[0].guards):
+            remedy = "write the same subscripts everywhere on the left, and read other elements on the right"
+            scope.problems.fail(LeftSide(each.span, f"this reads two elements of `{names[0]}`", remedy))
+    return _monotone(scope, formula, replace(observed[0], span=formula.span, plain=False))
+
+
+def _unknown(scope: Scope, formula: syntax.Formula) -> bool:
+    """Whether a name in it is not declared, which is then what is wrong."""
+    place = Place("the left side", _READABLE, Left("observation", "y", "y"))
+    before = len(scope.problems.mistakes)
+    with scope.problems.contained():
+        check_expression(scope, place, _without_guards(formula))
+    return len(scope.problems.mistakes) > before
+
+
+def _monotone(scope: Scope, formula: syntax.Formula, observed: Observed) -> Observed:
+    output = observed.output
+    if output.kind not in TRANSFORMED:
+        scope.problems.fail(CountTransformed(formula.span, output.name, output.kind, output.span.line))
+    left = Left("observation", output.name, scope.quote(formula.span).strip("`"), tuple(observed.bound()))
+    place = Place(f"the left side of `{output.name}`", _READABLE, left, observed.bound())
+    checked = check_expression(scope, place, _without_guards(formula))
+    require_axes(scope, left, checked, observed.axes)
+    _refuse_latents(scope, formula, checked, output)
+    try:
+        found = course(scope, checked)
+    except Undefined as problem:
+        remedy = f"declare `output {output.name} : positive`, or write a function that is defined for all real numbers"
+        span = formula.span if problem.expression.span.line != formula.span.line else problem.expression.span
+        scope.problems.fail(
+            NotDefinedEverywhere(
+                span, problem.operator, output.name, output.kind, output.span.line, problem.needs, remedy
+            )
+        )
+    if not found.known:
+        _try(scope, formula, checked, output)
+    return replace(observed, transform=checked, kind=_kind(found))
+
+
+def _kind(found: Course) -> str:
+    if found.low >= 0:
+        return "unit" if found.high <= 1 else "positive"
+    return "real"
+
+
+def _try(scope: Scope, formula: syntax.Formula, checked: Expression, output: Output) -> None:
+    why = counterexample(scope, checked, output.name)
+    if why:
+        remedy = "use a function that only rises or only falls, such as `log(y)`, `y^3` or `y + a*tanh(b*y)` with a, b positive"
+        if output.kind == "real":
+            remedy += f"; of a quantity that is never negative, declare `output {output.name} : positive`"
+        scope.problems.fail(NotMonotone(formula.span, output.name, why, remedy))
+
+
+def _refuse_latents(scope: Scope, formula: syntax.Formula, checked: Expression, output: Output) -> None:
+    if reads_latent(scope, checked):
+        name = next((each for each in _names(checked) if each in scope.latents or each in scope.lets), "f")
+        remedy = f"move it to the right side, as in `{output.name} ~ Normal({name}, s)`"
+        scope.problems.fail(LeftSide(formula.span, f"`{name}` depends on a latent", remedy))
+
+
+def _names(expression: Expression) -> list[str]:
+    own = [expression.name] if isinstance(expression, Read) else []
+    return own + [name for part in parts(expression) for name in _names(part)]

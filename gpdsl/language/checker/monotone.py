@@ -1,0 +1,221 @@
+"""Whether a transformed left side tells an output from its value: a proof from signs and ranges, operation by operation.
+
+Sums, products and compositions of monotone pieces are monotone when the constraints of the parameters fix their signs:
+`y + sum(i, a[i]*tanh(b[i]*(y + c[i])))` increases when every `a` and `b` is positive (Snelson et al., warped GPs).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpdsl.language import model as m
+
+INFINITE = math.inf
+RANGES = {"real": (-INFINITE, INFINITE), "positive": (0.0, INFINITE), "unit": (0.0, 1.0), "simplex": (0.0, 1.0)}
+OPEN = {"positive", "unit", "simplex"}
+
+
+class Tables(Protocol):
+    """What is known of the names of a file: a `Scope` while it is checked, `Declarations` afterwards."""
+
+    inputs: Mapping[str, m.Input]
+    outputs: Mapping[str, m.Output]
+    consts: Mapping[str, m.Const]
+    params: Mapping[str, m.Param]
+    lets: Mapping[str, m.Let]
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a value moves with the output: `direction` is 1, -1, 0 (it does not) or None (nobody knows).
+
+    It lies between `low` and `high`; `sign` is 1 or -1 when it is strictly of that sign, else 0.
+    """
+
+    low: float = -INFINITE
+    high: float = INFINITE
+    direction: int | None = 0
+    sign: int = 0
+
+    def __post_init__(self) -> None:
+        if self.low > 0 or self.high < 0:
+            object.__setattr__(self, "sign", 1 if self.low > 0 else -1)
+
+    @property
+    def known(self) -> bool:
+        """Whether it is strictly monotone in the output."""
+        return self.direction in (1, -1)
+
+
+@dataclass(frozen=True)
+class Undefined(Exception):
+    """An operation that is not defined for every value of the output: `operator` needs its argument to be `needs`."""
+
+    operator: str
+    needs: str
+    expression: m.Expression
+
+
+def course(tables: Tables, expression: m.Expression) -> Course:
+    """How an expression moves with the one output it reads. Raises Undefined where it has no value."""
+    match expression:
+        case m.Number(value=value):
+            return Course(float(value), float(value))
+        case m.IndexNumber():
+            return Course(1.0, INFINITE)
+        case m.Read(name=name):
+            return _read(tables, name)
+        case m.FunctionCall(body=body):
+            return course(tables, body)
+        case m.Reduction(operator=operator, body=body):
+            return _reduced(operator, course(tables, body))
+        case m.Operation(operator=operator, operands=operands) if operator in _BINARY and len(operands) == 2:
+            return _BINARY[operator](course(tables, operands[0]), course(tables, operands[1]))
+        case m.Operation(operator="neg", operands=(operand,)):
+            return _negative(course(tables, operand))
+        case m.Operation(operator=operator, operands=(operand,)) if operator in _INCREASING:
+            return _increasing(operator, course(tables, operand), expression)
+        case m.Operation(operands=operands):
+            still = all(course(tables, each).direction == 0 for each in operands)
+            return Course(direction=0 if still else None)
+    return Course(direction=None)
+
+
+def _read(tables: Tables, name: str) -> Course:
+    if name in tables.outputs:
+        kind = tables.outputs[name].kind
+        return Course(*RANGES.get(kind, RANGES["real"]), direction=1, sign=int(kind in OPEN))
+    if name in tables.params:
+        param = tables.params[name]
+        low, high = RANGES.get(param.constraint, RANGES["real"])
+        low, high = param.lower if param.lower is not None else low, param.upper if param.upper is not None else high
+        # A parameter lies strictly inside its bounds.
+        return Course(low, high, sign=1 if low >= 0 else -1 if high <= 0 else 0)
+    if name in tables.consts:
+        values = list(_flat(tables.consts[name].values))
+        return Course(min(values), max(values))
+    if name in tables.inputs and tables.inputs[name].kind == "positive":
+        return Course(0.0, INFINITE, sign=1)
+    return Course()
+
+
+def _flat(values: float | tuple) -> list[float]:
+    return [each for value in values for each in _flat(value)] if isinstance(values, tuple) else [float(values)]
+
+
+def _together(a: Course, b: Course) -> int | None:
+    """The direction of a sum."""
+    if a.direction is None or b.direction is None:
+        return None
+    if 0 in (a.direction, b.direction):
+        return a.direction or b.direction
+    return a.direction if a.direction == b.direction else None
+
+
+def _add(a: Course, b: Course) -> Course:
+    sign = 0
+    for each in (1, -1):
+        weak = [c.sign == each or (c.low >= 0 if each > 0 else c.high <= 0) for c in (a, b)]
+        if all(weak) and each in (a.sign, b.sign):
+            sign = each
+    return Course(a.low + b.low, a.high + b.high, _together(a, b), sign)
+
+
+def _negative(a: Course) -> Course:
+    return Course(-a.high, -a.low, None if a.direction is None else -a.direction, -a.sign)
+
+
+def _multiply(a: Course, b: Course) -> Course:
+    ends = [0.0 if 0.0 in (x, y) else x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+    direction: int | None = None
+    if a.direction == 0 == b.direction:
+        direction = 0
+    elif 0 in (a.direction, b.direction):
+        still, moving = (a, b) if a.direction == 0 else (b, a)
+        direction = moving.direction * still.sign if moving.direction and still.sign else None
+    elif a.sign and b.sign and a.direction and b.direction:
+        # d(ab) = a'b + ab': both parts of one sign when |a| and |b| grow together.
+        direction = a.sign * b.sign * a.direction * a.sign if a.direction * a.sign == b.direction * b.sign else None
+    return Course(min(ends), max(ends), direction, a.sign * b.sign)
+
+
+def _inverse(a: Course) -> Course:
+    if not a.sign:
+        return Course(direction=0 if a.direction == 0 else None)
+    low, high = sorted((_over(a.low, a.sign), _over(a.high, a.sign)))
+    return Course(low, high, None if a.direction is None else -a.direction, a.sign)
+
+
+def _over(value: float, sign: int) -> float:
+    return math.copysign(INFINITE, sign) if value == 0 else 1 / value
+
+
+def _power(base: Course, exponent: Course) -> Course:
+    if exponent.direction != 0:
+        logarithm = math.log(base.low) if base.low > 0 and base.low == base.high else 0.0
+        up = (logarithm > 0) - (logarithm < 0)
+        return Course(0.0, INFINITE, exponent.direction * up if up and exponent.direction else None, base.sign)
+    whole = exponent.low if exponent.low == exponent.high and float(exponent.low).is_integer() else None
+    direction = 0 if base.direction == 0 else None
+    if base.sign > 0:
+        if base.direction and exponent.sign:
+            direction = base.direction * exponent.sign
+        return Course(0.0, INFINITE, direction, 1)
+    if whole is not None and whole > 0 and whole % 2:
+        return Course(direction=base.direction, sign=base.sign)
+    if whole is not None and base.sign < 0 and base.direction:
+        direction = int(math.copysign(base.direction, -whole if whole % 2 == 0 else whole)) if whole else 0
+    return Course(0.0 if whole is not None and whole % 2 == 0 else -INFINITE, INFINITE, direction)
+
+
+def _reduced(operator: str, body: Course) -> Course:
+    if operator in ("sum", "logsumexp", "prod") and (operator != "prod" or body.sign > 0):
+        sign = body.sign if operator != "logsumexp" else 0
+        return Course(0.0 if sign > 0 else -INFINITE, 0.0 if sign < 0 else INFINITE, body.direction, sign)
+    return Course(direction=0 if body.direction == 0 else None)
+
+
+def _log(value: float) -> float:
+    return -INFINITE if value <= 0 else math.log(value)
+
+
+def _exp(value: float) -> float:
+    return INFINITE if value > 700 else math.exp(value)
+
+
+_INCREASING: Mapping[str, tuple[Callable[[float], float], float]] = {
+    "exp": (_exp, -INFINITE),
+    "log": (_log, 0.0),
+    "sqrt": (lambda a: INFINITE if a == INFINITE else math.sqrt(max(a, 0.0)), 0.0),
+    "tanh": (math.tanh, -INFINITE),
+    "sigmoid": (lambda a: 1 / (1 + _exp(-a)), -INFINITE),
+    "softplus": (lambda a: max(a, 0.0) + math.log1p(_exp(-abs(a))), -INFINITE),
+    "log1p": (lambda a: _log(1 + a), -1.0),
+    "expm1": (lambda a: _exp(a) - 1, -INFINITE),
+    "erf": (math.erf, -INFINITE),
+    "Phi": (lambda a: 0.5 * math.erfc(-a / math.sqrt(2)), -INFINITE),
+}
+"""Functions that increase, each with the smallest argument it is defined for."""
+
+_POSITIVE = {"exp", "sigmoid", "softplus", "Phi"}
+_ODD = {"tanh", "erf", "expm1", "log1p", "sqrt"}
+_NEEDS = {"log": "a positive argument", "sqrt": "an argument from 0", "log1p": "an argument above -1"}
+
+_BINARY: Mapping[str, Callable[[Course, Course], Course]] = {
+    "+": _add,
+    "-": lambda a, b: _add(a, _negative(b)),
+    "*": _multiply,
+    "/": lambda a, b: _multiply(a, _inverse(b)),
+    "^": _power,
+}
+
+
+def _increasing(operator: str, inside: Course, expression: m.Expression) -> Course:
+    function, smallest = _INCREASING[operator]
+    if inside.low < smallest and inside.direction != 0:
+        raise Undefined(operator, _NEEDS[operator], expression)
+    sign = 1 if operator in _POSITIVE else inside.sign if operator in _ODD else 0
+    return Course(function(inside.low), function(inside.high), inside.direction, sign)
