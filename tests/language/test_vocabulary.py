@@ -19,7 +19,44 @@ def test_kernel(name: str) -> None:
     assert list(model.latents["f"].kernel.arguments) == [each.name for each in KERNELS[name].parameters]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", DISTRIBUTIONS)
+PLAIN = [name for name, entry in DISTRIBUTIONS.items() if not entry.form and entry.kinds]
+WRITTEN = {
+    "Ordinal": ["Ordinal(f, cut)", "Ordinal(probit = f, cutpoints = cut)", "Ordinal(logit = f, cutpoints = cut)"],
+    "MultivariateNormal": ["MultivariateNormal(f, covariance = S)", "MultivariateNormal(f, factor = S, sd = 1)"],
+    "Mixture": ["Mixture(0.3, {a}, {a})", "Mixture([0.2, 0.3, 0.5], {a}, {a}, {a})", "Mixture(w, {a}, {a})"],
+    "Truncated": ["Truncated({a}, lower = 0.1)", "Truncated({a}, upper = 9)", "Truncated({a}, lower = 0.1, upper = 9)"],
+    "Censored": ["Censored({a}, upper = limit)", "Censored({a}, lower = 0.1, upper = limit)"],
+}
+COMPONENTS = {"real": "Normal(f, 1)", "positive": "Normal(f, 1)", "unit": "Beta(2, exp(f))", "count": "Poisson(exp(f))"}
+CONTEXT = """index c in 1..4
+index p in 1..3
+index q in 1..3
+input limit : positive
+param cut : ordered[3]
+param w : simplex[2]
+const S[p, q] = [[2, 1, 0], [1, 2, 1], [0, 1, 2]]
+"""
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_distribution_of_its_own_form(name: str) -> None:
+    for kind in DISTRIBUTIONS[name].kinds:
+        component = "Normal(f, 1)" if kind == "unit" and name != "Mixture" else COMPONENTS.get(kind, "")
+        for written in WRITTEN[name]:
+            text = examples.REGRESSION.replace("Normal(f, sigma)", written.format(a=component)) + CONTEXT
+            text = text.replace("y : real", f"y : {kind}[c]" if kind == "ordinal" else f"y : {kind}")
+            if name == "MultivariateNormal":
+                text = text.replace("y : real", "y[p] : real").replace("latent f", "latent f[p]")
+            distribution = compile_text(text).observations[0].distribution
+            assert distribution.name == name
+            assert len(distribution.components) >= DISTRIBUTIONS[name].components
+
+
+def test_every_distribution_is_tried() -> None:
+    assert {*PLAIN, *WRITTEN, "Dirichlet"} == set(DISTRIBUTIONS)
+
+
+@pytest.mark.parametrize("name", PLAIN)
 def test_distribution(name: str) -> None:
     entry = DISTRIBUTIONS[name]
     plain = [VALUES[each.domain] for each in entry.parameters if not each.alternative]
@@ -51,7 +88,7 @@ def test_every_output_kind_has_a_distribution() -> None:
 
 
 def test_signatures() -> None:
-    assert signature(DISTRIBUTIONS["Binomial"]) == "Binomial(trials, p = | logit =)"
+    assert signature(DISTRIBUTIONS["Binomial"]) == "Binomial(trials, p = | logit = | probit =)"
     assert signature(KERNELS["Polynomial"]) == "Polynomial(degree, offset = 1, ell = 1)"
 
 

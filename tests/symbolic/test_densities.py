@@ -14,7 +14,8 @@ from scipy import stats
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 from gpdsl.lowering.table import evaluate
 from gpdsl.results.outputs import CDF, DISCRETE, SAMPLERS, draw_categorical
-from gpdsl.symbolic.densities import DENSITIES, categorical_log_density
+from gpdsl.symbolic.densities import DENSITIES
+from gpdsl.symbolic.laws import LEVELS, Law, observed_level
 
 Frozen = Any
 
@@ -23,6 +24,7 @@ REFERENCES: dict[str, tuple[str, tuple[str, ...], Callable[..., Frozen]]] = {
     "Normal": ("Normal", ("mean", "sd"), lambda mean, sd: stats.norm(mean, sd)),
     "StudentT": ("StudentT", ("df", "mean", "scale"), lambda df, mean, scale: stats.t(df, mean, scale)),
     "Laplace": ("Laplace", ("mean", "scale"), lambda mean, scale: stats.laplace(mean, scale)),
+    "Logistic": ("Logistic", ("mean", "scale"), lambda mean, scale: stats.logistic(mean, scale)),
     "LogNormal": ("LogNormal", ("mean", "sd"), lambda mean, sd: stats.lognorm(sd, scale=np.exp(mean))),
     "Gamma": ("Gamma", ("shape", "rate"), lambda shape, rate: stats.gamma(shape, scale=1 / rate)),
     "Exponential": ("Exponential", ("rate",), lambda rate: stats.expon(scale=1 / rate)),
@@ -36,6 +38,11 @@ REFERENCES: dict[str, tuple[str, tuple[str, ...], Callable[..., Frozen]]] = {
     ),
     "Binomial(p)": ("Binomial", ("trials", "p"), lambda trials, p: stats.binom(int(trials), p)),
     "Binomial(logit)": ("Binomial", ("trials", "logit"), lambda trials, logit: stats.binom(int(trials), expit(logit))),
+    "Binomial(probit)": (
+        "Binomial",
+        ("trials", "probit"),
+        lambda trials, probit: stats.binom(int(trials), stats.norm.cdf(probit)),
+    ),
     "Bernoulli(p)": ("Bernoulli", ("p",), lambda p: stats.bernoulli(p)),
     "Bernoulli(logit)": ("Bernoulli", ("logit",), lambda logit: stats.bernoulli(expit(logit))),
     "Bernoulli(probit)": ("Bernoulli", ("probit",), lambda probit: stats.bernoulli(stats.norm.cdf(probit))),
@@ -74,11 +81,11 @@ def symbols(names: dict[str, float]) -> dict[str, sp.Symbol]:
 
 
 def test_the_tables_are_those_of_the_language() -> None:
-    assert set(DENSITIES) | {"Categorical"} == set(DISTRIBUTIONS)
+    composed = {name for name, entry in DISTRIBUTIONS.items() if entry.components}
+    assert set(DENSITIES) | set(LEVELS) | composed | {"MultivariateNormal", "Dirichlet"} == set(DISTRIBUTIONS)
     assert set(CDF) == set(SAMPLERS) == set(DENSITIES)
     assert {r[0] for r in REFERENCES.values()} == set(DENSITIES)
-    discrete = {name for name, entry in DISTRIBUTIONS.items() if not entry.continuous}
-    assert DISCRETE | {"Categorical"} == discrete
+    assert {name for name, entry in DISTRIBUTIONS.items() if entry.support == "count"} == DISCRETE
 
 
 @pytest.mark.parametrize("name", REFERENCES)
@@ -161,7 +168,7 @@ def test_categorical() -> None:
     logits = np.array([0.3, -1.0, 2.0])
     probabilities = np.exp(logits) / np.exp(logits).sum()
     f, i = sp.symbols("f0:3", real=True), sp.symbols("i0:3", real=True)
-    formula = categorical_log_density(i, f)
+    formula = observed_level(i, Law("Categorical", {"logits": f}))
     for c in range(3):
         table = dict(zip(f, logits, strict=True)) | {i[k]: float(k == c) for k in range(3)}
         assert evaluated(formula, table) == pytest.approx(np.log(probabilities[c]), rel=1e-12)
@@ -176,5 +183,5 @@ def test_extreme_arguments_stay_finite() -> None:
     np.testing.assert_allclose(evaluated(logistic, {y: 0.0, f: 800.0}), -800.0)
     probit = DENSITIES["Bernoulli"].log_density(y, {"probit": f})
     np.testing.assert_allclose(evaluated(probit, {y: 0.0, f: 30.0}), stats.norm.logcdf(-30.0), rtol=1e-9)
-    softmax = categorical_log_density((y, 1 - y), (f, sp.Integer(0)))
+    softmax = observed_level((y, 1 - y), Law("Categorical", {"logits": (f, sp.Integer(0))}))
     np.testing.assert_allclose(evaluated(softmax, {y: 0.0, f: 900.0}), -900.0)

@@ -128,9 +128,7 @@ class BadMatrix(Mistake):
     code: ClassVar = "E368"
     message: ClassVar = "`{argument}` of `MultivariateNormal` for `{output}` needs {expected}"
     label: ClassVar = "{given} here"
-    help: ClassVar = (
-        "declare a second index of the same size, `index q in 1..3`, and `param S[p, q]` or `const S[p, q]`"
-    )
+    help: ClassVar = "declare a second index, such as `index q in 1..3`, and the matrix as `const S[p, q] = ...`"
 
 
 @dataclass(frozen=True)
