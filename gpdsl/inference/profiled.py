@@ -19,6 +19,7 @@ from gpdsl.inference.lbfgs import Outcome, maximise
 from gpdsl.inference.natural import Sites, initial_sites, scales, site_elbo, whitened_posterior
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.refine import refine
+from gpdsl.inference.saddle import leave_saddle
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 
@@ -95,8 +96,13 @@ def start_sites(problem: Problem) -> Sites:
     def start(parameters: Any, inducing: Any, rows: Any) -> Sites:
         constrained = program.parameters.constrain(parameters)
         seen = views(program, constrained, inducing, rows, dense, jitter)
-        return initial_sites(program, constrained, rows, scales(seen))
+        sites = initial_sites(program, constrained, rows, scales(seen))
+        if program.opaque:  # no slopes to look at before the first evaluations
+            return sites
+        return leave_saddle(program, constrained, rows, seen, sites, normals, key)
 
+    key = jax.random.key(problem.options.seed)
+    normals = problem.normals(key)
     return jit(start)(problem.parameters, problem.inducing, problem.rows)
 
 

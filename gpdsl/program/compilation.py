@@ -4,6 +4,11 @@ With the concurrency-optimised scheduler, programs with loops around factorisati
 cores: every worker thread waits for work that none is given. Seen with jaxlib 0.10 on two cores: a softmax model in the
 natural-gradient loop hangs every time with it and never with the scheduler for memory, which executes in sequence. Each
 matrix product still uses all cores.
+
+Dispatching CPU programs to a thread of their own must be off too: on two busy cores a regression network stops in the
+same way in four fits of five, with every thread idle and its result never announced, and never without. It can only be
+chosen before JAX starts its CPU backend, so it is done on import; calls from JAX code of the user then return when
+they are finished, and give the same answers.
 """
 
 from __future__ import annotations
@@ -19,6 +24,9 @@ SEQUENTIAL: tuple[tuple[str, Any], ...] = (
     ("xla_cpu_enable_concurrency_optimized_scheduler", False),
 )
 """What turns it off, by the name newer and older versions of XLA know it under."""
+
+
+jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def jit(function: Callable[..., Any]) -> Any:
