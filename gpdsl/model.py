@@ -119,6 +119,12 @@ class Model:
             raise GpdslError(f"format: expected {' or '.join(map(repr, FORMATS))}, not {format!r}")
         return graph(self.declarations, format)
 
+    def info(self) -> dict[str, Any]:
+        """Everything the model declares, as plain values: axes, types, distributions, and what it wants of its data."""
+        from gpdsl.symbolic.information import information
+
+        return information(self.declarations)
+
     def __repr__(self) -> str:
         return f"<gpdsl model {self.name}>"
 

@@ -22,10 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     import gpdsl
 
     if arguments.name is None:
-        names = gpdsl.zoo_names()
-        width = max(map(len, names), default=0)
-        for name in names:
-            print(f"{name:<{width}}  {gpdsl.zoo(name).title}")
+        print_zoo()
         return 0
     text = gpdsl.zoo_text(arguments.name)
     if arguments.out is None:
@@ -40,3 +37,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise GpdslError(f"--out {arguments.out}: {problem.strerror}") from problem
     print(f"written to {arguments.out}")
     return 0
+
+
+def print_zoo() -> None:
+    """The models with their titles."""
+    import gpdsl
+
+    names = gpdsl.zoo_names()
+    width = max(map(len, names), default=0)
+    for name in names:
+        print(f"{name:<{width}}  {gpdsl.zoo(name).title}")

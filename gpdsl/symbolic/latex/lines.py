@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gpdsl.language import model as m
 from gpdsl.symbolic.latex.expressions import SUM, Expressions, parenthesised
 
-WIDTH = 80
+WIDTH = 76
 """Letters that fit on a line."""
 
 
@@ -44,7 +44,7 @@ def width(text: str) -> int:
     text = re.sub(r"\\(left|right|mathrm|mathbf|mathcal|operatorname|boldsymbol|text|quad|bigl|bigr|[,;!])", "", text)
     if r"\begin{cases}" in text:
         inside = re.split(r"\\\\(?:\[8pt\])?|\\(?:begin|end)\{cases\}", text)
-        return max(map(width, inside)) + 1
+        return max(map(width, inside)) + 4
     text = _fractions_flattened(text.replace(r"\dfrac", r"\frac"))
     return len(re.sub(r"[{}^_&\s]", "", re.sub(r"\\[a-zA-Z]+", "x", text)))
 

@@ -1,0 +1,178 @@
+"""What a model declares, as plain values: names, axes, types, distributions, and what it wants of its data.
+
+The layout is documented in docs/tools.md and numbered: `SCHEMA` changes when an entry changes its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gpdsl.language import model as m
+from gpdsl.language.writing import Writer
+from gpdsl.symbolic.latex.dependence import row_quantities
+from gpdsl.symbolic.requirements import requirements
+
+SCHEMA = 1
+
+_STATIONARY = frozenset(
+    {"RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Periodic", "Cosine", "SpectralMixture"}
+    | {"Constant", "White"}
+)
+
+Entry = dict[str, Any]
+
+
+def information(declarations: m.Declarations) -> Entry:
+    """Everything that the model declares, as dictionaries, lists, texts and numbers: what `gpdsl info` prints."""
+    d, write = declarations, Writer(declarations)
+    varying = row_quantities(d)
+    return {
+        "schema": SCHEMA,
+        "name": d.name,
+        "title": d.title,
+        "file": d.source.name,
+        "indices": [_index(each) for each in d.indices.values()],
+        "inputs": [{"name": each.name, "kind": each.kind, "axes": _axes(each.axes)} for each in d.inputs.values()],
+        "outputs": [_output(each) for each in d.outputs.values()],
+        "consts": [
+            {"name": each.name, "axes": _axes(each.axes), "values": _values(each.values)} for each in d.consts.values()
+        ],
+        "params": [_param(write, each) for each in d.params.values()],
+        "rows": [
+            {"name": each.name, "axes": _axes(each.axes), "distribution": _distribution(write, each.distribution)}
+            for each in d.rows.values()
+        ],
+        "latents": [_latent(write, each) for each in d.latents.values()],
+        "lets": [_let(write, each, each.name in varying) for each in d.lets.values()],
+        "functions": [_function(write, each) for each in d.functions.values()],
+        "kernels": [_function(write, each) for each in d.kernels.values()],
+        "densities": [_function(write, each) | {"observed": each.observed} for each in d.densities.values()],
+        "externals": [*_externals(d)],
+        "observations": [_observation(write, each) for each in d.observations],
+        "inference": dict(d.infer.options),
+        "data": requirements(d),
+    }
+
+
+def _axis(axis: m.Axis) -> Entry:
+    return {"index": axis.name, "size": axis.size, "dimension": axis.dimension}
+
+
+def _axes(axes: Iterable[m.Axis]) -> list[Entry]:
+    return [_axis(axis) for axis in axes]
+
+
+def _values(values: float | tuple) -> float | list:
+    return [_values(each) for each in values] if isinstance(values, tuple) else values
+
+
+def _index(index: m.Index) -> Entry:
+    levels = list(index.levels) if index.levels is not None else None
+    return {"name": index.name, "size": index.axis.size, "dimension": index.axis.dimension, "levels": levels}
+
+
+def _output(output: m.Output) -> Entry:
+    label = output.label.name if output.label is not None else None
+    return {"name": output.name, "kind": output.kind, "axes": _axes(output.axes), "label": label}
+
+
+def _param(write: Writer, param: m.Param) -> Entry:
+    # Without a list, a simplex and ordered values start where nothing is preferred.
+    unwritten = param.constraint in {"simplex", "ordered"} and not isinstance(param.initial, tuple)
+    return {
+        "name": param.name,
+        "constraint": param.constraint,
+        "lower": param.lower,
+        "upper": param.upper,
+        "axes": _axes(param.axes),
+        "initial": None if unwritten else _values(param.initial),
+        "fixed": param.fixed,
+        "prior": _distribution(write, param.prior) if param.prior is not None else None,
+    }
+
+
+def _distribution(write: Writer, call: m.DistributionCall) -> Entry:
+    return {
+        "name": call.name,
+        "arguments": {name: write.expression(each) for name, each in call.arguments.items()},
+        "components": [_distribution(write, each) for each in call.components],
+        "external": call.external,
+        "text": write.distribution(call),
+    }
+
+
+def _latent(write: Writer, latent: m.Latent) -> Entry:
+    return {
+        "name": latent.name,
+        "axes": _axes(latent.axes),
+        "arguments": list(latent.arguments),
+        "mean": write.expression(latent.mean),
+        "kernel": write.kernel(latent.kernel),
+        "stationary": is_stationary(latent.kernel),
+    }
+
+
+def is_stationary(kernel: m.Kernel) -> bool:
+    """Whether the covariance depends on the difference of its points only, judged by what it is made of.
+
+    A warped input (`on = log(x)`) and a kernel by formula in two points count as not stationary.
+    """
+    match kernel:
+        case m.KernelCall(name=name, on=on):
+            return name in _STATIONARY and _selects(on)
+        case m.KernelFormula(points=points, on=on):
+            return len(points) == 1 and _selects(on)
+        case m.KernelScale(kernel=inner):
+            return is_stationary(inner)
+        case m.KernelSum(terms=group) | m.KernelProduct(factors=group):
+            return all(map(is_stationary, group))
+    raise TypeError(f"not a kernel: {type(kernel).__name__}")
+
+
+def _selects(on: Sequence[m.Expression]) -> bool:
+    return all(isinstance(each, m.Read) for each in on)
+
+
+def _let(write: Writer, let: m.Let, per_row: bool) -> Entry:
+    cases = [{"where": _guards(case.guards), "value": write.expression(case.body)} for case in let.cases]
+    return {"name": let.name, "axes": _axes(let.axes), "per_row": per_row, "cases": cases}
+
+
+def _guards(guards: Iterable[m.Guard]) -> str | None:
+    told = [f"{each.index} {each.operator} {each.value}" for each in guards if each.operator != "all"]
+    return ", ".join(told) or None
+
+
+def _function(write: Writer, function: m.Function) -> Entry:
+    return {
+        "name": function.name,
+        "arguments": list(function.arguments),
+        "parameters": list(function.parameters),
+        "value": write.expression(function.body),
+    }
+
+
+def _externals(d: m.Declarations) -> Iterable[Entry]:
+    for external in d.externals.values():
+        arguments = _passed(external.arguments)
+        yield {"name": external.name, "kind": "function", "arguments": arguments, "result": _axes(external.result)}
+    for likelihood in d.likelihoods.values():
+        observed, arguments = _passed(likelihood.observed), _passed(likelihood.arguments)
+        yield {"name": likelihood.name, "kind": "likelihood", "observed": observed, "arguments": arguments}
+
+
+def _passed(arguments: Iterable[m.ExternalArgument]) -> list[Entry]:
+    return [{"name": each.name, "axes": _axes(each.axes)} for each in arguments]
+
+
+def _observation(write: Writer, observation: m.Observation) -> Entry:
+    left = write.left(observation)
+    return {
+        "outputs": list(observation.outputs),
+        "left": left,
+        "where": _guards(observation.guards),
+        "transform": left if observation.transform is not None else None,
+        "distribution": _distribution(write, observation.distribution),
+        "text": f"{left} ~ {write.distribution(observation.distribution)}",
+    }
