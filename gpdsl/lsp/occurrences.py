@@ -65,6 +65,7 @@ class _Collector:
         self.statements = statements
         named = [(each, name) for each in statements if type(each) in STATEMENT_SORTS and (name := declared_name(each))]
         self.declared = {name.text for _, name in named}
+        self.arguments = {name.text: {own.text for own in own_names(each)} for each, name in named}
         self.own = {name.text: self._own(each) for each, name in named}
         # By identity: the same word at another place introduces nothing.
         self.naming = {id(name) for _, name in named}
@@ -116,6 +117,9 @@ class _Collector:
         else:
             self._name(call.function, owner)
         for argument in call.arguments:
-            if argument.name is not None and argument.name.text in self.own.get(function, ()):
-                self.found.append(Occurrence(argument.name.text, argument.name.span, function))
+            name = argument.name
+            if name is not None and name.text in self.arguments.get(function, ()):
+                self.found.append(
+                    Occurrence(name.text, name.span, function if name.text in self.own[function] else MODEL)
+                )
             self._walk(argument.value, owner)

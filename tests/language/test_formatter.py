@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 ZOO = sorted((ROOT / "models").glob("*.gpm"))
 UNFORMATTED = sorted((GOLDEN / "formatted").glob("*.gpm"))
 quickly = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-thoroughly = settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
+thoroughly = settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def meaning(node: Any) -> Any:
