@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpdsl.kernels.form import Base, Product, Scaled, Sum, canonical
+from gpdsl.kernels.canonical import canonical
+from gpdsl.kernels.columns import Space
+from gpdsl.kernels.form import Base, Product, Scaled, Sum
 from gpdsl.language import compile_text
 from gpdsl.symbolic.translate import Translator
 
@@ -17,7 +19,8 @@ def split(kernel: str) -> tuple[list[str], object, list[str]]:
     declarations = compile_text(
         f"model m\ninput x : real\noutput y : real\n{params}latent f(x) ~ GP(0, {kernel})\ny ~ Normal(f, 1)\n"
     )
-    found, t = canonical(declarations.latents["f"].kernel), Translator(declarations, {})
+    latent, t = declarations.latents["f"], Translator(declarations, {})
+    found = canonical(latent.kernel, Space.of(t, latent))
     return [str(t.scalar(e)) for e in found.factors], found.form, [str(t.scalar(e)) for e in found.arguments]
 
 

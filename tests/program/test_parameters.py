@@ -12,7 +12,8 @@ import pytest
 from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
 from gpdsl.language.vocabulary import CONSTRAINTS
-from gpdsl.program.parameters import BIJECTORS, Parameters, make_parameters
+from gpdsl.program.bijectors import BIJECTORS, bijector
+from gpdsl.program.parameters import Parameters, make_parameters
 from gpdsl.symbolic.translate import Translator
 
 TEXT = """model m
@@ -38,11 +39,22 @@ def test_every_constraint_of_the_language_has_a_bijector() -> None:
 
 @pytest.mark.parametrize("name", BIJECTORS)
 def test_bijectors_invert(name: str) -> None:
-    u = np.linspace(-6, 6, 25)
+    u = np.linspace(-6, 6, 25) if not BIJECTORS[name].vector else np.random.default_rng(0).normal(size=(20, 4))
     with jax.enable_x64(True):
         value = np.asarray(BIJECTORS[name].forward(jnp.asarray(u)))
     assert BIJECTORS[name].contains(value)
     np.testing.assert_allclose(BIJECTORS[name].inverse(value), u, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(-1.0, 1.0), (2.0, None), (None, -3.0), (0.0, 1e-3)])
+def test_bounds_hold_and_invert(lower: float | None, upper: float | None) -> None:
+    between = bijector("real", lower, upper)
+    u = np.linspace(-6, 6, 25)
+    with jax.enable_x64(True):
+        value = np.asarray(between.forward(jnp.asarray(u)))
+    assert np.all(value > (-np.inf if lower is None else lower)) and np.all(value < (np.inf if upper is None else upper))
+    assert between.contains(value)
+    np.testing.assert_allclose(between.inverse(value), u, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize(
