@@ -63,12 +63,12 @@ class ImageSize(Mistake):
 
 
 @dataclass(frozen=True)
-class NotACovarianceAnywhere(Mistake):
+class NoRealValue(Mistake):
     """A formula that is not a real number at ordinary points."""
 
     kernel: str
-    example: str
+    where: str
     code: ClassVar = "E544"
-    message: ClassVar = "`{kernel}` is not a real number {example}"
+    message: ClassVar = "`{kernel}` is not a real number {where}"
     label: ClassVar = "outside the domain of a function it uses"
     help: ClassVar = "a covariance is a finite number for any two points: check square roots, logs and divisions"

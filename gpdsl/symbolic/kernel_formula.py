@@ -12,6 +12,7 @@ import sympy as sp
 
 from gpdsl.language import model as m
 from gpdsl.language.source import Span
+from gpdsl.symbolic.errors import BeyondData
 from gpdsl.symbolic.functions import absolute
 from gpdsl.symbolic.kernel_errors import NoVariance
 from gpdsl.symbolic.translate import Environment, NeedsElements, Translator, axis_key
@@ -89,6 +90,7 @@ class _Inside(Translator):
         super().__init__(outer.declarations, {**outer.sizes, "columns": columns})
         self.outer = outer
         self.kernel = kernel
+        self.columns = columns
         self.axis = _columns_axis(kernel)
         self.points = {n: sp.Symbol(n, real=True) for n in kernel.points} if len(kernel.points) == 2 else {}
         self.parameters: dict[str, m.Expression] = dict(kernel.arguments)
@@ -122,7 +124,12 @@ class _Inside(Translator):
         if not subscripts:
             return symbol
         position = self.position(subscripts[0], env)
-        return element(symbol, position) if isinstance(position, int) else symbol
+        if not isinstance(position, int):
+            return symbol
+        if position > self.columns:
+            shown = f"{symbol.name}[{position}]"
+            raise self.failure(BeyondData(self.kernel.span, shown, "the columns of the input", self.columns))
+        return element(symbol, position)
 
     def _over_columns(self, reduction: m.Reduction, env: Environment) -> sp.Expr:
         try:

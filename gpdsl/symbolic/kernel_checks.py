@@ -1,0 +1,229 @@
+"""Whether a kernel by formula is a covariance: symmetric, finite, of positive variance, and positive definite.
+
+The first is decided by algebra where algebra decides it; the rest at random points and parameters, without JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import sympy as sp
+
+from gpdsl.language import model as m
+from gpdsl.language.errors.base import Mistake, ModelError
+from gpdsl.symbolic.kernel_errors import Asymmetric, NegativeVariance, NoRealValue
+from gpdsl.symbolic.kernel_formula import Formula, element_of, formula_of, require_variance
+from gpdsl.symbolic.kernel_values import matrix, numbers_near
+from gpdsl.symbolic.translate import NeedsElements, Translator
+
+POINTS, SETS = 40, 32
+MOST_COLUMNS = 20
+UNKNOWN_SIZE = 5
+"""Columns of an input whose number data will say."""
+SPREADS = 10.0 ** np.linspace(-2.0, 3.0, SETS)
+"""Spreads of the random points: a formula shows what it is at distances near its own scales, which are not known."""
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class NotPositiveDefinite(Mistake):
+    """A formula with a negative eigenvalue at some points."""
+
+    kernel: str
+    smallest: str
+    largest: str
+    points: int
+    columns: str
+    numbers: str
+    severity: ClassVar[str] = "warning"
+    code: ClassVar = "W640"
+    message: ClassVar = "`{kernel}` is not a covariance: at {points} random points{columns} it has negative eigenvalues"
+    label: ClassVar = "from {smallest} to {largest}{numbers}"
+    help: ClassVar = (
+        "no Gaussian process has it, and a fit may fail; a formula that is a covariance over one column may be none "
+        "over several: multiply one kernel per column, `k(on = x[1]) * k(on = x[2])`"
+    )
+
+
+@dataclass(frozen=True)
+class _Use:
+    """One call of a kernel by formula, over so many columns."""
+
+    kernel: m.KernelFormula
+    formula: Formula
+    arguments: tuple[m.Expression, ...]
+    columns: int
+    translator: Translator
+
+
+def check_kernels(declarations: m.Declarations) -> None:
+    """Raise ModelError for every kernel by formula that cannot be a covariance."""
+    mistakes: list[Mistake] = []
+    for latent, kernel in _formulas(declarations):
+        try:
+            use = _use(declarations, latent, kernel)
+            mistake = _mistake(use) if use is not None else None
+        except ModelError as error:
+            mistakes += error.diagnostics
+            continue
+        if mistake is not None:
+            mistakes.append(mistake)
+    if mistakes:
+        first = {(each.span.line, each.span.column, each.code): each for each in reversed(mistakes)}
+        raise ModelError(declarations.source, tuple(sorted(first.values(), key=lambda e: (e.span.line, e.span.column))))
+
+
+def doubtful_kernels(declarations: m.Declarations) -> Iterator[Mistake]:
+    """A warning for each kernel by formula with a clearly negative eigenvalue at random points."""
+    seen: set[tuple[int, int]] = set()
+    for latent, kernel in _formulas(declarations):
+        use = _use(declarations, latent, kernel)
+        if use is None or (kernel.span.line, kernel.span.column) in seen:
+            continue
+        seen.add((kernel.span.line, kernel.span.column))
+        smallest, largest, numbers = eigenvalues(use.formula, use.translator, use.arguments, use.columns)
+        if smallest < -TOLERANCE * largest:
+            columns = f" in {use.columns} columns" if use.columns > 1 else ""
+            shown = ", ".join(f"{name} = {float(value):.3g}" for name, value in numbers.items() if not np.ndim(value))
+            at = f", {shown}" if shown else ""
+            yield NotPositiveDefinite(
+                kernel.span, kernel.name, f"{smallest:.2g}", f"{largest:.2g}", POINTS, columns, at
+            )
+
+
+def eigenvalues(
+    formula: Formula, translator: Translator, arguments: tuple[m.Expression, ...], columns: int, seed: int = 0
+) -> tuple[float, float, dict[str, np.ndarray]]:
+    """The smallest and the largest eigenvalue of the formula's matrix, of the random points where their ratio is worst.
+
+    Also the parameters at which they were found: the initial values, or random ones around them.
+    """
+    rng = np.random.default_rng(seed)
+    worst: tuple[float, float, dict[str, np.ndarray]] = (0.0, 1.0, {})
+    for turn, spread in enumerate(SPREADS):
+        numbers = numbers_near(translator, formula.parameters, arguments, rng if turn % 2 else None)
+        points = spread * (rng.normal(size=(POINTS, columns)) if turn % 4 < 2 else rng.uniform(size=(POINTS, columns)))
+        values = matrix(formula, numbers, points, points)
+        if not np.all(np.isfinite(values)):  # perhaps a logarithm or a root: such a formula is for positive inputs
+            points = np.abs(points)
+            values = matrix(formula, numbers, points, points)
+        if not np.all(np.isfinite(values)) or not np.any(values):
+            continue
+        found = np.linalg.eigvalsh((values + values.T) / 2)
+        smallest, largest = float(found[0]), float(np.max(np.abs(found)))
+        if smallest / largest < worst[0] / worst[1]:
+            worst = smallest, float(found[-1]), numbers
+    return worst
+
+
+def _formulas(declarations: m.Declarations) -> Iterator[tuple[m.Latent, m.KernelFormula]]:
+    for latent in declarations.latents.values():
+        stack: list[m.Kernel] = [latent.kernel]
+        while stack:
+            kernel = stack.pop()
+            match kernel:
+                case m.KernelFormula():
+                    yield latent, kernel
+                case m.KernelScale(kernel=inner):
+                    stack.append(inner)
+                case m.KernelSum(terms=inside) | m.KernelProduct(factors=inside) | m.KernelCall(kernels=inside):
+                    stack.extend(inside)
+
+
+class _Sizes(dict):
+    """Sizes that data have not said yet; `asked` once one was needed."""
+
+    asked = False
+
+    def __missing__(self, name: str) -> int:
+        self.asked = True
+        return UNKNOWN_SIZE
+
+
+def _use(declarations: m.Declarations, latent: m.Latent, kernel: m.KernelFormula) -> _Use | None:
+    """A call made ready to be evaluated; None when it reads more columns than are tried, or has no generic form."""
+    translator = Translator(declarations, {})
+    translator.sizes = sizes = _Sizes()
+    columns = _columns(translator, latent, kernel)
+    if columns > MOST_COLUMNS:
+        return None
+    try:
+        formula, arguments = formula_of(kernel, translator, columns)
+    except NeedsElements:
+        return None
+    except ModelError:
+        if sizes.asked:
+            return None
+        raise
+    return _Use(kernel, formula, arguments, columns, translator)
+
+
+def _columns(translator: Translator, latent: m.Latent, kernel: m.KernelFormula) -> int:
+    own = {axis.name for axis in latent.axes}
+    if kernel.on:
+        axes = [[axis for axis in each.axes if axis.name is None or axis.name not in own] for each in kernel.on]
+    else:
+        axes = [list(translator.declarations.axes_of(name)) for name in latent.arguments]
+    return sum(int(np.prod(translator.shape(tuple(each)))) for each in axes)
+
+
+def _mistake(use: _Use) -> Mistake | None:
+    """What keeps a formula from being a covariance, or None."""
+    require_variance(use.formula, use.kernel.name, use.kernel.span, use.translator)
+    asymmetry = None if _symmetric(use.formula) else _asymmetry(use)
+    return asymmetry or _values(use)
+
+
+def _symmetric(formula: Formula) -> bool:
+    """Whether algebra shows that the points may change places."""
+    if formula.radial:
+        return True
+    a, b = formula.points
+    swap: dict[sp.Symbol, sp.Expr] = {a: b, b: a}
+    for symbol in formula.expression.free_symbols:
+        name, position = element_of(symbol)
+        if position is not None and name in (a.name, b.name):
+            other = b if name == a.name else a
+            swap[symbol] = sp.Symbol(f"{other.name}[{position}]", real=True)
+    bodies = [each.body for each in formula.reductions]
+    if any(body.subs(swap, simultaneous=True) != body for body in bodies):
+        return False
+    return bool(sp.expand(formula.expression.subs(swap, simultaneous=True) - formula.expression) == 0)
+
+
+def _asymmetry(use: _Use) -> Mistake | None:
+    rng = np.random.default_rng(1)
+    names = [point.name for point in use.formula.points]
+    for spread in (1.0, 0.1, 10.0):
+        numbers = numbers_near(use.translator, use.formula.parameters, use.arguments, None)
+        points = spread * np.abs(rng.normal(size=(POINTS, use.columns)))
+        values = matrix(use.formula, numbers, points, points)
+        gap = np.where(np.isfinite(values) & np.isfinite(values.T), np.abs(values - values.T), 0.0)
+        if np.max(gap) > 1e-8 * np.max(np.abs(values[np.isfinite(values)]), initial=1e-300):
+            i, j = np.unravel_index(int(np.argmax(gap)), gap.shape)
+            shown = f"{values[i, j]:.3g} and {values[j, i]:.3g} for the same two points"
+            return Asymmetric(use.kernel.span, use.kernel.name, ", ".join(names), ", ".join(names[::-1]), shown)
+    return None
+
+
+def _values(use: _Use) -> Mistake | None:
+    """No real value at any of the random points, or a negative variance at all of them."""
+    rng = np.random.default_rng(2)
+    finite, lowest = False, np.inf
+    largest = -np.inf
+    for spread in SPREADS:
+        points = spread * np.abs(rng.normal(size=(POINTS, use.columns)))
+        numbers = numbers_near(use.translator, use.formula.parameters, use.arguments, None)
+        values = matrix(use.formula, numbers, points, points)
+        known = np.diag(values)[np.isfinite(np.diag(values))]
+        finite = finite or bool(np.isfinite(values).any())
+        if known.size:
+            lowest, largest = min(lowest, float(known.min())), max(largest, float(known.max()))
+    if not finite:
+        return NoRealValue(use.kernel.span, use.kernel.name, "at any of the points that were tried")
+    if largest < 0:
+        return NegativeVariance(use.kernel.span, use.kernel.name, f"{lowest:.3g}")
+    return None

@@ -1,0 +1,115 @@
+"""Numbers of kernel formulas in NumPy: parameters near their initial values, and matrices at given points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import sympy as sp
+
+from gpdsl.language import model as m
+from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, Reduced, element_of
+from gpdsl.symbolic.numeric import evaluate
+from gpdsl.symbolic.translate import Translator, axis_key
+
+Numbers = Mapping[str, np.ndarray]
+_REDUCE = {
+    "sum": np.sum,
+    "prod": np.prod,
+    "max": np.max,
+    "min": np.min,
+    "logsumexp": lambda values, axis: np.logaddexp.reduce(values, axis=axis),
+}
+
+
+def numbers_near(
+    translator: Translator, names: tuple[str, ...], arguments: tuple[m.Expression, ...], rng: np.random.Generator | None
+) -> dict[str, np.ndarray]:
+    """The value of each argument, an array along the columns where it has that axis.
+
+    Parameters have their initial values, or with `rng` random ones around them. Of a latent with indices it is the
+    first element.
+    """
+    drawn: dict[sp.Symbol, float] = {}
+    return {name: _argument(translator, argument, rng, drawn) for name, argument in zip(names, arguments, strict=True)}
+
+
+def _argument(
+    translator: Translator, argument: m.Expression, rng: np.random.Generator | None, drawn: dict[sp.Symbol, float]
+) -> np.ndarray:
+    columns = [axis for axis in argument.axes if axis.name is None]
+    first = {axis_key(axis): 1 for axis in argument.axes if axis.name is not None}
+    if not columns:
+        return np.asarray(_one(translator, translator.scalar(argument, first), rng, drawn))
+    key = axis_key(columns[0])
+    each = [translator.scalar(argument, {**first, key: i}) for i in range(1, translator.size(columns[0]) + 1)]
+    return np.asarray([_one(translator, value, rng, drawn) for value in each])
+
+
+def _one(
+    translator: Translator, value: sp.Expr, rng: np.random.Generator | None, drawn: dict[sp.Symbol, float]
+) -> float:
+    for symbol in sorted(value.free_symbols - set(drawn), key=str):
+        drawn[symbol] = _start(translator, symbol, rng)
+    return float(evaluate(value, drawn))
+
+
+def _start(translator: Translator, symbol: sp.Symbol, rng: np.random.Generator | None) -> float:
+    ref = translator.references[symbol]
+    if ref.kind != "param":
+        return 1.0
+    start = np.asarray(translator.declarations.params[ref.name].initial, float)
+    if start.ndim:
+        start = start[tuple(int(p) - 1 if isinstance(p, int) else 0 for p in ref.positions)]
+    if rng is None:
+        return float(start)
+    param = translator.declarations.params[ref.name]
+    if param.constraint == "positive":
+        return float(start * np.exp(0.5 * rng.normal()))
+    if param.constraint == "unit":
+        return float(rng.uniform(0.05, 0.95))
+    inside = start + 0.5 * (np.abs(start) + 0.5) * rng.normal()
+    low, high = param.lower, param.upper
+    return float(start if low is not None or high is not None else inside)
+
+
+def matrix(formula: Formula, numbers: Numbers, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The formula for every pair of the points a [n, D] and b [m, D], as it stands: slow and plain."""
+    first, second = a[:, None, :], b[None, :, :]
+    shape = (a.shape[0], b.shape[0])
+    if formula.radial:
+        weights = evaluate(formula.weights, _Generic(formula, numbers, {}))
+        distance = np.sqrt(np.sum(weights * (first - second) ** 2, axis=-1))
+        # Two equal points are looked at just beside each other: what the formula tends to is its value there.
+        places = {DISTANCE: np.where(distance > 0, distance, 1e-9)}
+        return np.broadcast_to(evaluate(formula.expression, _Generic(formula, numbers, places)), shape)
+    wholes = dict(zip(formula.points, (first, second), strict=True))
+    inside = _Generic(formula, numbers, wholes)
+    reduced = {each.symbol: _reduced(each, inside, (*shape, a.shape[1])) for each in formula.reductions}
+    elements = dict(zip((p.name for p in formula.points), (first, second), strict=True))
+    return np.broadcast_to(evaluate(formula.expression, _Generic(formula, numbers, reduced, elements)), shape)
+
+
+def _reduced(each: Reduced, values: Mapping[sp.Symbol, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    return _REDUCE[each.operator](np.broadcast_to(evaluate(each.body, values), shape), axis=-1)
+
+
+class _Generic(dict):
+    """Values of symbols: places first, then elements of the points, then the numbers."""
+
+    def __init__(
+        self,
+        formula: Formula,
+        numbers: Numbers,
+        places: Mapping[sp.Symbol, np.ndarray],
+        elements: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        super().__init__(places)
+        self.numbers = numbers
+        self.elements = elements or {}
+
+    def __missing__(self, symbol: sp.Symbol) -> np.ndarray:
+        name, position = element_of(symbol)
+        if name in self.elements:
+            return self.elements[name][..., 0 if position is None else position - 1]
+        return self.numbers[name] if position is None else self.numbers[name][..., position - 1]
