@@ -97,7 +97,7 @@ def gauss_hermite(dimension: int, count: int | None = None) -> tuple[np.ndarray,
 
 def _row_sum(rows: Rows, observation: ObservationTerms, values: Array, shape: tuple[int, ...]) -> Array:
     """Sum over the observation's axes, where observed: [*shape]."""
-    mask = observed_mask(rows, observation.outputs, observation.positions, observation.axes, observation.partial)
+    mask = observed_mask(rows, observation)
     full = (*shape, *mask.shape[1:])
     values = jnp.where(mask > 0, jnp.broadcast_to(values, full), 0.0)
     return values.reshape(*shape, -1).sum(axis=-1)

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.lowering.table import align, evaluate
 from gpdsl.symbolic.readings import Reading
+from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import Covariance, Ref, Translator
 
 
@@ -133,20 +134,19 @@ class RowEvaluator:
         raise KeyError(ref.kind)
 
 
-def observed_mask(
-    rows: Rows,
-    outputs: tuple[str, ...],
-    positions: tuple[int | str, ...],
-    axes: tuple[str, ...],
-    partial: bool = False,
-) -> Array:
+def observed_mask(rows: Rows, observation: ObservationTerms) -> Array:
     """1.0 where the observation counts, [rows, *axes]; several outputs (an opaque likelihood) count all together.
 
-    A `partial` density counts in every row: it knows itself what is missing.
+    A value that depends on others counts where those are observed too. A `partial` density counts in every row: it
+    knows itself what is missing.
     """
-    if partial:
+    outputs, positions, axes = observation.outputs, observation.positions, observation.axes
+    if observation.partial:
         return jnp.ones_like(rows.observed[outputs[0]][:, 0])
     if len(outputs) == 1 and (positions or rows.observed[outputs[0]].ndim == 1):
-        return align(rows.observed[outputs[0]], positions, axes)
+        mask = align(rows.observed[outputs[0]], positions, axes)
+        for name, where in observation.reads:
+            mask = mask * align(rows.observed[name], where, axes)
+        return mask
     masks = [rows.observed[o].reshape(rows.observed[o].shape[0], -1).min(axis=1) for o in outputs]
     return jnp.stack(masks).min(axis=0)

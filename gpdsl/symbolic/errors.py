@@ -153,3 +153,14 @@ class NotPositiveDefinite(Mistake):
     message: ClassVar = "this is no covariance matrix"
     label: ClassVar = "{why}"
     help: ClassVar = "check its entries, or build it as `factor = W, sd = s`, which is always a covariance"
+
+
+@dataclass(frozen=True)
+class NoDerivative(Mistake):
+    """A transformed left side through a function whose derivative is not known."""
+
+    output: str
+    code: ClassVar = "E530"
+    message: ClassVar = "the left side has no derivative in `{output}` that could be written out"
+    label: ClassVar = "its density needs the derivative"
+    help: ClassVar = "build it from + - * / ^, exp, log, sqrt, tanh, softplus, sigmoid, erf, Phi and conditions"

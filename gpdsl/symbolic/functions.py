@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import sympy as sp
 
-from gpdsl.symbolic.conditions import CONDITIONS
+from gpdsl.symbolic.conditions import CONDITIONS, less
 
 
 class softplus(sp.Function):
@@ -15,12 +15,20 @@ class softplus(sp.Function):
     nargs = 1
     is_real = True
 
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """Its derivative."""
+        return sigmoid(self.args[0])
+
 
 class log_ndtr(sp.Function):
     """Logarithm of the standard normal distribution function."""
 
     nargs = 1
     is_real = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """Its derivative."""
+        return sp.exp(-(self.args[0] ** 2) / 2 - log_ndtr(self.args[0])) / sp.sqrt(2 * sp.pi)
 
 
 class ndtr(sp.Function):
@@ -29,12 +37,20 @@ class ndtr(sp.Function):
     nargs = 1
     is_real = True
 
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """Its derivative."""
+        return sp.exp(-(self.args[0] ** 2) / 2) / sp.sqrt(2 * sp.pi)
+
 
 class sigmoid(sp.Function):
     """1 / (1 + exp(-x)), without overflow."""
 
     nargs = 1
     is_positive = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """Its derivative."""
+        return self * sigmoid(-self.args[0])
 
 
 class log1p(sp.Function):
@@ -43,12 +59,20 @@ class log1p(sp.Function):
     nargs = 1
     is_real = True
 
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """Its derivative."""
+        return 1 / (1 + self.args[0])
+
 
 class expm1(sp.Function):
     """exp(x) - 1, exact for small x."""
 
     nargs = 1
     is_real = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """Its derivative."""
+        return sp.exp(self.args[0])
 
 
 class lgamma(sp.Function):
@@ -63,6 +87,10 @@ class absolute(sp.Function):
 
     nargs = 1
     is_nonnegative = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """Its derivative."""
+        return 1 - 2 * less(self.args[0], sp.Integer(0))
 
 
 class maximum(sp.Function):

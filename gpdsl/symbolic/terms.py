@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import sympy as sp
 
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.symbolic import laws
+from gpdsl.symbolic.cases import HOLDS
 from gpdsl.symbolic.errors import NotReal, TooLarge
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.joint import combined, correlated, joint_expectation
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.likelihoods import check_cutpoints, law_of
 from gpdsl.symbolic.multivariate import joint_density
-from gpdsl.symbolic.translate import Environment, NeedsElements, Ref, Translator, axis_key
+from gpdsl.symbolic.translate import POSITIVE, Environment, NeedsElements, Ref, Translator, axis_key
+from gpdsl.symbolic.warps import Warp, warp_of
 
 QUADRATURE_LATENTS = 2
 SHOWN = 200
@@ -42,11 +46,22 @@ class Term:
 
 
 @dataclass(frozen=True)
+class Formula:
+    """A log density by formula, as a function of the output's `symbol`; `kind` is that of the output."""
+
+    symbol: sp.Symbol
+    log_density: sp.Expr
+    kind: str
+
+
+@dataclass(frozen=True)
 class ObservationTerms:
     """The log density of one observation statement, for a generic element along `axes` (or one fixed element).
 
     `outputs` and `positions` say which observed values it is the density of; `law` is None for a density that is known
-    by its values or its formula alone. `partial` densities leave out missing elements themselves.
+    by its values or its formula alone, and describes `warp` of the output when the left side is transformed. `formula`
+    is the density of a `density` of the file. `reads` are the observed values of other outputs it depends on. `partial`
+    densities leave out missing elements themselves.
     """
 
     outputs: tuple[str, ...]
@@ -56,6 +71,9 @@ class ObservationTerms:
     terms: tuple[Term, ...]
     distribution: str
     law: Law | None = None
+    warp: Warp | None = None
+    formula: Formula | None = None
+    reads: tuple[tuple[str, tuple[int | str, ...]], ...] = ()
 
     @property
     def partial(self) -> bool:
@@ -68,8 +86,25 @@ def observation_terms(translator: Translator, expectations: str = "auto") -> tup
     found: list[ObservationTerms] = []
     for observation in translator.declarations.observations:
         own = {axis_key(axis): axis_key(axis) for axis in observation.axes}
-        found += _observation(translator, observation, own, expectations)
+        for chosen in _chosen(translator, observation):
+            found += _observation(translator, observation, {**own, **chosen}, expectations)
     return tuple(found)
+
+
+def _chosen(translator: Translator, observation: m.Observation) -> list[dict[str, int]]:
+    """Positions of the indices that conditions on the left restrict, one by one; the others stay generic."""
+    axes = {guard.index: axis for guard, axis in zip(observation.guards, observation.axes, strict=False)}
+    restricted = [guard for guard in observation.guards if guard.operator != "all"]
+    choices = [
+        [i for i in range(1, translator.size(axes[guard.index]) + 1) if HOLDS[guard.operator](i, guard.value)]
+        for guard in restricted
+    ]
+    if prod(map(len, choices)) > MAX_ELEMENTWISE // ELEMENT:
+        raise translator.failure(
+            TooLarge(observation.span, f"every element of `{observation.outputs[0]}`", MAX_ELEMENTWISE)
+        )
+    keys = [axis_key(axes[guard.index]) for guard in restricted]
+    return [dict(zip(keys, positions, strict=True)) for positions in itertools.product(*choices)]
 
 
 def _observation(
@@ -95,6 +130,8 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
     call = observation.distribution
     positions = tuple(translator.position(s, env) for s in observation.subscripts)
     law: Law | None = None
+    warp: Warp | None = None
+    formula: Formula | None = None
     if call.external:
         use = translator.external(call.name, tuple(call.arguments.values()), observation.outputs)
         log_density: sp.Expr = translator.symbol(Ref("external", use.key))
@@ -102,6 +139,18 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
     elif call.name == "MultivariateNormal":
         law, log_density = joint_density(translator, observation)
         positions = ()
+    elif call.log_density is not None or observation.transform is not None:
+        y = output_symbol(translator, observation, positions)
+        warp = warp_of(translator, observation, y, env) if observation.transform is not None else None
+        if call.log_density is not None:
+            what = f"the density `{call.name}`"
+            log_density = translator.bounded(translator.scalar(call.log_density, env), what, call.span)
+        else:
+            law = law_of(translator, call, env, {axis_key(axis) for axis in observation.axes})
+            log_density = laws.log_density(law, warp.value if warp is not None else y)
+        log_density = log_density + warp.log_slope() if warp is not None else log_density
+        kind = translator.declarations.outputs[observation.outputs[0]].kind
+        formula = Formula(y, log_density, kind) if law is None else None
     else:
         law, log_density = _density(translator, observation, positions, env)
     if log_density.has(*NOT_REAL):
@@ -116,6 +165,9 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         terms=split_terms(translator, log_density, expectations),
         distribution=call.name,
         law=law,
+        warp=warp,
+        formula=formula,
+        reads=_reads(translator, log_density, observation.outputs[0], positions),
     )
 
 
@@ -129,8 +181,22 @@ def _density(
         check_cutpoints(translator, observation, law, len(levels))
         indicators = [translator.symbol(Ref("indicator", output.name, (*positions, c))) for c in levels]
         return law, laws.observed_level(indicators, law)
-    y = translator.symbol(Ref("output", output.name, positions), positive=output.kind in {"positive", "unit"})
-    return law, laws.log_density(law, y)
+    return law, laws.log_density(law, output_symbol(translator, observation, positions))
+
+
+def output_symbol(translator: Translator, observation: m.Observation, positions: tuple[int | str, ...]) -> sp.Symbol:
+    """The observed value that a statement is about."""
+    output = translator.declarations.outputs[observation.outputs[0]]
+    return translator.symbol(Ref("output", output.name, positions), positive=output.kind in POSITIVE)
+
+
+def _reads(
+    translator: Translator, log_density: sp.Expr, own: str, positions: tuple[int | str, ...]
+) -> tuple[tuple[str, tuple[int | str, ...]], ...]:
+    """The observed values a log density depends on besides its own."""
+    refs = [translator.references[symbol] for symbol in log_density.free_symbols]
+    found = {(ref.name, ref.positions) for ref in refs if ref.kind == "output"} - {(own, positions)}
+    return tuple(sorted(found, key=str))
 
 
 def latents_in(translator: Translator, expression: sp.Expr) -> tuple[sp.Symbol, ...]:

@@ -22,6 +22,9 @@ __all__ = ["Covariance", "Environment", "ExternalUse", "NeedsElements", "Positio
 
 _Element = tuple[str, tuple[Position, ...]]
 
+POSITIVE = ("positive", "unit")
+"""Kinds of outputs above 0."""
+
 MAX_TERMS = 4096
 MAX_VISITS = 50_000
 """Elements one expression may be translated from, however few remain when equal terms are collected."""
@@ -167,6 +170,8 @@ class Translator:
             return self.symbol(Ref("param", read.name, positions), positive=self.is_positive(read.name))
         if read.name in d.inputs:
             return self.symbol(Ref("input", read.name, positions), positive=d.inputs[read.name].kind == "positive")
+        if read.name in d.outputs:
+            return self.symbol(Ref("output", read.name, positions), positive=d.outputs[read.name].kind in POSITIVE)
         if read.name in d.consts:
             return self.symbol(Ref("const", read.name, positions))
         return self.symbol(Ref("latent", read.name, positions, reading(self.functional(read.functional, env))))
