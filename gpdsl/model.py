@@ -12,7 +12,8 @@ from gpdsl.language.model import Declarations
 from gpdsl.language.shipped import shipped
 
 if TYPE_CHECKING:
-    from gpdsl.inference.monitor import Report
+    from gpdsl.inference.monitor import Report as Progress
+    from gpdsl.language.warnings import Report
     from gpdsl.results.fit import Fit
     from gpdsl.simulation.result import Simulation
 
@@ -41,7 +42,7 @@ class Model:
         data: Any,
         *,
         columns: Mapping[str, str] | None = None,
-        callback: Callable[[Report], None] | None = None,
+        callback: Callable[[Progress], None] | None = None,
         progress: bool = False,
         **options: Any,
     ) -> Fit:
@@ -124,6 +125,21 @@ class Model:
         from gpdsl.symbolic.information import information
 
         return information(self.declarations)
+
+    def warnings(self, data: Any = None, *, columns: Mapping[str, str] | None = None) -> Report:
+        """What can be fitted but is hardly meant: unused names, parameters that cannot be told apart, odd priors.
+
+        With `data` (anything `fit` takes), length-scales that start far from the spread of their inputs too. Printed,
+        the report reads like errors do; it is a sequence of values with a `code` and a `span`.
+        """
+        from gpdsl.language.warnings import find_warnings
+
+        if data is None:
+            return find_warnings(self.declarations)
+        from gpdsl.data import bind
+        from gpdsl.data.spread import spreads
+
+        return find_warnings(self.declarations, spreads(bind(self.declarations, data, columns=columns)))
 
     def __repr__(self) -> str:
         return f"<gpdsl model {self.name}>"

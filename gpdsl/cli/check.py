@@ -1,54 +1,88 @@
-"""`gpdsl check`: read models and report every mistake in them, without data and without computing anything."""
+"""`gpdsl check`: read models and report every mistake in them, without fitting anything."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpdsl.cli.console import print_error
+from gpdsl.cli.console import print_error, print_mistakes
 from gpdsl.errors import GpdslError
 from gpdsl.language import ModelError, compile_text, render_json
+from gpdsl.language.model import Declarations
+from gpdsl.language.warnings import Report, find_warnings
 
 HELP = "report every mistake in model files"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The files, and the form of the report."""
+    """The files, how much to say, and the form of the report."""
     parser.add_argument("files", metavar="FILE.gpm", nargs="+")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="json: one list, for editors")
+    parser.add_argument("--pedantic", action="store_true", help="warn about what can be fitted but is hardly meant")
+    parser.add_argument("--strict", action="store_true", help="as --pedantic, and a warning is a failure")
+    parser.add_argument("--data", metavar="FILE", help="data to check the models against, and their length-scales")
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What one file came to: an error, or warnings."""
+
+    error: GpdslError | None = None
+    warnings: Report | None = None
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check every file; 1 when any has a mistake."""
-    errors = {name: _error_of(name) for name in arguments.files}
+    """Check every file; 1 when any has a mistake, or a warning with `--strict`."""
+    pedantic = arguments.pedantic or arguments.strict
+    checked = {name: _check(name, pedantic, arguments.data) for name in arguments.files}
     if arguments.format == "json":
-        print(json.dumps([each for name, error in errors.items() for each in _as_json(name, error)], indent=2))
+        print(json.dumps([each for name, found in checked.items() for each in _as_json(name, found)], indent=2))
     else:
-        for name, error in errors.items():
-            if error is None:
-                print(f"{name}: ok")
-            else:
-                print_error(error)
-    return int(any(error is not None for error in errors.values()))
+        for name, found in checked.items():
+            _print(name, found)
+    failed = [each for each in checked.values() if each.error is not None or (arguments.strict and each.warnings)]
+    return int(bool(failed))
 
 
-def _error_of(name: str) -> GpdslError | None:
+def _print(name: str, found: _Checked) -> None:
+    if found.error is not None:
+        print_error(found.error)
+    elif found.warnings:
+        print_mistakes(found.warnings.source, found.warnings.warnings)
+        count = len(found.warnings)
+        print(f"{name}: ok, {count} warning{'s' if count > 1 else ''}")
+    else:
+        print(f"{name}: ok")
+
+
+def _check(name: str, pedantic: bool, data: str | None) -> _Checked:
     try:
-        compile_text(Path(name).read_text(encoding="utf-8"), name=name)
+        declarations = compile_text(Path(name).read_text(encoding="utf-8"), name=name)
+        spreads = _spreads(declarations, data) if data is not None else None
     except GpdslError as error:
-        return error
+        return _Checked(error)
     except OSError as problem:
-        return GpdslError(f"{name}: {problem.strerror}")
+        return _Checked(GpdslError(f"{name}: {problem.strerror}"))
     except UnicodeDecodeError as problem:
-        return GpdslError(f"{name}: not UTF-8 text (byte {problem.start})")
-    return None
+        return _Checked(GpdslError(f"{name}: not UTF-8 text (byte {problem.start})"))
+    return _Checked(warnings=find_warnings(declarations, spreads)) if pedantic else _Checked()
 
 
-def _as_json(name: str, error: GpdslError | None) -> list[dict[str, Any]]:
-    if error is None:
-        return []
-    if isinstance(error, ModelError):
-        return list(json.loads(render_json(error.source, error.diagnostics)))
-    return [{"file": name, "severity": "error", "code": "", "message": str(error)}]
+def _spreads(declarations: Declarations, data: str) -> dict[str, tuple[float, ...]]:
+    from gpdsl.data import bind
+    from gpdsl.data.spread import spreads
+
+    return spreads(bind(declarations, data))
+
+
+def _as_json(name: str, found: _Checked) -> list[dict[str, Any]]:
+    if found.warnings is not None:
+        return list(json.loads(render_json(found.warnings.source, found.warnings.warnings)))
+    if isinstance(found.error, ModelError):
+        return list(json.loads(render_json(found.error.source, found.error.diagnostics)))
+    if found.error is not None:
+        return [{"file": name, "severity": "error", "code": "", "message": str(found.error)}]
+    return []

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gpdsl.errors import GpdslError
+
+if TYPE_CHECKING:
+    from gpdsl.language.errors.base import Mistake
+    from gpdsl.language.source import Source
 
 
 def print_error(error: GpdslError) -> None:
@@ -19,6 +25,13 @@ def print_error(error: GpdslError) -> None:
         if "error[" not in text.split("\n")[0]:
             text = f"error: {text}"
     print(text, file=sys.stderr)
+
+
+def print_mistakes(source: Source, mistakes: Sequence[Mistake]) -> None:
+    """Print warnings about a text as errors are printed."""
+    from gpdsl.language import render_colour, render_plain
+
+    print((render_colour if wants_colour() else render_plain)(source, mistakes), file=sys.stderr)
 
 
 def wants_colour() -> bool:

@@ -10,9 +10,10 @@ from gpdsl.language.errors.base import Mistake
 from gpdsl.language.source import Source
 
 _WIDTH = 120
-_PLAIN = {"error": "{}", "place": "{}", "caret": "{}", "help": "{}"}
+_PLAIN = {"error": "{}", "warning": "{}", "place": "{}", "caret": "{}", "help": "{}"}
 _COLOUR = {
     "error": "\x1b[1;31m{}\x1b[0m",
+    "warning": "\x1b[1;33m{}\x1b[0m",
     "place": "\x1b[1m{}\x1b[0m",
     "caret": "\x1b[31m{}\x1b[0m",
     "help": "\x1b[36m{}\x1b[0m",
@@ -42,7 +43,7 @@ def _fields(source: Source, mistake: Mistake) -> dict[str, str | int]:
         "column": span.column,
         "end_line": span.end_line,
         "end_column": span.end_column,
-        "severity": "error",
+        "severity": mistake.severity,
         "code": mistake.code,
         "message": mistake.message_text(),
         "label": mistake.label_text(),
@@ -53,7 +54,7 @@ def _fields(source: Source, mistake: Mistake) -> dict[str, str | int]:
 def _render(source: Source, mistake: Mistake, style: dict[str, str]) -> str:
     span = mistake.span
     place = style["place"].format(_printable(f"{source.name}:{span.line}:{span.column}:"))
-    kind = style["error"].format(f"error[{mistake.code}]:")
+    kind = style[mistake.severity].format(f"{mistake.severity}[{mistake.code}]:")
     line = source.line(span.line)
     end = span.end_column if span.end_line == span.line else len(line) + 1
     shown, before, under = _window(line, span.column - 1, max(end - 1, span.column))

@@ -88,3 +88,33 @@ def test_a_zoo_model_is_copied_but_nothing_is_overwritten(folder: Path, capsys: 
 def test_an_unknown_zoo_model_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo", "london"]) == 1
     assert "london" in capsys.readouterr().err
+
+
+def test_warnings_are_printed_and_fail_only_when_strict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "odd.gpm").write_text(GOOD + "param spare : positive = 1\n")
+    assert main(["check", "odd.gpm"]) == 0
+    assert capsys.readouterr() == ("odd.gpm: ok\n", "")
+    assert main(["check", "--pedantic", "odd.gpm", "good.gpm"]) == 0
+    printed, errors = capsys.readouterr()
+    assert printed == "odd.gpm: ok, 1 warning\ngood.gpm: ok\n"
+    assert errors.startswith("odd.gpm:6:7: warning[W600]: the parameter `spare` is never used\n")
+    assert main(["check", "--strict", "odd.gpm"]) == 1
+    assert main(["check", "--strict", "good.gpm"]) == 0
+
+
+def test_warnings_in_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "odd.gpm").write_text(GOOD + "param spare : positive = 1\n")
+    assert main(["check", "--pedantic", "--format", "json", "odd.gpm"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["severity"], each["code"], each["line"]) for each in found] == [("warning", "W600", 6)]
+
+
+def test_data_bring_the_spread_of_the_inputs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "d.csv").write_text("x,y\n0,1\n1000,2\n2000,0\n")
+    assert main(["check", "--pedantic", "--data", "d.csv", "good.gpm"]) == 0
+    assert "warning[W622]: the length-scale starts at 1, but the standard deviation of `x` is 816" in (
+        capsys.readouterr().err
+    )
+    (folder / "other.csv").write_text("z,y\n0,1\n")
+    assert main(["check", "--data", "other.csv", "good.gpm"]) == 1
+    assert "error[D" in capsys.readouterr().err

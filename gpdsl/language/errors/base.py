@@ -18,6 +18,7 @@ class Mistake:
 
     span: Span
 
+    severity: ClassVar[str] = "error"
     code: ClassVar[str] = ""
     message: ClassVar[str] = ""
     label: ClassVar[str] = ""

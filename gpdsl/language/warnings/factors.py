@@ -1,0 +1,203 @@
+"""Where parameters and latents stand as factors of a product or terms of a sum, all over a model.
+
+A root is a largest product (or sum): each name in it with its power (or its sign). Two names whose entries are in one
+and the same proportion in every root they occur in can be traded against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from gpdsl.language import model as m
+from gpdsl.language.warnings.numbers import value_of
+
+Root = Mapping[str, float]
+Roots = Mapping[str, list[Root]]
+
+
+def expressions(declarations: m.Declarations) -> Iterator[m.Expression]:
+    """Every value of a model that is no covariance function; a function of the file where it is called."""
+    for latent in declarations.latents.values():
+        yield latent.mean
+        yield from _of_kernel(latent.kernel)
+    for let in declarations.lets.values():
+        yield from (case.body for case in let.cases)
+    for row in declarations.rows.values():
+        yield from _of_call(row.distribution)
+    for observation in declarations.observations:
+        yield from _of_call(observation.distribution)
+        if observation.transform is not None:
+            yield observation.transform
+
+
+def _of_call(call: m.DistributionCall) -> Iterator[m.Expression]:
+    yield from call.arguments.values()
+    if call.log_density is not None:
+        yield call.log_density
+    for component in call.components:
+        yield from _of_call(component)
+
+
+def _of_kernel(kernel: m.Kernel) -> Iterator[m.Expression]:
+    """What stands inside the kernels of a covariance function, without the factors before them."""
+    match kernel:
+        case m.KernelScale(kernel=inside):
+            yield from _of_kernel(inside)
+        case m.KernelSum(terms=several) | m.KernelProduct(factors=several):
+            for each in several:
+                yield from _of_kernel(each)
+        case m.KernelCall(name="Linear", arguments=arguments):
+            yield from (value for name, value in arguments.items() if name != "ell")
+        case m.KernelCall(arguments=arguments, kernels=inside, on=on):
+            yield from arguments.values()
+            yield from on
+            for each in inside:
+                yield from _of_kernel(each)
+                yield from _every_factor(each)
+        case m.KernelFormula(body=body, on=on):
+            yield body
+            yield from on
+
+
+def _every_factor(kernel: m.Kernel) -> Iterator[m.Expression]:
+    yield from (factor for factor, _ in scale_of(kernel))
+    for term in _sums_inside(kernel):
+        yield from _every_factor(term)
+
+
+def products(declarations: m.Declarations) -> list[Root]:
+    """Every largest product, by name and power; the scale of each covariance function is one."""
+    found: list[Root] = []
+    for latent in declarations.latents.values():
+        for factors in _kernel_products(latent.kernel):
+            found += _collected(declarations, factors, _factors)
+    for each in expressions(declarations):
+        found += _collected(declarations, [(each, 1.0)], _factors)
+    return found
+
+
+def sums(declarations: m.Declarations) -> list[Root]:
+    """Every largest sum, by name and sign."""
+    found: list[Root] = []
+    for latent in declarations.latents.values():
+        for factors in _kernel_products(latent.kernel):
+            for factor, _ in factors:
+                found += _collected(declarations, [(factor, 1.0)], _terms)
+    for each in expressions(declarations):
+        found += _collected(declarations, [(each, 1.0)], _terms)
+    return found
+
+
+def scale_of(kernel: m.Kernel) -> list[tuple[m.Expression, float]]:
+    """The factors before a whole covariance function, with their powers; those inside the terms of a sum are not."""
+    match kernel:
+        case m.KernelScale(factor=factor, kernel=inside):
+            return [(factor, 1.0), *scale_of(inside)]
+        case m.KernelProduct(factors=several):
+            return [each for inside in several for each in scale_of(inside)]
+        case m.KernelCall(name="Linear", arguments=arguments) if "ell" in arguments:
+            return [(arguments["ell"], -2.0)]
+    return []
+
+
+def _kernel_products(kernel: m.Kernel) -> Iterator[list[tuple[m.Expression, float]]]:
+    yield scale_of(kernel)
+    for term in _sums_inside(kernel):
+        yield from _kernel_products(term)
+
+
+def _sums_inside(kernel: m.Kernel) -> Iterator[m.Kernel]:
+    match kernel:
+        case m.KernelSum(terms=terms):
+            yield from terms
+        case m.KernelScale(kernel=inside):
+            yield from _sums_inside(inside)
+        case m.KernelProduct(factors=several):
+            for each in several:
+                yield from _sums_inside(each)
+
+
+Parts = list[tuple[m.Expression, float]]
+Split = Callable[[m.Declarations, m.Expression, float], Parts | None]
+
+
+def _collected(declarations: m.Declarations, start: Parts, split: Split) -> list[Root]:
+    """The root made of some parts, and all roots inside what cannot be split."""
+    roots: list[Root] = []
+    pending: list[Parts] = [start]
+    while pending:
+        root: dict[str, float] = {}
+        for leaf, power in _leaves(declarations, pending.pop(), split):
+            match leaf:
+                case m.Read(functional=m.Functional(derivative=(_, *_))) if split is _terms:
+                    continue  # a constant added to a latent does not show in its derivative
+                case m.Read(name=name):
+                    root[name] = root.get(name, 0.0) + power
+                case m.FunctionCall(body=body):
+                    pending.append([(body, 1.0)])
+                case _:
+                    pending += [[(part, 1.0)] for part in m.parts(leaf)]
+        if root:
+            roots.append(root)
+    return roots
+
+
+def _leaves(declarations: m.Declarations, parts: Parts, split: Split) -> Iterator[tuple[m.Expression, float]]:
+    pending = list(parts)
+    while pending:
+        expression, power = pending.pop()
+        inside = split(declarations, expression, power)
+        if inside is None:
+            yield expression, power
+        else:
+            pending += inside
+
+
+def _factors(declarations: m.Declarations, expression: m.Expression, power: float) -> Parts | None:
+    match expression:
+        case m.Operation(operator="*", operands=(a, b)):
+            return [(a, power), (b, power)]
+        case m.Operation(operator="/", operands=(a, b)):
+            return [(a, power), (b, -power)]
+        case m.Operation(operator="neg", operands=(a,)):
+            return [(a, power)]
+        case m.Operation(operator="sqrt", operands=(a,)):
+            return [(a, power / 2)]
+        case m.Operation(operator="^", operands=(a, m.Number() as exponent)):
+            return [(a, power * (value_of(declarations, exponent) or 0.0))]
+        case m.FunctionCall(body=body):
+            return [(body, power)]
+    return None
+
+
+def _terms(declarations: m.Declarations, expression: m.Expression, sign: float) -> Parts | None:
+    match expression:
+        case m.Operation(operator="+", operands=(a, b)):
+            return [(a, sign), (b, sign)]
+        case m.Operation(operator="-", operands=(a, b)):
+            return [(a, sign), (b, -sign)]
+        case m.Operation(operator="neg", operands=(a,)):
+            return [(a, -sign)]
+        case m.FunctionCall(body=body):
+            return [(body, sign)]
+    return None
+
+
+def by_name(roots: Iterable[Root]) -> dict[str, list[Root]]:
+    """The roots that each name is in."""
+    found: dict[str, list[Root]] = {}
+    for root in roots:
+        for name in root:
+            found.setdefault(name, []).append(root)
+    return found
+
+
+def proportion(roots: Roots, a: str, b: str) -> tuple[float, float] | None:
+    """The entries of two names when they are in one proportion wherever either occurs, else None."""
+    shared: tuple[float, float] | None = None
+    for root in (*roots.get(a, ()), *roots.get(b, ())):
+        entry = (root.get(a, 0.0), root.get(b, 0.0))
+        if 0.0 in entry or (shared is not None and entry[0] * shared[1] != entry[1] * shared[0]):
+            return None
+        shared = shared or entry
+    return shared

@@ -1,0 +1,73 @@
+"""Priors that contradict the parameter they stand beside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gpdsl.language import model as m
+from gpdsl.language.errors.base import Mistake
+from gpdsl.language.warnings.cautions import ImprobableStart, PriorOutside
+from gpdsl.language.warnings.numbers import flat, value_of
+
+TAIL = 0.0005
+OUTSIDE = 0.01
+
+_POSITIVE = "use a prior over positive values, such as `LogNormal(0, 1)` or `Gamma(2, 1)`"
+_REMEDIES = {"positive": _POSITIVE, "unit": "use a prior between 0 and 1, such as `Beta(2, 2)`"}
+
+
+def doubtful_priors(declarations: m.Declarations) -> Iterator[Mistake]:
+    """A warning for each prior that hardly allows the initial value, or much that the parameter cannot be."""
+    for param in declarations.params.values():
+        prior = None if param.prior is None else _frozen(declarations, param.prior)
+        if param.prior is None or prior is None or param.constraint not in ("real", "positive", "unit"):
+            continue
+        low, high = _domain(param)
+        outside = float(prior.cdf(low) + prior.sf(high))
+        if outside > OUTSIDE:
+            percent = "100" if outside > 0.995 else f"{100 * outside:.2g}"
+            remedy = _REMEDIES.get(param.constraint, "widen the bounds, or narrow the prior")
+            words = _words(param)
+            yield PriorOutside(param.prior.span, param.name, words, percent, remedy)
+            continue
+        ends = [float(prior.ppf(q)) for q in (TAIL, 1 - TAIL)]
+        far = [value for value in flat(param.initial) if not ends[0] <= value <= ends[1]]
+        if far:
+            shown = [f"{each:.3g}" for each in ends]
+            near = f"{shown[0]}` or above" if far[0] < ends[0] else f"{shown[1]}` or below"
+            remedy = f"start inside, `param {param.name} : ... = {near}, or widen the prior"
+            yield ImprobableStart(param.prior.span, param.name, f"{far[0]:g}", shown[0], shown[1], remedy)
+
+
+def _domain(param: m.Param) -> tuple[float, float]:
+    low, high = {"positive": (0.0, math.inf), "unit": (0.0, 1.0)}.get(param.constraint, (-math.inf, math.inf))
+    return (low if param.lower is None else param.lower, high if param.upper is None else param.upper)
+
+
+def _words(param: m.Param) -> str:
+    if param.lower is None and param.upper is None:
+        return {"unit": "between 0 and 1"}.get(param.constraint, param.constraint)
+    low, high = _domain(param)
+    return f"between {low:g} and {high:g}"
+
+
+def _frozen(declarations: m.Declarations, prior: m.DistributionCall) -> Any:
+    """SciPy's distribution, None for one that is not in the table or has arguments that are no plain numbers."""
+    from scipy import stats
+
+    table: Mapping[str, Callable[..., Any]] = {
+        "Normal": lambda mean, sd: stats.norm(mean, sd),
+        "StudentT": lambda df, mean, scale: stats.t(df, mean, scale),
+        "Laplace": lambda mean, scale: stats.laplace(mean, scale),
+        "LogNormal": lambda mean, sd: stats.lognorm(sd, scale=math.exp(mean)),
+        "Gamma": lambda shape, rate: stats.gamma(shape, scale=1 / rate),
+        "Exponential": lambda rate: stats.expon(scale=1 / rate),
+        "Weibull": lambda shape, scale: stats.weibull_min(shape, scale=scale),
+        "Beta": lambda a, b: stats.beta(a, b),
+    }
+    values = {name: value_of(declarations, each) for name, each in prior.arguments.items()}
+    if prior.name not in table or None in values.values():
+        return None
+    return table[prior.name](**values)
