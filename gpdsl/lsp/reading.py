@@ -10,12 +10,16 @@ from gpdsl.language.checker.scope import SORTS
 from gpdsl.language.source import Span
 from gpdsl.language.statements import Piece, split
 from gpdsl.language.vocabulary import STATEMENTS
+from gpdsl.language.warnings import find_warnings
 from gpdsl.lsp.occurrences import Occurrence, occurrences
 
 
 @dataclass(frozen=True)
 class Document:
-    """`declarations` is the newest model that passed the checker, which may be older than the text."""
+    """`mistakes` are errors, or the warnings when there are none.
+
+    `declarations` is the newest model that passed the checker, which may be older than the text.
+    """
 
     source: Source
     tree: syntax.SyntaxTree
@@ -64,6 +68,7 @@ def read(text: str, name: str, before: Document | None = None) -> Document:
     mistakes: tuple[Mistake, ...] = ()
     try:
         declarations = check(tree)
+        mistakes = tuple(find_warnings(declarations))
     except ModelError as error:
         mistakes = error.diagnostics
     starts = {each.span.line for each in tree.statements}

@@ -41,6 +41,7 @@ _ITEMS = {
     "argument": lsp.CompletionItemKind.Property,
     "value": lsp.CompletionItemKind.EnumMember,
 }
+_SEVERITIES = {"error": lsp.DiagnosticSeverity.Error, "warning": lsp.DiagnosticSeverity.Warning}
 _SYMBOLS = {
     "index": lsp.SymbolKind.Enum,
     "const": lsp.SymbolKind.Constant,
@@ -93,7 +94,7 @@ class Server(LanguageServer):
         return lsp.Diagnostic(
             range=self.range(document, mistake.span),
             message=problems.sentence(mistake),
-            severity=lsp.DiagnosticSeverity.Error,
+            severity=_SEVERITIES[mistake.severity],
             code=mistake.code,
             source="gpdsl",
         )

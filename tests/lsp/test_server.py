@@ -78,6 +78,12 @@ def test_mistakes_as_you_type(editor: Editor) -> None:
     assert editor.show(GOOD) == []
 
 
+def test_warnings_when_there_are_no_mistakes(editor: Editor) -> None:
+    (found,) = editor.show(GOOD.replace("y ~", "param σ2 : positive = 1\ny ~"))
+    assert (found.code, found.severity) == ("W600", 2)
+    assert spans([found]) == [(6, 6, 8)]
+
+
 def test_columns_are_those_of_the_editor(editor: Editor) -> None:
     """An emoji is two characters to an editor and one to Python."""
     (found,) = editor.show('model m "😀😀" + 1\n')
