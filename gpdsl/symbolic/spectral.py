@@ -14,8 +14,9 @@ import sympy as sp
 from scipy import special
 
 FREQUENCY = sp.Symbol("omega", real=True)
-_COEFFICIENT, _POWER = sp.Wild("c"), sp.Wild("n")
 MOST_TERMS = 60
+MOST_FACTORED = 200
+_HARMONIC = sp.Symbol("n", integer=True)
 _PROBES = 10.0 ** np.linspace(-6.0, 6.0, 121)
 
 
@@ -34,7 +35,8 @@ def spectral_density(profile: sp.Expr, distance: sp.Symbol, dimensions: int) -> 
         if each is None:
             return None
         total += each
-    return total
+    rational = total.is_rational_function(FREQUENCY) and sp.count_ops(total) <= MOST_FACTORED
+    return sp.factor(total) if rational else total
 
 
 def _term(term: sp.Expr, r: sp.Symbol, d: int) -> sp.Expr | None:
@@ -71,6 +73,8 @@ def _base(exponent: sp.Expr, power: int, others: list[sp.Expr], r: sp.Symbol, d:
     if others:
         plain = exponent == 0 and power == 0 and len(others) == 1
         return _rational_quadratic(others[0], r, d) if plain else None
+    if d == 1 and power == 0 and exponent.has(sp.sin):
+        return _periodic(exponent, r)
     linear, square = exponent.coeff(r, 1), exponent.coeff(r, 2)
     if sp.expand(exponent - linear * r - square * r**2) != 0:
         return None
@@ -81,6 +85,18 @@ def _base(exponent: sp.Expr, power: int, others: list[sp.Expr], r: sp.Symbol, d:
     if square == 0 and (-linear).is_positive is not False:
         return _exponential(-linear, power, d)
     return None
+
+
+def _periodic(exponent: sp.Expr, r: sp.Symbol) -> sp.Expr | None:
+    """Of exp(-c sin(b r)^2): spikes at the multiples of 2 b."""
+    size, wave = exponent.as_independent(r, as_Add=False)
+    if not (isinstance(wave, sp.Pow) and wave.exp == 2 and isinstance(wave.base, sp.sin)):
+        return None
+    rate = sp.expand(wave.base.args[0] / r)
+    if r in rate.free_symbols:
+        return None
+    weight = sp.besseli(_HARMONIC, -size / 2) * sp.DiracDelta(FREQUENCY - 2 * _HARMONIC * rate)
+    return 2 * sp.pi * sp.exp(size / 2) * sp.Sum(weight, (_HARMONIC, -sp.oo, sp.oo))
 
 
 def _exponential(rate: sp.Expr, power: int, d: int) -> sp.Expr:
