@@ -55,7 +55,7 @@ def _rows(piece: Piece) -> Block:
     rows = [Row()]
     position = 0
     for number, token in enumerate([*tokens, None]):
-        start = token.start_pos if token is not None else len(piece.text)
+        start = len(piece.text) if token is None else token.start_pos or 0
         for mark in _BETWEEN.findall(piece.text[position:start]):
             if mark != "\n":
                 rows[-1].comment = mark.strip()
