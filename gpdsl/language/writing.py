@@ -69,7 +69,8 @@ class Writer:
         shown: list[str] = []
         for parameter in KERNELS[call.name].parameters:
             if parameter.name in call.arguments:
-                shown.append(self.expression(call.arguments[parameter.name]))
+                given = call.arguments[parameter.name]
+                shown.append(self._passed(given) if parameter.array else self.expression(given))
             elif parameter.name in call.sizes:
                 shown.append(f"{parameter.name} = [{', '.join(map(str, call.sizes[parameter.name]))}]")
             elif (inner := next(kernels, None)) is not None:

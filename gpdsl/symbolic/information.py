@@ -10,6 +10,7 @@ from typing import Any
 
 from gpdsl.language import model as m
 from gpdsl.language.writing import Writer
+from gpdsl.symbolic.kernel_analysis import analyse
 from gpdsl.symbolic.latex.dependence import row_quantities
 from gpdsl.symbolic.requirements import requirements
 
@@ -109,24 +110,21 @@ def _latent(write: Writer, latent: m.Latent) -> Entry:
         "arguments": list(latent.arguments),
         "mean": write.expression(latent.mean),
         "kernel": write.kernel(latent.kernel),
-        "stationary": is_stationary(latent.kernel),
+        "stationary": is_stationary(write.declarations, latent, latent.kernel),
     }
 
 
-def is_stationary(kernel: m.Kernel) -> bool:
-    """Whether the covariance depends on the difference of its points only, judged by what it is made of.
-
-    A warped input (`on = log(x)`) and a kernel by formula in two points count as not stationary.
-    """
+def is_stationary(d: m.Declarations, latent: m.Latent, kernel: m.Kernel) -> bool:
+    """Whether the covariance depends on the difference of its points only; of a formula, its analysis tells."""
     match kernel:
         case m.KernelCall(name=name, on=on):
             return name in _STATIONARY and _selects(on)
-        case m.KernelFormula(points=points, on=on):
-            return len(points) == 1 and _selects(on)
+        case m.KernelFormula():
+            return analyse(kernel, d, latent).stationary
         case m.KernelScale(kernel=inner):
-            return is_stationary(inner)
+            return is_stationary(d, latent, inner)
         case m.KernelSum(terms=group) | m.KernelProduct(factors=group):
-            return all(map(is_stationary, group))
+            return all(is_stationary(d, latent, each) for each in group)
     raise TypeError(f"not a kernel: {type(kernel).__name__}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from gpdsl.language import model as m
 
@@ -18,11 +18,9 @@ def reads_of(expression: m.Expression) -> Iterator[m.Read]:
 
 
 def reads_of_distribution(call: m.DistributionCall) -> Iterator[m.Read]:
-    """Every value read by a distribution and those inside it."""
+    """Every value that the arguments of a distribution read, those of its components included."""
     for each in call.arguments.values():
         yield from reads_of(each)
-    if call.log_density is not None:
-        yield from reads_of(call.log_density)
     for component in call.components:
         yield from reads_of_distribution(component)
 
@@ -72,14 +70,12 @@ def origins(declarations: m.Declarations, name: str, wanted: set[str]) -> list[s
     return found
 
 
-def unobserved(declarations: m.Declarations, call: m.DistributionCall, outputs: Mapping[str, object]) -> list[str]:
-    """Latents, row variables and other outputs that a distribution depends on, directly or through `let`s."""
+def unobserved(declarations: m.Declarations, call: m.DistributionCall) -> list[str]:
+    """Latents and row variables that a distribution depends on, directly or through `let`s."""
     d = declarations
-    wanted = {*d.latents, *d.rows, *(set(d.outputs) - set(outputs))}
-    found: list[str] = []
+    wanted = {*d.latents, *d.rows}
+    found: dict[str, None] = {}
     for read in reads_of_distribution(call):
-        names = [read.name] if read.name in wanted else []
-        if read.name in d.lets:
-            names = origins(d, read.name, wanted)
-        found += [each for each in names if each not in found]
-    return found
+        names = origins(d, read.name, wanted) if read.name in d.lets else [read.name]
+        found |= dict.fromkeys(name for name in names if name in wanted)
+    return list(found)

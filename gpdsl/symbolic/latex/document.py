@@ -13,7 +13,7 @@ from gpdsl.symbolic.latex.names import escaped, upright
 from gpdsl.symbolic.latex.ranges import index_range, levels, row_range
 
 _PREAMBLE = r"""\documentclass[11pt]{article}
-\usepackage[margin=2.5cm]{geometry}
+\usepackage[margin=2.2cm]{geometry}
 \usepackage{amsmath,amssymb}
 \usepackage{iftex}
 \ifPDFTeX\usepackage[T1]{fontenc}\else\usepackage{fontspec}\fi

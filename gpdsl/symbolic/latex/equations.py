@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpdsl.language import model as m
-from gpdsl.symbolic.latex.dependence import row_quantities, unobserved
+from gpdsl.symbolic.latex.dependence import reads_of_distribution, row_quantities, unobserved
 from gpdsl.symbolic.latex.distributions import distribution
 from gpdsl.symbolic.latex.expressions import SUM, Expressions, cases, parenthesised
-from gpdsl.symbolic.latex.kernels import Kernels, definition, formula_definition, most_general
+from gpdsl.symbolic.latex.kernel_formulas import definition, most_general
+from gpdsl.symbolic.latex.kernels import Kernels, formula_definition, vector_locals
 from gpdsl.symbolic.latex.lines import WIDTH, Line, terms, width
 from gpdsl.symbolic.latex.names import Symbols, upright
 from gpdsl.symbolic.latex.ranges import condition, quantified
@@ -48,14 +49,14 @@ class Equations:
         pairs += [formula_definition(self.printer, each) for each in d.kernels.values()]
         return [
             *self.long_kernels,
-            *(Line(pair[0], "=", _breakable(pair[1])) for pair in pairs if pair is not None),
+            *(Line(pair[0], "=", _breakable(pair[1])) for pair in pairs),
             *(self._function(each) for each in d.functions.values()),
             *(self._density(each) for each in d.densities.values()),
         ]
 
     def standing(self, axes: Sequence[m.Axis], *, row: bool = True) -> Expressions:
         """The printer for the right side of a statement with these axes on its left."""
-        return self.printer.standing(own=tuple(a for a in axes if a.name is not None), row=row)
+        return self.printer.standing(own=tuple(axes), row=row)
 
     def _prior(self, param: m.Param) -> Line:
         assert param.prior is not None
@@ -109,7 +110,7 @@ class Equations:
         joint = call.external or call.name in JOINT or len(observation.outputs) > 1
         axes = () if joint else observation.axes
         printer = self.standing(observation.axes)
-        given = self._given(observation)
+        given = self._given(printer, call)
         left = self._left(printer, observation, joint=joint)
         right = distribution(printer, call)
         where = quantified(self.symbols, axes, () if joint else observation.guards, rows=True)
@@ -127,25 +128,27 @@ class Equations:
         below = below or [self.symbols.index(axis) for axis in self.declarations.axes_of(name)]
         return printer.reads.quantity(name, below)
 
-    def _given(self, observation: m.Observation) -> str:
-        """The bar and what stands behind it."""
+    def _given(self, printer: Expressions, call: m.DistributionCall) -> str:
+        """The bar and what stands behind it: latents and row variables by name, other outputs as they are read."""
         d = self.declarations
-        names = unobserved(d, observation.distribution, dict.fromkeys(observation.outputs))
-        shown = [self.symbols.of(name).render(bold=bool(d.axes_of(name))) for name in names]
-        return rf" \mid {', '.join(shown)}" if shown else ""
+        outputs = [read for read in reads_of_distribution(call) if read.name in d.outputs]
+        shown = [printer.reads.read(each) for each in outputs]
+        shown += [self.symbols.of(name).render(bold=bool(d.axes_of(name))) for name in unobserved(d, call)]
+        return rf" \mid {', '.join(dict.fromkeys(shown))}" if shown else ""
 
-    def _signature(self, names: Sequence[str], parameters: Sequence[str]) -> str:
-        parts = [", ".join(self.symbols.of(each).render() for each in group) for group in (names, parameters) if group]
-        return "; ".join(parts)
+    def _signature(self, names: Sequence[str], parameters: Sequence[str], body: m.Expression) -> str:
+        bold = vector_locals(body)
+        groups = (", ".join(self.symbols.of(n).render(bold=n in bold) for n in each) for each in (names, parameters))
+        return "; ".join(each for each in groups if each)
 
     def _function(self, function: m.Function) -> Line:
         name = self.symbols.of(function.name).render()
-        left = f"{name}({self._signature(function.arguments, function.parameters)})"
+        left = f"{name}({self._signature(function.arguments, function.parameters, function.body)})"
         return Line(left, "=", terms(self.printer, function.body))
 
     def _density(self, density: m.Density) -> Line:
         observed = self.symbols.of(density.observed).render()
-        given = self._signature(density.arguments, density.parameters)
+        given = self._signature(density.arguments, density.parameters, density.body)
         left = rf"\log {upright(density.name)}({observed}{rf' {chr(92)}mid {given}' if given else ''})"
         return Line(left, "=", terms(self.printer, density.body))
 

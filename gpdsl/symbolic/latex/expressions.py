@@ -212,7 +212,7 @@ class Expressions:
     def arguments(self, function: str, arguments: Sequence[m.Expression]) -> str:
         """Arguments as the definition has them: parameters after a semicolon."""
         count = self.reads.arity(function, len(arguments))
-        shown = [self.text(each) for each in arguments]
+        shown = [self.vector(each) if self.reads.is_free(each) else self.text(each) for each in arguments]
         return "; ".join(", ".join(part) for part in (shown[:count], shown[count:]) if part)
 
     def _external(self, call: m.ExternalCall) -> str:

@@ -2,121 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from gpdsl.language import model as m
 from gpdsl.symbolic.latex.expressions import Expressions, parenthesised, product
-from gpdsl.symbolic.latex.names import escaped, symbol_of, upright
-
-_SHORT = MappingProxyType({"Matern12": "Mat1/2", "Matern32": "Mat3/2", "Matern52": "Mat5/2"})
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What decides how a kernel is written out: its name, whether points and which parameters are vectors."""
-
-    name: str
-    vector: bool
-    vectors: frozenset[str]
-    parameters: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Points:
-    """The pieces of a formula over two points: `x` and `z` scalars or vectors, length-scales one or several."""
-
-    vector: bool
-    shape: Shape
-
-    def parameter(self, name: str) -> str:
-        """The symbol of a parameter in the definition."""
-        return parameter_symbol(name, name in self.shape.vectors)
-
-    def element(self, name: str) -> str:
-        """A parameter inside a sum over columns."""
-        return parameter_symbol(name, False) + ("_d" if name in self.shape.vectors else "")
-
-    @property
-    def squared(self) -> str:
-        """r squared: the squared distance in units of the length-scale."""
-        if self.vector and "ell" in self.shape.vectors:
-            return r"\sum_{d} \frac{(x_d - x_d')^2}{\ell_d^2}"
-        return rf"\frac{{{self.above}}}{{\ell^2}}"
-
-    @property
-    def above(self) -> str:
-        """The squared distance itself."""
-        return r"\lVert\mathbf{x} - \mathbf{x}'\rVert^2" if self.vector else "(x - x')^2"
-
-    @property
-    def inner(self) -> str:
-        """The inner product in units of the length-scale."""
-        if not self.vector:
-            return r"\frac{x\, x'}{\ell^2}"
-        if "ell" in self.shape.vectors:
-            return r"\sum_{d} \frac{x_d\, x_d'}{\ell_d^2}"
-        return r"\frac{\mathbf{x}^\top \mathbf{x}'}{\ell^2}"
-
-    @property
-    def equal(self) -> str:
-        """The condition that the points are the same."""
-        return r"\mathbf{x} = \mathbf{x}'" if self.vector else "x = x'"
-
-
-def _rbf(p: Points) -> str:
-    if p.vector and "ell" in p.shape.vectors:
-        return rf"\exp\!\left(-\frac{{1}}{{2}} {p.squared}\right)"
-    return rf"\exp\!\left(-\frac{{{p.above}}}{{2\ell^2}}\right)"
-
-
-def _periodic(p: Points) -> str:
-    if not p.vector:
-        sine = rf"\sin^2\!\left(\frac{{\pi (x - x')}}{{{p.parameter('period')}}}\right)"
-        return rf"\exp\!\left(-\frac{{2}}{{\ell^2}} {sine}\right)"
-    sine = rf"\sin^2\!\left(\frac{{\pi (x_d - x_d')}}{{{p.element('period')}}}\right)"
-    return rf"\exp\!\left(-2 \sum_{{d}} \frac{{1}}{{{p.element('ell')}^2}} {sine}\right)"
-
-
-def _cosine(p: Points) -> str:
-    difference = rf"\sum_{{d}} \frac{{x_d - x_d'}}{{{p.element('period')}}}" if p.vector else ""
-    inside = rf"2\pi {difference}" if p.vector else rf"\frac{{2\pi (x - x')}}{{{p.parameter('period')}}}"
-    return rf"\cos\!\left({inside}\right)"
-
-
-def _in_distance(formula: str) -> Callable[[Points], str]:
-    return lambda p: rf"{formula}, \quad r^2 = {p.squared}"
-
-
-FORMULAS: Mapping[str, Callable[[Points], str]] = MappingProxyType(
-    {
-        "RBF": _rbf,
-        "Matern12": _in_distance(r"e^{-r}"),
-        "Matern32": _in_distance(r"\bigl(1 + \sqrt{3}\, r\bigr)\, e^{-\sqrt{3}\, r}"),
-        "Matern52": _in_distance(r"\bigl(1 + \sqrt{5}\, r + \tfrac{5}{3} r^2\bigr)\, e^{-\sqrt{5}\, r}"),
-        "RationalQuadratic": _in_distance(r"\left(1 + \frac{r^2}{2\alpha}\right)^{-\alpha}"),
-        "Periodic": _periodic,
-        "Cosine": _cosine,
-        "Linear": lambda p: p.inner,
-        "Polynomial": lambda p: rf"\left({p.parameter('offset')} + {p.inner}\right)^{{{p.parameter('degree')}}}",
-        "Constant": lambda p: "1",
-        "White": lambda p: rf"\begin{{cases}} 1 & {p.equal} \\ 0 & \text{{otherwise}} \end{{cases}}",
-    }
-)
-"""The kernels of the table, written out. Formulas follow `kernels.covariance`; r is in units of the length-scale."""
-
-_LETTERS = MappingProxyType({"period": "T", "degree": "q", "offset": "c", "alpha": r"\alpha"})
-
-
-def parameter_symbol(name: str, vector: bool) -> str:
-    """The letter of a kernel's parameter in the kernel's own definition."""
-    return _LETTERS.get(name) or symbol_of(name).render(bold=vector)
-
-
-def kernel_symbol(name: str) -> str:
-    """The symbol of a kernel family or of a kernel by formula."""
-    return rf"k_{{\mathrm{{{escaped(_SHORT.get(name, name))}}}}}" if name.isascii() else rf"k_{{{upright(name)}}}"
+from gpdsl.symbolic.latex.kernel_formulas import Shape, kernel_symbol
 
 
 class Kernels:
@@ -173,10 +63,10 @@ class Kernels:
             if any(axis in columns or axis.name not in own for axis in each.axes)
         )
         vector = self.vector if not call.on else len(call.on) > 1 or any(each.axes for each in call.on)
-        if not call.kernels:
-            self.shapes[Shape(call.name, vector, vectors, tuple(call.arguments))] = None
+        self.shapes[Shape(call.name, vector, vectors, tuple(call.arguments), len(call.kernels))] = None
         inside = [self._text(each) for each in call.kernels]
-        return self._applied(kernel_symbol(call.name), call.on, list(call.arguments.values()), inside)
+        sizes = [r" \times ".join(map(str, each)) for each in call.sizes.values()]
+        return self._applied(kernel_symbol(call.name), call.on, list(call.arguments.values()), [*inside, *sizes])
 
     def _applied(
         self, symbol: str, on: Sequence[m.Expression], arguments: Sequence[m.Expression], inside: Sequence[str] = ()
@@ -221,31 +111,11 @@ def _column_range(printer: Expressions, on: Sequence[m.Expression]) -> str:
     return printer.reads.quantity(name, [f"{start}:{start + len(on) - 1}"], bold=True)
 
 
-def most_general(shapes: Iterable[Shape]) -> list[Shape]:
-    """One shape of each kernel: the one whose formula the others follow from, with all columns and length-scales."""
-    chosen: dict[str, Shape] = {}
-    for shape in shapes:
-        best = chosen.get(shape.name)
-        if best is None or (shape.vector, len(shape.vectors)) > (best.vector, len(best.vectors)):
-            chosen[shape.name] = shape
-    return list(chosen.values())
-
-
-def definition(shape: Shape) -> tuple[str, str] | None:
-    """A kernel of the table written out: left and right side; None for one without a formula on one line."""
-    if shape.name not in FORMULAS:
-        return None
-    points = r"\mathbf{x}, \mathbf{x}'" if shape.vector else "x, x'"
-    parameters = ", ".join(parameter_symbol(each, each in shape.vectors) for each in shape.parameters)
-    left = f"{kernel_symbol(shape.name)}({points}{'; ' + parameters if parameters else ''})"
-    return left, FORMULAS[shape.name](Points(shape.vector, shape))
-
-
 def formula_definition(expressions: Expressions, kernel: m.KernelDefinition) -> tuple[str, str]:
     """A kernel by formula: left and right side, with what its distance is."""
     printer = expressions.standing(row=False)
     symbols = expressions.symbols
-    vectors = _vector_locals(kernel.body)
+    vectors = vector_locals(kernel.body)
     shown = [symbols.of(name).render(bold=name in vectors) for name in kernel.arguments]
     parameters = [symbols.of(name).render(bold=name in vectors) for name in kernel.parameters]
     left = f"{kernel_symbol(kernel.name)}({', '.join(shown)}{'; ' if parameters else ''}{', '.join(parameters)})"
@@ -255,10 +125,11 @@ def formula_definition(expressions: Expressions, kernel: m.KernelDefinition) -> 
     return left, right
 
 
-def _vector_locals(expression: m.Expression) -> set[str]:
+def vector_locals(expression: m.Expression) -> set[str]:
+    """The arguments of a definition that are read element by element."""
     found = (
         {expression.name} if isinstance(expression, m.Local) and (expression.axes or expression.subscripts) else set()
     )
     for each in m.parts(expression):
-        found |= _vector_locals(each)
+        found |= vector_locals(each)
     return found

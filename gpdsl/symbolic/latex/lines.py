@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from gpdsl.language import model as m
 from gpdsl.symbolic.latex.expressions import SUM, Expressions, parenthesised
 
-WIDTH = 76
-"""Letters that fit on a line."""
+WIDTH, _SLACK = 76, 6
+"""Letters that fit on a line, and how many more a formula may take that cannot be broken."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,24 @@ class Line:
     where: str = ""
     short: str = ""
 
-    def text(self, where: str, room: int) -> str:
-        """The line of an `align*` block; `room` is for the right side."""
-        shown = rf" && {where}" if where else ""
+    def rows(self, room: int) -> list[str]:
+        """The right side, broken before terms that would not fit."""
         rows = [self.right[0]]
         for term in self.right[1:]:
             if width(f"{rows[-1]} {term}") <= room:
                 rows[-1] += f" {term}"
             else:
                 rows.append(term)
-        first, *rest = rows
-        return " \\\\\n".join([rf"{self.left} &{self.relation} {first}{shown}", *(rf"  &\quad {{}} {r}" for r in rest)])
+        return rows
+
+    def text(self, where: str, room: int, *, below: bool) -> str:
+        """The line of an `align*` block; `room` is for the right side, `below` puts what it holds for under it."""
+        first, *rest = self.rows(room)
+        beside = rf" && {where}" if where and not below else ""
+        under = [rf"  &\qquad {where}"] if where and below else []
+        return " \\\\\n".join(
+            [rf"{self.left} &{self.relation} {first}{beside}", *(rf"  &\quad {{}} {r}" for r in rest), *under]
+        )
 
 
 def width(text: str) -> int:
@@ -59,17 +66,17 @@ def _fractions_flattened(text: str) -> str:
 
 def aligned(lines: Sequence[Line]) -> str:
     """An `align*` block; where the ranges of indices do not fit beside it, it only says which indices are meant."""
-    left, right = (max(width(part) for part in parts) for parts in zip(*(_halves(each) for each in lines), strict=True))
+    left = max(width(each.left + each.relation) for each in lines)
+    right = max(width(" ".join(each.right)) for each in lines)
     wheres = [each.where for each in lines]
-    if left + min(right, WIDTH // 2) + max(width(each) for each in wheres) > WIDTH:
+    if left + min(right, WIDTH // 2) + max(map(width, wheres)) > WIDTH:
         wheres = [each.short for each in lines]
-    room = WIDTH - left - max(width(each) for each in wheres)
-    body = " \\\\\n".join(each.text(where, room) for each, where in zip(lines, wheres, strict=True))
-    return f"\\begin{{align*}}\n{body}\n\\end{{align*}}"
-
-
-def _halves(line: Line) -> tuple[str, str]:
-    return line.left + line.relation, " ".join(line.right)
+    room = WIDTH - left - max(map(width, wheres))
+    below = max(width(row) for each in lines for row in each.rows(room)) > room + _SLACK
+    if below:
+        room = WIDTH - left
+    shown = (each.text(where, room, below=below) for each, where in zip(lines, wheres, strict=True))
+    return "\\begin{align*}\n" + " \\\\\n".join(shown) + "\n\\end{align*}"
 
 
 def terms(printer: Expressions, expression: m.Expression) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ class Reads:
 
     `varying`: the quantities that differ between rows. `row`: they carry the letter of the row; without it inputs are
     the arguments of a Gaussian process. `prime`: inputs are the second point of a kernel. `hidden`: components along
-    axes are not written, for a vector. `own`: the named axes of the left side, which bare sizes stand for. `summed`:
+    axes are not written, for a vector. `own`: the axes of the left side; bare sizes stand for the named ones. `summed`:
     axes bound by a sum.
     """
 
@@ -42,9 +42,13 @@ class Reads:
         if self.hidden:
             return ""
         if axis.name is None and axis not in self.summed:
-            same = next((each for each in self.own if m.same_axis(each, axis)), axis)
+            same = next((each for each in self.own if each.name is not None and m.same_axis(each, axis)), axis)
             return self.symbols.index(same)
         return self.symbols.index(axis)
+
+    def is_free(self, expression: m.Expression) -> bool:
+        """Whether an expression is a whole array here: nothing on the left or outside runs along one of its axes."""
+        return any(not any(m.same_axis(axis, each) for each in (*self.own, *self.summed)) for axis in expression.axes)
 
     def subscript(self, subscript: m.Subscript) -> str:
         """One subscript: `p`, `p-1`, `2`."""
