@@ -15,8 +15,10 @@ from jaxtyping import Array
 from gpdsl.errors import GpdslError
 from gpdsl.program.precision import in_precision
 from gpdsl.results import expectation as ex
+from gpdsl.results.formula import ByFormula
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import mixture_of_normals, weighted_quantile
+from gpdsl.results.warp import Warped
 from gpdsl.symbolic.terms import ObservationTerms, has_external, latents_in
 from gpdsl.symbolic.translate import Ref, axis_key
 
@@ -162,21 +164,25 @@ class Prediction:
         for observation in self.beliefs.program.observations:
             if name not in observation.outputs:
                 continue
-            if observation.law is None:
+            if observation.law is None and observation.formula is None:
                 raise GpdslError(
                     f"`{name}` is observed through the opaque likelihood `{observation.distribution}`, which can be "
                     "evaluated but not predicted from; ask for the latents and lets instead"
                 )
             values = np.asarray(compute(observation, observation.axes))
-            if len(observation.axes) == len(observation.positions) or observation.law.vector:
+            whole = observation.law is not None and observation.law.vector
+            if len(observation.axes) == len(observation.positions) or whole:
                 return values
             pieces.append((observation.positions, values))
         shape = self.beliefs.program.translator.shape(self._declarations.outputs[name].axes)
         return _put_together(pieces, shape)
 
-    def _predictive(self, o: ObservationTerms, keys: tuple[str, ...]) -> Predictive:
+    def _predictive(self, o: ObservationTerms, keys: tuple[str, ...]) -> Predictive | Warped | ByFormula:
+        if o.formula is not None:
+            return ByFormula(self.beliefs, o.formula, keys, self._sizes(keys))
         assert o.law is not None
-        return Predictive(self.beliefs, o.law, keys, self._sizes(keys))
+        law = Predictive(self.beliefs, o.law, keys, self._sizes(keys))
+        return law if o.warp is None else Warped(self.beliefs, law, o.warp)
 
     def _output_mean(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
         return self._predictive(o, keys).mean()

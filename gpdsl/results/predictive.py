@@ -69,7 +69,7 @@ class Predictive:
         if self.law.levels:
             reached = np.cumsum(self.mean(), axis=-1) >= p - 1e-12
             return np.argmax(reached, axis=-1) + 1.0
-        exact = self._normal()
+        exact = self.normal()
         if exact is not None:
             return self._full(mixture_of_normals(*exact, self.beliefs.weights, p))
         nodes, weights = ex.nodes_of(self.beliefs, self._leaves(), self.keys)
@@ -106,7 +106,7 @@ class Predictive:
             np.tensordot(joint, variance + (mean - centre) ** 2, axes=([0, 1], [0, 1]))
         )
 
-    def _normal(self) -> tuple[np.ndarray, np.ndarray] | None:
+    def normal(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Component means and variances of the output when it is jointly Gaussian with the latents."""
         if self.law.name != "Normal":
             return None

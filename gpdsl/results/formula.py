@@ -1,0 +1,106 @@
+"""Predictive distributions of outputs observed through a `density` of the file: integrated numerically over the output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+
+from gpdsl.lowering.curves import Curve, curve
+from gpdsl.lowering.table import evaluate
+from gpdsl.results import expectation as ex
+from gpdsl.results.predictive import ValuesOf
+from gpdsl.results.quantiles import invert
+from gpdsl.symbolic.terms import Formula
+
+AT_ONCE = 4096
+"""Distributions put on a grid together."""
+
+
+@dataclass(frozen=True, eq=False)
+class ByFormula:
+    """One observation at the rows of `beliefs`, like `Predictive`; each density is normalised numerically."""
+
+    beliefs: ex.Beliefs
+    formula: Formula
+    keys: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def mean(self) -> np.ndarray:
+        """Predictive mean."""
+        return self._moments()[0]
+
+    def variance(self) -> np.ndarray:
+        """Predictive variance."""
+        return self._moments()[1]
+
+    def quantile(self, p: float) -> np.ndarray:
+        """The smallest value whose predictive distribution function reaches `p`."""
+        found = []
+        for curves, weights in self._curves():
+            nodes = len(weights)
+
+            def mixture(y: np.ndarray, curves: Curve = curves, weights: np.ndarray = weights) -> np.ndarray:
+                return curves.cdf(np.repeat(y, nodes)).reshape(-1, nodes) @ weights  # noqa: B023
+
+            ends = curves.quantile(np.full(curves.log_mass.shape, p)).reshape(-1, nodes)
+            discrete = curves.line is None
+            low, high = ends.min(axis=1), ends.max(axis=1)
+            widen = 0.0 if discrete else 1e-9 * (1 + np.abs(high - low))
+            found.append(invert(mixture, p, low - widen, high + widen, discrete=discrete))
+        return np.concatenate(found).reshape(self.beliefs.count, *self.sizes)
+
+    def draw(self, values: ValuesOf, generator: np.random.Generator) -> np.ndarray:
+        """Draws [count, rows, *keys], where `values` gives an expression at drawn latents."""
+        leaves = {symbol: np.asarray(values(symbol)) for symbol in self._symbols()}
+        shape = np.broadcast_shapes(*(each.shape for each in leaves.values()), (1, self.beliefs.count, *self.sizes))
+        flat = {symbol: np.broadcast_to(each, shape).reshape(-1) for symbol, each in leaves.items()}
+        uniform, drawn = generator.random(int(np.prod(shape))), []
+        for start in range(0, len(uniform), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            chosen = uniform[part]
+            curves = self._curve({symbol: each[part] for symbol, each in flat.items()}, len(chosen))
+            drawn.append(curves.quantile(chosen))
+        return np.concatenate(drawn).reshape(shape)
+
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        means, variances = [], []
+        for curves, weights in self._curves():
+            mean, variance = (each.reshape(-1, len(weights)) for each in curves.moments())
+            centre = mean @ weights
+            means.append(centre)
+            variances.append((variance + (mean - centre[:, None]) ** 2) @ weights)
+        shape = (self.beliefs.count, *self.sizes)
+        return np.concatenate(means).reshape(shape), np.concatenate(variances).reshape(shape)
+
+    def _symbols(self) -> list:
+        symbols = self.formula.log_density.free_symbols - {self.formula.symbol}
+        return sorted(symbols, key=lambda each: each.name)
+
+    def _curves(self) -> Iterator[tuple[Curve, np.ndarray]]:
+        """The conditional distributions at the nodes of the latents, some rows at a time, and the nodes' weights."""
+        symbols = self._symbols()
+        named = {str(place): symbol for place, symbol in enumerate(symbols)}
+        values, weights = ex.weighted_nodes(self.beliefs, named, self.keys)
+        joint = (weights[:, None] * self.beliefs.weights[None, :]).reshape(-1)
+        count = self.beliefs.count * int(np.prod(self.sizes))
+        flat = {}
+        for name, symbol in named.items():
+            full = np.broadcast_to(np.asarray(values[name]), (*values[name].shape[:3], *self.sizes))
+            flat[symbol] = full.reshape(len(joint), count).T
+        size = max(1, AT_ONCE // len(joint))
+        for start in range(0, count, size):
+            part = {symbol: each[start : start + size].reshape(-1) for symbol, each in flat.items()}
+            rows = min(size, count - start)
+            yield self._curve(part, rows * len(joint)), joint
+
+    def _curve(self, leaves: dict, size: int) -> Curve:
+        symbol, formula = self.formula.symbol, self.formula.log_density
+
+        def log_density(y: np.ndarray) -> np.ndarray:
+            value = evaluate(formula, lambda each: jnp.asarray(y) if each == symbol else jnp.asarray(leaves[each]))
+            return np.broadcast_to(np.asarray(value), y.shape)
+
+        return curve(log_density, size, self.formula.kind)
