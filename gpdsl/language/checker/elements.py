@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import product
 
 from gpdsl.language.checker.guards import missing_element, values
@@ -10,7 +11,9 @@ from gpdsl.language.checker.left import Observed
 from gpdsl.language.checker.lets import reads, steps
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.errors.definitions import NotObservedElements, OutputCycle
+from gpdsl.language.errors.limits import TooManyObservations
 from gpdsl.language.errors.names import ObservedTwice
+from gpdsl.language.limits import MAX_CASES
 from gpdsl.language.model import Axis, DistributionCall, Expression, Fixed, Guard, Observation, Read
 from gpdsl.language.source import Span
 
@@ -34,7 +37,12 @@ def _box(scope: Scope, observation: Observation, name: str, sizes: Sequence[int]
         return [frozenset(range(1, size + 1)) for size in sizes]
     sized = [Axis(axis.name, size=size) for axis, size in zip(axes, sizes, strict=True)]
     guards = guards_of(scope, observation)
-    return [frozenset(values(guard, axis)) for guard, axis in zip(guards, sized, strict=True)]
+    return [_covered(guard, axis) for guard, axis in zip(guards, sized, strict=True)]
+
+
+@lru_cache(maxsize=1024)
+def _covered(guard: Guard, axis: Axis) -> frozenset[int]:
+    return frozenset(values(guard, axis))
 
 
 def _sizes(scope: Scope, name: str, observations: Sequence[Observation]) -> list[int]:
@@ -46,15 +54,19 @@ def _sizes(scope: Scope, name: str, observations: Sequence[Observation]) -> list
     return sizes
 
 
-def check_repeated(scope: Scope, observed: Observed, new: Observation, seen: Sequence[Observation]) -> None:
+def check_repeated(scope: Scope, observed: Observed, new: Observation) -> None:
     """No element of an output is observed by two lines."""
     name = observed.output.name
-    for old in seen:
-        if name in old.outputs:
-            sizes = _sizes(scope, name, (old, new))
-            boxes = zip(_box(scope, old, name, sizes), _box(scope, new, name, sizes), strict=True)
-            if all(not a.isdisjoint(b) for a, b in boxes):
-                scope.problems.fail(ObservedTwice(observed.span, name, old.span.line))
+    earlier = scope.observed.setdefault(name, [])
+    if len(earlier) == MAX_CASES:
+        scope.lost.add(name)  # said once
+        scope.problems.fail(TooManyObservations(observed.span, name, MAX_CASES))
+    for old in earlier:
+        sizes = _sizes(scope, name, (old, new))
+        boxes = zip(_box(scope, old, name, sizes), _box(scope, new, name, sizes), strict=True)
+        if all(not a.isdisjoint(b) for a, b in boxes):
+            scope.problems.fail(ObservedTwice(observed.span, name, old.span.line))
+    earlier.append(new)
 
 
 def check_elements(scope: Scope, seen: Sequence[Observation]) -> None:
@@ -62,7 +74,7 @@ def check_elements(scope: Scope, seen: Sequence[Observation]) -> None:
     for name in scope.outputs:
         own = [each for each in seen if name in each.outputs]
         conditional = next((each for each in own if each.guards), None)
-        if conditional is None:
+        if conditional is None or name in scope.lost:
             continue
         sizes = _sizes(scope, name, own)
         boxes = [_box(scope, each, name, sizes) for each in own]

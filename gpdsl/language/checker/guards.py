@@ -104,6 +104,8 @@ def _limit(scope: Scope, subscript: syntax.Subscript) -> int:
 def values(guard: Guard, axis: Axis) -> list[int]:
     """The values a guard lets through; an axis of unknown size counts as a little longer than every limit."""
     size = axis.size if axis.size is not None else guard.value + 2
+    if guard.operator == "==":
+        return [guard.value] if 1 <= guard.value <= size else []
     return [value for value in range(1, size + 1) if _COVERS[guard.operator](value, guard.value)]
 
 

@@ -44,7 +44,7 @@ def check_observation(scope: Scope, statement: syntax.ObservationStatement, seen
     transform = observed[0].transform if len(observed) == 1 else None
     new = Observation(names, axes, distribution, statement.span, subscripts, guards, transform)
     for each in observed:
-        check_repeated(scope, each, new, seen)
+        check_repeated(scope, each, new)
     seen.append(new)
 
 

@@ -21,6 +21,7 @@ from gpdsl.language.model import (
     KernelDefinition,
     Latent,
     Let,
+    Observation,
     Output,
     Param,
     Row,
@@ -74,6 +75,7 @@ class Scope:
     kernel_statements: dict[str, KernelStatement] = field(default_factory=dict)
     externals: dict[str, External] = field(default_factory=dict)
     likelihoods: dict[str, ExternalLikelihood] = field(default_factory=dict)
+    observed: dict[str, list[Observation]] = field(default_factory=dict)
     facts: dict[int, tuple[Expression, Fact]] = field(default_factory=dict)
     let_facts: dict[str, Fact] = field(default_factory=dict)
     readings: dict[str, set[Functional]] = field(default_factory=dict)

@@ -153,3 +153,18 @@ class TooManyKernels(Mistake):
     message: ClassVar = "written out, this covariance function has more than {limit} kernels"
     label: ClassVar = "too large"
     help: ClassVar = "use smaller powers"
+
+
+@dataclass(frozen=True)
+class TooManyObservations(Mistake):
+    """An output whose elements are observed by too many lines."""
+
+    name: str
+    limit: int
+    code: ClassVar = "E414"
+    message: ClassVar = "`{name}` is observed by more than {limit} lines"
+    label: ClassVar = "one line too many"
+    help: ClassVar = (
+        "observe many elements by one line with an index, `{name}[p] ~ ...`, and let a `const` or `param` hold what "
+        "differs between them"
+    )
