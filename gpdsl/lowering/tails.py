@@ -12,6 +12,9 @@ LOG_2 = 0.6931471805599453
 SERIES = 54
 """Halving as often leaves nothing in double precision."""
 
+FRACTION = 20.0
+"""Levels of the continued fraction; so far out, each gains a digit or more."""
+
 
 def _promoted(*values: Array | float) -> list[Array]:
     """Arrays of one floating dtype; a plain number takes that of the others."""
@@ -48,10 +51,15 @@ def log_gamma_cdf(shape: Array | float, x: Array | float) -> Array:
     near = x < 0.5 * (shape + 1)
     safe = jnp.where(near, shape + 1, x)
     # sum_k x^k / ((s + 1) ... (s + k)); x < (s + 1) / 2 makes each term less than half the one before
-    series = term = jnp.ones_like(x)
-    for k in range(1, SERIES):
-        term = term * jnp.where(near, x, 0.0) / (shape + k)
-        series = series + term
+    small = jnp.where(near, x, 0.0)
+
+    def add(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], None]:
+        total, term = carry
+        term = term * small / (shape + k)
+        return (total + term, term), None
+
+    terms = jnp.arange(1.0, SERIES, dtype=x.dtype)
+    (series, _), _ = jax.lax.scan(add, (jnp.ones_like(x), jnp.ones_like(x)), terms)
     tail = shape * jnp.log(x) - x - gammaln(shape + 1) + jnp.log(series)
     return jnp.where(near, tail, jnp.log(gammainc(shape, safe)))
 
@@ -64,9 +72,11 @@ def log_gamma_sf(shape: Array | float, x: Array | float) -> Array:
     safe = jnp.where(far, shape, x)
     beyond = jnp.where(far, x, 30.0 + 4.0 * shape)
     # modified Lentz is not needed this far out: the fraction evaluated from its tail converges in a few terms
-    fraction = jnp.zeros_like(x)
-    for k in range(20, 0, -1):
-        fraction = k * (shape - k) / (beyond + 2 * k + 1 - shape + fraction)
+
+    def deepen(fraction: Array, k: Array) -> tuple[Array, None]:
+        return k * (shape - k) / (beyond + 2 * k + 1 - shape + fraction), None
+
+    fraction, _ = jax.lax.scan(deepen, jnp.zeros_like(x), jnp.arange(FRACTION, 0.0, -1.0, dtype=x.dtype))
     tail = shape * jnp.log(beyond) - beyond - gammaln(shape) - jnp.log(beyond + 1 - shape + fraction)
     return jnp.where(far, tail, jnp.log(gammaincc(shape, safe)))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import sympy as sp
+from scipy.special import expit
 
 from gpdsl.lowering.table import evaluate
 from gpdsl.results.outputs import CDF, DISCRETE, QUANTILES, SAMPLERS
@@ -53,7 +54,8 @@ def draw(law: Law, generator: np.random.Generator) -> Array:
             return np.take_along_axis(drawn, np.minimum(chosen, len(drawn) - 1)[None], axis=0)[0]
         case "Truncated":
             window = _window(law)
-            return window.at(generator.random(np.shape(law.components[0].leaves()[0])))
+            share = generator.random(np.shape(law.components[0].leaves()[0]))
+            return window.at(share, 1.0 - share)
         case "Censored":
             window = _window(law)
             return np.clip(draw(law.components[0], generator), window.lower, window.upper)
@@ -82,8 +84,7 @@ def moments(law: Law) -> tuple[Array, Array]:
             spread = sum(share * (v + (m - mean) ** 2) for share, (m, v) in zip(shares, parts, strict=True))
             return np.asarray(mean), np.asarray(spread)
         case "Truncated":
-            mean, second = _inside(_window(law))
-            return mean, second - mean**2
+            return _inside(_window(law))
         case "Censored":
             return _censored_moments(_window(law))
     symbols = {name: sp.Symbol(name, real=True) for name in law.arguments}
@@ -95,34 +96,34 @@ def moments(law: Law) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class _Window:
-    """A distribution between two bounds. Probabilities are counted from the nearer tail, so that they do not cancel.
+    """A distribution between two bounds: the probabilities `below` and `above` them, and the `width` inside.
 
-    `flipped` says where that is the upper tail; `start` and `width` are the probabilities outside and inside.
+    Each place is counted from the nearer tail, so that nothing cancels however far out the window is.
     """
 
     inner: Law
     lower: Array
     upper: Array
-    flipped: Array
-    start: Array
+    below: Array
+    above: Array
     width: Array
 
     def share(self, y: Array) -> Array:
         """P(Y <= y) given that Y is inside."""
         table, a = QUANTILES[self.inner.name], self.inner.arguments
-        risen = CDF[self.inner.name](y, a) - self.start
-        fallen = self.width - (table.above(y, a) - self.start)
+        risen = CDF[self.inner.name](y, a) - self.below
+        fallen = self.width - (table.above(y, a) - self.above)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.clip(np.where(self.flipped, fallen, risen) / self.width, 0.0, 1.0)
+            return np.clip(np.where(self.below > 0.5, fallen, risen) / self.width, 0.0, 1.0)
 
-    def at(self, share: Array) -> Array:
-        """Where that share of the distribution inside lies below."""
+    def at(self, share: Array, rest: Array) -> Array:
+        """Where that share of the distribution inside lies below, and `rest` = 1 - share above."""
         table, a = QUANTILES[self.inner.name], self.inner.arguments
-        tiny = np.finfo(float).tiny
-        with np.errstate(divide="ignore", invalid="ignore"):
-            low = table.ppf(np.clip(self.start + share * self.width, tiny, 1.0), a)
-            high = table.isf(np.clip(self.start + (1.0 - share) * self.width, tiny, 1.0), a)
-        return np.clip(np.where(self.flipped, high, low), self.lower, self.upper)
+        smallest = np.finfo(float).tiny
+        left = np.clip(self.below + share * self.width, smallest, 0.75)
+        right = np.clip(self.above + rest * self.width, smallest, 0.75)
+        place = np.where(left < right, table.ppf(left, a), table.isf(right, a))
+        return np.clip(place, self.lower, self.upper)
 
 
 def _window(law: Law) -> _Window:
@@ -130,33 +131,30 @@ def _window(law: Law) -> _Window:
     table, a = QUANTILES[inner.name], inner.arguments
     lower = np.asarray(law.arguments.get("lower", -np.inf), float)
     upper = np.asarray(law.arguments.get("upper", np.inf), float)
-    below = CDF[inner.name](lower, a)
-    flipped = below > 0.5
-    start = np.where(flipped, table.above(upper, a), below)
-    width = np.where(flipped, table.above(lower, a), CDF[inner.name](upper, a)) - start
-    return _Window(inner, lower, upper, flipped, start, width)
+    below, above = CDF[inner.name](lower, a), table.above(upper, a)
+    width = np.where(below > 0.5, table.above(lower, a) - above, CDF[inner.name](upper, a) - below)
+    return _Window(inner, lower, upper, below, above, width)
 
 
 def _inside(window: _Window) -> tuple[Array, Array]:
-    """E[Y] and E[Y^2] inside the window: integrals of its quantile function, by the double-exponential rule."""
+    """E[Y] and Var[Y] inside the window: integrals of its quantile function, by the double-exponential rule."""
     times = np.arange(-REACH, REACH + STEP / 2, STEP)
-    share = 0.5 * (1 + np.tanh(0.5 * np.pi * np.sinh(times)))
-    weight = STEP * 0.25 * np.pi * np.cosh(times) / np.cosh(0.5 * np.pi * np.sinh(times)) ** 2
-    first = second = np.zeros(())
-    for s, w in zip(share, weight / weight.sum(), strict=True):
-        y = window.at(np.asarray(s))
-        first, second = first + w * y, second + w * y**2
-    return first, second
+    share, rest = expit(np.pi * np.sinh(times)), expit(-np.pi * np.sinh(times))
+    weight = STEP * np.pi * np.cosh(times) * share * rest
+    weight = weight / weight.sum()
+    places = [window.at(s, r) for s, r in zip(share, rest, strict=True)]
+    mean = np.asarray(sum(w * y for w, y in zip(weight, places, strict=True)))
+    return mean, np.asarray(sum(w * (y - mean) ** 2 for w, y in zip(weight, places, strict=True)))
 
 
 def _censored_moments(window: _Window) -> tuple[Array, Array]:
     """Those of the recorded value: the bounds with the probabilities beyond them, and what lies between."""
-    inner = window.inner
-    below = np.where(np.isfinite(window.lower), CDF[inner.name](window.lower, inner.arguments), 0.0)
-    above = np.where(np.isfinite(window.upper), QUANTILES[inner.name].above(window.upper, inner.arguments), 0.0)
-    first, second = _inside(window)
+    centre, spread = _inside(window)
+    below = np.where(np.isfinite(window.lower), window.below, 0.0)
+    above = np.where(np.isfinite(window.upper), window.above, 0.0)
     low = np.where(np.isfinite(window.lower), window.lower, 0.0)
     high = np.where(np.isfinite(window.upper), window.upper, 0.0)
     inside = np.maximum(window.width, 0.0)
-    mean = below * low + above * high + inside * first
-    return mean, below * (low - mean) ** 2 + above * (high - mean) ** 2 + inside * (second - 2 * mean * first + mean**2)
+    mean = below * low + above * high + inside * centre
+    within = inside * (spread + (centre - mean) ** 2)
+    return mean, below * (low - mean) ** 2 + above * (high - mean) ** 2 + within

@@ -16,6 +16,13 @@ from gpdsl.program.bijectors import BIJECTORS, bijector
 from gpdsl.program.parameters import Parameters, make_parameters
 from gpdsl.symbolic.translate import Translator
 
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Seeded by the test's name."""
+    return np.random.default_rng(sum(map(ord, request.node.name)))
+
+
 TEXT = """model m
 index p in 1..3
 input x : real
@@ -37,13 +44,123 @@ def test_every_constraint_of_the_language_has_a_bijector() -> None:
     assert set(BIJECTORS) == set(CONSTRAINTS)
 
 
-@pytest.mark.parametrize("name", BIJECTORS)
+NARROWED = {
+    "between": bijector("real", -1.0, 3.0),
+    "above": bijector("real", -2.0),
+    "below": bijector("real", None, 5.0),
+    "positive below": bijector("positive", None, 0.5),
+    "positive above": bijector("positive", 0.2),
+}
+ALL = {**BIJECTORS, **NARROWED}
+
+
+@pytest.mark.parametrize("name", [name for name, each in ALL.items() if each.vector])
+@pytest.mark.parametrize("shape", [(4,), (2, 3)], ids=str)
+def test_vector_bijectors_invert(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> None:
+    free = (*shape[:-1], shape[-1] - 1) if name == "simplex" else shape
+    u = 2 * rng.normal(size=free)
+    with jax.enable_x64(True):
+        value = np.asarray(ALL[name].forward(jnp.asarray(u)))
+    assert value.shape == shape
+    assert ALL[name].contains(value)
+    np.testing.assert_allclose(ALL[name].inverse(value), u, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_bijectors_have_the_gradient_of_their_differences(name: str, rng: np.random.Generator) -> None:
+    u, weight = rng.normal(size=3), rng.normal(size=4 if name == "simplex" else 3)
+    with jax.enable_x64(True):
+        total = lambda v: jnp.sum(weight * ALL[name].forward(v))  # noqa: E731
+        found = np.asarray(jax.grad(total)(jnp.asarray(u)))
+        steps = 1e-6 * np.eye(3)
+        expected = [float(total(jnp.asarray(u + s)) - total(jnp.asarray(u - s))) / 2e-6 for s in steps]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("name", "outside"),
+    [
+        ("between", [-1.0, 3.0, 4.0, np.nan]),
+        ("above", [-2.0, -5.0, np.inf]),
+        ("below", [5.0, 6.0, -np.inf]),
+        ("positive below", [0.0, 0.5, -1.0]),
+        ("positive above", [0.2, 0.1]),
+    ],
+)
+def test_bounds_are_never_attained(name: str, outside: list[float]) -> None:
+    assert not any(NARROWED[name].contains(np.array([value])) for value in outside)
+    assert NARROWED[name].contains(np.asarray(NARROWED[name].forward(jnp.asarray([-3.0, 0.0, 3.0]))))
+
+
+@pytest.mark.parametrize(
+    ("name", "outside"),
+    [("simplex", [[0.5, 0.6], [1.0, 0.0], [1.5, -0.5]]), ("ordered", [[1.0, 1.0], [2.0, 1.0], [0.0, np.inf]])],
+)
+def test_vectors_outside(name: str, outside: list[list[float]]) -> None:
+    assert not any(BIJECTORS[name].contains(np.array(each)) for each in outside)
+
+
+CONSTRAINED = """model m
+index k in 1..2
+input x : real
+output y : real
+param w : simplex[3]
+param v[k] : simplex[2] = [[0.3, 0.7], [0.9, 0.1]]
+param cut : ordered[3]
+param rho : real(lower = -1, upper = 1) = 0.2
+param far : real(lower = 5)
+param low : positive(upper = 0.5) fixed
+latent f(x) ~ GP(rho, RBF(1))
+y ~ Normal(f, 1)
+"""
+
+
+def constrained(**options: Any) -> Parameters:
+    return make_parameters(Translator(compile_text(CONSTRAINED), {}), **options)
+
+
+def test_where_constrained_parameters_start() -> None:
+    found = constrained()
+    assert found.initial["w"] == pytest.approx([1 / 3] * 3)
+    assert found.initial["v"].tolist() == [[0.3, 0.7], [0.9, 0.1]]
+    assert found.initial["cut"] == pytest.approx([-0.6745, 0.0, 0.6745], abs=1e-4)
+    assert (found.initial["rho"], found.initial["far"], found.held["low"]) == (0.2, 6.0, 0.25)
+    with jax.enable_x64(True):
+        values = found.constrain(found.unconstrained())
+    for name, value in {**found.initial, **found.held}.items():
+        np.testing.assert_allclose(values[name], value, rtol=1e-12, atol=1e-15)
+
+
+def test_constrained_parameters_can_be_held_and_started_elsewhere() -> None:
+    found = constrained(fixed=["w"], initial={"w": [0.2, 0.3, 0.5], "cut": [0, 1, 4]})
+    assert found.held["w"] == pytest.approx([0.2, 0.3, 0.5])
+    assert found.initial["cut"].tolist() == [0, 1, 4]
+
+
+@pytest.mark.parametrize(
+    ("initial", "text"),
+    [
+        ({"w": 1 / 3}, "parameter `w`: expected an array of shape (3,), got one number"),
+        ({"w": [0.5, 0.5]}, "parameter `w`: expected an array of shape (3,), got shape (2,)"),
+        ({"w": [0.5, 0.5, 0.5]}, "is simplex: expected positive numbers that add up to 1 along the last axis"),
+        ({"cut": [0, 2, 1]}, "parameter `cut` is ordered: expected finite numbers that increase along the last axis"),
+        ({"rho": 1}, "parameter `rho` is real: expected numbers strictly between -1 and 1, got 1.0"),
+        ({"far": 5}, "parameter `far` is real: expected numbers above 5, got 5.0"),
+    ],
+)
+def test_constrained_values_refused(initial: dict[str, Any], text: str) -> None:
+    with pytest.raises(GpdslError) as caught:
+        constrained(initial=initial)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name, each in ALL.items() if not each.vector])
 def test_bijectors_invert(name: str) -> None:
     u = np.linspace(-6, 6, 25) if not BIJECTORS[name].vector else np.random.default_rng(0).normal(size=(20, 4))
     with jax.enable_x64(True):
-        value = np.asarray(BIJECTORS[name].forward(jnp.asarray(u)))
-    assert BIJECTORS[name].contains(value)
-    np.testing.assert_allclose(BIJECTORS[name].inverse(value), u, rtol=1e-9, atol=1e-12)
+        value = np.asarray(ALL[name].forward(jnp.asarray(u)))
+    assert ALL[name].contains(value)
+    np.testing.assert_allclose(ALL[name].inverse(value), u, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(-1.0, 1.0), (2.0, None), (None, -3.0), (0.0, 1e-3)])
@@ -52,7 +169,9 @@ def test_bounds_hold_and_invert(lower: float | None, upper: float | None) -> Non
     u = np.linspace(-6, 6, 25)
     with jax.enable_x64(True):
         value = np.asarray(between.forward(jnp.asarray(u)))
-    assert np.all(value > (-np.inf if lower is None else lower)) and np.all(value < (np.inf if upper is None else upper))
+    assert np.all(value > (-np.inf if lower is None else lower)) and np.all(
+        value < (np.inf if upper is None else upper)
+    )
     assert between.contains(value)
     np.testing.assert_allclose(between.inverse(value), u, rtol=1e-6, atol=1e-9)
 

@@ -1,0 +1,77 @@
+"""Logarithms of tail probabilities against mpmath, and their derivatives against densities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from jax.typing import ArrayLike
+from scipy import special, stats
+
+from gpdsl.lowering import tails
+from gpdsl.program.compilation import jit
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with jax.enable_x64(True):
+        yield
+
+
+def derivatives(function: Callable[[ArrayLike], jax.Array], at: np.ndarray) -> np.ndarray:
+    return np.asarray(jit(jax.vmap(jax.grad(function)))(jnp.asarray(at)))
+
+
+@pytest.mark.parametrize("shape", [0.3, 40.0])
+def test_gamma(shape: float) -> None:
+    x = np.geomspace(1e-10, 900.0, 40)
+    below = [float(mpmath.log(mpmath.gammainc(shape, 0, v, regularized=True))) for v in x]
+    above = [float(mpmath.log(mpmath.gammainc(shape, v, mpmath.inf, regularized=True))) for v in x]
+    np.testing.assert_allclose(jit(tails.log_gamma_cdf)(shape, x), below, rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(jit(tails.log_gamma_sf)(shape, x), above, rtol=1e-11, atol=1e-14)
+    density = stats.gamma.logpdf(x, shape)
+    np.testing.assert_allclose(
+        derivatives(lambda v: tails.log_gamma_cdf(shape, v), x), np.exp(density - below), rtol=1e-8, atol=1e-300
+    )
+    np.testing.assert_allclose(
+        derivatives(lambda v: tails.log_gamma_sf(shape, v), x), -np.exp(density - above), rtol=1e-8, atol=1e-300
+    )
+
+
+@pytest.mark.parametrize("df", [1.0, 3.5, 30.0])
+def test_student(df: float) -> None:
+    z = np.linspace(-40, 40, 81)  # zero among them, where the incomplete beta function has no derivative
+    np.testing.assert_allclose(tails.log_student_cdf(df, z), stats.t.logcdf(z, df), rtol=1e-10)
+    expected = np.exp(stats.t.logpdf(z, df) - stats.t.logcdf(z, df))
+    np.testing.assert_allclose(derivatives(lambda v: tails.log_student_cdf(df, v), z), expected, rtol=1e-9)
+    curvature = derivatives(jax.grad(lambda v: tails.log_student_cdf(df, v)), z)
+    assert np.isfinite(curvature).all()
+
+
+@pytest.mark.parametrize("bounds", [(8.0, 9.0), (-40.0, -39.0), (0.0, 1.0), (-1e-9, 1e-9), (30.0, 31.0), (-9.0, 9.0)])
+def test_normal_interval(bounds: tuple[float, float]) -> None:
+    low, high = sorted(-abs(b) for b in bounds) if bounds[0] * bounds[1] > 0 else bounds
+    with mpmath.workdps(60):
+        expected = float(mpmath.log(mpmath.ncdf(mpmath.mpf(high)) - mpmath.ncdf(mpmath.mpf(low))))
+    assert float(tails.log_ndtr_interval(*bounds)) == pytest.approx(expected, rel=1e-8, abs=1e-7)
+    slopes = jax.grad(tails.log_ndtr_interval, (0, 1))(*bounds)
+    assert all(np.isfinite(float(slope)) for slope in slopes)
+
+
+def test_log1mexp() -> None:
+    x = np.geomspace(1e-300, 700.0, 200)
+    expected = np.where(x < 1, np.log(-special.expm1(-x)), special.log1p(-np.exp(-x)))
+    np.testing.assert_allclose(tails.log1mexp(x), expected, rtol=1e-13)
+    assert np.isfinite(derivatives(tails.log1mexp, np.array([0.0, 1e-200, 0.5, 800.0]))).all()
+
+
+def test_single_precision_stays_single_and_finite() -> None:
+    x = jnp.geomspace(1e-6, 300.0, 50, dtype=jnp.float32)
+    for function in (tails.log_gamma_cdf, tails.log_gamma_sf, tails.log_student_cdf):
+        found = jit(function)(2.5, x)
+        assert found.dtype == jnp.float32
+        assert np.isfinite(found).all()
