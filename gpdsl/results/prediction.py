@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,10 +16,12 @@ from jaxtyping import Array
 from gpdsl.errors import GpdslError
 from gpdsl.program.precision import in_precision
 from gpdsl.results import expectation as ex
+from gpdsl.results.ancestral import DRAWS, Ancestral
 from gpdsl.results.formula import ByFormula
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import mixture_of_normals, weighted_quantile
 from gpdsl.results.warp import Warped
+from gpdsl.symbolic.sources import marginal
 from gpdsl.symbolic.terms import ObservationTerms, has_external, latents_in
 from gpdsl.symbolic.translate import Ref, axis_key
 
@@ -80,11 +83,16 @@ class Prediction:
         if count < 1:
             raise GpdslError(f"sample of `{name}`: expected a positive number of draws, got {count}")
         rng = np.random.default_rng(seed)
-        component = rng.choice(len(self.beliefs.weights), size=(count, self.beliefs.count), p=self.beliefs.weights)
-        normals = jnp.asarray(rng.standard_normal((count, *self.beliefs.marginals.mean.shape)))
+        normals, component = self._latent_draws(count, rng)
         if self._is_output(name):
-            return self._output(name, lambda o, keys: self._draw(o, keys, normals, component, rng))
+            ancestral = self._ancestral(normals, component, rng)
+            return self._output(name, lambda o, keys: ancestral.draw(o))
         return self._deterministic(name, lambda e, keys: self._values(e, keys, normals, component))
+
+    def _latent_draws(self, count: int, rng: np.random.Generator) -> tuple[Array, np.ndarray]:
+        """Standard normals behind the latents, and the mixture component of each draw and row."""
+        component = rng.choice(len(self.beliefs.weights), size=(count, self.beliefs.count), p=self.beliefs.weights)
+        return jnp.asarray(rng.standard_normal((count, *self.beliefs.marginals.mean.shape))), component
 
     @in_precision
     def label(self, name: str) -> np.ndarray:
@@ -143,11 +151,19 @@ class Prediction:
         joint = weights[:, None] * self.beliefs.weights[None, :]
         return np.asarray(values).reshape(-1, *values.shape[2:]), joint.reshape(-1)
 
-    def _values(self, expression: sp.Expr, keys: tuple[str, ...], normals: Array, component: np.ndarray) -> Array:
-        beliefs = self.beliefs
+    def _values(
+        self,
+        expression: sp.Expr,
+        keys: tuple[str, ...],
+        normals: Array,
+        component: np.ndarray,
+        drawn: Mapping[sp.Symbol, np.ndarray] = MappingProxyType({}),
+    ) -> Array:
+        """Values [draws, rows, *keys] at drawn latents, with the outputs `drawn` before [draws, rows, *keys]."""
+        beliefs, given = self.beliefs, {symbol: jnp.asarray(each)[:, None] for symbol, each in drawn.items()}
         opaque = has_external(beliefs.program.translator, expression)
         latents, externals = ex.sample_latents(beliefs, len(component), opaque, normals)
-        values = jnp.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys))
+        values = jnp.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys, given))
         axes = values.shape[values.ndim - len(keys) :] if values.ndim >= len(keys) else (1,) * len(keys)
         return self._chosen(jnp.broadcast_to(values, (*latents.shape[:3], *axes)), component)
 
@@ -185,26 +201,35 @@ class Prediction:
         return law if o.warp is None else Warped(self.beliefs, law, o.warp)
 
     def _output_mean(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
-        return self._predictive(o, keys).mean()
+        known = self._without_reads(o)
+        return self._draws(o).mean(axis=0) if known is None else self._predictive(known, keys).mean()
 
     def _output_variance(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
-        return self._predictive(o, keys).variance()
+        known = self._without_reads(o)
+        return self._draws(o).var(axis=0) if known is None else self._predictive(known, keys).variance()
 
     def _output_quantile(self, o: ObservationTerms, keys: tuple[str, ...], p: float) -> np.ndarray:
-        return self._predictive(o, keys).quantile(p)
+        known = self._without_reads(o)
+        return np.quantile(self._draws(o), p, axis=0) if known is None else self._predictive(known, keys).quantile(p)
 
-    def _draw(
-        self,
-        o: ObservationTerms,
-        keys: tuple[str, ...],
-        normals: Array,
-        component: np.ndarray,
-        rng: np.random.Generator,
-    ) -> np.ndarray:
-        def values(expression: sp.Expr) -> np.ndarray:
-            return np.asarray(self._values(expression, keys, normals, component))
+    def _without_reads(self, o: ObservationTerms) -> ObservationTerms | None:
+        """The statement with the outputs it reads integrated out, where that has a formula."""
+        program = self.beliefs.program
+        return marginal(program.translator, program.observations, o)
 
-        return self._predictive(o, keys).draw(values, rng)
+    def _draws(self, o: ObservationTerms) -> np.ndarray:
+        """Many draws of an output that reads others, always the same ones."""
+        rng = np.random.default_rng(self.beliefs.seed)
+        return self._ancestral(*self._latent_draws(DRAWS, rng), rng).draw(o)
+
+    def _ancestral(self, normals: Array, component: np.ndarray, rng: np.random.Generator) -> Ancestral:
+        def values(expression: sp.Expr, keys: tuple[str, ...], drawn: Mapping[sp.Symbol, np.ndarray]) -> np.ndarray:
+            return np.asarray(self._values(expression, keys, normals, component, drawn))
+
+        def one(o: ObservationTerms, at: Callable[[sp.Expr], np.ndarray]) -> np.ndarray:
+            return self._predictive(o, o.axes).draw(at, rng)
+
+        return Ancestral(self.beliefs.program, values, one)
 
     def _sizes(self, keys: tuple[str, ...]) -> tuple[int, ...]:
         table = {axis_key(a): a for o in self._declarations.outputs.values() for a in o.axes}
