@@ -15,6 +15,7 @@ MAX_FUNCTION_DEPTH = 50  # of the operations in one function, the functions it c
 MAX_KERNEL_POWER = 10
 MAX_KERNELS = 500  # in one covariance function, powers written out
 MAX_CASES = 200  # of one `let`
+MAX_LAYERS = 50  # of latents over latents
 MAX_NAME = 100
 MAX_REPORTED = 100
 MAX_READINGS = 32  # points and derivatives at which one latent is read in a row

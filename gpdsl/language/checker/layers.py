@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from gpdsl.language import syntax
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.errors.functionals import LatentCycle
+from gpdsl.language.errors.limits import TooManyLayers
+from gpdsl.language.limits import MAX_LAYERS
 
 _SHOWN = 5
 
@@ -19,7 +21,24 @@ def in_layers(scope: Scope, statements: Sequence[syntax.LatentStatement]) -> lis
     entered: dict[str, bool] = {}  # True while a latent's own arguments are being followed
     for start in by_name:
         _follow(scope, by_name, inside, start, entered, ordered)
-    return [by_name[name] for name in ordered]
+    return [by_name[name] for name in _few_layers(scope, by_name, inside, ordered)]
+
+
+def _few_layers(
+    scope: Scope,
+    by_name: Mapping[str, syntax.LatentStatement],
+    inside: Mapping[str, list[str]],
+    ordered: Sequence[str],
+) -> list[str]:
+    """The latents without those stacked too high; what follows layer by layer may then do so by recursion."""
+    depth: dict[str, int] = {}
+    for name in ordered:
+        depth[name] = 1 + max((depth.get(each, 0) for each in inside[name]), default=0)
+        if depth[name] == MAX_LAYERS + 1:
+            scope.problems.add(TooManyLayers(by_name[name].declared.name.span, name, MAX_LAYERS))
+        if depth[name] > MAX_LAYERS:
+            scope.lost.add(name)
+    return [name for name in ordered if name not in scope.lost]
 
 
 def _follow(

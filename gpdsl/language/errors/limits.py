@@ -168,3 +168,15 @@ class TooManyObservations(Mistake):
         "observe many elements by one line with an index, `{name}[p] ~ ...`, and let a `const` or `param` hold what "
         "differs between them"
     )
+
+
+@dataclass(frozen=True)
+class TooManyLayers(Mistake):
+    """Latents stacked on latents too high."""
+
+    name: str
+    limit: int
+    code: ClassVar = "E415"
+    message: ClassVar = "`{name}` stands on more than {limit} latents stacked on each other"
+    label: ClassVar = "one layer too many"
+    help: ClassVar = "use fewer layers: functions of functions of functions soon are constant almost everywhere"
