@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpdsl.errors import GpdslError
-from gpdsl.language import compile_text
 from gpdsl.language.model import Declarations
 from gpdsl.language.shipped import shipped
+from gpdsl.symbolic.checking import compile_checked
 
 if TYPE_CHECKING:
     from gpdsl.inference.monitor import Report as Progress
@@ -132,14 +132,14 @@ class Model:
         With `data` (anything `fit` takes), length-scales that start far from the spread of their inputs too. Printed,
         the report reads like errors do; it is a sequence of values with a `code` and a `span`.
         """
-        from gpdsl.language.warnings import find_warnings
+        from gpdsl.symbolic.checking import all_warnings
 
         if data is None:
-            return find_warnings(self.declarations)
+            return all_warnings(self.declarations)
         from gpdsl.data import bind
         from gpdsl.data.spread import spreads
 
-        return find_warnings(self.declarations, spreads(bind(self.declarations, data, columns=columns)))
+        return all_warnings(self.declarations, spreads(bind(self.declarations, data, columns=columns)))
 
     def __repr__(self) -> str:
         return f"<gpdsl model {self.name}>"
@@ -147,7 +147,7 @@ class Model:
 
 def compile(text: str, *, externals: Externals | None = None, name: str = "<model>") -> Model:
     """A model from its text. Raises ModelError, listing every mistake with its position."""
-    return Model(compile_text(text, name=name), externals)
+    return Model(compile_checked(text, name), externals)
 
 
 def load(path: str | Path, *, externals: Externals | None = None) -> Model:

@@ -18,7 +18,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "language": frozenset({"errors"}),
     "symbolic": frozenset({"errors", "language"}),
-    "lsp": frozenset({"errors", "language"}),
+    "lsp": frozenset({"errors", "language", "symbolic"}),
     "lowering": frozenset({"errors", "language", "symbolic"}),
     "kernels": frozenset({"errors", "language", "symbolic", "lowering"}),
     "forward": frozenset({"errors", "language"}),

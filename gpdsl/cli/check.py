@@ -10,9 +10,10 @@ from typing import Any
 
 from gpdsl.cli.console import print_error, print_mistakes
 from gpdsl.errors import GpdslError
-from gpdsl.language import ModelError, compile_text, render_json
+from gpdsl.language import ModelError, render_json
 from gpdsl.language.model import Declarations
-from gpdsl.language.warnings import Report, find_warnings
+from gpdsl.language.warnings import Report
+from gpdsl.symbolic.checking import all_warnings, compile_checked
 
 HELP = "report every mistake in model files"
 
@@ -60,7 +61,7 @@ def _print(name: str, found: _Checked) -> None:
 
 def _check(name: str, pedantic: bool, data: str | None) -> _Checked:
     try:
-        declarations = compile_text(Path(name).read_text(encoding="utf-8"), name=name)
+        declarations = compile_checked(Path(name).read_text(encoding="utf-8"), name=name)
         spreads = _spreads(declarations, data) if data is not None else None
     except GpdslError as error:
         return _Checked(error)
@@ -68,7 +69,7 @@ def _check(name: str, pedantic: bool, data: str | None) -> _Checked:
         return _Checked(GpdslError(f"{name}: {problem.strerror}"))
     except UnicodeDecodeError as problem:
         return _Checked(GpdslError(f"{name}: not UTF-8 text (byte {problem.start})"))
-    return _Checked(warnings=find_warnings(declarations, spreads)) if pedantic else _Checked()
+    return _Checked(warnings=all_warnings(declarations, spreads)) if pedantic else _Checked()
 
 
 def _spreads(declarations: Declarations, data: str) -> dict[str, tuple[float, ...]]:

@@ -10,8 +10,8 @@ from gpdsl.language.checker.scope import SORTS
 from gpdsl.language.source import Span
 from gpdsl.language.statements import Piece, split
 from gpdsl.language.vocabulary import STATEMENTS
-from gpdsl.language.warnings import find_warnings
 from gpdsl.lsp.occurrences import Occurrence, occurrences
+from gpdsl.symbolic.checking import all_warnings, check_formulas
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ def read(text: str, name: str, before: Document | None = None) -> Document:
     mistakes: tuple[Mistake, ...] = ()
     try:
         declarations = check(tree)
-        mistakes = tuple(find_warnings(declarations))
+        check_formulas(declarations)
+        mistakes = tuple(all_warnings(declarations))
     except ModelError as error:
         mistakes = error.diagnostics
     starts = {each.span.line for each in tree.statements}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -10,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpdsl.data import Data, bind
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import resolve
 from gpdsl.inference.explain import explain
+from gpdsl.inference.explain_kernels import explain_kernels
 from gpdsl.inference.monitor import Report
 from gpdsl.inference.options import Options, make_options
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.variational import infer, plan
+from gpdsl.language.model import Declarations
 from gpdsl.program.layers import explain_layers, uncertain_arguments
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_program
 from gpdsl.results.fit import Fit
+from gpdsl.symbolic.kernel_checks import doubtful_kernels
 
 if TYPE_CHECKING:
     from gpdsl.model import Model
@@ -57,6 +61,7 @@ def fit_model(
     """See `Model.fit`."""
     start = time.perf_counter()
     program, bound, options = prepare(model, data, columns, given)
+    _warn(model.declarations)
     with precision(options.dtype), _device(options.device), _progress(progress, callback) as report:
         result, monitor, choice, jitter = infer(program, bound, options, report)
         learnt = as_arrays(result.parameters, options.dtype)
@@ -83,6 +88,15 @@ def fit_model(
     )
 
 
+def _warn(declarations: Declarations) -> None:
+    """Say what a fit should not start without: that a kernel by formula is not positive definite."""
+    for doubt in doubtful_kernels(declarations):
+        place = f"{declarations.source.name}:{doubt.span.line}"
+        warnings.warn(
+            f"{place}: {doubt.message_text()}, {doubt.label_text()} [{doubt.code}]", GpdslWarning, stacklevel=4
+        )
+
+
 def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str, Any]) -> str:
     """See `Model.explain`."""
     if uncertain_arguments(model.declarations):
@@ -91,7 +105,8 @@ def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str,
         return explain_layers(model.declarations, bound)
     program, bound, options = prepare(model, data, columns, given)
     with precision(options.dtype):
-        return explain(program, options, plan(program, bound, options), bound.rows)
+        planned = explain(program, options, plan(program, bound, options), bound.rows)
+    return "\n".join([planned, *explain_kernels(model.declarations)])
 
 
 def _device(name: str | None) -> Any:

@@ -119,18 +119,29 @@ def eigenvalues(
     return worst
 
 
+def uses_formula(kernel: m.Kernel) -> bool:
+    """Whether a kernel is made of any that the file defines."""
+    return any(True for _ in _inside(kernel))
+
+
 def _formulas(declarations: m.Declarations) -> Iterator[tuple[m.Latent, m.KernelFormula]]:
     for latent in declarations.latents.values():
-        stack: list[m.Kernel] = [latent.kernel]
-        while stack:
-            kernel = stack.pop()
-            match kernel:
-                case m.KernelFormula():
-                    yield latent, kernel
-                case m.KernelScale(kernel=inner):
-                    stack.append(inner)
-                case m.KernelSum(terms=inside) | m.KernelProduct(factors=inside) | m.KernelCall(kernels=inside):
-                    stack.extend(inside)
+        yield from ((latent, kernel) for kernel in _inside(latent.kernel))
+
+
+def _inside(kernel: m.Kernel) -> Iterator[m.KernelFormula]:
+    """The formulas over the inputs that a kernel is made of; those between patches see something else."""
+    match kernel:
+        case m.KernelFormula():
+            yield kernel
+        case m.KernelScale(kernel=inner):
+            yield from _inside(inner)
+        case m.KernelCall(name=name, kernels=inside):
+            for each in inside if name != "Patch" else ():
+                yield from _inside(each)
+        case m.KernelSum(terms=inside) | m.KernelProduct(factors=inside):
+            for each in inside:
+                yield from _inside(each)
 
 
 class _Sizes(dict):

@@ -9,7 +9,7 @@ from functools import reduce
 import sympy as sp
 
 from gpdsl.language import model as m
-from gpdsl.symbolic.functions import REDUCTIONS, sigmoid
+from gpdsl.symbolic.functions import REDUCTIONS, absolute, sigmoid
 from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, element_of, formula_of
 from gpdsl.symbolic.kernel_table import FORMULAS, patch_mean
 from gpdsl.symbolic.translate import NeedsElements, Translator, axis_key
@@ -166,7 +166,7 @@ def _formula(kernel: m.KernelFormula, state: _State) -> sp.Expr:
         if name in names:
             value = _argument(names[name], state, len(a))
             pairs[symbol] = value[(position or 1) - 1] if isinstance(value, Sequence) else value
-    return expression.subs(pairs, simultaneous=True)
+    return expression.subs(pairs, simultaneous=True).replace(absolute, sp.Abs)
 
 
 def written_out(formula: Formula, a: Sequence[sp.Expr], b: Sequence[sp.Expr]) -> sp.Expr:

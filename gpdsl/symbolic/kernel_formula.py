@@ -6,6 +6,7 @@ however many columns there are. A formula that depends on a weighted distance on
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import sympy as sp
@@ -99,6 +100,8 @@ class _Inside(Translator):
 
     def _scalar(self, expression: m.Expression, env: Environment) -> sp.Expr:
         match expression:
+            case m.Number(value=math.pi):
+                return sp.pi
             case m.Local(name=name, subscripts=subscripts):
                 return self._at(self._symbol(name), subscripts, env)
             case m.Reduction(axis=axis) if self.axis is not None and m.same_axis(axis, self.axis):
