@@ -11,6 +11,7 @@ from gpdsl.inference.variational import Plan
 from gpdsl.kernels.form import describe
 from gpdsl.language.model import Latent
 from gpdsl.program.groups import Group, columns_of
+from gpdsl.program.mass import mass_note
 from gpdsl.program.program import Program
 from gpdsl.symbolic.readings import OWN, shown
 from gpdsl.symbolic.terms import ObservationTerms, Term
@@ -31,7 +32,7 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     lines += ["", "posterior", *_posterior(options, plan)]
     lines += ["", "expected log likelihood"]
     for observation in program.observations:
-        lines += _observation(observation, choice)
+        lines += _observation(program, observation, choice)
     lines += ["", "optimiser", *_optimiser(program, options, choice)]
     flops, memory = cost(program, plan, batch)
     lines += ["", "cost of one evaluation of the bound and its gradient (estimate)"]
@@ -92,13 +93,32 @@ def _posterior(options: Options, plan: Plan) -> list[str]:
     return lines
 
 
-def _observation(observation: ObservationTerms, choice: Choice) -> list[str]:
+def _observation(program: Program, observation: ObservationTerms, choice: Choice) -> list[str]:
     where = f"[{','.join(map(str, observation.positions))}]" if observation.positions else ""
     lines = [f"  {', '.join(observation.outputs)}{where} ~ {observation.distribution}"]
+    lines += [f"    {note}" for note in _notes(program, observation)]
     for term in observation.terms:
         lines.append(f"    {_method(term, choice)}: {_shorten(str(term.expression))}")
         lines.append(f"      why: {term.reason}")
     return lines
+
+
+def _notes(program: Program, observation: ObservationTerms) -> list[str]:
+    """What was found out about a transform, a density by formula, and outputs that are read."""
+    notes = []
+    warp = observation.warp
+    if warp is not None:
+        way = {1: "increasing", -1: "decreasing", None: "monotone"}[warp.direction]
+        how = (
+            "whatever the parameters" if warp.proved else "at the initial parameters, tried numerically and not proved"
+        )
+        notes.append(f"left side {_shorten(str(warp.value))}: {way} {how}; log Jacobian added")
+    if observation.formula is not None:
+        notes.append(f"the density `{observation.distribution}` {mass_note(program, observation)}")
+    if observation.reads:
+        names = ", ".join(sorted({name for name, _ in observation.reads}))
+        notes.append(f"reads observed values of {names}; counts where these are observed too")
+    return notes
 
 
 def _method(term: Term, choice: Choice) -> str:

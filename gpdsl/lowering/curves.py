@@ -107,7 +107,7 @@ class Curve:
 
 
 def curve(log_density: LogDensity, size: int, kind: str) -> Curve:
-    """The distributions whose unnormalised log densities at y [points, n] are `log_density(y)`, for outputs of a kind."""
+    """The distributions with unnormalised log densities `log_density(y)` at y [points, n], for outputs of a kind."""
     return _continuous(log_density, size, LINES[kind]) if kind in LINES else _discrete(log_density, size, kind)
 
 

@@ -67,8 +67,7 @@ class Ancestral:
         for o in self.program.observations:
             pairs = list(zip(o.positions, positions, strict=True)) if o.outputs == (name,) else None
             if pairs is not None and all(isinstance(own, str) or own == at for own, at in pairs):
-                picks = tuple(int(at) - 1 for own, at in pairs if isinstance(own, str))
-                return self.draw(o)[(slice(None), slice(None), *picks)]
+                return self.draw(o)[_picks(tuple(at for own, at in pairs if isinstance(own, str)))]
         raise KeyError(name)
 
     def _whole(self, name: str, positions: tuple[Position, ...]) -> Array:
@@ -79,8 +78,11 @@ class Ancestral:
             if o.outputs == (name,):
                 values = self.draw(o)
                 full = np.full((*values.shape[:2], *shape), np.nan) if full is None else full
-                full[
-                    (slice(None), slice(None), *(slice(None) if isinstance(p, str) else p - 1 for p in o.positions))
-                ] = values
+                full[_picks(o.positions)] = values
         assert full is not None
-        return full[(slice(None), slice(None), *(slice(None) if isinstance(p, str) else p - 1 for p in positions))]
+        return full[_picks(positions)]
+
+
+def _picks(positions: tuple[Position, ...]) -> tuple:
+    """The index of some elements in [draws, rows, *axes]."""
+    return (Ellipsis, *(slice(None) if isinstance(p, str) else p - 1 for p in positions))

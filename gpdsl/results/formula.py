@@ -1,4 +1,4 @@
-"""Predictive distributions of outputs observed through a `density` of the file: integrated numerically over the output."""
+"""Predictive distributions of outputs observed through a `density` of the file, integrated numerically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inverses of strictly monotone functions, for many values at once: Newton's method inside a bracket that it shrinks."""
+"""Inverses of strictly monotone functions, for many values at once: Newton's method inside a shrinking bracket."""
 
 from __future__ import annotations
 

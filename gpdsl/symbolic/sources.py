@@ -1,4 +1,4 @@
-"""Outputs that read other outputs: which statement each value comes from, and their law once what they read is unknown."""
+"""Outputs that read other outputs: which statement each value comes from, and their law when what they read is unknown."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def marginal(
 ) -> ObservationTerms | None:
     """The statement with what it reads integrated out: exact for chains of normals, each linear in one value before it.
 
-    If t = m + c*r + noise and r is normal given the latents, then t is normal given the latents. None when it is not so.
+    If t = m + c*r + noise and r is normal given the latents, then so is t. None when it is not so.
     """
     if not o.reads:
         return o

@@ -12,7 +12,7 @@ from gpdsl.language.checker.lets import reads, steps
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.errors.definitions import NotObservedElements, OutputCycle
 from gpdsl.language.errors.limits import TooManyObservations
-from gpdsl.language.errors.names import ObservedTwice
+from gpdsl.language.errors.names import NotReadable, ObservedTwice
 from gpdsl.language.limits import MAX_CASES
 from gpdsl.language.model import Axis, DistributionCall, Expression, Fixed, Guard, Observation, Read
 from gpdsl.language.source import Span
@@ -91,6 +91,10 @@ def check_order(scope: Scope, seen: Sequence[Observation]) -> None:
     edges: dict[str, dict[str, Span]] = {}
     for observation in seen:
         for read in output_reads(scope, observation):
+            if scope.outputs[read.name].label is not None:
+                advice = "the right side may read outputs whose values are numbers"
+                what = f"an output of levels (`{scope.outputs[read.name].kind}`)"
+                scope.problems.add(NotReadable(read.span, read.name, what, "an observation", advice))
             for name in observation.outputs:
                 edges.setdefault(name, {}).setdefault(read.name, read.span)
     for name in scope.outputs:

@@ -139,7 +139,8 @@ def _transformed(scope: Scope, formula: syntax.Formula) -> Observed:
     names = sorted({each.identifier.text for each in mentions})
     if len(names) > 1:
         shown = " and ".join(f"`{each}`" for each in names)
-        remedy = f"keep one of them on the left; the right side may read the others: `{names[0]} ~ Normal({names[1]} + f, s)`"
+        example = f"`{names[0]} ~ Normal({names[1]} + f, s)`"
+        remedy = f"keep one of them on the left; the right side may read the others: {example}"
         scope.problems.fail(LeftSide(formula.span, f"this reads {shown}", remedy))
     if not mentions:
         unknown = _unknown(scope, formula)
@@ -196,7 +197,8 @@ def _kind(found: Course) -> str:
 def _try(scope: Scope, formula: syntax.Formula, checked: Expression, output: Output) -> None:
     why = counterexample(scope, checked, output.name)
     if why:
-        remedy = "use a function that only rises or only falls, such as `log(y)`, `y^3` or `y + a*tanh(b*y)` with a, b positive"
+        forms = "`log(y)`, `y^3` or `y + a*tanh(b*y)` with a, b positive"
+        remedy = f"use a function that only rises or only falls, such as {forms}"
         if output.kind == "real":
             remedy += f"; of a quantity that is never negative, declare `output {output.name} : positive`"
         scope.problems.fail(NotMonotone(formula.span, output.name, why, remedy))

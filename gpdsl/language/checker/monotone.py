@@ -1,4 +1,4 @@
-"""Whether a transformed left side tells an output from its value: a proof from signs and ranges, operation by operation.
+"""Whether a transformed left side tells an output from its value: a proof from the signs and ranges of its parts.
 
 Sums, products and compositions of monotone pieces are monotone when the constraints of the parameters fix their signs:
 `y + sum(i, a[i]*tanh(b[i]*(y + c[i])))` increases when every `a` and `b` is positive (Snelson et al., warped GPs).
@@ -9,23 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from gpdsl.language import model as m
+from gpdsl.language.checker.scope import Scope
 
 INFINITE = math.inf
 RANGES = {"real": (-INFINITE, INFINITE), "positive": (0.0, INFINITE), "unit": (0.0, 1.0), "simplex": (0.0, 1.0)}
 OPEN = {"positive", "unit", "simplex"}
 
 
-class Tables(Protocol):
-    """What is known of the names of a file: a `Scope` while it is checked, `Declarations` afterwards."""
-
-    inputs: Mapping[str, m.Input]
-    outputs: Mapping[str, m.Output]
-    consts: Mapping[str, m.Const]
-    params: Mapping[str, m.Param]
-    lets: Mapping[str, m.Let]
+Tables: TypeAlias = Scope | m.Declarations
+"""What is known of the names of a file: a `Scope` while it is checked, `Declarations` afterwards."""
 
 
 @dataclass(frozen=True)

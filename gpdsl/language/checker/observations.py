@@ -72,7 +72,7 @@ def _known(scope: Scope, call: syntax.Call, observed: list[Observed]) -> Distrib
     place = _place(scope, left)
     if left.transform is not None:
         if entry.support == "vector":
-            remedy = f"transform the elements one by one, with a distribution of one number: `log({output.name}) ~ Normal(...)`"
+            remedy = f"give each element a distribution of its own: `log({output.name}) ~ Normal(...)`"
             scope.problems.fail(LeftSide(left.span, f"`{entry.name}` describes a whole vector", remedy))
         output = replace(output, kind=left.kind)
     return check_distribution(scope, place, call, left.axes, output)

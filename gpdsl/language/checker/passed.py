@@ -93,7 +93,7 @@ def _substitute(scope: Scope, place: Place, name: syntax.Name, value: Expression
     axes = _axes(scope, value.axes, chosen)
     match value:
         case IndexNumber(index=index):
-            return _index_number(scope, place, value, dict((axis.name, each) for axis, each in chosen)[index])
+            return _index_number(scope, place, value, {axis.name: each for axis, each in chosen}[index])
         case Read(subscripts=subscripts):
             new = tuple(_subscript(scope, place, name, value, k, chosen) for k in range(len(subscripts)))
             changed: Expression = replace(value, axes=axes, subscripts=new)

@@ -27,7 +27,7 @@ _COMPARED = {
 
 
 def counterexample(tables: Tables, expression: m.Expression, output: str) -> str:
-    """Why a transform is not strictly monotone at the initial values, in words; nothing when no sign of it was found."""
+    """Why a transform is not strictly monotone at the initial values, in words; empty when no sign of it was found."""
     points = _points(tables.outputs[output].kind)
     try:
         values = [_value(tables, expression, {}, y) for y in points]
