@@ -20,7 +20,7 @@ TOLERANCE = 1e-4
 
 
 def masses(program: Program, o: ObservationTerms) -> np.ndarray:
-    """The integral of a density by formula over its output, at the initial parameters and some values of the latents."""
+    """The integral of a density by formula over its output, at the initial parameters and some latents."""
     formula = o.formula
     assert formula is not None
     values = {**program.parameters.initial, **program.parameters.held}
@@ -62,4 +62,5 @@ def mass_note(program: Program, o: ObservationTerms) -> str:
         return f"does not have a finite integral over `{o.outputs[0]}` ({checked})"
     low, high = found.min(), found.max()
     shown = f"{low:.4g}" if high - low < TOLERANCE * high else f"{low:.4g} to {high:.4g}"
-    return f"integrates to {shown}, not to one ({checked}): its parameters are then learnt wrongly; subtract the log of the integral"
+    remedy = "its parameters are then learnt wrongly; subtract the log of the integral"
+    return f"integrates to {shown}, not to one ({checked}): {remedy}"

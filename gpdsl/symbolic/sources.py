@@ -1,4 +1,4 @@
-"""Outputs that read other outputs: which statement each value comes from, and their law when what they read is unknown."""
+"""Outputs that read other outputs: which statement each value comes from, and their law when that is unknown."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from gpdsl.language.checker.problems import Problems
 from gpdsl.language.checker.quantities import check_const, check_index, check_input, check_output, check_param
 from gpdsl.language.checker.rows import check_row
 from gpdsl.language.checker.scope import Scope
-from gpdsl.language.checker.whole import check_observed, check_sizes
+from gpdsl.language.checker.whole import check_observed, check_sizes, outputs_gone_wrong
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.errors.limits import TooManyMistakes
 from gpdsl.language.errors.values import RepeatedOption
@@ -84,7 +84,7 @@ def check(tree: SyntaxTree) -> Declarations:
     _check_model_once(scope, statements)
     if not tree.mistakes:
         check_observed(scope, statements, observations, _end(tree.source))
-        check_elements(scope, observations)
+        check_elements(scope, observations, outputs_gone_wrong(scope, statements, observations))
         check_sizes(scope)
     mistakes = (*tree.mistakes, *problems.mistakes)
     if mistakes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from itertools import product
 
@@ -69,9 +69,9 @@ def check_repeated(scope: Scope, observed: Observed, new: Observation) -> None:
     earlier.append(new)
 
 
-def check_elements(scope: Scope, seen: Sequence[Observation]) -> None:
-    """Where conditions choose elements, every element is observed by some line."""
-    for name in scope.outputs:
+def check_elements(scope: Scope, seen: Sequence[Observation], wrong: Collection[str]) -> None:
+    """Where conditions choose elements, every element is observed by some line. Of `wrong` outputs a line failed."""
+    for name in scope.outputs.keys() - wrong:
         own = [each for each in seen if name in each.outputs]
         conditional = next((each for each in own if each.guards), None)
         if conditional is None or name in scope.lost:

@@ -37,10 +37,10 @@ def counterexample(tables: Tables, expression: m.Expression, output: str) -> str
     if missing is not None:
         return f"at the initial values of the parameters it has no finite value at {output} = {missing:.3g}"
     rises = [b - a for a, b in zip(values, values[1:], strict=False)]
-    scale = max(map(abs, values)) or 1.0
+    noise = [1e-12 * max(abs(a), abs(b)) for a, b in zip(values, values[1:], strict=False)]
     central = sorted(range(len(rises)), key=lambda k: abs(points[k]))
-    up = next((k for k in central if rises[k] > 1e-12 * scale), None)
-    down = next((k for k in central if rises[k] < -1e-12 * scale), None)
+    up = next((k for k in central if rises[k] > noise[k]), None)
+    down = next((k for k in central if rises[k] < -noise[k]), None)
     if up is not None and down is not None:
         return (
             f"at the initial values of the parameters it rises at {output} = {points[up]:.3g} "

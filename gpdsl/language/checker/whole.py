@@ -33,6 +33,16 @@ def _mentioned(scope: Scope, left: syntax.Formula) -> set[str]:
     return names & set(scope.names("output"))
 
 
+def outputs_gone_wrong(
+    scope: Scope, statements: tuple[syntax.Statement, ...], seen: list[Observation]
+) -> frozenset[str]:
+    """Outputs that a statement is about which failed, so that what they lack has been said."""
+    spans = {each.span for each in seen}
+    attempts = [each for each in statements if isinstance(each, syntax.ObservationStatement)]
+    failed = [each for each in attempts if each.span not in spans]
+    return frozenset(name for each in failed for part in each.left for name in _mentioned(scope, part))
+
+
 def check_sizes(scope: Scope) -> None:
     """Each free dimension must occur in an input or output, or in a list of numbers whose length says it."""
     known: set[str | None] = set()
