@@ -9,6 +9,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+import error_pages  # noqa: E402
 import tables  # noqa: E402
 
 import gpdsl  # noqa: E402
@@ -20,12 +21,13 @@ version = release = gpdsl.__version__
 extensions = ["myst_parser"]
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "_generated"]
+exclude_patterns = ["_build", "_generated", "codes"]
 html_theme = "furo"
 html_title = f"gpdsl {version}"
 
 
 def setup(app: Any) -> None:
-    """Give Sphinx the highlighting of `.gpm` text, and write the generated tables."""
+    """Give Sphinx the highlighting of `.gpm` text, and write the generated tables and pages."""
     app.add_lexer("gpm", GpmLexer)
     tables.write(HERE / "_generated")
+    error_pages.write(HERE / "errors")

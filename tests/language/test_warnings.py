@@ -61,9 +61,12 @@ def test_the_zoo_is_above_suspicion(name: str) -> None:
         "param a : real = 1\nparam b : real = 1\ny ~ Normal(f + a + 2 * b + exp(b) * g, 1)\n",
         "param a : real(lower = 0, upper = 2) = 1\nparam b : real = 1\ny ~ Normal(f + g + a + b, 1)\n",
         "param a : positive = 1\ny ~ Normal(a * f + g, a)\n",
-        "param a : positive = 1\nparam c : positive = 1\nlatent h(x) ~ GP(1, a * RBF(1))\ny ~ Normal(f + g + c * h, 1)\n",
-        "param a : positive = 1\nparam c : positive = 1\nlatent h(x) ~ GP(0, a * RBF(1))\ny ~ Normal(f + g + c * h + h, 1)\n",
-        "param a : positive = 1\nparam c : positive = 1\nlatent h(x) ~ GP(0, a * RBF(1) + White())\ny ~ Normal(f + g + c * h, 1)\n",
+        "param a : positive = 1\nparam c : positive = 1\nlatent h(x) ~ GP(1, a * RBF(1))\n"
+        "y ~ Normal(f + g + c * h, 1)\n",
+        "param a : positive = 1\nparam c : positive = 1\nlatent h(x) ~ GP(0, a * RBF(1))\n"
+        "y ~ Normal(f + g + c * h + h, 1)\n",
+        "param a : positive = 1\nparam c : positive = 1\nlatent h(x) ~ GP(0, a * RBF(1) + White())\n"
+        "y ~ Normal(f + g + c * h, 1)\n",
         "param a : positive = 1\nparam c : positive = 1\ny ~ Normal(f + g, sqrt(a^2 + c))\nlet v = a * c\n",
     ],
 )
