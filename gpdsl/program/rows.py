@@ -141,10 +141,9 @@ def observed_mask(rows: Rows, observation: ObservationTerms) -> Array:
     knows itself what is missing.
     """
     outputs, positions, axes = observation.outputs, observation.positions, observation.axes
-    if observation.partial:
-        return jnp.ones_like(rows.observed[outputs[0]][:, 0])
-    if len(outputs) == 1 and (positions or rows.observed[outputs[0]].ndim == 1):
-        mask = align(rows.observed[outputs[0]], positions, axes)
+    own = rows.observed[outputs[0]]
+    if observation.partial or (len(outputs) == 1 and (positions or own.ndim == 1)):
+        mask = jnp.ones_like(own[:, 0]) if observation.partial else align(own, positions, axes)
         for name, where in observation.reads:
             mask = mask * align(rows.observed[name], where, axes)
         return mask

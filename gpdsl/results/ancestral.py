@@ -65,6 +65,8 @@ class Ancestral:
     def _element(self, name: str, positions: tuple[Position, ...]) -> Array:
         """One element, from the one statement that observes it."""
         for o in self.program.observations:
+            if o.outputs == (name,) and o.law is not None and o.law.vector:
+                return self.draw(o)[_picks(positions)]
             pairs = list(zip(o.positions, positions, strict=True)) if o.outputs == (name,) else None
             if pairs is not None and all(isinstance(own, str) or own == at for own, at in pairs):
                 return self.draw(o)[_picks(tuple(at for own, at in pairs if isinstance(own, str)))]

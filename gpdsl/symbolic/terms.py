@@ -193,9 +193,10 @@ def output_symbol(translator: Translator, observation: m.Observation, positions:
 def _reads(
     translator: Translator, log_density: sp.Expr, own: str, positions: tuple[int | str, ...]
 ) -> tuple[tuple[str, tuple[int | str, ...]], ...]:
-    """The observed values a log density depends on besides its own."""
+    """The observed values a log density depends on besides its own: one element, or (without positions) all of them."""
     refs = [translator.references[symbol] for symbol in log_density.free_symbols]
-    found = {(ref.name, ref.positions) for ref in refs if ref.kind == "output"} - {(own, positions)}
+    others = [ref for ref in refs if ref.kind == "output" and (positions or ref.name != own)]
+    found = {(ref.name, ref.positions) for ref in others} - {(own, positions)}
     return tuple(sorted(found, key=str))
 
 

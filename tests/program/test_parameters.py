@@ -105,7 +105,7 @@ index k in 1..2
 input x : real
 output y : real
 param w : simplex[3]
-param v[k] : simplex[2] = [[0.3, 0.7], [0.9, 0.1]]
+param v[k] : simplex[4] = [[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]]
 param cut : ordered[3]
 param rho : real(lower = -1, upper = 1) = 0.2
 param far : real(lower = 5)
@@ -122,7 +122,7 @@ def constrained(**options: Any) -> Parameters:
 def test_where_constrained_parameters_start() -> None:
     found = constrained()
     assert found.initial["w"] == pytest.approx([1 / 3] * 3)
-    assert found.initial["v"].tolist() == [[0.3, 0.7], [0.9, 0.1]]
+    np.testing.assert_allclose(found.initial["v"], [[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]], rtol=1e-14)
     assert found.initial["cut"] == pytest.approx([-0.6745, 0.0, 0.6745], abs=1e-4)
     assert (found.initial["rho"], found.initial["far"], found.held["low"]) == (0.2, 6.0, 0.25)
     with jax.enable_x64(True):
@@ -156,24 +156,11 @@ def test_constrained_values_refused(initial: dict[str, Any], text: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, each in ALL.items() if not each.vector])
 def test_bijectors_invert(name: str) -> None:
-    u = np.linspace(-6, 6, 25) if not BIJECTORS[name].vector else np.random.default_rng(0).normal(size=(20, 4))
+    u = np.linspace(-6, 6, 25)
     with jax.enable_x64(True):
         value = np.asarray(ALL[name].forward(jnp.asarray(u)))
     assert ALL[name].contains(value)
     np.testing.assert_allclose(ALL[name].inverse(value), u, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize(("lower", "upper"), [(-1.0, 1.0), (2.0, None), (None, -3.0), (0.0, 1e-3)])
-def test_bounds_hold_and_invert(lower: float | None, upper: float | None) -> None:
-    between = bijector("real", lower, upper)
-    u = np.linspace(-6, 6, 25)
-    with jax.enable_x64(True):
-        value = np.asarray(between.forward(jnp.asarray(u)))
-    assert np.all(value > (-np.inf if lower is None else lower)) and np.all(
-        value < (np.inf if upper is None else upper)
-    )
-    assert between.contains(value)
-    np.testing.assert_allclose(between.inverse(value), u, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize(
