@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gpdsl.language import model as m
 from gpdsl.symbolic.latex.expressions import SUM, Expressions, parenthesised
 
-WIDTH, _SLACK = 76, 6
+WIDTH, _SLACK = 74, 6
 """Letters that fit on a line, and how many more a formula may take that cannot be broken."""
 
 
@@ -57,10 +57,14 @@ def width(text: str) -> int:
 
 
 def _fractions_flattened(text: str) -> str:
-    """Simple fractions as wide as the wider of their halves."""
-    pattern = re.compile(r"\\frac\{([^{}]*)\}\{([^{}]*)\}")
-    while (found := pattern.search(text)) is not None:
-        text = text[: found.start()] + max(found[1], found[2], key=len) + text[found.end() :]
+    """Fractions as wide as the wider of their halves, other groups without their braces."""
+    text, before = text.replace(r"\frac", "¦"), ""
+    while text != before:
+        before = text
+        # What stands above or below the line is printed smaller.
+        text = re.sub(r"[_^]\{([^{}]*)\}", lambda found: found[1][: -(-2 * len(found[1]) // 3)], text)
+        text = re.sub(r"(?<![¦}_^])\{([^{}]*)\}", r"\1", text)
+        text = re.sub(r"¦\{([^{}]*)\}\{([^{}]*)\}", lambda found: max(found[1], found[2], key=len), text)
     return text
 
 
