@@ -58,7 +58,7 @@ class Sizes:
 
     def _quantities(self) -> Iterator[tuple[Declaration, tuple[Axis, ...]]]:
         model = self._declarations
-        for table in (model.inputs, model.outputs, model.consts, model.params, model.latents, model.lets):
+        for table in (model.inputs, model.outputs, model.consts, model.params, model.rows, model.latents, model.lets):
             for declaration in table.values():
                 yield declaration, model.axes_of(declaration.name)
         for output in model.outputs.values():

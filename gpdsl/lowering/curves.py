@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 COARSE, ZOOMED, ZOOMS = 161, 21, 14
-REACH, POINTS = 20.0, 801
+REACH, POINTS = 15.0, 1201
 SEARCH = 18.0
 DROP = 0.5
 """By how much the log density falls from the mode to the width."""
 MOST = 2**14
+ROUNDING = 1e-12
 NEGLIGIBLE = 45.0
 
 Array = np.ndarray
@@ -45,7 +46,7 @@ LINES: dict[str, Line] = {
         lambda v: np.clip(v, -700, 700),
     ),
     "unit": Line(
-        lambda v: 1 / (1 + np.exp(-np.clip(v, -700, 700))),
+        lambda v: np.clip(1 / (1 + np.exp(-np.clip(v, -690, 690))), 1e-300, 1 - 1.2e-16),
         _logit,
         lambda v: -np.abs(v) - 2 * np.log1p(np.exp(-np.abs(v))),
     ),
@@ -70,8 +71,10 @@ class Curve:
 
     def moments(self) -> tuple[Array, Array]:
         """Mean and variance [n] after normalisation."""
-        mean = np.sum(self.mass * self.values, axis=0)
-        return mean, np.sum(self.mass * (self.values - mean) ** 2, axis=0)
+        values = np.where(self.mass > 0, self.values, 0.0)
+        mean = np.sum(self.mass * values, axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return mean, np.sum(np.where(self.mass > 0, self.mass * (values - mean) ** 2, 0.0), axis=0)
 
     def cdf(self, y: Array) -> Array:
         """P(Y <= y) for y [n], by cubic interpolation of the distribution function in u."""
@@ -93,7 +96,7 @@ class Curve:
 
     def quantile(self, p: Array) -> Array:
         """The smallest value whose distribution function reaches p [n]."""
-        high = np.clip(np.sum(self.below < p, axis=0), 0, len(self.values) - 1)
+        high = np.clip(np.sum(self.below < p - ROUNDING, axis=0), 0, len(self.values) - 1)
         if self.line is None or self.mode is None or self.width is None:
             return np.take_along_axis(self.values, high[None], axis=0)[0]
         low = np.maximum(high - 1, 0)

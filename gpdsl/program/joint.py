@@ -16,6 +16,12 @@ from gpdsl.symbolic.joint import correlated, root_symbol, sum_of
 SINGULAR = 1e-12
 """Share of a reading's variance below which it counts as determined by the readings before it."""
 
+WRITTEN_OUT = 4
+"""Readings up to which a root is written out entry by entry."""
+
+NUDGE = 1e-9
+"""Relative addition to the diagonal of a larger covariance, whose readings may determine each other."""
+
 Table = list[list[Array]]
 
 
@@ -108,7 +114,9 @@ def _covariance(program: Program, s: sp.Symbol, t: sp.Symbol, variance: Array, a
 
 
 def _root(covariance: Table) -> Table:
-    """Lower Cholesky factor, entry by entry; of a singular covariance too."""
+    """Lower Cholesky factor; of a singular covariance too. Entry by entry when it is small, which XLA fuses."""
+    if len(covariance) > WRITTEN_OUT:
+        return _root_at_once(covariance)
     root: Table = []
     for i, row in enumerate(covariance):
         entries: list[Array] = []
@@ -118,6 +126,14 @@ def _root(covariance: Table) -> Table:
         left = row[i] - sum((e**2 for e in entries), start=jnp.zeros_like(row[i]))
         root.append([*entries, deviation(jnp.maximum(left, SINGULAR * row[i]))])
     return root
+
+
+def _root_at_once(covariance: Table) -> Table:
+    count = len(covariance)
+    matrix = jnp.stack([jnp.stack(row, axis=-1) for row in covariance], axis=-2)
+    scale = jnp.maximum(jnp.diagonal(matrix, axis1=-2, axis2=-1), jnp.finfo(matrix.dtype).tiny * 1e16)
+    root = jnp.linalg.cholesky(matrix + NUDGE * scale[..., None] * jnp.eye(count, dtype=matrix.dtype))
+    return [[root[..., i, j] for j in range(i + 1)] for i in range(count)]
 
 
 def deviation(variance: Array) -> Array:

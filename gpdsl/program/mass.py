@@ -16,7 +16,7 @@ TRIED = (-1.0, 0.0, 1.5)
 """Values of the latents at which the mass is computed."""
 
 INPUT = 1.0
-TOLERANCE = 1e-4
+TOLERANCE = 1e-3
 
 
 def masses(program: Program, o: ObservationTerms) -> np.ndarray:

@@ -20,6 +20,7 @@ from gpdsl.program.parameters import Parameters, make_parameters
 from gpdsl.program.priors import Prior, priors_of
 from gpdsl.program.readings import fitted_readings, predicted_readings
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
+from gpdsl.symbolic.jumps import jumps
 from gpdsl.symbolic.terms import ObservationTerms, observation_terms
 from gpdsl.symbolic.translate import ExternalUse, Translator
 
@@ -100,6 +101,7 @@ def make_program(
     groups = make_groups(translator, fitted_readings(translator, observations))
     parameters = make_parameters(translator, fixed, initial)
     _refuse_opaque_parameters(translator, parameters)
+    _refuse_jumping_parameters(translator, observations, parameters)
     evaluator = RowEvaluator(translator, columns(groups))
     return Program(
         declarations,
@@ -126,6 +128,20 @@ def _refuse_opaque_parameters(translator: Translator, parameters: Parameters) ->
                         f"parameter `{ref.name}` is passed to the opaque function `{use.function}`, so no gradient "
                         f"with respect to it exists; declare it `fixed`, or pass fixed=['{ref.name}'] to fit"
                     )
+
+
+def _refuse_jumping_parameters(
+    translator: Translator, observations: tuple[ObservationTerms, ...], parameters: Parameters
+) -> None:
+    """A parameter in a condition on a latent moves a jump, and values with score-function gradients do not see it."""
+    for term in (term for observation in observations for term in observation.terms if term.method == "score"):
+        for symbol in {s for condition in jumps(term.expression, term.latents) for s in condition.free_symbols}:
+            ref = translator.references[symbol]
+            if ref.kind == "param" and ref.name in parameters.initial:
+                raise GpdslError(
+                    f"parameter `{ref.name}` decides where a latent makes a jump, so no gradient with respect to it "
+                    f"exists; declare it `fixed`, pass fixed=['{ref.name}'] to fit, or let the branches meet there"
+                )
 
 
 HARMLESS = {"positive": 1.0, "unit": 0.5}

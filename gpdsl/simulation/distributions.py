@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import sympy as sp
@@ -20,6 +19,17 @@ from gpdsl.simulation.interpreter import Environment, Interpreter
 from gpdsl.symbolic.laws import Law, log_probabilities
 from gpdsl.symbolic.likelihoods import LISTED
 from gpdsl.symbolic.translate import axis_key
+
+MOST = 6
+"""Arguments shown in a message."""
+
+OUTSIDE: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "real": lambda values: np.zeros(values.shape, bool),
+    "positive": lambda values: values <= 0,
+    "unit": lambda values: (values < 0) | (values > 1),
+    "count": lambda values: (values < 0) | (values != np.floor(values)),
+}
+"""Where an argument lies outside its domain."""
 
 
 def law_of(world: Interpreter, call: m.DistributionCall, env: Environment) -> Law:
@@ -75,25 +85,20 @@ def _finite(world: Interpreter, name: str, law: Law, drawn: np.ndarray) -> np.nd
     bad = ~np.isfinite(drawn)
     if not bad.any():
         return drawn
-    arguments = dict(_named(law))
-    row = _culprit(arguments, bad)
-    shown = ", ".join(f"{argument} = {value[row]:.4g}" for argument, value in itertools.islice(arguments.items(), 6))
+    arguments = list(_named(law))
+    wrong = [~np.isfinite(value) | OUTSIDE[domain](value) for _, domain, value in arguments]
+    row = int(np.argmax(np.any(wrong, axis=0) if np.any(wrong) else bad))
+    blamed = [each for each, mask in zip(arguments, wrong, strict=True) if mask[row]] or arguments
+    shown = ", ".join(f"{argument} = {value[row]:.4g}" for argument, _, value in blamed[:MOST])
     raise DataError(ImpossibleArgument(name, law.name, shown, row + 1), source=world.declarations.source.name)
 
 
-def _named(law: Law) -> list[tuple[str, np.ndarray]]:
-    own = [
-        (f"{name}[{place}]" if isinstance(value, tuple) else name, each)
-        for name, value in law.arguments.items()
-        for place, each in enumerate(value if isinstance(value, tuple) else (value,), 1)
-    ]
-    return own + [(f"{each.name}'s {name}", value) for each in law.components for name, value in _named(each)]
-
-
-def _culprit(arguments: Mapping[str, np.ndarray], bad: np.ndarray) -> int:
-    """The row to show: one with an argument that is no number, else with the smallest argument."""
-    stacked = np.stack(list(arguments.values()))
-    odd = ~np.isfinite(stacked).all(axis=0)
-    if odd.any():
-        return int(np.argmax(odd))
-    return int(np.argmin(stacked.min(axis=0))) if bad.all() else int(np.argmax(bad))
+def _named(law: Law, of: str = "") -> Iterator[tuple[str, str, np.ndarray]]:
+    """Every argument as a message calls it, its domain, and its values; components are counted."""
+    domains = {each.name: each.domain for each in DISTRIBUTIONS[law.name].parameters}
+    for name, value in law.arguments.items():
+        for place, each in enumerate(value if isinstance(value, tuple) else (value,), 1):
+            yield f"{name}[{place}]{of}" if isinstance(value, tuple) else f"{name}{of}", domains[name], each
+    for place, component in enumerate(law.components, 1):
+        which = f" of component {place}" if len(law.components) > 1 else f" of `{component.name}`"
+        yield from _named(component, which)

@@ -16,7 +16,7 @@ from gpdsl.simulation.errors import TooLarge
 from gpdsl.symbolic.cases import case_of, decisive
 from gpdsl.symbolic.translate import axis_key
 
-MAX_VISITS = 3_000_000
+MAX_VISITS = 1_000_000
 """Operations that one simulation may take, each on all rows."""
 
 LEVELS = 40

@@ -16,6 +16,7 @@ from gpdsl.symbolic.cases import HOLDS
 from gpdsl.symbolic.errors import NotReal, TooLarge
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.joint import combined, correlated, joint_expectation
+from gpdsl.symbolic.jumps import jumps
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.likelihoods import check_cutpoints, law_of
 from gpdsl.symbolic.multivariate import joint_density
@@ -290,6 +291,13 @@ def _choose(translator: Translator, part: sp.Expr, expectations: str) -> Term:
                 f"no closed-form expectation for the term {_shortened(part)}: it is not polynomial × exp(linear) in "
                 f"{', '.join(f.name for f in latents)}; use expectations = auto"
             )
+    if jumps(part, latents):
+        if expectations == "quadrature":
+            raise GpdslError(
+                "quadrature is inexact where a condition on a latent makes a jump; use expectations = auto"
+            )
+        _refuse_joint(translator, latents)
+        return Term(part, latents, "score", "a jump where a latent crosses a condition: values only")
     if expectations in {"auto", "quadrature"} and len(latents) <= QUADRATURE_LATENTS:
         return Term(part, latents, "quadrature", f"not in the closed family; {len(latents)} latent value(s)")
     if expectations == "quadrature":

@@ -67,13 +67,15 @@ def reference(name: str, parameters: Sequence[np.ndarray], a: Vector, b: Vector)
     return np.array([[kernel(x, y, **full) for y in b] for x in a])
 
 
-def test_every_kernel_of_the_language_has_a_reference() -> None:
-    assert set(REFERENCES) == set(KERNELS)
+def test_every_kernel_of_length_scales_has_a_reference() -> None:
+    """Those with columns, matrices or kernels of their own are written out by the tests of the language."""
+    own = {"ArcCosine", "SpectralMixture", "Patch", "Coregion", "ChangePoint"}
+    assert set(REFERENCES) | own == set(KERNELS)
 
 
 @pytest.mark.parametrize("vector", [False, True], ids=["scalar", "per column"])
 @pytest.mark.parametrize(("rows", "columns"), [(5, 2), (9, 7)])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", REFERENCES)
 def test_equals_its_formula(name: str, rows: int, columns: int, vector: bool) -> None:
     rng = np.random.default_rng(rows)
     a, b = rng.normal(size=(rows, columns)), rng.normal(size=(rows + 2, columns))
@@ -88,7 +90,7 @@ def test_equals_its_formula(name: str, rows: int, columns: int, vector: bool) ->
     np.testing.assert_allclose(np.diagonal(within), diagonal, rtol=1e-14)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", REFERENCES)
 def test_single_precision(name: str) -> None:
     rng = np.random.default_rng(3)
     a, parameters = rng.normal(size=(6, 6)), numbers(name, 6, True, rng)
@@ -98,7 +100,7 @@ def test_single_precision(name: str) -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 3, 8])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", REFERENCES)
 def test_positive_semidefinite(name: str, columns: int) -> None:
     rng = np.random.default_rng(columns)
     points = rng.normal(size=(20, columns))
@@ -110,7 +112,7 @@ def test_positive_semidefinite(name: str, columns: int) -> None:
 
 
 @pytest.mark.parametrize("columns", [2, 6])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", REFERENCES)
 def test_gradients_at_coincident_points(name: str, columns: int) -> None:
     """Finite, and those of the parameters equal to finite differences, which are smooth where distances vanish."""
     rng = np.random.default_rng(columns)

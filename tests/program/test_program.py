@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import sympy as sp
 from scipy import stats
 
 from gpdsl.data import bind
@@ -15,6 +16,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
 from gpdsl.program.program import make_program, make_rows, take_rows
 from gpdsl.program.rows import Rows, Scope, observed_mask
+from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import Ref
 
 from .models import program
@@ -119,11 +121,16 @@ def test_missing_outputs_get_a_harmless_value_and_no_weight() -> None:
 
 def test_what_counts_as_observed() -> None:
     rows = Rows({}, {}, {"y": jnp.array([[1.0, 0], [1, 1], [0, 0]]), "w": jnp.array([1.0, 0, 1])})
-    np.testing.assert_array_equal(observed_mask(rows, ("w",), (), ()), [1, 0, 1])
-    np.testing.assert_array_equal(observed_mask(rows, ("y",), ("p",), ("p",)), [[1, 0], [1, 1], [0, 0]])
-    np.testing.assert_array_equal(observed_mask(rows, ("y",), (2,), ()), [0, 1, 0])
-    np.testing.assert_array_equal(observed_mask(rows, ("y",), (), ()), [0, 1, 0])
-    np.testing.assert_array_equal(observed_mask(rows, ("y", "w"), (), ()), [0, 0, 0])
+
+    def mask(outputs: tuple[str, ...], positions: tuple = (), axes: tuple = (), reads: tuple = ()) -> object:
+        return observed_mask(rows, ObservationTerms(outputs, positions, axes, sp.S.Zero, (), "Normal", reads=reads))
+
+    np.testing.assert_array_equal(mask(("w",)), [1, 0, 1])
+    np.testing.assert_array_equal(mask(("y",), ("p",), ("p",)), [[1, 0], [1, 1], [0, 0]])
+    np.testing.assert_array_equal(mask(("y",), (2,)), [0, 1, 0])
+    np.testing.assert_array_equal(mask(("y",)), [0, 1, 0])
+    np.testing.assert_array_equal(mask(("y", "w")), [0, 0, 0])
+    np.testing.assert_array_equal(mask(("w",), reads=(("y", (1,)),)), [1, 0, 0])
 
 
 PRIOR = """model m

@@ -9,9 +9,11 @@ import pytest
 
 import gpdsl
 from gpdsl.data.errors import DataError
+from gpdsl.errors import GpdslError
 from gpdsl.language.vocabulary import FUNCTIONS, REDUCTIONS
 from gpdsl.simulation.elementary import ELEMENTARY
 from gpdsl.simulation.elementary import REDUCTIONS as FOLDS
+from tests.goldens import assert_golden
 
 from . import models
 
@@ -40,7 +42,7 @@ def test_every_zoo_model_is_drawn_and_its_data_are_accepted(name: str, tmp_path:
     assert all(np.isfinite(values).all() for values in drawn.truth().values())
     path = tmp_path / "data.csv"
     drawn.save(path)
-    assert "observations" in model.explain(str(path)) or "likelihood" in model.explain(str(path))
+    assert name in model.explain(str(path))
 
 
 @pytest.mark.parametrize("name", models.DRAWN)
@@ -98,31 +100,45 @@ def test_missing_elements_stay_missing() -> None:
     assert np.isnan(drawn.data["t"]).any(axis=0).tolist() == [False, True, False, True]
 
 
-@pytest.mark.parametrize(
-    ("code", "text", "options"),
-    [
-        ("D132", models.OPAQUE_LIKELIHOOD, {}),
-        ("D133", models.REGRESSION, {"rows": 20_000}),
-        ("D134", models.REGRESSION.replace("RBF(ell)", "Linear(ell)"), {"inputs": {"x": [1e200, 2e200]}}),
-        ("D135", models.REGRESSION.replace("Normal(f, sigma)", "Normal(f, f)"), {}),
-        ("D136", models.WARPED.replace("log(y) + a * tanh(y)", "tanh(y)").replace("f, 0.1", "f, 10"), {}),
-        ("D136", models.BY_FORMULA.replace("-abs(y - mu) / s", "log(-1 - y^2 - mu^2 - s)"), {}),
-        ("D137", models.REGRESSION, {"parameters": {"sigm": 1}}),
-        ("D137", models.REGRESSION, {"inputs": {"z": [1]}}),
-        ("D137", models.REGRESSION, {"sizes": {"D": 3}}),
-        ("D138", models.REGRESSION, {"rows": 0}),
-        ("D138", models.REGRESSION, {"seed": -1}),
-        ("D138", models.REGRESSION, {"rows": 3, "inputs": {"x": [1.0, 2.0]}}),
-        ("D138", models.PRIORS.replace("~ Normal(1, 1)", "~ Normal(-100, 1)"), {"draw_parameters": True}),
-        ("D101", models.REGRESSION, {"data": {"z": [1.0, 2.0]}}),
-    ],
-)
-def test_refused_with_a_reason(code: str, text: str, options: dict) -> None:
+REFUSED: dict[str, tuple[str, str, dict]] = {
+    "external_likelihood": ("D132", models.OPAQUE_LIKELIHOOD, {}),
+    "too_many_rows": ("D133", models.REGRESSION, {"rows": 20_000}),
+    "not_finite_covariance": (
+        "D134",
+        models.REGRESSION.replace("RBF(ell)", "Linear(ell)"),
+        {"inputs": {"x": [1e200, 2e200]}},
+    ),
+    "negative_deviation": ("D135", models.REGRESSION.replace("Normal(f, sigma)", "Normal(f, f)"), {}),
+    "mixture_argument": ("D135", models.MIXTURE.replace("Normal(f, 0.1)", "Normal(f, f - 9)"), {}),
+    "out_of_reach": ("D136", models.WARPED.replace("t(y) ~ Normal(f, 0.1)", "atan(y) ~ Normal(f, 10)"), {}),
+    "no_density": ("D136", models.BY_FORMULA.replace("-abs(y - mu) / s", "log(-1 - y^2 - mu^2 - s)"), {}),
+    "unknown_parameter": ("D137", models.REGRESSION, {"parameters": {"sigm": 1}}),
+    "unknown_input": ("D137", models.REGRESSION, {"inputs": {"z": [1]}}),
+    "unknown_size": ("D137", models.REGRESSION, {"sizes": {"D": 3}}),
+    "no_rows": ("D138", models.REGRESSION, {"rows": 0}),
+    "negative_seed": ("D138", models.REGRESSION, {"seed": -1}),
+    "too_large_a_size": ("D138", gpdsl.zoo_text("boston"), {"sizes": {"D": 10**9}}),
+    "rows_of_the_inputs": ("D138", models.REGRESSION, {"rows": 3, "inputs": {"x": [1.0, 2.0]}}),
+    "prior_outside": ("D138", models.PRIORS.replace("~ Normal(1, 1)", "~ Normal(-100, 1)"), {"draw_parameters": True}),
+    "missing_input": ("D101", models.REGRESSION, {"data": {"z": [1.0, 2.0]}}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_a_reason(name: str) -> None:
+    code, text, options = REFUSED[name]
     externals = {"odd": lambda y, f: -((y - f) ** 2)} if "odd" in text else None
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(GpdslError) as caught:
         gpdsl.compile(text, externals=externals).sample_prior(**options)
     assert f"error[{code}]" in str(caught.value)
-    assert "help:" in str(caught.value)
+    assert_golden(f"simulation/{name}.txt", str(caught.value))
+
+
+def test_too_large_to_write_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpdsl.simulation.interpreter.MAX_VISITS", 10_000)
+    with pytest.raises(DataError, match="D139") as caught:
+        gpdsl.compile("index p in 1..9000\n" + models.REGRESSION + "let a = sum(p, p * f)\n").sample_prior(rows=2)
+    assert_golden("simulation/too_large.txt", str(caught.value))
 
 
 def test_every_function_of_the_language_has_a_value() -> None:

@@ -32,7 +32,7 @@ def test_cases_are_translated_element_by_element() -> None:
     found = terms(indexed(3, lets, "y[p] ~ Normal(a[p], s)"))
     assert [o.positions for o in found] == [(1,), (2,), (3,)]
     assert [o.axes for o in found] == [()] * 3
-    assert [named(o.arguments["mean"]) for o in found] == [{"u[1]"}, {"u[1]", "v[2]"}, {"u[1]", "v[2]", "v[3]"}]
+    assert [named(o.law.arguments["mean"]) for o in found] == [{"u[1]"}, {"u[1]", "v[2]"}, {"u[1]", "v[2]", "v[3]"}]
 
 
 def test_every_comparison_picks_its_elements() -> None:
@@ -64,7 +64,7 @@ y[p,q] ~ Normal(a[p,q], 1)
 """
     found = terms(text)
     assert [(o.positions, o.axes) for o in found] == [((i, "q"), ("q",)) for i in (1, 2, 3)]
-    assert named(found[1].arguments["mean"]) == {"u[1,q]", "u[2,q]"}  # type: ignore[arg-type]
+    assert named(found[1].law.arguments["mean"]) == {"u[1,q]", "u[2,q]"}  # type: ignore[arg-type]
 
 
 def test_recursion_backwards_and_forwards() -> None:

@@ -56,7 +56,7 @@ def reads_latent(scope: Scope, expression: Expression) -> bool:
     pending = [expression]
     while pending:
         each = pending.pop()
-        if isinstance(each, Read) and each.name in scope.latents:
+        if isinstance(each, Read) and (each.name in scope.latents or each.name in scope.rows):
             return True
         if isinstance(each, Read) and each.name in scope.lets and each.name not in seen:
             seen.add(each.name)

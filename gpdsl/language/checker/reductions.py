@@ -101,9 +101,7 @@ def _listed(axes: tuple[Axis, ...], word: str = "and") -> str:
     return f" {word} ".join(f"`{axis.describe()}`" for axis in axes)
 
 
-def contraction(
-    scope: Scope, place: Place, span: Span, operator: str, operands: tuple[Expression, ...]
-) -> Expression:
+def contraction(scope: Scope, place: Place, span: Span, operator: str, operands: tuple[Expression, ...]) -> Expression:
     """`a @ b` and `dot(a, b)`: the sum of the products over the one axis that both have."""
     left, right = operands
     if has_unknown_axes(place, left) or has_unknown_axes(place, right):
