@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import sympy as sp
 
+from gpdsl.errors import GpdslError
 from gpdsl.symbolic.conditions import choose, condition, less, less_equal, opposite
 from gpdsl.symbolic.functions import floor
 
@@ -26,6 +27,12 @@ def jumps(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> tuple[sp.Expr, .
     return tuple(each.args[0] for each in deciding if isinstance(each, floor) or not _continuous(each, latents))
 
 
+def refuse_quadrature(expectations: str) -> None:
+    """Raises GpdslError when quadrature was asked for, whose error at a jump does not vanish."""
+    if expectations == "quadrature":
+        raise GpdslError("quadrature is inexact where a condition on a latent makes a jump; use expectations = auto")
+
+
 def _continuous(conditional: sp.Expr, latents: Sequence[sp.Symbol]) -> bool:
     """Whether both branches surely agree where the condition changes: it is linear in one latent of its own."""
     holds, then, otherwise = conditional.args
@@ -35,7 +42,7 @@ def _continuous(conditional: sp.Expr, latents: Sequence[sp.Symbol]) -> bool:
         return False
     difference = holds.args[0] - holds.args[1]
     inside = sorted(difference.free_symbols.intersection(latents), key=lambda f: f.name)
-    slope = difference.diff(inside[0]) if difference.is_Add or difference.is_Mul or difference.is_Symbol else 0
+    slope = difference.diff(inside[0]) if difference.is_Add or difference.is_Mul or difference.is_Symbol else sp.S.Zero
     if slope == 0 or not slope.free_symbols.isdisjoint(latents) or difference.has(condition):
         return False
     boundary = inside[0] - difference / slope

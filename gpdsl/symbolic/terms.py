@@ -16,7 +16,7 @@ from gpdsl.symbolic.cases import HOLDS
 from gpdsl.symbolic.errors import NotReal, TooLarge
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.joint import combined, correlated, joint_expectation
-from gpdsl.symbolic.jumps import jumps
+from gpdsl.symbolic.jumps import jumps, refuse_quadrature
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.likelihoods import check_cutpoints, law_of
 from gpdsl.symbolic.multivariate import joint_density
@@ -292,10 +292,7 @@ def _choose(translator: Translator, part: sp.Expr, expectations: str) -> Term:
                 f"{', '.join(f.name for f in latents)}; use expectations = auto"
             )
     if jumps(part, latents):
-        if expectations == "quadrature":
-            raise GpdslError(
-                "quadrature is inexact where a condition on a latent makes a jump; use expectations = auto"
-            )
+        refuse_quadrature(expectations)
         _refuse_joint(translator, latents)
         return Term(part, latents, "score", "a jump where a latent crosses a condition: values only")
     if expectations in {"auto", "quadrature"} and len(latents) <= QUADRATURE_LATENTS:

@@ -1,0 +1,111 @@
+"""Conditional expressions in a likelihood: closed branches where data decide, scores where latents make a jump."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+import sympy as sp
+
+from gpdsl.errors import GpdslError
+from gpdsl.language import compile_text
+from gpdsl.program.program import make_program
+from gpdsl.symbolic.conditions import choose, less, opposite
+from gpdsl.symbolic.functions import floor
+from gpdsl.symbolic.gaussian import expectation, moments_of
+from gpdsl.symbolic.jumps import jumps
+from gpdsl.symbolic.terms import observation_terms
+from gpdsl.symbolic.translate import Translator
+
+F, G, X, T = sp.symbols("f g x t", real=True)
+
+MODEL = """
+input x : real
+input z : real
+output y : {kind}
+param t : real = 0.5
+param m : real = 0.5 fixed
+latent f(x) ~ GP(0, RBF(1))
+latent g(x) ~ GP(0, RBF(1))
+y ~ {distribution}
+"""
+
+
+def methods(distribution: str, kind: str = "real", expectations: str = "auto") -> set[str]:
+    translator = Translator(compile_text(MODEL.format(kind=kind, distribution=distribution)), {})
+    (observation,) = observation_terms(translator, expectations)
+    return {term.method for term in observation.terms}
+
+
+@pytest.mark.parametrize(
+    ("distribution", "kind"),
+    [
+        ("Normal(if z > 0 then f else g, 0.1)", "real"),
+        ("Normal(if z > t and x < 1 then f * g else 2 * g, exp(if x > 0 then f else 0))", "real"),
+        ("Poisson(if z > 0 then exp(f) else exp(g + f))", "count"),
+        ("Normal(if z > 0 then (if x > 0 then f else g) else (if x > 1 then f^2 else 1), 0.1)", "real"),
+    ],
+)
+def test_what_data_decide_keeps_its_closed_form(distribution: str, kind: str) -> None:
+    assert methods(distribution, kind) == {"closed"}
+
+
+@pytest.mark.parametrize("z", [-0.5, 0.5])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        (X - choose(less(0, T), F, 2 * G)) ** 2,
+        X * sp.log(choose(less(0, T), sp.exp(F), sp.exp(G - F))) - choose(less(0, T), sp.exp(F), sp.exp(G)),
+        choose(less(0, T), F, choose(less(T, -1), F**3, G * F)) * choose(opposite(less(0, T)), 2, F),
+    ],
+)
+def test_the_closed_form_is_that_of_the_branch(expression: sp.Expr, z: float) -> None:
+    latents, moments = (F, G), moments_of((F, G))
+    closed = expectation(expression, latents, moments)
+    values = {moments.mean[F]: 0.3, moments.mean[G]: -0.7, moments.variance[F]: 0.6, moments.variance[G]: 0.4}
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    function = sp.lambdify((F, G), expression.xreplace({X: 1.3, T: sp.Float(z)}).doit(), "numpy")
+    f, g = np.meshgrid(0.3 + np.sqrt(0.6) * nodes, -0.7 + np.sqrt(0.4) * nodes, indexing="ij")
+    reference = np.sum(np.outer(weights, weights) / weights.sum() ** 2 * function(f, g))
+    assert closed is not None
+    assert float(
+        closed.xreplace({X: sp.Float(1.3), T: sp.Float(z), **{k: sp.Float(v) for k, v in values.items()}})
+    ) == (pytest.approx(reference, rel=1e-10))
+
+
+@pytest.mark.parametrize(
+    ("expression", "jumping"),
+    [
+        (choose(less(0, F), 1, 0), True),
+        (choose(less(0, F), F, F / 10), False),
+        (choose(less(X, 2 * F), 2 * F - X, 0), False),
+        (choose(opposite(less(F, T)), F**2, T * F), False),
+        (choose(less(F * G, 0), 1, 2), True),
+        (choose(less(G, F), F - G, 0), False),
+        (choose(less(0, X), F, -F), False),
+        (choose(less(F**2, 1), F, 0), True),
+        (floor(F), True),
+        (floor(X) * F, False),
+    ],
+)
+def test_a_jump_is_where_the_branches_differ(expression: sp.Expr, jumping: bool) -> None:
+    assert bool(jumps(expression, (F, G))) is jumping
+
+
+def test_how_conditions_on_latents_are_estimated() -> None:
+    assert methods("Normal(if f > 0 then f else 0.1 * f, 0.1)") == {"closed", "quadrature"}
+    assert methods("Normal(if f > 0 then 1 else 0, 0.1)") == {"closed", "score"}
+    assert methods("Normal(floor(f), 0.1)") == {"closed", "score"}
+    with pytest.raises(GpdslError, match="quadrature is inexact where a condition on a latent makes a jump"):
+        methods("Normal(if f > 0 then 1 else 0, 0.1)", expectations="quadrature")
+
+
+def test_a_parameter_that_moves_a_jump_is_refused() -> None:
+    with jax.enable_x64(True):
+        for condition in ("f > m", "f > x"):
+            text = MODEL.format(kind="real", distribution=f"Normal(if {condition} then 1 else 0, 0.1)")
+            assert make_program(compile_text(text), {}, {}, {}).methods == {"closed", "score"}
+        text = MODEL.format(kind="real", distribution="Normal(if f > t then 1 else 0, 0.1)")
+        with pytest.raises(GpdslError, match="parameter `t` decides where a latent makes a jump"):
+            make_program(compile_text(text), {}, {}, {})
+        assert make_program(compile_text(text), {}, {}, {}, fixed=["t"]).methods == {"closed", "score"}
