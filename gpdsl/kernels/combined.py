@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gpdsl.kernels.functionals import Derivatives, Elementary, Functionals, Values, blocks
+from gpdsl.kernels.functionals import Block, Derivatives, Elementary, Functionals, Values, blocks
 
 Point = Float[Array, "D"]
 Kernel = Callable[[Values, Values | None], Float[Array, "n m"]]
@@ -22,29 +22,37 @@ Pair = Callable[[Point, Point], Float[Array, ""]]
 
 def combined_covariance(kernel: Kernel, a: Functionals, b: Functionals | None) -> Float[Array, "n m"]:
     """Covariance matrix of any functionals; of `a` with itself when `b` is absent."""
-    rows = [
-        [
-            sum(u * v * _matrix(kernel, p, None if b is None and p is q else q) for u, p in first for v, q in second)
-            for second in blocks(a if b is None else b)
-        ]
-        for first in blocks(a)
-    ]
-    return jnp.block(rows)
+    known: dict[tuple[int, int], Array] = {}
+
+    def matrix(p: Elementary, q: Elementary) -> Array:
+        """Computed once for each pair, however many combinations they stand in."""
+        if (id(p), id(q)) not in known:
+            known[id(p), id(q)] = _matrix(kernel, p, None if b is None and p is q else q)
+        return known[id(p), id(q)]
+
+    right = blocks(a if b is None else b)
+    return jnp.block([[_weighted(first, second, matrix) for second in right] for first in blocks(a)])
 
 
 def combined_variance(
     kernel: Kernel, diagonal: Callable[[Values], Float[Array, "n"]], a: Functionals
 ) -> Float[Array, "n"]:
     """Prior variance of each functional."""
-    found = []
-    for block in blocks(a):
-        parts = [
-            u * v * (diagonal(p) if p is q and isinstance(p, Values) else _rowwise(kernel, p, q))
-            for u, p in block
-            for v, q in block
-        ]
-        found.append(sum(parts[1:], start=parts[0]))
-    return jnp.concatenate(found)
+    known: dict[tuple[int, int], Array] = {}
+
+    def rowwise(p: Elementary, q: Elementary) -> Array:
+        if (id(p), id(q)) not in known:
+            value = diagonal(p) if p is q and isinstance(p, Values) else _rowwise(kernel, p, q)
+            known[id(p), id(q)] = known[id(q), id(p)] = value
+        return known[id(p), id(q)]
+
+    return jnp.concatenate([_weighted(block, block, rowwise) for block in blocks(a)])
+
+
+def _weighted(first: Block, second: Block, value: Callable[[Elementary, Elementary], Array]) -> Array:
+    """The covariance of two weighted sums."""
+    parts = [u * v * value(p, q) for u, p in first for v, q in second]
+    return sum(parts[1:], start=parts[0])
 
 
 def _matrix(kernel: Kernel, a: Elementary, b: Elementary | None) -> Float[Array, "n m"]:

@@ -24,11 +24,12 @@ def stack_inputs(group_inputs: Sequence[str], rows: Rows) -> Float[Array, "rows 
 
 def functionals_at(group: Group, readings: Sequence[Reading], rows: Rows) -> Functionals:
     """What the readings look at in each row, one reading after the other."""
-    return stacked(tuple(_at_rows(group, each, rows) for each in readings))
+    known = {functional: _elementary(group, functional, rows) for reading in readings for functional, _ in reading}
+    return stacked(tuple(_combination(each, known) for each in readings))
 
 
-def _at_rows(group: Group, reading: Reading, rows: Rows) -> Values | Derivatives | Combination:
-    parts = tuple(_elementary(group, functional, rows) for functional, _ in reading)
+def _combination(reading: Reading, known: Mapping[m.Functional, Elementary]) -> Values | Derivatives | Combination:
+    parts = tuple(known[functional] for functional, _ in reading)
     weights = tuple(weight for _, weight in reading)
     return parts[0] if weights == (1.0,) else Combination(parts, weights)
 

@@ -43,8 +43,10 @@ def _both(
     found: list[Expression] = []
     for operand in operands:
         try:
-            inside = condition if isinstance(operand, syntax.Comparison | syntax.Logical) else None
-            found.append(inside(scope, place, operand, check) if inside else check(scope, place, operand))
+            if isinstance(operand, syntax.Comparison | syntax.Logical):
+                found.append(condition(scope, place, operand, check))
+            else:
+                found.append(check(scope, place, operand))
         except Failed:
             continue
     return tuple(found) if len(found) == len(operands) else scope.problems.give_up()
