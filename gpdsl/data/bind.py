@@ -9,6 +9,7 @@ import numpy as np
 from gpdsl.data.bound import Data
 from gpdsl.data.columns import Found, Wanted, find, mapped
 from gpdsl.data.errors import DataError, DataMistake, listed, shown
+from gpdsl.data.level_columns import level_columns, wrong_level
 from gpdsl.data.mistakes import ConstantColumn, DifferentLengths, NoRows, NothingObserved, OrderUnknown, UnknownMapping
 from gpdsl.data.read import read_table
 from gpdsl.data.sizes import Sizes
@@ -48,6 +49,7 @@ def bind(
     founds = binding.find_all(outputs_required)
     rows = binding.count_rows(founds)
     inputs = {name: binding.input(founds[name]) for name in declarations.inputs if name in founds}
+    binding.refuse_levels(founds, inputs)
     known_levels = binding.levels(founds, levels or {})
     coded = {name: binding.output(founds[name], known_levels) for name in declarations.outputs if name in founds}
     if sizes is None:
@@ -122,6 +124,14 @@ class _Binding:
         except Wrong as wrong:
             self.mistakes.append(wrong.mistake)
             return found.values
+
+    def refuse_levels(self, founds: Mapping[str, Found], inputs: Mapping[str, np.ndarray]) -> None:
+        """Inputs that number the levels of a kernel must not leave them."""
+        for column in level_columns(self.declarations):
+            size = self.sizes.of(column.axis)
+            if column.name in inputs and size is not None:
+                mistake = wrong_level(column, founds[column.name], inputs[column.name], size)
+                self.mistakes += [mistake] if mistake is not None else []
 
     def levels(self, founds: Mapping[str, Found], given: Mapping[str, tuple]) -> dict[str, tuple[Level, ...]]:
         """Labels of each index that is a label's: given by an earlier fit, declared, counted, or found in the data."""

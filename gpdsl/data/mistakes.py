@@ -273,3 +273,17 @@ class NothingObserved(DataMistake):
     code: ClassVar = "D118"
     message: ClassVar = "output `{name}` has no observed value in any row"
     help: ClassVar = "give it values, or remove it from the model"
+
+
+@dataclass(frozen=True)
+class LevelOutside(DataMistake):
+    """A number that is no level of a `Coregion` kernel."""
+
+    column: str
+    row: int
+    value: str
+    latent: str
+    size: int
+    code: ClassVar = "D145"
+    message: ClassVar = "column `{column}`, row {row}: {value} is no level of the `Coregion` of `{latent}`"
+    help: ClassVar = "its levels are the whole numbers from 1 to {size}, the size of its matrix"

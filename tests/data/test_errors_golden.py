@@ -52,7 +52,13 @@ LISTS = models.compile_text(
     "latent f[p](x) ~ GP(0, RBF(1))\ny[p] ~ Normal(a[p] * f[p] * b[p], 0.1)\n"
 )
 
+TASKS = models.compile_text(
+    "model m\nindex t in 1..3\ninput x : real\ninput task : count\noutput y : real\nindex r in 1..2\nparam V[t, r] : real = 1\nparam kappa[t] : positive = 1\n"
+    "latent f(x, task) ~ GP(0, RBF(1, on = x) * Coregion(V, kappa, on = task))\ny ~ Normal(f, 0.1)\n"
+)
+
 EXAMPLES: dict[str, Example] = {
+    "level_outside": Example(TASKS, sheet("x,task,y", "1,1,1", "2,4,1", "3,0,1")),
     "missing_column": Example(models.REAL, sheet("x,z", "1,2")),
     "missing_column_suggestion": Example(models.scalar("count", "Poisson(exp(f))"), sheet("X,y", "1,2", "2,4")),
     "missing_vector": Example(models.vector(), sheet("a,b,y", "1,2,3")),
