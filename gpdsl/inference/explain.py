@@ -109,9 +109,7 @@ def _notes(program: Program, observation: ObservationTerms) -> list[str]:
     warp = observation.warp
     if warp is not None:
         way = {1: "increasing", -1: "decreasing", None: "monotone"}[warp.direction]
-        how = (
-            "whatever the parameters" if warp.proved else "at the initial parameters, tried numerically and not proved"
-        )
+        how = "whatever the parameters" if warp.proved else "at the initial parameters (tried, not proved)"
         notes.append(f"left side {_shorten(str(warp.value))}: {way} {how}; log Jacobian added")
     if observation.formula is not None:
         notes.append(f"the density `{observation.distribution}` {mass_note(program, observation)}")

@@ -59,7 +59,7 @@ def moments_of(latents: Sequence[sp.Symbol]) -> Moments:
 
 def pull_exponentials(expression: sp.Expr) -> sp.Expr:
     """Rewrite log(c exp(a)) as log(c) + a and (c exp(a))^k as c^k exp(ka), true whatever the sign of c."""
-    if not expression.args or not expression.has(sp.exp):
+    if not expression.args or not expression.has(sp.exp, sp.Pow):
         return expression
     expression = expression.func(*[pull_exponentials(a) for a in expression.args])
     if isinstance(expression, sp.log):
@@ -73,8 +73,18 @@ def pull_exponentials(expression: sp.Expr) -> sp.Expr:
 
 def _split_exponentials(expression: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
     factors = sp.Mul.make_args(expression)
-    exponents = [f.args[0] for f in factors if isinstance(f, sp.exp)]
-    return sp.Add(*exponents), sp.Mul(*[f for f in factors if not isinstance(f, sp.exp)])
+    exponents = {f: _exponent(f) for f in factors}
+    rest = [f for f, exponent in exponents.items() if exponent is None]
+    return sp.Add(*[exponent for exponent in exponents.values() if exponent is not None]), sp.Mul(*rest)
+
+
+def _exponent(expression: sp.Expr) -> sp.Expr | None:
+    """a of exp(a), and a log(c) of c^a with a positive number c: SymPy writes exp(f log(2)) as 2^f by itself."""
+    if isinstance(expression, sp.exp):
+        return expression.args[0]
+    if isinstance(expression, sp.Pow) and expression.base.is_positive and expression.base.is_number:
+        return None if expression.exp.is_number else expression.exp * sp.log(expression.base)
+    return None
 
 
 def expectation(expression: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments) -> sp.Expr | None:
@@ -112,9 +122,9 @@ def _term(term: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments, budget:
     inside = sorted(term.free_symbols.intersection(latents), key=lambda f: f.name)
     if not inside:
         return term
-    exponentials = [e for e in term.atoms(sp.exp) if not e.free_symbols.isdisjoint(inside)]
-    symbols = {e: sp.Dummy(real=True) for e in exponentials}
-    exponents = {symbols[e]: _linear(e.args[0], inside, budget) for e in exponentials}
+    found = {e: _exponent(e) for e in term.atoms(sp.exp, sp.Pow) if not e.free_symbols.isdisjoint(inside)}
+    symbols = {e: sp.Dummy(real=True) for e, exponent in found.items() if exponent is not None}
+    exponents = {symbol: _linear(found[e], inside, budget) for e, symbol in symbols.items()}
     parts = expand_about(term.xreplace(symbols), dict.fromkeys(exponents, sp.Integer(0)), budget)
     return sp.Add(*[_tilted(_combine(powers, exponents, inside), c, moments, budget) for powers, c in parts.items()])
 

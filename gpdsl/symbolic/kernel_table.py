@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import sympy as sp
 
 from gpdsl.symbolic.functions import sigmoid
 
 Coordinates = Sequence[sp.Expr]
-Argument = sp.Expr | Sequence
+Argument: TypeAlias = sp.Expr | Sequence
 """One number, one per column, or nested lists for a parameter that is an array."""
 
 
@@ -80,7 +81,7 @@ def _arc_cosine(a: Coordinates, b: Coordinates, order: sp.Expr, weight: Argument
 
 def _spectral_mixture(a: Coordinates, b: Coordinates, weights: Argument, means: Argument, sds: Argument) -> sp.Expr:
     total = sp.Integer(0)
-    for weight, mean, sd in zip(weights, means, sds, strict=True):  # type: ignore[arg-type]
+    for weight, mean, sd in zip(weights, means, sds, strict=True):  # type: ignore[arg-type, var-annotated]
         columns = zip(a, b, _each(mean, len(a)), _each(sd, len(a)), strict=True)
         waves = [
             sp.exp(-2 * sp.pi**2 * s**2 * (x - y) ** 2) * sp.cos(2 * sp.pi * m * (x - y)) for x, y, m, s in columns

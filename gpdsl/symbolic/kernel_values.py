@@ -91,7 +91,7 @@ def matrix(formula: Formula, numbers: Numbers, a: np.ndarray, b: np.ndarray) -> 
 
 
 def _reduced(each: Reduced, values: Mapping[sp.Symbol, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    return _REDUCE[each.operator](np.broadcast_to(evaluate(each.body, values), shape), axis=-1)
+    return _REDUCE[each.operator](np.broadcast_to(evaluate(each.body, values), shape), axis=-1)  # type: ignore[operator]
 
 
 class _Generic(dict):

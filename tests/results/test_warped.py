@@ -125,7 +125,7 @@ def test_a_decreasing_transform_and_one_of_a_heavy_tail() -> None:
 
 def test_a_transform_that_is_only_tried_says_so() -> None:
     x = np.linspace(0, 3, 8)
-    text = "input x : real\noutput y : positive\nparam r : real = 0.5\nparam s : positive = 1\nlatent f(x) ~ GP(0, RBF(1))\n"
+    text = "input x : real\noutput y : positive\nparam r : real = 0.5\nparam s : positive = 1\nlatent f(x) ~ GP(0, RBF(1))\n"  # noqa: E501
     plan = gpdsl.compile(text + "(y^r - 1)/r ~ Normal(f, s)\n").explain({"x": x, "y": x + 1})
     assert "tried, not proved" in plan
     assert "increasing whatever the parameters" in gpdsl.compile(text + "y^s ~ Normal(f, s)\n").explain(

@@ -1,0 +1,123 @@
+"""Densities by formula: the same fits and predictions as the built-in distribution of the same formula."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import gpdsl
+
+HEAD = """input x : real
+output y : {kind}
+param s : positive = 0.4 fixed
+latent f(x) ~ GP(0, RBF(1))
+"""
+X = np.linspace(0, 4, 12)
+ROWS = {"x": np.linspace(0, 5, 4)}
+RNG = np.random.default_rng(0)
+DATA = {
+    "real": np.sin(X) + 0.4 * RNG.standard_normal(12),
+    "positive": np.exp(np.sin(X)) * RNG.gamma(2, 0.5, 12),
+    "count": RNG.poisson(np.exp(np.sin(X))).astype(float),
+    "binary": (RNG.random(12) < 0.5).astype(float),
+}
+PAIRS = {
+    "normal": ("real", "density d(y | m; s) = -log(s) - log(2*pi)/2 - ((y - m)/s)^2/2", "d(f)", "Normal(f, s)"),
+    "laplace": ("real", "density d(y | m, b) = -log(2*b) - abs(y - m)/b", "d(f, s)", "Laplace(f, s)"),
+    "gamma": (
+        "positive",
+        "density d(y | a, r) = a*log(r) - lgamma(a) + (a - 1)*log(y) - r*y",
+        "d(2, exp(f))",
+        "Gamma(2, exp(f))",
+    ),
+    "poisson": ("count", "density d(n | m) = n*log(m) - m - lgamma(n + 1)", "d(exp(f))", "Poisson(exp(f))"),
+    "logistic": ("binary", "density d(y | z) = y*z - softplus(z)", "d(f)", "Bernoulli(logit = f)"),
+}
+
+
+def model(kind: str, definition: str, distribution: str) -> gpdsl.Model:
+    return gpdsl.compile(f"{HEAD.format(kind=kind)}{definition}\ny ~ {distribution}\n")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "laplace",
+        "poisson",
+        pytest.param("gamma", marks=pytest.mark.slow),
+        pytest.param("logistic", marks=pytest.mark.slow),
+        pytest.param("normal", marks=pytest.mark.slow),
+    ],
+)
+def test_the_same_as_the_distribution_of_that_formula(name: str) -> None:
+    kind, definition, own, known = PAIRS[name]
+    data = {"x": X, "y": DATA[kind]}
+    mine, reference = (model(kind, definition, each).fit(data) for each in (own, known))
+    np.testing.assert_allclose(mine.elbo, reference.elbo, atol=1e-6)
+    a, b = mine.predict(ROWS), reference.predict(ROWS)
+    np.testing.assert_allclose(a.mean("y"), b.mean("y"), atol=1e-4)
+    np.testing.assert_allclose(a.variance("y"), b.variance("y"), rtol=2e-3)
+    quantiles = a.quantile("y", [0.1, 0.5, 0.9]), b.quantile("y", [0.1, 0.5, 0.9])
+    np.testing.assert_allclose(*quantiles, atol=5e-3)
+    np.testing.assert_allclose(*(each.sample("y", 4000, seed=1).mean(axis=0) for each in (a, b)), atol=0.2)
+    densities = [fit.log_predictive_density(data) for fit in (mine, reference)]
+    np.testing.assert_allclose(*densities, atol=1e-5)
+
+
+def test_closed_form_where_the_algebra_allows_and_quadrature_elsewhere() -> None:
+    for name, method in (("normal", "closed form"), ("poisson", "closed form"), ("laplace", "quadrature")):
+        kind, definition, own, _ = PAIRS[name]
+        assert method in model(kind, definition, own).explain({"x": X, "y": DATA[kind]})
+
+
+def test_the_plan_says_what_a_density_integrates_to() -> None:
+    huber = "density huber(y | m, b) = if abs(y - m) < b then -(y - m)^2/2 else -b*(abs(y - m) - b/2)"
+    plan = model("real", huber, "huber(f, s)").explain({"x": X, "y": DATA["real"]})
+    b = 0.4
+    mass = np.sqrt(2 * np.pi) * (2 * stats.norm.cdf(b) - 1) + 2 / b * np.exp(-(b**2) / 2)
+    assert f"integrates to {mass:.4g}"[:-1] in plan
+    kind, definition, own, _ = PAIRS["laplace"]
+    assert "integrates to one" in model(kind, definition, own).explain({"x": X, "y": DATA[kind]})
+
+
+def test_an_unnormalised_density_is_normalised_in_predictions() -> None:
+    _, definition, own, known = PAIRS["normal"]
+    shifted = definition.replace("= -log(s)", "= 3 - log(s)")
+    mine, reference = (model("real", shifted, each).fit({"x": X, "y": DATA["real"]}) for each in (own, known))
+    np.testing.assert_allclose(mine.predict(ROWS).variance("y"), reference.predict(ROWS).variance("y"), rtol=1e-3)
+
+
+def test_a_density_of_a_transformed_output() -> None:
+    text = HEAD.format(kind="positive") + PAIRS["normal"][1] + "\nlog(y) ~ d(f)\n"
+    mine = gpdsl.compile(text).fit({"x": X, "y": DATA["positive"]})
+    reference = model("positive", "", "LogNormal(f, s)").fit({"x": X, "y": DATA["positive"]})
+    np.testing.assert_allclose(mine.elbo, reference.elbo, atol=1e-6)
+    np.testing.assert_allclose(mine.predict(ROWS).quantile("y", 0.5), np.exp(mine.predict(ROWS).mean("f")), rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (
+            "E308",
+            "index c in 1..3\ninput x : real\noutput k : label[c]\nlatent f(x) ~ GP(0, RBF(1))\ndensity d(y | m) = -(y - m)^2\nk ~ d(f)\n",
+        ),
+        (
+            "E301",
+            "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ndensity d(y | m) = -(y - m)^2\ny ~ d(f, f)\n",
+        ),
+        (
+            "E203",
+            "index p in 1..2\ninput x : real\noutput y : real\nlatent f[p](x) ~ GP(0, RBF(1))\ndensity d(y | m) = -(y - m)^2\ny ~ d(f)\n",
+        ),
+        (
+            "E218",
+            "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ndensity d(y | m) = -(y - f)^2\ny ~ d(f)\n",
+        ),
+    ],
+)
+def test_refused(code: str, text: str) -> None:
+    with pytest.raises(gpdsl.ModelError) as caught:
+        gpdsl.compile(text)
+    assert [each.code for each in caught.value.diagnostics] == [code]
