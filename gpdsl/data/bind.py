@@ -55,7 +55,7 @@ def bind(
     if sizes is None:
         binding.refuse_constants(founds, inputs)
     if outputs_required:
-        binding.refuse_unobserved(coded)
+        binding.refuse_unobserved(coded, scoring=sizes is not None)
     binding.finish()
     observed = {name: ~np.isnan(values) for name, values in coded.items()}
     outputs = {name: np.where(observed[name], values, 0.0) for name, values in coded.items()}
@@ -191,5 +191,8 @@ class _Binding:
                 column = founds[name].columns[element]
                 self.mistakes.append(ConstantColumn(name, column, shown(float(first[element])), listed(latents)))
 
-    def refuse_unobserved(self, coded: Mapping[str, np.ndarray]) -> None:
-        self.mistakes += [NothingObserved(name) for name, values in coded.items() if np.isnan(values).all()]
+    def refuse_unobserved(self, coded: Mapping[str, np.ndarray], *, scoring: bool) -> None:
+        """A fit needs some value of every output; to score a fit, any value of any output will do."""
+        absent = [name for name, values in coded.items() if np.isnan(values).all()]
+        if not scoring or len(absent) == len(coded):
+            self.mistakes += [NothingObserved(name) for name in absent]

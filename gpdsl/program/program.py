@@ -20,6 +20,7 @@ from gpdsl.program.parameters import Parameters, make_parameters
 from gpdsl.program.priors import Prior, priors_of
 from gpdsl.program.readings import fitted_readings, predicted_readings
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
+from gpdsl.program.truncation import refuse_outside
 from gpdsl.symbolic.jumps import jumps
 from gpdsl.symbolic.terms import ObservationTerms, observation_terms
 from gpdsl.symbolic.translate import ExternalUse, Translator
@@ -149,7 +150,10 @@ HARMLESS = {"positive": 1.0, "unit": 0.5}
 
 
 def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64) -> Rows:
-    """The arrays of the data as the program wants them: missing outputs get a harmless value and no weight."""
+    """The arrays of the data as the program wants them: missing outputs get a harmless value and no weight.
+
+    Raises GpdslError for a value that a truncated distribution cannot have.
+    """
     outputs: dict[str, Any] = {}  # NumPy arrays, until a compiled function takes them
     observed: dict[str, Any] = {}
     indicators: dict[str, Any] = {}
@@ -163,7 +167,10 @@ def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64)
             classes = np.arange(program.translator.size(declared.label))
             indicators[name] = (outputs[name][..., None] == classes).astype(dtype)
     inputs: dict[str, Any] = {name: values.astype(dtype) for name, values in data.inputs.items()}
-    return Rows(inputs, outputs, observed, indicators)
+    rows = Rows(inputs, outputs, observed, indicators)
+    for observation in program.observations:
+        refuse_outside(program.evaluator, observation, rows)
+    return rows
 
 
 def take_rows(rows: Rows, index: np.ndarray | slice) -> Rows:

@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import sympy as sp
 
-from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.cases import HOLDS
 from gpdsl.symbolic.errors import NotReal, TooLarge
+from gpdsl.symbolic.expectations import Term, has_external, latents_in, split_terms
 from gpdsl.symbolic.gaussian import pull_exponentials
-from gpdsl.symbolic.joint import combined, correlated, joint_expectation
-from gpdsl.symbolic.jumps import jumps, refuse_quadrature
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.likelihoods import check_cutpoints, law_of
 from gpdsl.symbolic.multivariate import joint_density
 from gpdsl.symbolic.translate import POSITIVE, Environment, NeedsElements, Ref, Translator, axis_key
 from gpdsl.symbolic.warps import Warp, warp_of
 
-QUADRATURE_LATENTS = 2
-SHOWN = 200
+__all__ = ["Formula", "ObservationTerms", "Term", "has_external", "latents_in", "observation_terms", "output_symbol"]
+
 MAX_ELEMENTWISE = 50_000
 ELEMENT = 50
 """Operations that an observation without a generic form may have in all its elements, and what each costs besides."""
 
 NOT_REAL = (sp.zoo, sp.nan, sp.oo, sp.I)
-
-
-@dataclass(frozen=True)
-class Term:
-    """One additive part of a log density.
-
-    `method` is closed, quadrature, pathwise or score; `closed` holds the expectation when the method is closed.
-    """
-
-    expression: sp.Expr
-    latents: tuple[sp.Symbol, ...]
-    method: str
-    reason: str
-    closed: sp.Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -199,108 +182,3 @@ def _reads(
     others = [ref for ref in refs if ref.kind == "output" and (positions or ref.name != own)]
     found = {(ref.name, ref.positions) for ref in others} - {(own, positions)}
     return tuple(sorted(found, key=str))
-
-
-def latents_in(translator: Translator, expression: sp.Expr) -> tuple[sp.Symbol, ...]:
-    """Latent values an expression reads, through opaque functions too, in a fixed order."""
-    kinds = translator.references
-    found: set[sp.Symbol] = set()
-    for symbol in expression.free_symbols:
-        ref = kinds[symbol]
-        if ref.kind == "latent":
-            found.add(symbol)
-        elif ref.kind == "external":
-            for _, elements in translator.externals[ref.name].arguments:
-                for element in elements:
-                    found.update(latents_in(translator, element))
-    return tuple(sorted(found, key=lambda s: s.name))
-
-
-def has_external(translator: Translator, expression: sp.Expr) -> bool:
-    """Whether an opaque function's value enters the expression."""
-    return any(translator.references[s].kind == "external" for s in expression.free_symbols)
-
-
-def split_terms(translator: Translator, log_density: sp.Expr, expectations: str) -> tuple[Term, ...]:
-    """Split a log density into additive terms and choose how to compute each one's expectation."""
-    if expectations == "sampled":
-        term = _choose(translator, log_density, "sampled")
-        return (term,)
-    merged: dict[tuple, Term] = {}
-    for part in _additive_parts(translator, log_density):
-        term = _choose(translator, part, expectations)
-        key = (term.method, () if term.method == "closed" else term.latents)
-        merged[key] = _join(merged[key], term) if key in merged else term
-    return tuple(merged.values())
-
-
-def _additive_parts(translator: Translator, log_density: sp.Expr) -> list[sp.Expr]:
-    """Its terms; `data * (a + b)` counts as two, so that one open part does not open the rest."""
-    found = []
-    for part in sp.Add.make_args(log_density):
-        factors = [f for f in sp.Mul.make_args(part) if latents_in(translator, f)]
-        if len(factors) == 1 and factors[0].is_Add:
-            rest = sp.Mul(*[f for f in sp.Mul.make_args(part) if f is not factors[0]])
-            found += [rest * each for each in factors[0].args]
-        else:
-            found.append(part)
-    return found
-
-
-def _join(a: Term, b: Term) -> Term:
-    closed = None if a.closed is None or b.closed is None else a.closed + b.closed
-    latents = tuple(sorted({*a.latents, *b.latents}, key=lambda s: s.name))
-    reason = max(a.reason, b.reason, key=len)  # the more telling one
-    return replace(a, expression=a.expression + b.expression, closed=closed, latents=latents, reason=reason)
-
-
-def _shortened(expression: sp.Expr) -> str:
-    text = str(expression)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."
-
-
-def _refuse_joint(translator: Translator, latents: Sequence[sp.Symbol]) -> None:
-    for symbols in correlated(translator, latents):
-        name = translator.references[symbols[0]].name
-        raise GpdslError(
-            f"an opaque function depends on several values of latent `{name}` in one row "
-            f"({', '.join(s.name for s in symbols)}), which score-function gradients do not cover; "
-            "pass it one value of each latent"
-        )
-
-
-def _choose(translator: Translator, part: sp.Expr, expectations: str) -> Term:
-    part = combined(translator, part, latents_in(translator, part))
-    latents = latents_in(translator, part)
-    if not latents:
-        return Term(part, (), "closed", "no latent value in it", part)
-    if has_external(translator, part):
-        if expectations in {"closed", "quadrature"}:
-            raise GpdslError(
-                f"expectations = {expectations} is impossible here: the likelihood calls an opaque function; "
-                "use expectations = auto or sampled"
-            )
-        _refuse_joint(translator, latents)
-        return Term(part, latents, "score", "an opaque function: evaluations only")
-    if expectations in {"auto", "closed"}:
-        closed = joint_expectation(translator, part, latents)
-        if closed is not None:
-            return Term(part, latents, "closed", "polynomial × exp(linear) in the latents", closed)
-        if expectations == "closed":
-            raise GpdslError(
-                f"no closed-form expectation for the term {_shortened(part)}: it is not polynomial × exp(linear) in "
-                f"{', '.join(f.name for f in latents)}; use expectations = auto"
-            )
-    if jumps(part, latents):
-        refuse_quadrature(expectations)
-        _refuse_joint(translator, latents)
-        return Term(part, latents, "score", "a jump where a latent crosses a condition: values only")
-    if expectations in {"auto", "quadrature"} and len(latents) <= QUADRATURE_LATENTS:
-        return Term(part, latents, "quadrature", f"not in the closed family; {len(latents)} latent value(s)")
-    if expectations == "quadrature":
-        raise GpdslError(
-            f"expectations = quadrature needs at most {QUADRATURE_LATENTS} latent values in a term, this one has "
-            f"{len(latents)}; use expectations = auto"
-        )
-    reason = "as asked" if expectations == "sampled" else f"{len(latents)} latent values in one term"
-    return Term(part, latents, "pathwise", reason)

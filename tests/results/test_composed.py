@@ -135,6 +135,14 @@ def test_survival_times_with_a_limit_per_row(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+def test_values_that_truncation_rules_out_are_named() -> None:
+    model = gpdsl.compile(HEAD.format(kind="real") + "input top : real\ny ~ Truncated(Normal(f, 1), upper = top)\n")
+    y = np.where(np.arange(ROWS) == 6, 2.5, 1.0)
+    y[3] = np.nan
+    with pytest.raises(gpdsl.GpdslError, match=r"output `y`, row 7: 2.5 lies above 2, the upper bound of `Truncated`"):
+        model.fit({"x": X, "y": y, "top": np.full(ROWS, 2.0)})
+
+
 ROOT = np.array([[0.5, 0, 0], [0.3, 0.4, 0], [-0.2, 0.1, 0.3]])
 COVARIANCE = ROOT @ ROOT.T
 VECTOR = f"""

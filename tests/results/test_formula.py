@@ -43,7 +43,7 @@ def model(kind: str, definition: str, distribution: str) -> gpdsl.Model:
 @pytest.mark.parametrize(
     "name",
     [
-        "laplace",
+        pytest.param("laplace", marks=pytest.mark.slow),
         "poisson",
         pytest.param("gamma", marks=pytest.mark.slow),
         pytest.param("logistic", marks=pytest.mark.slow),

@@ -15,7 +15,7 @@ UNARY: Mapping[type, Callable[[np.ndarray], np.ndarray]] = {sp.exp: np.exp, sp.l
 
 
 def value(expression: sp.Expr, table: Mapping[sp.Symbol, np.ndarray | float]) -> np.ndarray | float:
-    """Plain evaluation of sums, products, powers, exponentials, logarithms and log gammas."""
+    """Plain evaluation of sums, products, powers, exponentials, logarithms, log gammas and conditions."""
     if expression in table:
         return table[expression]
     if expression.is_Number or expression.is_NumberSymbol:
@@ -27,6 +27,10 @@ def value(expression: sp.Expr, table: Mapping[sp.Symbol, np.ndarray | float]) ->
         return math.prod(arguments)
     if expression.is_Pow:
         return arguments[0] ** arguments[1]
+    if expression.func.__name__ == "choose":
+        return np.where(arguments[0], arguments[1], arguments[2])
+    if expression.func.__name__ == "less_equal":
+        return np.less_equal(*arguments)
     if expression.func.__name__ == "lgamma":
         return np.vectorize(math.lgamma)(arguments[0])
     return UNARY[expression.func](arguments[0])

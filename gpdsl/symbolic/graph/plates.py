@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpdsl.symbolic.graph.network import Network, Plate
+from gpdsl.symbolic.graph.network import ROWS, Network, Plate
 from gpdsl.symbolic.graph.strips import Strip, plate_runs
 
 PAD, STEP, LABEL = 12.0, 8.0, 18.0
@@ -36,7 +36,9 @@ def boxes_of(network: Network, extents: Mapping[str, Extent], order: Sequence[St
         own = _around([extents[key] for key in members])
         rank = sum(_meet(own, _extent(box)) for box, its in done if not its <= members)
         pad = (STEP if inside else PAD) + STEP * rank
-        short = max(0.0, (label_width(plate) + 16 - (right - left) - 2 * pad) / 2)
+        # Arrows to the outputs often cross the middle of the lower border: there is room for the label beside them.
+        least = 2 * label_width(plate) + 24 if plate.key == ROWS else label_width(plate) + 16
+        short = max(0.0, (least - (right - left) - 2 * pad) / 2)
         low = bottom + pad + LABEL * (rank + 1) - STEP * rank
         done.append((Box(plate, left - pad - short, top - pad, right + pad + short, low), members))
     return tuple(box for box, _ in reversed(done))

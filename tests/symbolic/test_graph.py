@@ -1,0 +1,216 @@
+"""Graphical models: the right arrows, plates around the right nodes, nothing drawn over anything else."""
+
+from __future__ import annotations
+
+import itertools
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpdsl
+from gpdsl.errors import GpdslError
+from gpdsl.language import compile_text
+from gpdsl.symbolic.graph import graph
+from gpdsl.symbolic.graph.labels import Label, label_of
+from gpdsl.symbolic.graph.layers import layers_of
+from gpdsl.symbolic.graph.layout import Layout, isotonic, lay_out
+from gpdsl.symbolic.graph.network import ROWS, Network, Node, Plate, network
+from tests.goldens import assert_golden
+
+EVERYTHING = Path(__file__).with_name("everything.gpm").read_text()
+MODELS = {name: gpdsl.zoo_text(name) for name in gpdsl.zoo_names()} | {"everything": EVERYTHING}
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def of(name: str) -> Network:
+    return network(compile_text(MODELS[name]))
+
+
+def arrows_of(name: str) -> set[str]:
+    return {f"{a} > {b}" for a, b in of(name).arrows}
+
+
+def plates_of(name: str) -> dict[str, set[str]]:
+    return {key: set(node.plates) for key, node in of(name).nodes.items()}
+
+
+# --- what depends on what ---------------------------------------------------------------------------------------
+
+
+def test_the_network_of_regression_networks() -> None:
+    expected = {"x > g", "x > w", "ell_g > g", "ell_w > w", "g > y", "w > y", "sigma > y"}
+    assert arrows_of("gprn") == expected
+    assert plates_of("gprn") == {
+        "ell_g": set(),
+        "ell_w": set(),
+        "sigma": {"p"},
+        "x": {ROWS},
+        "g": {ROWS, "q"},
+        "w": {ROWS, "p", "q"},
+        "y": {ROWS, "p"},
+    }
+
+
+def test_an_opaque_function_stands_between_its_arguments_and_what_it_computes() -> None:
+    found = arrows_of("seismic_external")
+    assert {"depth > external travel_time", "velocity > external travel_time", "external travel_time > tau"} <= found
+    assert "depth > tau" not in found
+
+
+def test_recursion_draws_no_arrow_from_a_node_to_itself() -> None:
+    assert all(a != b for a, b in of("seismic").arrows)
+    assert "depth > tau" in arrows_of("seismic")
+
+
+def test_places_transforms_layers_and_row_variables() -> None:
+    assert {"a > f", "b > advantage", "f > advantage"} <= arrows_of("preference")
+    assert {"a > y", "b > y", "c > y"} <= arrows_of("creep")
+    assert {"x > h", "h > f", "f > y"} <= arrows_of("deep_gp")
+    assert "w > f" in arrows_of("latent_variable")
+
+
+def test_components_and_densities() -> None:
+    found = arrows_of("everything")
+    assert {"w0 > m1", "h > m1", "h > v2", "total > u", "g > u", "cut > r", "f > t", "s2_f > f"} <= found
+
+
+def test_what_nothing_reads_is_not_drawn() -> None:
+    text = "param unused : real\ninput x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 1)\n"
+    assert set(network(compile_text(text)).nodes) == {"x", "f", "y"}
+
+
+# --- the drawing ------------------------------------------------------------------------------------------------
+
+
+def inside(layout: Layout, plate: str, key: str) -> bool:
+    placed = layout.nodes[key]
+    boxes = [box for box in layout.boxes if box.plate.key == plate]
+    return any(box.left < placed.x < box.right and box.top < placed.y < box.bottom for box in boxes)
+
+
+def assert_well_drawn(layout: Layout) -> None:
+    for plate, node in itertools.product(layout.network.plates, layout.network.nodes.values()):
+        assert inside(layout, plate.key, node.key) == (plate.key in node.plates), (plate.key, node.key)
+    for one, two in itertools.combinations(layout.nodes.values(), 2):
+        apart = abs(one.x - two.x) >= one.rx + two.rx or abs(one.y - two.y) >= one.ry + two.ry
+        assert apart, (one.node.key, two.node.key)
+    for box, place in zip(layout.boxes, layout.captions, strict=True):
+        assert box.left <= place[0] and place[2] <= box.right, box.plate.key
+        for placed in layout.nodes.values():
+            across = place[0] < placed.x + placed.rx and placed.x - placed.rx < place[2]
+            assert not (across and place[1] < placed.y + placed.ry and placed.y - placed.ry < place[3])
+    for one, two in itertools.combinations(layout.captions, 2):
+        assert one[2] <= two[0] or two[2] <= one[0] or one[3] <= two[1] or two[3] <= one[1]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_plates_hold_their_nodes_and_nothing_overlaps(name: str) -> None:
+    assert_well_drawn(lay_out(of(name)))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_causes_stand_above_their_effects_among_what_varies_by_row(name: str) -> None:
+    found = of(name)
+    layers = layers_of(found)
+    inner = [(a, b) for a, b in found.arrows if ROWS in found.nodes[a].plates and ROWS in found.nodes[b].plates]
+    assert all(layers[a] < layers[b] for a, b in inner)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_drawing_is_svg_with_everything_in_it(name: str) -> None:
+    found = of(name)
+    root = ET.fromstring(graph(compile_text(MODELS[name])))
+    width, height = float(root.get("width", 0)), float(root.get("height", 0))
+    left, top, across, down = map(float, root.get("viewBox", "").split())
+    assert (round(across), round(down)) == (width, height)
+    drawn = {each.get("data-arrow") for each in root.iter(f"{SVG}path") if each.get("data-arrow")}
+    assert drawn == {f"{a} -> {b}" for a, b in found.arrows}
+    titles = {each.text for each in root.iter(f"{SVG}title")}
+    assert {node.tooltip for node in found.nodes.values()} <= titles
+    shown = " ".join("".join(each.itertext()) for each in root.iter(f"{SVG}text"))
+    assert all(plate.label in shown for plate in found.plates)
+    for text in root.iter(f"{SVG}text"):
+        assert left <= float(text.get("x", "nan")) <= left + across
+        assert top <= float(text.get("y", "nan")) <= top + down
+
+
+def test_names_and_titles_are_escaped() -> None:
+    text = 'model m "a < b & \\"c"\ninput x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 1)\n'
+    text = text.replace('\\"', "'")
+    assert ET.fromstring(graph(compile_text(text))).findtext(f"{SVG}title") == "a < b & 'c"
+
+
+@pytest.mark.parametrize("name", ["gprn", "seismic_external"])
+def test_expected_descriptions_for_graphviz(name: str) -> None:
+    assert_golden(f"graph/{name}.dot", graph(compile_text(MODELS[name]), "dot").rstrip("\n"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_descriptions_for_graphviz_name_every_node_once(name: str) -> None:
+    text, found = graph(compile_text(MODELS[name]), "dot"), of(name)
+    assert text.count("{") == text.count("}")
+    for key in found.nodes:
+        assert sum(line.strip().startswith(f'"{key}" [') for line in text.splitlines()) == 1
+    assert text.count(" -> ") == len(found.arrows)
+
+
+def test_a_format_must_be_known() -> None:
+    with pytest.raises(GpdslError, match="format: expected 'svg' or 'dot', not 'png'"):
+        gpdsl.zoo("boston").graph("png")
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("sigma", Label("σ", italic=True)),
+        ("ell_g", Label("ℓ", "g", italic=True)),
+        ("s2_f", Label("s", "f", "2", italic=True)),
+        ("depth0", Label("depth", "0")),
+        ("travel_time", Label("travel_time")),
+        ("x1", Label("x", "1", italic=True)),
+    ],
+)
+def test_labels(name: str, label: Label) -> None:
+    assert label_of(name) == label
+
+
+@given(st.lists(st.integers(-20, 20).map(float), max_size=9))
+def test_isotonic_regression_is_the_nearest_increasing_sequence(values: list[float]) -> None:
+    found = isotonic(values)
+    assert all(a <= b + 1e-12 for a, b in itertools.pairwise(found))
+    assert sum(found) == pytest.approx(sum(values))
+    # The conditions of optimality: no block can move down or up alone.
+    for k in range(len(values)):
+        assert sum(values[: k + 1]) >= sum(found[: k + 1]) - 1e-9
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Network:
+    """Any acyclic network with up to two indices, in which what depends on rows varies by row."""
+    count = draw(st.integers(1, 9))
+    nodes: dict[str, Node] = {}
+    arrows: list[tuple[str, str]] = []
+    for k in range(count):
+        causes = draw(st.lists(st.sampled_from(sorted(nodes)), max_size=3, unique=True)) if nodes else []
+        rows = any(ROWS in nodes[each].plates for each in causes) or draw(st.booleans())
+        plates = draw(st.sets(st.sampled_from(["p", "q"]))) | ({ROWS} if rows else set())
+        kind = draw(st.sampled_from(["latent", "let", "output", "row", "input"] if rows else ["param", "const", "let"]))
+        name = draw(st.sampled_from(["f", "sigma", "long_name", "velocity0"])) + f"_{k}"
+        nodes[name] = Node(name, kind, label_of(name), frozenset(plates), name)
+        arrows += [(each, name) for each in causes]
+    used = {key for node in nodes.values() for key in node.plates}
+    plates_ = tuple(Plate(key, f"{key[0]} = 1, …, 9") for key in (ROWS, "p", "q") if key in used)
+    return Network("m", "", nodes, tuple(arrows), plates_)
+
+
+@given(networks())
+@settings(max_examples=150, deadline=None)
+def test_random_networks_are_drawn_well(found: Network) -> None:
+    layout = lay_out(found)
+    for plate, node in itertools.product(found.plates, found.nodes.values()):
+        assert inside(layout, plate.key, node.key) == (plate.key in node.plates)
+    for one, two in itertools.combinations(layout.nodes.values(), 2):
+        assert abs(one.x - two.x) >= one.rx + two.rx or abs(one.y - two.y) >= one.ry + two.ry
