@@ -17,6 +17,7 @@ from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.likelihoods import check_cutpoints, law_of
 from gpdsl.symbolic.multivariate import joint_density
+from gpdsl.symbolic.joint import combined
 from gpdsl.symbolic.translate import POSITIVE, Environment, NeedsElements, Ref, Translator, axis_key
 from gpdsl.symbolic.warps import Warp, warp_of
 
