@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 
 _TOKEN = re.compile(
-    r"\\begin\{cases\}|\\end\{cases\}|\\text\{[^}]*\}|\\operatorname\{[a-z]+\}|\\\\(?:\[8pt\])?|\\[a-zA-Z]+|\\,"
+    r"\\begin\{cases\}|\\end\{cases\}|\\text\{[^}]*\}|\\operatorname\{[a-z]+\}|\\\\(?:\[14pt\])?|\\[a-zA-Z]+|\\,"
     r"|\d+(?:\.\d+)?|[A-Za-z](?:_\{[^{}]*\}|_\w)?|[-+^(){}<>=&,]"
 )
 _SKIPPED = re.compile(r"\\left|\\right|\\!|\s+")

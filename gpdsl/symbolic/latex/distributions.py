@@ -159,9 +159,11 @@ NOTES: Mapping[str, str] = MappingProxyType(
         r"$\mathbf{m}$ and covariance $\mathbf{S}$",
         "Censored": r"$\mathrm{Censored}_{[a, b]}$ records values outside of $[a, b]$ as the nearer bound",
         "Truncated": r"$\mathrm{Truncated}_{[a, b]}$ is the distribution given that its value lies in $[a, b]$",
+        "logit": r"$\operatorname{sigmoid}(z) = 1 / (1 + e^{-z})$",
+        "probit": r"$\Phi$ is the distribution function of $\mathcal{N}(0, 1)$",
     }
 )
-"""Which parametrisation a symbol stands for."""
+"""Which parametrisation a symbol stands for, and what the links are, by distribution and by argument."""
 
 
 def distribution(printer: Expressions, call: m.DistributionCall) -> str:
@@ -171,6 +173,6 @@ def distribution(printer: Expressions, call: m.DistributionCall) -> str:
     return _TABLE.get(call.name, _plain(call.name))(printer, call)
 
 
-def names_inside(call: m.DistributionCall) -> list[str]:
-    """The distributions a call names, those inside it included."""
-    return [call.name, *(name for each in call.components for name in names_inside(each))]
+def calls_inside(call: m.DistributionCall) -> list[m.DistributionCall]:
+    """A distribution and those inside it."""
+    return [call, *(inner for each in call.components for inner in calls_inside(each))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpdsl.language import model as m
-from gpdsl.symbolic.latex.distributions import NOTES, names_inside
+from gpdsl.symbolic.latex.distributions import NOTES, calls_inside
 from gpdsl.symbolic.latex.equations import Equations
 from gpdsl.symbolic.latex.expressions import number
 from gpdsl.symbolic.latex.lines import aligned
@@ -165,5 +165,6 @@ def _notes(equations: Equations) -> list[str]:
     calls = [each.prior for each in d.params.values() if each.prior is not None]
     calls += [each.distribution for each in d.rows.values()]
     calls += [each.distribution for each in d.observations]
-    names = dict.fromkeys(name for call in calls for name in names_inside(call))
-    return [NOTES[name] for name in names if name in NOTES]
+    inside = [each for call in calls for each in calls_inside(call)]
+    words = dict.fromkeys(word for each in inside for word in (each.name, *each.arguments))
+    return [NOTES[word] for word in words if word in NOTES]

@@ -269,5 +269,5 @@ def product(factors: Sequence[Printed]) -> str:
 def cases(rows: Sequence[tuple[str, str]]) -> str:
     """A definition by cases: values and when they hold; fractions at full size, which need more room between lines."""
     tall = any(is_tall(value) for value, _ in rows)
-    body = (r" \\[8pt] " if tall else r" \\ ").join(f"{value} & {condition}" for value, condition in rows)
+    body = (r" \\[14pt] " if tall else r" \\ ").join(f"{value} & {condition}" for value, condition in rows)
     return rf"\begin{{cases}} {body.replace(chr(92) + 'frac', chr(92) + 'dfrac')} \end{{cases}}"

@@ -50,7 +50,7 @@ def width(text: str) -> int:
     """About how many letters wide a formula is on paper."""
     text = re.sub(r"\\(left|right|mathrm|mathbf|mathcal|operatorname|boldsymbol|text|quad|bigl|bigr|[,;!])", "", text)
     if r"\begin{cases}" in text:
-        inside = re.split(r"\\\\(?:\[8pt\])?|\\(?:begin|end)\{cases\}", text)
+        inside = re.split(r"\\\\(?:\[14pt\])?|\\(?:begin|end)\{cases\}", text)
         return max(map(width, inside)) + 4
     text = _fractions_flattened(text.replace(r"\dfrac", r"\frac"))
     return len(re.sub(r"[{}^_&\s]", "", re.sub(r"\\[a-zA-Z]+", "x", text)))
