@@ -153,6 +153,11 @@ class Param(Declaration):
     lower: float | None = None
     upper: float | None = None
 
+    @property
+    def positive(self) -> bool:
+        """Whether it can be nothing but positive."""
+        return self.constraint in {"positive", "unit", "simplex"} or (self.lower is not None and self.lower >= 0)
+
 
 @dataclass(frozen=True)
 class Row(Declaration):

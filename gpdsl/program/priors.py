@@ -37,7 +37,7 @@ def _prior(translator: Translator, param: m.Param) -> Prior:
     keys = tuple(axis_key(a) for a in param.axes)
     if param.constraint == "simplex":
         return _dirichlet(translator, param, param.prior, keys)
-    value = translator.symbol(Ref("param", param.name, keys), positive=translator.is_positive(param.name))
+    value = translator.symbol(Ref("param", param.name, keys), positive=param.positive)
     return Prior(log_density(law_of(translator, param.prior, {}, keys), value), keys)
 
 

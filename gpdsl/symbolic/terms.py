@@ -14,10 +14,10 @@ from gpdsl.symbolic.cases import HOLDS
 from gpdsl.symbolic.errors import NotReal, TooLarge
 from gpdsl.symbolic.expectations import Term, has_external, latents_in, split_terms
 from gpdsl.symbolic.gaussian import pull_exponentials
+from gpdsl.symbolic.joint import combined
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.likelihoods import check_cutpoints, law_of
 from gpdsl.symbolic.multivariate import joint_density
-from gpdsl.symbolic.joint import combined
 from gpdsl.symbolic.translate import POSITIVE, Environment, NeedsElements, Ref, Translator, axis_key
 from gpdsl.symbolic.warps import Warp, warp_of
 

@@ -129,11 +129,6 @@ class Translator:
                 return self.symbol(Ref("external", use.key, positions))
         raise TypeError(f"no translation for {type(expression).__name__}")
 
-    def is_positive(self, name: str) -> bool:
-        """Whether a parameter can be nothing but positive."""
-        param = self.declarations.params[name]
-        return param.constraint in {"positive", "unit", "simplex"} or (param.lower is not None and param.lower >= 0)
-
     def position(self, subscript: m.Subscript, env: Environment) -> Position:
         """Where a subscript points: an element, or the name of an axis that stays generic."""
         match subscript:
@@ -167,7 +162,7 @@ class Translator:
         if read.name in d.consts and all(isinstance(p, int) for p in positions):
             return element_of(d.consts[read.name].values, positions)
         if read.name in d.params:
-            return self.symbol(Ref("param", read.name, positions), positive=self.is_positive(read.name))
+            return self.symbol(Ref("param", read.name, positions), positive=d.params[read.name].positive)
         if read.name in d.inputs:
             return self.symbol(Ref("input", read.name, positions), positive=d.inputs[read.name].kind == "positive")
         if read.name in d.outputs:

@@ -53,7 +53,8 @@ LISTS = models.compile_text(
 )
 
 TASKS = models.compile_text(
-    "model m\nindex t in 1..3\ninput x : real\ninput task : count\noutput y : real\nindex r in 1..2\nparam V[t, r] : real = 1\nparam kappa[t] : positive = 1\n"
+    "model m\nindex t in 1..3\ninput x : real\ninput task : count\noutput y : real\nindex r in 1..2\n"
+    "param V[t, r] : real = 1\nparam kappa[t] : positive = 1\n"
     "latent f(x, task) ~ GP(0, RBF(1, on = x) * Coregion(V, kappa, on = task))\ny ~ Normal(f, 0.1)\n"
 )
 

@@ -113,7 +113,7 @@ def test_score_function_gradients_are_unbiased(rng: np.random.Generator, samples
     @jax.jit
     def one(key):
         normals = base_normals(key, samples, 2, ROWS, 2, halves=True)
-        latents = q.at(normals)
+        latents = q.at(program, normals)
         values = {key_of: latents[..., 0] * jax.nn.sigmoid(latents[..., 1])}
         return gradients(program, rows, q, normals, values)
 
@@ -128,7 +128,7 @@ def test_control_variates_reduce_the_variance_of_the_score_function(rng: np.rand
     @jax.jit
     def both(key):
         normals = base_normals(key, 40, 1, ROWS, 2, halves=True)
-        latents = q.at(normals)
+        latents = q.at(program, normals)
         values = {key_of: latents[..., 0] * jax.nn.sigmoid(latents[..., 1])}
         ours = gradients(program, rows, q, normals, values)[1 : 1 + 2 * ROWS]
         parameters = program.parameters.constrain(as_arrays(program.parameters.unconstrained(), "float64"))

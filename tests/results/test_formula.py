@@ -101,15 +101,18 @@ def test_a_density_of_a_transformed_output() -> None:
     [
         (
             "E308",
-            "index c in 1..3\ninput x : real\noutput k : label[c]\nlatent f(x) ~ GP(0, RBF(1))\ndensity d(y | m) = -(y - m)^2\nk ~ d(f)\n",
+            "index c in 1..3\ninput x : real\noutput k : label[c]\n"
+            "latent f(x) ~ GP(0, RBF(1))\ndensity d(y | m) = -(y - m)^2\nk ~ d(f)\n",
         ),
         (
             "E301",
-            "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ndensity d(y | m) = -(y - m)^2\ny ~ d(f, f)\n",
+            "input x : real\noutput y : real\n"
+            "latent f(x) ~ GP(0, RBF(1))\ndensity d(y | m) = -(y - m)^2\ny ~ d(f, f)\n",
         ),
         (
             "E203",
-            "index p in 1..2\ninput x : real\noutput y : real\nlatent f[p](x) ~ GP(0, RBF(1))\ndensity d(y | m) = -(y - m)^2\ny ~ d(f)\n",
+            "index p in 1..2\ninput x : real\noutput y : real\n"
+            "latent f[p](x) ~ GP(0, RBF(1))\ndensity d(y | m) = -(y - m)^2\ny ~ d(f)\n",
         ),
         (
             "E218",

@@ -165,7 +165,7 @@ def test_many_rows_are_the_same_as_few(counts: gpdsl.Fit) -> None:
         (lambda p: p.mean("intensty"), "did you mean `intensity`?"),
         (lambda p: p.quantile("f", 1.5), "strictly between 0 and 1"),
         (lambda p: p.sample("f", 0), "a positive number of draws"),
-        (lambda p: p.label("n"), "not a label or binary output"),
+        (lambda p: p.label("n"), "not a label, ordinal or binary output"),
     ],
 )
 def test_wrong_questions_are_answered_with_what_to_ask(counts: gpdsl.Fit, ask, message: str) -> None:
