@@ -14,7 +14,7 @@ demo: $(STAMP)  # fit British coal-mining disasters, print the summary, draw the
 	$(BIN)/python examples/coal_mining.py
 
 test: lint  # everything that must hold before a change is merged
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: $(STAMP)  # the long numerical comparisons and the wheel
 	$(BIN)/python -m pytest -m slow
