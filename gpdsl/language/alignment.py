@@ -1,8 +1,13 @@
-"""Columns: the signs of adjacent declarations one below the other, and the comments at the ends of adjacent lines."""
+"""Columns: the signs of adjacent declarations one below the other, and the comments at the ends of adjacent lines.
+
+Inside a right side, columns stay that the user began: where two blanks or more stand before an operator or after a
+comma, adjacent lines of the same form stay aligned at that place, with no more blanks than it takes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby, pairwise
 from types import MappingProxyType
 
 from lark import Token
@@ -29,6 +34,7 @@ _SIGNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 # Data and parameters are written in one table; every other sort of statement has its own.
 _TABLES = {"INPUT": "declared", "OUTPUT": "declared", "PARAM": "declared"}
+_OPERATORS = frozenset({"+", "-", "*", "/", "@", "~", "fixed"})
 _OTHERS = frozenset({"MODEL", "FUNCTION", "KERNEL", "DENSITY", "EXTERNAL", "INFER"})
 
 
@@ -43,20 +49,75 @@ def table_of(sort: str) -> str:
     return _TABLES.get(sort, sort) if sort in _SIGNS else ""
 
 
-def cells(sort: str, tokens: Sequence[Token], blanks: Sequence[bool]) -> list[str]:
-    """The first row of a statement, cut before each sign that lines up and after the word it begins with."""
-    parts = [""]
+Written = tuple[Sequence[Token], Sequence[bool]]
+"""The tokens of a line, and whether a blank stands before each."""
+
+
+def cells(sort: str, tokens: Sequence[Token], blanks: Sequence[bool]) -> tuple[list[str], Written]:
+    """The first row of a statement, cut before each sign that lines up and after the word it begins with; what stands
+    from the last cut is not put together yet."""
+    cuts = [0]
     depth = 0
     signs = list(_SIGNS.get(sort, ()))
-    for place, (token, blank) in enumerate(zip(tokens, blanks, strict=False)):
+    for place, token in enumerate(tokens):
         if depth == 0 and token in signs and token.type != "NAME":
             del signs[: signs.index(str(token)) + 1]
-            parts.append("")
+            cuts.append(place)
         elif place == 1 and sort in _SIGNS and sort != "observation":
-            parts.append("")
-        parts[-1] += " " * (blank and bool(parts[-1])) + str(token)
-        depth += (token in ("(", "[", "{")) - (token in (")", "]", "}"))
-    return parts
+            cuts.append(place)
+        depth += _step(token)
+    parts = [(tokens[start:end], blanks[start:end]) for start, end in pairwise([*cuts, len(tokens)])]
+    return [_joined(*part) for part in parts[:-1]], parts[-1]
+
+
+def laid_out(rows: Iterable[Written]) -> list[str]:
+    """Each row as a text; adjacent ones of the same form keep the columns that the user began in one of them."""
+    found: list[str] = []
+    marked = [(row, _marks(*row)) for row in rows]
+    for _, group in groupby(marked, key=_form):
+        run = list(group)
+        begun = {number for row, marks in run for number, (_, place) in enumerate(marks) if _gap(row[0], place) > 1}
+        found += columns([_cut(row, [marks[number][1] for number in sorted(begun)]) for row, marks in run])
+    return found
+
+
+def _marks(tokens: Sequence[Token], blanks: Sequence[bool]) -> list[tuple[str, int]]:
+    """The places of a row where a column may begin, each with the sign that says so."""
+    found: list[tuple[str, int]] = []
+    depth = 0
+    for place, (token, blank) in enumerate(zip(tokens, blanks, strict=True)):
+        if place and blank and depth <= 1:
+            if tokens[place - 1] == ",":
+                found.append((",", place))
+            elif token in _OPERATORS:
+                found.append((str(token), place))
+        depth += _step(token)
+    return found
+
+
+def _form(marked: tuple[Written, list[tuple[str, int]]]) -> list[str]:
+    return [sign for sign, _ in marked[1]]
+
+
+def _gap(tokens: Sequence[Token], place: int) -> int:
+    """How many characters the user wrote between a token and the one before it."""
+    return (tokens[place].start_pos or 0) - (tokens[place - 1].end_pos or 0)
+
+
+def _cut(row: Written, places: Sequence[int]) -> list[str]:
+    tokens, blanks = row
+    return [_joined(tokens[start:end], blanks[start:end]) for start, end in pairwise([0, *places, len(tokens)])]
+
+
+def _joined(tokens: Sequence[Token], blanks: Sequence[bool]) -> str:
+    return "".join(
+        " " * (number > 0 and blank) + str(token)
+        for number, (token, blank) in enumerate(zip(tokens, blanks, strict=True))
+    )
+
+
+def _step(token: Token) -> int:
+    return (token in ("(", "[", "{")) - (token in (")", "]", "}"))
 
 
 def columns(rows: Sequence[list[str]]) -> list[str]:

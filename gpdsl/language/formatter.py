@@ -1,16 +1,17 @@
 """The formatter: a model text in the one canonical layout; blanks and line ends change, tokens and comments do not.
 
 The rules: one blank around operators, none around `^` and `..`, none inside brackets; the signs of adjacent
-declarations and the comments behind lines stand in columns until the next empty line; lines inside brackets are broken
-where the user broke them, and indented; one empty line at most, none at the ends.
+declarations and the comments behind lines stand in columns until the next empty line, and so do the parts of right
+sides of one form where the user began a column; lines inside brackets are broken where the user broke them, and
+indented; one empty line at most, none at the ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
 
-from gpdsl.language.alignment import cells, columns, sort_of, table_of, with_comments
+from gpdsl.language.alignment import Written, cells, columns, laid_out, sort_of, table_of, with_comments
 from gpdsl.language.errors.base import ModelError
 from gpdsl.language.parser import parse
 from gpdsl.language.rows import Block, blocks
@@ -55,21 +56,22 @@ def _paragraph(group: Sequence[Block]) -> list[str]:
 
 def _first_lines(statements: Sequence[Block]) -> Iterable[str]:
     """The first line of every statement, in columns with those of its neighbours of the same table."""
-    for table, group in groupby(statements, key=lambda block: table_of(sort_of(block[0].tokens))):
-        rows = [cells(sort_of(block[0].tokens), block[0].tokens, blanks(_tokens(block))) for block in group]
-        yield from columns(rows) if table else ["".join(row) for row in rows]
+    for _, group in groupby(statements, key=lambda block: table_of(sort_of(block[0].tokens))):
+        pairs = [cells(sort_of(block[0].tokens), *next(_written(block))) for block in group]
+        tails = laid_out(tail for _, tail in pairs)
+        yield from columns([[*head, tail] for (head, _), tail in zip(pairs, tails, strict=True)])
 
 
 def _following(block: Block) -> Iterable[tuple[str, str]]:
     """The further lines of a statement, each with its comment; a comment on its own line is indented."""
-    every = blanks(_tokens(block))
-    for row in block[1:]:
-        texts = [
-            " " * (number > 0 and every[row.first + number]) + str(token) for number, token in enumerate(row.tokens)
-        ]
-        line = " " * row.indent + "".join(texts)
+    texts = laid_out(islice(_written(block), 1, None))
+    for row, text in zip(block[1:], texts, strict=True):
+        line = " " * row.indent + text
         yield (line, row.comment) if row.tokens else ("", line + row.comment)
 
 
-def _tokens(block: Block) -> list:
-    return [token for row in block for token in row.tokens]
+def _written(block: Block) -> Iterator[Written]:
+    """The rows of a statement as they are laid out: spaces depend on the rows before."""
+    every = blanks([token for row in block for token in row.tokens])
+    for row in block:
+        yield row.tokens, every[row.first : row.first + len(row.tokens)]

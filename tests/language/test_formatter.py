@@ -141,6 +141,33 @@ def test_spacing(written: str, formatted: str | None) -> None:
         assert assert_only_laid_out(written) == formatted + "\n"
 
 
+@pytest.mark.parametrize("path", ZOO, ids=lambda path: path.stem)
+def test_the_zoo_is_formatted(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert format_text(text) == text, f"run `gpdsl fmt {path.relative_to(ROOT)}`"
+
+
+def test_columns_of_right_sides_stay_where_the_user_began_them() -> None:
+    text = "latent f(x) ~ GP(0,  s2*RBF(ell))\nlatent g(x)~GP(m[1],s2  * RBF(1, on = x))\n"
+    assert assert_only_laid_out(text) == (
+        "latent f(x) ~ GP(0,    s2 * RBF(ell))\nlatent g(x) ~ GP(m[1], s2 * RBF(1, on = x))\n"
+    )
+    assert assert_only_laid_out("let a = b*c   + 1\nlet d = b +1\nlet e = bb*c + 10\n") == (
+        "let a = b * c + 1\nlet d = b + 1\nlet e = bb * c + 10\n"
+    )
+    assert assert_only_laid_out("param a : real = 1  ~ Normal(0, 1)\nparam b : real = 0.5 ~ Normal(0, 1)\n") == (
+        "param a : real = 1   ~ Normal(0, 1)\nparam b : real = 0.5 ~ Normal(0, 1)\n"
+    )
+    assert assert_only_laid_out("const W = [\n[1,   0.5],# one\n[0.25,1]\n]\n") == (
+        "const W = [\n    [1,    0.5],    # one\n    [0.25, 1]\n]\n"
+    )
+
+
+def test_right_sides_without_columns_get_none() -> None:
+    text = "let a = b + c\nlet a2 = long_name + c\n"
+    assert assert_only_laid_out(text) == "let a  = b + c\nlet a2 = long_name + c\n"
+
+
 def test_columns_end_at_an_empty_line() -> None:
     text = "param a:real=1 # one\n# about it\nparam longer:positive = 2\n\nparam b:real=3#3\n"
     assert assert_only_laid_out(text) == (
