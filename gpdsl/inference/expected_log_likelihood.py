@@ -7,34 +7,20 @@ and differentiable; `pathwise` differentiates through the samples; `score` uses 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.inference.score import score_gradients
-from gpdsl.program.joint import moment_values, samples, values_at
+from gpdsl.inference.score import coupled_score_gradients, score_gradients
+from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values, values_at
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope, observed_mask
 from gpdsl.symbolic.terms import ObservationTerms, Term
 
 NODES = {1: 32, 2: 20}
 """Gauss–Hermite nodes per latent, by the number of latents in the term."""
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Marginals:
-    """Means and variances of all latents at some rows, for each mixture component; one column per reading of each."""
-
-    mean: Float[Array, "K rows latents"]
-    variance: Float[Array, "K rows latents"]
-
-    def at(self, program: Program, normals: Float[Array, "S K rows latents"]) -> Float[Array, "S K rows latents"]:
-        """Samples from standard normals; readings of one latent are drawn jointly."""
-        return samples(program, self.mean, self.variance, normals)
 
 
 def expected_log_likelihood(
@@ -68,7 +54,8 @@ def expected_log_likelihood(
 
 def _closed(program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals) -> Array:
     """The exact expectation found by `symbolic.gaussian`, evaluated at the marginal moments."""
-    given = moment_values(program, term.latents, marginals.mean, marginals.variance, observation.axes)
+    assert term.closed is not None
+    given = moment_values(program, term.latents, marginals, observation.axes, term.closed.free_symbols)
     return program.evaluator(term.closed, scope, observation.axes, given)
 
 
@@ -79,7 +66,7 @@ def _quadrature(
     nodes, weights = gauss_hermite(len(term.latents))
     width = marginals.mean.ndim + len(observation.axes) - 1
     normals = [jnp.asarray(column, marginals.mean.dtype).reshape(-1, *(1,) * width) for column in nodes.T]
-    given = values_at(program, term.latents, marginals.mean, marginals.variance, observation.axes, normals)
+    given = values_at(program, term.latents, marginals, observation.axes, normals)
     values = program.evaluator(term.expression, scope, observation.axes, given)
     return jnp.tensordot(jnp.asarray(weights, values.dtype), values, axes=1)
 
@@ -135,6 +122,20 @@ def _score(
     fixed = jax.tree.map(jax.lax.stop_gradient, marginals)
     at = Scope(scope.parameters, scope.rows, fixed.at(program, normals), externals)
     values = _log_density(program, pairs, at, normals.shape[:3])
-    d_mean, d_variance = jax.lax.stop_gradient(score_gradients(values, normals, fixed.variance))
-    attached = d_mean * (marginals.mean - fixed.mean) + d_variance * (marginals.variance - fixed.variance)
-    return jnp.mean(values, axis=0) + jnp.sum(attached, axis=-1)
+    return jnp.mean(values, axis=0) + _attached(program, values, normals, marginals, fixed)
+
+
+def _attached(
+    program: Program, values: Array, normals: Array, marginals: Marginals, fixed: Marginals
+) -> Float[Array, "K rows"]:
+    """Zero, with the score-function estimate of the gradient in the marginals."""
+    if marginals.covariance is None or fixed.covariance is None:
+        d_mean, d_variance = jax.lax.stop_gradient(score_gradients(values, normals, fixed.variance))
+        moved = d_mean * (marginals.mean - fixed.mean) + d_variance * (marginals.variance - fixed.variance)
+        return jnp.sum(moved, axis=-1)
+    basis = basis_columns(program)
+    root = block_root(fixed.covariance, basis)
+    d_mean, d_covariance = jax.lax.stop_gradient(coupled_score_gradients(values, normals[..., basis], root))
+    spread = (marginals.covariance - fixed.covariance)[..., basis[:, None], basis]
+    moved = jnp.sum(d_mean * (marginals.mean - fixed.mean)[..., basis], axis=-1)
+    return moved + jnp.sum(d_covariance * spread, axis=(-1, -2))

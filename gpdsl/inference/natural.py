@@ -19,13 +19,14 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import GroupView, assemble, views
-from gpdsl.inference.expected_log_likelihood import Marginals, expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.posterior import Whitened
 from gpdsl.inference.row_variables import RowFeatures, RowSites, row_sites
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.groups import Group
+from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 

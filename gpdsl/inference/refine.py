@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.anderson import Memory, empty, propose, remember
 from gpdsl.inference.bound import GroupView, views
-from gpdsl.inference.expected_log_likelihood import Marginals, expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural import (
     Sites,
     blend,
@@ -23,6 +23,7 @@ from gpdsl.inference.natural import (
     unflatten_sites,
 )
 from gpdsl.kernels.functionals import Functionals
+from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 

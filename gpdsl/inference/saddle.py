@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from gpdsl.inference.bound import GroupView
-from gpdsl.inference.expected_log_likelihood import Marginals, expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural import Sites, site_marginals
+from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 

@@ -8,12 +8,17 @@ Appendix F subtracts a constant multiple of the score. Here l is regressed on 1,
 latents at once: what the regression explains contributes exactly (these functions are orthogonal), only the residual is
 sampled. The products carry no gradient of their own; they take out the variance of a likelihood of a sum of latents.
 The coefficients applied to one half of the samples are fitted on the other half, so the estimate stays unbiased.
+
+Of correlated latents, f = m + R z, with the root R of their covariance V = R R',
+
+    dE[l]/dm = R^-T E[l z],      dE[l]/dV = R^-T E[l (z z' - I)] R^-1 / 2.
 """
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 RIDGE = 1e-6
@@ -27,25 +32,53 @@ def score_gradients(
     variance: Float[Array, "K rows latents"],
 ) -> tuple[Float[Array, "K rows latents"], Float[Array, "K rows latents"]]:
     """Unbiased estimates of the gradients of E[l] with respect to marginal means and variances."""
-    samples, latents = values.shape[0], normals.shape[-1]
-    half = samples // 2
-    z, log_p = jnp.moveaxis(normals, 0, -2), jnp.moveaxis(values, 0, -1)  # [K, rows, S, latents] and [K, rows, S]
-    features = _features(z, half)
-    first, second = (features[..., :half, :], log_p[..., :half]), (features[..., half:, :], log_p[..., half:])
-    squares = _second_moments(latents, features.shape[-1])
-    total = _crossed(first, second, squares) * (samples - half) + _crossed(second, first, squares) * half
-    coefficients = total / samples
+    latents = normals.shape[-1]
+    coefficients = _coefficients(values, normals, products=False)
     return (
         coefficients[..., :latents] / jnp.sqrt(variance),
         coefficients[..., latents : 2 * latents] / (2.0 * variance),
     )
 
 
-def _features(z: Float[Array, "K rows S latents"], fitted: int) -> Float[Array, "K rows S features"]:
-    """z and z^2 - 1, which the gradients are made of, and products of pairs when there are samples to fit them."""
+def coupled_score_gradients(
+    values: Float[Array, "S K rows"],
+    normals: Float[Array, "S K rows latents"],
+    root: Float[Array, "K rows latents latents"],
+) -> tuple[Float[Array, "K rows latents"], Float[Array, "K rows latents latents"]]:
+    """Unbiased estimates of the gradients of E[l] with respect to marginal means and covariances."""
+    latents = normals.shape[-1]
+    coefficients = _coefficients(values, normals, products=True)
+    first, second = np.triu_indices(latents, 1)
+    curvature = jnp.zeros((*coefficients.shape[:-1], latents, latents), values.dtype)
+    curvature = curvature.at[..., first, second].set(coefficients[..., 2 * latents :])
+    curvature = curvature + jnp.swapaxes(curvature, -1, -2)
+    own = np.arange(latents)
+    curvature = curvature.at[..., own, own].set(coefficients[..., latents : 2 * latents])
+    half = solve_triangular(root, curvature, lower=True, trans=1)
+    whole = solve_triangular(root, jnp.swapaxes(half, -1, -2), lower=True, trans=1)
+    slope = solve_triangular(root, coefficients[..., :latents, None], lower=True, trans=1)[..., 0]
+    return slope, 0.5 * whole
+
+
+def _coefficients(
+    values: Float[Array, "S K rows"], normals: Float[Array, "S K rows latents"], *, products: bool
+) -> Float[Array, "K rows features"]:
+    """E[l z_j], E[l (z_j^2 - 1)] and, where they are asked for or help the others, E[l z_i z_j]."""
+    samples, latents = values.shape[0], normals.shape[-1]
+    half = samples // 2
+    z, log_p = jnp.moveaxis(normals, 0, -2), jnp.moveaxis(values, 0, -1)  # [K, rows, S, latents] and [K, rows, S]
+    features = _features(z, products or half >= ENOUGH * (2 * latents + latents * (latents - 1) // 2 + 1))
+    first, second = (features[..., :half, :], log_p[..., :half]), (features[..., half:, :], log_p[..., half:])
+    squares = _second_moments(latents, features.shape[-1])
+    total = _crossed(first, second, squares) * (samples - half) + _crossed(second, first, squares) * half
+    return total / samples
+
+
+def _features(z: Float[Array, "K rows S latents"], products: bool) -> Float[Array, "K rows S features"]:
+    """z and z^2 - 1, which the gradients are made of, and products of pairs."""
     latents = z.shape[-1]
     columns = [z, z**2 - 1.0]
-    if latents > 1 and fitted >= ENOUGH * (2 * latents + latents * (latents - 1) // 2 + 1):
+    if products:
         first, second = np.triu_indices(latents, 1)
         columns.append(z[..., first] * z[..., second])
     return jnp.concatenate(columns, axis=-1)

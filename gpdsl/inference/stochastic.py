@@ -20,7 +20,7 @@ from jaxtyping import Array
 
 from gpdsl.inference import anderson
 from gpdsl.inference.bound import views
-from gpdsl.inference.expected_log_likelihood import Marginals, expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural import (
     Sites,
     blend,
@@ -36,6 +36,7 @@ from gpdsl.inference.opaque import Values, compiled_arguments, evaluate_external
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.profiled import outer_point, split_point, start_sites
 from gpdsl.program.compilation import jit
+from gpdsl.program.joint import Marginals
 from gpdsl.program.rows import Rows
 from gpdsl.symbolic.translate import ExternalUse
 

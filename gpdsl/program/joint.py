@@ -1,17 +1,20 @@
-"""Numbers for several readings of one latent at a row: the root of their covariance, and joint samples."""
+"""Marginals of what is read of the latents in each row: roots of covariances, and joint samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import sympy as sp
 from jaxtyping import Array, Float
 
 from gpdsl.program.groups import Group
 from gpdsl.program.program import Program
-from gpdsl.symbolic.gaussian import moments_of
-from gpdsl.symbolic.joint import correlated, root_symbol, sum_of
+from gpdsl.symbolic.gaussian import Pair, joint_moments_of
+from gpdsl.symbolic.joint import Correlated, correlated, root_symbol, sum_of
 
 SINGULAR = 1e-12
 """Share of a reading's variance below which it counts as determined by the readings before it."""
@@ -25,58 +28,83 @@ NUDGE = 1e-9
 Table = list[list[Array]]
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Marginals:
+    """Means and variances of all latents at some rows, for each mixture component; one column per reading of each.
+
+    `covariance` among all columns is there when the posterior correlates different latents; its diagonal is `variance`.
+    Without it the readings of one latent are correlated, by the variances of their sums, and nothing else is.
+    """
+
+    mean: Float[Array, "K rows latents"]
+    variance: Float[Array, "K rows latents"]
+    covariance: Float[Array, "K rows latents latents"] | None = None
+
+    def at(self, program: Program, normals: Float[Array, "S K rows latents"]) -> Float[Array, "S K rows latents"]:
+        """Joint samples from standard normals, row by row."""
+        if self.covariance is not None:
+            basis = basis_columns(program)
+            moved = jnp.einsum("...ij,...j->...i", block_root(self.covariance, basis), normals[..., basis])
+            return _with_sums(program, self.mean[..., basis] + moved)
+        drawn = self.mean + deviation(self.variance) * normals
+        for group in program.groups:
+            if group.readings.sums:
+                part = _of_group(group, self.mean, self.variance, normals)
+                drawn = drawn.at[..., group.start : group.stop].set(part)
+        return drawn
+
+
 def moment_values(
     program: Program,
     latents: Sequence[sp.Symbol],
-    mean: Float[Array, "*lead rows columns"],
-    variance: Float[Array, "*lead rows columns"],
+    q: Marginals,
     axes: tuple[str, ...],
+    needed: Collection[sp.Symbol] | None = None,
 ) -> dict[sp.Symbol, Array]:
-    """Values of the symbols in which an expectation is written: means, variances, roots of covariances."""
-    moments, read = moments_of(latents), program.evaluator.of_latent
-    found = {moments.mean[s]: read(s, mean, axes) for s in latents}
-    found |= {moments.variance[s]: read(s, variance, axes) for s in latents}
+    """Values of the symbols in which an expectation is written: means, variances, covariances or their roots.
+
+    Of the covariances between latents, only those `needed` (all by default).
+    """
+    moments, read = joint_moments_of(latents), program.evaluator.of_latent
+    found = {moments.mean[s]: read(s, q.mean, axes) for s in latents}
+    found |= {moments.variance[s]: read(s, q.variance, axes) for s in latents}
+    if q.covariance is not None:
+        asked = {pair: symbol for pair, symbol in moments.covariance.items() if needed is None or symbol in needed}
+        return found | {symbol: _between(program, pair, q.covariance, axes) for pair, symbol in asked.items()}
     for symbols in correlated(program.translator, latents):
-        root = _root([[_covariance(program, s, t, variance, axes) for t in symbols] for s in symbols])
+        root = _root([[_covariance(program, s, t, q.variance, axes) for t in symbols] for s in symbols])
         for i, s in enumerate(symbols):
             found |= {root_symbol(s, t): root[i][j] for j, t in enumerate(symbols[: i + 1])}
     return found
 
 
 def values_at(
-    program: Program,
-    latents: Sequence[sp.Symbol],
-    mean: Float[Array, "*lead rows columns"],
-    variance: Float[Array, "*lead rows columns"],
-    axes: tuple[str, ...],
-    normals: Sequence[Array],
+    program: Program, latents: Sequence[sp.Symbol], q: Marginals, axes: tuple[str, ...], normals: Sequence[Array]
 ) -> dict[sp.Symbol, Array]:
     """Values of readings at independent standard normals, one array of them per reading (broadcast against rows)."""
-    moments, known = moments_of(latents), moment_values(program, latents, mean, variance, axes)
-    found = {
-        s: known[moments.mean[s]] + deviation(known[moments.variance[s]]) * z
-        for s, z in zip(latents, normals, strict=True)
-    }
+    moments, known = joint_moments_of(latents), moment_values(program, latents, q, axes)
     behind = dict(zip(latents, normals, strict=True))
-    for symbols in correlated(program.translator, latents):
+    found = {s: known[moments.mean[s]] + deviation(known[moments.variance[s]]) * z for s, z in behind.items()}
+    for symbols, root in _dependent(program, latents, q, known):
         for i, s in enumerate(symbols):
-            moved = sum(known[root_symbol(s, t)] * behind[t] for t in symbols[: i + 1])
-            found[s] = known[moments.mean[s]] + moved
+            found[s] = known[moments.mean[s]] + sum(root[i][j] * behind[t] for j, t in enumerate(symbols[: i + 1]))
     return found
 
 
-def samples(
-    program: Program,
-    mean: Float[Array, "K rows columns"],
-    variance: Float[Array, "K rows columns"],
-    normals: Float[Array, "S K rows columns"],
-) -> Float[Array, "S K rows columns"]:
-    """Joint samples of everything that is read, from standard normals: independent between latents."""
-    drawn = mean + deviation(variance) * normals
-    for group in program.groups:
-        if group.readings.sums:
-            drawn = drawn.at[..., group.start : group.stop].set(_of_group(group, mean, variance, normals))
-    return drawn
+def _dependent(
+    program: Program, latents: Sequence[sp.Symbol], q: Marginals, known: Mapping[sp.Symbol, Array]
+) -> list[tuple[Correlated, Table]]:
+    """The sets of reads that are not independent of each other, with the roots of their covariances."""
+    if q.covariance is None:
+        sets = correlated(program.translator, latents)
+        tables = [[[root_symbol(s, t) for t in each[: i + 1]] for i, s in enumerate(each)] for each in sets]
+        roots = [[[known[entry] for entry in row] for row in table] for table in tables]
+        return list(zip(sets, roots, strict=True))
+    if len(latents) < 2:
+        return []
+    moments = joint_moments_of(latents)
+    return [(tuple(latents), _root([[known[moments.symbol(s, t)] for t in latents] for s in latents]))]
 
 
 def _of_group(group: Group, mean: Array, variance: Array, normals: Array) -> Array:
@@ -129,11 +157,47 @@ def _root(covariance: Table) -> Table:
 
 
 def _root_at_once(covariance: Table) -> Table:
-    count = len(covariance)
-    matrix = jnp.stack([jnp.stack(row, axis=-1) for row in covariance], axis=-2)
+    root = _nudged_root(jnp.stack([jnp.stack(row, axis=-1) for row in covariance], axis=-2))
+    return [[root[..., i, j] for j in range(i + 1)] for i in range(len(covariance))]
+
+
+def _nudged_root(matrix: Float[Array, "*lead n n"]) -> Float[Array, "*lead n n"]:
     scale = jnp.maximum(jnp.diagonal(matrix, axis1=-2, axis2=-1), jnp.finfo(matrix.dtype).tiny * 1e16)
-    root = jnp.linalg.cholesky(matrix + NUDGE * scale[..., None] * jnp.eye(count, dtype=matrix.dtype))
-    return [[root[..., i, j] for j in range(i + 1)] for i in range(count)]
+    nudge = max(NUDGE, 8.0 * float(jnp.finfo(matrix.dtype).eps))
+    return jnp.linalg.cholesky(matrix + nudge * scale[..., None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype))
+
+
+def basis_columns(program: Program) -> np.ndarray:
+    """The columns of the marginals that are no sums of others."""
+    counts = [(group.start, len(group.readings.basis) * group.size) for group in program.groups]
+    return np.concatenate([np.arange(start, start + count) for start, count in counts])
+
+
+def block_root(covariance: Float[Array, "*lead n n"], columns: np.ndarray) -> Float[Array, "*lead J J"]:
+    """Lower roots of the covariance among some columns, row by row."""
+    return _nudged_root(covariance[..., columns[:, None], columns[None, :]])
+
+
+def _with_sums(program: Program, basis: Float[Array, "*lead basis"]) -> Float[Array, "*lead columns"]:
+    """All columns, from the values of those that are no sums."""
+    if not any(group.readings.sums for group in program.groups):
+        return basis
+    parts, start = [], 0
+    for group in program.groups:
+        size = group.size
+        found = [basis[..., start + k * size : start + (k + 1) * size] for k in range(len(group.readings.basis))]
+        sums = {place: found[i] + found[j] for i, j, place in group.readings.sums}
+        start += len(found) * size
+        parts += [*found, *(sums[k] for k in range(len(found), _count(group)))]
+    return jnp.concatenate(parts, axis=-1)
+
+
+def _between(program: Program, pair: Pair, covariance: Array, axes: tuple[str, ...]) -> Array:
+    """Covariances of two reads, for every element along the axes."""
+    read, count = program.evaluator.of_latent, covariance.shape[-1]
+    with jax.ensure_compile_time_eval():
+        first, second = (np.asarray(read(s, jnp.arange(count)[None], axes))[0] for s in sorted(pair, key=str))
+    return covariance[..., first, second]
 
 
 def deviation(variance: Array) -> Array:
@@ -141,10 +205,11 @@ def deviation(variance: Array) -> Array:
     return jnp.sqrt(jnp.maximum(variance, jnp.finfo(variance.dtype).tiny * 1e16))
 
 
-def column_roots(
-    program: Program, variance: Float[Array, "*lead rows columns"], columns: Sequence[int]
-) -> Float[Array, "*lead rows J J"]:
-    """Roots of the covariance among some columns of the marginals, row by row."""
+def column_roots(program: Program, q: Marginals, component: int, columns: Sequence[int]) -> Float[Array, "rows J J"]:
+    """Roots of the covariance among some columns of a component's marginals, row by row."""
+    if q.covariance is not None:
+        return block_root(q.covariance[component], np.asarray(columns))
+    variance = q.variance[component]
     places = [_place(program, column) for column in columns]
     tables = {id(g): covariance_table(g, variance) for g in program.groups if g.readings.sums}
     zero = jnp.zeros_like(variance[..., 0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from gpdsl.program.priors import Prior, priors_of
 from gpdsl.program.readings import fitted_readings, predicted_readings
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.truncation import refuse_outside
+from gpdsl.symbolic.coupling import coupled_observations, mixing
 from gpdsl.symbolic.jumps import jumps
 from gpdsl.symbolic.terms import ObservationTerms, observation_terms
 from gpdsl.symbolic.translate import ExternalUse, Translator
@@ -40,6 +42,9 @@ class Program:
     parameters: Parameters
     externals: Mapping[str, ForwardModel]
     priors: Mapping[str, Prior]
+    expectations: str = "auto"
+    factorised: Program | None = None
+    """Of a program whose latents are correlated in the posterior, the one in which they are not."""
 
     def log_prior(self, parameters: Mapping[str, Array]) -> Float[Array, ""] | float:
         """Log density of the learnt parameters that have priors (MAP), at these constrained values."""
@@ -54,6 +59,22 @@ class Program:
         fitted = {name: group.readings for group in self.groups for name in group.names}
         groups = read_more(self.groups, predicted_readings(self.translator, self.observations, fitted))
         return replace(self, groups=groups, evaluator=RowEvaluator(self.translator, columns(groups)))
+
+    @property
+    def coupled(self) -> bool:
+        """Whether expectations are taken under one Gaussian of all latents."""
+        return self.factorised is not None
+
+    @cached_property
+    def coupling(self) -> Program:
+        """The same program with its expectations under one Gaussian of all latents."""
+        observations = coupled_observations(self.translator, self.observations, self.expectations)
+        return replace(self, observations=observations, factorised=self)
+
+    @property
+    def mixing(self) -> tuple[str, ...]:
+        """Outputs whose terms read several latents, which are therefore correlated in the posterior."""
+        return mixing(self.translator, self.observations)
 
     @property
     def latents(self) -> int:
@@ -115,6 +136,7 @@ def make_program(
         parameters,
         externals,
         priors_of(translator, parameters.initial),
+        expectations,
     )
 
 

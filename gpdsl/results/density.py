@@ -76,7 +76,7 @@ def _quadratic(beliefs: Beliefs, densities: Sequence[sp.Expr]) -> bool:
 def _row_function(beliefs: Beliefs, involved: list[int], component: int) -> RowFunction:
     """Log density of the rows as a function of the standard normals behind the involved latents."""
     index, base = jnp.asarray(involved, int), beliefs.marginals.mean[component]
-    root = column_roots(beliefs.program, beliefs.marginals.variance[component], involved) if involved else None
+    root = column_roots(beliefs.program, beliefs.marginals, component, involved) if involved else None
 
     def function(normals: Array) -> Array:
         moved = normals if root is None else jnp.einsum("nij,nj->ni", root, normals)

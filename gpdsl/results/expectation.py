@@ -14,12 +14,12 @@ import sympy as sp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
-from gpdsl.inference.expected_log_likelihood import Marginals, gauss_hermite
+from gpdsl.inference.expected_log_likelihood import gauss_hermite
 from gpdsl.inference.opaque import arguments_of, evaluate_externals
 from gpdsl.inference.sampling import base_normals
 from gpdsl.language import model as m
 from gpdsl.program.compilation import jit
-from gpdsl.program.joint import moment_values, values_at
+from gpdsl.program.joint import Marginals, moment_values, values_at
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.symbolic.gaussian import pull_exponentials
@@ -139,10 +139,10 @@ def _per_component(
     latents = latents_in(beliefs.program.translator, without(expression, given))
     if not latents:
         return _with_rows(evaluator(expression, beliefs.scope(), keys, given), beliefs, keys)
-    closed = joint_expectation(beliefs.program.translator, pull_exponentials(expression), latents)
+    program = beliefs.program
+    closed = joint_expectation(program.translator, pull_exponentials(expression), latents, program.coupled)
     if closed is not None:
-        mean, variance = beliefs.marginals.mean, beliefs.marginals.variance
-        table = moment_values(beliefs.program, latents, mean, variance, keys)
+        table = moment_values(program, latents, beliefs.marginals, keys, closed.free_symbols)
         return _with_rows(evaluator(closed, beliefs.scope(), keys, {**table, **given}), beliefs, keys)
     if len(latents) <= 2:
         nodes, weights = gauss_hermite(len(latents), QUADRATURE_NODES[len(latents)])
@@ -161,10 +161,10 @@ def _with_rows(value: Array, beliefs: Beliefs, keys: tuple[str, ...]) -> Array:
 def _at_nodes(
     beliefs: Beliefs, latents: tuple[sp.Symbol, ...], nodes: np.ndarray, keys: tuple[str, ...]
 ) -> dict[sp.Symbol, Array]:
-    mean, variance = beliefs.marginals.mean, beliefs.marginals.variance
+    mean = beliefs.marginals.mean
     width = mean.ndim + len(keys) - 1
     normals = [jnp.asarray(column, mean.dtype).reshape(-1, *(1,) * width) for column in nodes.T]
-    return values_at(beliefs.program, latents, mean, variance, keys, normals)
+    return values_at(beliefs.program, latents, beliefs.marginals, keys, normals)
 
 
 def sampled(

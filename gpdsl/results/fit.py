@@ -15,12 +15,12 @@ from jaxtyping import Array
 
 from gpdsl.data import Data, bind
 from gpdsl.inference.bound import assemble, views
-from gpdsl.inference.expected_log_likelihood import Marginals
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.posterior import Whitened
 from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
+from gpdsl.program.joint import Marginals
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_rows, take_rows
 from gpdsl.program.rows import Rows
@@ -156,7 +156,7 @@ class Fit:
 
 
 def _slice(beliefs: Beliefs, index: slice) -> Beliefs:
-    pick = Marginals(beliefs.marginals.mean[:, index], beliefs.marginals.variance[:, index])
+    pick = jax.tree.map(lambda a: a[:, index], beliefs.marginals)
     return Beliefs(
         beliefs.program, beliefs.parameters, take_rows(beliefs.rows, index), pick, beliefs.weights, beliefs.seed
     )

@@ -50,20 +50,25 @@ def has_external(translator: Translator, expression: sp.Expr) -> bool:
     return any(translator.references[s].kind == "external" for s in expression.free_symbols)
 
 
-def split_terms(translator: Translator, log_density: sp.Expr, expectations: str) -> tuple[Term, ...]:
-    """Split a log density into additive terms and choose how to compute each one's expectation."""
+def split_terms(
+    translator: Translator, log_density: sp.Expr, expectations: str, coupled: bool = False
+) -> tuple[Term, ...]:
+    """Split a log density into additive terms and choose how to compute each one's expectation.
+
+    `coupled` says that the latents are correlated with each other, not only the readings of one.
+    """
     if expectations == "sampled":
-        term = _choose(translator, log_density, "sampled")
+        term = _choose(translator, log_density, "sampled", coupled)
         return (term,)
     merged: dict[tuple, Term] = {}
-    for part in _additive_parts(translator, log_density):
-        term = _choose(translator, part, expectations)
+    for part in additive_parts(translator, log_density):
+        term = _choose(translator, part, expectations, coupled)
         key = (term.method, () if term.method == "closed" else term.latents)
         merged[key] = _join(merged[key], term) if key in merged else term
     return tuple(merged.values())
 
 
-def _additive_parts(translator: Translator, log_density: sp.Expr) -> list[sp.Expr]:
+def additive_parts(translator: Translator, log_density: sp.Expr) -> list[sp.Expr]:
     """Its terms; `data * (a + b)` counts as two, so that one open part does not open the rest."""
     found = []
     for part in sp.Add.make_args(log_density):
@@ -98,7 +103,7 @@ def _refuse_joint(translator: Translator, latents: Sequence[sp.Symbol]) -> None:
         )
 
 
-def _choose(translator: Translator, part: sp.Expr, expectations: str) -> Term:
+def _choose(translator: Translator, part: sp.Expr, expectations: str, coupled: bool) -> Term:
     part = combined(translator, part, latents_in(translator, part))
     latents = latents_in(translator, part)
     if not latents:
@@ -112,7 +117,7 @@ def _choose(translator: Translator, part: sp.Expr, expectations: str) -> Term:
         _refuse_joint(translator, latents)
         return Term(part, latents, "score", "an opaque function: evaluations only")
     if expectations in {"auto", "closed"}:
-        closed = joint_expectation(translator, part, latents)
+        closed = joint_expectation(translator, part, latents, coupled)
         if closed is not None:
             return Term(part, latents, "closed", "polynomial × exp(linear) in the latents", closed)
         if expectations == "closed":

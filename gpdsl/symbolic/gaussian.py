@@ -1,9 +1,10 @@
-"""Exact expectations of symbolic expressions under independent Gaussians: DESIGN.md section 4, one general rule.
+"""Exact expectations of symbolic expressions under Gaussians, independent or joint: DESIGN.md section 4, one rule.
 
 A term closes when it is a polynomial in the latents and in exponentials of linear functions of them:
 
     E[exp(a'f) P(f)] = exp(a'm + a'Va/2) * E[P(g)],  g ~ N(m + Va, V)      (exponential tilting)
     E[d^k]           = (k - 1)!! v^(k/2) for even k, 0 for odd k           (P written in d_j = g_j - E[g_j])
+    E[d_1 ... d_k]   = sum over pairings of products of covariances        (Isserlis, when they are correlated)
 
 P is written about the mean and never multiplied out, so (y - f)^2 becomes (y - m)^2 + v, which does not cancel when y
 is large. Products of two polynomials are paired by parity without being formed: most of their terms have mean zero.
@@ -11,8 +12,9 @@ is large. Products of two polynomials are paired by parity without being formed:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import sympy as sp
 
@@ -33,12 +35,24 @@ BRANCH = MAX_PRODUCTS // 64
 """What each branching on a condition takes of the budget: conditions that multiply are soon left to quadrature."""
 
 
+Pair = frozenset[sp.Symbol]
+
+
 @dataclass(frozen=True)
 class Moments:
-    """Symbols for the mean and the variance of each latent value."""
+    """Symbols for the mean and the variance of each latent value, and the covariance of each correlated pair."""
 
     mean: Mapping[sp.Symbol, sp.Symbol]
     variance: Mapping[sp.Symbol, sp.Symbol]
+    covariance: Mapping[Pair, sp.Symbol] = field(default_factory=dict)
+
+    def symbol(self, f: sp.Symbol, g: sp.Symbol) -> sp.Symbol:
+        """Cov(f, g) of a pair that is the same or correlated."""
+        return self.variance[f] if f == g else self.covariance[frozenset((f, g))]
+
+    def between(self, f: sp.Symbol, g: sp.Symbol) -> sp.Expr:
+        """Cov(f, g), 0 for an independent pair."""
+        return self.symbol(f, g) if f == g or self.covariance else sp.Integer(0)
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,14 @@ def moments_of(latents: Sequence[sp.Symbol]) -> Moments:
         {f: sp.Symbol(f"mean({f.name})", real=True) for f in latents},
         {f: sp.Symbol(f"variance({f.name})", nonnegative=True) for f in latents},
     )
+
+
+def joint_moments_of(latents: Sequence[sp.Symbol]) -> Moments:
+    """The same with a covariance for every pair."""
+    apart = moments_of(latents)
+    names = {frozenset(pair): sorted(f.name for f in pair) for pair in itertools.combinations(latents, 2)}
+    joint = {pair: sp.Symbol(f"covariance({', '.join(each)})", real=True) for pair, each in names.items()}
+    return Moments(apart.mean, apart.variance, joint)
 
 
 def pull_exponentials(expression: sp.Expr) -> sp.Expr:
@@ -151,9 +173,10 @@ def _combine(powers: Monomial, exponents: Mapping[sp.Symbol, _Linear], latents: 
 
 def _tilted(exponent: _Linear, polynomial: sp.Expr, moments: Moments, budget: Budget) -> sp.Expr:
     """E[exp(exponent) * polynomial]."""
-    means, variances = moments.mean, moments.variance
-    shifts = [a * means[f] + a**2 * variances[f] / 2 for f, a in exponent.slopes.items()]
-    centres = {f: means[f] + a * variances[f] for f, a in exponent.slopes.items()}
+    slopes = exponent.slopes
+    tilted = {f: sp.Add(*[a * moments.between(f, g) for g, a in slopes.items() if a != 0]) for f in slopes}
+    shifts = [a * (moments.mean[f] + tilted[f] / 2) for f, a in slopes.items()]
+    centres = {f: moments.mean[f] + tilted[f] for f in slopes}
     return sp.exp(exponent.constant + sp.Add(*shifts)) * _mean(polynomial, centres, moments, budget)
 
 
@@ -184,24 +207,47 @@ def _product(polynomials: Sequence[Polynomial], budget: Budget) -> Polynomial:
 
 
 def _paired(a: Polynomial, b: Polynomial, moments: Moments, budget: Budget) -> sp.Expr:
-    """E[a b] for polynomials in independent centred Gaussians: only monomials of equal parity count."""
-    partners: dict[tuple[sp.Symbol, ...], list[tuple[Monomial, sp.Expr]]] = {}
+    """E[a b] for polynomials in centred Gaussians: only monomials of equal parity count."""
+    partners: dict[tuple[sp.Symbol, ...] | int, list[tuple[Monomial, sp.Expr]]] = {}
     for monomial, coefficient in b.items():
-        partners.setdefault(_parity(monomial), []).append((monomial, coefficient))
+        partners.setdefault(_parity(monomial, moments), []).append((monomial, coefficient))
     parts = []
     for left, x in a.items():
-        matching = partners.get(_parity(left), [])
+        matching = partners.get(_parity(left, moments), [])
         budget.spend(len(matching))
-        parts += [x * y * _moment(left, right, moments) for right, y in matching]
+        parts += [x * y * _moment(left, right, moments, budget) for right, y in matching]
     return sp.Add(*parts)
 
 
-def _parity(monomial: Monomial) -> tuple[sp.Symbol, ...]:
-    return tuple(symbol for symbol, power in monomial if power % 2)
+def _parity(monomial: Monomial, moments: Moments) -> tuple[sp.Symbol, ...] | int:
+    """The symbols with odd powers; of joint Gaussians, whether the degree is odd."""
+    return _degree(monomial) % 2 if moments.covariance else tuple(symbol for symbol, power in monomial if power % 2)
 
 
-def _moment(a: Monomial, b: Monomial, moments: Moments) -> sp.Expr:
+def _moment(a: Monomial, b: Monomial, moments: Moments, budget: Budget) -> sp.Expr:
     powers = dict(a)
     for symbol, power in b:
         powers[symbol] = powers.get(symbol, 0) + power
+    if moments.covariance:
+        return _isserlis(tuple(powers.items()), moments, budget)
     return sp.Mul(*[sp.factorial2(k - 1) * moments.variance[f] ** (k // 2) for f, k in powers.items()])
+
+
+def _isserlis(powers: Monomial, moments: Moments, budget: Budget) -> sp.Expr:
+    """E[product] of jointly Gaussian deviations: the first of them is paired with each of the others in turn."""
+    left = tuple((f, k) for f, k in powers if k)
+    if len(left) == 1:
+        symbol, power = left[0]
+        return sp.factorial2(power - 1) * moments.variance[symbol] ** (power // 2)
+    if not left:
+        return sp.Integer(1)
+    (first, power), *others = left
+    rest = {first: power - 1, **dict(others)}
+    parts = []
+    for partner, count in rest.items():
+        covariance = moments.between(first, partner)
+        if count and covariance != 0:
+            budget.spend(1)
+            remaining = tuple((f, k - (f == partner)) for f, k in rest.items())
+            parts.append(count * covariance * _isserlis(remaining, moments, budget))
+    return sp.Add(*parts)

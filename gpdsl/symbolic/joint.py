@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import sympy as sp
 
-from gpdsl.symbolic.gaussian import Moments, expectation, moments_of
+from gpdsl.symbolic.gaussian import Moments, expectation, joint_moments_of, moments_of
 from gpdsl.symbolic.readings import added
 from gpdsl.symbolic.translate import Translator
 
@@ -113,8 +113,15 @@ def innovations(translator: Translator, latents: Sequence[sp.Symbol]) -> Innovat
     return Innovations(substitution, tuple(independent), Moments(mean, variance))
 
 
-def joint_expectation(translator: Translator, expression: sp.Expr, latents: Sequence[sp.Symbol]) -> sp.Expr | None:
-    """E[expression] in the readings' means, variances and roots of covariances; None outside the closed family."""
+def joint_expectation(
+    translator: Translator, expression: sp.Expr, latents: Sequence[sp.Symbol], coupled: bool = False
+) -> sp.Expr | None:
+    """E[expression] in the readings' means, variances and roots of covariances; None outside the closed family.
+
+    Where all latents are correlated with each other (`coupled`), it is written in their covariances.
+    """
+    if coupled:
+        return expectation(expression, latents, joint_moments_of(latents))
     behind = innovations(translator, latents)
     return expectation(expression.xreplace(dict(behind.substitution)), behind.latents, behind.moments)
 

@@ -16,10 +16,11 @@ import pytest
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.forward import resolve
-from gpdsl.inference.expected_log_likelihood import NODES, Marginals, expected_log_likelihood, log_density
+from gpdsl.inference.expected_log_likelihood import NODES, expected_log_likelihood, log_density
 from gpdsl.inference.opaque import arguments_of, evaluate_externals
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.sampling import base_normals
+from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, make_program, make_rows
 from gpdsl.program.rows import Rows, Scope
 
