@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +34,11 @@ class Simulation:
     drawn: tuple[str, ...]
 
     def table(self) -> dict[str, np.ndarray]:
-        """The data as columns, one per element, named as gpdsl reads them: `x`, `x[1]`, `t[2,1]`."""
-        return _columns(self.data)
+        """The data as columns, one per element, named as gpdsl reads them: `x`, `x1`; `t[2,1]` of several axes."""
+        table = _columns(self.data)
+        short = {re.sub(r"\[(\d+)\]$", r"\1", column): each for column, each in table.items()}
+        # Where `x1` is the name of another quantity, brackets tell which is which.
+        return short if len(short) == len(table) else table
 
     def truth(self) -> dict[str, np.ndarray]:
         """Latents, functionals of them, row variables and lets as columns: `f`, `g[2]`, `f(a)`, `D(f, x)`."""

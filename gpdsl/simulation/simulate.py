@@ -15,9 +15,10 @@ from gpdsl.forward import resolve
 from gpdsl.language import model as m
 from gpdsl.language.suggest import closest
 from gpdsl.program.precision import precision
-from gpdsl.simulation.errors import UnknownRequest, WrongRequest
+from gpdsl.simulation.errors import TooManyPoints, UnknownRequest, WrongRequest
 from gpdsl.simulation.functionals import shown
 from gpdsl.simulation.inputs import DEFAULT_SIZE, draw_input, letters
+from gpdsl.simulation.latents import MAX_POINTS
 from gpdsl.simulation.parameters import make_parameters
 from gpdsl.simulation.result import Simulation
 from gpdsl.simulation.world import World
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 ROWS = 200
 MAX_AXIS = 10_000
+MAX_ROWS = 100_000
 
 
 def simulate(
@@ -105,6 +107,7 @@ def _given(
     table: Any = {name: from_object(name, values, "inputs") for name, values in inputs.items()}
     wanted = {name: declared for name, declared in declarations.inputs.items() if data is not None or name in inputs}
     if not wanted:
+        _check_rows(declarations, rows or ROWS)
         return {}, sizes, rows or ROWS
     # Outputs and everything else of the data are what is simulated: only inputs are read from them.
     only_inputs = m.Declarations(**{**vars(declarations), "inputs": wanted, "outputs": {}})
@@ -112,6 +115,15 @@ def _given(
     if rows is not None and rows != bound.rows:
         raise DataError(WrongRequest("rows", str(rows), f"the {bound.rows} rows of the inputs"), source=source)
     return dict(bound.inputs), {**sizes, **bound.sizes}, bound.rows
+
+
+def _check_rows(declarations: m.Declarations, rows: int) -> None:
+    """Refuse what no latent could be drawn at before anything is allocated for it."""
+    source, latent = declarations.source.name, next(iter(declarations.latents), None)
+    if latent is not None and rows > MAX_POINTS:
+        raise DataError(TooManyPoints(latent, rows, MAX_POINTS), source=source)
+    if rows > MAX_ROWS:
+        raise DataError(WrongRequest("rows", str(rows), f"a whole number from 1 to {MAX_ROWS}"), source=source)
 
 
 def _all_sizes(declarations: m.Declarations, known: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:

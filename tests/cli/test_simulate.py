@@ -44,7 +44,7 @@ def test_data_and_truth_are_written_and_explained(command: list[str], capsys: py
     told = capsys.readouterr().err
     assert "parameters: sigma = 0.1" in told and "d.csv" in told and "t.csv" in told
     data, truth = read("d.csv"), read("t.csv")
-    assert list(data) == ["x[1]", "x[2]", "x[3]", "y", "n"]
+    assert list(data) == ["x1", "x2", "x3", "y", "n"]
     assert list(truth) == ["f", "g"]
     assert truth["g"] == [2 * value for value in truth["f"]]
     assert main(["explain", "small.gpm", "--forward", "double.py", "--data", "d.csv"]) == 0
@@ -63,7 +63,7 @@ def test_inputs_parameters_and_priors(command: list[str], capsys: pytest.Capture
     Path("in.csv").write_text("a,b\n0,1\n1,2\n5,7\n")
     given = ["--inputs", "in.csv", "--column", "x=a,b", "--out", "d.csv"]
     assert main([*command, *given, "--set", "sigma=1e-9", "--truth", "t.csv"]) == 0
-    assert read("d.csv")["x[1]"] == [0, 1, 5]
+    assert read("d.csv")["x1"] == [0, 1, 5]
     assert read("d.csv")["y"] == pytest.approx(read("t.csv")["g"], abs=1e-7)
     capsys.readouterr()
     assert main([*command, *given, "--draw-parameters"]) == 0

@@ -103,6 +103,7 @@ def test_missing_elements_stay_missing() -> None:
 REFUSED: dict[str, tuple[str, str, dict]] = {
     "external_likelihood": ("D132", models.OPAQUE_LIKELIHOOD, {}),
     "too_many_rows": ("D133", models.REGRESSION, {"rows": 20_000}),
+    "hostile_rows": ("D133", models.REGRESSION, {"rows": 10**11}),
     "not_finite_covariance": (
         "D134",
         models.REGRESSION.replace("RBF(ell)", "Linear(ell)"),
@@ -144,3 +145,11 @@ def test_too_large_to_write_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_function_of_the_language_has_a_value() -> None:
     assert set(FUNCTIONS) - set(ELEMENTARY) == set()
     assert set(REDUCTIONS) - set(FOLDS) == set()
+
+
+def test_columns_are_told_apart() -> None:
+    """`x1` is the first element of `x`, unless another quantity has that name."""
+    text = "input x : real[2]\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 1)\n"
+    assert list(gpdsl.compile(text).sample_prior(rows=2).table()) == ["x1", "x2", "y"]
+    two = text.replace("output", "input x1 : real\noutput").replace("Normal(f", "Normal(f + x1")
+    assert list(gpdsl.compile(two).sample_prior(rows=2).table()) == ["x[1]", "x[2]", "x1", "y"]
