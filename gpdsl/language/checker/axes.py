@@ -70,7 +70,7 @@ def check_distinct(scope: Scope, name: str, span: Span, axes: tuple[Axis, ...]) 
     """Axes of one quantity must be told apart by name or size."""
     for position, axis in enumerate(axes):
         if any(same_axis(axis, other) for other in axes[:position]):
-            scope.problems.fail(AmbiguousAxis(span, name, axis.describe()))
+            scope.problems.fail(AmbiguousAxis(span, name, axis.describe(), str(axis.size or axis.dimension)))
 
 
 def unite(left: tuple[Axis, ...], right: tuple[Axis, ...]) -> tuple[Axis, ...]:

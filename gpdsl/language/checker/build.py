@@ -12,7 +12,7 @@ from gpdsl.language.checker.scope import Scope, describe_axes
 from gpdsl.language.errors.axes import AxesDiffer
 from gpdsl.language.errors.limits import NotFinite, PowerTooLarge, TooManyTerms
 from gpdsl.language.limits import MAX_DEGREE, MAX_TERMS
-from gpdsl.language.model import Axis, Expression, Number, Operation, same_axis
+from gpdsl.language.model import Axis, Expression, Number, Operation, Read, same_axis
 from gpdsl.language.source import Span
 
 
@@ -47,6 +47,7 @@ def operation(scope: Scope, place: Place, span: Span, operator: str, operands: t
                     scope.quote(operand.span),
                     describe_axes(axes),
                     describe_axes(operand.axes),
+                    _indexed(scope, place, unite(axes, operand.axes), operands),
                 )
             )
         axes = unite(axes, operand.axes)
@@ -59,6 +60,16 @@ def operation(scope: Scope, place: Place, span: Span, operator: str, operands: t
     if fact.terms > MAX_TERMS:
         scope.problems.fail(TooManyTerms(span, place.left.name, MAX_TERMS))
     return remember(scope, Operation(span, axes, operator, operands), fact)
+
+
+def _indexed(scope: Scope, place: Place, axes: tuple[Axis, ...], operands: tuple[Expression, ...]) -> str:
+    """How to write a `let` of all axes of its operands, which then are read element by element."""
+    if any(axis.name is None for axis in axes):
+        return "take one element, `[1]`"
+    left = f"name the axes on the left: `let {place.left.name}[{', '.join(str(axis.name) for axis in axes)}] = ...`"
+    plain = [each for each in operands if isinstance(each, Read) and each.axes]
+    shown = [f"`{each.name}[{', '.join(str(axis.name) for axis in each.axes)}]`" for each in plain]
+    return f"{left} with {' and '.join(shown)}" if len(shown) == len(operands) else left
 
 
 def _nested(a: tuple[Axis, ...], b: tuple[Axis, ...]) -> bool:

@@ -9,12 +9,13 @@ from gpdsl.language.checker.axes import contains
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.place import Place
 from gpdsl.language.checker.scope import SORTS, Scope
-from gpdsl.language.errors.axes import AmbiguousAxis
+from gpdsl.language.errors.axes import SeveralAxes
 from gpdsl.language.errors.kernels import NoInputsHere, NotAnArgument
 from gpdsl.language.model import Axis, Expression, Read, parts
 
 ON = "on"
 _KNOWN = ("const", "param")
+_FLAT = "select columns along one axis, or sum over the other: `on = sum(q, ...)`"
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,15 @@ class Domain:
     def describe(self) -> str:
         """How a message names the input."""
         return f"`real[{self.input_axis.describe()}]`" if self.input_axis is not None else "one number"
+
+    def shapes(self, *, vector: bool) -> str:
+        """How a message names the shapes that a parameter of a kernel can have here."""
+        columns = self.input_axis if vector else None
+        found = ["one number"]
+        if columns is not None:
+            found.append(f"one value per column of the input, `[{columns.describe()}]`")
+        found += [f"one value per `{axis.name}`, `[{axis.name}]`" for axis in self.axes if axis.name is not None]
+        return ", or ".join(found)
 
 
 def selected(
@@ -66,7 +76,7 @@ def _column(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain)
     own = _own_axes(checked, domain)
     if len(own) > 1:
         axes = ", ".join(axis.describe() for axis in own)
-        scope.problems.fail(AmbiguousAxis(formula.span, scope.quote(formula.span).strip("`"), axes))
+        scope.problems.fail(SeveralAxes(formula.span, scope.quote(formula.span).strip("`"), axes, _FLAT))
     return checked
 
 

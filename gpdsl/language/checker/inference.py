@@ -10,11 +10,13 @@ from gpdsl.language.checker.scope import SORTS, Scope
 from gpdsl.language.errors.names import NotReadable
 from gpdsl.language.errors.values import BadOption, RepeatedOption, UnknownEngine, UnknownOption
 from gpdsl.language.model import Infer
-from gpdsl.language.vocabulary import ENGINES, OPTION_WORDS, OPTIONS
+from gpdsl.language.vocabulary import ENGINES, OPTION_WORDS, OPTIONS, POSTERIORS
 
 Value = int | float | str | bool
 _LARGEST = 10**9
 _MAX_COMPONENTS = 100
+_MIXTURES = tuple(name.removesuffix("(K)") for name in POSTERIORS if name.endswith("(K)"))
+_SINGLE = tuple(name for name in POSTERIORS if not name.endswith("(K)"))
 
 
 def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:
@@ -35,7 +37,14 @@ def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:
             lines[key] = option.span.line
             value = _value(scope, option)
             if options.setdefault(option.name.text, value) != value:
-                scope.problems.fail(BadOption(option.value.span, option.name.text, "the same number for every latent"))
+                scope.problems.fail(
+                    BadOption(
+                        option.value.span,
+                        option.name.text,
+                        "the same number for every latent",
+                        str(options[option.name.text]),
+                    )
+                )
     return Infer(MappingProxyType(options))
 
 
@@ -50,7 +59,7 @@ def _value(scope: Scope, option: syntax.Option) -> Value:
     if value is None:
         word = option.value.identifier.text if isinstance(option.value, syntax.Name) else ""
         suggestion = scope.problems.suggest(word, _words(name)) if word else ""
-        scope.problems.fail(BadOption(option.value.span, name, OPTIONS[name], suggestion))
+        scope.problems.fail(BadOption(option.value.span, name, OPTIONS[name], _example(name), suggestion))
     return value
 
 
@@ -67,8 +76,16 @@ def _check_subject(scope: Scope, option: syntax.Option) -> None:
         scope.problems.fail(NotReadable(subject.span, subject.text, SORTS[sort], "the option `inducing`", advice))
 
 
+def _example(name: str) -> str:
+    """A value that an option can have: a number, or the first of its words."""
+    takes = OPTIONS[name]
+    return {"a whole number from 1": "100", "a whole number from 0": "1", "a positive number": "0.001"}.get(
+        takes, takes.replace(",", " ").split()[0]
+    )
+
+
 def _words(name: str) -> tuple[str, ...]:
-    extra = {"posterior": ("full", "diagonal", "mixture"), "learn_inducing": ("true", "false")}
+    extra = {"posterior": (*_SINGLE, *_MIXTURES), "learn_inducing": ("true", "false")}
     return OPTION_WORDS.get(name) or extra.get(name, ())
 
 
@@ -83,10 +100,11 @@ def _word(formula: syntax.Formula) -> str:
 
 
 def _posterior(formula: syntax.Formula, name: str) -> str | None:
-    if isinstance(formula, syntax.Call) and formula.function.text == "mixture" and len(formula.arguments) == 1:
+    if isinstance(formula, syntax.Call) and formula.function.text in _MIXTURES and len(formula.arguments) == 1:
         components = _whole(formula.arguments[0].value, 1, _MAX_COMPONENTS)
-        return f"mixture({components})" if components is not None and formula.arguments[0].name is None else None
-    return _word(formula) if _word(formula) in ("full", "diagonal") else None
+        called = components is not None and formula.arguments[0].name is None
+        return f"{formula.function.text}({components})" if called else None
+    return _word(formula) if _word(formula) in _SINGLE else None
 
 
 def _inducing(formula: syntax.Formula, name: str) -> int | None:

@@ -120,7 +120,13 @@ def fit_argument(scope: Scope, checked: Expression, domain: Domain, *, vector: b
         if not contains(allowed, axis):
             source = carrier(checked, axis)
             scope.problems.fail(
-                KernelAxis(source.span, scope.quote(source.span).strip("`"), axis.describe(), domain.describe())
+                KernelAxis(
+                    source.span,
+                    scope.quote(source.span).strip("`"),
+                    axis.describe(),
+                    domain.describe(),
+                    domain.shapes(vector=vector),
+                )
             )
 
 
@@ -136,9 +142,9 @@ def _fit_array(this: _Call, parameter: Parameter, checked: Expression) -> None:
         fits = fits and expected is not None and same_axis(expected, axis)
     if not fits:
         names = [this.arrays[w].describe() if w in this.arrays else w for w in parameter.array if w != "columns"]
-        expected_words = f"the axes `{', '.join(names)}`" if len(names) > 1 else f"the axis `{names[0]}`"
-        if "columns" in parameter.array:
-            expected_words += ", and may have the input's after it"
+        expected_words = f"the axes `{', '.join(names)}`" if len(names) > 1 else f"one axis, `{names[0]}`"
+        if "columns" in parameter.array and this.domain.input_axis is not None:
+            expected_words += f", and may have that of the input, `{this.domain.input_axis.describe()}`, after it"
         name = this.family.name
         this.scope.problems.fail(
             ArrayNeeded(

@@ -146,7 +146,8 @@ def _body(
         if axis is None or not contains((axis,), each):
             source = carrier(body, each)
             shown = scope.quote(source.span).strip("`")
-            scope.problems.fail(KernelAxis(source.span, shown, each.describe(), "one number"))
+            one = f"one number: take an element, such as `{shown}[1]`, or sum over the axis"
+            scope.problems.fail(KernelAxis(source.span, shown, each.describe(), "one number", one))
     return body
 
 

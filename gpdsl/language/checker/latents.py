@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gpdsl.language import syntax
 from gpdsl.language.checker.arguments import match_arguments
 from gpdsl.language.checker.axes import declared_axes
@@ -13,7 +15,7 @@ from gpdsl.language.checker.kernels import check_kernel
 from gpdsl.language.checker.lets import reads
 from gpdsl.language.checker.place import IndexRange, Left, Place
 from gpdsl.language.checker.scope import SORTS, Scope
-from gpdsl.language.errors.axes import AmbiguousAxis
+from gpdsl.language.errors.axes import SeveralAxes
 from gpdsl.language.errors.calls import NotAProcess, RepeatedArgument
 from gpdsl.language.errors.names import ArgumentNotInput, NotReadable
 from gpdsl.language.model import Axis, Expression, Kernel, Latent
@@ -53,9 +55,18 @@ def _inputs(scope: Scope, statement: syntax.LatentStatement) -> tuple[tuple[str,
                 scope.problems.fail(RepeatedArgument(argument.span, name, argument.text, f"latent {name}(x)"))
             if len(axes) > 1:
                 shown = ", ".join(axis.describe() for axis in axes)
-                scope.problems.fail(AmbiguousAxis(argument.span, argument.text, shown))
+                scope.problems.fail(SeveralAxes(argument.span, argument.text, shown, _flat(scope, argument.text)))
             found.append(argument.text)
     return tuple(found), len(found) < len(statement.arguments)
+
+
+def _flat(scope: Scope, name: str) -> str:
+    """What to do about an argument that is a matrix."""
+    if name in scope.inputs:
+        sizes = [axis.size for axis in scope.inputs[name].axes]
+        flat = "D" if None in sizes else math.prod(filter(None, sizes))
+        return f"declare one axis, `input {name} : real[{flat}]`, or several inputs: `latent f(x, t) ~ ...`"
+    return f"declare `{name}` along one index, or pass several latents: `latent f(g, h) ~ ...`"
 
 
 def argument_axes(scope: Scope, name: str) -> tuple[Axis, ...]:

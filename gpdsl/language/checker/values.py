@@ -21,11 +21,11 @@ _DOMAINS = {
 }
 
 
-def check_domain(scope: Scope, span: Span, what: str, value: float, domain: str) -> None:
-    """Report a known number outside its domain."""
+def check_domain(scope: Scope, span: Span, what: str, value: float, domain: str, remedy: str = "") -> None:
+    """Report a known number outside its domain; `remedy` says what else than the number may be changed."""
     words, inside = _DOMAINS[domain]
     if not inside(value):
-        scope.problems.fail(OutsideDomain(span, what, f"{value:g}", words))
+        scope.problems.fail(OutsideDomain(span, what, f"{value:g}", words, remedy))
 
 
 def evaluate_value(scope: Scope, formula: syntax.Formula, name: str, domain: str = "real") -> float | tuple:
@@ -35,7 +35,7 @@ def evaluate_value(scope: Scope, formula: syntax.Formula, name: str, domain: str
     value = _number(scope, formula, name)
     if not math.isfinite(value):
         scope.problems.fail(NotFinite(formula.span, scope.quote(formula.span).strip("`")))
-    check_domain(scope, formula.span, f"`{name}`", value, domain)
+    check_domain(scope, formula.span, f"`{name}`", value, domain, f", or declare another type than `{domain}`")
     return value
 
 

@@ -45,10 +45,11 @@ class AxesDiffer(Mistake):
     right: str
     left_axes: str
     right_axes: str
+    remedy: str
     code: ClassVar = "E203"
     message: ClassVar = "axis mismatch: {left} has the axes {left_axes}, {right} has {right_axes}"
     label: ClassVar = "these do not combine element by element"
-    help: ClassVar = "give both the same index, sum over one, or name the axes on the left: `let g[p, q] = ...`"
+    help: ClassVar = "give both the same index, sum over one, or {remedy}"
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,11 @@ class KernelAxis(Mistake):
     parameter: str
     axis: str
     inputs: str
+    choices: str
     code: ClassVar = "E203"
     message: ClassVar = "axis mismatch: `{parameter}` varies along `{axis}`, which is not an axis of this latent"
     label: ClassVar = "has the axis `{axis}`; the input is {inputs}"
-    help: ClassVar = "a kernel parameter has the axis of the input (one value per column) or indices of the latent"
+    help: ClassVar = "make it {choices}"
 
 
 @dataclass(frozen=True)
@@ -158,10 +160,11 @@ class AmbiguousAxis(Mistake):
 
     name: str
     axis: str
+    size: str
     code: ClassVar = "E220"
     message: ClassVar = "`{name}` has two axes that cannot be told apart: `{axis}`"
     label: ClassVar = "axes are matched by name or size, so each must differ"
-    help: ClassVar = "declare an index for each axis, `index p in 1..4` and `index q in 1..4`, and use their names"
+    help: ClassVar = "declare an index for each, `index p in 1..{size}` and `index q in 1..{size}`, and use their names"
 
 
 @dataclass(frozen=True)
@@ -270,6 +273,19 @@ class LabelNeedsIndex(Mistake):
     message: ClassVar = "`{kind}` needs the index of its levels"
     label: ClassVar = "expected `{kind}[c]` with a declared index"
     help: ClassVar = "declare `index c in {{4, 7, 9}}` and write `output {name} : {kind}[c]`"
+
+
+@dataclass(frozen=True)
+class SeveralAxes(Mistake):
+    """`latent f(x)` of an input that is a matrix."""
+
+    name: str
+    axes: str
+    remedy: str
+    code: ClassVar = "E270"
+    message: ClassVar = "`{name}` has several axes, `{axes}`: a latent is over numbers, or columns of one axis"
+    label: ClassVar = "expected one axis at most"
+    help: ClassVar = "{remedy}"
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class CallsTooDeep(Mistake):
     code: ClassVar = "E332"
     message: ClassVar = "written out, `{name}` nests more than {limit} operations"
     label: ClassVar = "each call puts its arguments inside a formula"
-    help: ClassVar = "give parts of it a name with `let g = ...`, and call the function on `g`"
+    help: ClassVar = "give part of it a name, `let part = {name}(...)`, and go on from `part`"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class CallsTooMany(Mistake):
     code: ClassVar = "E333"
     message: ClassVar = "written out, the calls of this file have more than {limit} terms together"
     label: ClassVar = "calls are written out no further than this"
-    help: ClassVar = "compute what is used often once, with `let g = ...`"
+    help: ClassVar = "compute what is used often once, with `let part = ...`"
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,8 @@ class ArrayNeeded(Mistake):
     given: str
     example: str
     code: ClassVar = "E345"
-    message: ClassVar = "`{parameter}` of `{kernel}` has {expected}, not {given}"
-    label: ClassVar = "has {given}"
+    message: ClassVar = "`{parameter}` of `{kernel}` needs {expected}, and is {given}"
+    label: ClassVar = "this is {given}"
     help: ClassVar = "for example `{example}`"
 
 

@@ -96,7 +96,7 @@ class NotFinite(Mistake):
     code: ClassVar = "E408"
     message: ClassVar = "`{text}` has no finite value"
     label: ClassVar = "overflow, division by zero or outside the function's domain"
-    help: ClassVar = "write a number between -1e308 and 1e308"
+    help: ClassVar = "change it so that its value is finite: numbers reach from -1e308 to 1e308"
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,11 @@ class OutsideDomain(Mistake):
     what: str
     value: str
     domain: str
+    remedy: str
     code: ClassVar = "E317"
     message: ClassVar = "{what} must be {domain}, not {value}"
     label: ClassVar = "must be {domain}"
-    help: ClassVar = "write a value that is {domain}; the constraint of a parameter stands after its `:`"
+    help: ClassVar = "write a value that is {domain}{remedy}"
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,12 @@ class BadOption(Mistake):
 
     name: str
     expected: str
+    example: str
     suggestion: str = ""
     code: ClassVar = "E321"
     message: ClassVar = "the option `{name}` cannot have this value"
     label: ClassVar = "expected {expected}"
-    help: ClassVar = "`{name}` takes {expected}"
+    help: ClassVar = "for example `{name} = {example}`"
 
 
 @dataclass(frozen=True)
