@@ -94,4 +94,4 @@ def spanning_rows(covariance: np.ndarray, tolerance: float) -> np.ndarray:
         residual = residual - row**2
         residual[pivot] = 0.0
         chosen.append(pivot)
-    return np.asarray(chosen)
+    return np.asarray(chosen, int)

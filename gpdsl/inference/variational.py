@@ -13,6 +13,7 @@ from gpdsl.data import Data, DataError, TooManyInducing
 from gpdsl.errors import GpdslError
 from gpdsl.inference.adam import fit_adam
 from gpdsl.inference.bound import Layout
+from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.gradient import fit_lbfgs
 from gpdsl.inference.inducing import spanning_rows, start_inducing
 from gpdsl.inference.monitor import Monitor, Report
@@ -36,8 +37,8 @@ ENGINES: dict[str, Callable[[Problem], Result]] = {
     "adam": fit_adam,
 }
 
-ESCALATIONS = 3
-"""Times the jitter is multiplied by ten thousand^(1/2) when a factorisation fails at the start."""
+ESCALATION = {"float64": (1.0, 100.0, 10_000.0), "float32": (1.0, 10.0, 100.0)}
+"""Multiples of the first jitter that are tried in turn when no factorisation succeeds."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ def _spanning(program: Program, group: Group, inducing: Functionals, options: Op
 
     start = as_arrays(program.parameters.unconstrained(), options.dtype)
     values = np.asarray(jit(matrix)(start, jnp.asarray(rows, options.dtype)), float)
+    if not np.all(np.isfinite(values)):  # said by the fit, with the reason
+        return inducing
     return Values(rows[spanning_rows(values, jitter * float(np.mean(np.diag(values))))])
 
 
@@ -105,25 +108,14 @@ def infer(
     rows = as_arrays(replace(make_rows(program, data), numbers=jnp.arange(data.rows)), options.dtype)
     inducing = as_arrays(planned.inducing, options.dtype)
     parameters = as_arrays(program.parameters.unconstrained(), options.dtype)
-    jitter = jitter_for(jnp.dtype(options.dtype))
-    for _ in range(ESCALATIONS):
+    for multiple in ESCALATION[options.dtype]:
+        jitter = multiple * jitter_for(jnp.dtype(options.dtype))
         problem = Problem(program, rows, data.rows, layout, choice, options, parameters, inducing, jitter, monitor)
         with threads_for(max(map(len, planned.inducing))):
             result = ENGINES[engine](problem)
         if np.isfinite(result.elbo) or result.interrupted:
             return result, monitor, choice, jitter
-        jitter *= 100.0
-    raise GpdslError(_diagnosis(program, choice, options))
-
-
-def _diagnosis(program: Program, choice: Choice, options: Options) -> str:
-    names = ", ".join(f"`{n}`" for g in program.groups for n in g.names)
-    size = "rows" if choice.dense else "inducing points"
-    return (
-        "the bound is not a finite number at the starting values of the parameters "
-        f"(latents {names}, {options.dtype}).\n"
-        "  Likely causes: a likelihood that is infinite at the prior mean; a length-scale far beyond the spread of "
-        f"the {size}; inputs of very different scales.\n"
-        "  help: give starting values in the model or with init={...}, standardise the inputs"
-        + (", or use dtype='float64'" if options.dtype == "float32" else "")
-    )
+        trouble = diagnose(program, parameters, inducing, rows, options.dtype, jitter)
+        if not trouble.matrix:
+            break
+    raise GpdslError(f"the bound is not a finite number: {trouble.text}")

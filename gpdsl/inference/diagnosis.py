@@ -1,0 +1,168 @@
+"""Why a bound is not a finite number: the latent, its kernel and matrix, or the likelihood and the row, by looking.
+
+JAX answers a factorisation that fails with NaN and no word. When a fit ends there, its matrices and densities at the
+last parameters are computed once more on the host, in float64, and the first that explains the failure is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Array
+
+from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.form import describe
+from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.program.evaluation import prior_means
+from gpdsl.program.groups import Group, kernel_values
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows, Scope, observed_mask
+
+LARGEST = 2500
+"""Matrices above this size are judged by a random part of them."""
+
+NEARLY_ONE = 0.9999
+"""Correlation between the two most distant points beyond which a kernel sees all points as one."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What is wrong and what to do about it, in sentences for the user; `matrix` says whether more jitter may help."""
+
+    text: str
+    matrix: bool = False
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A covariance matrix at unit scale and the points it belongs to."""
+
+    values: np.ndarray
+    points: np.ndarray
+    size: int
+
+
+def diagnose(
+    program: Program,
+    learnt: Mapping[str, Array],
+    inducing: Sequence[Functionals],
+    rows: Rows,
+    dtype: str,
+    jitter: float,
+) -> Trouble:
+    """The reason at these (unconstrained) parameters."""
+    parameters = program.parameters.constrain(dict(learnt))
+    for name, value in parameters.items():
+        if not np.all(np.isfinite(np.asarray(value))):
+            return Trouble(f"parameter `{name}` is not finite.\n  help: give it another start, bounds or a prior")
+    for group, functionals in zip(program.groups, inducing, strict=True):
+        found = None if group.per_row else _kernel_trouble(program, group, parameters, functionals, dtype, jitter)
+        if found is not None:
+            return Trouble(found, matrix=True)
+    return Trouble(_likelihood_trouble(program, parameters, rows) or _unexplained(program, dtype))
+
+
+def _kernel_trouble(
+    program: Program,
+    group: Group,
+    parameters: Mapping[str, Array],
+    functionals: Functionals,
+    dtype: str,
+    jitter: float,
+) -> str | None:
+    """The first covariance matrix of a group without a Cholesky factor in this precision, and the likely cause."""
+    names = ", ".join(f"`{name}`" for name in group.names)
+    kernel = kernel_values(program.evaluator, group, parameters, every_point(functionals).shape[-1])
+    scale = np.asarray(kernel.scale, float)
+    if not np.all(np.isfinite(scale)) or np.any(scale < 0):
+        return f"the variance of latent {names} is {scale.min():.3g}.\n  help: a factor of a kernel must stay positive"
+    for which in range(group.factors):
+        matrix = _matrix(group, [a[which] for a in kernel.arguments], functionals)
+        found = _matrix_trouble(matrix, dtype, jitter)
+        if found is not None:
+            what, cause = found
+            return (
+                f"the covariance matrix of latent {names}, kernel {describe(group.form)}, size {matrix.size}, {what}.\n"
+                f"  Likely cause: {cause}"
+            )
+    return None
+
+
+def _matrix(group: Group, arguments: Sequence[Array], functionals: Functionals) -> _Matrix:
+    points = np.asarray(every_point(functionals), float)
+    values = np.asarray(covariance(group.form, list(arguments), functionals), float)
+    size = values.shape[0]
+    if size > LARGEST:
+        some = np.sort(np.random.default_rng(0).choice(size, LARGEST, replace=False))
+        values = values[np.ix_(some, some)]
+    return _Matrix(values, points, size)
+
+
+def _matrix_trouble(matrix: _Matrix, dtype: str, jitter: float) -> tuple[str, str] | None:
+    values = matrix.values
+    if not np.all(np.isfinite(values)):
+        return "has entries that are not finite", "a kernel parameter at the edge of its range, or inputs of huge size"
+    eigenvalues = np.linalg.eigvalsh(values)
+    largest, smallest = float(eigenvalues[-1]), float(eigenvalues[0])
+    lifted = jitter * float(np.mean(np.diag(values)))
+    rounding = {"float64": 2e-16, "float32": 1.2e-7}[dtype] * largest * len(values)
+    if smallest + lifted > rounding:
+        return None
+    what = f"is not positive definite in {dtype} with jitter {jitter:.0e} (eigenvalues {smallest:.2g} to {largest:.2g})"
+    return what, _cause(matrix, smallest, rounding, dtype)
+
+
+def _cause(matrix: _Matrix, smallest: float, rounding: float, dtype: str) -> str:
+    values, points = matrix.values, matrix.points
+    if smallest < -10.0 * rounding:
+        return "the kernel is not a covariance: it has negative eigenvalues; `gpdsl check` looks for them"
+    repeated = len(points) - len(np.unique(points, axis=0))
+    if repeated:
+        return f"{repeated} of the {len(points)} points are repeated; average or remove repeated rows, or set inducing"
+    sd = np.sqrt(np.diag(values))
+    if np.min(values / np.outer(sd, sd)) > NEARLY_ONE:
+        return (
+            "the length-scale is far beyond the spread of the points, so that they all look the same; "
+            "standardise the inputs, or bound the length-scale or give it a prior"
+        )
+    if dtype == "float32":
+        return "single precision is too coarse for this matrix; use dtype='float64', or fewer inducing points"
+    return "the points are too close together for a kernel this smooth; use fewer inducing points or a rougher kernel"
+
+
+def _likelihood_trouble(program: Program, parameters: Mapping[str, Array], rows: Rows) -> str | None:
+    """The first observed value whose log density is not finite at the prior mean of the latents."""
+    if program.opaque:
+        return None
+    count = next(iter(rows.observed.values())).shape[0]
+    latents = prior_means(program.evaluator, program.groups, parameters, rows, count)
+    scope = Scope(parameters, rows, latents)
+    for observation in program.observations:
+        values = program.evaluator(observation.log_density, scope, observation.axes)
+        mask = np.asarray(observed_mask(rows, observation)) > 0
+        wrong = np.argwhere(mask & ~np.isfinite(np.broadcast_to(np.asarray(values, float), mask.shape)))
+        if len(wrong):
+            row, *rest = wrong[0]
+            output = observation.outputs[0]
+            where = f"[{', '.join(str(i + 1) for i in rest)}]" if rest else ""
+            value = np.asarray(rows.outputs[output])[row].ravel()
+            seen = f"{value[0]:.6g}" if len(value) == 1 else ", ".join(f"{v:.6g}" for v in value[:4])
+            return (
+                f"the log density of `{output}{where}` ~ {observation.distribution} is not finite in row {row + 1} "
+                f"(`{output}` = {seen}) at the prior mean of the latents.\n"
+                "  help: give the parameters other starting values in the model or with init={...}, "
+                "or standardise the output"
+            )
+    return None
+
+
+def _unexplained(program: Program, dtype: str) -> str:
+    names = ", ".join(f"`{name}`" for group in program.groups for name in group.names)
+    return (
+        f"matrices and densities are finite at the prior mean (latents {names}, {dtype}), but not all over the prior: "
+        "the likelihood overflows, as exponentials of latents with a large variance do.\n"
+        "  help: start from a smaller kernel variance, or from a prior mean nearer to the data (init={...})"
+        + (", or use dtype='float64'" if dtype == "float32" else "")
+    )

@@ -1,0 +1,64 @@
+"""A bound that is not finite is explained: the latent, its kernel and matrix, or the likelihood and the row."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference.diagnosis import diagnose
+from gpdsl.inference.variational import plan
+from gpdsl.program.precision import precision
+from gpdsl.program.program import make_rows
+from gpdsl.results.fitting import prepare
+
+START = "input x : real\noutput y : real\n"
+X = np.random.default_rng(3).normal(size=30)
+
+
+def said(text: str, x: np.ndarray = X, jitter: float = 1e-8, **options: Any) -> str:
+    """What is said about a model at its starting values."""
+    model = gpdsl.compile(text)
+    program, data, chosen = prepare(model, {"x": x, "y": np.ones(len(x))}, {}, {"inducing": 0, **options})
+    with precision(chosen.dtype):
+        inducing = plan(program, data, chosen).inducing
+        learnt = program.parameters.unconstrained()
+        return diagnose(program, learnt, inducing, make_rows(program, data), chosen.dtype, jitter).text
+
+
+@pytest.mark.parametrize(
+    ("body", "change", "expected"),
+    [
+        ("latent f(x) ~ GP(0, RBF(ell))", {"x": np.repeat(X, 2), "jitter": 0.0}, "30 of the 60 points are repeated"),
+        ("latent f(x) ~ GP(0, RBF(1e7 * ell))", {"jitter": 0.0}, "length-scale is far beyond the spread"),
+        ("latent f(x) ~ GP(0, RBF(ell))", {"jitter": 0.0}, "points are too close together for a kernel this smooth"),
+        ("latent f(x) ~ GP(0, RBF(ell))", {"jitter": 0.0, "dtype": "float32"}, "single precision is too coarse"),
+        ("kernel k(r) = ell * exp(-r^4)\nlatent f(x) ~ GP(0, k())", {}, "it has negative eigenvalues"),
+        ("latent f(x) ~ GP(0, Linear(ell) * Linear(1))", {"x": 1e200 * X}, "entries that are not finite"),
+    ],
+)
+def test_kernels(body: str, change: dict[str, Any], expected: str) -> None:
+    found = said(f"{START}param s : positive = 1\nparam ell : positive = 1\n{body}\ny ~ Normal(f, s)\n", **change)
+    assert expected in found
+    assert re.search(r"latent `f`, kernel .*, size \d+, ", found)
+
+
+def test_the_row_at_which_a_likelihood_is_infinite_is_named() -> None:
+    text = f"{START}param m : real = 800\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(exp(f + m), 1)\n"
+    found = said(text)
+    assert "log density of `y` ~ Normal is not finite in row 1 (`y` = 1)" in found
+    assert "starting values" in found
+
+
+def test_a_likelihood_that_overflows_under_the_prior() -> None:
+    text = f"{START}latent f(x) ~ GP(0, 1000*RBF(1))\ny ~ Normal(exp(exp(f)), 1)\n"
+    assert "likelihood overflows" in said(text)
+
+
+def test_a_fit_that_cannot_start_says_so_with_the_reason() -> None:
+    text = f"{START}param m : real = 800 fixed\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(exp(f + m), 1)\n"
+    with pytest.raises(gpdsl.GpdslError, match=r"not a finite number: the log density of `y` ~ Normal"):
+        gpdsl.compile(text).fit({"x": X, "y": X}, progress=False)
