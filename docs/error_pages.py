@@ -75,7 +75,12 @@ def render(page: Page) -> str:
     if message:
         parts += (
             ["## Wrong"]
-            + ([_fence("gpm", model)] if 0 < model.count("\n") <= LONGEST else [])
+            # What is wrong by syntax is not the language, and has no colours of it.
+            + (
+                [_fence("text" if page.code.startswith("E1") else "gpm", model)]
+                if 0 < model.count("\n") <= LONGEST
+                else []
+            )
             + [_fence("text", message)]
         )
     if page.right:

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import samples
+
 from gpdsl.inference.options import Options
 from gpdsl.language import vocabulary as v
 
@@ -24,30 +26,42 @@ MEANINGS = {
     "dtype": "`float64` or `float32`",
     "engine": "`vi`, variational inference",
     "device": "`cpu`, `gpu`, or where JAX puts things",
+    "entropy": "how a mixture's entropy is bounded: `pairwise`, or `jensen` as in SAVIGP eq. 18",
     "fixed": "parameters that keep their initial values",
     "init": "initial values of parameters, by name",
 }
 
 
 def distributions() -> str:
-    """Every distribution: how it is written, its outputs and its meaning."""
-    rows = ((f"`{v.signature(d)}`", ", ".join(d.kinds), d.meaning) for d in v.DISTRIBUTIONS.values())
-    return _table(("distribution", "outputs", "meaning"), rows)
+    """Every distribution: how it is written, its outputs, its meaning and examples."""
+    rows = (
+        (f"`{v.signature(d)}`", ", ".join(d.kinds) or "priors only", d.meaning, _codes(samples.DISTRIBUTIONS[d.name]))
+        for d in v.DISTRIBUTIONS.values()
+    )
+    return _table(("distribution", "outputs", "meaning", "example"), rows)
 
 
 def kernels() -> str:
-    """Every kernel, with its parameters."""
+    """Every kernel, with its parameters and an example."""
     rows = (
-        (f"`{v.signature(k)}`", k.meaning, "; ".join(f"`{p.name}`: {p.meaning}" for p in k.parameters))
+        (
+            f"`{v.signature(k)}`",
+            k.meaning,
+            "; ".join(f"`{p.name}`: {p.meaning}" for p in k.parameters),
+            _codes([samples.KERNELS[k.name]]),
+        )
         for k in v.KERNELS.values()
     )
-    return _table(("kernel", "meaning", "parameters"), rows)
+    return _table(("kernel", "meaning", "parameters", "example"), rows)
 
 
 def functions() -> str:
     """Elementary functions, then reductions over an index."""
     plain = ((f"`{f.name}({', '.join('ab'[: f.arity])})`", f.meaning) for f in v.FUNCTIONS.values())
-    over = ((f"`{name}(i, ...)`", meaning) for name, meaning in v.REDUCTIONS.items())
+    over = (
+        (f"`{name}(i, ...)`", f"{meaning}: {_codes([samples.REDUCTIONS[name]])}")
+        for name, meaning in v.REDUCTIONS.items()
+    )
     return _table(("function", "meaning"), (*plain, *over))
 
 
@@ -75,6 +89,10 @@ def write(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     for name, make in TABLES.items():
         (folder / f"{name}.md").write_text(make(), encoding="utf-8")
+
+
+def _codes(texts: Iterable[str]) -> str:
+    return ", ".join(f"`{text}`" for text in texts)
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

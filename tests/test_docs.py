@@ -112,6 +112,26 @@ def test_the_tables_name_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [word for word in vocabulary.STATEMENTS if f"| `{word}" not in language] == []
 
 
+def test_every_example_of_the_tables_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    samples = importlib.import_module("samples")
+    assert list(samples.DISTRIBUTIONS) == list(vocabulary.DISTRIBUTIONS)
+    assert list(samples.KERNELS) == list(vocabulary.KERNELS)
+    assert list(samples.REDUCTIONS) == list(vocabulary.REDUCTIONS)
+    for name, lines in samples.DISTRIBUTIONS.items():
+        for line in lines:
+            assert f"{name}(" in line
+            gpdsl.compile(samples.model_of(distribution=line))
+    for name, kernel in samples.KERNELS.items():
+        assert f"{name}(" in kernel
+        gpdsl.compile(samples.model_of(kernel=kernel))
+    for name, value in samples.REDUCTIONS.items():
+        assert f"{name}(" in value
+        gpdsl.compile(samples.model_of(value=value))
+    for name, function in vocabulary.FUNCTIONS.items():
+        gpdsl.compile(samples.model_of(value=f"{name}({', '.join(['sigmoid(f)'] * function.arity)})"))
+
+
 def test_links_inside_the_repository_lead_somewhere() -> None:
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
     missing = [
