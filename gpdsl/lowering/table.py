@@ -13,7 +13,7 @@ from jax.scipy.special import erf, gammaln, ndtr, ndtri
 from jax.scipy.special import log_ndtr as jax_log_ndtr
 from jaxtyping import Array
 
-from gpdsl.lowering import tails
+from gpdsl.lowering import gammas, tails
 from gpdsl.symbolic import conditions as c
 from gpdsl.symbolic import functions as f
 
@@ -48,6 +48,8 @@ TABLE: dict[type, Callable[..., Array]] = {
     sp.atanh: jnp.arctanh,
     sp.erf: erf,
     f.lgamma: gammaln,
+    f.log_rising: gammas.log_rising,
+    f.log_beta: gammas.log_beta,
     f.absolute: jnp.abs,
     sp.Abs: jnp.abs,
     sp.sign: jnp.sign,

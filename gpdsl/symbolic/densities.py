@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import sympy as sp
 
-from gpdsl.symbolic.functions import absolute, lgamma, log1p, log_ndtr, ndtr, sigmoid, softplus
+from gpdsl.symbolic.functions import absolute, lgamma, log1p, log_beta, log_ndtr, log_rising, ndtr, sigmoid, softplus
 
 Formula: TypeAlias = sp.Expr
 Arguments = Mapping[str, Formula]
@@ -33,7 +33,7 @@ def _normal(y: Formula, mean: Formula, sd: Formula) -> Formula:
 
 def _student_t(y: Formula, a: Arguments) -> Formula:
     df, z = a["df"], (y - a["mean"]) / a["scale"]
-    normaliser = lgamma((df + 1) / 2) - lgamma(df / 2) - sp.log(df * sp.pi) / 2 - sp.log(a["scale"])
+    normaliser = log_rising(df / 2, sp.Rational(1, 2)) - sp.log(df * sp.pi) / 2 - sp.log(a["scale"])
     return normaliser - (df + 1) / 2 * log1p(z**2 / df)
 
 
@@ -49,19 +49,18 @@ def _weibull(y: Formula, a: Arguments) -> Formula:
 
 def _beta(y: Formula, a: Arguments) -> Formula:
     alpha, beta = a["a"], a["b"]
-    normaliser = lgamma(alpha + beta) - lgamma(alpha) - lgamma(beta)
-    return normaliser + (alpha - 1) * sp.log(y) + (beta - 1) * log1p(-y)
+    return -log_beta(alpha, beta) + (alpha - 1) * sp.log(y) + (beta - 1) * log1p(-y)
 
 
 def _negative_binomial(y: Formula, a: Arguments) -> Formula:
     mean, phi = a["mean"], a["dispersion"]
-    choose = lgamma(y + phi) - lgamma(phi) - lgamma(y + 1)
-    return choose + phi * (sp.log(phi) - sp.log(mean + phi)) + y * (sp.log(mean) - sp.log(mean + phi))
+    choose = log_rising(phi, y) - y * sp.log(phi) - lgamma(y + 1)
+    return choose + y * sp.log(mean) - (y + phi) * log1p(mean / phi)
 
 
 def _binomial(y: Formula, a: Arguments) -> Formula:
     n = a["trials"]
-    choose = lgamma(n + 1) - lgamma(y + 1) - lgamma(n - y + 1)
+    choose = -log_beta(y + 1, n - y + 1) - sp.log(n + 1)
     if "logit" in a:
         return choose + y * a["logit"] - n * softplus(a["logit"])
     if "probit" in a:

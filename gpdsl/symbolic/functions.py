@@ -82,6 +82,20 @@ class lgamma(sp.Function):
     is_real = True
 
 
+class log_rising(sp.Function):
+    """lgamma(x + n) - lgamma(x), exact for large x."""
+
+    nargs = 2
+    is_real = True
+
+
+class log_beta(sp.Function):
+    """Logarithm of the beta function, exact for large arguments."""
+
+    nargs = 2
+    is_real = True
+
+
 class absolute(sp.Function):
     """Absolute value; SymPy's own brings its argument over a common denominator."""
 

@@ -18,6 +18,7 @@ from gpdsl.symbolic.joint import combined
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.likelihoods import check_cutpoints, law_of
 from gpdsl.symbolic.multivariate import joint_density
+from gpdsl.symbolic.stable import stable
 from gpdsl.symbolic.translate import POSITIVE, Environment, NeedsElements, Ref, Translator, axis_key
 from gpdsl.symbolic.warps import Warp, warp_of
 
@@ -140,7 +141,7 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         law, log_density = _density(translator, observation, positions, env)
     if log_density.has(*NOT_REAL):
         raise translator.failure(NotReal(call.span, f"the density of `{call.name}`"))
-    log_density = pull_exponentials(log_density)
+    log_density = stable(pull_exponentials(log_density))
     log_density = combined(translator, log_density, latents_in(translator, log_density))
     return ObservationTerms(
         outputs=observation.outputs,

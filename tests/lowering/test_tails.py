@@ -42,9 +42,39 @@ def test_gamma(shape: float) -> None:
     )
 
 
+@pytest.mark.parametrize("shape", [900.0, 1e4])
+def test_gamma_where_the_probability_underflows(shape: float) -> None:
+    """So far out that P is no double; elsewhere the same functions come from another formula without a step."""
+    x = np.array([shape * 0.5, shape * 1.6, shape * 3.0])
+    below, above = mpmath.gammainc(shape, 0, x[0], True), mpmath.gammainc(shape, x[2], mpmath.inf, True)
+    assert float(tails.log_gamma_cdf(shape, x[0])) == pytest.approx(float(mpmath.log(below)), rel=1e-12)
+    assert float(tails.log_gamma_sf(shape, x[2])) == pytest.approx(float(mpmath.log(above)), rel=1e-12)
+    for function in (tails.log_gamma_cdf, tails.log_gamma_sf):
+        for argument in (0, 1):
+            assert np.isfinite(jax.vmap(jax.grad(function, argument), (None, 0))(shape, jnp.asarray(x))).all()
+    for edge, function in (
+        (shape - 20 * shape**0.5, tails.log_gamma_cdf),
+        (30 + shape + 20 * shape**0.5, tails.log_gamma_sf),
+    ):
+        sides = function(shape, jnp.asarray([edge * (1 - 1e-15), edge * (1 + 1e-15)]))
+        assert float(sides[0]) == pytest.approx(float(sides[1]), rel=1e-9)
+
+
+def test_student_where_the_probability_underflows() -> None:
+    df, z = 200.0, -1e3
+    with mpmath.workdps(40):
+        ratio = mpmath.mpf(df) / (df + mpmath.mpf(z) ** 2)
+        expected = mpmath.log(mpmath.betainc(df / 2, 0.5, 0, ratio, regularized=True) / 2)
+    assert expected < -800
+    assert float(tails.log_student_cdf(df, z)) == pytest.approx(float(expected), rel=1e-12)
+    assert float(jax.grad(tails.log_student_cdf, 1)(df, z)) == pytest.approx(df / -z, rel=1e-3)
+
+
 @pytest.mark.parametrize("df", [1.0, 3.5, 30.0])
 def test_student(df: float) -> None:
-    z = np.linspace(-40, 40, 81)  # zero among them, where the incomplete beta function has no derivative
+    z = np.concatenate(
+        [np.linspace(-40, 40, 81), [-2.999, -3.001]]
+    )  # zero among them, where the incomplete beta function has no derivative
     np.testing.assert_allclose(tails.log_student_cdf(df, z), stats.t.logcdf(z, df), rtol=1e-10)
     expected = np.exp(stats.t.logpdf(z, df) - stats.t.logcdf(z, df))
     np.testing.assert_allclose(derivatives(lambda v: tails.log_student_cdf(df, v), z), expected, rtol=1e-9)

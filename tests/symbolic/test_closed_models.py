@@ -138,19 +138,19 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_growth_ends_soon(name: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         assert terms(HOSTILE[name])
     except GpdslError as error:
         assert "help:" in str(error)
-    assert time.perf_counter() - started < 5.0  # a second or less, on an idle machine
+    assert time.process_time() - started < 5.0  # a second or less, on an idle machine
 
 
 def test_a_long_recursion_is_fast() -> None:
     lets = "let a[1] = u[1] / v[1]\nlet a[p > 1] = a[p - 1] + 2 * (u[p] - u[p - 1]) / v[p]"
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(terms(indexed(50, lets, "y[p] ~ Normal(a[p], s)"))) == 50
-    assert time.perf_counter() - started < 2.0
+    assert time.process_time() - started < 2.0
 
 
 def error_of(text: str) -> str:

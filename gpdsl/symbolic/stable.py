@@ -1,0 +1,136 @@
+"""Logarithms of probabilities and of sums of exponentials, rewritten so that they neither overflow nor underflow.
+
+`Bernoulli(p = sigmoid(f))` means the same as `Bernoulli(logit = f)`, but p is exactly 1 from f = 37 on in double
+precision, where log(1 - p) is infinite. What a user writes the plain way is computed the careful way:
+
+    log sigmoid(x) = -softplus(-x)      log(1 - sigmoid(x)) = -softplus(x)
+    log Phi(x) = log_ndtr(x)            log(1 - Phi(x)) = log_ndtr(-x)
+    log(c + exp(x)) = log(c) + softplus(x - log(c))
+    log(exp(x) + exp(z) + ...) = logsumexp(x, z, ...)
+    log(1 - exp(-x)) = log1mexp(x) for positive x
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import sympy as sp
+
+from gpdsl.symbolic.functions import log1mexp, log1p, log_ndtr, logsumexp, ndtr, sigmoid, softplus
+from gpdsl.symbolic.gaussian import pull_exponentials
+
+LOGARITHMS: Mapping[type, Callable[[sp.Expr], sp.Expr]] = {
+    sigmoid: lambda x: -softplus(-x),
+    ndtr: log_ndtr,
+    sp.exp: lambda x: x,
+}
+"""Logarithms of functions of one argument."""
+
+COMPLEMENTS: Mapping[type, Callable[[sp.Expr], sp.Expr]] = {
+    sigmoid: lambda x: -softplus(x),
+    ndtr: lambda x: log_ndtr(-x),
+}
+"""Logarithms of one minus a function of one argument."""
+
+RATIONAL = 64
+"""Terms of a denominator that is looked at for what it has in common with its numerator."""
+
+
+def stable(expression: sp.Expr) -> sp.Expr:
+    """The same function with its logarithms written so that they are finite wherever they should be."""
+    done: dict[sp.Basic, sp.Basic] = {}
+
+    def visit(node: sp.Basic) -> sp.Basic:
+        if not node.args or not node.has(sp.log, log1p):
+            return node
+        if node not in done:
+            done[node] = _rewritten(node.func(*[visit(each) for each in node.args]))
+        return done[node]
+
+    return visit(expression)
+
+
+def _rewritten(node: sp.Basic) -> sp.Basic:
+    if isinstance(node, sp.log):
+        return _log(node.args[0])
+    if isinstance(node, log1p):
+        found = _log1p(node.args[0])
+        return node if found is None else found
+    return node
+
+
+def _log(value: sp.Expr) -> sp.Expr:
+    """log(value), by factors where one of them has a logarithm of its own."""
+    if isinstance(value, sp.Mul):
+        known = {factor: _log_factor(factor) for factor in value.args}
+        found = [each for each in known.values() if each is not None]
+        rest = sp.Mul(*[factor for factor, each in known.items() if each is None])
+        return sp.Add(*found) + (sp.log(rest) if rest != 1 else 0) if found else sp.log(value)
+    found_one = _log_factor(value)
+    return sp.log(value) if found_one is None else found_one
+
+
+def _log_factor(value: sp.Expr) -> sp.Expr | None:
+    """The logarithm of a positive value that has a better form than `log(value)`; None for any other."""
+    if value.func in LOGARITHMS:
+        return LOGARITHMS[value.func](value.args[0])
+    if isinstance(value, sp.Pow) and _positive(value.base):
+        inner = _log_factor(value.base)
+        return None if inner is None else value.exp * inner
+    if isinstance(value, sp.Add):
+        return _log_sum(value)
+    return None
+
+
+def _log_sum(value: sp.Add) -> sp.Expr | None:
+    if all(_positive(term) for term in value.args):
+        return _log_positive_sum(value)
+    one, rest = value.as_coeff_Add()
+    return _log1p(rest) if one == 1 else None
+
+
+def _log_positive_sum(value: sp.Add) -> sp.Expr | None:
+    """Of positive terms, the exponentials by their exponents."""
+    growing = [term for term in value.args if term.has(sp.exp)]
+    fixed = sp.Add(*[term for term in value.args if not term.has(sp.exp)])
+    if not growing:
+        return None
+    logs = [pull_exponentials(_log(term)) for term in growing]
+    raised = logs[0] if len(logs) == 1 else logsumexp(*logs)
+    if fixed == 0:
+        return raised
+    return softplus(raised) if fixed == 1 else sp.log(fixed) + softplus(raised - sp.log(fixed))
+
+
+def _log1p(value: sp.Expr) -> sp.Expr | None:
+    """log(1 + value); None where there is nothing better than that."""
+    if _positive(value):
+        return _log_positive_sum(sp.Add(1, value, evaluate=False)) if value.has(sp.exp) else None
+    less = -value
+    if less.func in COMPLEMENTS:
+        return COMPLEMENTS[less.func](less.args[0])
+    if isinstance(less, sp.exp) and _positive(-less.args[0]):
+        return log1mexp(-less.args[0])
+    if isinstance(value, sp.Add) and -1 in value.args:
+        return _log(value + 1)
+    return _log_of_remainder(less)
+
+
+def _log_of_remainder(less: sp.Expr) -> sp.Expr | None:
+    """log(1 - n/d) = log((d - n) / d), where n is a part of the sum d."""
+    top, bottom = sp.fraction(less)
+    if not isinstance(bottom, sp.Add) or len(bottom.args) > RATIONAL or not _positive(bottom):
+        return None
+    parts = sp.Add.make_args(top)
+    if not set(parts) <= set(bottom.args):
+        return None
+    return _log(bottom - top) - _log(bottom)
+
+
+def _positive(value: sp.Expr) -> bool:
+    """Whether the form of an expression shows that it is positive; SymPy's own answer may take long for a sum."""
+    if isinstance(value, sp.Add | sp.Mul):
+        return all(_positive(each) for each in value.args)
+    if isinstance(value, sp.Pow):
+        return _positive(value.base)
+    return isinstance(value, sp.exp | sigmoid | softplus | ndtr) or (not value.args and value.is_positive is True)
