@@ -9,13 +9,15 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gpdsl.inference.expected_log_likelihood import Marginals, expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.features import Features, dense_features, factorise, sparse_features
-from gpdsl.inference.posterior import Family, PerRow
+from gpdsl.inference.mixture_entropy import mixture_entropy
+from gpdsl.inference.posterior import Family, Parameters, PerRow
 from gpdsl.inference.row_variables import RowFeatures, row_features
 from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.groups import Group, KernelValues, kernel_values
+from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
@@ -25,10 +27,11 @@ State = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Layout:
-    """Static choices of a fit: the family, and whether the rows are the inducing points (dense)."""
+    """Static choices of a fit: the family, whether the rows are the inducing points (dense), a mixture's entropy."""
 
     family: Family
     dense: bool
+    entropy: str = "pairwise"
 
     def family_of(self, group: Group) -> Family:
         """The family of one group's posterior: row variables are independent in every family."""
@@ -102,9 +105,16 @@ def marginals(
     """Marginals of q at the rows, and the groups' views they came from."""
     parameters = program.parameters.constrain(state["parameters"])
     seen = views(program, parameters, state["inducing"], rows, layout.dense, jitter)
-    pairs = zip(state["posterior"]["groups"], seen, strict=True)
-    moments = [layout.family_of(v.group).moments(q, v.features) for q, v in pairs]
+    parts = prepared(layout, state, seen)
+    moments = [family.moments(q, view.features) for (family, q), view in zip(parts, seen, strict=True)]
     return assemble(program, parameters, rows, seen, moments), seen
+
+
+def prepared(layout: Layout, state: State, seen: Sequence[GroupView]) -> list[tuple[Family, Parameters]]:
+    """Each group's family and its parameters, as the family's methods take them."""
+    families = [layout.family_of(view.group) for view in seen]
+    pairs = zip(families, state["posterior"]["groups"], seen, strict=True)
+    return [(family, family.prepare(q, view.features)) for family, q, view in pairs]
 
 
 def weights(state: State) -> Float[Array, "K"]:
@@ -114,17 +124,18 @@ def weights(state: State) -> Float[Array, "K"]:
 
 
 def divergence(layout: Layout, state: State, seen: Sequence[GroupView]) -> Float[Array, ""]:
-    """-(L_ent + L_cross): the exact KL for one component, an upper bound on it (Jensen, eq. 18) for several."""
-    pi, groups = weights(state), state["posterior"]["groups"]
-    parts = [(layout.family_of(v.group), q, v.features) for q, v in zip(groups, seen, strict=True)]
-    cross = sum(family.cross(q, features) for family, q, features in parts)
+    """-(L_ent + L_cross): the exact KL for one component, an upper bound on it for several."""
+    pi, parts = weights(state), prepared(layout, state, seen)
+    features = [view.features for view in seen]
+    cross = sum(family.cross(q, each) for (family, q), each in zip(parts, features, strict=True))
+    entropies = sum(family.entropy(q) for family, q in parts)
     if layout.family.components == 1:
-        entropy = sum(family.entropy(q) for family, q, _ in parts)
-        return -jnp.sum(entropy + cross)
-    overlap = sum(family.overlap(q, features) for family, q, features in parts) + jnp.log(pi)
-    largest = jnp.max(overlap, axis=1, keepdims=True)
-    log_sums = jnp.log(jnp.sum(jnp.exp(overlap - largest), axis=1)) + largest[:, 0]
-    return jnp.sum(pi * (log_sums - cross))
+        return -jnp.sum(entropies + cross)
+    pairs = [family.pairs(q, each) for (family, q), each in zip(parts, features, strict=True)]
+    gaps, log_dets = (sum(each[i] for each in pairs) for i in range(2))
+    dimension = sum(q["mean"].shape[1] * q["mean"].shape[2] for _, q in parts)
+    entropy = mixture_entropy(layout.entropy, jnp.log(pi), entropies, gaps, log_dets, dimension)
+    return -entropy - jnp.sum(pi * cross)
 
 
 def elbo(

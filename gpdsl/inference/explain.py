@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 from gpdsl.inference.expected_log_likelihood import NODES
+from gpdsl.inference.families import size
+from gpdsl.inference.linear import Linear
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.posterior import Full
 from gpdsl.inference.variational import Plan
@@ -29,7 +31,7 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     lines = [title, "", "latents"]
     for group, points in zip(program.groups, plan.inducing, strict=True):
         lines += _row_variable(group) if group.per_row else _group(program, group, len(points), plan)
-    lines += ["", "posterior", *_posterior(options, plan)]
+    lines += ["", "posterior", *_posterior(program, options, plan, rows)]
     lines += ["", "expected log likelihood"]
     for observation in program.observations:
         lines += _observation(program, observation, choice)
@@ -78,19 +80,48 @@ def _indexed(latent: Latent) -> str:
     return f"{latent.name}[{','.join(a.describe() for a in latent.axes)}]" if latent.axes else latent.name
 
 
-def _posterior(options: Options, plan: Plan) -> list[str]:
+FAMILIES = {
+    "full": "one Gaussian with a full covariance per latent (SAVIGP 6.2.1)",
+    "linear": "one Gaussian per latent, its covariance by one number per row (SAVIGP Theorem 2)",
+    "diagonal": "one Gaussian with a diagonal covariance per latent",
+    "mixture": "mixture of {} diagonal Gaussians, weights learnt (SAVIGP 6.2.2)",
+    "mixture_full": "mixture of {} Gaussians with full covariances, weights learnt (SAVIGP eq. 8)",
+}
+
+ENTROPIES = {
+    "jensen": ", entropy by Jensen's bound (SAVIGP eq. 18)",
+    "pairwise": ", entropy bounded by distances between components (Kolchinsky and Tracey 2017)",
+}
+
+
+def _posterior(program: Program, options: Options, plan: Plan, rows: int) -> list[str]:
     choice, layout = plan.choice, plan.layout
-    kinds = {
-        "natural": "full Gaussian per latent, by one Gaussian site per row and latent (SAVIGP Theorem 2)",
-        "other": f"{options.posterior}, {layout.family.components} component(s)",
-    }
-    lines = [f"  {kinds.get(choice.optimizer, kinds['other'])}"]
+    components = layout.family.components
+    if choice.optimizer == "natural":
+        lines = ["  full Gaussian per latent, by one Gaussian site per row and latent (SAVIGP Theorem 2)"]
+    else:
+        lines = [f"  {FAMILIES[options.posterior.partition('(')[0]].format(components)}"]
+    lines += _sizes(program, plan, rows)
     if choice.dense:
         lines.append("  dense: the rows are the inducing points, marginals at the rows are q's own (SAVIGP 6.1)")
-    entropy = ", entropy by Jensen's bound (eq. 18)" if layout.family.components > 1 else ""
-    lines.append(f"  KL term: analytic{entropy}")
+    lines.append(f"  KL term: analytic{ENTROPIES[layout.entropy] if components > 1 else ''}")
     lines += [f"  {name}: {reason}" for name, reason in choice.reasons.items() if name in {"inducing", "batch"}]
     return lines
+
+
+def _sizes(program: Program, plan: Plan, rows: int) -> list[str]:
+    """How many numbers the posterior of a latent has, and what they take."""
+    family = Linear() if plan.choice.optimizer == "natural" else plan.layout.family
+    found: dict[int, int] = {}
+    for group, points in zip(program.groups, plan.inducing, strict=True):
+        if not group.per_row:
+            numbers = size(family, len(points), rows * len(group.readings.all))
+            found[numbers] = found.get(numbers, 0) + group.size
+    shown = [f"{numbers} numbers per latent ({_quantity(8.0 * numbers, 'B')})" for numbers in found]
+    instead = {size(Full(), len(z), 0) for g, z in zip(program.groups, plan.inducing, strict=True) if not g.per_row}
+    if isinstance(family, Linear) and shown:
+        shown[-1] += f", where a root of the covariance would take {', '.join(map(str, sorted(instead)))}"
+    return [f"  {each}" for each in shown]
 
 
 def _observation(program: Program, observation: ObservationTerms, choice: Choice) -> list[str]:

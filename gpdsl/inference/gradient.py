@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -10,20 +10,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from gpdsl.inference.bound import elbo, views, weights
-from gpdsl.inference.lbfgs import maximise
+from gpdsl.inference.bound import elbo, prepared, views, weights
+from gpdsl.inference.lbfgs import Outcome, maximise
+from gpdsl.inference.linear import Linear
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.starts import start_means
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 from gpdsl.program.rows import Rows
 
+Objective = Callable[[Any], tuple[float, Any]]
+
+SETTLED = 1e-7
+"""Relative gain of the bound below which the components of a mixture have found their places."""
+
 
 def initial_state(problem: Problem) -> dict[str, Any]:
-    """Start of the search: declared parameter values, a narrow posterior around the prior mean, uniform weights."""
-    rng = np.random.default_rng(problem.options.seed)
+    """Start of the search: declared parameter values, narrow components apart from each other, uniform weights."""
     family, dtype = problem.layout.family, problem.options.dtype
-    pairs = zip(problem.program.groups, problem.inducing, strict=True)
-    groups = [problem.layout.family_of(g).init(g.size, len(z), rng) for g, z in pairs]
+    pairs = zip(problem.program.groups, start_means(problem), strict=True)
+    groups = [problem.layout.family_of(g).init(mean, problem.count * len(g.readings.all)) for g, mean in pairs]
     posterior = {"groups": groups, "logits": np.zeros(family.components)}
     state = {"parameters": problem.parameters, "posterior": posterior}
     if problem.options.learn_inducing:
@@ -51,9 +57,7 @@ def fit_lbfgs(problem: Problem) -> Result:
         value, gradient = compiled(at, rows, held, normals, jitter)
         return float(value), gradient
 
-    outcome = maximise(
-        objective, state, steps=problem.choice.steps, tolerance=problem.options.tolerance, report=problem.monitor.report
-    )
+    outcome = _search(problem, objective, state)
     value, error = problem.reassessed(
         lambda normals, state, rows, held: bound(state, rows, held, normals, jitter),
         outcome.value,
@@ -64,17 +68,40 @@ def fit_lbfgs(problem: Problem) -> Result:
     return finish(problem, outcome.point, value, error, outcome.message, outcome.interrupted)
 
 
+def _search(problem: Problem, objective: Objective, state: Any) -> Outcome:
+    """L-BFGS; a mixture's weights stay equal until its components have found their places.
+
+    A component that is still on its way explains less than the others, and would be given up.
+    """
+    steps, tolerance, report = problem.choice.steps, problem.options.tolerance, problem.monitor.report
+    if problem.layout.family.components == 1:
+        return maximise(objective, state, steps=steps, tolerance=tolerance, report=report)
+
+    def equal_weights(at: Any) -> tuple[float, Any]:
+        value, gradient = objective(at)
+        posterior = gradient["posterior"]
+        return value, {**gradient, "posterior": {**posterior, "logits": jnp.zeros_like(posterior["logits"])}}
+
+    first = maximise(equal_weights, state, steps=steps, tolerance=max(tolerance, SETTLED), report=report)
+    if first.interrupted:
+        return first
+    done = len(problem.monitor.history)
+    rest = max(steps - done, 1)
+    return maximise(objective, first.point, steps=rest, tolerance=tolerance, report=lambda n, v: report(done + n, v))
+
+
 def finish(problem: Problem, state: Any, value: float, error: float, message: str, interrupted: bool) -> Result:
     """Whiten the posterior of a state and bring everything to the host."""
 
     def whiten(state: Any, rows: Rows, held: Any) -> Any:
         full = complete(state, held)
         parameters = problem.program.parameters.constrain(full["parameters"])
-        # one row is enough: the whitened posterior needs the factors, not the rows' features
-        some = rows if problem.layout.dense else jax.tree.map(lambda a: a[:1], rows)
+        # one row is enough, where the posterior needs the factors alone and not the rows' features
+        everything = problem.layout.dense or isinstance(problem.layout.family, Linear)
+        some = rows if everything else jax.tree.map(lambda a: a[:1], rows)
         seen = views(problem.program, parameters, full["inducing"], some, problem.layout.dense, problem.jitter)
-        pairs = zip(full["posterior"]["groups"], seen, strict=True)
-        return [problem.layout.family_of(v.group).whitened(q, v.features) for q, v in pairs], weights(full)
+        parts = zip(prepared(problem.layout, full, seen), seen, strict=True)
+        return [family.whitened(q, view.features) for (family, q), view in parts], weights(full)
 
     posterior, pi = jit(whiten)(state, problem.rows, problem.inducing)
     full = complete(state, problem.inducing)

@@ -22,6 +22,7 @@ CHOICES = {
     "optimizer": ("auto", "natural", "lbfgs", "adam"),
     "engine": ("vi",),
     "dtype": ("float64", "float32"),
+    "entropy": ("pairwise", "jensen"),
 }
 
 
@@ -31,7 +32,7 @@ class Options:
 
     inducing: number of inducing points per latent, 0 for dense. samples: per expectation that is sampled. batch: rows
     per step, 0 for all. steps: most iterations of the optimiser. tolerance: smallest relative gain in the bound worth a
-    step.
+    step. entropy: the bound of a mixture's entropy (`inference.mixture_entropy`).
     """
 
     posterior: str = "full"
@@ -48,6 +49,7 @@ class Options:
     dtype: str = "float64"
     engine: str = "vi"
     device: str | None = None
+    entropy: str = "pairwise"
     fixed: tuple[str, ...] = ()
     init: Mapping[str, Any] = field(default_factory=dict)
 
@@ -137,9 +139,15 @@ def decide(options: Options, rows: int, *, opaque: bool, sampled: bool) -> Choic
 
 
 def _refuse(optimizer: str, posterior: str, batch: int, opaque: bool) -> None:
-    if optimizer == "natural" and (posterior != "full" or batch):
+    if optimizer == "natural" and (posterior not in {"full", "linear"} or batch):
         raise GpdslError(
-            "optimizer = natural needs posterior = full and all rows at once (batch = 0); use adam or lbfgs"
+            "optimizer = natural needs posterior = full (or linear) and all rows at once (batch = 0); "
+            "use adam or lbfgs"
+        )
+    if posterior == "linear" and batch:
+        raise GpdslError(
+            "posterior = linear has a parameter in every row and needs all rows at once: set batch = 0, or "
+            "posterior = full with minibatches"
         )
     if optimizer == "lbfgs" and batch:
         raise GpdslError("optimizer = lbfgs needs all rows at once (batch = 0); use adam with minibatches")

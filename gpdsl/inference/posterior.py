@@ -1,12 +1,11 @@
 """Posterior families over the whitened inducing values: SAVIGP eq. 8, q(w) = sum_k pi_k prod_j N(w_j; m_kj, S_kj).
 
 A family says, for one group of latents, how its parameters give marginal moments, entropies and the cross entropy with
-the prior. `whitened` turns any of them into the one form that predictions use.
+the prior. `whitened` turns any of them into the one form that predictions use. `families` lists them by name.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,9 +13,9 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from gpdsl.errors import GpdslError
 from gpdsl.inference.features import Features
 from gpdsl.inference.row_variables import RowFeatures, row_moments
 from gpdsl.kernels.numerics import log_det_factor, solve_lower
@@ -52,15 +51,19 @@ class Whitened:
 class Family(Protocol):
     """What every posterior family answers, for one group. Means and variances are for unit kernel scale.
 
-    `features` are what the group's kind of latents has: `Features`, or `RowFeatures` of row variables.
+    `features` are what the group's kind of latents has: `Features`, or `RowFeatures` of row variables. All methods but
+    the first two take parameters as `prepare` returns them.
     """
 
     @property
     def components(self) -> int:
         """Number of mixture components."""
 
-    def init(self, latents: int, inducing: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Starting parameters."""
+    def init(self, mean: Float[np.ndarray, "K latents M"], reads: int) -> dict[str, np.ndarray]:
+        """Starting parameters around whitened means; `reads` counts what all rows read of a latent."""
+
+    def prepare(self, q: Parameters, features: Any) -> Parameters:
+        """What follows from the parameters, and the features of all rows, once for all other methods."""
 
     def moments(self, q: Parameters, features: Any) -> tuple[Array, Array]:
         """Means and variances [K, latents, rows] of the latents at the features' rows."""
@@ -68,8 +71,8 @@ class Family(Protocol):
     def entropy(self, q: Parameters) -> Float[Array, "K"]:
         """Entropy of each component."""
 
-    def overlap(self, q: Parameters, features: Any) -> Float[Array, "K K"]:
-        """log N(m_k; m_l, S_k + S_l), the pairs of the entropy bound, SAVIGP eq. 18."""
+    def pairs(self, q: Parameters, features: Any) -> tuple[Float[Array, "K K"], Float[Array, "K K"]]:
+        """(m_k - m_l)'(S_k + S_l)^-1 (m_k - m_l) and log |S_k + S_l|: what bounds of a mixture's entropy need."""
 
     def cross(self, q: Parameters, features: Any) -> Float[Array, "K"]:
         """E_k[log p(u)], SAVIGP eq. 19, in the same coordinates as `entropy`."""
@@ -97,37 +100,50 @@ def project_root(features: Features, root: Float[Array, "K latents M M"]) -> Flo
 
 @dataclass(frozen=True)
 class Full:
-    """One Gaussian with a full covariance per latent (SAVIGP 6.2.1), by its Cholesky factor."""
+    """Gaussians with a full covariance per latent, by its Cholesky factor: one (SAVIGP 6.2.1), or a mixture (eq. 8).
+
+    All of them are closed under linear maps, so whitened coordinates serve a dense posterior too.
+    """
 
     components: int = 1
 
-    def init(self, latents: int, inducing: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        root = np.zeros((1, latents, inducing, inducing))
+    def init(self, mean: Float[np.ndarray, "K latents M"], reads: int) -> dict[str, np.ndarray]:
+        inducing = mean.shape[-1]
+        root = np.zeros((*mean.shape, inducing))
         root[..., np.arange(inducing), np.arange(inducing)] = np.log(INITIAL_SD)
-        return {"mean": np.zeros((1, latents, inducing)), "root": root}
+        return {"mean": mean, "root": root}
 
-    def _root(self, q: Parameters) -> Array:
+    def prepare(self, q: Parameters, features: Any) -> Parameters:
+        """The diagonal of a root is kept by its logarithm."""
         raw = q["root"]
         diagonal = jnp.exp(jnp.diagonal(raw, axis1=-2, axis2=-1))
-        return jnp.tril(raw, -1) + diagonal[..., None] * jnp.eye(raw.shape[-1], dtype=raw.dtype)
+        return {**q, "root": jnp.tril(raw, -1) + diagonal[..., None] * jnp.eye(raw.shape[-1], dtype=raw.dtype)}
 
     def moments(self, q: Parameters, features: Features) -> tuple[Array, Array]:
-        variance = project_root(features, self._root(q)) + features.residual
-        return project(features, q["mean"]), variance
+        return project(features, q["mean"]), project_root(features, q["root"]) + features.residual
 
     def entropy(self, q: Parameters) -> Array:
-        log_det = 2.0 * jnp.sum(jnp.diagonal(q["root"], axis1=-2, axis2=-1), axis=-1)
-        return 0.5 * jnp.sum(log_det + q["mean"].shape[-1] * (LOG_2PI + 1.0), axis=-1)
+        return 0.5 * jnp.sum(log_det_factor(q["root"]) + q["mean"].shape[-1] * (LOG_2PI + 1.0), axis=-1)
 
-    def overlap(self, q: Parameters, features: Features) -> Array:
-        raise TypeError("a single Gaussian has no mixture overlap")
+    def pairs(self, q: Parameters, features: Features) -> tuple[Array, Array]:
+        """O(K^2 M^3) per latent: one Cholesky factor of S_k + S_l for each pair of components."""
+        root, mean, count = q["root"], q["mean"], self.components
+        own = jnp.diag(jnp.sum(log_det_factor(root) + mean.shape[-1] * jnp.log(2.0), axis=-1))
+        first, second = np.triu_indices(count, 1)
+        stacked = jnp.concatenate([root[first], root[second]], axis=-1)
+        factor = jnp.linalg.cholesky(stacked @ jnp.swapaxes(stacked, -1, -2))
+        apart = solve_triangular(factor, (mean[first] - mean[second])[..., None], lower=True)
+        gaps, log_dets = jnp.sum(apart**2, axis=(1, 2, 3)), jnp.sum(log_det_factor(factor), axis=-1)
+        table = jnp.zeros((count, count), mean.dtype)
+        gaps, log_dets = table.at[first, second].set(gaps), table.at[first, second].set(log_dets)
+        return gaps + gaps.T, log_dets + log_dets.T + own
 
     def cross(self, q: Parameters, features: Features) -> Array:
-        squares = jnp.sum(q["mean"] ** 2, axis=-1) + jnp.sum(self._root(q) ** 2, axis=(-1, -2))
+        squares = jnp.sum(q["mean"] ** 2, axis=-1) + jnp.sum(q["root"] ** 2, axis=(-1, -2))
         return -0.5 * jnp.sum(q["mean"].shape[-1] * LOG_2PI + squares, axis=-1)
 
     def whitened(self, q: Parameters, features: Features) -> Whitened:
-        return Whitened(q["mean"], self._root(q))
+        return Whitened(q["mean"], q["root"])
 
 
 @dataclass(frozen=True)
@@ -141,10 +157,12 @@ class Diagonal:
     components: int = 1
     dense: bool = False
 
-    def init(self, latents: int, inducing: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        shape = (self.components, latents, inducing)
-        spread = 0.1 * rng.standard_normal(shape) if self.components > 1 else np.zeros(shape)
-        return {"mean": spread, "log_sd": np.full(shape, np.log(INITIAL_SD))}
+    def init(self, mean: Float[np.ndarray, "K latents M"], reads: int) -> dict[str, np.ndarray]:
+        return {"mean": mean, "log_sd": np.full(mean.shape, np.log(INITIAL_SD))}
+
+    def prepare(self, q: Parameters, features: Any) -> Parameters:
+        """The parameters are used as they are."""
+        return q
 
     def moments(self, q: Parameters, features: Features) -> tuple[Array, Array]:
         weights = jnp.exp(2.0 * q["log_sd"])
@@ -154,12 +172,12 @@ class Diagonal:
     def entropy(self, q: Parameters) -> Array:
         return jnp.sum(q["log_sd"] + 0.5 * (LOG_2PI + 1.0), axis=(-1, -2))
 
-    def overlap(self, q: Parameters, features: Features) -> Array:
+    def pairs(self, q: Parameters, features: Features) -> tuple[Array, Array]:
         means = project(features, q["mean"]) if self.dense else q["mean"]
         weights = jnp.exp(2.0 * q["log_sd"])
-        pairs = weights[:, None] + weights[None, :]
-        gaps = (means[:, None] - means[None, :]) ** 2 / pairs
-        return -0.5 * jnp.sum(LOG_2PI + jnp.log(pairs) + gaps, axis=(-1, -2))
+        sums = weights[:, None] + weights[None, :]
+        gaps = (means[:, None] - means[None, :]) ** 2 / sums
+        return jnp.sum(gaps, axis=(-1, -2)), jnp.sum(jnp.log(sums), axis=(-1, -2))
 
     def cross(self, q: Parameters, features: Features) -> Array:
         weights, count = jnp.exp(2.0 * q["log_sd"]), q["mean"].shape[-1]
@@ -190,18 +208,3 @@ class PerRow(Diagonal):
 
 def _inverse(factor: Float[Array, "g M M"]) -> Float[Array, "g M M"]:
     return solve_lower(factor, jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape))
-
-
-FAMILIES = "full, diagonal, mixture(K)"
-
-
-def parse_family(text: str, dense: bool) -> Family:
-    """The family a user named: `full`, `diagonal` or `mixture(K)`."""
-    if text == "full":
-        return Full()
-    if text == "diagonal":
-        return Diagonal(1, dense)
-    match = re.fullmatch(r"mixture\(\s*([1-9][0-9]{0,2})\s*\)", text)
-    if match:
-        return Diagonal(int(match.group(1)), dense)
-    raise GpdslError(f"posterior = {text!r} is not a family; expected one of: {FAMILIES}")

@@ -14,11 +14,11 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.adam import fit_adam
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.diagnosis import diagnose
+from gpdsl.inference.families import parse_family
 from gpdsl.inference.gradient import fit_lbfgs
 from gpdsl.inference.inducing import spanning_rows, start_inducing
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.options import Choice, Options, decide
-from gpdsl.inference.posterior import parse_family
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.profiled import fit_profiled
 from gpdsl.inference.stochastic import fit_stochastic_natural
@@ -56,11 +56,11 @@ def plan(program: Program, data: Data, options: Options) -> Plan:
     if choice.inducing > data.rows:
         raise DataError(TooManyInducing(choice.inducing, data.rows))
     inducing, dense = start_inducing(program, data, choice, options.seed)
-    if dense and options.posterior == "full" and not kernel_parameters_learnt(program):
+    if dense and options.posterior in {"full", "linear"} and not kernel_parameters_learnt(program):
         reduced = [_spanning(program, g, z, options) for g, z in zip(program.groups, inducing, strict=True)]
         if sum(map(len, reduced)) < 0.7 * sum(map(len, inducing)):
             inducing, dense = reduced, False
-    return Plan(choice, Layout(parse_family(options.posterior, dense), dense), inducing)
+    return Plan(choice, Layout(parse_family(options.posterior, dense), dense, options.entropy), inducing)
 
 
 def kernel_parameters_learnt(program: Program) -> bool:
