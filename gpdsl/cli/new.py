@@ -18,7 +18,7 @@ _MODEL = re.compile(r"^(\s*model\s+)([^\W\d]\w*)", re.MULTILINE)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The new model's name, what it starts from, and where it goes."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="name of the new model")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="name of the new model, or its file NAME.gpm")
     parser.add_argument("--from", metavar="MODEL", dest="start", help="model of the zoo to start from")
     parser.add_argument("--out", metavar="FILE.gpm", help="file to write (NAME.gpm), which must not exist yet")
 
@@ -31,8 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_zoo()
         print("\nstart from one of them: gpdsl new NAME --from MODEL")
         return 0
-    name = arguments.name or (Path(arguments.out).stem if arguments.out else arguments.start)
-    path = arguments.out or f"{name}.gpm"
+    name, path = _destination(arguments)
     _write(path, renamed(arguments.start, name))
     print(
         f"written to {path}. Edit it; then\n"
@@ -42,6 +41,15 @@ def run(arguments: argparse.Namespace) -> int:
         f"  gpdsl fit {path} --data simulated.csv --out {name}.gpfit"
     )
     return 0
+
+
+def _destination(arguments: argparse.Namespace) -> tuple[str, str]:
+    """The name of the new model and its file; either may say the other, and NAME.gpm stands for both."""
+    name, path = arguments.name, arguments.out
+    if name is not None and name.endswith(".gpm"):
+        name, path = Path(name).stem, path or name
+    name = name or (Path(path).stem if path else arguments.start)
+    return name, path or f"{name}.gpm"
 
 
 def renamed(start: str, name: str) -> str:

@@ -103,7 +103,7 @@ def test_any_text_can_be_asked_about_anywhere(text: str) -> None:
         ("index p ", {"in"}, {"x"}),
         ("infer ", {"vi"}, {"x"}),
         ("infer vi: ", {"posterior", "samples"}, {"x"}),
-        ("infer vi: samples = 3, posterior = ", {"full"}, {"auto"}),
+        ("infer vi: samples = 3, posterior = ", {"full"}, {"quadrature"}),
         ("infer vi: inducing ", {"f"}, {"x"}),
         ("param s : positive ", {"fixed"}, {"RBF"}),
         ("param s : real(", {"lower = ", "upper = "}, {"in"}),

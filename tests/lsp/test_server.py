@@ -12,6 +12,7 @@ import pytest
 
 from gpdsl.cli import main
 from gpdsl.language import format_text
+from gpdsl.language.vocabulary import OPTION_WORDS
 from tests.lsp.editor import URI, Editor
 
 ZOO = Path(__file__).parents[2] / "models"
@@ -123,7 +124,7 @@ def test_completion(editor: Editor) -> None:
     formula = editor.labels(9, 9)
     assert {"σ", "loud", "ell", "exp", "sum", "pi", "if", "b"} <= formula and not {"RBF", "Normal"} & formula
     assert {"RBF", "Matern32", "ell"} <= editor.labels(10, 20)
-    assert editor.labels(11, 22) == {"auto", "natural", "lbfgs", "adam"}
+    assert editor.labels(11, 22) == set(OPTION_WORDS["optimizer"])
     assert {"positive", "unit"} <= editor.labels(12, 11) and "count" not in editor.labels(12, 11)
     assert editor.labels(13, 4) == set()
     assert {"mean =", "sd =", "σ"} <= editor.labels(14, 11)

@@ -1,0 +1,92 @@
+"""`gpdsl latex`, `graph`, `info` and `new`: models printed, drawn, described and begun; where mistakes end."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+import gpdsl
+from gpdsl.cli import main
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_latex_is_printed_or_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["latex", "gprn"]) == 0
+    assert capsys.readouterr().out == gpdsl.zoo("gprn").latex()
+    assert main(["latex", "gprn", "--standalone", "--out", "gprn.tex"]) == 0
+    assert Path("gprn.tex").read_text() == gpdsl.zoo("gprn").latex(standalone=True)
+
+
+def test_a_graph_goes_by_its_suffix(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", "gprn"]) == 0
+    assert ET.fromstring(capsys.readouterr().out).tag.endswith("svg")
+    assert main(["graph", "gprn", "--out", "gprn.dot"]) == 0
+    assert Path("gprn.dot").read_text().startswith("digraph")
+
+
+def test_info_says_what_data_are_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "ordinal"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(each["name"], each["role"], each["kind"]) for each in told["data"]] == [
+        ("x", "input", "real"),
+        ("y", "output", "ordinal"),
+    ]
+    assert {each["name"]: each["initial"] for each in told["params"]}["cut"] == [-1.5, -0.5, 0.5, 1.5]
+    assert main(["info", "ordinal", "--out", "ordinal.json"]) == 0
+    assert json.loads(Path("ordinal.json").read_text()) == told
+    capsys.readouterr()
+    assert main(["info", "ordinal", "--table"]) == 0
+    assert "Ordinal(" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["mine"], ["mine.gpm"], ["--out", "mine.gpm"], ["mine", "--out", "mine.gpm"]])
+def test_a_model_is_begun(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", *words, "--from", "creep"]) == 0
+    assert "gpdsl check mine.gpm" in capsys.readouterr().out
+    assert gpdsl.load("mine.gpm").declarations.name == "mine"
+    assert main(["new", *words, "--from", "boston"]) == 1
+    assert "mine.gpm exists already" in capsys.readouterr().err
+    assert "warp" in Path("mine.gpm").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["new", "mine"], "what to start from?"),
+        (["new", "mine", "--from", "bostn"], "has no model `bostn`"),
+        (["new", "2nd", "--from", "boston"], "`2nd` cannot be the name of a model"),
+        (["latex", "absent.gpm"], "absent.gpm"),
+        (["latex", "boston", "--out", "nowhere/a.tex"], "the folder"),
+        (["graph", "boston", "--out", "."], "this is a folder"),
+        (["info", "boston", "--out", "nowhere/a.json"], "the folder"),
+    ],
+)
+def test_mistakes_end_in_a_sentence(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_what_there_is_to_start_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in gpdsl.zoo_names())
+
+
+@pytest.mark.parametrize("name", gpdsl.zoo_names())
+def test_every_model_of_the_zoo_says_what_it_is(name: str) -> None:
+    """What it is, where it comes from, and which data it wants, before its first statement."""
+    text = gpdsl.zoo_text(name)
+    what, *more = text.partition("\nmodel ")[0].splitlines()
+    assert what.startswith("# ") and what.endswith(".")
+    assert [line[4:8] for line in more if line[4:8].strip()][:1] == ["From"]
+    assert any(line.startswith("#   Data:  columns ") for line in more)
+    model = gpdsl.zoo(name).declarations
+    assert (model.name, bool(model.title)) == (name, True)
