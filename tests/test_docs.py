@@ -132,6 +132,17 @@ def test_every_example_of_the_tables_compiles(monkeypatch: pytest.MonkeyPatch) -
         gpdsl.compile(samples.model_of(value=f"{name}({', '.join(['sigmoid(f)'] * function.arity)})"))
 
 
+def test_every_word_of_the_language_stands_in_an_example() -> None:
+    shown = [block.text for page in PAGES for block in blocks(page) if block.kind == "gpm"]
+    code = "\n".join(re.sub(r"#.*|\"[^\"]*\"", "", text) for text in shown)
+    assert [word for word in vocabulary.STATEMENTS if not re.search(rf"(?m)^{word}\b", code)] == []
+    types = {*vocabulary.CONSTRAINTS, *vocabulary.INPUT_KINDS, *vocabulary.OUTPUT_KINDS}
+    assert [word for word in sorted(types) if not re.search(rf": {word}\b", code)] == []
+    words = ["fixed", "if", "then", "else", "and", "or", "not", "lower", "upper", "on"]
+    assert [word for word in words if not re.search(rf"\b{word}\b", code)] == []
+    assert [sign for sign in ("@", "dot(", "D(", "sum(", "..", "^", "|", "->", ";", "==") if sign not in code] == []
+
+
 def test_links_inside_the_repository_lead_somewhere() -> None:
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
     missing = [
