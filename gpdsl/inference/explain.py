@@ -17,6 +17,7 @@ from gpdsl.program.mass import mass_note
 from gpdsl.program.program import Program
 from gpdsl.symbolic.readings import OWN, shown
 from gpdsl.symbolic.terms import ObservationTerms, Term
+from gpdsl.symbolic.written import written
 
 WIDEST = 110
 
@@ -129,7 +130,7 @@ def _observation(program: Program, observation: ObservationTerms, choice: Choice
     lines = [f"  {', '.join(observation.outputs)}{where} ~ {observation.distribution}"]
     lines += [f"    {note}" for note in _notes(program, observation)]
     for term in observation.terms:
-        lines.append(f"    {_method(term, choice)}: {_shorten(str(term.expression))}")
+        lines.append(f"    {_method(term, choice)}: {_shorten(written(term.expression))}")
         lines.append(f"      why: {term.reason}")
     return lines
 
@@ -141,7 +142,7 @@ def _notes(program: Program, observation: ObservationTerms) -> list[str]:
     if warp is not None:
         way = {1: "increasing", -1: "decreasing", None: "monotone"}[warp.direction]
         how = "whatever the parameters" if warp.proved else "at the initial parameters (tried, not proved)"
-        notes.append(f"left side {_shorten(str(warp.value))}: {way} {how}; log Jacobian added")
+        notes.append(f"left side {_shorten(written(warp.value))}: {way} {how}; log Jacobian added")
     if observation.formula is not None:
         notes.append(f"the density `{observation.distribution}` {mass_note(program, observation)}")
     if observation.reads:

@@ -21,6 +21,8 @@ from gpdsl.results.formula import ByFormula
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import mixture_of_normals, weighted_quantile
 from gpdsl.results.warp import Warped
+from gpdsl.symbolic.conditions import choose
+from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.sources import marginal
 from gpdsl.symbolic.terms import ObservationTerms, has_external, latents_in
 from gpdsl.symbolic.translate import Ref, axis_key
@@ -144,7 +146,8 @@ class Prediction:
                 at = mixture_of_normals(mean, variance, beliefs.weights, p if slope.is_positive else 1.0 - p)
                 return evaluator(expression, beliefs.scope(), keys, {latents[0]: jnp.asarray(at)})
         values, weights = ex.nodes_of(beliefs, {"value": expression}, keys)
-        return jnp.asarray(weighted_quantile(*self._flat(values["value"], weights), p))
+        smooth = not expression.has(choose, floor)
+        return jnp.asarray(weighted_quantile(*self._flat(values["value"], weights), p, smooth=smooth))
 
     def _flat(self, values: Array, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Nodes of all components as one set of weighted values."""

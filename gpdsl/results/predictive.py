@@ -69,6 +69,8 @@ class Predictive:
         if self.law.levels:
             reached = np.cumsum(self.mean(), axis=-1) >= p - 1e-12
             return np.argmax(reached, axis=-1) + 1.0
+        if self.law.name == "LogNormal":
+            return np.exp(replace(self, law=Law("Normal", self.law.arguments)).quantile(p))
         exact = self.normal()
         if exact is not None:
             return self._full(mixture_of_normals(*exact, self.beliefs.weights, p))

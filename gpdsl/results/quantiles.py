@@ -52,11 +52,25 @@ def mixture_of_normals(mean: Array, variance: Array, weights: Array, probability
     return invert(cdf, probability, ends.min(axis=0) - 1e-6 * width, ends.max(axis=0) + 1e-6 * width)
 
 
-def weighted_quantile(values: Array, weights: Array, probability: float) -> np.ndarray:
-    """Quantile along the first axis of weighted samples."""
+def weighted_quantile(values: Array, weights: Array, probability: float, *, smooth: bool = False) -> np.ndarray:
+    """Quantile along the first axis of weighted values: the smallest that reaches `probability`.
+
+    `smooth` says that the values are nodes of a continuous function: then the quantile lies between two of them, found
+    by linear interpolation of the distribution function at the middle of each step.
+    """
     order = np.argsort(values, axis=0)
     ranked = np.take_along_axis(values, order, axis=0)
     spread = np.broadcast_to(weights.reshape(-1, *(1,) * (values.ndim - 1)), values.shape)
-    cumulative = np.cumsum(np.take_along_axis(spread, order, axis=0), axis=0)
-    index = np.argmax(cumulative >= probability - 1e-12, axis=0)
-    return np.take_along_axis(ranked, index[None], axis=0)[0]
+    spread = np.take_along_axis(spread, order, axis=0)
+    reached = np.cumsum(spread, axis=0) - (0.5 * spread if smooth else 0.0)
+    last = np.argmax(np.concatenate([reached[:-1] >= probability - 1e-12, np.ones_like(reached[:1], bool)]), axis=0)[
+        None
+    ]
+    found = np.take_along_axis(ranked, last, axis=0)[0]
+    if not smooth:
+        return found
+    first = np.maximum(last - 1, 0)
+    low, high = (np.take_along_axis(reached, at, axis=0)[0] for at in (first, last))
+    share = np.clip((probability - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
+    below = np.take_along_axis(ranked, first, axis=0)[0]
+    return below + share * (found - below)

@@ -11,6 +11,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.symbolic.joint import combined, correlated, joint_expectation
 from gpdsl.symbolic.jumps import jumps, refuse_quadrature
 from gpdsl.symbolic.translate import Translator
+from gpdsl.symbolic.written import written
 
 QUADRATURE_LATENTS = 2
 SHOWN = 200
@@ -89,7 +90,7 @@ def _join(a: Term, b: Term) -> Term:
 
 
 def _shortened(expression: sp.Expr) -> str:
-    text = str(expression)
+    text = written(expression)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."
 
 

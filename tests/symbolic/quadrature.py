@@ -11,7 +11,11 @@ import sympy as sp
 
 POINTS = 60
 
-UNARY: Mapping[type, Callable[[np.ndarray], np.ndarray]] = {sp.exp: np.exp, sp.log: np.log}
+UNARY: Mapping[type, Callable[[np.ndarray], np.ndarray]] = {
+    sp.exp: np.exp,
+    sp.log: np.log,
+    sp.tanh: np.tanh,
+}
 
 
 def value(expression: sp.Expr, table: Mapping[sp.Symbol, np.ndarray | float]) -> np.ndarray | float:

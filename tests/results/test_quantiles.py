@@ -1,0 +1,82 @@
+"""Quantiles of predictions against distribution functions averaged over a fine grid of the latent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import gpdsl
+from gpdsl.results.quantiles import weighted_quantile
+
+X = np.linspace(0, 4, 12)
+ROWS = {"x": np.array([1.3, 6.0])}
+PROBABILITIES = [1e-4, 0.01, 0.3, 0.5, 0.95, 0.9999]
+HEAD = """input x : real
+output y : positive
+latent f(x) ~ GP(0, RBF(1))
+let square = f^2
+let side = if f > 0.2 then 3 else -1
+"""
+
+
+def averaged(mean: float, variance: float, share: Callable[[np.ndarray], np.ndarray]) -> float:
+    """E[share(f)] under a Gaussian."""
+    z = np.linspace(-10, 10, 20_001)
+    weight = stats.norm.pdf(z)
+    return float(weight @ share(mean + np.sqrt(variance) * z) / weight.sum())
+
+
+LAWS = {
+    "Gamma(2, 2*exp(-f))": lambda y, f: stats.gamma.cdf(y, 2, scale=np.exp(f) / 2),
+    "LogNormal(f, 0.01)": lambda y, f: stats.norm.cdf((np.log(y) - f) / 0.01),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_of_outputs(law: str) -> None:
+    y = np.exp(np.sin(X) + 0.1 * np.cos(9 * X))
+    pred = gpdsl.compile(f"{HEAD}y ~ {law}\n").fit({"x": X, "y": y}, steps=5).predict(ROWS)
+    mean, variance, found = pred.mean("f"), pred.variance("f"), pred.quantile("y", PROBABILITIES)
+    for at in range(2):
+        for place, p in enumerate(PROBABILITIES):
+            reached = averaged(mean[at], variance[at], lambda f: LAWS[law](found[place, at], f))  # noqa: B023
+            assert reached == pytest.approx(p, rel=1e-9)
+
+
+def test_of_quantities_that_are_not_monotone() -> None:
+    y = np.exp(np.sin(X))
+    pred = gpdsl.compile(f"{HEAD}y ~ LogNormal(f, 0.3)\n").fit({"x": X, "y": y}, steps=5).predict(ROWS)
+    mean, variance = pred.mean("f"), pred.variance("f")
+    found, sides = pred.quantile("square", PROBABILITIES), pred.quantile("side", PROBABILITIES)
+    for at in range(2):
+        chi = stats.ncx2(1, mean[at] ** 2 / variance[at], scale=variance[at])
+        np.testing.assert_allclose(chi.cdf(found[2:, at]), PROBABILITIES[2:], atol=5e-3)  # two branches, each a grid
+        below = stats.norm.cdf(0.2, mean[at], np.sqrt(variance[at]))
+        np.testing.assert_array_equal(sides[:, at], np.where(np.array(PROBABILITIES) <= below, -1.0, 3.0))
+
+
+def test_of_weighted_values() -> None:
+    values, weights = np.array([[3.0, 1.0], [1.0, 5.0], [2.0, 4.0]]), np.array([0.2, 0.5, 0.3])
+    np.testing.assert_array_equal(weighted_quantile(values, weights, 0.5), [1.0, 4.0])
+    np.testing.assert_array_equal(weighted_quantile(values, weights, 0.51), [2.0, 5.0])
+    z = np.linspace(-8, 8, 401)
+    weights = stats.norm.pdf(z) / stats.norm.pdf(z).sum()
+    smooth = [weighted_quantile(z[::-1, None], weights[::-1], p, smooth=True)[0] for p in (0.1, 0.5, 0.9)]
+    np.testing.assert_allclose(smooth, stats.norm.ppf([0.1, 0.5, 0.9]), atol=1e-3)
+    assert weighted_quantile(z[:, None], weights, 0.0, smooth=True)[0] == -8
+    assert weighted_quantile(z[:, None], weights, 1.0, smooth=True)[0] == 8
+
+
+@pytest.mark.slow
+def test_a_root_of_the_average_is_found_by_another_method() -> None:
+    """Student's t, whose quantile is a root of the averaged distribution function."""
+    y = np.exp(np.sin(X))
+    pred = gpdsl.compile(f"{HEAD}log(y) ~ StudentT(4, f, 0.3)\n").fit({"x": X, "y": y}, steps=5).predict(ROWS)
+    mean, variance = pred.mean("f")[0], pred.variance("f")[0]
+    expected = optimize.brentq(
+        lambda v: averaged(mean, variance, lambda f: stats.t.cdf(v, 4, f, 0.3)) - 0.95, -20, 20, xtol=1e-13
+    )
+    assert np.log(pred.quantile("y", 0.95)[0]) == pytest.approx(expected, rel=1e-8)
