@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,3 +159,5 @@ def check_writable(option: str, path: str | None) -> None:
         raise GpdslError(f"{option} {path}: the folder {folder} does not exist")
     if Path(path).is_dir():
         raise GpdslError(f"{option} {path}: this is a folder, expected the name of a file")
+    if not os.access(folder, os.W_OK):
+        raise GpdslError(f"{option} {path}: nothing may be written to the folder {folder}")

@@ -52,10 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Draw and write."""
-    from gpdsl.data.write import write_text
+    from gpdsl.data.write import check_format, write_text
 
-    check_writable("--out", arguments.out)
-    check_writable("--truth", arguments.truth)
+    for option, path in (("--out", arguments.out), ("--truth", arguments.truth)):
+        if path is not None:
+            check_writable(option, path)
+            check_format(path)
     sizes = {name: _whole(name, text) for name, text in pairs("--size", arguments.size).items()}
     parameters = {name: numbers_of("--set", name, text) for name, text in pairs("--set", arguments.settings).items()}
     drawn = model_of(arguments).sample_prior(

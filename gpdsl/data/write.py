@@ -19,9 +19,8 @@ Columns = Mapping[str, np.ndarray]
 def write_table(columns: Columns, path: str | Path) -> None:
     """Write columns, each [rows], as .csv, .tsv, .parquet or .npz by the suffix. Raises GpdslError when it fails."""
     target = Path(path)
-    write = FORMATS.get(target.suffix.lower())
-    if write is None:
-        raise GpdslError(f"cannot write {path}: expected a name ending in {', '.join(FORMATS)}")
+    check_format(path)
+    write = FORMATS[target.suffix.lower()]
     try:
         folder = target.absolute().parent
         with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{target.name}.", delete=False) as file:
@@ -34,6 +33,12 @@ def write_table(columns: Columns, path: str | Path) -> None:
             raise
     except OSError as problem:
         raise GpdslError(f"cannot write {path}: {problem.strerror}") from problem
+
+
+def check_format(path: str | Path) -> None:
+    """Raise GpdslError for a name whose suffix is none of the formats."""
+    if Path(path).suffix.lower() not in FORMATS:
+        raise GpdslError(f"cannot write {path}: expected a name ending in {', '.join(FORMATS)}")
 
 
 def write_text(columns: Columns, file: IO[str], separator: str = ",") -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gpdsl.cli import main, make_parser
 from gpdsl.cli.forward_files import run_forward_files
-from gpdsl.cli.options import choices_of, columns_of, value_of
+from gpdsl.cli.options import check_writable, choices_of, columns_of, value_of
 from gpdsl.cli.standardising import read_data
 from gpdsl.data import DataError
 from gpdsl.errors import GpdslError
@@ -72,6 +72,12 @@ def test_files_that_cannot_be_written_are_refused_before_the_fit(
 ) -> None:
     assert main(["fit", "absent.gpm", "--data", "absent.csv", *line]) == 1
     assert words in capsys.readouterr().err
+
+
+def test_a_folder_that_may_not_be_written_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(GpdslError, match="--out a.csv: nothing may be written to the folder"):
+        check_writable("--out", "a.csv")
 
 
 def test_standardising_prints_how_to_repeat_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
