@@ -1,8 +1,10 @@
-"""NUTS for the log Gaussian Cox process on a grid, whitened, through BlackJAX: the gold standard for its posterior."""
+"""NUTS for latent Gaussian models, whitened, through BlackJAX: the gold standard for their posteriors."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import blackjax
 import jax
@@ -16,7 +18,7 @@ CHAINS = 4
 
 @dataclass(frozen=True)
 class Draws:
-    """Posterior moments of f at the grid, Monte-Carlo diagnostics, and seconds without compilation."""
+    """Posterior moments of what was observed of the chain, Monte-Carlo diagnostics, and seconds without compilation."""
 
     mean: np.ndarray
     sd: np.ndarray
@@ -43,27 +45,43 @@ def reduced_root(covariance: np.ndarray) -> np.ndarray:
 def sample(root: np.ndarray, counts: np.ndarray, offset: float, warm_up: int, draws: int, seed: int = 0) -> Draws:
     """Draw from p(f | counts), counts ~ Poisson(exp(f + offset)), f = root v, v ~ N(0, I)."""
 
-    def log_density(v: jax.Array, root: jax.Array, counts: jax.Array) -> jax.Array:
+    def log_likelihood(v: jax.Array, root: jax.Array, counts: jax.Array) -> jax.Array:
         rate = root @ v + offset
-        return counts @ rate - jnp.sum(jnp.exp(rate)) - 0.5 * v @ v
+        return counts @ rate - jnp.sum(jnp.exp(rate))
 
-    def chain(key: jax.Array, root: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        target = lambda v: log_density(v, root, counts)  # noqa: E731
+    data = (jnp.asarray(root, float), jnp.asarray(counts, float))
+    return draw(log_likelihood, lambda v, root, _: root @ v, root.shape[1], data, warm_up, draws, seed)
+
+
+def draw(
+    log_likelihood: Callable[..., jax.Array],
+    observe: Callable[..., jax.Array],
+    size: int,
+    data: tuple[Any, ...],
+    warm_up: int,
+    draws: int,
+    seed: int = 0,
+) -> Draws:
+    """Draw v from N(0, I) times exp(log_likelihood(v, *data)), and keep observe(v, *data), a vector."""
+
+    def chain(key: jax.Array, *data: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+        target = lambda v: log_likelihood(v, *data) - 0.5 * v @ v  # noqa: E731
         start_key, warm_key, draw_key = jax.random.split(key, 3)
-        start = 0.1 * jax.random.normal(start_key, (root.shape[1],), root.dtype)
+        start = 0.1 * jax.random.normal(start_key, (size,), float)
         (state, tuned), _ = blackjax.window_adaptation(blackjax.nuts, target).run(warm_key, start, warm_up)
         step = blackjax.nuts(target, **tuned).step
 
         def advance(state, key):  # type: ignore[no-untyped-def]
             state, info = step(key, state)
-            return state, (root @ state.position, info.num_integration_steps, info.is_divergent)
+            return state, (observe(state.position, *data), info.num_integration_steps, info.is_divergent)
 
         return jax.lax.scan(advance, state, jax.random.split(draw_key, draws))[1]
 
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(seed), CHAINS)
-        arguments = (keys, jnp.asarray(root), jnp.asarray(counts, float))
-        compiling = timed(lambda: jax.jit(jax.vmap(chain, (0, None, None))).lower(*arguments).compile())
+        arguments = (keys, *jax.tree.map(lambda a: jnp.asarray(a, float), data))
+        over_chains = (0, *(None for _ in data))
+        compiling = timed(lambda: jax.jit(jax.vmap(chain, over_chains)).lower(*arguments).compile())
         run = timed(lambda: compiling.result(*arguments))
         f, steps, divergent = run.result
         return Draws(

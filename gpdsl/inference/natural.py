@@ -5,7 +5,8 @@ S^-1 = I + sum_n Lambda_n phi_n phi_n'. A natural-gradient step of length rho is
 
     Lambda*_n = -2 dL_ell/dv_n,      lambda*_n = dL_ell/dm_n + Lambda*_n m_n,
 
-exact in one step for a Gaussian likelihood. Every step is accepted only if the bound does not fall.
+exact in one step for a Gaussian likelihood. Every step is accepted only if the bound does not fall. For one Gaussian
+across all latents the sites have a matrix per row, see `inference.coupled`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import GroupView, assemble, views
+from gpdsl.inference.coupled import joint_marginals, joint_posterior
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.posterior import Whitened
 from gpdsl.inference.row_variables import RowFeatures, RowSites, row_sites
@@ -34,10 +36,22 @@ from gpdsl.program.rows import Rows
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Sites:
-    """log t_n(f) = linear f - precision f^2 / 2, for every row and latent."""
+    """log t_n(f) = linear f - precision f^2 / 2, for every row and latent; a matrix per row where they are coupled."""
 
     linear: Float[Array, "rows latents"]
-    precision: Float[Array, "rows latents"]
+    precision: Float[Array, "rows latents"] | Float[Array, "rows latents latents"]
+
+    @property
+    def coupled(self) -> bool:
+        """Whether there is a site for all latents of a row together."""
+        return self.precision.ndim == 3
+
+
+def coupled_sites(sites: Sites) -> Sites:
+    """The same sites, as one for all latents of a row together."""
+    return Sites(
+        sites.linear, sites.precision[..., None] * jnp.eye(sites.precision.shape[-1], dtype=sites.linear.dtype)
+    )
 
 
 @dataclass(frozen=True)
@@ -97,9 +111,12 @@ def _by_latent(group: Group, values: Float[Array, "rows columns"]) -> Float[Arra
 
 def site_marginals(
     program: Program, parameters: Mapping[str, Array], rows: Rows, seen: Sequence[GroupView], sites: Sites
-) -> tuple[Marginals, Array, list[SitePosterior | RowSites]]:
-    """Marginals at the rows and the KL divergence under the sites' posterior."""
+) -> tuple[Marginals, Array, Sequence[SitePosterior | RowSites | Whitened]]:
+    """Marginals at the rows and the KL divergence under the sites' posterior, and that posterior."""
     prior = prior_means(program.evaluator, program.groups, parameters, rows, sites.linear.shape[0])
+    if sites.coupled:
+        joint, divergence = joint_posterior(seen, sites.linear, sites.precision, prior)
+        return joint_marginals(program, parameters, rows, seen, joint), divergence, joint
     posteriors = [site_posterior(v, sites, prior) for v in seen]
     moments = [(p.row_mean[None], p.row_variance[None]) for p in posteriors]
     q = assemble(program, parameters, rows, seen, moments)
@@ -128,10 +145,15 @@ def site_elbo(
     return expected - divergence + program.log_prior(parameters)
 
 
-def site_target(q: Marginals, d_mean: Array, d_variance: Array) -> Sites:
+def site_target(q: Marginals, gradient: Marginals) -> Sites:
     """Where a full natural-gradient step leads, from the gradients of L_ell in the marginal moments."""
-    precision = -2.0 * d_variance
-    return Sites(d_mean + precision * q.mean[0], precision)
+    if q.covariance is None or gradient.covariance is None:
+        precision = -2.0 * gradient.variance[0]
+        return Sites(gradient.mean[0] + precision * q.mean[0], precision)
+    slope = gradient.covariance[0]
+    own = gradient.variance[0][..., None] * jnp.eye(slope.shape[-1], dtype=slope.dtype)
+    block = -(slope + jnp.swapaxes(slope, 1, 2) + 2.0 * own)
+    return Sites(gradient.mean[0] + jnp.einsum("nij,nj->ni", block, q.mean[0]), block)
 
 
 def blend(sites: Sites, target: Sites, step: Array | float) -> Sites:
@@ -139,10 +161,11 @@ def blend(sites: Sites, target: Sites, step: Array | float) -> Sites:
     return jax.tree.map(lambda a, b: a + step * (b - a), sites, target)
 
 
-def site_units(seen: Sequence[GroupView]) -> Sites:
+def site_units(seen: Sequence[GroupView], sites: Sites) -> Sites:
     """Factors that make the sites of all latents dimensionless, by the latents' prior variances."""
     scale = jnp.concatenate(scales(seen))
-    return Sites(jnp.sqrt(scale), scale)
+    root = jnp.sqrt(scale)
+    return Sites(root, root[:, None] * root if sites.coupled else scale)
 
 
 def scales(seen: Sequence[GroupView]) -> list[Float[Array, "columns"]]:
@@ -157,9 +180,9 @@ def flatten_sites(sites: Sites, units: Sites) -> Float[Array, "n"]:
 
 def unflatten_sites(flat: Float[Array, "n"], units: Sites, like: Sites) -> Sites:
     """Inverse of `flatten_sites`."""
-    linear, precision = jnp.split(flat, 2)
+    linear, precision = jnp.split(flat, [like.linear.size])
     return Sites(
-        linear.reshape(like.linear.shape) / units.linear, precision.reshape(like.linear.shape) / units.precision
+        linear.reshape(like.linear.shape) / units.linear, precision.reshape(like.precision.shape) / units.precision
     )
 
 
@@ -176,7 +199,7 @@ def whitened_posterior(
     parameters = program.parameters.constrain(learnt)
     seen = views(program, parameters, inducing, rows, dense, jitter)
     _, _, posteriors = site_marginals(program, parameters, rows, seen, sites)
-    return [Whitened(p.mean[None], _root(p)[None]) for p in posteriors]
+    return [p if isinstance(p, Whitened) else Whitened(p.mean[None], _root(p)[None]) for p in posteriors]
 
 
 def _root(posterior: SitePosterior | RowSites) -> Array:

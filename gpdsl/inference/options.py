@@ -35,7 +35,7 @@ class Options:
     step. entropy: the bound of a mixture's entropy (`inference.mixture_entropy`).
     """
 
-    posterior: str = "full"
+    posterior: str = "auto"
     inducing: int | None = None
     learn_inducing: bool = False
     expectations: str = "auto"
@@ -106,6 +106,7 @@ class Choice:
     optimizer: str
     steps: int
     reasons: Mapping[str, str]
+    posterior: str = "full"
 
 
 def decide(options: Options, rows: int, *, opaque: bool, sampled: bool) -> Choice:
@@ -124,18 +125,19 @@ def decide(options: Options, rows: int, *, opaque: bool, sampled: bool) -> Choic
         raise GpdslError("a dense posterior (inducing = 0) needs all rows at once: set batch = 0 or inducing > 0")
     if options.learn_inducing and dense:
         raise GpdslError("learn_inducing needs inducing points: a dense posterior (inducing = 0) has none to move")
+    posterior = "full" if options.posterior == "auto" else options.posterior
     optimizer = options.optimizer
     if optimizer == "auto":
-        if options.posterior == "full" and not batch:
+        if posterior in {"full", "coupled"} and not batch:
             optimizer, reasons["optimizer"] = "natural", "a full Gaussian: natural gradients for q, L-BFGS for the rest"
         elif batch or opaque:
             optimizer, reasons["optimizer"] = "adam", "noisy gradients"
         else:
             optimizer, reasons["optimizer"] = "lbfgs", "all rows, a deterministic objective"
-    _refuse(optimizer, options.posterior, batch, opaque)
+    _refuse(optimizer, posterior, batch, opaque)
     samples = options.samples or (200 if opaque else 100)
     steps = options.steps or {"natural": 300 if opaque else 200, "lbfgs": 2000, "adam": 2000}[optimizer]
-    return Choice(dense, inducing, batch, samples, optimizer, steps, reasons)
+    return Choice(dense, inducing, batch, samples, optimizer, steps, reasons, posterior)
 
 
 def _refuse(optimizer: str, posterior: str, batch: int, opaque: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -39,6 +39,10 @@ class Problem:
     inducing: list[Functionals]
     jitter: float
     monitor: Monitor
+
+    def factorised(self) -> Problem:
+        """The same problem with latents that are independent in the posterior."""
+        return self if self.program.factorised is None else replace(self, program=self.program.factorised)
 
     def normals(self, key: Array, count: int | None = None) -> Array | None:
         """Base samples for `count` rows, when anything is sampled."""
@@ -106,4 +110,4 @@ def as_numpy(tree: Any) -> Any:
 
 def tidy(posterior: Sequence[Whitened]) -> list[Whitened]:
     """Posterior moments on the host."""
-    return [Whitened(np.asarray(w.mean), np.asarray(w.root)) for w in posterior]
+    return as_numpy(list(posterior))

@@ -1,13 +1,16 @@
-"""Batch inference for a full Gaussian: L-BFGS over the hyperparameters of the bound maximised over q.
+"""Batch inference for a single Gaussian: L-BFGS over the hyperparameters of the bound maximised over q.
 
 Inside, natural gradients find the best q for the current hyperparameters (a handful of iterations from a warm start);
 outside, L-BFGS sees only the few hyperparameters. For a Gaussian likelihood the inner loop is exact after one step and
 the outer objective is the exact log marginal likelihood (dense) or the collapsed bound (sparse).
+
+A coupled posterior starts where the factorised one ended, so its bound is never lower.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,7 +19,7 @@ from jaxtyping import Array
 
 from gpdsl.inference.bound import views
 from gpdsl.inference.lbfgs import Outcome, maximise
-from gpdsl.inference.natural import Sites, initial_sites, scales, site_elbo, whitened_posterior
+from gpdsl.inference.natural import Sites, coupled_sites, initial_sites, scales, site_elbo, whitened_posterior
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.refine import refine
 from gpdsl.inference.saddle import leave_saddle
@@ -26,36 +29,33 @@ from gpdsl.program.compilation import jit
 INNER_ITERATIONS = 1000
 
 
+@dataclass
+class _Best:
+    """The best point of a search, its sites and its bound."""
+
+    point: Any
+    sites: Sites
+    elbo: float = -np.inf
+
+
 def fit_profiled(problem: Problem) -> Result:
     """Maximise the bound. Sampled terms use one fixed set of samples, so the objective is deterministic."""
-    normals = problem.normals(jax.random.key(problem.options.seed))
-    rows, jitter = problem.rows, problem.jitter
-    sites = start_sites(problem)
+    apart = problem.factorised()
     point = outer_point(problem, problem.parameters, problem.inducing)
-    held = problem.inducing
-    compiled = problem.compiled(_objective(problem), point, sites, rows, held, normals, jitter)
-    best: dict[str, Any] = {"elbo": -np.inf, "sites": sites, "point": point}
-
-    def objective(at: Any) -> tuple[float, Any]:
-        value, gradient, refined = compiled(at, best.get("warm", sites), rows, held, normals, jitter)
-        value = float(value)
-        if np.isfinite(value):
-            best["warm"] = refined
-            if value > best["elbo"]:
-                best.update(elbo=value, sites=refined, point=at)
-        return value, gradient
-
-    outcome = _search(problem, objective, point)
-    parameters, inducing = split_point(best["point"], held)
-    whiten = jit(lambda p, z, s, r: whitened_posterior(problem.program, p, z, s, r, problem.layout.dense, jitter))
-    posterior = whiten(parameters, inducing, best["sites"], rows)
+    best, outcome = _maximised(apart, _Best(point, start_sites(apart)))
+    if problem.program.coupled:
+        best = _Best(best.point, coupled_sites(best.sites))
+        if not outcome.interrupted:
+            best, outcome = _maximised(problem, best)
+    parameters, inducing = split_point(best.point, problem.inducing)
+    rows, dense, jitter = problem.rows, problem.layout.dense, problem.jitter
+    whiten = jit(lambda p, z, s, r: whitened_posterior(problem.program, p, z, s, r, dense, jitter))
+    posterior = whiten(parameters, inducing, best.sites, rows)
 
     def bound(normals: Any, parameters: Any, inducing: Any, sites: Sites, rows: Any) -> Array:
-        return site_elbo(
-            problem.program, parameters, inducing, sites, rows, problem.layout.dense, normals, None, jitter
-        )
+        return site_elbo(problem.program, parameters, inducing, sites, rows, dense, normals, None, jitter)
 
-    value, error = problem.reassessed(bound, best["elbo"], parameters, inducing, best["sites"], rows)
+    value, error = problem.reassessed(bound, best.elbo, parameters, inducing, best.sites, rows)
     return Result(
         as_numpy(parameters),
         as_numpy(inducing),
@@ -68,14 +68,38 @@ def fit_profiled(problem: Problem) -> Result:
     )
 
 
+def _maximised(problem: Problem, start: _Best) -> tuple[_Best, Outcome]:
+    """The best of a search from a start."""
+    normals = problem.normals(jax.random.key(problem.options.seed))
+    rows, held, jitter = problem.rows, problem.inducing, problem.jitter
+    compiled = problem.compiled(_objective(problem), start.point, start.sites, rows, held, normals, jitter)
+    best, warm = _Best(start.point, start.sites), start.sites
+
+    def objective(at: Any) -> tuple[float, Any]:
+        nonlocal warm
+        value, gradient, refined = compiled(at, warm, rows, held, normals, jitter)
+        value = float(value)
+        if np.isfinite(value):
+            warm = refined
+            if value > best.elbo:
+                best.point, best.sites, best.elbo = at, refined, value
+        return value, gradient
+
+    return best, _search(problem, objective, start.point)
+
+
 def _search(problem: Problem, objective: Any, point: Any) -> Outcome:
+    monitor, done = problem.monitor, len(problem.monitor.history)
     if not jax.tree.leaves(point):  # nothing but q to learn
         value, _ = objective(point)
-        problem.monitor.report(1, value)
+        monitor.report(done + 1, value)
         return Outcome(point, value, "converged", 1)
-    options = problem.options
     return maximise(
-        objective, point, steps=problem.choice.steps, tolerance=options.tolerance, report=problem.monitor.report
+        objective,
+        point,
+        steps=problem.choice.steps,
+        tolerance=problem.options.tolerance,
+        report=lambda step, value: monitor.report(done + step, value),
     )
 
 
@@ -91,6 +115,8 @@ def split_point(point: dict[str, Any], held: list[Functionals]) -> tuple[dict[st
 
 def start_sites(problem: Problem) -> Sites:
     """Sites at the start of any site-based engine."""
+    if problem.program.coupled:
+        return coupled_sites(start_sites(problem.factorised()))
     program, dense, jitter = problem.program, problem.layout.dense, problem.jitter
 
     def start(parameters: Any, inducing: Any, rows: Any) -> Sites:

@@ -1,4 +1,4 @@
-"""The best full Gaussian q at fixed hyperparameters: natural-gradient steps, accelerated, and never downhill."""
+"""The best Gaussian q at fixed hyperparameters: natural-gradient steps, accelerated, and never downhill."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ SETTLED = 1e-9
 class Progress:
     """The accepted sites, where a natural-gradient step leads from them, and how the next trial is made.
 
+    Before the first iteration nothing is known: its trial is the start itself, so that the bound is compiled only once.
     `plain` asks for an unaccelerated step of length `step`; `quiet` counts accepted steps that gained next to nothing.
     """
 
@@ -69,18 +70,18 @@ def refine(
     parameters = program.parameters.constrain(learnt)
     seen = views(program, parameters, inducing, rows, dense, jitter)
     evaluate = _evaluator(program, parameters, rows, seen, normals)
-    units = site_units(seen)
-    value, target = evaluate(sites)
+    units = site_units(seen, sites)
+    dtype = sites.linear.dtype
     start = Progress(
         sites,
-        target,
-        value,
-        jnp.ones_like(value),
+        sites,
+        jnp.asarray(-jnp.inf, dtype),
+        jnp.asarray(1.0, dtype),
         jnp.asarray(False),
-        empty(2 * sites.linear.size, value.dtype),
+        empty(sites.linear.size + sites.precision.size, dtype),
         jnp.asarray(0),
         jnp.asarray(0),
-        jnp.isfinite(value) & (_change(target, sites) < SETTLED),
+        jnp.asarray(False),
     )
 
     def advance(p: Progress) -> Progress:
@@ -104,7 +105,7 @@ def _evaluator(
             return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, None))
 
         value, gradient = jax.value_and_grad(expected)(q)
-        return value - divergence, site_target(q, gradient.mean[0], gradient.variance[0])
+        return value - divergence, site_target(q, gradient)
 
     return evaluate
 
@@ -116,11 +117,9 @@ def _advance(p: Progress, evaluate: Evaluate, units: Sites, tolerance: float) ->
     trial = _choose(p.plain, blend(p.sites, p.target, p.step), fast)
     value, target = evaluate(trial)
     better = jnp.isfinite(value) & ((value >= p.elbo - 1e-12 * jnp.abs(p.elbo)) | ~jnp.isfinite(p.elbo))
-    moved = remember(
-        p.memory,
-        flatten_sites(trial, units) - here,
-        flatten_sites(target, units) - flatten_sites(trial, units) - residual,
-    )
+    there = flatten_sites(trial, units)
+    moved = remember(p.memory, there - here, flatten_sites(target, units) - there - residual)
+    moved = _choose(p.iterations > 0, moved, p.memory)
     small = better & (value - p.elbo < tolerance) & (p.step >= 0.25)
     quiet = jnp.where(better, jnp.where(small, p.quiet + 1, 0), p.quiet)
     # a refused accelerated step is retried plain; a refused plain step is retried at half its length

@@ -80,7 +80,7 @@ class _Run:
         self.held = problem.inducing
         self.point = outer_point(problem, problem.parameters, problem.inducing)
         self.sites = start_sites(problem)
-        self.optimiser = optax.adam(problem.options.learning_rate)
+        self.optimiser = optax.adam(problem.choice.learning_rate)
         self.memory = self.optimiser.init(self.point)
         self.key = jax.random.key(problem.options.seed)
         self.arguments = compiled_arguments(problem.program, _propose(problem))
@@ -113,9 +113,13 @@ class _Run:
         """Blend towards a target, as far as the posterior stays a Gaussian."""
         self.sites = self.blend(self.point, self.sites, target, self.problem.rows, self.held, weight)
 
+    def nothing(self) -> anderson.Memory:
+        """An empty memory of the iteration."""
+        return anderson.empty(self.sites.linear.size + self.sites.precision.size, self.sites.linear.dtype)
+
     def accelerated(self) -> str:
         """Fixed hyperparameters: Anderson-accelerated iteration under common random numbers."""
-        history = anderson.empty(2 * self.sites.linear.size, self.sites.linear.dtype)
+        history = self.nothing()
         step, best, quiet = self.evaluate(self.key, learn=False), -np.inf, 0
         for number in range(2, self.budget + 1):
             before, target = self.sites, step.target
@@ -128,7 +132,7 @@ class _Run:
             if not np.isfinite(step.elbo) or step.elbo < best - 1.0 - 0.01 * abs(best):
                 self.sites = before
                 self.step_to(target, 0.1)
-                history = anderson.empty(2 * self.sites.linear.size, self.sites.linear.dtype)
+                history = self.nothing()
                 step = self.evaluate(self.key, learn=False)
             else:
                 history = self.remember(history, before, target, self.sites, step.target, self.units)
@@ -197,7 +201,7 @@ def _update(problem: Problem, optimiser: optax.GradientTransformation) -> Callab
             return site_elbo(program, learnt, inducing, sites, rows, dense, normals, values, jitter)
 
         gradient = jax.grad(expected)(q)
-        target = site_target(q, gradient.mean[0], gradient.variance[0])
+        target = site_target(q, gradient)
         value, slope = jax.value_and_grad(bound)(point)
         updates, memory = optimiser.update(jax.tree.map(jnp.negative, slope), memory)
         return value, target, optax.apply_updates(point, updates), memory
@@ -225,7 +229,7 @@ def _blend(problem: Problem) -> Callable[..., Sites]:
 
 def _units(problem: Problem) -> Callable[..., Sites]:
     def units(point: Any, sites: Sites, rows: Rows, held: Any) -> Sites:
-        return site_units(_marginals(problem, point, sites, rows, held)[1])
+        return site_units(_marginals(problem, point, sites, rows, held)[1], sites)
 
     return units
 

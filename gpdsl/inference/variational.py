@@ -13,6 +13,7 @@ from gpdsl.data import Data, DataError, TooManyInducing
 from gpdsl.errors import GpdslError
 from gpdsl.inference.adam import fit_adam
 from gpdsl.inference.bound import Layout
+from gpdsl.inference.coupling import choose_coupling
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.families import parse_family
 from gpdsl.inference.gradient import fit_lbfgs
@@ -56,11 +57,13 @@ def plan(program: Program, data: Data, options: Options) -> Plan:
     if choice.inducing > data.rows:
         raise DataError(TooManyInducing(choice.inducing, data.rows))
     inducing, dense = start_inducing(program, data, choice, options.seed)
-    if dense and options.posterior in {"full", "linear"} and not kernel_parameters_learnt(program):
+    if dense and choice.posterior in {"full", "linear", "coupled"} and not kernel_parameters_learnt(program):
         reduced = [_spanning(program, g, z, options) for g, z in zip(program.groups, inducing, strict=True)]
         if sum(map(len, reduced)) < 0.7 * sum(map(len, inducing)):
             inducing, dense = reduced, False
-    return Plan(choice, Layout(parse_family(options.posterior, dense), dense, options.entropy), inducing)
+    if options.posterior == "auto":
+        choice = choose_coupling(program, choice, inducing, data.rows)
+    return Plan(choice, Layout(parse_family(choice.posterior, dense), dense, options.entropy), inducing)
 
 
 def kernel_parameters_learnt(program: Program) -> bool:
@@ -103,8 +106,9 @@ def infer(
     """
     planned = plan(program, data, options)
     choice, layout = planned.choice, planned.layout
+    program = program.under(choice.posterior)
     engine = "stochastic natural" if choice.optimizer == "natural" and program.opaque else choice.optimizer
-    monitor = Monitor(choice.steps, callback, f"{options.posterior} posterior, {engine}")
+    monitor = Monitor(choice.steps, callback, f"{choice.posterior} posterior, {engine}")
     rows = as_arrays(replace(make_rows(program, data), numbers=jnp.arange(data.rows)), options.dtype)
     inducing = as_arrays(planned.inducing, options.dtype)
     parameters = as_arrays(program.parameters.unconstrained(), options.dtype)

@@ -124,11 +124,11 @@ OBSERVATION_FORM = "y ~ Normal(f, sigma)"
 
 ENGINES = ("vi",)
 
-POSTERIORS = ("full", "linear", "diagonal", "mixture(K)", "mixture_full(K)")
+POSTERIORS = ("auto", "coupled", "full", "linear", "diagonal", "mixture(K)", "mixture_full(K)")
 
 OPTIONS: Mapping[str, str] = MappingProxyType(
     {
-        "posterior": "full, linear, diagonal, mixture(K) or mixture_full(K)",
+        "posterior": "auto, coupled, full, linear, diagonal, mixture(K) or mixture_full(K)",
         "inducing": "a whole number from 1",
         "learn_inducing": "true or false",
         "samples": "a whole number from 1",

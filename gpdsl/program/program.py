@@ -71,6 +71,10 @@ class Program:
         observations = coupled_observations(self.translator, self.observations, self.expectations)
         return replace(self, observations=observations, factorised=self)
 
+    def under(self, posterior: str) -> Program:
+        """The program whose expectations suit a posterior family."""
+        return self.coupling if posterior == "coupled" else self
+
     @property
     def mixing(self) -> tuple[str, ...]:
         """Outputs whose terms read several latents, which are therefore correlated in the posterior."""

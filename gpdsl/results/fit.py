@@ -15,6 +15,7 @@ from jaxtyping import Array
 
 from gpdsl.data import Data, bind
 from gpdsl.inference.bound import assemble, views
+from gpdsl.inference.coupled import joint_marginals
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.posterior import Whitened
 from gpdsl.inference.problem import as_arrays
@@ -133,6 +134,8 @@ class Fit:
         inducing: list[Functionals],
     ) -> Marginals:
         seen = views(program, parameters, inducing, rows, False, self.jitter)
+        if program.coupled:
+            return joint_marginals(program, parameters, rows, seen, posterior)
         moments = [q.moments(v.features) for v, q in zip(seen, posterior, strict=True)]
         return assemble(program, parameters, rows, seen, moments)
 

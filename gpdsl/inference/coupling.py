@@ -1,0 +1,35 @@
+"""Whether a posterior that nobody chose keeps the correlation between latents: where it arises and can be afforded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpdsl.inference.options import Choice
+from gpdsl.kernels.functionals import Functionals
+from gpdsl.program.program import Program
+
+LARGEST = 600
+"""Whitened values of all latents together up to which one Gaussian across them is the default."""
+
+LARGEST_ROWS = 4_000_000
+"""Numbers in what all rows read of them, [rows, columns, whitened values]."""
+
+
+def choose_coupling(program: Program, choice: Choice, inducing: Sequence[Functionals], rows: int) -> Choice:
+    """A single Gaussian becomes `coupled` where observations mix latents and it is small; the reason is kept."""
+    mixed = program.mixing
+    if choice.posterior != "full" or choice.optimizer != "natural" or choice.batch or not mixed:
+        return choice
+    size = sum(group.size * len(points) for group, points in zip(program.groups, inducing, strict=True))
+    named = ", ".join(f"`{name}`" for name in mixed)
+    if size > LARGEST or rows * program.latents * size > LARGEST_ROWS:
+        reason = f"{named} mixes latents, but {size} inducing values in all are too many for one covariance matrix"
+        return _because(choice, "full", f"{reason}; posterior = coupled insists")
+    if program.coupling.sampled and not program.sampled:
+        return _because(choice, "full", f"{named} mixes more latents than a closed form of their covariances can hold")
+    return _because(choice, "coupled", f"{named} mixes latents, which makes them correlated")
+
+
+def _because(choice: Choice, posterior: str, reason: str) -> Choice:
+    return replace(choice, posterior=posterior, reasons={**choice.reasons, "posterior": reason})
