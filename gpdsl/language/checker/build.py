@@ -39,15 +39,15 @@ def operation(scope: Scope, place: Place, span: Span, operator: str, operands: t
     """An elementwise operation, with the united axes of its operands and within the limits."""
     axes: tuple[Axis, ...] = operands[0].axes
     for operand in operands[1:]:
-        if place.free and not _nested(axes, operand.axes):
+        if place.free and not _nested(_open(place, axes), _open(place, operand.axes)):
             scope.problems.fail(
                 AxesDiffer(
                     span,
                     scope.quote(operands[0].span),
                     scope.quote(operand.span),
-                    describe_axes(axes),
-                    describe_axes(operand.axes),
-                    _indexed(scope, place, unite(axes, operand.axes), operands),
+                    describe_axes(_open(place, axes)),
+                    describe_axes(_open(place, operand.axes)),
+                    _indexed(scope, place, _open(place, unite(axes, operand.axes)), operands),
                 )
             )
         axes = unite(axes, operand.axes)
@@ -70,6 +70,11 @@ def _indexed(scope: Scope, place: Place, axes: tuple[Axis, ...], operands: tuple
     plain = [each for each in operands if isinstance(each, Read) and each.axes]
     shown = [f"`{each.name}[{', '.join(str(axis.name) for axis in each.axes)}]`" for each in plain]
     return f"{left} with {' and '.join(shown)}" if len(shown) == len(operands) else left
+
+
+def _open(place: Place, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """The axes that nothing around gives a value to: an index that a `sum` runs over combines with every other."""
+    return tuple(axis for axis in axes if axis.name not in place.bound)
 
 
 def _nested(a: tuple[Axis, ...], b: tuple[Axis, ...]) -> bool:

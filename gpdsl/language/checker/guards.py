@@ -21,15 +21,15 @@ from gpdsl.language.limits import MAX_AXIS
 from gpdsl.language.model import Axis, Case, Guard
 from gpdsl.language.source import Span
 
-_COVERS = {
-    "all": lambda value, limit: True,
-    "==": lambda value, limit: value == limit,
-    "!=": lambda value, limit: value != limit,
-    "<": lambda value, limit: value < limit,
-    "<=": lambda value, limit: value <= limit,
-    ">": lambda value, limit: value > limit,
-    ">=": lambda value, limit: value >= limit,
+_BETWEEN = {
+    "all": lambda limit: (1, MAX_AXIS),
+    "==": lambda limit: (limit, limit),
+    "<": lambda limit: (1, limit - 1),
+    "<=": lambda limit: (1, limit),
+    ">": lambda limit: (limit + 1, MAX_AXIS),
+    ">=": lambda limit: (limit, MAX_AXIS),
 }
+"""From where to where a condition lets an index run."""
 
 
 def case_axes(scope: Scope, statements: Sequence[syntax.LetStatement]) -> tuple[Axis, ...]:
@@ -86,7 +86,7 @@ def guard_of(scope: Scope, name: str, subscript: syntax.Subscript, axis: Axis) -
             scope.problems.fail(BadSubscript(subscript.span))
         number = _limit(scope, subscript)
     guard = Guard(axis.name or "", operator, number)
-    if values(guard, axis) == []:
+    if not values(guard, axis):
         why = f"no value of `{guard.index}` from 1 to {axis.size or axis.dimension} fits"
         shown = f"{number}" if index is None else f"{guard.index} {operator} {number}"
         advice = "change the condition or remove the case"
@@ -101,12 +101,13 @@ def _limit(scope: Scope, subscript: syntax.Subscript) -> int:
     return literal.value
 
 
-def values(guard: Guard, axis: Axis) -> list[int]:
+def values(guard: Guard, axis: Axis) -> Sequence[int]:
     """The values a guard lets through; an axis of unknown size counts as a little longer than every limit."""
     size = axis.size if axis.size is not None else guard.value + 2
-    if guard.operator == "==":
-        return [guard.value] if 1 <= guard.value <= size else []
-    return [value for value in range(1, size + 1) if _COVERS[guard.operator](value, guard.value)]
+    if guard.operator == "!=":
+        return [value for value in range(1, size + 1) if value != guard.value]
+    low, high = _BETWEEN[guard.operator](guard.value)
+    return range(max(low, 1), min(high, size) + 1)
 
 
 def reach(guard: Guard, axis: Axis) -> IndexRange:
@@ -116,10 +117,13 @@ def reach(guard: Guard, axis: Axis) -> IndexRange:
 
 
 def check_coverage(scope: Scope, name: str, span: Span, axes: tuple[Axis, ...], cases: Sequence[Case]) -> None:
-    """No element in two cases, none left out. For sizes that data bind, this must hold whatever the size."""
+    """No element in two cases, none left out. For sizes that data bind, this must hold whatever the size.
+
+    A little beyond every limit, all further elements are alike.
+    """
     limits = [max(case.guards[k].value for case in cases) for k in range(len(axes))]
     sized = [
-        axis if axis.size is not None else Axis(axis.name, size=limit + 2)
+        Axis(axis.name, size=limit + 2 if axis.size is None else min(axis.size, limit + 2))
         for axis, limit in zip(axes, limits, strict=True)
     ]
     boxes = [[frozenset(values(guard, axis)) for guard, axis in zip(case.guards, sized, strict=True)] for case in cases]

@@ -9,7 +9,7 @@ from typing import NoReturn
 from gpdsl.language.errors.base import Mistake
 from gpdsl.language.suggest import closest
 
-_MAX_SUGGESTIONS = 50
+_MAX_SUGGESTIONS = 20
 
 
 class Failed(Exception):
