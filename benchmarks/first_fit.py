@@ -17,6 +17,7 @@ SUITES = {
     "coal_mining": "log Gaussian Cox process against NUTS",
     "wisconsin": "binary classification",
     "usps": "three digits, inducing points for a tenth of the rows",
+    "estimators": "variance of the gradients of every estimator on the likelihoods of the papers",
     "seismic": "every estimator against one common evaluation of the bound",
     "checking": "seconds of `gpdsl check`, of the zoo and of models of 250 to 4000 lines",
     "formula_kernels": "kernels by formula against the built-in kernels",

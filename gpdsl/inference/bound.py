@@ -127,12 +127,12 @@ def divergence(layout: Layout, state: State, seen: Sequence[GroupView]) -> Float
     """-(L_ent + L_cross): the exact KL for one component, an upper bound on it for several."""
     pi, parts = weights(state), prepared(layout, state, seen)
     features = [view.features for view in seen]
-    cross = sum(family.cross(q, each) for (family, q), each in zip(parts, features, strict=True))
-    entropies = sum(family.entropy(q) for family, q in parts)
+    cross = jnp.stack([family.cross(q, each) for (family, q), each in zip(parts, features, strict=True)]).sum(axis=0)
+    entropies = jnp.stack([family.entropy(q) for family, q in parts]).sum(axis=0)
     if layout.family.components == 1:
         return -jnp.sum(entropies + cross)
     pairs = [family.pairs(q, each) for (family, q), each in zip(parts, features, strict=True)]
-    gaps, log_dets = (sum(each[i] for each in pairs) for i in range(2))
+    gaps, log_dets = (jnp.stack(each).sum(axis=0) for each in zip(*pairs, strict=True))
     dimension = sum(q["mean"].shape[1] * q["mean"].shape[2] for _, q in parts)
     entropy = mixture_entropy(layout.entropy, jnp.log(pi), entropies, gaps, log_dets, dimension)
     return -entropy - jnp.sum(pi * cross)

@@ -130,12 +130,13 @@ def _attached(
 ) -> Float[Array, "K rows"]:
     """Zero, with the score-function estimate of the gradient in the marginals."""
     if marginals.covariance is None or fixed.covariance is None:
-        d_mean, d_variance = jax.lax.stop_gradient(score_gradients(values, normals, fixed.variance))
+        d_mean, d_variance = jax.lax.stop_gradient(score_gradients(values, normals, fixed.variance, program.control))
         moved = d_mean * (marginals.mean - fixed.mean) + d_variance * (marginals.variance - fixed.variance)
         return jnp.sum(moved, axis=-1)
     basis = basis_columns(program)
     root = block_root(fixed.covariance, basis)
-    d_mean, d_covariance = jax.lax.stop_gradient(coupled_score_gradients(values, normals[..., basis], root))
+    estimate = coupled_score_gradients(values, normals[..., basis], root, program.control)
+    d_mean, d_covariance = jax.lax.stop_gradient(estimate)
     spread = (marginals.covariance - fixed.covariance)[..., basis[:, None], basis]
     moved = jnp.sum(d_mean * (marginals.mean - fixed.mean)[..., basis], axis=-1)
     return moved + jnp.sum(d_covariance * spread, axis=(-1, -2))

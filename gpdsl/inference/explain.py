@@ -35,7 +35,7 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     lines += ["", "posterior", *_posterior(program, options, plan, rows)]
     lines += ["", "expected log likelihood"]
     for observation in program.observations:
-        lines += _observation(program, observation, choice)
+        lines += _observation(program, observation, choice, options)
     lines += ["", "optimiser", *_optimiser(program, options, choice)]
     flops, memory = cost(program, plan, batch)
     lines += ["", "cost of one evaluation of the bound and its gradient (estimate)"]
@@ -101,7 +101,7 @@ def _posterior(program: Program, options: Options, plan: Plan, rows: int) -> lis
     if choice.optimizer == "natural":
         lines = ["  full Gaussian per latent, by one Gaussian site per row and latent (SAVIGP Theorem 2)"]
     else:
-        lines = [f"  {FAMILIES[options.posterior.partition('(')[0]].format(components)}"]
+        lines = [f"  {FAMILIES[choice.posterior.partition('(')[0]].format(components)}"]
     lines += _sizes(program, plan, rows)
     if choice.dense:
         lines.append("  dense: the rows are the inducing points, marginals at the rows are q's own (SAVIGP 6.1)")
@@ -125,12 +125,21 @@ def _sizes(program: Program, plan: Plan, rows: int) -> list[str]:
     return [f"  {each}" for each in shown]
 
 
-def _observation(program: Program, observation: ObservationTerms, choice: Choice) -> list[str]:
+SCHEMES = {"qmc": "quasi-Monte-Carlo", "antithetic": "antithetic", "iid": "independent"}
+
+CONTROLS = {
+    "regression": "control variates (a regression on Hermite polynomials)",
+    "constant": "the optimal multiple of the score as control variate (SAVIGP appendix F)",
+    "none": "no control variate",
+}
+
+
+def _observation(program: Program, observation: ObservationTerms, choice: Choice, options: Options) -> list[str]:
     where = f"[{','.join(map(str, observation.positions))}]" if observation.positions else ""
     lines = [f"  {', '.join(observation.outputs)}{where} ~ {observation.distribution}"]
     lines += [f"    {note}" for note in _notes(program, observation)]
     for term in observation.terms:
-        lines.append(f"    {_method(term, choice)}: {_shorten(written(term.expression))}")
+        lines.append(f"    {_method(term, choice, options)}: {_shorten(written(term.expression))}")
         lines.append(f"      why: {term.reason}")
     return lines
 
@@ -151,7 +160,7 @@ def _notes(program: Program, observation: ObservationTerms) -> list[str]:
     return notes
 
 
-def _method(term: Term, choice: Choice) -> str:
+def _method(term: Term, choice: Choice, options: Options) -> str:
     match term.method:
         case "closed":
             return "closed form"
@@ -159,8 +168,9 @@ def _method(term: Term, choice: Choice) -> str:
             count = len(term.latents)
             return f"Gauss–Hermite quadrature, {NODES[count]}{f'^{count}' if count > 1 else ''} nodes"
         case "pathwise":
-            return f"sampled, {choice.samples} quasi-Monte-Carlo samples, pathwise gradients"
-    return f"sampled, {choice.samples} samples, score-function gradients with control variates"
+            return f"sampled, {choice.samples} {SCHEMES[options.sampling]} samples, pathwise gradients"
+    control = CONTROLS[options.control_variate]
+    return f"sampled, {choice.samples} {SCHEMES[options.sampling]} samples, score-function gradients with {control}"
 
 
 def _optimiser(program: Program, options: Options, choice: Choice) -> list[str]:

@@ -23,6 +23,9 @@ CHOICES = {
     "engine": ("vi",),
     "dtype": ("float64", "float32"),
     "entropy": ("pairwise", "jensen"),
+    "sampling": ("qmc", "antithetic", "iid"),
+    "gradients": ("auto", "pathwise", "score"),
+    "control_variate": ("regression", "constant", "none"),
 }
 
 
@@ -32,7 +35,8 @@ class Options:
 
     inducing: number of inducing points per latent, 0 for dense. samples: per expectation that is sampled. batch: rows
     per step, 0 for all. steps: most iterations of the optimiser. tolerance: smallest relative gain in the bound worth a
-    step. entropy: the bound of a mixture's entropy (`inference.mixture_entropy`).
+    step. entropy: the bound of a mixture's entropy (`inference.mixture_entropy`). sampling, gradients,
+    control_variate: how expectations that are sampled are estimated (`inference.sampling`, `inference.score`).
     """
 
     posterior: str = "auto"
@@ -40,6 +44,9 @@ class Options:
     learn_inducing: bool = False
     expectations: str = "auto"
     samples: int | None = None
+    sampling: str = "qmc"
+    gradients: str = "auto"
+    control_variate: str = "regression"
     optimizer: str = "auto"
     batch: int | None = None
     steps: int | None = None

@@ -57,6 +57,7 @@ class Problem:
             self.count if count is None else count,
             self.program.latents,
             halves=self.program.opaque,
+            sampling=self.options.sampling,
         )
 
     def reassessed(self, bound: Callable[..., Array], value: float, *arguments: Any) -> tuple[float, float]:

@@ -1,12 +1,50 @@
-"""Standard normals for expectations over univariate Gaussians (SAVIGP Theorem 1), by randomised quasi-Monte-Carlo."""
+"""Standard normals for expectations over univariate Gaussians (SAVIGP Theorem 1): quasi-Monte-Carlo, mirrored, iid."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
+
+Shape = tuple[int, int, int, int]
+
+
+def base_normals(
+    key: Array,
+    samples: int,
+    components: int,
+    rows: int,
+    latents: int,
+    halves: bool = False,
+    sampling: str = "qmc",
+) -> Float[Array, "samples components rows latents"]:
+    """Standard normals by the scheme of that name: `qmc`, `antithetic` or `iid`.
+
+    Each of them is marginally standard normal under every scheme, so estimates are unbiased; the rows' errors are
+    independent, so they average out in the sum over the data. With `halves` the two halves of the samples are drawn
+    independently of each other: estimators that fit on one half and apply to the other need that.
+    """
+    draw = SCHEMES[sampling]
+    if not halves:
+        return draw(key, (samples, components, rows, latents))
+    first, second = jax.random.split(key)
+    half = samples // 2
+    shape = (components, rows, latents)
+    return jnp.concatenate([draw(first, (half, *shape)), draw(second, (samples - half, *shape))])
+
+
+def _kronecker(key: Array, shape: Shape) -> Float[Array, "samples components rows latents"]:
+    """Randomised quasi-Monte-Carlo: a Kronecker sequence over the samples, shifted anew for every component and row."""
+    slopes = jnp.asarray(_kronecker_slopes(shape[-1]))
+    lattice = (jnp.arange(1, shape[0] + 1)[:, None] * slopes) % 1.0
+    shift = jax.random.uniform(key, shape[1:], dtype=slopes.dtype)
+    uniform = (lattice[:, None, None, :] + shift) % 1.0
+    tiny = jnp.finfo(uniform.dtype).eps
+    return ndtri(jnp.clip(uniform, tiny, 1.0 - tiny))
 
 
 def _kronecker_slopes(dimension: int) -> np.ndarray:
@@ -17,19 +55,14 @@ def _kronecker_slopes(dimension: int) -> np.ndarray:
     return (1.0 / root) ** np.arange(1, dimension + 1)
 
 
-def base_normals(
-    key: Array, samples: int, components: int, rows: int, latents: int, halves: bool = False
-) -> Float[Array, "samples components rows latents"]:
-    """Standard normals: one Kronecker sequence over the samples, shifted independently for every component and row.
+def _antithetic(key: Array, shape: Shape) -> Float[Array, "samples components rows latents"]:
+    """Pairs z, -z: odd functions of a sample cancel exactly. An odd number of samples leaves one without its mirror."""
+    drawn = jax.random.normal(key, ((shape[0] + 1) // 2, *shape[1:]))
+    return jnp.concatenate([drawn, -drawn])[: shape[0]]
 
-    Each marginal is exactly uniform before the normal quantile, so estimates are unbiased; the rows' errors are
-    independent, so they average out in the sum over the data. With `halves` the two halves of the samples are shifted
-    independently of each other: estimators that fit on one half and apply to the other need that.
-    """
-    slopes = jnp.asarray(_kronecker_slopes(latents))
-    lattice = (jnp.arange(1, samples + 1)[:, None] * slopes) % 1.0
-    shift = jax.random.uniform(key, (1 + halves, components, rows, latents), dtype=slopes.dtype)
-    shift = shift[(jnp.arange(samples) >= samples // 2).astype(int)] if halves else shift
-    uniform = (lattice[:, None, None, :] + shift) % 1.0
-    tiny = jnp.finfo(uniform.dtype).eps
-    return ndtri(jnp.clip(uniform, tiny, 1.0 - tiny))
+
+SCHEMES: dict[str, Callable[[Array, Shape], Array]] = {
+    "qmc": _kronecker,
+    "antithetic": _antithetic,
+    "iid": jax.random.normal,
+}

@@ -4,10 +4,11 @@ With z standard normal and l = log p(y | m + s z),
 
     dE[l]/dm_j = E[l z_j] / s_j,      dE[l]/dv_j = E[l (z_j^2 - 1)] / (2 v_j).
 
-Appendix F subtracts a constant multiple of the score. Here l is regressed on 1, z_j, z_j^2 - 1 and z_i z_j for all
-latents at once: what the regression explains contributes exactly (these functions are orthogonal), only the residual is
-sampled. The products carry no gradient of their own; they take out the variance of a likelihood of a sum of latents.
-The coefficients applied to one half of the samples are fitted on the other half, so the estimate stays unbiased.
+Appendix F (control = `constant`) subtracts a multiple a of the score h itself, E[(l - a) h] = E[l h], with the optimal
+a = Cov[l h, h] / Var[h] for each gradient. By default (`regression`) l is regressed on 1, z_j, z_j^2 - 1 and z_i z_j
+for all latents at once: what the regression explains contributes exactly (these functions are orthogonal), only the
+residual is sampled. The products carry no gradient of their own; they take out the variance of a likelihood of a sum of
+latents. What is applied to one half of the samples is fitted on the other half, so the estimates stay unbiased.
 
 Of correlated latents, f = m + R z, with the root R of their covariance V = R R',
 
@@ -30,10 +31,14 @@ def score_gradients(
     values: Float[Array, "S K rows"],
     normals: Float[Array, "S K rows latents"],
     variance: Float[Array, "K rows latents"],
+    control: str = "regression",
 ) -> tuple[Float[Array, "K rows latents"], Float[Array, "K rows latents"]]:
-    """Unbiased estimates of the gradients of E[l] with respect to marginal means and variances."""
+    """Unbiased estimates of the gradients of E[l] with respect to marginal means and variances.
+
+    `control` is `regression`, `constant` (appendix F) or `none`.
+    """
     latents = normals.shape[-1]
-    coefficients = _coefficients(values, normals, products=False)
+    coefficients = _coefficients(values, normals, control, products=False)
     return (
         coefficients[..., :latents] / jnp.sqrt(variance),
         coefficients[..., latents : 2 * latents] / (2.0 * variance),
@@ -44,10 +49,11 @@ def coupled_score_gradients(
     values: Float[Array, "S K rows"],
     normals: Float[Array, "S K rows latents"],
     root: Float[Array, "K rows latents latents"],
+    control: str = "regression",
 ) -> tuple[Float[Array, "K rows latents"], Float[Array, "K rows latents latents"]]:
     """Unbiased estimates of the gradients of E[l] with respect to marginal means and covariances."""
     latents = normals.shape[-1]
-    coefficients = _coefficients(values, normals, products=True)
+    coefficients = _coefficients(values, normals, control, products=True)
     first, second = np.triu_indices(latents, 1)
     curvature = jnp.zeros((*coefficients.shape[:-1], latents, latents), values.dtype)
     curvature = curvature.at[..., first, second].set(coefficients[..., 2 * latents :])
@@ -61,17 +67,19 @@ def coupled_score_gradients(
 
 
 def _coefficients(
-    values: Float[Array, "S K rows"], normals: Float[Array, "S K rows latents"], *, products: bool
+    values: Float[Array, "S K rows"], normals: Float[Array, "S K rows latents"], control: str, *, products: bool
 ) -> Float[Array, "K rows features"]:
     """E[l z_j], E[l (z_j^2 - 1)] and, where they are asked for or help the others, E[l z_i z_j]."""
     samples, latents = values.shape[0], normals.shape[-1]
     half = samples // 2
     z, log_p = jnp.moveaxis(normals, 0, -2), jnp.moveaxis(values, 0, -1)  # [K, rows, S, latents] and [K, rows, S]
-    features = _features(z, products or half >= ENOUGH * (2 * latents + latents * (latents - 1) // 2 + 1))
+    enough = control == "regression" and half >= ENOUGH * (2 * latents + latents * (latents - 1) // 2 + 1)
+    features = _features(z, products or enough)
+    if control == "none":
+        return jnp.mean(features * log_p[..., None], axis=-2)
     first, second = (features[..., :half, :], log_p[..., :half]), (features[..., half:, :], log_p[..., half:])
-    squares = _second_moments(latents, features.shape[-1])
-    total = _crossed(first, second, squares) * (samples - half) + _crossed(second, first, squares) * half
-    return total / samples
+    estimate = _regressed if control == "regression" else _shifted
+    return (estimate(first, second, latents) * (samples - half) + estimate(second, first, latents) * half) / samples
 
 
 def _features(z: Float[Array, "K rows S latents"], products: bool) -> Float[Array, "K rows S features"]:
@@ -84,14 +92,24 @@ def _features(z: Float[Array, "K rows S latents"], products: bool) -> Float[Arra
     return jnp.concatenate(columns, axis=-1)
 
 
-def _crossed(
-    fit: tuple[Array, Array], apply: tuple[Array, Array], second_moments: Float[np.ndarray, "features"]
-) -> Float[Array, "K rows features"]:
+def _shifted(fit: tuple[Array, Array], apply: tuple[Array, Array], latents: int) -> Float[Array, "K rows features"]:
+    """E[(l - a) feature] estimated on `apply`, with the best constant a for each feature on `fit`: eq. 101."""
+    del latents
+    features, values = fit
+    centred = features - jnp.mean(features, axis=-2, keepdims=True)
+    spread = jnp.mean(centred**2, axis=-2)
+    best = jnp.mean(features * values[..., None] * centred, axis=-2) / jnp.maximum(spread, jnp.finfo(spread.dtype).tiny)
+    features, values = apply
+    return jnp.mean((values[..., None] - best[..., None, :]) * features, axis=-2)
+
+
+def _regressed(fit: tuple[Array, Array], apply: tuple[Array, Array], latents: int) -> Float[Array, "K rows features"]:
     """E[l * feature] estimated on `apply`, with the control function fitted on `fit`."""
     intercept, slopes = _regress(*fit)
     features, values = apply
     residual = values - intercept[..., None] - jnp.einsum("...sf,...f->...s", features, slopes)
-    return slopes * second_moments + jnp.mean(residual[..., None] * features, axis=-2)
+    exact = slopes * _second_moments(latents, features.shape[-1])
+    return exact + jnp.mean(residual[..., None] * features, axis=-2)
 
 
 def _second_moments(latents: int, count: int) -> Float[np.ndarray, "features"]:

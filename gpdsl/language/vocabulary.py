@@ -133,7 +133,13 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         "learn_inducing": "true or false",
         "samples": "a whole number from 1",
         "expectations": "auto, closed, quadrature or sampled",
-        "optimizer": "auto, natural, lbfgs or adam",
+        "sampling": "qmc, antithetic or iid",
+        "gradients": "auto, pathwise or score",
+        "control_variate": "regression, constant or none",
+        "entropy": "pairwise or jensen",
+        "inducing_start": "auto, kmeans or greedy",
+        "optimizer": "auto, natural, lbfgs, adam or adadelta",
+        "schedule": "joint or alternating",
         "batch": "a whole number from 1",
         "seed": "a whole number from 0",
         "steps": "a whole number from 1",
@@ -145,7 +151,13 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
 OPTION_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "expectations": ("auto", "closed", "quadrature", "sampled"),
-        "optimizer": ("auto", "natural", "lbfgs", "adam"),
+        "sampling": ("qmc", "antithetic", "iid"),
+        "gradients": ("auto", "pathwise", "score"),
+        "control_variate": ("regression", "constant", "none"),
+        "entropy": ("pairwise", "jensen"),
+        "inducing_start": ("auto", "kmeans", "greedy"),
+        "optimizer": ("auto", "natural", "lbfgs", "adam", "adadelta"),
+        "schedule": ("joint", "alternating"),
     }
 )
 

@@ -23,6 +23,7 @@ from gpdsl.program.readings import fitted_readings, predicted_readings
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.truncation import refuse_outside
 from gpdsl.symbolic.coupling import coupled_observations, mixing
+from gpdsl.symbolic.gradients import with_gradients
 from gpdsl.symbolic.jumps import jumps
 from gpdsl.symbolic.terms import ObservationTerms, observation_terms
 from gpdsl.symbolic.translate import ExternalUse, Translator
@@ -45,6 +46,9 @@ class Program:
     expectations: str = "auto"
     factorised: Program | None = None
     """Of a program whose latents are correlated in the posterior, the one in which they are not."""
+    gradients: str = "auto"
+    control: str = "regression"
+    """The control variate of score-function gradients: `inference.score`."""
 
     def log_prior(self, parameters: Mapping[str, Array]) -> Float[Array, ""] | float:
         """Log density of the learnt parameters that have priors (MAP), at these constrained values."""
@@ -69,6 +73,7 @@ class Program:
     def coupling(self) -> Program:
         """The same program with its expectations under one Gaussian of all latents."""
         observations = coupled_observations(self.translator, self.observations, self.expectations)
+        observations = with_gradients(self.translator, observations, self.gradients)
         return replace(self, observations=observations, factorised=self)
 
     def under(self, posterior: str) -> Program:
@@ -117,13 +122,15 @@ def make_program(
     externals: Mapping[str, ForwardModel],
     *,
     expectations: str = "auto",
+    gradients: str = "auto",
+    control: str = "regression",
     fixed: Collection[str] = (),
     initial: Mapping[str, object] | None = None,
 ) -> Program:
     """Bind a model to sizes and opaque functions, and plan its terms. Raises GpdslError for what cannot be done."""
     refuse_layers(declarations)
     translator = Translator(declarations, sizes)
-    observations = observation_terms(translator, expectations)
+    observations = with_gradients(translator, observation_terms(translator, expectations), gradients)
     groups = make_groups(translator, fitted_readings(translator, observations))
     parameters = make_parameters(translator, fixed, initial)
     _refuse_opaque_parameters(translator, parameters)
@@ -141,6 +148,8 @@ def make_program(
         externals,
         priors_of(translator, parameters.initial),
         expectations,
+        gradients=gradients,
+        control=control,
     )
 
 

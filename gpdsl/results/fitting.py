@@ -44,6 +44,8 @@ def prepare(model: Model, data: Any, columns: Columns, given: Mapping[str, Any])
             bound.levels,
             externals,
             expectations=options.expectations,
+            gradients=options.gradients,
+            control=options.control_variate,
             fixed=options.fixed,
             initial=options.init,
         )
@@ -64,6 +66,7 @@ def fit_model(
     _warn(model.declarations)
     with precision(options.dtype), _device(options.device), _progress(progress, callback) as report:
         result, monitor, choice, jitter = infer(program, bound, options, report)
+        program = program.under(choice.posterior)
         learnt = as_arrays(result.parameters, options.dtype)
         values = program.parameters.constrain(learnt)
         parameters = {name: np.asarray(values[name]) for name in model.declarations.params}
@@ -92,9 +95,7 @@ def _warn(declarations: Declarations) -> None:
     """Say what a fit should not start without: that a kernel by formula is not positive definite."""
     for doubt in doubtful_kernels(declarations):
         place = f"{declarations.source.name}:{doubt.span.line}"
-        warnings.warn(
-            f"{place}: {doubt.message_text()}, {doubt.label_text()} [{doubt.code}]", GpdslWarning, stacklevel=4
-        )
+        warnings.warn(f"{place}: {doubt.message_text()} [{doubt.code}]", GpdslWarning, stacklevel=4)
 
 
 def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str, Any]) -> str:
@@ -105,7 +106,8 @@ def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str,
         return explain_layers(model.declarations, bound)
     program, bound, options = prepare(model, data, columns, given)
     with precision(options.dtype):
-        planned = explain(program, options, plan(program, bound, options), bound.rows)
+        decided = plan(program, bound, options)
+        planned = explain(program.under(decided.choice.posterior), options, decided, bound.rows)
     return "\n".join([planned, *explain_kernels(model.declarations)])
 
 

@@ -89,14 +89,17 @@ def _rebuild(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], extern
         {k: tuple(v) for k, v in header["levels"].items()},
         resolve(declarations, externals),
         expectations=options.expectations,
+        gradients=options.gradients,
+        control=options.control_variate,
         fixed=options.fixed,
         initial=options.init,
     )
+    choice = Choice(**header["choice"])
     groups = range(len(program.groups))
     return Fit(
-        program=program,
+        program=program.under(choice.posterior),
         options=options,
-        choice=Choice(**header["choice"]),
+        choice=choice,
         parameters={n: arrays[f"parameter.{n}"] for n in declarations.params},
         inducing=tuple(_inducing(header["inducing"][i], i, arrays) for i in groups),
         posterior=tuple(Whitened(arrays[f"mean.{i}"], arrays[f"root.{i}"]) for i in groups),
