@@ -13,7 +13,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.language import ModelError, render_json
 from gpdsl.language.model import Declarations
 from gpdsl.language.warnings import Report
-from gpdsl.symbolic.checking import all_warnings, compile_checked
+from gpdsl.symbolic.checking import all_warnings, compile_checked, grave_warnings
 
 HELP = "report every mistake in model files"
 
@@ -69,7 +69,7 @@ def _check(name: str, pedantic: bool, data: str | None) -> _Checked:
         return _Checked(GpdslError(f"{name}: {problem.strerror}"))
     except UnicodeDecodeError as problem:
         return _Checked(GpdslError(f"{name}: not UTF-8 text (byte {problem.start})"))
-    return _Checked(warnings=all_warnings(declarations, spreads)) if pedantic else _Checked()
+    return _Checked(warnings=all_warnings(declarations, spreads) if pedantic else grave_warnings(declarations))
 
 
 def _spreads(declarations: Declarations, data: str) -> dict[str, tuple[float, ...]]:

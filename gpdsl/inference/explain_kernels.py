@@ -17,5 +17,5 @@ def explain_kernels(declarations: m.Declarations) -> list[str]:
         first, *rest = analyse(latent.kernel, declarations, latent).describe().splitlines()
         lines += [f"  {latent.name}: {first}", *(f"    {each}" for each in rest)]
     for doubt in doubtful_kernels(declarations):
-        lines.append(f"  warning {doubt.code}: {doubt.message_text()}, {doubt.label_text()}")
+        lines.append(f"  warning {doubt.code}: {doubt.message_text()}")
     return lines

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import jax
@@ -19,6 +20,7 @@ from jaxtyping import Array, Float
 from gpdsl.kernels.distances import DIRECT_COLUMNS, squared_distance
 from gpdsl.kernels.radial import profile
 from gpdsl.lowering.table import evaluate
+from gpdsl.symbolic.kernel_calculus import can_be_expanded
 from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, Reduced, at_zero, element_of
 
 Points = Float[Array, "n D"]
@@ -80,6 +82,7 @@ def _distances(formula: Formula, numbers: Numbers, a: Points, b: Points) -> tupl
 
 
 def _pairwise(formula: Formula, numbers: Numbers, a: Points, b: Points) -> Array:
+    formula = _with_factor_inside(formula)
     reduced = {each.symbol: each for each in formula.reductions}
     first, second = (point.name for point in formula.points)
 
@@ -95,11 +98,25 @@ def _pairwise(formula: Formula, numbers: Numbers, a: Points, b: Points) -> Array
     return evaluate(formula.expression, load)
 
 
+@functools.lru_cache(maxsize=256)
+def _with_factor_inside(formula: Formula) -> Formula:
+    """A factor of a sum over columns in each of its terms, where it costs once per row and not per pair."""
+    if len(formula.reductions) != 1 or formula.reductions[0].operator != "sum":
+        return formula
+    only = formula.reductions[0]
+    factor, rest = formula.expression.as_independent(only.symbol, as_Add=False)
+    points = {point.name for point in formula.points}
+    if rest != only.symbol or any(element_of(symbol)[0] in points for symbol in factor.free_symbols):
+        return formula
+    return replace(formula, expression=only.symbol, reductions=(replace(only, body=factor * only.body),))
+
+
 def _reduce(reduced: Reduced, formula: Formula, numbers: Numbers, a: Points, b: Points) -> Array:
     """A reduction over the columns of every pair of points, [n, m] or smaller."""
     columns = a.shape[1]
-    terms = _products(reduced, formula) if columns > DIRECT_COLUMNS else None
-    if terms is not None:
+    terms = _products(reduced, formula)
+    # What only multiplies its points loses no digits in a matrix product; a squared difference may.
+    if terms is not None and (columns > DIRECT_COLUMNS or all(i and j for i, j, _ in terms)):
         return sum(_matrix_product(term, formula, numbers, a, b) for term in terms)  # type: ignore[return-value]
     vectors = {name: value for name, value in numbers.items() if value.ndim}
     if columns <= MOST_UNROLLED:
@@ -137,9 +154,9 @@ def _products(reduced: Reduced, formula: Formula) -> tuple[Term, ...] | None:
 @functools.lru_cache(maxsize=256)
 def _polynomial_terms(reduced: Reduced, points: tuple[sp.Symbol, ...]) -> tuple[Term, ...] | None:
     """The body as sums of coefficient a^i b^j, or None when it is no polynomial of its points."""
-    body = sp.expand(reduced.body)
-    if not body.is_polynomial(*points):
+    if not can_be_expanded(reduced.body) or not reduced.body.is_polynomial(*points):
         return None
+    body = sp.expand(reduced.body)
     terms = sp.Poly(body, *points).terms()
     return tuple((i, j, c) for (i, j), c in terms) if len(terms) <= 12 else None
 

@@ -16,6 +16,7 @@ import sympy as sp
 from jaxtyping import Array
 
 from gpdsl.lowering.table import evaluate
+from gpdsl.symbolic.kernel_calculus import at_values, differentiated
 from gpdsl.symbolic.kernel_formula import DISTANCE, MAX_SIMPLIFIED, at_zero
 
 SQUARE = sp.Symbol("r^2", positive=True)
@@ -47,14 +48,14 @@ def is_even(expression: sp.Expr) -> bool:
     """Whether the sign of the distance makes no difference, and its value at zero needs no limit."""
     signed = sp.Symbol("signed", real=True)
     inside = expression.subs(DISTANCE, signed)
-    direct = expression.subs(DISTANCE, 0)
+    direct = at_values(expression, {DISTANCE: sp.Integer(0)})
     return bool(inside.subs(signed, -signed) == inside) and not direct.has(sp.nan, sp.zoo)
 
 
 @functools.lru_cache(maxsize=512)
 def _with_root(expression: sp.Expr, at_meeting: sp.Expr, names: tuple[str, ...]) -> Profile:
     """`expression` as a function of squared distances and numbers; where two points meet it is `at_meeting`."""
-    direct = expression.subs(DISTANCE, 0) == at_meeting
+    direct = at_values(expression, {DISTANCE: sp.Integer(0)}) == at_meeting
 
     def value(squares: Array, numbers: tuple[Array, ...]) -> Array:
         known = dict(zip(names, numbers, strict=True))
@@ -70,25 +71,32 @@ def _with_root(expression: sp.Expr, at_meeting: sp.Expr, names: tuple[str, ...])
     @kernel.defjvp
     def _kernel_jvp(at: Any, along: Any) -> tuple[Array, Array]:
         squares, numbers = at[0], at[1:]
-        found, through_numbers = (
-            jax.jvp(lambda *n: value(squares, n), numbers, along[1:])
-            if numbers
-            else (
-                value(squares, ()),
-                0.0,
-            )
-        )
-        slope, slope_at_meeting = derivative(expression)
-        change = _with_root(slope, slope_at_meeting, names)(squares, *numbers) * along[0]
+        through_numbers: Any = 0.0
+        found = value(squares, numbers)
+        if numbers:
+            found, through_numbers = jax.jvp(lambda *n: value(squares, n), numbers, along[1:])
+        known = derivative(expression)
+        if known is None:  # JAX has the derivative of every function of the table, but not where two points meet
+            apart = squares > SMALLEST
+            _, change = jax.jvp(lambda s: value(s, numbers), (jnp.where(apart, squares, 1.0),), (along[0],))
+            change = jnp.where(apart, change, 0.0)
+        else:
+            change = _with_root(*known, names)(squares, *numbers) * along[0]
         return jnp.broadcast_to(found, squares.shape), through_numbers + change
 
     return kernel
 
 
 @functools.lru_cache(maxsize=512)
-def derivative(expression: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
-    """dk/ds, and what stands for it at zero: its limit, or 0 where there is none, since what multiplies it vanishes."""
-    slope = sp.diff(expression, DISTANCE) / (2 * DISTANCE)
+def derivative(expression: sp.Expr) -> tuple[sp.Expr, sp.Expr] | None:
+    """dk/ds, and what stands for it at zero: its limit, or 0 where there is none, since what multiplies it vanishes.
+
+    None when a function in it has no derivative that is written down.
+    """
+    change = differentiated(expression, DISTANCE)
+    if change is None:
+        return None
+    slope = change / (2 * DISTANCE)
     if sp.count_ops(slope) <= MAX_SIMPLIFIED:
         slope = sp.expand(slope)
     limit = at_zero(slope, DISTANCE)

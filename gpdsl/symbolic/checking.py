@@ -29,10 +29,15 @@ def check_formulas(declarations: Declarations) -> None:
 
 def all_warnings(declarations: Declarations, spreads: Mapping[str, tuple[float, ...]] | None = None) -> Report:
     """Every warning about a checked model: those of the language, and kernels that are not positive definite."""
-    report = find_warnings(declarations, spreads)
+    found = (*find_warnings(declarations, spreads).warnings, *grave_warnings(declarations).warnings)
+    ordered = sorted(found, key=lambda each: (each.span.line, each.span.column, each.code))
+    return Report(declarations.source, tuple(ordered))
+
+
+def grave_warnings(declarations: Declarations) -> Report:
+    """What nobody should fit without knowing, pedantic or not: kernels that are not positive definite."""
     if not declarations.kernels:
-        return report
+        return Report(declarations.source, ())
     from gpdsl.symbolic.kernel_checks import doubtful_kernels
 
-    found = (*report.warnings, *doubtful_kernels(declarations))
-    return Report(report.source, tuple(sorted(found, key=lambda each: (each.span.line, each.span.column, each.code))))
+    return Report(declarations.source, tuple(doubtful_kernels(declarations)))

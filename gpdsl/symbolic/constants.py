@@ -8,6 +8,8 @@ from typing import Any
 import sympy as sp
 
 LARGEST = 1e308
+EXACT, DIGITS = 8, 60
+"""Constants of more operations than `EXACT` become numbers of so many digits."""
 
 
 def number(value: float) -> sp.Expr:
@@ -29,3 +31,16 @@ def is_real(value: sp.Expr) -> bool:
     if not value.is_number:
         return True
     return value.is_real is True and not (isinstance(value, sp.Number) and abs(value) > LARGEST)
+
+
+def settled(value: sp.Expr) -> sp.Expr:
+    """A constant of many operations as a number of many digits; anything else unchanged.
+
+    SymPy evaluates a constant whenever it is used, twice as often at each level of exponentials in it.
+    """
+    if not value.args or value.free_symbols or sp.count_ops(value) <= EXACT:
+        return value
+    found = value.evalf(DIGITS)
+    if not found.is_Float or not found.is_finite:
+        return value
+    return sp.Integer(0) if abs(found) < sp.Float(10) ** (10 - DIGITS) else found

@@ -11,6 +11,7 @@ from typing import Any
 from gpdsl.language import model as m
 from gpdsl.language.writing import Writer
 from gpdsl.symbolic.kernel_analysis import analyse
+from gpdsl.symbolic.kernel_checks import uses_formula
 from gpdsl.symbolic.latex.dependence import row_quantities
 from gpdsl.symbolic.requirements import requirements
 
@@ -111,6 +112,9 @@ def _latent(write: Writer, latent: m.Latent) -> Entry:
         "mean": write.expression(latent.mean),
         "kernel": write.kernel(latent.kernel),
         "stationary": is_stationary(write.declarations, latent, latent.kernel),
+        "by_formula": analyse(latent.kernel, write.declarations, latent).summary()
+        if uses_formula(latent.kernel)
+        else None,
     }
 
 
@@ -120,7 +124,7 @@ def is_stationary(d: m.Declarations, latent: m.Latent, kernel: m.Kernel) -> bool
         case m.KernelCall(name=name, on=on):
             return name in _STATIONARY and _selects(on)
         case m.KernelFormula():
-            return analyse(kernel, d, latent).stationary
+            return analyse(kernel, d, latent).stationary is True
         case m.KernelScale(kernel=inner):
             return is_stationary(d, latent, inner)
         case m.KernelSum(terms=group) | m.KernelProduct(factors=group):

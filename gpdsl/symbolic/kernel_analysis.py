@@ -9,36 +9,45 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import sympy as sp
 
 from gpdsl.language import model as m
 from gpdsl.symbolic.functions import absolute
+from gpdsl.symbolic.kernel_calculus import differentiated, expanded, in_words, simplified
 from gpdsl.symbolic.kernel_coordinates import Pair, expression_of
 from gpdsl.symbolic.kernel_formula import DISTANCE, at_zero
+from gpdsl.symbolic.kernel_smoothness import smoothness
+from gpdsl.symbolic.kernel_values import start_of
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.spectral import FREQUENCY, numeric_spectral_density, spectral_density
 from gpdsl.symbolic.translate import Translator
 
 MOST_OPERATIONS = 400
-"""Larger kernels are not rewritten in the difference or the distance of their points."""
+"""Larger kernels are not expanded, differentiated or transformed."""
+LONGEST = 10_000
+"""Characters of a formula for programs."""
+SHOWN_FREQUENCIES = (0.0, 1.0, 3.0)
 
 
 @dataclass(frozen=True)
 class KernelAnalysis:
     """A kernel k(a, b) and what follows from it.
 
-    `expression` is k in the coordinates of `pair`, and its other symbols are parameters. `columns` is the number of
-    columns of the input, of which the pair has two at most. `profile` is k as a function of the Euclidean distance
-    `DISTANCE`, or None when it is none: it is what makes a kernel isotropic.
+    `expression` is k in the coordinates of `pair`, and its other symbols are parameters, whose initial values are
+    `start`. `columns` is the number of columns of the input, of which the pair has two at most. `stationary` is None
+    for a formula that is too large to tell. `profile` is k as a function of the Euclidean distance `DISTANCE`, or None
+    when it is none: it is what makes a kernel isotropic.
     """
 
     expression: sp.Expr
     pair: Pair
     columns: int
-    stationary: bool
+    stationary: bool | None
     profile: sp.Expr | None
+    start: Mapping[str, float]
 
     @property
     def isotropic(self) -> bool:
@@ -49,49 +58,46 @@ class KernelAnalysis:
     def variance(self) -> sp.Expr | None:
         """k(a, a), or None where no finite value is found."""
         if self.profile is not None:
-            return at_zero(self.profile, DISTANCE)
+            found = at_zero(self.profile, DISTANCE)
+            return None if found is None else simplified(found)
         value = self.expression.subs(dict(zip(self.pair.b, self.pair.a, strict=True)), simultaneous=True)
-        return None if value.has(sp.nan, sp.zoo) else value
+        return None if value.has(sp.nan, sp.zoo) else simplified(value)
 
-    def derivative(self, along_a: int | None = None, along_b: int | None = None) -> sp.Expr:
-        """dk/da, dk/db, or d2k/da db when both are given: along these columns, counted from 1, of the pair."""
-        value = self.expression
-        if along_a is not None:
-            value = sp.diff(value, self.pair.a[along_a - 1])
-        return value if along_b is None else sp.diff(value, self.pair.b[along_b - 1])
+    def derivative(self, along_a: int | None = None, along_b: int | None = None) -> sp.Expr | None:
+        """dk/da, dk/db, or d2k/da db when both are given: along these columns, counted from 1, of the pair.
+
+        None when a function in it has no derivative that is written down.
+        """
+        value: sp.Expr | None = self.expression
+        for coordinates, column in ((self.pair.a, along_a), (self.pair.b, along_b)):
+            if column is not None and value is not None:
+                value = differentiated(value, coordinates[column - 1])
+        return value
 
     @cached_property
     def smoothness(self) -> int | None:
-        """How often the process can be differentiated (mean-square), up to 3; None when the formula does not tell.
+        """How often the process can be differentiated (mean-square), up to 3; None when the formula does not tell."""
+        return None if self._too_large else smoothness(self.profile, DISTANCE)
 
-        By the odd powers of the distance: k(r) = c0 + c1 r + c2 r^2 + ... has n derivatives when the first 2n are even.
-        """
-        if self.profile is None or sp.count_ops(self.profile) > MOST_OPERATIONS:
-            return None
-        slope = self.profile
-        for order in range(1, 7):
-            slope = sp.diff(slope, DISTANCE)
-            if slope.has(sp.Derivative, sp.Subs):
-                return None
-            start = at_zero(slope, DISTANCE)
-            if start is None or (order % 2 and sp.expand(start) != 0):
-                return (order - 1) // 2
-        return 3
+    @property
+    def _too_large(self) -> bool:
+        """Whether it has no profile, or one too large to be worked on."""
+        return self.profile is None or bool(sp.count_ops(self.profile) > MOST_OPERATIONS)
 
     @cached_property
     def spectral_density(self) -> sp.Expr | None:
         """S(omega) of an isotropic kernel, omega in radians per unit of the input; None when no table has it."""
-        if self.profile is None or sp.count_ops(self.profile) > MOST_OPERATIONS:
-            return None
-        return spectral_density(self.profile, DISTANCE, self.columns)
+        return None if self._too_large else spectral_density(self.profile, DISTANCE, self.columns)
 
-    def spectral_values(self, frequencies: np.ndarray, numbers: Mapping[str, float]) -> np.ndarray:
+    def spectral_values(self, frequencies: np.ndarray, numbers: Mapping[str, float] | None = None) -> np.ndarray:
         """S at some frequencies, with these values of the parameters by name: by formula, or else by quadrature.
 
-        NaN for a kernel that is not isotropic, or that does not vanish at large distances and has spikes instead.
+        Parameters without a value have their initial one. NaN for a kernel that is not isotropic, or that does not
+        vanish at large distances and has spikes instead.
         """
         frequencies = np.asarray(frequencies, float)
-        values = {s: np.asarray(numbers[s.name], float) for s in self.expression.free_symbols if s.name in numbers}
+        given = {**self.start, **(numbers or {})}
+        values = {s: np.asarray(given[s.name], float) for s in self.expression.free_symbols if s.name in given}
         known = self.spectral_density
         if known is not None and not known.has(sp.DiracDelta, sp.Sum):
             return np.broadcast_to(evaluate(known, {**values, FREQUENCY: frequencies}), frequencies.shape)
@@ -104,20 +110,44 @@ class KernelAnalysis:
             self.columns,
         )
 
+    def summary(self) -> dict[str, Any]:
+        """What `describe` says, by name, for programs; None for what is not known."""
+        return {
+            "isotropic": self.isotropic,
+            "variance": None if self.variance is None else in_words(self.variance, LONGEST),
+            "derivatives": self.smoothness,
+            "spectral_density": None if self.spectral_density is None else in_words(self.spectral_density, LONGEST),
+        }
+
     def describe(self) -> str:
         """A few lines for people, such as `gpdsl explain` prints."""
-        kind = "isotropic" if self.isotropic else "stationary" if self.stationary else "not stationary"
         shown = self.profile if self.profile is not None else self.expression
-        lines = [f"k = {_shown(shown)}", f"{kind}; variance {_shown(self.variance)}"]
+        variance = "unknown" if self.variance is None else in_words(self.variance)
+        lines = [f"k = {in_words(shown)}", f"{self.kind}; variance {variance}"]
         if self.smoothness is not None:
             times = {0: "not differentiable", 1: "differentiable once", 2: "differentiable twice"}
             lines.append(f"a process with it is {times.get(self.smoothness, 'differentiable three times and more')}")
         if self.isotropic:
-            density = self.spectral_density
-            lines.append(
-                "spectral density " + ("by quadrature" if density is None else f"S(omega) = {_shown(density)}")
-            )
+            lines.append(f"spectral density {self._density()}")
         return "\n".join(lines)
+
+    @property
+    def kind(self) -> str:
+        """What it depends on, in a word."""
+        if self.isotropic:
+            return "isotropic"
+        return {True: "stationary", False: "not stationary", None: "too large to tell whether it is stationary"}[
+            self.stationary
+        ]
+
+    def _density(self) -> str:
+        if self.spectral_density is not None:
+            return f"S(omega) = {in_words(self.spectral_density)}"
+        values = self.spectral_values(np.asarray(SHOWN_FREQUENCIES))
+        if not np.isfinite(values).all():
+            return "unknown: the kernel does not vanish at large distances, or too slowly"
+        shown = ", ".join(f"S({w:g}) = {v:.4g}" for w, v in zip(SHOWN_FREQUENCIES, values, strict=True))
+        return f"by quadrature, at the initial values: {shown}"
 
 
 def analyse(kernel: m.Kernel, declarations: m.Declarations, latent: m.Latent | None = None) -> KernelAnalysis:
@@ -129,9 +159,11 @@ def analyse(kernel: m.Kernel, declarations: m.Declarations, latent: m.Latent | N
     translator.sizes = _Two()
     of = latent or next(each for each in declarations.latents.values() if each.kernel is kernel)
     found = expression_of(kernel, translator, of)
-    stationary = found.plain and _stationary(found.expression, found.pair)
+    stationary = _stationary(found.expression, found.pair) if found.plain else False
     profile = _profile(found.expression, found.pair) if stationary and found.whole else None
-    return KernelAnalysis(found.expression, found.pair, found.columns, stationary, profile)
+    symbols = found.expression.free_symbols & set(translator.references)
+    start = {symbol.name: start_of(translator, symbol) for symbol in symbols}
+    return KernelAnalysis(found.expression, found.pair, found.columns, stationary, profile, start)
 
 
 class _Two(dict):
@@ -141,37 +173,33 @@ class _Two(dict):
         return 2
 
 
-def _shown(expression: sp.Expr | None) -> str:
-    if expression is None:
-        return "unknown"
-    text = str(expression).replace("**", "^")
-    return text if len(text) <= 160 else text[:159] + "…"
-
-
 def _shifts(pair: Pair) -> tuple[sp.Symbol, ...]:
     return tuple(sp.Symbol(f"t{i + 1}", real=True) for i in range(len(pair.a)))
 
 
-def _in_differences(expression: sp.Expr, pair: Pair) -> sp.Expr | None:
-    """The expression in the differences of its points, when it depends on no more."""
-    if sp.count_ops(expression) > MOST_OPERATIONS:
-        return None
+def _in_differences(expression: sp.Expr, pair: Pair) -> sp.Expr:
+    """The expression in the differences of its points, when it depends on no more; then without the second point."""
     moved = {a: b + t for a, b, t in zip(pair.a, pair.b, _shifts(pair), strict=True)}
-    shifted = expression.replace(absolute, sp.Abs).subs(moved, simultaneous=True)
-    if shifted.free_symbols & set(pair.b):
-        shifted = sp.expand(shifted)
-    return None if shifted.free_symbols & set(pair.b) else shifted
+    plain = expression.replace(absolute, sp.Abs).replace(sp.KroneckerDelta, _same_place)
+    shifted = plain.subs(moved, simultaneous=True)
+    if shifted.free_symbols & set(pair.b) and sp.count_ops(expression) <= MOST_OPERATIONS:
+        shifted = expanded(shifted)
+    return shifted
 
 
-def _stationary(expression: sp.Expr, pair: Pair) -> bool:
-    return _in_differences(expression, pair) is not None
+def _same_place(a: sp.Expr, b: sp.Expr) -> sp.Expr:
+    return sp.KroneckerDelta(a - b, 0)
+
+
+def _stationary(expression: sp.Expr, pair: Pair) -> bool | None:
+    if not _in_differences(expression, pair).free_symbols & set(pair.b):
+        return True
+    return None if sp.count_ops(expression) > MOST_OPERATIONS else False
 
 
 def _profile(expression: sp.Expr, pair: Pair) -> sp.Expr | None:
     """The expression in the distance, when it depends on no more: unchanged as a difference turns or changes sign."""
     inside = _in_differences(expression, pair)
-    if inside is None:
-        return None
     if inside.has(sp.KroneckerDelta):
         return None
     shifts = _shifts(pair)
@@ -181,9 +209,11 @@ def _profile(expression: sp.Expr, pair: Pair) -> sp.Expr | None:
     first, second = shifts
     turned = inside.subs(first, sp.sqrt(DISTANCE**2 - second**2))
     if second in turned.free_symbols:
-        turned = sp.expand(sp.powdenest(turned.replace(lambda e: isinstance(e, sp.Add), sp.expand)))
+        turned = sp.powdenest(turned.replace(lambda e: isinstance(e, sp.Add), expanded))
+    if second in turned.free_symbols:
+        turned = expanded(turned)
     return None if second in turned.free_symbols else turned
 
 
 def _same(one: sp.Expr, other: sp.Expr) -> bool:
-    return one == other or sp.expand(one - other) == 0
+    return one == other or expanded(one - other) == 0

@@ -5,18 +5,28 @@ The first is decided by algebra where algebra decides it; the rest at random poi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import sympy as sp
 
 from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake, ModelError
-from gpdsl.symbolic.kernel_errors import Asymmetric, NegativeVariance, NoRealValue
+from gpdsl.language.warnings.factors import expressions
+from gpdsl.language.writing import Writer
+from gpdsl.symbolic.kernel_analysis import analyse
+from gpdsl.symbolic.kernel_calculus import expanded
+from gpdsl.symbolic.kernel_errors import (
+    Asymmetric,
+    NegativeVariance,
+    NoRealValue,
+    NotPositiveDefinite,
+    RoughFormula,
+)
 from gpdsl.symbolic.kernel_formula import Formula, element_of, formula_of, require_variance
-from gpdsl.symbolic.kernel_values import matrix, numbers_near
+from gpdsl.symbolic.kernel_values import at_distances, matrix, numbers_near
+from gpdsl.symbolic.spectral import lowest_density
 from gpdsl.symbolic.translate import NeedsElements, Translator
 
 POINTS, SETS = 40, 32
@@ -26,26 +36,16 @@ UNKNOWN_SIZE = 5
 SPREADS = 10.0 ** np.linspace(-2.0, 3.0, SETS)
 """Spreads of the random points: a formula shows what it is at distances near its own scales, which are not known."""
 TOLERANCE = 1e-6
-
-
-@dataclass(frozen=True)
-class NotPositiveDefinite(Mistake):
-    """A formula with a negative eigenvalue at some points."""
-
-    kernel: str
-    smallest: str
-    largest: str
-    points: int
-    columns: str
-    numbers: str
-    severity: ClassVar[str] = "warning"
-    code: ClassVar = "W640"
-    message: ClassVar = "`{kernel}` is not a covariance: at {points} random points{columns} it has negative eigenvalues"
-    label: ClassVar = "from {smallest} to {largest}{numbers}"
-    help: ClassVar = (
-        "no Gaussian process has it, and a fit may fail; a formula that is a covariance over one column may be none "
-        "over several: multiply one kernel per column, `k(on = x[1]) * k(on = x[2])`"
-    )
+LARGEST = 1e150
+"""Matrices with larger values overflow on the way to their eigenvalues."""
+SEVERAL = (
+    "a covariance over one column may be none over several: multiply one per column, `k(on = x[1]) * k(on = x[2])`"
+)
+BOUNDS = "it may be one for some values of its parameters: bound them, as in `param p : real(lower = 0, upper = 2)`"
+MOST_CALLS = 40
+"""No more different calls are judged, so that a text cannot keep the checker busy."""
+LARGE = 300
+"""Formulas of more operations are tried at fewer sets of points."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class _Use:
 
 
 def check_kernels(declarations: m.Declarations) -> None:
-    """Raise ModelError for every kernel by formula that cannot be a covariance."""
+    """Raise ModelError for every kernel by formula that cannot be a covariance, or lacks a derivative that is read."""
     mistakes: list[Mistake] = []
     for latent, kernel in _formulas(declarations):
         try:
@@ -71,48 +71,97 @@ def check_kernels(declarations: m.Declarations) -> None:
             continue
         if mistake is not None:
             mistakes.append(mistake)
+    if not mistakes:
+        mistakes += _rough(declarations)
     if mistakes:
         first = {(each.span.line, each.span.column, each.code): each for each in reversed(mistakes)}
         raise ModelError(declarations.source, tuple(sorted(first.values(), key=lambda e: (e.span.line, e.span.column))))
 
 
+def _rough(declarations: m.Declarations) -> Iterator[Mistake]:
+    """Derivatives of latents that a formula in the distance of two points does not have."""
+    reads: dict[str, m.Read] = {}
+    for read in _reads(declarations):
+        latent = declarations.latents.get(read.name)
+        order = len(read.functional.derivative)
+        if latent is None or not order or not uses_formula(latent.kernel):
+            continue
+        if read.name not in reads or order > len(reads[read.name].functional.derivative):
+            reads[read.name] = read
+    for name, read in reads.items():
+        known = analyse(declarations.latents[name].kernel, declarations, declarations.latents[name]).smoothness
+        if known is not None and known < len(read.functional.derivative):
+            times = {0: "not differentiable", 1: "differentiable once only"}.get(known, "differentiable twice only")
+            kernel = next(_inside(declarations.latents[name].kernel)).name
+            yield RoughFormula(read.span, name, kernel, times)
+
+
+def _reads(declarations: m.Declarations) -> Iterator[m.Read]:
+    stack = list(expressions(declarations))
+    while stack:
+        part = stack.pop()
+        if isinstance(part, m.Read):
+            yield part
+        stack += m.parts(part)
+
+
 def doubtful_kernels(declarations: m.Declarations) -> Iterator[Mistake]:
-    """A warning for each kernel by formula with a clearly negative eigenvalue at random points."""
+    """A warning for each kernel by formula with a clearly negative eigenvalue or spectral density."""
     seen: set[tuple[int, int]] = set()
     for latent, kernel in _formulas(declarations):
-        use = _use(declarations, latent, kernel)
-        if use is None or (kernel.span.line, kernel.span.column) in seen:
-            continue
-        seen.add((kernel.span.line, kernel.span.column))
-        smallest, largest, numbers = eigenvalues(use.formula, use.translator, use.arguments, use.columns)
+        place = (kernel.body.span.line, kernel.body.span.column)
+        use = _use(declarations, latent, kernel) if place not in seen else None
+        finding = _finding(use) if use is not None else None
+        if finding is not None:
+            seen.add(place)
+            yield NotPositiveDefinite(kernel.body.span, kernel.name, *finding)
+
+
+def _finding(use: _Use) -> tuple[str, str] | None:
+    """What shows that a kernel is not positive definite, and what to do; None when nothing shows it."""
+    several = f" in {use.columns} columns" if use.columns > 1 else ""
+    advice = SEVERAL if use.columns > 1 else "check the signs and powers of the formula"
+    for around in (False, True):
+        smallest, largest, numbers = eigenvalues(use.formula, use.translator, use.arguments, use.columns, around)
         if smallest < -TOLERANCE * largest:
-            columns = f" in {use.columns} columns" if use.columns > 1 else ""
-            shown = ", ".join(f"{name} = {float(value):.3g}" for name, value in numbers.items() if not np.ndim(value))
-            at = f", {shown}" if shown else ""
-            yield NotPositiveDefinite(
-                kernel.span, kernel.name, f"{smallest:.2g}", f"{largest:.2g}", POINTS, columns, at
-            )
+            shown = f"it has eigenvalues from {smallest:.2g} to {largest:.2g} at {POINTS} random points{several}"
+            return shown + _with(numbers), BOUNDS if around else advice
+    if use.formula.radial:
+        numbers = numbers_near(use.translator, use.formula.parameters, use.arguments, None)
+        if lowest_density(lambda r: at_distances(use.formula, numbers, r), use.columns) is not None:
+            return f"its spectral density{several} is negative at some frequencies" + _with(numbers), advice
+    return None
+
+
+def _with(numbers: Mapping[str, np.ndarray]) -> str:
+    shown = [f"{name} = {float(value):.3g}" for name, value in numbers.items() if not np.ndim(value)]
+    return f", with {', '.join(shown)}" if shown else ""
+
+
+def _spreads(formula: Formula) -> np.ndarray:
+    return SPREADS[:: min(8, 1 + int(sp.count_ops(formula.expression)) // LARGE)]
 
 
 def eigenvalues(
-    formula: Formula, translator: Translator, arguments: tuple[m.Expression, ...], columns: int, seed: int = 0
+    formula: Formula, translator: Translator, arguments: tuple[m.Expression, ...], columns: int, around: bool
 ) -> tuple[float, float, dict[str, np.ndarray]]:
     """The smallest and the largest eigenvalue of the formula's matrix, of the random points where their ratio is worst.
 
-    Also the parameters at which they were found: the initial values, or random ones around them.
+    Also the parameters at which they were found: the initial values, or random ones `around` them.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     worst: tuple[float, float, dict[str, np.ndarray]] = (0.0, 1.0, {})
-    for turn, spread in enumerate(SPREADS):
-        numbers = numbers_near(translator, formula.parameters, arguments, rng if turn % 2 else None)
-        points = spread * (rng.normal(size=(POINTS, columns)) if turn % 4 < 2 else rng.uniform(size=(POINTS, columns)))
+    for turn, spread in enumerate(np.tile(_spreads(formula), 3 if around else 1)):
+        numbers = numbers_near(translator, formula.parameters, arguments, rng if around else None)
+        points = spread * (rng.normal(size=(POINTS, columns)) if turn % 2 else rng.uniform(size=(POINTS, columns)))
         values = matrix(formula, numbers, points, points)
         if not np.all(np.isfinite(values)):  # perhaps a logarithm or a root: such a formula is for positive inputs
             points = np.abs(points)
             values = matrix(formula, numbers, points, points)
-        if not np.all(np.isfinite(values)) or not np.any(values):
+        size = float(np.max(np.abs(values)))
+        if not 0 < size < LARGEST:
             continue
-        found = np.linalg.eigvalsh((values + values.T) / 2)
+        found = np.linalg.eigvalsh((values + values.T) / (2 * size)) * size
         smallest, largest = float(found[0]), float(np.max(np.abs(found)))
         if smallest / largest < worst[0] / worst[1]:
             worst = smallest, float(found[-1]), numbers
@@ -125,8 +174,15 @@ def uses_formula(kernel: m.Kernel) -> bool:
 
 
 def _formulas(declarations: m.Declarations) -> Iterator[tuple[m.Latent, m.KernelFormula]]:
+    """Every call of a kernel by formula, those that are written alike over the same arguments once."""
+    writer = Writer(declarations)
+    seen: set[tuple[str, tuple[str, ...], tuple[m.Axis, ...]]] = set()
     for latent in declarations.latents.values():
-        yield from ((latent, kernel) for kernel in _inside(latent.kernel))
+        for kernel in _inside(latent.kernel):
+            key = writer.kernel(kernel), latent.arguments, latent.axes
+            if key not in seen and len(seen) < MOST_CALLS:
+                seen.add(key)
+                yield latent, kernel
 
 
 def _inside(kernel: m.Kernel) -> Iterator[m.KernelFormula]:
@@ -183,7 +239,7 @@ def _columns(translator: Translator, latent: m.Latent, kernel: m.KernelFormula) 
 
 def _mistake(use: _Use) -> Mistake | None:
     """What keeps a formula from being a covariance, or None."""
-    require_variance(use.formula, use.kernel.name, use.kernel.span, use.translator)
+    require_variance(use.formula, use.kernel.name, use.kernel.body.span, use.translator)
     asymmetry = None if _symmetric(use.formula) else _asymmetry(use)
     return asymmetry or _values(use)
 
@@ -202,7 +258,7 @@ def _symmetric(formula: Formula) -> bool:
     bodies = [each.body for each in formula.reductions]
     if any(body.subs(swap, simultaneous=True) != body for body in bodies):
         return False
-    return bool(sp.expand(formula.expression.subs(swap, simultaneous=True) - formula.expression) == 0)
+    return bool(expanded(formula.expression.subs(swap, simultaneous=True) - formula.expression) == 0)
 
 
 def _asymmetry(use: _Use) -> Mistake | None:
@@ -216,7 +272,7 @@ def _asymmetry(use: _Use) -> Mistake | None:
         if np.max(gap) > 1e-8 * np.max(np.abs(values[np.isfinite(values)]), initial=1e-300):
             i, j = np.unravel_index(int(np.argmax(gap)), gap.shape)
             shown = f"{values[i, j]:.3g} and {values[j, i]:.3g} for the same two points"
-            return Asymmetric(use.kernel.span, use.kernel.name, ", ".join(names), ", ".join(names[::-1]), shown)
+            return Asymmetric(use.kernel.body.span, use.kernel.name, ", ".join(names), ", ".join(names[::-1]), shown)
     return None
 
 
@@ -225,7 +281,7 @@ def _values(use: _Use) -> Mistake | None:
     rng = np.random.default_rng(2)
     finite, lowest = False, np.inf
     largest = -np.inf
-    for spread in SPREADS:
+    for spread in _spreads(use.formula):
         points = spread * np.abs(rng.normal(size=(POINTS, use.columns)))
         numbers = numbers_near(use.translator, use.formula.parameters, use.arguments, None)
         values = matrix(use.formula, numbers, points, points)
@@ -234,7 +290,7 @@ def _values(use: _Use) -> Mistake | None:
         if known.size:
             lowest, largest = min(lowest, float(known.min())), max(largest, float(known.max()))
     if not finite:
-        return NoRealValue(use.kernel.span, use.kernel.name, "at any of the points that were tried")
+        return NoRealValue(use.kernel.body.span, use.kernel.name, "at any of the points that were tried")
     if largest < 0:
-        return NegativeVariance(use.kernel.span, use.kernel.name, f"{lowest:.3g}")
+        return NegativeVariance(use.kernel.body.span, use.kernel.name, f"{lowest:.3g}")
     return None

@@ -1,4 +1,4 @@
-"""E540 to E549: kernels that prove wrong once their formula, or the number of their columns, is known."""
+"""E540 to E545 and W640: kernels that prove wrong once their formula or their number of columns is known."""
 
 from __future__ import annotations
 
@@ -72,3 +72,30 @@ class NoRealValue(Mistake):
     message: ClassVar = "`{kernel}` is not a real number {where}"
     label: ClassVar = "outside the domain of a function it uses"
     help: ClassVar = "a covariance is a finite number for any two points: check square roots, logs and divisions"
+
+
+@dataclass(frozen=True)
+class RoughFormula(Mistake):
+    """A derivative of a latent whose kernel by formula has too few."""
+
+    latent: str
+    kernel: str
+    times: str
+    code: ClassVar = "E545"
+    message: ClassVar = "`{latent}` has no such derivative: a process with the kernel `{kernel}` is {times}"
+    label: ClassVar = "the formula has a kink where its two points meet"
+    help: ClassVar = "read fewer derivatives, or use a smoother kernel, such as `RBF` or `Matern52`"
+
+
+@dataclass(frozen=True)
+class NotPositiveDefinite(Mistake):
+    """A formula with a negative eigenvalue at some points, or a negative spectral density."""
+
+    kernel: str
+    finding: str
+    advice: str
+    severity: ClassVar[str] = "warning"
+    code: ClassVar = "W640"
+    message: ClassVar = "`{kernel}` is not a covariance: {finding}"
+    label: ClassVar = "not positive definite"
+    help: ClassVar = "no Gaussian process has it, and a fit may fail; {advice}"

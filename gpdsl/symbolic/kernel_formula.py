@@ -15,6 +15,7 @@ from gpdsl.language import model as m
 from gpdsl.language.source import Span
 from gpdsl.symbolic.errors import BeyondData
 from gpdsl.symbolic.functions import absolute
+from gpdsl.symbolic.kernel_calculus import at_values, expanded
 from gpdsl.symbolic.kernel_errors import NoVariance
 from gpdsl.symbolic.translate import Environment, NeedsElements, Translator, axis_key
 
@@ -22,6 +23,8 @@ DISTANCE = sp.Symbol("r", nonnegative=True)
 _DIFFERENCE = sp.Symbol("a - b", real=True)
 MAX_SIMPLIFIED = 300
 """Formulas with more operations than this are used as they are written."""
+MOST_OPERATIONS = 3000
+"""Quotients that grow larger than this are not looked at any further for their limit."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +205,7 @@ def _in_distance(formula: Formula) -> Formula:
         inside = _of_difference(only.body, a, b)
         if inside is None:
             return formula
-        weight = sp.expand(inside / _DIFFERENCE**2)
+        weight = expanded(inside / _DIFFERENCE**2)
         if _DIFFERENCE in weight.free_symbols or not (weight.is_nonnegative or (1 / weight).is_nonnegative):
             return formula
         expression = formula.expression.subs(only.symbol, DISTANCE**2)
@@ -234,7 +237,7 @@ def _generic(formula: Formula, free: set[sp.Basic]) -> set[sp.Basic]:
 def _of_difference(expression: sp.Expr, a: sp.Symbol, b: sp.Symbol) -> sp.Expr | None:
     shifted = expression.replace(absolute, sp.Abs).subs(a, b + _DIFFERENCE)
     if b in shifted.free_symbols:
-        shifted = sp.expand(shifted)
+        shifted = expanded(shifted)
     return None if b in shifted.free_symbols else shifted
 
 
@@ -243,12 +246,15 @@ def at_zero(expression: sp.Expr, symbol: sp.Symbol) -> sp.Expr | None:
 
     A few applications of l'Hôpital's rule, and no more: a limit that SymPy would search for may take for ever.
     """
-    value = expression.subs(symbol, 0)
+    zero = {symbol: sp.Integer(0)}
+    value = at_values(expression, zero)
     if _finite(value):
         return value
     above, below = sp.fraction(sp.together(expression))
     for _ in range(6):
-        top, bottom = above.subs(symbol, 0), below.subs(symbol, 0)
+        if sp.count_ops(above) + sp.count_ops(below) > MOST_OPERATIONS:
+            return None
+        top, bottom = at_values(above, zero), at_values(below, zero)
         if not _finite(top) or not _finite(bottom):
             return None
         if bottom != 0:

@@ -50,11 +50,12 @@ def _one(
     translator: Translator, value: sp.Expr, rng: np.random.Generator | None, drawn: dict[sp.Symbol, float]
 ) -> float:
     for symbol in sorted(value.free_symbols - set(drawn), key=str):
-        drawn[symbol] = _start(translator, symbol, rng)
+        drawn[symbol] = start_of(translator, symbol, rng)
     return float(evaluate(value, drawn))
 
 
-def _start(translator: Translator, symbol: sp.Symbol, rng: np.random.Generator | None) -> float:
+def start_of(translator: Translator, symbol: sp.Symbol, rng: np.random.Generator | None = None) -> float:
+    """The initial value of what a symbol stands for, or with `rng` a random one around it; 1 for what data will say."""
     ref = translator.references[symbol]
     if ref.kind != "param":
         return 1.0
@@ -65,7 +66,7 @@ def _start(translator: Translator, symbol: sp.Symbol, rng: np.random.Generator |
         return float(start)
     param = translator.declarations.params[ref.name]
     if param.constraint == "positive":
-        return float(start * np.exp(0.5 * rng.normal()))
+        return float(start * np.exp(rng.normal()))
     if param.constraint == "unit":
         return float(rng.uniform(0.05, 0.95))
     inside = start + 0.5 * (np.abs(start) + 0.5) * rng.normal()
@@ -78,16 +79,20 @@ def matrix(formula: Formula, numbers: Numbers, a: np.ndarray, b: np.ndarray) -> 
     first, second = a[:, None, :], b[None, :, :]
     shape = (a.shape[0], b.shape[0])
     if formula.radial:
-        weights = evaluate(formula.weights, _Generic(formula, numbers, {}))
-        distance = np.sqrt(np.sum(weights * (first - second) ** 2, axis=-1))
-        # Two equal points are looked at just beside each other: what the formula tends to is its value there.
-        places = {DISTANCE: np.where(distance > 0, distance, 1e-9)}
-        return np.broadcast_to(evaluate(formula.expression, _Generic(formula, numbers, places)), shape)
+        weights = evaluate(formula.weights, _Generic(numbers, {}))
+        return at_distances(formula, numbers, np.sqrt(np.sum(weights * (first - second) ** 2, axis=-1)))
     wholes = dict(zip(formula.points, (first, second), strict=True))
-    inside = _Generic(formula, numbers, wholes)
+    inside = _Generic(numbers, wholes)
     reduced = {each.symbol: _reduced(each, inside, (*shape, a.shape[1])) for each in formula.reductions}
     elements = dict(zip((p.name for p in formula.points), (first, second), strict=True))
-    return np.broadcast_to(evaluate(formula.expression, _Generic(formula, numbers, reduced, elements)), shape)
+    return np.broadcast_to(evaluate(formula.expression, _Generic(numbers, reduced, elements)), shape)
+
+
+def at_distances(formula: Formula, numbers: Numbers, distances: np.ndarray) -> np.ndarray:
+    """A formula of the distance at these ones, weighted as its points' columns are."""
+    # Two equal points are looked at just beside each other: what the formula tends to is its value there.
+    places = {DISTANCE: np.where(distances > 0, distances, 1e-9)}
+    return np.broadcast_to(evaluate(formula.expression, _Generic(numbers, places)), np.shape(distances))
 
 
 def _reduced(each: Reduced, values: Mapping[sp.Symbol, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
@@ -99,7 +104,6 @@ class _Generic(dict):
 
     def __init__(
         self,
-        formula: Formula,
         numbers: Numbers,
         places: Mapping[sp.Symbol, np.ndarray],
         elements: Mapping[str, np.ndarray] | None = None,

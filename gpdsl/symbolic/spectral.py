@@ -13,9 +13,16 @@ import numpy as np
 import sympy as sp
 from scipy import special
 
+from gpdsl.symbolic.kernel_calculus import expanded
+
 FREQUENCY = sp.Symbol("omega", real=True)
 MOST_TERMS = 60
 MOST_FACTORED = 200
+MOST_WAVES = 20_000
+MOST_EXPANDED = 6
+PANELS = 200
+"""Least number of panels of a quadrature, evenly and again geometrically spaced."""
+ROUNDING = 1e-7
 _HARMONIC = sp.Symbol("n", integer=True)
 _PROBES = 10.0 ** np.linspace(-6.0, 6.0, 121)
 
@@ -25,16 +32,15 @@ def spectral_density(profile: sp.Expr, distance: sp.Symbol, dimensions: int) -> 
 
     None when the table does not have it. A process without memory between frequencies, such as `cos`, has spikes.
     """
-    expanded = sp.expand(profile)
-    terms = sp.Add.make_args(expanded)
+    terms = (profile,) if _term(profile, distance, dimensions) is not None else sp.Add.make_args(expanded(profile))
     if len(terms) > MOST_TERMS:
         return None
-    found = [_term(term, distance, dimensions) for term in terms]
     total = sp.Integer(0)
-    for each in found:
-        if each is None:
+    for term in terms:
+        found = _term(term, distance, dimensions)
+        if found is None:
             return None
-        total += each
+        total += found
     rational = total.is_rational_function(FREQUENCY) and sp.count_ops(total) <= MOST_FACTORED
     return sp.factor(total) if rational else total
 
@@ -58,11 +64,11 @@ def _term(term: sp.Expr, r: sp.Symbol, d: int) -> sp.Expr | None:
             others.append(factor)
     if len(waves) > 6 or (waves and d > 1) or power < 0:
         return None
-    base = _base(sp.expand(exponent), int(power), others, r, d)
+    base = _base(expanded(exponent), int(power), others, r, d)
     if base is None:
         return None
     for wave in waves:  # the transform of f cos(b t) is half of that of f, moved by b to either side
-        rate = sp.expand(wave / r)
+        rate = expanded(wave / r)
         if r in rate.free_symbols:
             return None
         base = (base.subs(FREQUENCY, FREQUENCY - rate) + base.subs(FREQUENCY, FREQUENCY + rate)) / 2
@@ -76,7 +82,7 @@ def _base(exponent: sp.Expr, power: int, others: list[sp.Expr], r: sp.Symbol, d:
     if d == 1 and power == 0 and exponent.has(sp.sin):
         return _periodic(exponent, r)
     linear, square = exponent.coeff(r, 1), exponent.coeff(r, 2)
-    if sp.expand(exponent - linear * r - square * r**2) != 0:
+    if expanded(exponent - linear * r - square * r**2) != 0:
         return None
     if linear == 0 and square == 0:
         return (2 * sp.pi) ** d * sp.DiracDelta(FREQUENCY) if power == 0 else None
@@ -92,7 +98,7 @@ def _periodic(exponent: sp.Expr, r: sp.Symbol) -> sp.Expr | None:
     size, wave = exponent.as_independent(r, as_Add=False)
     if not (isinstance(wave, sp.Pow) and wave.exp == 2 and isinstance(wave.base, sp.sin)):
         return None
-    rate = sp.expand(wave.base.args[0] / r)
+    rate = expanded(wave.base.args[0] / r)
     if r in rate.free_symbols:
         return None
     weight = sp.besseli(_HARMONIC, -size / 2) * sp.DiracDelta(FREQUENCY - 2 * _HARMONIC * rate)
@@ -113,14 +119,23 @@ def _rational_quadratic(factor: sp.Expr, r: sp.Symbol, d: int) -> sp.Expr | None
     """Of (p + q r^2)^-a: a Bessel function."""
     if not isinstance(factor, sp.Pow) or r in factor.exp.free_symbols:
         return None
-    alpha, base = -factor.exp, sp.expand(factor.base)
+    alpha, base = -factor.exp, expanded(factor.base)
     start, slope = base.coeff(r, 0), base.coeff(r, 2)
-    if slope == 0 or sp.expand(base - start - slope * r**2) != 0 or (start / slope).is_positive is False:
+    if slope == 0 or expanded(base - start - slope * r**2) != 0 or (start / slope).is_positive is False:
         return None
     width = sp.sqrt(start / slope)
     order, frequency = alpha - sp.Rational(d, 2), sp.Abs(FREQUENCY)
     factor_ = 2 * sp.pi ** sp.Rational(d, 2) * width**d / sp.gamma(alpha) * start**-alpha
-    return factor_ * (width * frequency / 2) ** order * sp.besselk(order, width * frequency)
+    return factor_ * _bessel(order, width * frequency)
+
+
+def _bessel(order: sp.Expr, z: sp.Expr) -> sp.Expr:
+    """(z / 2)^order K_order(z): of a half-integer order an exponential times a polynomial."""
+    if not (order.is_Rational and order.q == 2 and 0 < order <= MOST_EXPANDED):
+        return (z / 2) ** order * sp.besselk(order, z)
+    n = int(order - sp.Rational(1, 2))
+    terms = [sp.factorial(n + k) / (sp.factorial(k) * sp.factorial(n - k)) * z ** (n - k) / 2**k for k in range(n + 1)]
+    return sp.sqrt(sp.pi) / 2 ** (n + 1) * sp.exp(-z) * sp.Add(*terms)
 
 
 def numeric_spectral_density(
@@ -130,19 +145,28 @@ def numeric_spectral_density(
 
     In d dimensions it is a Hankel transform: (2 pi)^(d/2) w^(1-d/2) times the integral of r^(d/2) J_(d/2-1)(w r) k(r).
     """
+    frequencies = np.asarray(frequencies, float)
     reach = _reach(profile)
     if reach is None:
-        return np.full(np.shape(frequencies), np.nan)
-    largest = max(float(np.max(np.abs(frequencies))), 1e-300)
-    panels = int(np.clip(np.ceil(reach * largest / np.pi) + 200, 200, 20_000))
+        return np.full(frequencies.shape, np.nan)
+    values = [_at_frequency(profile, abs(float(w)), dimensions, reach) for w in frequencies.ravel()]
+    return np.array(values).reshape(frequencies.shape)
+
+
+def _at_frequency(
+    profile: Callable[[np.ndarray], np.ndarray], w: float, d: int, reach: float, panels: int = PANELS
+) -> float:
+    """NaN for more waves within reach than are counted."""
+    waves = reach * w / np.pi
+    if waves > MOST_WAVES:
+        return float("nan")
+    # Panels no longer than half a wave, and short near zero, where the profile may change at any scale.
+    even = np.linspace(0.0, reach, int(waves) + panels)
+    edges = np.union1d(even, np.geomspace(1e-9 * reach, reach, panels))
     nodes, weights = np.polynomial.legendre.leggauss(8)
-    edges = np.linspace(0.0, reach, panels + 1)
-    widths = np.diff(edges)[:, None] / 2
-    r = ((edges[:-1, None] + widths) + widths * nodes).ravel()
-    masses = (widths * weights).ravel() * profile(r)
-    return np.array([_transform(r, masses, abs(float(w)), dimensions) for w in np.ravel(frequencies)]).reshape(
-        np.shape(frequencies)
-    )
+    halves = np.diff(edges)[:, None] / 2
+    r = (edges[:-1, None] + halves + halves * nodes).ravel()
+    return _transform(r, (halves * weights).ravel() * profile(r), w, d)
 
 
 def _transform(r: np.ndarray, masses: np.ndarray, w: float, d: int) -> float:
@@ -152,6 +176,27 @@ def _transform(r: np.ndarray, masses: np.ndarray, w: float, d: int) -> float:
         return float(2 * np.pi ** (d / 2) / special.gamma(d / 2) * np.sum(masses * r ** (d - 1)))
     kernel = r ** (d / 2) * special.jv(d / 2 - 1, w * r)
     return float((2 * np.pi) ** (d / 2) * w ** (1 - d / 2) * np.sum(masses * kernel))
+
+
+def lowest_density(profile: Callable[[np.ndarray], np.ndarray], dimensions: int) -> float | None:
+    """The most negative value of the spectral density as a part of the largest, or None where it is not negative.
+
+    Looked for at frequencies that belong to distances within which the profile vanishes, down to a thousandth of them.
+    """
+    reach = _reach(profile)
+    if reach is None:
+        return None
+    frequencies = np.geomspace(1.0, 1e3, 50) / reach
+    with np.errstate(all="ignore"):
+        values, others = (
+            np.array([_at_frequency(profile, w, dimensions, reach, panels) for w in frequencies])
+            for panels in (PANELS, PANELS // 2)
+        )
+    if not (np.isfinite(values).all() and np.isfinite(others).all()):
+        return None
+    errors = 10 * np.abs(values - others) + ROUNDING * np.max(np.abs(values))
+    lowest = int(np.argmin(values + errors))
+    return float(values[lowest] / np.max(np.abs(values))) if values[lowest] + errors[lowest] < 0 else None
 
 
 def _reach(profile: Callable[[np.ndarray], np.ndarray]) -> float | None:

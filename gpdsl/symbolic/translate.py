@@ -11,7 +11,7 @@ from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.source import Span
 from gpdsl.symbolic.cases import case_of, decisive
-from gpdsl.symbolic.constants import element_of, is_real, number
+from gpdsl.symbolic.constants import element_of, is_real, number, settled
 from gpdsl.symbolic.errors import BeyondData, NoCase, NotReal, TooDeep, TooLarge
 from gpdsl.symbolic.extent import MAX_NESTING, MAX_OPERATIONS, Extents
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
@@ -250,7 +250,7 @@ class Translator:
         return ModelError(self.declarations.source, (mistake,))
 
     def _operation(self, operation: m.Operation, env: Environment) -> sp.Expr:
-        value = ELEMENTARY[operation.operator](*[self.scalar(o, env) for o in operation.operands])
+        value = settled(ELEMENTARY[operation.operator](*[self.scalar(o, env) for o in operation.operands]))
         if not all(is_real(part) for part in (value, *value.args)):
             raise self.failure(NotReal(operation.span, "this"))
         return value

@@ -107,6 +107,15 @@ CASES = {
     "distance, a function without a written derivative": by_formula(
         "x", "r; ls", "2*sigmoid(-r/ls)", lambda a, b, ls: 2 * sigmoid(-norm(a - b) / ls)
     ),
+    "distance, an end": by_formula(
+        "x",
+        "r; ls",
+        "max(1 - r/(3*ls), 0)^4*(4*r/(3*ls) + 1)",
+        lambda a, b, ls: max(1 - norm(a - b) / 3 / ls, 0) ** 4 * (4 * norm(a - b) / 3 / ls + 1),
+    ),
+    "distance, a condition": by_formula(
+        "s", "r; ls", "if r < ls then 1 - r/ls else 0", lambda a, b, ls: max(1 - norm(a - b) / ls, 0)
+    ),
     "points, scales per column": by_formula(
         "z", "a, b; ez", "exp(-sum((a-b)^2/ez^2)/2)", lambda a, b, ez: np.exp(-sum((a - b) ** 2 / ez**2) / 2)
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -196,3 +197,13 @@ def test_reads_without_subscripts_stay_whole() -> None:
     body = t.declarations.lets["a"].cases[0].body
     assert isinstance(body, Read)
     assert [str(e) for e in t.elements(body)] == ["u[1]", "u[2]", "u[3]"]
+
+
+def test_towers_of_constants_are_settled() -> None:
+    """SymPy's own evaluation of the constant takes twice as long with each exponential: 2^45 steps here."""
+    made = translator(scalar("Normal(f + a, s)", lets=f"let a = {'exp(-' * 45}1{')' * 45}"))
+    found = made.scalar(made.declarations.lets["a"].cases[0].body)
+    expected = 1.0
+    for _ in range(45):
+        expected = math.exp(-expected)
+    assert float(found) == pytest.approx(expected, rel=1e-14)

@@ -1,0 +1,195 @@
+"""What is derived from kernels: stationarity, variance, derivatives, smoothness and spectral density, by references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sympy as sp
+from scipy import integrate, special
+
+from gpdsl.inference.explain_kernels import explain_kernels
+from gpdsl.symbolic.checking import compile_checked
+from gpdsl.symbolic.information import information
+from gpdsl.symbolic.kernel_analysis import KernelAnalysis, analyse
+from gpdsl.symbolic.numeric import evaluate
+
+
+def text(kernel: str, definition: str = "", columns: int = 1) -> str:
+    size = f"[{columns}]" if columns > 1 else ""
+    return (
+        f"input x : real{size}\noutput y : real\nparam ls : positive = 0.8\nparam p : positive = 1.3\n"
+        f"param scales : positive[3] = 1\n{definition}\nlatent f(x) ~ GP(0, {kernel})\ny ~ Normal(f, 1)\n"
+    )
+
+
+def analysis(kernel: str, definition: str = "", columns: int = 1) -> KernelAnalysis:
+    declarations = compile_checked(text(kernel, definition, columns))
+    return analyse(declarations.latents["f"].kernel, declarations)
+
+
+def by_formula(head: str, body: str, columns: int = 1) -> KernelAnalysis:
+    call = head.partition(";")[2] or ""
+    return analysis(f"k({call.strip()})", f"kernel k({head}) = {body}", columns)
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "columns", "kind", "variance", "smoothness"),
+    [
+        ("r; ls", "exp(-r/ls)", 1, "isotropic", "1", 0),
+        ("r; ls", "p*(1 + sqrt(3)*r/ls)*exp(-sqrt(3)*r/ls)", 3, "isotropic", "p", 1),
+        ("r; ls", "(1 + sqrt(5)*r/ls + 5*r^2/(3*ls^2))*exp(-sqrt(5)*r/ls)", 2, "isotropic", "1", 2),
+        ("r; ls", "exp(-r^2/ls)", 2, "isotropic", "1", 3),
+        ("r; ls", "exp(-2*sin(pi*r/p)^2/ls^2)", 1, "isotropic", "1", 3),
+        ("r; ls", "sin(r/ls)/(r/ls)", 1, "isotropic", "1", 3),
+        ("r; ls", "exp(-(r/ls)^1.5)", 1, "isotropic", "1", 0),
+        ("r; ls, p", "exp(-(r/ls)^p)", 1, "isotropic", "1", None),
+        ("r; ls", "if r < ls then 1 - r/ls else 0", 1, "isotropic", "1", 0),
+        ("r; ls", "max(1 - r/ls, 0)^4*(4*r/ls + 1)", 3, "isotropic", "1", 1),
+        ("r; ls", "max(1 - r/ls, 0)^6*(35*r^2/ls^2 + 18*r/ls + 3)/3", 3, "isotropic", "1", 2),
+        ("r; p", "p", 2, "isotropic", "p", 3),
+        ("a, b; ls", "exp(-abs(a - b)/ls)", 1, "isotropic", "1", 0),
+        ("a, b; ls", "exp(-sum((a - b)^2)/ls)", 3, "isotropic", "1", 3),
+        ("a, b; scales", "exp(-sum((a - b)^2/scales^2))", 3, "stationary", "1", None),
+        ("a, b; ls", "exp(-sum(abs(a - b))/ls)", 2, "stationary", "1", None),
+        ("a, b; ls", "ls*min(abs(a), abs(b))", 1, "not stationary", "ls*abs(a)", None),
+        ("a, b; ls", "if a*b > 0 then min(abs(a), abs(b)) else 0", 1, "not stationary", None, None),
+        ("a, b; ls", "ls + a[1]*b[1]", 2, "not stationary", "a1^2 + ls", None),
+    ],
+)
+def test_what_a_formula_is(
+    head: str, body: str, columns: int, kind: str, variance: str | None, smoothness: int | None
+) -> None:
+    found = by_formula(head, body, columns)
+    assert (found.kind, found.smoothness) == (kind, smoothness)
+    if variance is not None:
+        assert found.summary()["variance"] == variance
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("p*RBF(ls)", "isotropic"),
+        ("RBF(ls)*Matern12(p) + Constant()", "isotropic"),
+        ("Linear(ls)", "not stationary"),
+        ("Periodic(ls, p)", "isotropic"),
+        ("White() + RBF(ls)", "stationary"),
+        ("ChangePoint(RBF(ls), RBF(p), at = 0, width = 1)", "not stationary"),
+        ("RBF(ls, on = exp(x))", "not stationary"),
+    ],
+)
+def test_what_a_kernel_of_the_table_is(kernel: str, kind: str) -> None:
+    assert analysis(kernel).kind == kind
+
+
+SPECTRA = [
+    ("exp(-r/ls)", 1),
+    ("exp(-r/ls)", 3),
+    ("(1 + sqrt(3)*r/ls)*exp(-sqrt(3)*r/ls)", 2),
+    ("exp(-r^2/ls)", 4),
+    ("exp(-r/ls)*cos(2*r)", 1),
+    ("(1 + r^2/ls)^(-3)", 1),
+    ("(1 + r^2/ls)^(-2)", 3),
+    ("(1 + r^2/ls)^(-3.3)", 2),
+    ("exp(-r^1.5/ls)", 2),
+    ("max(1 - r/ls, 0)^4*(4*r/ls + 1)", 3),
+    ("exp(-r/ls)/(1 + r)", 1),
+]
+
+
+@pytest.mark.parametrize(("body", "columns"), SPECTRA)
+def test_spectral_density_is_the_transform(body: str, columns: int) -> None:
+    """SciPy's adaptive quadrature of the Hankel transform; and the integral of S is the variance."""
+    found = by_formula("r; ls", body, columns)
+    numbers = {"ls": 0.6}
+    values = {s: np.asarray(0.6) for s in found.profile.free_symbols if s.name == "ls"}
+    radius = next(s for s in found.profile.free_symbols if s.name == "r")
+    order = columns / 2 - 1
+
+    def integrand(r: float, w: float) -> float:
+        wave = np.sqrt(2 / (np.pi * w * r)) * np.cos(w * r) if columns == 1 else special.jv(order, w * r)
+        return r ** (columns / 2) * wave * float(evaluate(found.profile, {**values, radius: np.asarray(r)}))
+
+    frequencies = np.array([0.3, 1.7, 4.0])
+    expected = [
+        (2 * np.pi) ** (columns / 2) * w**-order * integrate.quad(integrand, 0, 60, args=(w,), limit=2000)[0]
+        for w in frequencies
+    ]
+    np.testing.assert_allclose(found.spectral_values(frequencies, numbers), expected, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "body", ["exp(-r/ls)", "exp(-r^2/ls)", "(1 + r^2/ls)^(-1)", "exp(-r^1.5/ls)", "max(1 - r/ls, 0)"]
+)
+def test_spectral_density_at_zero_is_the_integral(body: str) -> None:
+    found = by_formula("r; ls", body)
+    radius = next(s for s in found.profile.free_symbols if s.name == "r")
+    values = {s: np.asarray(0.8) for s in found.profile.free_symbols - {radius}}
+    integral = (
+        2
+        * integrate.quad(
+            lambda r: float(evaluate(found.profile, {**values, radius: np.asarray(r)})), 0, np.inf, limit=500
+        )[0]
+    )
+    assert float(found.spectral_values(np.array([0.0]))[0]) == pytest.approx(integral, rel=1e-6)
+
+
+def test_spectra_of_what_repeats_have_no_values() -> None:
+    for body in ("cos(r/ls)", "exp(-2*sin(r)^2/ls)", "sin(r/ls)/(r/ls)"):
+        assert np.isnan(by_formula("r; ls", body).spectral_values(np.array([0.5]))).all()
+    assert by_formula("r; ls", "cos(r/ls)").spectral_density.has(sp.DiracDelta)
+
+
+@pytest.mark.parametrize(
+    ("body", "columns"),
+    [
+        ("exp(-sum((a - b)^2)/ls)", 2),
+        ("(1 + dot(a, b))^3", 2),
+        ("ls*min(exp(a), exp(b))", 1),
+        ("exp(-abs(a - b)/ls)", 1),
+        ("tanh(a)*tanh(b)", 1),
+    ],
+)
+def test_derivatives_are_those_of_differences(body: str, columns: int) -> None:
+    found = by_formula("a, b; ls", body, columns)
+    rng = np.random.default_rng(columns)
+    at = {s: rng.normal() for s in (*found.pair.a, *found.pair.b)}
+    numbers = dict.fromkeys(found.expression.free_symbols - set(at), 0.8)
+
+    def value(expression: sp.Expr, **moves: float) -> float:
+        moved = {s: v + moves.get(s.name, 0.0) for s, v in at.items()}
+        return float(evaluate(expression, {**moved, **numbers}))
+
+    first, second = found.pair.a[-1].name, found.pair.b[0].name
+    column, h = len(found.pair.a), 1e-4
+    k = found.expression
+    slope = (value(k, **{first: h}) - value(k, **{first: -h})) / (2 * h)
+    mixed = sum(i * j * value(k, **{first: i * h, second: j * h}) / (4 * h * h) for i in (1, -1) for j in (1, -1))
+    assert value(found.derivative(along_a=column)) == pytest.approx(slope, rel=1e-5, abs=1e-7)
+    assert value(found.derivative(along_a=column, along_b=1)) == pytest.approx(mixed, rel=1e-4, abs=1e-6)
+
+
+def test_what_is_printed() -> None:
+    declarations = compile_checked(text("p*k(ls)", "kernel k(r; ls) = max(1 - r/ls, 0)"))
+    assert explain_kernels(declarations) == [
+        "",
+        "kernels by formula",
+        "  f: k = p*max(1 - r/ls, 0)",
+        "    isotropic; variance p",
+        "    a process with it is not differentiable",
+        "    spectral density by quadrature, at the initial values: S(0) = 1.04, S(1) = 0.9857, S(3) = 0.6274",
+    ]
+    plain = compile_checked(text("RBF(ls)"))
+    assert explain_kernels(plain) == []
+
+
+def test_what_info_says() -> None:
+    declarations = compile_checked(text("p*k(ls)", "kernel k(r; ls) = exp(-r/ls)"))
+    latent = information(declarations)["latents"][0]
+    assert latent["stationary"] is True
+    assert latent["by_formula"] == {
+        "isotropic": True,
+        "variance": "p",
+        "derivatives": 0,
+        "spectral_density": "2*ls*p/(ls^2*omega^2 + 1)",
+    }
+    assert information(compile_checked(text("RBF(ls)")))["latents"][0]["by_formula"] is None
