@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import io
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -67,10 +68,10 @@ def _format(name: str, check: bool, diff: bool) -> str:
 
 
 def _read(name: str) -> str:
-    """The text with its own line ends."""
+    """The text with its own line ends; a return alone, which ends a line for all other commands, as a new line."""
     content = sys.stdin.buffer.read() if name == _STANDARD else Path(name).read_bytes()
     try:
-        return content.decode("utf-8")
+        return re.sub(r"\r(?!\n)", "\n", content.decode("utf-8"))
     except UnicodeDecodeError as problem:
         raise GpdslError(f"{name}: not UTF-8 text (byte {problem.start})") from problem
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 
 from gpdsl.language.alignment import Written, cells, columns, laid_out, sort_of, table_of, with_comments
+from gpdsl.language.checker.problems import in_order
 from gpdsl.language.errors.base import ModelError
 from gpdsl.language.parser import parse
 from gpdsl.language.rows import Block, blocks
@@ -31,8 +32,7 @@ def format_text(text: str, name: str = "<model>") -> str:
     source = Source(text.removeprefix(_BYTE_ORDER_MARK).replace("\r\n", "\n"), name)
     tree = parse(source)
     if tree.mistakes:
-        by_place = sorted(tree.mistakes, key=lambda each: (each.span.line, each.span.column))
-        raise ModelError(source, tuple(by_place))
+        raise ModelError(source, in_order(tree.mistakes))
     lines: list[str] = []
     for blank, group in groupby(blocks(source), key=lambda block: not block):
         if not blank:

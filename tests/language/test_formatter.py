@@ -206,6 +206,13 @@ def test_a_broken_text_is_refused_with_its_mistakes() -> None:
     assert "broken.gpm:1:13" in str(caught.value)
 
 
+def test_a_long_list_of_mistakes_is_cut() -> None:
+    with pytest.raises(ModelError) as caught:
+        format_text("lett a = 1\n" * 3000)
+    assert len(caught.value.diagnostics) == 101
+    assert "2900 more errors are not shown" in str(caught.value)
+
+
 def test_undeclared_names_are_no_matter() -> None:
     assert format_text("y~Normal(f,s)") == "y ~ Normal(f, s)\n"
 

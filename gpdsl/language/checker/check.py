@@ -20,15 +20,13 @@ from gpdsl.language.checker.lets import check_let
 from gpdsl.language.checker.names import declared_name, register_names
 from gpdsl.language.checker.observations import check_observation
 from gpdsl.language.checker.priors import check_prior
-from gpdsl.language.checker.problems import Problems
+from gpdsl.language.checker.problems import Problems, in_order
 from gpdsl.language.checker.quantities import check_const, check_index, check_input, check_output, check_param
 from gpdsl.language.checker.rows import check_row
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.checker.whole import check_observed, check_sizes, outputs_gone_wrong
-from gpdsl.language.errors.base import Mistake, ModelError
-from gpdsl.language.errors.limits import TooManyMistakes
+from gpdsl.language.errors.base import ModelError
 from gpdsl.language.errors.values import RepeatedOption
-from gpdsl.language.limits import MAX_REPORTED
 from gpdsl.language.model import Declarations, Infer, Observation
 from gpdsl.language.source import Source, Span
 from gpdsl.language.syntax import SyntaxTree
@@ -88,7 +86,7 @@ def check(tree: SyntaxTree) -> Declarations:
         check_sizes(scope)
     mistakes = (*tree.mistakes, *problems.mistakes)
     if mistakes:
-        raise ModelError(tree.source, _ordered(mistakes))
+        raise ModelError(tree.source, in_order(mistakes))
     return _declarations(scope, statements, observations, infer)
 
 
@@ -146,17 +144,6 @@ def _end(source: Source) -> Span:
     lines = source.text.split("\n")
     last = max((number for number, line in enumerate(lines, 1) if line.strip()), default=1)
     return Span(last, 1, last, max(2, len(source.line(last)) + 1))
-
-
-def _ordered(mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
-    by_place = sorted(mistakes, key=lambda each: (each.span.line, each.span.column, each.code))
-    # The same sentence about the same line is the same mistake: `depth0[p]` twice in one kernel.
-    first = {(each.span.line, each.code, each.message_text()): each for each in reversed(by_place)}
-    ordered = [each for each in by_place if first[each.span.line, each.code, each.message_text()] is each]
-    if len(ordered) > MAX_REPORTED:
-        more = len(ordered) - MAX_REPORTED
-        ordered = [*ordered[:MAX_REPORTED], TooManyMistakes(ordered[MAX_REPORTED].span, more)]
-    return tuple(ordered)
 
 
 def _declarations(

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, suppress
 from typing import NoReturn
 
 from gpdsl.language.errors.base import Mistake
+from gpdsl.language.errors.limits import TooManyMistakes
+from gpdsl.language.limits import MAX_REPORTED
 from gpdsl.language.suggest import closest
 
 _MAX_SUGGESTIONS = 20
@@ -44,3 +46,15 @@ class Problems:
         """The nearest known word, for the first mistakes of a file: comparing thousands of words takes long."""
         self._suggestions += 1
         return closest(word, candidates) if self._suggestions <= _MAX_SUGGESTIONS else ""
+
+
+def in_order(mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
+    """Mistakes from the first line to the last, each once; a long list is cut."""
+    by_place = sorted(mistakes, key=lambda each: (each.span.line, each.span.column, each.code))
+    # The same sentence about the same line is the same mistake: `depth0[p]` twice in one kernel.
+    first = {(each.span.line, each.code, each.message_text()): each for each in reversed(by_place)}
+    ordered = [each for each in by_place if first[each.span.line, each.code, each.message_text()] is each]
+    if len(ordered) > MAX_REPORTED:
+        more = len(ordered) - MAX_REPORTED
+        ordered = [*ordered[:MAX_REPORTED], TooManyMistakes(ordered[MAX_REPORTED].span, more)]
+    return tuple(ordered)
