@@ -32,16 +32,20 @@ def _compared(
         return
     own = scales * len(columns) if len(scales) == 1 else scales
     ratios = [spread / scale if scale else 1.0 for (_, spread), scale in zip(columns, own, strict=True)]
-    for worst, consequence in (
-        (max(range(len(ratios)), key=ratios.__getitem__), "rows look unrelated, and the fit may stay there"),
-        (min(range(len(ratios)), key=ratios.__getitem__), "all rows look alike, and the fit may stay there"),
-    ):
+    for worst in (max(range(len(ratios)), key=ratios.__getitem__), min(range(len(ratios)), key=ratios.__getitem__)):
         name, spread = columns[worst]
         if spread > 0 and not LONG < ratios[worst] < SHORT:
-            remedy = f"scale the column, or start near it: `param ell : positive = {spread:.2g}`"
+            look = "unrelated" if ratios[worst] >= SHORT else "all alike"
+            consequence = f"rows look {look}, and the fit may stay there"
+            remedy = f"scale the column, or start near it: `param ell : positive = {_rounded(spread)}`"
             place = kernel.arguments["ell"].span if kernel.arguments["ell"].span != kernel.span else kernel.span
-            yield ScaleFarFromData(place, name, f"{own[worst]:g}", f"{spread:.3g}", consequence, remedy)
+            yield ScaleFarFromData(place, name, f"{own[worst]:g}", _rounded(spread), consequence, remedy)
             return
+
+
+def _rounded(value: float) -> str:
+    """Two digits that matter, without an exponent where that can be read."""
+    return f"{float(f'{value:.2g}'):g}"
 
 
 def _initial(declarations: m.Declarations, expression: m.Expression) -> list[float]:
