@@ -38,10 +38,27 @@ def boxes_of(network: Network, extents: Mapping[str, Extent], order: Sequence[St
         pad = (STEP if inside else PAD) + STEP * rank
         # Arrows to the outputs often cross the middle of the lower border: there is room for the label beside them.
         least = 2 * label_width(plate) + 24 if plate.key == ROWS else label_width(plate) + 16
-        short = max(0.0, (least - (right - left) - 2 * pad) / 2)
+        others = [extents[key] for key in network.nodes if key not in members and not _beside(network, key, members)]
+        # What is kept free beside it is for the borders of the plates around this one.
+        left, right = _widened(left - pad, right + pad, least, others, STEP * (1 + len(network.plates)))
         low = bottom + pad + LABEL * (rank + 1) - STEP * rank
-        done.append((Box(plate, left - pad - short, top - pad, right + pad + short, low), members))
+        done.append((Box(plate, left, top - pad, right, low), members))
     return tuple(box for box, _ in reversed(done))
+
+
+def _beside(network: Network, key: str, members: frozenset[str]) -> bool:
+    """Whether a node stands in the strip of a plate's own nodes, where it is above or below the plate."""
+    return any(network.nodes[key].plates - {ROWS} == network.nodes[each].plates - {ROWS} for each in members)
+
+
+def _widened(left: float, right: float, least: float, others: Sequence[Extent], free: float) -> tuple[float, float]:
+    """An interval at least so wide where there is room: on both sides, else on that with more of it."""
+    short = max(0.0, least - (right - left))
+    room_left = min((left - free - each[2] for each in others if each[2] <= left), default=short)
+    room_right = min((each[0] - free - right for each in others if each[0] >= right), default=short)
+    room_left, room_right = max(room_left, 0.0), max(room_right, 0.0)
+    to_left = min(max(short / 2, short - room_right), room_left)
+    return left - to_left, right + min(short - to_left, room_right)
 
 
 def _extent(box: Box) -> Extent:
