@@ -82,14 +82,14 @@ def assemble(
     """Marginals of all that is read of the latents, from each group's moments at unit scale: SAVIGP eqs. 21 to 23."""
     means, variances = [], []
     for view, (mean, variance) in zip(seen, moments, strict=True):
-        means.append(_by_reading(view.group, jnp.sqrt(view.kernel.scale)[:, None] * mean))
-        variances.append(_by_reading(view.group, view.kernel.scale[:, None] * variance))
+        means.append(by_reading(view.group, jnp.sqrt(view.kernel.scale)[:, None] * mean))
+        variances.append(by_reading(view.group, view.kernel.scale[:, None] * variance))
     prior = prior_means(program.evaluator, program.groups, parameters, rows, means[0].shape[-1])
     stack = lambda parts: jnp.swapaxes(jnp.concatenate(parts, axis=1), 1, 2)  # noqa: E731
     return Marginals(prior + stack(means), stack(variances))
 
 
-def _by_reading(group: Group, moments: Float[Array, "K latents readings*rows"]) -> Float[Array, "K columns rows"]:
+def by_reading(group: Group, moments: Float[Array, "K latents readings*rows"]) -> Float[Array, "K columns rows"]:
     """From the rows of one reading after the other to one column per reading and latent."""
     readings = len(group.readings.all)
     if readings == 1:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.functionals import Functionals
-from gpdsl.kernels.numerics import cholesky, solve_lower
+from gpdsl.kernels.numerics import cholesky, solve_lower, with_jitter
 from gpdsl.program.groups import Group, KernelValues
 
 
@@ -54,9 +54,35 @@ def sparse_features(
 ) -> Features:
     """Features of other functionals, such as the values at the rows' inputs."""
     cross = _each(group, lambda a: covariance(group.form, a, inducing, at), values)
-    prior = _each(group, lambda a: variance(group.form, a, at), values)
+    prior = prior_variances(group, values, at)
     phi = jnp.swapaxes(solve_lower(factor, cross), -1, -2)
     return Features(phi, jnp.maximum(prior - jnp.sum(phi**2, axis=-1), 0.0), factor)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Covariances:
+    """What features are made of, for unit scale: Kuu with jitter, Kuf, and the prior variances of the rows."""
+
+    inducing: Float[Array, "g M M"]
+    cross: Float[Array, "g M rows"]
+    prior: Float[Array, "g rows"]
+
+
+def covariances(
+    group: Group, values: KernelValues, inducing: Functionals, at: Functionals, jitter: Array | float
+) -> Covariances:
+    """Covariances among inducing functionals and those of some rows, one set per different kernel of the group."""
+    return Covariances(
+        _each(group, lambda a: with_jitter(covariance(group.form, a, inducing), jitter), values),
+        _each(group, lambda a: covariance(group.form, a, inducing, at), values),
+        prior_variances(group, values, at),
+    )
+
+
+def prior_variances(group: Group, values: KernelValues, at: Functionals) -> Float[Array, "g rows"]:
+    """Prior variances of some functionals, for unit scale."""
+    return _each(group, lambda a: variance(group.form, a, at), values)
 
 
 def _each(group: Group, function: Callable[[tuple[Array, ...]], Array], values: KernelValues) -> Float[Array, "g ..."]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
@@ -42,8 +42,13 @@ def leave_saddle(
         return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, None))
 
     slope = jax.grad(expected)(q)
-    steepest = jnp.max(jnp.abs(slope.mean[0]) * jnp.sqrt(q.variance[0]), axis=0)
-    curved = jnp.max(jnp.abs(slope.variance[0]) * q.variance[0], axis=0)
-    flat = (steepest <= FLAT * curved) & (curved > 0)
+    flat = slopeless(q, slope)
     noise = jax.random.normal(key, sites.linear.shape, sites.linear.dtype) * jnp.sqrt(sites.precision)
     return Sites(jnp.where(flat, sites.linear + noise, sites.linear), sites.precision)
+
+
+def slopeless(q: Marginals, slope: Marginals) -> Bool[Array, "columns"]:
+    """Which columns have no slope in their means, by the gradients in all means and variances."""
+    steepest = jnp.max(jnp.abs(slope.mean[0]) * jnp.sqrt(q.variance[0]), axis=0)
+    curved = jnp.max(jnp.abs(slope.variance[0]) * q.variance[0], axis=0)
+    return (steepest <= FLAT * curved) & (curved > 0)

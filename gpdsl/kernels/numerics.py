@@ -17,10 +17,15 @@ def jitter_for(dtype: jnp.dtype) -> float:
 
 
 def cholesky(matrix: Float[Array, "... n n"], jitter: Float[Array, ""] | float) -> Float[Array, "... n n"]:
-    """Lower factor of `matrix + jitter * mean(diag) * I`; NaN when that is not positive definite."""
+    """Lower factor of `with_jitter(matrix, jitter)`; NaN when that is not positive definite."""
+    return jnp.linalg.cholesky(with_jitter(matrix, jitter))
+
+
+def with_jitter(matrix: Float[Array, "... n n"], jitter: Float[Array, ""] | float) -> Float[Array, "... n n"]:
+    """`matrix + jitter * mean(diag) * I`."""
     n = matrix.shape[-1]
     scale = jnp.mean(jnp.diagonal(matrix, axis1=-2, axis2=-1), axis=-1)[..., None, None]
-    return jnp.linalg.cholesky(matrix + jitter * scale * jnp.eye(n, dtype=matrix.dtype))
+    return matrix + jitter * scale * jnp.eye(n, dtype=matrix.dtype)
 
 
 def solve_lower(factor: Float[Array, "*b n n"], right: Float[Array, "*b n m"]) -> Float[Array, "*b n m"]:

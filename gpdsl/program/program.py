@@ -208,7 +208,7 @@ def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64)
     return rows
 
 
-def take_rows(rows: Rows, index: np.ndarray | slice) -> Rows:
+def take_rows(rows: Rows, index: np.ndarray | Array | slice) -> Rows:
     """Some of the rows."""
     pick = lambda table: {name: values[index] for name, values in table.items()}  # noqa: E731
     numbers = None if rows.numbers is None else rows.numbers[index]

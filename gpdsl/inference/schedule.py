@@ -1,0 +1,81 @@
+"""Lengths of steps on minibatches: warm-up, full pace, and a gentle end as soon as the bound no longer rises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+LARGEST_SHARE = 0.5
+"""Longest natural-gradient step: a full one overshoots when the likelihood is not Gaussian."""
+
+SMALLEST_SHARE = 0.02
+"""Shortest step at full pace: of a large data set a few thousand rows tell where the sites should be."""
+
+COOLING = 100
+"""Most steps in which the pace falls to nothing once the bound has settled."""
+
+WINDOW = 100
+"""Steps whose mean bound is compared with that of as many before."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Pace:
+    """Of each step: Adam's length, what the sites keep, and how much of their targets they gain."""
+
+    length: Float[Array | np.ndarray, "steps"]
+    keep: Float[Array | np.ndarray, "steps"]
+    gain: Float[Array | np.ndarray, "steps"]
+
+
+class Schedule:
+    """When which step is how long; `end` is the number of the last one.
+
+    Half of the steps are made at full pace, in the other half it falls like a cosine.
+    """
+
+    def __init__(self, steps: int, share: float, rate: float) -> None:
+        self.rate, self.share = rate, min(share, LARGEST_SHARE)
+        self.cooling = max(steps // 2, 1)
+        self.end = steps
+        self.shortened = False
+
+    def paces(self, done: int, count: int, dtype: str = "float64") -> Pace:
+        """Of the `count` steps after the first `done` ones."""
+        number = np.arange(done, done + count)
+        left = np.clip((self.end - number) / self.cooling, 0.0, 1.0)
+        fall = 0.5 - 0.5 * np.cos(np.pi * left)
+        quick = min(max(self.share, SMALLEST_SHARE), LARGEST_SHARE)
+        gain = self.share + (quick - self.share) * fall
+        filled = (number + 1) * quick  # share of the sites' weight that has been gathered
+        keep = np.where(number * quick < 1.0 - 1e-9, 1.0, 1.0 - gain)
+        length = self.rate * fall * np.minimum(filled, 1.0)
+        return Pace(*(np.asarray(a, dtype) for a in (length, keep, gain)))
+
+    def finish_from(self, done: int) -> None:
+        """Cool down from here on, unless that is under way."""
+        if done < self.end - self.cooling:
+            self.cooling = min(self.cooling, COOLING)
+            self.end, self.shortened = done + self.cooling, True
+
+    def slow_down(self) -> None:
+        """Shorter steps: the last ones led to numbers that are not finite."""
+        self.rate *= 0.3
+
+
+def settled(trace: Sequence[float]) -> bool:
+    """Whether the mean bound of the last steps exceeds that of the steps before by no more than its standard error."""
+    if len(trace) < 3 * WINDOW:
+        return False
+    last, before = np.asarray(trace[-WINDOW:]), np.asarray(trace[-2 * WINDOW : -WINDOW])
+    return bool(last.mean() - before.mean() < np.sqrt((last.var() + before.var()) / WINDOW))
+
+
+def mean_and_error(trace: Sequence[float]) -> tuple[float, float]:
+    """Mean bound over the last tenth of the steps and its standard error; -inf of no steps."""
+    last = np.asarray(trace[-max(len(trace) // 10, 2) :] or [-np.inf])
+    return float(last.mean()), float(last.std() / np.sqrt(last.size)) if np.isfinite(last).all() else 0.0

@@ -1,0 +1,124 @@
+"""One pass over a minibatch: the bound, its gradient in the hyperparameters, and where the tied sites should be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gpdsl.inference.bound import GroupView, assemble, by_reading
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.features import Covariances, Features, covariances, factorise, prior_variances
+from gpdsl.inference.problem import Problem
+from gpdsl.inference.profiled import split_point
+from gpdsl.inference.tied import Pass, Tied, backward, forward
+from gpdsl.kernels.functionals import every_point
+from gpdsl.program.evaluation import functionals_at, prior_means
+from gpdsl.program.groups import Group, KernelValues, kernel_values
+from gpdsl.program.joint import Marginals
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+Point = dict[str, Any]
+"""What Adam moves: unconstrained `parameters`, and `inducing` inputs when they are learnt."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What one minibatch says; the targets are natural parameters per group, scaled to all rows."""
+
+    elbo: Float[Array, ""]
+    gradient: Point
+    linear: list[Float[Array, "latents M"]]
+    precision: list[Float[Array, "latents M M"]]
+
+
+def sweep(
+    problem: Problem, point: Point, held: list[Any], sites: Sequence[Tied], rows: Rows, normals: Array | None
+) -> Sweep:
+    """Value and gradient of the bound at fixed sites, from some rows on behalf of all.
+
+    The kernels and the likelihood are differentiated by JAX; what lies between, by hand (`inference.tied`).
+    """
+    program = problem.program
+
+    def kernels(point: Point) -> list[tuple[Covariances, Array]]:
+        return _covariances(problem, point, held, rows)
+
+    known, pull = jax.vjp(kernels, point)
+    scales = [scale for _, scale in known]
+    passes = [forward(c, tied, scale) for (c, scale), tied in zip(known, sites, strict=True)]
+    moments = [(p.mean[None], p.variance[None]) for p in passes]
+
+    def expected(point: Point, scales: list[Array], moments: list[tuple[Array, Array]]) -> Array:
+        parameters = program.parameters.constrain(point["parameters"])
+        q = _marginals(program, parameters, rows, scales, passes, moments)
+        per_row = expected_log_likelihood(program, parameters, rows, q, normals)
+        return jnp.sum(per_row) * (problem.count / per_row.shape[1]) + program.log_prior(parameters)
+
+    value, (direct, d_scales, d_moments) = jax.value_and_grad(expected, argnums=(0, 1, 2))(point, scales, moments)
+    slopes = [backward(p, s, dm[0], dv[0]) for p, s, (dm, dv) in zip(passes, scales, d_moments, strict=True)]
+    (through,) = pull([(s.covariances, s.scale + d) for s, d in zip(slopes, d_scales, strict=True)])
+    return Sweep(
+        value - sum(p.posterior.divergence for p in passes),
+        jax.tree.map(jnp.add, direct, through),
+        [s.linear for s in slopes],
+        [s.precision for s in slopes],
+    )
+
+
+def factors(problem: Problem, point: Point, held: list[Any]) -> list[tuple[Float[Array, "g M M"], Float[Array, "j"]]]:
+    """Cholesky factors of Kuu and scales of each group's kernels."""
+    learnt, inducing = split_point(point, held)
+    parameters = problem.program.parameters.constrain(learnt)
+    found = []
+    for group, functionals in zip(problem.program.groups, inducing, strict=True):
+        kernel = _kernel(problem.program, group, parameters, functionals)
+        found.append((factorise(group, kernel, functionals, problem.jitter), kernel.scale))
+    return found
+
+
+def prior_marginals(problem: Problem, parameters: Mapping[str, Array], rows: Rows) -> Marginals:
+    """Marginals of the rows under the prior."""
+    program, variances = problem.program, []
+    for group, functionals in zip(program.groups, problem.inducing, strict=True):
+        kernel = _kernel(program, group, parameters, functionals)
+        prior = prior_variances(group, kernel, functionals_at(group, group.readings.all, rows))
+        variances.append(by_reading(group, (kernel.scale[:, None] * prior)[None]))
+    variance = jnp.swapaxes(jnp.concatenate(variances, axis=1), 1, 2)
+    mean = prior_means(program.evaluator, program.groups, parameters, rows, variance.shape[1])
+    return Marginals(jnp.broadcast_to(mean, variance.shape), variance)
+
+
+def _covariances(problem: Problem, point: Point, held: list[Any], rows: Rows) -> list[tuple[Covariances, Array]]:
+    learnt, inducing = split_point(point, held)
+    parameters = problem.program.parameters.constrain(learnt)
+    found = []
+    for group, functionals in zip(problem.program.groups, inducing, strict=True):
+        kernel = _kernel(problem.program, group, parameters, functionals)
+        at = functionals_at(group, group.readings.all, rows)
+        found.append((covariances(group, kernel, functionals, at, problem.jitter), kernel.scale))
+    return found
+
+
+def _kernel(program: Program, group: Group, parameters: Mapping[str, Array], functionals: Any) -> KernelValues:
+    return kernel_values(program.evaluator, group, parameters, every_point(functionals).shape[-1])
+
+
+def _marginals(
+    program: Program,
+    parameters: Mapping[str, Array],
+    rows: Rows,
+    scales: Sequence[Array],
+    passes: Sequence[Pass],
+    moments: Sequence[tuple[Array, Array]],
+) -> Marginals:
+    seen = [
+        GroupView(group, KernelValues(scale, ()), Features(jnp.swapaxes(p.phi, 1, 2), p.variance, p.inverse))
+        for group, scale, p in zip(program.groups, scales, passes, strict=True)
+    ]
+    return assemble(program, parameters, rows, seen, moments)

@@ -1,0 +1,151 @@
+"""Tied sites: the hand-written gradient against automatic differentiation, and the optimum against exact ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference.bound import GroupView, assemble
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.features import Features
+from gpdsl.inference.monitor import Monitor
+from gpdsl.inference.problem import Problem, as_arrays
+from gpdsl.inference.profiled import outer_point, split_point
+from gpdsl.inference.sweep import factors, sweep
+from gpdsl.inference.tied import Tied
+from gpdsl.inference.variational import plan
+from gpdsl.kernels.covariance import covariance, variance
+from gpdsl.kernels.functionals import every_point
+from gpdsl.kernels.numerics import cholesky
+from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.groups import kernel_values
+from gpdsl.program.precision import precision
+from gpdsl.program.program import make_rows, take_rows
+from gpdsl.results.fitting import prepare
+
+ONE = """
+input x : real[2]
+output y : real
+param m : real = 0.3
+param s2 : positive = 1.7
+param ell : positive[2] = [0.8, 1.3]
+param sigma : positive = 0.4
+latent f(x) ~ GP(m, s2 * Matern52(ell))
+y ~ Normal(f, sigma)
+"""
+SHARED = """
+index c in 1..3
+input x : real[2]
+output y : label[c]
+param s2[c] : positive = [0.6, 1, 1.5]
+param ell : positive = 0.9
+latent f[c](x) ~ GP(0, s2[c] * RBF(ell))
+y ~ Categorical(logits = f)
+"""
+APART = """
+input x : real[2]
+output y : real
+param ell_f : positive = 1.2
+param ell_g : positive = 0.7
+param m : real = -1
+latent f(x) ~ GP(0, 1.3 * RBF(ell_f))
+latent g(x) ~ GP(m, 0.5 * RBF(ell_g))
+y ~ Normal(f, exp(g))
+"""
+SLOPES = """
+input x : real
+output y : real
+output dy : real
+param ell : positive = 0.9
+param s2 : positive = 1.4
+latent f(x) ~ GP(0, s2 * RBF(ell))
+y ~ Normal(f, 0.3)
+dy ~ Normal(D(f, x), 0.5)
+"""
+
+
+def _data(text: str, rows: int, seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, rows) if "x : real\n" in text else rng.uniform(-2, 2, (rows, 2))
+    signal = np.sin(2 * x) if x.ndim == 1 else np.sin(2 * x[:, 0]) + 0.5 * x[:, 1]
+    if "label" in text:
+        return {"x": x, "y": 1 + (signal + 0.5 * rng.standard_normal(rows) > 0).astype(int) + rng.integers(0, 2, rows)}
+    data = {"x": x, "y": signal + 0.3 * rng.standard_normal(rows)}
+    return data | ({"dy": 2 * np.cos(2 * x) + 0.5 * rng.standard_normal(rows)} if "dy" in text else {})
+
+
+def _problem(text: str, data: dict[str, Any], **given: Any) -> Problem:
+    model = gpdsl.compile(text)
+    program, bound, options = prepare(model, data, {}, given)
+    planned = plan(program, bound, options)
+    rows = as_arrays(replace(make_rows(program, bound), numbers=jnp.arange(bound.rows)), "float64")
+    start, inducing = program.parameters.unconstrained(), planned.inducing
+    known = as_arrays(start, "float64"), as_arrays(inducing, "float64")
+    return Problem(program, rows, bound.rows, planned.layout, planned.choice, options, *known, 1e-8, Monitor(1))
+
+
+def _some_sites(problem: Problem, point: Any, seed: int) -> list[Tied]:
+    rng, found = np.random.default_rng(seed), []
+    for group, (factor, _) in zip(problem.program.groups, factors(problem, point, problem.inducing), strict=True):
+        size = factor.shape[-1]
+        root = rng.standard_normal((group.size, size, 2 * size)) * 0.7
+        linear = rng.standard_normal((group.size, size))
+        found.append(Tied(jnp.asarray(linear), jnp.asarray(root @ root.swapaxes(1, 2)), factor))
+    return found
+
+
+def _dense_bound(problem: Problem, point: Any, sites: list[Tied], rows: Any, normals: Any) -> Any:
+    """The bound from its definition: q(u) proportional to p(u) t(u), all matrices written out, no whitening."""
+    program = problem.program
+    learnt, inducing = split_point(point, problem.inducing)
+    parameters = program.parameters.constrain(learnt)
+    seen, moments, divergence = [], [], 0.0
+    for group, functionals, tied in zip(program.groups, inducing, sites, strict=True):
+        kernel = kernel_values(program.evaluator, group, parameters, every_point(functionals).shape[-1])
+        at = functionals_at(group, group.readings.all, rows)
+        means, variances = [], []
+        for j in range(group.size):
+            own = [a[0 if group.factors == 1 else j] for a in kernel.arguments]
+            held = tied.factor[0 if group.factors == 1 else j]
+            s = kernel.scale[j]
+            factor = cholesky(covariance(group.form, own, functionals), problem.jitter)
+            prior = s * factor @ factor.T
+            away = jnp.linalg.inv(held)  # sites in u = sqrt(s) L w at unit scale
+            site = away.T @ tied.precision[j] @ away
+            posterior = jnp.linalg.inv(jnp.linalg.inv(prior) + site)
+            mean = posterior @ (away.T @ tied.linear[j])
+            cross = s * covariance(group.form, own, functionals, at)
+            weights = jnp.linalg.solve(prior, cross)
+            left = s * variance(group.form, own, at) - jnp.sum(cross * weights, axis=0)
+            means.append(mean @ weights / jnp.sqrt(s))
+            variances.append((left + jnp.sum(weights * (posterior @ weights), axis=0)) / s)
+            ratio = jnp.linalg.solve(prior, posterior)
+            squares = mean @ jnp.linalg.solve(prior, mean)
+            divergence += 0.5 * (jnp.trace(ratio) + squares - len(mean) - jnp.linalg.slogdet(ratio)[1])
+        nothing = jnp.zeros((1, 1, 1))
+        seen.append(GroupView(group, kernel, Features(nothing, nothing[0], nothing)))
+        moments.append((jnp.stack(means)[None], jnp.stack(variances)[None]))
+    q = assemble(program, parameters, rows, seen, moments)
+    per_row = expected_log_likelihood(program, parameters, rows, q, normals)
+    return jnp.sum(per_row) * (problem.count / per_row.shape[1]) - divergence + program.log_prior(parameters)
+
+
+@pytest.mark.parametrize("text", [ONE, SHARED, APART, SLOPES])
+def test_gradient_by_hand(text: str) -> None:
+    with precision("float64"):
+        problem = _problem(text, _data(text, 40, 3), inducing=6, batch=15, learn_inducing=True, samples=20)
+        point = outer_point(problem, problem.parameters, problem.inducing)
+        sites = _some_sites(problem, point, 4)
+        rows = take_rows(problem.rows, np.arange(5, 20))
+        normals = problem.normals(jax.random.key(1), 15)
+        found = jax.jit(lambda p: vars(sweep(problem, p, problem.inducing, sites, rows, normals)))(point)
+        value, gradient = jax.jit(jax.value_and_grad(lambda p: _dense_bound(problem, p, sites, rows, normals)))(point)
+    assert float(found["elbo"]) == pytest.approx(float(value), rel=1e-9)
+    for ours, reference in zip(jax.tree.leaves(found["gradient"]), jax.tree.leaves(gradient), strict=True):
+        np.testing.assert_allclose(ours, reference, rtol=1e-6, atol=1e-7 * float(jnp.max(jnp.abs(reference))))
