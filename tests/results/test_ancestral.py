@@ -45,7 +45,7 @@ def rows_of(d: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
 def fitted() -> tuple[gpdsl.Fit, np.ndarray]:
     t = times(np.random.default_rng(0))
     t[3, 0] = t[5, 1] = t[7, 2] = np.nan
-    return gpdsl.compile(SEISMIC).fit({"x": X, "t": t}), t
+    return gpdsl.compile(SEISMIC).fit({"x": X, "t": t}, posterior="full"), t
 
 
 def test_an_element_counts_where_what_it_reads_is_observed(fitted: tuple[gpdsl.Fit, np.ndarray]) -> None:
