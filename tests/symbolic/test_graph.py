@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -135,6 +138,17 @@ def test_the_drawing_is_svg_with_everything_in_it(name: str) -> None:
     for text in root.iter(f"{SVG}text"):
         assert left <= float(text.get("x", "nan")) <= left + across
         assert top <= float(text.get("y", "nan")) <= top + down
+
+
+def test_the_same_model_is_drawn_the_same_in_every_process() -> None:
+    code = "import gpdsl; print(*(gpdsl.zoo(name).graph() for name in ('creep', 'multitask', 'student_t')))"
+    drawn = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, check=True, env={**os.environ, "PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2", "4")
+    }
+    assert len(drawn) == 1
 
 
 def test_names_and_titles_are_escaped() -> None:

@@ -70,7 +70,8 @@ class _Rows:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self.layer = layers_of(network)
+        layers = layers_of(network)
+        self.layer = {key: layers[key] for key in network.nodes}  # in the order of the file, always
         self.strip = strip_of(network)
         self.order = ordered_strips(network)
         self.rooms = {key: _room(node) for key, node in network.nodes.items()}
