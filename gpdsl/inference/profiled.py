@@ -72,7 +72,7 @@ def _maximised(problem: Problem, start: _Best) -> tuple[_Best, Outcome]:
     """The best of a search from a start."""
     normals = problem.normals(jax.random.key(problem.options.seed))
     rows, held, jitter = problem.rows, problem.inducing, problem.jitter
-    compiled = problem.compiled(_objective(problem), start.point, start.sites, rows, held, normals, jitter)
+    compiled = problem.compiled(profiled_bound(problem), start.point, start.sites, rows, held, normals, jitter)
     best, warm = _Best(start.point, start.sites), start.sites
 
     def objective(at: Any) -> tuple[float, Any]:
@@ -132,7 +132,7 @@ def start_sites(problem: Problem) -> Sites:
     return jit(start)(problem.parameters, problem.inducing, problem.rows)
 
 
-def _objective(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
+def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
     """Value, gradient and refined sites at a point of the search, from a warm start."""
     program, dense = problem.program, problem.layout.dense
     tolerance = max(problem.options.tolerance, 1e-12)
