@@ -107,7 +107,7 @@ def assert_closed(observation: ObservationTerms, values: list[float]) -> None:
     assert abs(float(evaluate(closed, table.__getitem__)) - expected) <= 1e-5 * max(1.0, scale)  # single precision
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(observations(), st.lists(st.floats(-0.9, 0.9), min_size=3, max_size=3))
 def test_every_member_closes_and_equals_quadrature(drawn: tuple[str, str, str], values: list[float]) -> None:
     (observation,) = terms(text_of(*drawn))
