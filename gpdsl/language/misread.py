@@ -85,6 +85,8 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
     line = token.line + piece.line - 1
     if token == "*" and piece.text[: token.start_pos].endswith("*"):
         return PowerSign(Span(line, token.column - 1, line, token.column + 1))
+    if token == "then" and "comparison" in expected:
+        form = "if f > 0 then 1 else 2"
     span = Span(line, token.column, line, token.column + len(token))
     shown = str(token) if len(token) <= _LONGEST else str(token)[:_LONGEST] + "…"
     return Unexpected(span, shown, expected, form)

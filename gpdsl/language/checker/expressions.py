@@ -88,7 +88,7 @@ def _name(scope: Scope, place: Place, name: syntax.Name) -> Expression:
             return number(scope, name.span, math.pi, text)
         remedy = _REMEDIES.get(BUILTINS[text], "use it without subscripts")
         scope.problems.fail(NotAValue(name.span, text, BUILTINS[text], remedy))
-    sort = scope.sort_of(name.identifier)
+    sort = scope.sort_of(name.identifier, place.local)
     if sort == "index":
         return _index_number(scope, place, name)
     if sort not in place.readable:

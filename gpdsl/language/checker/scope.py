@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from gpdsl.language.checker.facts import Fact
@@ -82,12 +83,17 @@ class Scope:
     formulas: dict[str, FunctionStatement | DensityStatement] = field(default_factory=dict)
     expanded: int = 0
 
-    def sort_of(self, name: Identifier) -> str:
-        """The sort of a declared name. A name that a broken statement may have declared fails without a word."""
+    def sort_of(self, name: Identifier, local: Collection[str] = ()) -> str:
+        """The sort of a declared name. A name that a broken statement may have declared fails without a word.
+
+        `local` are the arguments of the definition it stands in, which may have been meant.
+        """
         if name.text in self.lost:
             raise Failed
         if name.text not in self.sorts:
-            self.problems.add(UnknownName(name.span, name.text, self.problems.suggest(name.text, self.sorts)))
+            suggestion = self.problems.suggest(name.text, [*local, *self.sorts])
+            first = "write it among the arguments, or declare it" if local else "declare it"
+            self.problems.add(UnknownName(name.span, name.text, suggestion, first))
             # Said once: the other uses of the same name are the same mistake.
             self.lost.add(name.text)
             raise Failed

@@ -14,11 +14,12 @@ class UnknownName(Mistake):
 
     name: str
     suggestion: str = ""
+    first: str = "declare it"
     code: ClassVar = "E201"
     message: ClassVar = "unknown name `{name}`"
     label: ClassVar = "nothing of this name is declared in this file"
     help: ClassVar = (
-        "declare it: `input {name} : real` for data, `param {name} : real` to estimate it, "
+        "{first}: `input {name} : real` for data, `param {name} : real` to estimate it, "
         "`const {name} = ...` if it is known"
     )
 
