@@ -21,7 +21,7 @@ def choose_coupling(program: Program, choice: Choice, inducing: Sequence[Functio
     mixed = program.mixing
     if choice.posterior != "full" or choice.optimizer != "natural" or choice.batch or not mixed:
         return choice
-    size = sum(group.size * len(points) for group, points in zip(program.groups, inducing, strict=True))
+    size = joint_size(program, inducing)
     named = ", ".join(f"`{name}`" for name in mixed)
     if size > LARGEST or rows * program.latents * size > LARGEST_ROWS:
         reason = f"{named} mixes latents, but {size} inducing values in all are too many for one covariance matrix"
@@ -29,6 +29,11 @@ def choose_coupling(program: Program, choice: Choice, inducing: Sequence[Functio
     if program.coupling.sampled and not program.sampled:
         return _because(choice, "full", f"{named} mixes more latents than a closed form of their covariances can hold")
     return _because(choice, "coupled", f"{named} mixes latents, which makes them correlated")
+
+
+def joint_size(program: Program, inducing: Sequence[Functionals]) -> int:
+    """Whitened values of all latents together."""
+    return sum(group.size * len(points) for group, points in zip(program.groups, inducing, strict=True))
 
 
 def _because(choice: Choice, posterior: str, reason: str) -> Choice:

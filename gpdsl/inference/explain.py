@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gpdsl.inference.coupling import joint_size
 from gpdsl.inference.expected_log_likelihood import NODES
 from gpdsl.inference.families import size
 from gpdsl.inference.linear import Linear
@@ -98,7 +99,9 @@ ENTROPIES = {
 def _posterior(program: Program, options: Options, plan: Plan, rows: int) -> list[str]:
     choice, layout = plan.choice, plan.layout
     components = layout.family.components
-    if choice.optimizer == "natural":
+    if choice.posterior == "coupled":
+        lines = ["  one Gaussian across all latents, by one site with a block of their covariances per row"]
+    elif choice.optimizer == "natural":
         lines = ["  full Gaussian per latent, by one Gaussian site per row and latent (SAVIGP Theorem 2)"]
     else:
         lines = [f"  {FAMILIES[choice.posterior.partition('(')[0]].format(components)}"]
@@ -106,12 +109,19 @@ def _posterior(program: Program, options: Options, plan: Plan, rows: int) -> lis
     if choice.dense:
         lines.append("  dense: the rows are the inducing points, marginals at the rows are q's own (SAVIGP 6.1)")
     lines.append(f"  KL term: analytic{ENTROPIES[layout.entropy] if components > 1 else ''}")
-    lines += [f"  {name}: {reason}" for name, reason in choice.reasons.items() if name in {"inducing", "batch"}]
+    shown = ("posterior", "inducing", "batch")
+    lines += [f"  {name}: {choice.reasons[name]}" for name in shown if name in choice.reasons]
     return lines
 
 
 def _sizes(program: Program, plan: Plan, rows: int) -> list[str]:
-    """How many numbers the posterior of a latent has, and what they take."""
+    """How many numbers the posterior has, and what they take."""
+    if plan.choice.posterior == "coupled":
+        joint, columns = joint_size(program, plan.inducing), program.latents
+        numbers = rows * (columns + columns * (columns + 1) // 2)
+        instead = joint + joint * (joint + 1) // 2
+        took = f"where a root of the covariance of all {joint} inducing values would take {instead}"
+        return [f"  {numbers} numbers ({_quantity(8.0 * numbers, 'B')}), {took}"]
     family = Linear() if plan.choice.optimizer == "natural" else plan.layout.family
     found: dict[int, int] = {}
     for group, points in zip(program.groups, plan.inducing, strict=True):
@@ -202,6 +212,10 @@ def cost(program: Program, plan: Plan, batch: int) -> tuple[float, float]:
             flops += group.factors * (m * m * looked_at + 2 * m * looked_at * width)
         flops += group.size * components * (2 * looked_at * m * m + m**3 / 3 if full else 2 * looked_at * m)
         memory += 8 * (group.factors * (m * m + m * looked_at) + group.size * components * (m * m if full else m))
+    if choice.posterior == "coupled":
+        joint, columns = joint_size(program, plan.inducing), program.latents
+        flops += 2 * joint**3 + 2 * batch * joint * (joint + columns**2)
+        memory += 8 * (3 * joint**2 + batch * columns * joint)
     evaluations = sum(_evaluations(t, choice) for o in program.observations for t in o.terms)
     flops += 20 * components * batch * evaluations * program.latents
     memory += 8 * components * batch * evaluations * max(program.latents, 1)
