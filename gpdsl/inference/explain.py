@@ -119,8 +119,8 @@ def _sizes(program: Program, plan: Plan, rows: int) -> list[str]:
     if plan.choice.posterior == "coupled":
         joint, columns = joint_size(program, plan.inducing), program.latents
         numbers = rows * (columns + columns * (columns + 1) // 2)
-        instead = joint + joint * (joint + 1) // 2
-        took = f"where a root of the covariance of all {joint} inducing values would take {instead}"
+        whole = joint + joint * (joint + 1) // 2
+        took = f"where a root of the covariance of all {joint} inducing values would take {whole}"
         return [f"  {numbers} numbers ({_quantity(8.0 * numbers, 'B')}), {took}"]
     family = Linear() if plan.choice.optimizer == "natural" else plan.layout.family
     found: dict[int, int] = {}
