@@ -26,6 +26,10 @@ CHUNK = 50
 """Steps per compiled call: progress, interruption and checks happen between chunks."""
 
 
+LARGEST_STEP = 0.1
+"""Of Adadelta in any unknown, all of which are of the order of one."""
+
+
 def fit_adam(problem: Problem) -> Result:
     """Stochastic ascent over everything at once. The reported bound is the mean over the last tenth of the steps."""
     run = _opaque_steps if problem.program.opaque else _scanned_steps
@@ -33,8 +37,16 @@ def fit_adam(problem: Problem) -> Result:
 
 
 def _optimiser(problem: Problem) -> optax.GradientTransformation:
-    total = problem.choice.steps
-    schedule = optax.cosine_decay_schedule(problem.options.learning_rate, total, alpha=0.05)
+    """Adam, or Adadelta with the constants of SAVIGP 9.2 by default, with steps that become shorter towards the end.
+
+    Adadelta's steps feed on each other: from a steep slope they can run away, which a largest step prevents.
+    """
+    options, choice = problem.options, problem.choice
+    if choice.optimizer == "adadelta":
+        falling = optax.cosine_decay_schedule(1.0, choice.steps, alpha=0.02)
+        moves = optax.adadelta(falling, rho=options.decay, eps=options.epsilon)
+        return optax.chain(moves, optax.clip(LARGEST_STEP))
+    schedule = optax.cosine_decay_schedule(choice.learning_rate, choice.steps, alpha=0.05)
     return optax.adam(schedule)
 
 
@@ -43,7 +55,7 @@ def _ascend(
 ) -> tuple[Any, Any, Array]:
     """One step up: the new state, the optimiser's memory and the bound before. Where that is not finite, none moves."""
     value, gradient = jax.value_and_grad(bound)(state)
-    updates, moved = optimiser.update(jax.tree.map(jnp.negative, gradient), memory)
+    updates, moved = optimiser.update(jax.tree.map(jnp.negative, gradient), memory, state)
     sound = jnp.isfinite(value)
 
     def keep(new: Any, old: Any) -> Any:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+from gpdsl.inference.alternating import split_parameters
 from gpdsl.inference.coupling import joint_size
 from gpdsl.inference.expected_log_likelihood import NODES
 from gpdsl.inference.families import size
+from gpdsl.inference.free_posterior import is_free
 from gpdsl.inference.linear import Linear
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.posterior import Full
@@ -37,18 +39,27 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     lines += ["", "expected log likelihood"]
     for observation in program.observations:
         lines += _observation(program, observation, choice, options)
-    lines += ["", "optimiser", *_optimiser(program, options, choice)]
+    lines += ["", "optimiser", *_optimiser(program, options, plan)]
     flops, memory = cost(program, plan, batch)
     lines += ["", "cost of one evaluation of the bound and its gradient (estimate)"]
     lines.append(f"  {_quantity(flops, 'flop')}, {_quantity(memory, 'B')} of working memory in {options.dtype}")
     return "\n".join(lines)
 
 
+STARTS = {
+    "kmeans": "at k-means centres",
+    "greedy": "at rows that explain most of the prior variance",
+    "best": "at k-means centres or greedily chosen rows, whichever explain more of the prior variance",
+}
+
+
 def _group(program: Program, group: Group, inducing: int, plan: Plan) -> list[str]:
     names = ", ".join(_indexed(member.latent) for member in group.members)
     width = columns_of(group, program.translator)
     spanned = plan.choice.dense and not plan.layout.dense
-    where = "at the rows" if plan.choice.dense else "at k-means centres"
+    where = "at the rows" if plan.choice.dense else STARTS[plan.choice.inducing_start]
+    if plan.choice.reasons.get("inducing_start", "as asked") != "as asked":
+        where += f" ({plan.choice.reasons['inducing_start']})"
     where = "that determine all that the rows read" if spanned else where
     factor = "one Cholesky factor" if group.factors == 1 else f"{group.factors} Cholesky factors in one batch"
     shared = " shared by all (kernels differ by a factor only)" if group.factors == 1 and group.size > 1 else ""
@@ -183,18 +194,35 @@ def _method(term: Term, choice: Choice, options: Options) -> str:
     return f"sampled, {choice.samples} {SCHEMES[options.sampling]} samples, score-function gradients with {control}"
 
 
-def _optimiser(program: Program, options: Options, choice: Choice) -> list[str]:
+def _optimiser(program: Program, options: Options, plan: Plan) -> list[str]:
+    choice = plan.choice
     learnt = list(program.parameters.initial) + (["inducing inputs"] if options.learn_inducing else [])
     size = f"{choice.batch} rows a step" if choice.batch else "all rows each step"
     reason = choice.reasons.get("optimizer", "as asked")
     lines = [f"  {choice.optimizer} ({reason}); {size}; at most {choice.steps} steps"]
+    if choice.optimizer == "adadelta":
+        lines.append(f"  decay {options.decay:g}, epsilon {options.epsilon:g} (SAVIGP 9.2: 0.95 and 1e-06)")
+    if options.schedule == "alternating":
+        lines = [f"  {choice.optimizer} over one set after the other ({reason}); at most {choice.steps} rounds"]
+        lines += [f"    {each}" for each in _sets(program, options, plan)]
     lines.append(f"  learnt with q: {', '.join(learnt) or 'nothing'}")
     if program.parameters.held:
         lines.append(f"  held: {', '.join(program.parameters.held)}")
-    if program.opaque:
+    if program.opaque and program.uses():
         names = ", ".join(sorted({u.function for u in program.uses()}))
         lines.append(f"  opaque, called in batches between compiled steps: {names}")
     return lines
+
+
+def _sets(program: Program, options: Options, plan: Plan) -> list[str]:
+    """What an alternating schedule moves, in its order."""
+    hyper, likelihood = split_parameters(program)
+    exact = plan.layout.dense and is_free(plan.layout.family)
+    alone = " (q at the rows is held, so these see L_cross alone, exactly: SAVIGP 6.1.1)" if exact else ""
+    found = ["posterior"]
+    found += [f"hyperparameters {', '.join(hyper)}{alone}"] if hyper else []
+    found += [f"likelihood parameters {', '.join(likelihood)}"] if likelihood else []
+    return [*found, "inducing inputs"] if options.learn_inducing else found
 
 
 def cost(program: Program, plan: Plan, batch: int) -> tuple[float, float]:

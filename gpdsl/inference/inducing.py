@@ -1,4 +1,7 @@
-"""The inducing functionals of each group: all that its rows look at, or k-means centres of the points (SAVIGP 9.2)."""
+"""The inducing functionals of each group: all that its rows look at, or some points of theirs: SAVIGP section 9.2.
+
+Some points are k-means centres, or the rows that explain most of the prior variance one after the other (`greedy`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import numpy as np
 from scipy.cluster.vq import kmeans2
 
 from gpdsl.data import Data, DataError, TooManyInducing
+from gpdsl.inference.greedy import greedy_points, unexplained
 from gpdsl.inference.options import Choice
 from gpdsl.kernels.functionals import Derivatives, Functionals, Values, blocks, every_point
 from gpdsl.program.evaluation import functionals_at
@@ -16,27 +20,33 @@ from gpdsl.program.rows import Rows
 SUBSAMPLE = 20_000
 
 
-def start_inducing(program: Program, data: Data, choice: Choice, seed: int) -> tuple[list[Functionals], bool]:
+def start_inducing(
+    program: Program, data: Data, choice: Choice, seed: int, dtype: str = "float64"
+) -> tuple[list[Functionals], bool]:
     """Inducing functionals of each group, and whether they are what the rows read (dense), in the same order."""
-    rows, rng, found = make_rows(program, data), np.random.default_rng(seed), {}
+    rows, rng = make_rows(program, data), np.random.default_rng(seed)
+    found: dict[tuple, tuple[Functionals, bool]] = {}
+    placed = []
     dense = choice.dense
-    for group in program.groups:
-        key = (group.inputs, group.readings, group.per_row)
+    for place, group in enumerate(program.groups):
+        own = place if choice.inducing_start != "kmeans" else 0  # what is best depends on the kernel
+        key = (group.inputs, group.readings, group.per_row, own)
         if key not in found:
-            found[key] = _of_group(group, rows, data.rows, choice, rng)
+            found[key] = _of_group(program, group, rows, data.rows, choice, rng, dtype)
+        placed.append(found[key][0])
         dense &= group.per_row or found[key][1]
-    return [found[group.inputs, group.readings, group.per_row][0] for group in program.groups], dense
+    return placed, dense
 
 
 def _of_group(
-    group: Group, rows: Rows, count: int, choice: Choice, rng: np.random.Generator
+    program: Program, group: Group, rows: Rows, count: int, choice: Choice, rng: np.random.Generator, dtype: str
 ) -> tuple[Functionals, bool]:
     if group.per_row:  # each row has its own, without any inputs
         return _values(np.zeros((count, 0))), True
     looked_at = functionals_at(group, group.readings.atoms, rows)
     points = np.asarray(every_point(looked_at))
     if not choice.dense:
-        return _values(kmeans_centres(points, choice.inducing, rng)), False
+        return _values(_chosen_points(program, group, points, choice, rng, dtype)), False
     values = not any(isinstance(part, Derivatives) for block in blocks(looked_at) for _, part in block)
     if values and not isinstance(looked_at, Values):
         distinct = np.unique(points, axis=0)
@@ -45,16 +55,35 @@ def _of_group(
     return looked_at, group.readings.atoms == group.readings.all
 
 
+def _chosen_points(
+    program: Program, group: Group, points: np.ndarray, choice: Choice, rng: np.random.Generator, dtype: str
+) -> np.ndarray:
+    """Some of the points, or centres of them; `best` compares both by what they leave of the prior variance."""
+    some, found = subsample(points, rng), []
+    if choice.inducing_start != "greedy":
+        found.append(kmeans_centres(points, choice.inducing, rng))
+    if choice.inducing_start != "kmeans":
+        found.append(greedy_points(program, group, some, choice.inducing, dtype))
+    if len(found) == 1:
+        return found[0]
+    return min(found, key=lambda inducing: unexplained(program, group, some, inducing, dtype))
+
+
 def _values(points: np.ndarray) -> Values:
     """Values at points that are still on the host, in full precision."""
     return Values(points)  # type: ignore[arg-type]
+
+
+def subsample(inputs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The rows, or so many of them at random that choosing among them stays quick."""
+    return inputs if inputs.shape[0] <= SUBSAMPLE else inputs[rng.choice(inputs.shape[0], SUBSAMPLE, replace=False)]
 
 
 def kmeans_centres(inputs: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """`count` centres [count, D] of the rows [rows, D]. Raises DataError when there are fewer rows than centres."""
     if count > inputs.shape[0]:
         raise DataError(TooManyInducing(count, inputs.shape[0]))
-    rows = inputs if inputs.shape[0] <= SUBSAMPLE else inputs[rng.choice(inputs.shape[0], SUBSAMPLE, replace=False)]
+    rows = subsample(inputs, rng)
     distinct = np.unique(rows, axis=0)
     if distinct.shape[0] <= count:  # every distinct row is a centre; duplicates would make Kuu singular
         return distinct

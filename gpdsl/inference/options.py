@@ -17,14 +17,22 @@ DEFAULT_INDUCING = 200
 BATCH_ROWS = 20_000
 """Beyond this many rows the default is stochastic optimisation on minibatches."""
 
+BATCH_STEPS = 1000
+"""Most natural-gradient steps on minibatches: the fit ends before, when the bound no longer rises."""
+
+ROUNDS = 200
+"""Most rounds of an alternating schedule (SAVIGP 9.2)."""
+
 CHOICES = {
     "expectations": ("auto", "closed", "quadrature", "sampled"),
-    "optimizer": ("auto", "natural", "lbfgs", "adam"),
+    "optimizer": ("auto", "natural", "lbfgs", "adam", "adadelta"),
     "engine": ("vi",),
     "dtype": ("float64", "float32"),
     "entropy": ("pairwise", "jensen"),
     "sampling": ("qmc", "antithetic", "iid"),
     "gradients": ("auto", "pathwise", "score"),
+    "schedule": ("joint", "alternating"),
+    "inducing_start": ("auto", "kmeans", "greedy"),
     "control_variate": ("regression", "constant", "none"),
 }
 
@@ -37,21 +45,26 @@ class Options:
     per step, 0 for all. steps: most iterations of the optimiser. tolerance: smallest relative gain in the bound worth a
     step. entropy: the bound of a mixture's entropy (`inference.mixture_entropy`). sampling, gradients,
     control_variate: how expectations that are sampled are estimated (`inference.sampling`, `inference.score`).
+    schedule: everything at once, or set by set (`inference.alternating`). decay, epsilon: of Adadelta.
     """
 
     posterior: str = "auto"
     inducing: int | None = None
     learn_inducing: bool = False
+    inducing_start: str = "auto"
     expectations: str = "auto"
     samples: int | None = None
     sampling: str = "qmc"
     gradients: str = "auto"
     control_variate: str = "regression"
     optimizer: str = "auto"
+    schedule: str = "joint"
     batch: int | None = None
     steps: int | None = None
     tolerance: float = 1e-9
-    learning_rate: float = 0.01
+    learning_rate: float | None = None
+    decay: float = 0.95
+    epsilon: float = 1e-6
     seed: int = 0
     dtype: str = "float64"
     engine: str = "vi"
@@ -69,6 +82,8 @@ NUMBERS = {
     "seed": (0, int),
     "tolerance": (0.0, float),
     "learning_rate": (0.0, float),
+    "decay": (0.0, float),
+    "epsilon": (0.0, float),
 }
 
 
@@ -114,9 +129,11 @@ class Choice:
     steps: int
     reasons: Mapping[str, str]
     posterior: str = "full"
+    learning_rate: float = 0.01
+    inducing_start: str = "kmeans"
 
 
-def decide(options: Options, rows: int, *, opaque: bool, sampled: bool) -> Choice:
+def decide(options: Options, rows: int, *, opaque: bool, sampled: bool, per_row: bool = False) -> Choice:
     """Fill in what the options leave open, for this many rows. Raises GpdslError for combinations that cannot work."""
     reasons: dict[str, str] = {}
     batch = options.batch
@@ -134,25 +151,59 @@ def decide(options: Options, rows: int, *, opaque: bool, sampled: bool) -> Choic
         raise GpdslError("learn_inducing needs inducing points: a dense posterior (inducing = 0) has none to move")
     posterior = "full" if options.posterior == "auto" else options.posterior
     optimizer = options.optimizer
-    if optimizer == "auto":
+    if optimizer == "auto" and options.schedule == "alternating":
+        optimizer, reasons["optimizer"] = "lbfgs", "each set of unknowns in turn, as in SAVIGP 9.2"
+    elif optimizer == "auto":
         if posterior in {"full", "coupled"} and not batch:
             optimizer, reasons["optimizer"] = "natural", "a full Gaussian: natural gradients for q, L-BFGS for the rest"
+        elif posterior == "full" and not opaque and not per_row:
+            optimizer = "natural"
+            reasons["optimizer"] = "a full Gaussian on minibatches: natural gradients for q, Adam for the rest"
         elif batch or opaque:
-            optimizer, reasons["optimizer"] = "adam", "noisy gradients"
+            optimizer, reasons["optimizer"] = "adam", _noisy(posterior, opaque, per_row)
         else:
             optimizer, reasons["optimizer"] = "lbfgs", "all rows, a deterministic objective"
-    _refuse(optimizer, posterior, batch, opaque)
+    _refuse(optimizer, posterior, batch, opaque, per_row)
+    _refuse_schedule(options, optimizer)
     samples = options.samples or (200 if opaque else 100)
-    steps = options.steps or {"natural": 300 if opaque else 200, "lbfgs": 2000, "adam": 2000}[optimizer]
-    return Choice(dense, inducing, batch, samples, optimizer, steps, reasons, posterior)
+    most = {"natural": 300 if opaque else 200, "lbfgs": 2000, "adam": 2000, "adadelta": 2000}
+    on_batches = optimizer == "natural" and batch > 0
+    most["lbfgs"] = ROUNDS if options.schedule == "alternating" else most["lbfgs"]
+    steps = options.steps or (BATCH_STEPS if on_batches else most[optimizer])
+    rate = (0.1 if on_batches else 0.01) if options.learning_rate is None else options.learning_rate
+    return Choice(dense, inducing, batch, samples, optimizer, steps, reasons, posterior, rate)
 
 
-def _refuse(optimizer: str, posterior: str, batch: int, opaque: bool) -> None:
-    if optimizer == "natural" and (posterior not in {"full", "linear"} or batch):
+def _refuse_schedule(options: Options, optimizer: str) -> None:
+    if options.schedule == "alternating" and optimizer != "lbfgs":
         raise GpdslError(
-            "optimizer = natural needs posterior = full (or linear) and all rows at once (batch = 0); "
-            "use adam or lbfgs"
+            "schedule = alternating maximises one set of unknowns after the other by L-BFGS on all rows: leave out the "
+            f"optimizer (it is {optimizer} here), or use schedule = joint"
         )
+    if options.decay >= 1:
+        raise GpdslError(f"decay = {options.decay!r}: expected a number below 1")
+
+
+def _noisy(posterior: str, opaque: bool, per_row: bool) -> str:
+    """Why Adam is the choice."""
+    if posterior != "full":
+        return "noisy gradients"
+    if opaque:
+        return "noisy gradients, of a function that has none of its own"
+    return "noisy gradients; row variables have a factor of q in every row, which minibatches visit one by one"
+
+
+def _refuse(optimizer: str, posterior: str, batch: int, opaque: bool, per_row: bool) -> None:
+    if posterior == "coupled" and (optimizer != "natural" or batch):
+        raise GpdslError(
+            "posterior = coupled is found by natural gradients on all rows at once: leave out the optimizer and set "
+            "batch = 0, or use posterior = full"
+        )
+    if optimizer == "natural" and posterior not in {"full", "linear", "coupled"}:
+        raise GpdslError("optimizer = natural needs posterior = full (or linear, coupled); use adam or lbfgs")
+    if optimizer == "natural" and batch and (opaque or per_row):
+        what = "an opaque function" if opaque else "row variables"
+        raise GpdslError(f"optimizer = natural on minibatches does not cover {what}: set batch = 0, or use adam")
     if posterior == "linear" and batch:
         raise GpdslError(
             "posterior = linear has a parameter in every row and needs all rows at once: set batch = 0, or "

@@ -12,12 +12,14 @@ from jaxtyping import Array
 from gpdsl.data import Data, DataError, TooManyInducing
 from gpdsl.errors import GpdslError
 from gpdsl.inference.adam import fit_adam
+from gpdsl.inference.alternating import fit_alternating
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.coupling import choose_coupling
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.families import parse_family
 from gpdsl.inference.gradient import fit_lbfgs
 from gpdsl.inference.inducing import spanning_rows, start_inducing
+from gpdsl.inference.minibatch import fit_minibatch_natural
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.options import Choice, Options, decide
 from gpdsl.inference.problem import Problem, Result, as_arrays
@@ -34,8 +36,11 @@ from gpdsl.program.program import Program, make_rows
 ENGINES: dict[str, Callable[[Problem], Result]] = {
     "natural": fit_profiled,
     "stochastic natural": fit_stochastic_natural,
+    "minibatch natural": fit_minibatch_natural,
     "lbfgs": fit_lbfgs,
     "adam": fit_adam,
+    "adadelta": fit_adam,
+    "alternating": fit_alternating,
 }
 
 ESCALATION = {"float64": (1.0, 100.0, 10_000.0), "float32": (1.0, 10.0, 100.0)}
@@ -53,10 +58,12 @@ class Plan:
 
 def plan(program: Program, data: Data, options: Options) -> Plan:
     """Decide everything that can be decided before the first step. Raises GpdslError for what cannot work."""
-    choice = decide(options, data.rows, opaque=program.opaque, sampled=program.sampled)
+    per_row = any(group.per_row for group in program.groups)
+    choice = decide(options, data.rows, opaque=program.opaque, sampled=program.sampled, per_row=per_row)
     if choice.inducing > data.rows:
         raise DataError(TooManyInducing(choice.inducing, data.rows))
-    inducing, dense = start_inducing(program, data, choice, options.seed)
+    choice = _with_inducing_start(program, choice, options)
+    inducing, dense = start_inducing(program, data, choice, options.seed, options.dtype)
     if dense and choice.posterior in {"full", "linear", "coupled"} and not kernel_parameters_learnt(program):
         reduced = [_spanning(program, g, z, options) for g, z in zip(program.groups, inducing, strict=True)]
         if sum(map(len, reduced)) < 0.7 * sum(map(len, inducing)):
@@ -64,6 +71,17 @@ def plan(program: Program, data: Data, options: Options) -> Plan:
     if options.posterior == "auto":
         choice = choose_coupling(program, choice, inducing, data.rows)
     return Plan(choice, Layout(parse_family(choice.posterior, dense), dense, options.entropy), inducing)
+
+
+def _with_inducing_start(program: Program, choice: Choice, options: Options) -> Choice:
+    """Points can be chosen for a kernel that stays; centres do well whatever it becomes."""
+    start, reason = options.inducing_start, "as asked"
+    if start == "auto":
+        learnt = kernel_parameters_learnt(program)
+        start, reason = ("kmeans", "the kernel is learnt") if learnt else ("best", "the kernel is known")
+    if choice.dense:
+        return choice
+    return replace(choice, inducing_start=start, reasons={**choice.reasons, "inducing_start": reason})
 
 
 def kernel_parameters_learnt(program: Program) -> bool:
@@ -97,6 +115,12 @@ def _spanning(program: Program, group: Group, inducing: Functionals, options: Op
     return Values(rows[spanning_rows(values, jitter * float(np.mean(np.diag(values))))])
 
 
+def _engine(choice: Choice, program: Program) -> str:
+    if choice.optimizer != "natural":
+        return choice.optimizer
+    return "minibatch natural" if choice.batch else "stochastic natural" if program.opaque else "natural"
+
+
 def infer(
     program: Program, data: Data, options: Options, callback: Callable[[Report], None] | None = None
 ) -> tuple[Result, Monitor, Choice, float]:
@@ -107,7 +131,7 @@ def infer(
     planned = plan(program, data, options)
     choice, layout = planned.choice, planned.layout
     program = program.under(choice.posterior)
-    engine = "stochastic natural" if choice.optimizer == "natural" and program.opaque else choice.optimizer
+    engine = "alternating" if options.schedule == "alternating" else _engine(choice, program)
     monitor = Monitor(choice.steps, callback, f"{choice.posterior} posterior, {engine}")
     rows = as_arrays(replace(make_rows(program, data), numbers=jnp.arange(data.rows)), options.dtype)
     inducing = as_arrays(planned.inducing, options.dtype)
