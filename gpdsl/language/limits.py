@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MAX_CHARACTERS = 500_000
+MAX_CHARACTERS = 250_000
 MAX_LINE = 10_000
 MAX_STATEMENTS = 5_000
 MAX_DEPTH = 100  # of brackets and of operators: well inside Python's own recursion limit, here and downstream
