@@ -44,21 +44,23 @@ class Model:
         columns: Mapping[str, str] | None = None,
         callback: Callable[[Progress], None] | None = None,
         progress: bool = False,
+        start: Fit | None = None,
         **options: Any,
     ) -> Fit:
         """Fit the model by variational inference.
 
         data: dict of arrays, DataFrame, or path of a CSV or Parquet file. columns: data column of each model name,
         where they differ. options: `posterior`, `inducing`, `learn_inducing`, `expectations`, `samples`, `optimizer`,
-        `batch`, `steps`, `tolerance`, `learning_rate`, `seed`, `dtype`, `device`, `fixed`, `init`
-        (`inference.options.Options`). callback: called between steps with a `Report`. Ctrl-C returns the best state so
-        far.
+        `schedule`, `batch`, `steps`, `tolerance`, `learning_rate`, `seed`, `dtype`, `device`, `fixed`, `init`
+        (all in `inference.options.Options`). callback: called between steps with a `Report`. Ctrl-C returns the best
+        state so far. start: another fit to begin with, of this model or one that shares latents with it: its parameters
+        (`init` comes before them), its inducing points unless another number is asked for, and its posterior.
 
         Raises GpdslError for unusable data, options or opaque functions.
         """
         from gpdsl.results.fitting import fit_model
 
-        return fit_model(self, data, columns or {}, callback, progress, options)
+        return fit_model(self, data, columns or {}, callback, progress, options, start)
 
     def explain(self, data: Any, *, columns: Mapping[str, str] | None = None, **options: Any) -> str:
         """The plan for these data: how every term is computed and why, cost and memory. Options are those of `fit`."""

@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_data(parser)
     add_choices(parser)
+    parser.add_argument("--start", metavar="FILE.gpfit", help="begin where this saved fit ended")
     parser.add_argument("--out", metavar="FILE.gpfit", help="save the fit")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the fit of a model with one input column")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -27,12 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit; an interrupt from the keyboard keeps and saves the best state so far."""
+    from gpdsl import load_fit
+
     check_writable("--out", arguments.out)
     _check_picture(arguments.plot)
     choices, columns = choices_of(arguments), columns_of(arguments)
     model = model_of(arguments)
     data = read_data(arguments.data, arguments.standardise)
-    fit = model.fit(data, columns=columns, progress=not arguments.quiet, **choices)
+    start = None if arguments.start is None else load_fit(arguments.start)
+    fit = model.fit(data, columns=columns, progress=not arguments.quiet, start=start, **choices)
     print(fit.summary())
     if arguments.out:
         fit.save(arguments.out)

@@ -14,7 +14,7 @@ from gpdsl.inference.bound import elbo, prepared, views, weights
 from gpdsl.inference.lbfgs import Outcome, maximise
 from gpdsl.inference.linear import Linear
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
-from gpdsl.inference.starts import start_means
+from gpdsl.inference.starts import start_groups, start_logits
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 from gpdsl.program.rows import Rows
@@ -26,11 +26,9 @@ SETTLED = 1e-7
 
 
 def initial_state(problem: Problem) -> dict[str, Any]:
-    """Start of the search: declared parameter values, narrow components apart from each other, uniform weights."""
-    family, dtype = problem.layout.family, problem.options.dtype
-    pairs = zip(problem.program.groups, start_means(problem), strict=True)
-    groups = [problem.layout.family_of(g).init(mean, problem.count * len(g.readings.all)) for g, mean in pairs]
-    posterior = {"groups": groups, "logits": np.zeros(family.components)}
+    """Start of the search: declared parameter values and `starts`' posterior, or those of the fit it starts from."""
+    dtype = problem.options.dtype
+    posterior = {"groups": start_groups(problem), "logits": start_logits(problem)}
     state = {"parameters": problem.parameters, "posterior": posterior}
     if problem.options.learn_inducing:
         state["inducing"] = problem.inducing

@@ -60,6 +60,8 @@ def maximise(
             options={"maxiter": steps, "maxfun": 3 * steps, "ftol": tolerance, "gtol": 1e-6, "maxcor": 20},
         )
         outcome.message = ENDINGS.get(result.status, "stopped: the line search found no better point")
+        if not iteration and np.isfinite(outcome.value):  # it started where it ends
+            report(1, outcome.value)
     except KeyboardInterrupt:
         outcome.interrupted, outcome.message = True, "interrupted"
     return outcome

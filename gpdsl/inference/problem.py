@@ -16,6 +16,7 @@ from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.posterior import Whitened
 from gpdsl.inference.sampling import base_normals
+from gpdsl.inference.warm import Carried
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program
@@ -39,6 +40,8 @@ class Problem:
     inducing: list[Functionals]
     jitter: float
     monitor: Monitor
+    begun: Carried | None = None
+    """The posterior of the fit to start from."""
 
     def factorised(self) -> Problem:
         """The same problem with latents that are independent in the posterior."""

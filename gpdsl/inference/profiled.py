@@ -14,15 +14,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from gpdsl.inference.bound import views
 from gpdsl.inference.lbfgs import Outcome, maximise
-from gpdsl.inference.natural import Sites, coupled_sites, initial_sites, scales, site_elbo, whitened_posterior
+from gpdsl.inference.natural import (
+    Sites,
+    coupled_sites,
+    initial_sites,
+    scales,
+    site_elbo,
+    site_marginals,
+    whitened_posterior,
+)
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.refine import refine
 from gpdsl.inference.saddle import leave_saddle
+from gpdsl.inference.warm import site_start
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 
@@ -125,6 +135,10 @@ def start_sites(problem: Problem) -> Sites:
         sites = initial_sites(program, constrained, rows, scales(seen))
         if program.opaque:  # no slopes to look at before the first evaluations
             return sites
+        if problem.begun is not None:
+            begun = site_start(program, constrained, rows, seen, problem.begun, normals)
+            _, known, _ = site_marginals(program, constrained, rows, seen, begun)
+            return jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(known), a, b), begun, sites)
         return leave_saddle(program, constrained, rows, seen, sites, normals, key)
 
     key = jax.random.key(problem.options.seed)

@@ -1,16 +1,23 @@
-"""Where the components of a posterior start: apart from each other, so that they can find different modes."""
+"""Where a posterior starts: components apart from each other, so that they can find different modes; or another fit."""
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from gpdsl.inference.bound import views
 from gpdsl.inference.features import factorise
+from gpdsl.inference.free_posterior import by_latent
+from gpdsl.inference.linear import Linear
+from gpdsl.inference.posterior import Diagonal, Family, PerRow
 from gpdsl.inference.problem import Problem
-from gpdsl.kernels.functionals import every_point
+from gpdsl.inference.warm import near, site_start
+from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.program.compilation import jit
 from gpdsl.program.groups import kernel_values
+from gpdsl.program.rows import Rows
 
 APART = 0.5
 """Root mean square of a component's first mean function, in prior standard deviations."""
@@ -19,6 +26,67 @@ NOISE = 0.1
 """Standard deviation of the whitened noise in every mean: no two latents start as mirror images of each other."""
 
 POWER_STEPS = 3
+
+SMALLEST_WEIGHT = 1e-3
+"""Of a component that starts again: one with no weight has no slope either."""
+
+
+def start_groups(problem: Problem) -> list[dict[str, np.ndarray]]:
+    """Starting parameters of every group's posterior."""
+    found = []
+    for place, (group, mean) in enumerate(zip(problem.program.groups, start_means(problem), strict=True)):
+        family = problem.layout.family_of(group)
+        begun = None if problem.begun is None else problem.begun.posterior[place]
+        q = family.init(mean, problem.count * len(group.readings.all))
+        if begun is not None and problem.begun is not None:
+            q |= near(family, begun, problem.begun.weights, mean, _factor(problem, place) if _dense(family) else None)
+        found.append(q)
+    if problem.begun is not None and isinstance(problem.layout.family, Linear) and not problem.program.opaque:
+        for group, q, sites in zip(problem.program.groups, found, _site_weights(problem), strict=True):
+            if not group.per_row:
+                q["site"] = np.arcsinh(np.asarray(sites))[None]
+    return found
+
+
+def start_logits(problem: Problem) -> np.ndarray:
+    """Logarithms of the mixture weights: equal, or those of the fit it starts from if that has as many components."""
+    components = problem.layout.family.components
+    if problem.begun is None or len(problem.begun.weights) != components:
+        return np.zeros(components)
+    return np.log(np.maximum(problem.begun.weights, SMALLEST_WEIGHT))
+
+
+def _dense(family: Family) -> bool:
+    return isinstance(family, Diagonal) and family.dense and not isinstance(family, PerRow)
+
+
+def _factor(problem: Problem, place: int) -> np.ndarray:
+    """Factor of Kuu of one group at the start."""
+
+    def compute(parameters: dict[str, Array], functionals: Functionals) -> Array:
+        group, program = problem.program.groups[place], problem.program
+        width = every_point(functionals).shape[-1]
+        kernel = kernel_values(program.evaluator, group, program.parameters.constrain(parameters), width)
+        return factorise(group, kernel, functionals, problem.jitter)
+
+    return np.asarray(jit(compute)(problem.parameters, problem.inducing[place]))
+
+
+def _site_weights(problem: Problem) -> list[Array]:
+    """The lambdas of Theorem 2 where the fit it starts from says they are, at unit scale."""
+    normals = problem.normals(jax.random.key(problem.options.seed))
+
+    def compute(parameters: dict[str, Array], inducing: list[Functionals], rows: Rows) -> list[Array]:
+        program = problem.program
+        constrained = program.parameters.constrain(parameters)
+        seen = views(program, constrained, inducing, rows, problem.layout.dense, problem.jitter)
+        assert problem.begun is not None
+        sites = site_start(program, constrained, rows, seen, problem.begun, normals)
+        columns = [slice(view.group.start, view.group.stop) for view in seen]
+        parts = [by_latent(view.group, sites.precision[:, own]) for view, own in zip(seen, columns, strict=True)]
+        return [part * view.kernel.scale[:, None] for part, view in zip(parts, seen, strict=True)]
+
+    return jit(compute)(problem.parameters, problem.inducing, problem.rows)
 
 
 def start_means(problem: Problem) -> list[Float[np.ndarray, "K latents M"]]:

@@ -26,6 +26,7 @@ from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.profiled import fit_profiled
 from gpdsl.inference.stochastic import fit_stochastic_natural
 from gpdsl.inference.threads import threads_for
+from gpdsl.inference.warm import Start, carry, check_start
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.kernels.numerics import jitter_for
@@ -56,7 +57,7 @@ class Plan:
     inducing: list[Functionals]
 
 
-def plan(program: Program, data: Data, options: Options) -> Plan:
+def plan(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan:
     """Decide everything that can be decided before the first step. Raises GpdslError for what cannot work."""
     per_row = any(group.per_row for group in program.groups)
     choice = decide(options, data.rows, opaque=program.opaque, sampled=program.sampled, per_row=per_row)
@@ -64,6 +65,8 @@ def plan(program: Program, data: Data, options: Options) -> Plan:
         raise DataError(TooManyInducing(choice.inducing, data.rows))
     choice = _with_inducing_start(program, choice, options)
     inducing, dense = start_inducing(program, data, choice, options.seed, options.dtype)
+    if start is not None:
+        choice, inducing = _inducing_of(start, program, choice, inducing, options)
     if dense and choice.posterior in {"full", "linear", "coupled"} and not kernel_parameters_learnt(program):
         reduced = [_spanning(program, g, z, options) for g, z in zip(program.groups, inducing, strict=True)]
         if sum(map(len, reduced)) < 0.7 * sum(map(len, inducing)):
@@ -71,6 +74,17 @@ def plan(program: Program, data: Data, options: Options) -> Plan:
     if options.posterior == "auto":
         choice = choose_coupling(program, choice, inducing, data.rows)
     return Plan(choice, Layout(parse_family(choice.posterior, dense), dense, options.entropy), inducing)
+
+
+def _inducing_of(
+    start: Start, program: Program, choice: Choice, inducing: list[Functionals], options: Options
+) -> tuple[Choice, list[Functionals]]:
+    """The inducing points of the fit to start from, unless it has none or another number of them was asked for."""
+    known = None if choice.dense or start.dense else start.inducing_for(program)
+    if known is None or (options.inducing is not None and any(len(z) != options.inducing for z in known)):
+        return choice, inducing
+    reasons = {**choice.reasons, "inducing": "as in the fit it starts from"}
+    return replace(choice, inducing=max(map(len, known)), reasons=reasons), known
 
 
 def _with_inducing_start(program: Program, choice: Choice, options: Options) -> Choice:
@@ -122,13 +136,21 @@ def _engine(choice: Choice, program: Program) -> str:
 
 
 def infer(
-    program: Program, data: Data, options: Options, callback: Callable[[Report], None] | None = None
+    program: Program,
+    data: Data,
+    options: Options,
+    callback: Callable[[Report], None] | None = None,
+    start: Start | None = None,
 ) -> tuple[Result, Monitor, Choice, float]:
-    """Fit q and all learnt parameters. Returns the result, its history, the decisions and the jitter used.
+    """Fit q and all learnt parameters, from another fit's if there is a `start`.
+
+    Returns the result, its history, the decisions and the jitter used.
 
     Raises GpdslError, naming the latents, when no jitter makes their covariance matrices positive definite.
     """
-    planned = plan(program, data, options)
+    if start is not None:
+        check_start(start, program)
+    planned = plan(program, data, options, start)
     choice, layout = planned.choice, planned.layout
     program = program.under(choice.posterior)
     engine = "alternating" if options.schedule == "alternating" else _engine(choice, program)
@@ -138,7 +160,10 @@ def infer(
     parameters = as_arrays(program.parameters.unconstrained(), options.dtype)
     for multiple in ESCALATION[options.dtype]:
         jitter = multiple * jitter_for(jnp.dtype(options.dtype))
-        problem = Problem(program, rows, data.rows, layout, choice, options, parameters, inducing, jitter, monitor)
+        begun = None if start is None else carry(start, program, parameters, inducing, jitter)
+        problem = Problem(
+            program, rows, data.rows, layout, choice, options, parameters, inducing, jitter, monitor, begun
+        )
         with threads_for(max(map(len, planned.inducing))):
             result = ENGINES[engine](problem)
         if np.isfinite(result.elbo) or result.interrupted:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +21,10 @@ from gpdsl.inference.monitor import Report
 from gpdsl.inference.options import Options, make_options
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.variational import infer, plan
+from gpdsl.inference.warm import Start, check_start
 from gpdsl.language.model import Declarations
 from gpdsl.program.layers import explain_layers, uncertain_arguments
+from gpdsl.program.parameters import make_parameters
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_program
 from gpdsl.results.fit import Fit
@@ -32,8 +36,10 @@ if TYPE_CHECKING:
 Columns = Mapping[str, str]
 
 
-def prepare(model: Model, data: Any, columns: Columns, given: Mapping[str, Any]) -> tuple[Program, Data, Options]:
-    """Everything before inference: checked options, bound data, and the program."""
+def prepare(
+    model: Model, data: Any, columns: Columns, given: Mapping[str, Any], start: Start | None = None
+) -> tuple[Program, Data, Options]:
+    """Everything before inference: checked options, bound data, and the program, with the parameters of `start`."""
     options = make_options(model.declarations.infer.options, given)
     externals = resolve(model.declarations, model.externals)
     bound = bind(model.declarations, data, columns=columns, outputs_required=True)
@@ -49,7 +55,21 @@ def prepare(model: Model, data: Any, columns: Columns, given: Mapping[str, Any])
             fixed=options.fixed,
             initial=options.init,
         )
+        if start is not None:
+            check_start(start, program)
+            parameters = make_parameters(program.translator, options.fixed, {**start.initial(program), **options.init})
+            program = replace(program, parameters=parameters)
     return program, bound, options
+
+
+def start_of(fit: Any) -> Start | None:
+    """What another fit knows. Raises GpdslError for anything else than a fit."""
+    if fit is None:
+        return None
+    if not isinstance(fit, Fit):
+        hint = "; read a saved fit with gpdsl.load_fit" if isinstance(fit, (str, os.PathLike)) else ""
+        raise GpdslError(f"start: expected a fit, got {type(fit).__name__}{hint}")
+    return Start(fit.program, fit.parameters, fit.inducing, fit.posterior, fit.weights, fit.jitter, fit.choice.dense)
 
 
 def fit_model(
@@ -59,13 +79,14 @@ def fit_model(
     callback: Callable[[Report], None] | None,
     progress: bool,
     given: Mapping[str, Any],
+    start: Any = None,
 ) -> Fit:
     """See `Model.fit`."""
-    start = time.perf_counter()
-    program, bound, options = prepare(model, data, columns, given)
+    begun, known = time.perf_counter(), start_of(start)
+    program, bound, options = prepare(model, data, columns, given, known)
     _warn(model.declarations)
     with precision(options.dtype), _device(options.device), _progress(progress, callback) as report:
-        result, monitor, choice, jitter = infer(program, bound, options, report)
+        result, monitor, choice, jitter = infer(program, bound, options, report, known)
         program = program.under(choice.posterior)
         learnt = as_arrays(result.parameters, options.dtype)
         values = program.parameters.constrain(learnt)
@@ -84,7 +105,7 @@ def fit_model(
         history=np.asarray(monitor.history, float).reshape(-1, 3),
         message=result.message,
         rows=bound.rows,
-        seconds=time.perf_counter() - start,
+        seconds=time.perf_counter() - begun,
         compile_seconds=monitor.compile_seconds,
         columns=dict(columns),
         interrupted=result.interrupted,

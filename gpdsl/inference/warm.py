@@ -1,0 +1,258 @@
+"""Starting from another fit: its parameters, its inducing points, and its posterior seen at the new inducing points.
+
+A posterior is carried over as a process: q at the new inducing functionals, under the old kernel and the old inducing
+functionals, whitened by the new kernel. Where nothing has changed this is the old posterior; otherwise it is the best
+start there is, for any number of inducing points, dense or not, and for other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from gpdsl.errors import GpdslError
+from gpdsl.inference.bound import GroupView, assemble
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.features import factorise, sparse_features
+from gpdsl.inference.linear import Linear
+from gpdsl.inference.natural import Sites, site_target
+from gpdsl.inference.posterior import Family, Full, Whitened
+from gpdsl.inference.row_variables import RowFeatures
+from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.kernels.numerics import cholesky
+from gpdsl.program.compilation import jit
+from gpdsl.program.groups import Group, columns_of, kernel_values
+from gpdsl.program.joint import Marginals
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+ROUNDING = 100.0
+"""Times the jitter that a whitened covariance gets: it is a difference of larger matrices."""
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """What a fit knows: its program, constrained parameters, inducing functionals, posterior, weights, jitter."""
+
+    program: Program
+    parameters: Mapping[str, np.ndarray]
+    inducing: Sequence[Functionals]
+    posterior: Sequence[Whitened]
+    weights: np.ndarray
+    jitter: float
+    dense: bool
+
+    def initial(self, program: Program) -> dict[str, np.ndarray]:
+        """Values of the parameters that both models have."""
+        return {name: value for name, value in self.parameters.items() if name in program.declarations.params}
+
+    def group_of(self, name: str) -> tuple[int, slice] | None:
+        """The group of a latent, and its elements among the group's; None when this fit has no such latent."""
+        for place, group in enumerate(self.program.groups):
+            before = 0
+            for member in group.members:
+                if member.latent.name == name:
+                    return place, slice(before, before + member.count)
+                before += member.count
+        return None
+
+    def inducing_for(self, program: Program) -> list[Functionals] | None:
+        """This fit's inducing functionals, group by group of another program; None where its groups are others."""
+        found: list[Functionals] = []
+        for group in program.groups:
+            places = {at[0] for at in map(self.group_of, group.names) if at is not None}
+            if len(places) != 1 or group.per_row:
+                return None
+            found.append(self.inducing[places.pop()])
+        return found
+
+
+def check_start(start: Start, program: Program) -> None:
+    """Raise GpdslError where the other fit is one of another model: no latent in common, or one of another shape."""
+    known = False
+    for group in program.groups:
+        for member in group.members:
+            name, at = member.latent.name, start.group_of(member.latent.name)
+            if at is None:
+                continue
+            other, columns = start.program.groups[at[0]], _columns(program, group)
+            count, known = at[1].stop - at[1].start, True
+            if count != member.count:
+                raise GpdslError(f"start: latent `{name}` has {count} element(s) there and {member.count} here")
+            if group.per_row != other.per_row:
+                raise GpdslError(f"start: `{name}` is a latent in one model and a row variable in the other")
+            if columns != (theirs := _columns(start.program, other)):
+                raise GpdslError(f"start: latent `{name}` is over {theirs} column(s) there and {columns} here")
+    if not known:
+        names = ", ".join(f"`{name}`" for group in start.program.groups for name in group.names)
+        raise GpdslError(f"start: that fit has none of this model's latents; it has {names}")
+    for name, value in start.initial(program).items():
+        shape = program.translator.shape(program.declarations.params[name].axes)
+        if np.shape(value) != shape:
+            raise GpdslError(f"start: parameter `{name}` has shape {np.shape(value)} there and {shape} here")
+
+
+def _columns(program: Program, group: Group) -> int:
+    return columns_of(group, program.translator)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A posterior brought over: whitened, group by group (None: a group the other fit does not know), and weights."""
+
+    posterior: list[Whitened | None]
+    weights: np.ndarray
+
+
+def carry(
+    start: Start, program: Program, learnt: Mapping[str, Array], inducing: Sequence[Functionals], jitter: float
+) -> Carried:
+    """The other fit's posterior in this program's coordinates, at its (unconstrained) parameters."""
+    found: list[Whitened | None] = []
+    for group, functionals in zip(program.groups, inducing, strict=True):
+        places = [at for at in map(start.group_of, group.names) if at is not None]
+        if len(places) < len(group.names):
+            found.append(None)
+        elif group.per_row:
+            found.append(_row_posterior([(start.posterior[at], own) for at, own in places], len(functionals)))
+        else:
+            found.append(_group_posterior(start, program, group, places, learnt, functionals, jitter))
+    return Carried(found, start.weights)
+
+
+def _row_posterior(parts: Sequence[tuple[Whitened, slice]], rows: int) -> Whitened | None:
+    """Row variables belong to their rows: carried when there are as many."""
+    if any(q.mean.shape[-1] != rows for q, _ in parts):
+        return None
+    sds = [np.sqrt(np.sum(np.asarray(q.root)[:, own] ** 2, axis=-1, keepdims=True)) for q, own in parts]
+    return Whitened(
+        np.concatenate([np.asarray(q.mean)[:, own] for q, own in parts], axis=1), np.concatenate(sds, axis=1)
+    )
+
+
+def _group_posterior(
+    start: Start,
+    program: Program,
+    group: Group,
+    places: Sequence[tuple[int, slice]],
+    learnt: Mapping[str, Array],
+    functionals: Functionals,
+    jitter: float,
+) -> Whitened:
+    dtype = every_point(functionals).dtype
+    numbers = jax.tree.map(
+        lambda a: jnp.asarray(a, dtype), (dict(start.parameters), list(start.inducing), list(start.posterior))
+    )
+
+    def bring(numbers: Any, learnt: Any, functionals: Any) -> Whitened:
+        parameters, inducing, posterior = numbers
+        pieces = [
+            _seen_at(start, start.program.groups[at], own, parameters, inducing[at], posterior[at], functionals)
+            for at, own in places
+        ]
+        mean, covariance = (jnp.concatenate(each, axis=1) for each in zip(*pieces, strict=True))
+        width = every_point(functionals).shape[-1]
+        kernel = kernel_values(program.evaluator, group, program.parameters.constrain(learnt), width)
+        factor = factorise(group, kernel, functionals, jitter)
+        factor = jnp.broadcast_to(factor, (group.size, *factor.shape[1:]))
+        scale = kernel.scale[:, None, None]
+        whiten = jax.vmap(jax.vmap(lambda f, right: solve_triangular(f, right, lower=True)), in_axes=(None, 0))
+        half = whiten(factor, covariance / scale)
+        white = whiten(factor, jnp.swapaxes(half, -1, -2))
+        moved = whiten(factor, (mean / jnp.sqrt(kernel.scale)[:, None])[..., None])[..., 0]
+        return Whitened(moved, cholesky(0.5 * (white + jnp.swapaxes(white, -1, -2)), ROUNDING * jitter))
+
+    return jit(bring)(numbers, dict(learnt), functionals)
+
+
+def _seen_at(
+    start: Start,
+    group: Group,
+    own: slice,
+    parameters: Mapping[str, Array],
+    inducing: Functionals,
+    q: Whitened,
+    functionals: Functionals,
+) -> tuple[Float[Array, "K latents M"], Float[Array, "K latents M M"]]:
+    """Means (without the prior's) and covariances of some of a group's latents at functionals, SAVIGP eqs. 22, 23."""
+    kernel = kernel_values(start.program.evaluator, group, parameters, every_point(functionals).shape[-1])
+    factor = factorise(group, kernel, inducing, start.jitter)
+    phi = sparse_features(group, kernel, inducing, functionals, factor).phi
+    prior = jnp.stack(
+        [covariance(group.form, tuple(a[g] for a in kernel.arguments), functionals) for g in range(group.factors)]
+    )
+    open_part = prior - phi @ jnp.swapaxes(phi, -1, -2)
+    phi, open_part = (jnp.broadcast_to(a, (group.size, *a.shape[1:]))[own] for a in (phi, open_part))
+    scale = kernel.scale[own]
+    mean = jnp.einsum("jnm,kjm->kjn", phi, jnp.asarray(q.mean)[:, own]) * jnp.sqrt(scale)[:, None]
+    spread = jnp.einsum("jnm,kjmr->kjnr", phi, jnp.asarray(q.root)[:, own])
+    return mean, scale[:, None, None] * (spread @ jnp.swapaxes(spread, -1, -2) + open_part)
+
+
+def near(
+    family: Family,
+    q: Whitened,
+    weights: np.ndarray,
+    apart: Float[np.ndarray, "K latents M"],
+    factor: Float[np.ndarray, "g M M"] | None,
+) -> dict[str, np.ndarray]:
+    """A family's parameters at a whitened posterior; `factor` is that of Kuu where the family speaks of latent values.
+
+    A mixture with another number of components starts from the heaviest one, `apart` in as many directions.
+    """
+    mean, root = np.asarray(q.mean), np.asarray(q.root)
+    if mean.shape[0] != family.components:
+        heaviest = int(np.argmax(weights))
+        mean = np.repeat(mean[heaviest : heaviest + 1], family.components, axis=0)
+        root = np.repeat(root[heaviest : heaviest + 1], family.components, axis=0)
+        mean = mean + apart if family.components > 1 else mean
+    if isinstance(family, Linear):
+        return {"mean": mean}
+    if isinstance(family, Full):
+        own = np.arange(root.shape[-1])
+        raw = np.tril(root, -1)
+        raw[..., own, own] = np.log(root[..., own, own])
+        return {"mean": mean, "root": raw}
+    if factor is not None:
+        root = factor @ root
+    return {"mean": mean, "log_sd": 0.5 * np.log(np.sum(root**2, axis=-1))}
+
+
+def site_start(
+    program: Program,
+    parameters: Mapping[str, Array],
+    rows: Rows,
+    seen: Sequence[GroupView],
+    begun: Carried,
+    normals: Array | None,
+) -> Sites:
+    """Sites of a full natural-gradient step from the carried posterior: at its optimum, the optimal ones."""
+    moments = [_moments(view, q) for view, q in zip(seen, begun.posterior, strict=True)]
+    q = assemble(program, parameters, rows, seen, moments)
+
+    def expected(q: Marginals) -> Array:
+        return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, None))
+
+    return site_target(q, jax.grad(expected)(q))
+
+
+def _moments(view: GroupView, q: Whitened | None) -> tuple[Array, Array]:
+    """Marginal moments of the heaviest component; the prior's where nothing is known."""
+    if q is None:
+        features = view.features
+        size = features.new.shape[0] if isinstance(features, RowFeatures) else features.phi.shape[1]
+        shape = (1, view.group.size, size)
+        if isinstance(features, RowFeatures):
+            return jnp.zeros(shape), jnp.ones(shape)
+        prior = jnp.sum(features.phi**2, axis=-1) + features.residual
+        return jnp.zeros(shape), jnp.broadcast_to(prior, shape)
+    mean, variance = q.moments(view.features)
+    return mean[:1], variance[:1]

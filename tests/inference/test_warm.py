@@ -1,0 +1,131 @@
+"""Fits that start from others: the same answer at once, other inducing points, rows and families, refusals."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.errors import GpdslError
+from gpdsl.inference.warm import carry
+from gpdsl.kernels.functionals import Values
+from gpdsl.results.fitting import start_of
+from tests.inference.conftest import COUNTS, NOISY
+from tests.inference.test_exact import Case
+
+
+@pytest.mark.parametrize("posterior", ["full", pytest.param("mixture(2)", marks=pytest.mark.slow), "linear"])
+def test_a_fit_that_starts_at_its_end_stays_there(counts: Case, posterior: str) -> None:
+    model, data = counts
+    first = model.fit(data, posterior=posterior, inducing=7)
+    again = model.fit(data, posterior=posterior, inducing=7, start=first)
+    assert again.history[0, 1] == pytest.approx(first.elbo, abs=1e-3)
+    assert again.elbo >= first.elbo - 1e-6
+    assert len(again.history) <= 3 < len(first.history)
+    np.testing.assert_allclose(again.weights, first.weights, atol=1e-3)
+    for name, value in first.parameters.items():
+        assert again.parameters[name] == pytest.approx(value, rel=1e-2)
+
+
+def test_the_posterior_is_seen_at_other_inducing_points(counts: Case) -> None:
+    """At more points than before it is the same process, also under a kernel of other hyperparameters."""
+    model, data = counts
+    first = model.fit(data, inducing=7)
+    start, old = start_of(first), np.asarray(first.inducing[0].points)
+    assert start is not None
+    more = Values(jnp.asarray(np.concatenate([old, [[-2.5], [0.123], [2.5]]])))
+    for factor in (1.0, 1.2):
+        parameters = {name: value * factor for name, value in first.parameters.items()}
+        program = first.program
+        learnt = {n: jnp.asarray(program.parameters.bijectors[n].inverse(v)) for n, v in parameters.items()}
+        begun = carry(start, program, learnt, [more], 1e-8)
+        fit = replace(first, inducing=(more,), posterior=tuple(begun.posterior), parameters=parameters)
+        at = {"x": old[:, 0]}
+        for moment in ("mean", "variance"):
+            seen, known = (getattr(each.predict(at), moment)("f") for each in (fit, first))
+            np.testing.assert_allclose(seen, known, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_inducing_points_are_taken_over_unless_others_are_asked_for(counts: Case, rng: np.random.Generator) -> None:
+    model, data = counts
+    first = model.fit(data, inducing=6, learn_inducing=True, steps=3)
+    x = rng.uniform(-2, 2, 1600)  # more rows than a dense posterior takes
+    more = {"x": x, "n": rng.poisson(np.exp(np.sin(2 * x) + 0.3))}
+    fit = model.fit(more, start=first, fixed=["s2", "ell"], steps=1)
+    assert fit.choice.inducing == 6
+    np.testing.assert_array_equal(np.asarray(fit.inducing[0].points), np.asarray(first.inducing[0].points))
+    assert model.fit(more, start=first, inducing=5, fixed=["s2", "ell"], steps=1).choice.inducing == 5
+
+
+@pytest.mark.slow
+def test_init_comes_before_the_start_and_fixed_keeps_it(counts: Case) -> None:
+    model, data = counts
+    first = model.fit(data, inducing=5, steps=3)
+    fit = model.fit(data, start=first, inducing=5, init={"ell": 0.4}, fixed=["ell", "s2"])
+    assert fit.parameters["ell"] == 0.4
+    assert fit.parameters["s2"] == pytest.approx(float(first.parameters["s2"]))
+
+
+@pytest.mark.slow
+def test_a_larger_model_starts_from_a_smaller_one(rng: np.random.Generator) -> None:
+    """Constant noise first, then noise with a latent of its own: `f` is carried over, `h` starts afresh."""
+    data = {"x": np.sort(rng.uniform(-2, 2, 40)), "y": rng.standard_t(4, size=40)}
+    small = gpdsl.compile(NOISY.replace("latent h(x) ~ GP(-1, 0.5 * RBF(2))\n", "").replace("exp(h)", "0.4"))
+    first = small.fit(data, inducing=8)
+    both = gpdsl.compile(NOISY)
+    for posterior in ("full", "diagonal"):
+        cold = both.fit(data, inducing=8, posterior=posterior)
+        warm = both.fit(data, inducing=8, posterior=posterior, start=first)
+        assert warm.elbo == pytest.approx(cold.elbo, abs=5e-3)
+
+
+@pytest.mark.slow
+def test_a_mixture_starts_around_a_single_gaussian() -> None:
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(2))\ny ~ Normal(f^2, 0.5)\n"
+    model, data = gpdsl.compile(text), {"x": np.linspace(0, 1, 9), "y": np.full(9, 0.4)}
+    one = model.fit(data, posterior="full", inducing=4)
+    two = model.fit(data, posterior="mixture_full(2)", inducing=4, start=one)
+    assert two.elbo >= one.elbo - 1e-3
+    back = model.fit(data, posterior="full", inducing=4, start=two)
+    assert back.elbo >= one.elbo - 1e-3
+
+
+def test_row_variables_are_carried_with_their_rows() -> None:
+    text = "input x : real\noutput n : count\nrow w ~ Normal(0, 1)\nn ~ Poisson(exp(0.5 * w + x))\n"
+    model = gpdsl.compile(text)
+    data = {"x": np.zeros(6), "n": np.array([0, 1, 2, 5, 9, 0])}
+    first = model.fit(data, posterior="diagonal")
+    again = model.fit(data, posterior="diagonal", start=first)
+    assert len(again.history) == 1 and again.elbo == pytest.approx(first.elbo, abs=1e-6)
+    fewer = model.fit({name: values[:3] for name, values in data.items()}, posterior="diagonal", start=first)
+    assert np.isfinite(fewer.elbo)
+
+
+def test_starts_that_make_no_sense_are_refused(counts: Case) -> None:
+    model, data = counts
+    first = model.fit(data, inducing=4, steps=2)
+    wide = gpdsl.compile(COUNTS.replace("x : real", "x : real[2]"))
+    two = {"x": np.stack([data["x"], data["x"]], axis=1), "n": data["n"]}
+    other = gpdsl.compile(COUNTS.replace("f(x)", "g(x)").replace("exp(f", "exp(g"))
+    vector = gpdsl.compile(COUNTS.replace("x : real", "x : real[2]").replace("ell : positive", "ell : positive[2]"))
+    indexed = gpdsl.compile("index p in 1..2\n" + COUNTS.replace("f(x)", "f[p](x)").replace("exp(f", "exp(f[1] + f[2]"))
+    for again, rows, message in (
+        (model, data, None),
+        (wide, two, "start: latent `f` is over 1 column(s) there and 2 here"),
+        (other, data, "start: that fit has none of this model's latents; it has `f`"),
+        (indexed, data, "start: latent `f` has 1 element(s) there and 2 here"),
+    ):
+        if message is None:
+            with pytest.raises(GpdslError, match="expected a fit, got str; read a saved fit with gpdsl.load_fit"):
+                again.fit(rows, start="first.gpfit")
+            continue
+        with pytest.raises(GpdslError, match=re.escape(message)):
+            again.fit(rows, start=first)
+    scalar = wide.fit(two, inducing=4, steps=1)
+    with pytest.raises(GpdslError, match=re.escape("start: parameter `ell` has shape () there and (2,) here")):
+        vector.fit(two, start=scalar)
