@@ -145,14 +145,17 @@ def site_elbo(
     return expected - divergence + program.log_prior(parameters)
 
 
-def site_target(q: Marginals, gradient: Marginals) -> Sites:
-    """Where a full natural-gradient step leads, from the gradients of L_ell in the marginal moments."""
+def site_target(q: Marginals, gradient: Marginals, kept: Float[Array, "columns columns"] | float = 1.0) -> Sites:
+    """Where a full natural-gradient step leads, from the gradients of L_ell in the marginal moments.
+
+    Of the precisions between latents, the shares in `kept` remain.
+    """
     if q.covariance is None or gradient.covariance is None:
         precision = -2.0 * gradient.variance[0]
         return Sites(gradient.mean[0] + precision * q.mean[0], precision)
     slope = gradient.covariance[0]
     own = gradient.variance[0][..., None] * jnp.eye(slope.shape[-1], dtype=slope.dtype)
-    block = -(slope + jnp.swapaxes(slope, 1, 2) + 2.0 * own)
+    block = -kept * (slope + jnp.swapaxes(slope, 1, 2) + 2.0 * own)
     return Sites(gradient.mean[0] + jnp.einsum("nij,nj->ni", block, q.mean[0]), block)
 
 

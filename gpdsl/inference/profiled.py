@@ -4,7 +4,8 @@ Inside, natural gradients find the best q for the current hyperparameters (a han
 outside, L-BFGS sees only the few hyperparameters. For a Gaussian likelihood the inner loop is exact after one step and
 the outer objective is the exact log marginal likelihood (dense) or the collapsed bound (sparse).
 
-A coupled posterior starts where the factorised one ended, so its bound is never lower.
+A coupled posterior starts where latents that are independent of each other ended, so its bound is never lower than that
+of a full Gaussian per latent: the same program finds those first, as the best of the sites without correlation.
 """
 
 from __future__ import annotations
@@ -50,13 +51,12 @@ class _Best:
 
 def fit_profiled(problem: Problem) -> Result:
     """Maximise the bound. Sampled terms use one fixed set of samples, so the objective is deterministic."""
-    apart = problem.factorised()
-    point = outer_point(problem, problem.parameters, problem.inducing)
-    best, outcome = _maximised(apart, _Best(point, start_sites(apart)))
-    if problem.program.coupled:
-        best = _Best(best.point, coupled_sites(best.sites))
-        if not outcome.interrupted:
-            best, outcome = _maximised(problem, best)
+    best = _Best(outer_point(problem, problem.parameters, problem.inducing), start_sites(problem))
+    compute = _compiled(problem, best)
+    for coupling in (0.0, 1.0) if problem.program.coupled else (1.0,):
+        best, outcome = _maximised(problem, compute, best, coupling)
+        if outcome.interrupted:
+            break
     parameters, inducing = split_point(best.point, problem.inducing)
     rows, dense, jitter = problem.rows, problem.layout.dense, problem.jitter
     whiten = jit(lambda p, z, s, r: whitened_posterior(problem.program, p, z, s, r, dense, jitter))
@@ -78,17 +78,24 @@ def fit_profiled(problem: Problem) -> Result:
     )
 
 
-def _maximised(problem: Problem, start: _Best) -> tuple[_Best, Outcome]:
-    """The best of a search from a start."""
+def _compiled(problem: Problem, start: _Best) -> Callable[[Any, Sites, Array], tuple[Array, Any, Sites]]:
+    """The bound at a point, from sites, with this much coupling between latents."""
     normals = problem.normals(jax.random.key(problem.options.seed))
-    rows, held, jitter = problem.rows, problem.inducing, problem.jitter
-    compiled = problem.compiled(profiled_bound(problem), start.point, start.sites, rows, held, normals, jitter)
+    fixed = problem.rows, problem.inducing, normals, problem.jitter
+    compiled = problem.compiled(profiled_bound(problem), start.point, start.sites, *fixed, jnp.asarray(1.0))
+    return lambda point, sites, coupling: compiled(point, sites, *fixed, coupling)
+
+
+def _maximised(
+    problem: Problem, compute: Callable[..., tuple[Array, Any, Sites]], start: _Best, coupling: float
+) -> tuple[_Best, Outcome]:
+    """The best of a search from a start."""
     best, warm = _Best(start.point, start.sites), start.sites
 
     def objective(at: Any) -> tuple[float, Any]:
         nonlocal warm
-        value, gradient, refined = compiled(at, warm, rows, held, normals, jitter)
-        value = float(value)
+        found, gradient, refined = compute(at, warm, jnp.asarray(coupling))
+        value = float(found)
         if np.isfinite(value):
             warm = refined
             if value > best.elbo:
@@ -147,12 +154,15 @@ def start_sites(problem: Problem) -> Sites:
 
 
 def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
-    """Value, gradient and refined sites at a point of the search, from a warm start."""
+    """Value, gradient and refined sites at a point of the search, from a warm start.
+
+    `coupling` 0 keeps the sites of different latents apart.
+    """
     program, dense = problem.program, problem.layout.dense
     tolerance = max(problem.options.tolerance, 1e-12)
 
     def objective(
-        point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any
+        point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any, coupling: Any
     ) -> tuple[Array, Any, Sites]:
         parameters, inducing = split_point(point, held)
         progress = refine(
@@ -166,6 +176,7 @@ def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
             jitter,
             tolerance * problem.count,
             INNER_ITERATIONS,
+            coupling,
         )
         refined = jax.lax.stop_gradient(progress.sites)
 

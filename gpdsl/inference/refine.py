@@ -23,7 +23,7 @@ from gpdsl.inference.natural import (
     unflatten_sites,
 )
 from gpdsl.kernels.functionals import Functionals
-from gpdsl.program.joint import Marginals
+from gpdsl.program.joint import Marginals, same_latent
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
@@ -65,11 +65,15 @@ def refine(
     jitter: Array | float,
     tolerance: float,
     iterations: int,
+    coupling: Array | float = 1.0,
 ) -> Progress:
-    """Ascend in q until the bound rises by less than `tolerance` nats a step, three times in a row."""
+    """Ascend in q until the bound rises by less than `tolerance` nats a step, three times in a row.
+
+    With `coupling` 0, sites that a row has for all latents together leave different latents independent.
+    """
     parameters = program.parameters.constrain(learnt)
     seen = views(program, parameters, inducing, rows, dense, jitter)
-    evaluate = _evaluator(program, parameters, rows, seen, normals)
+    evaluate = _evaluator(program, parameters, rows, seen, normals, coupling)
     units = site_units(seen, sites)
     dtype = sites.linear.dtype
     start = Progress(
@@ -94,9 +98,15 @@ Evaluate = Callable[[Sites], tuple[Array, Sites]]
 
 
 def _evaluator(
-    program: Program, parameters: Mapping[str, Array], rows: Rows, seen: Sequence[GroupView], normals: Array | None
+    program: Program,
+    parameters: Mapping[str, Array],
+    rows: Rows,
+    seen: Sequence[GroupView],
+    normals: Array | None,
+    coupling: Array | float,
 ) -> Evaluate:
     """The bound at given sites and the target of a full step from there."""
+    within = same_latent(program)
 
     def evaluate(sites: Sites) -> tuple[Array, Sites]:
         q, divergence, _ = site_marginals(program, parameters, rows, seen, sites)
@@ -105,7 +115,7 @@ def _evaluator(
             return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, None))
 
         value, gradient = jax.value_and_grad(expected)(q)
-        return value - divergence, site_target(q, gradient)
+        return value - divergence, site_target(q, gradient, coupling * (1.0 - within) + within)
 
     return evaluate
 

@@ -173,6 +173,13 @@ def basis_columns(program: Program) -> np.ndarray:
     return np.concatenate([np.arange(start, start + count) for start, count in counts])
 
 
+def same_latent(program: Program) -> Float[np.ndarray, "columns columns"]:
+    """1 for two columns that are read of one latent, 0 for others."""
+    processes = [np.tile(group.start + np.arange(group.size), len(group.readings.all)) for group in program.groups]
+    every = np.concatenate(processes)
+    return (every[:, None] == every[None, :]).astype(float)
+
+
 def block_root(covariance: Float[Array, "*lead n n"], columns: np.ndarray) -> Float[Array, "*lead J J"]:
     """Lower roots of the covariance among some columns, row by row."""
     return _nudged_root(covariance[..., columns[:, None], columns[None, :]])

@@ -312,7 +312,7 @@ def test_the_gradient_of_the_profiled_bound_is_that_of_finite_differences(rng: n
     objective = jit(profiled_bound(problem))
 
     def at(point: dict) -> tuple:
-        return objective(point, start_sites(problem), rows, planned.inducing, None, JITTER)
+        return objective(point, start_sites(problem), rows, planned.inducing, None, JITTER, 1.0)
 
     _, gradient, sites = at(start)
     assert sites.coupled and np.abs(np.asarray(sites.precision[:, 0, 1])).max() > 0.1
