@@ -6,10 +6,10 @@ Some points are k-means centres, or the rows that explain most of the prior vari
 from __future__ import annotations
 
 import numpy as np
-from scipy.cluster.vq import kmeans2
 
 from gpdsl.data import Data, DataError, TooManyInducing
 from gpdsl.inference.greedy import greedy_points, unexplained
+from gpdsl.inference.kmeans import lloyd
 from gpdsl.inference.options import Choice
 from gpdsl.kernels.functionals import Derivatives, Functionals, Values, blocks, every_point
 from gpdsl.program.evaluation import functionals_at
@@ -89,8 +89,7 @@ def kmeans_centres(inputs: np.ndarray, count: int, rng: np.random.Generator) -> 
         return distinct
     scale = distinct.std(axis=0)
     scale[scale == 0] = 1.0
-    centres, _ = kmeans2(rows / scale, count, iter=20, minit="++", missing="warn", rng=rng)
-    return _separate(centres * scale, distinct, rng)
+    return _separate(lloyd(distinct / scale, count, rng) * scale, distinct, rng)
 
 
 def _separate(centres: np.ndarray, distinct: np.ndarray, rng: np.random.Generator) -> np.ndarray:

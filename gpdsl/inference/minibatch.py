@@ -1,15 +1,15 @@
 """Natural gradients on minibatches: a full Gaussian by tied sites (t-SVGP), hyperparameters by Adam on the same rows.
 
-A natural-gradient step of length rho moves the sites to (1 - rho) t + rho t*, t* estimated from the minibatch. With rho
-the share of rows in a minibatch, and nothing forgotten in the first 1 / rho steps, q is after one epoch what all rows
-say (for a Gaussian likelihood exactly so), and from then on every row's site is as old as its last visit.
+A natural-gradient step of length rho moves the sites to (1 - rho) t + rho t*, t* estimated from the minibatch. Nothing
+is forgotten in the first 1 / rho steps, so that t then has the weight of all rows. In the end rho is the share of rows
+in a minibatch: every row's site is as old as its last visit.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -65,16 +65,16 @@ class _Run:
         self.schedule = Schedule(problem.choice.steps, self.share, problem.choice.learning_rate)
         self.key = jax.random.key(problem.options.seed)
         self.draws = _batches(problem)
-        self.state: State = jit(_start(problem))(problem.parameters, self.held, self._indices(1)[0], problem.rows)
+        self.state = _start(problem, next(self.draws))
         self.trace: list[float] = []
-        chunk, first = _chunk(problem), (self._indices(self.size), self._keys(0), self.schedule.paces(0, self.size))
+        chunk, first = _chunk(problem), (self._indices(self.size), self._keys(0), self._paces(0))
         self.compiled = problem.compiled(chunk, self.state, *first, problem.rows, self.held)
 
     def all_steps(self) -> str:
         """Chunk after chunk, until the bound no longer rises beyond its noise and the steps have become small."""
         done = retries = 0
         while done < self.schedule.end:
-            paces = self.schedule.paces(done, self.size)
+            paces = self._paces(done)
             state, values = self.compiled(
                 self.state, self._indices(self.size), self._keys(done), paces, self.problem.rows, self.held
             )
@@ -96,6 +96,9 @@ class _Run:
     def _indices(self, count: int) -> Array:
         return jnp.asarray(np.stack([*itertools.islice(self.draws, count)]))
 
+    def _paces(self, done: int) -> Pace:
+        return self.schedule.paces(done, self.size, self.problem.options.dtype)
+
     def _keys(self, done: int) -> Array:
         return jax.random.split(jax.random.fold_in(self.key, done + 1), self.size)
 
@@ -106,7 +109,7 @@ def _batches(problem: Problem) -> Iterator[np.ndarray]:
 
 def _sound(state: State, values: np.ndarray) -> bool:
     """Whether a chunk ended well; a step here and there may have been refused."""
-    finite = all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(state))
+    finite = all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(state))
     return finite and bool(np.isfinite(values[-1])) and np.isfinite(values).mean() > 0.5
 
 
@@ -114,24 +117,23 @@ def _optimiser() -> optax.GradientTransformation:
     return optax.scale_by_adam()
 
 
-def _start(problem: Problem) -> Callable[..., State]:
+def _start(problem: Problem, number: np.ndarray) -> State:
     """The prior; latents whose means nothing pulls away from it, as in a product of two, start at a draw from it."""
+    rng, point = np.random.default_rng(problem.options.seed), outer_point(problem, problem.parameters, problem.inducing)
 
-    def start(parameters: Any, held: Any, number: Array, rows: Rows) -> State:
-        point = outer_point(problem, parameters, held)
-        key = jax.random.key(problem.options.seed)
-        flat, sites = _flat(problem, parameters, take_rows(rows, number), key), []
-        for i, (group, (factor, scale)) in enumerate(
-            zip(problem.program.groups, factors(problem, point, held), strict=True)
-        ):
-            prior = no_sites(group.size, factor)
-            draw = jax.random.normal(jax.random.fold_in(key, i), prior.linear.shape, factor.dtype)
-            own = flat[group.start : group.stop].reshape(-1, group.size).all(axis=0)
-            linear = jnp.where(own[:, None], draw / jnp.sqrt(scale)[:, None], prior.linear)
-            sites.append(Tied(linear, prior.precision, factor))
-        return point, _optimiser().init(point), sites
+    def look(point: Any, held: Any, rows: Rows, key: Array) -> Any:
+        return factors(problem, point, held), _flat(problem, split_point(point, held)[0], rows, key)
 
-    return start
+    key = jax.random.key(problem.options.seed)
+    known, columns = jit(look)(point, problem.inducing, take_rows(problem.rows, number), key)
+    flat = np.asarray(columns)
+    sites = []
+    for group, (factor, scale) in zip(problem.program.groups, known, strict=True):
+        prior = no_sites(group.size, factor)
+        own = np.logical_and.reduce(flat[group.start : group.stop].reshape(-1, group.size))
+        draw = rng.standard_normal(prior.linear.shape) * own[:, None] / np.sqrt(scale)[:, None]
+        sites.append(replace(prior, linear=jnp.asarray(draw, factor.dtype)))
+    return point, _optimiser().init(point), sites
 
 
 def _flat(problem: Problem, parameters: Any, rows: Rows, key: Array) -> Array:

@@ -170,7 +170,7 @@ def decide(options: Options, rows: int, *, opaque: bool, sampled: bool, per_row:
     on_batches = optimizer == "natural" and batch > 0
     most["lbfgs"] = ROUNDS if options.schedule == "alternating" else most["lbfgs"]
     steps = options.steps or (BATCH_STEPS if on_batches else most[optimizer])
-    rate = (0.1 if on_batches else 0.01) if options.learning_rate is None else options.learning_rate
+    rate = (0.05 if on_batches else 0.01) if options.learning_rate is None else options.learning_rate
     return Choice(dense, inducing, batch, samples, optimizer, steps, reasons, posterior, rate)
 
 

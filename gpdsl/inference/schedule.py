@@ -1,4 +1,4 @@
-"""Lengths of steps on minibatches: warm-up, full pace, and a gentle end as soon as the bound no longer rises."""
+"""Lengths of steps on minibatches: full pace, and a gentle end as soon as the bound no longer rises."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from jaxtyping import Array, Float
 LARGEST_SHARE = 0.5
 """Longest natural-gradient step: a full one overshoots when the likelihood is not Gaussian."""
 
-SMALLEST_SHARE = 0.02
-"""Shortest step at full pace: of a large data set a few thousand rows tell where the sites should be."""
+QUICK = 1.2
+"""Times the root of a minibatch's share of the rows: the length of natural-gradient steps while hyperparameters move.
+
+Sites that follow them closely are worth their noise; it goes when the pace falls and the length with it to the share.
+"""
 
 COOLING = 100
 """Most steps in which the pace falls to nothing once the bound has settled."""
@@ -49,12 +52,10 @@ class Schedule:
         number = np.arange(done, done + count)
         left = np.clip((self.end - number) / self.cooling, 0.0, 1.0)
         fall = 0.5 - 0.5 * np.cos(np.pi * left)
-        quick = min(max(self.share, SMALLEST_SHARE), LARGEST_SHARE)
+        quick = min(max(self.share, QUICK * self.share**0.5), LARGEST_SHARE)
         gain = self.share + (quick - self.share) * fall
-        filled = (number + 1) * quick  # share of the sites' weight that has been gathered
-        keep = np.where(number * quick < 1.0 - 1e-9, 1.0, 1.0 - gain)
-        length = self.rate * fall * np.minimum(filled, 1.0)
-        return Pace(*(np.asarray(a, dtype) for a in (length, keep, gain)))
+        keep = np.where(number * quick < 1.0 - 1e-9, 1.0, 1.0 - gain)  # until the sites have gathered all their weight
+        return Pace(*(np.asarray(a, dtype) for a in (self.rate * fall, keep, gain)))
 
     def finish_from(self, done: int) -> None:
         """Cool down from here on, unless that is under way."""

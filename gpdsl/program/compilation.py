@@ -19,6 +19,8 @@ from typing import Any
 
 import jax
 
+from gpdsl.program.cache import keep_compiled_programs
+
 SEQUENTIAL: tuple[tuple[str, Any], ...] = (
     ("xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"),
     ("xla_cpu_enable_concurrency_optimized_scheduler", False),
@@ -27,6 +29,7 @@ SEQUENTIAL: tuple[tuple[str, Any], ...] = (
 
 
 jax.config.update("jax_cpu_enable_async_dispatch", False)
+keep_compiled_programs()
 
 
 def jit(function: Callable[..., Any]) -> Any:

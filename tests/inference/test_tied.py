@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 import gpdsl
 from gpdsl.inference.bound import GroupView, assemble
@@ -18,16 +19,17 @@ from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.profiled import outer_point, split_point
 from gpdsl.inference.sweep import factors, sweep
-from gpdsl.inference.tied import Tied
+from gpdsl.inference.tied import Tied, no_sites, transported
 from gpdsl.inference.variational import plan
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.functionals import every_point
 from gpdsl.kernels.numerics import cholesky
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import kernel_values
-from gpdsl.program.precision import precision
 from gpdsl.program.program import make_rows, take_rows
 from gpdsl.results.fitting import prepare
+
+Case = tuple[gpdsl.Model, dict[str, np.ndarray]]
 
 ONE = """
 input x : real[2]
@@ -138,14 +140,55 @@ def _dense_bound(problem: Problem, point: Any, sites: list[Tied], rows: Any, nor
 
 @pytest.mark.parametrize("text", [ONE, SHARED, APART, SLOPES])
 def test_gradient_by_hand(text: str) -> None:
-    with precision("float64"):
-        problem = _problem(text, _data(text, 40, 3), inducing=6, batch=15, learn_inducing=True, samples=20)
-        point = outer_point(problem, problem.parameters, problem.inducing)
-        sites = _some_sites(problem, point, 4)
-        rows = take_rows(problem.rows, np.arange(5, 20))
-        normals = problem.normals(jax.random.key(1), 15)
-        found = jax.jit(lambda p: vars(sweep(problem, p, problem.inducing, sites, rows, normals)))(point)
-        value, gradient = jax.jit(jax.value_and_grad(lambda p: _dense_bound(problem, p, sites, rows, normals)))(point)
+    problem = _problem(text, _data(text, 40, 3), inducing=6, batch=15, learn_inducing=True, samples=20)
+    point = outer_point(problem, problem.parameters, problem.inducing)
+    sites = _some_sites(problem, point, 4)
+    rows = take_rows(problem.rows, np.arange(5, 20))
+    normals = problem.normals(jax.random.key(1), 15)
+    found = jax.jit(lambda p: vars(sweep(problem, p, problem.inducing, sites, rows, normals)))(point)
+    value, gradient = jax.jit(jax.value_and_grad(lambda p: _dense_bound(problem, p, sites, rows, normals)))(point)
     assert float(found["elbo"]) == pytest.approx(float(value), rel=1e-9)
     for ours, reference in zip(jax.tree.leaves(found["gradient"]), jax.tree.leaves(gradient), strict=True):
         np.testing.assert_allclose(ours, reference, rtol=1e-6, atol=1e-7 * float(jnp.max(jnp.abs(reference))))
+
+
+def test_one_full_step_is_the_titsias_optimum(regression: Case) -> None:
+    """With a Gaussian likelihood and all rows, a step of length one ends at the collapsed bound."""
+    model, data = regression
+    text = model.declarations.source.text
+    problem = _problem(text, data, inducing=7, batch=40)
+    point = outer_point(problem, problem.parameters, problem.inducing)
+    known = factors(problem, point, problem.inducing)
+    start = [no_sites(group.size, factor) for group, (factor, _) in zip(problem.program.groups, known, strict=True)]
+    led = sweep(problem, point, problem.inducing, start, problem.rows, None)
+    there = [replace(s, linear=h, precision=g) for s, h, g in zip(start, led.linear, led.precision, strict=True)]
+    found = sweep(problem, point, problem.inducing, there, problem.rows, None)
+    for ours, target in zip(there, found.precision, strict=True):
+        np.testing.assert_allclose(ours.precision, target, rtol=1e-9, atol=1e-9)
+    assert float(found.elbo) == pytest.approx(_titsias(problem, data), abs=1e-6)
+
+
+def _titsias(problem: Problem, data: dict[str, np.ndarray]) -> float:
+    """log N(y; mu, Qff + sigma^2 I) - tr(Kff - Qff) / (2 sigma^2), with NumPy."""
+    z, x = np.asarray(problem.inducing[0].points), data["x"]  # type: ignore[union-attr]
+    scaled = lambda a, b: (((a[:, None] - b[None]) / 0.8) ** 2).sum(-1)  # noqa: E731
+    kuu, kuf = 1.5 * np.exp(-0.5 * scaled(z, z)), 1.5 * np.exp(-0.5 * scaled(z, x))
+    kuu += 1.5 * problem.jitter * np.eye(len(z))
+    q = kuf.T @ np.linalg.solve(kuu, kuf)
+    exact = multivariate_normal.logpdf(data["y"], np.full(len(x), 0.2), q + 0.09 * np.eye(len(x)))
+    return float(exact - 0.5 * (1.5 * len(x) - np.trace(q)) / 0.09)
+
+
+def test_sites_survive_a_change_of_coordinates() -> None:
+    problem = _problem(SHARED, _data(SHARED, 30, 1), inducing=6, batch=15)
+    point = outer_point(problem, problem.parameters, problem.inducing)
+    (tied,) = _some_sites(problem, point, 2)
+    factor = jnp.linalg.cholesky(jnp.eye(6) + tied.factor @ jnp.swapaxes(tied.factor, 1, 2))
+    moved = transported(tied, factor)
+    for ours, same in zip(_in_inducing_values(moved), _in_inducing_values(tied), strict=True):
+        np.testing.assert_allclose(ours, same, rtol=1e-9, atol=1e-9)
+
+
+def _in_inducing_values(tied: Tied) -> tuple[np.ndarray, np.ndarray]:
+    away = np.linalg.inv(np.asarray(tied.factor[0]))
+    return np.asarray(tied.linear) @ away, away.T @ np.asarray(tied.precision) @ away

@@ -1,0 +1,109 @@
+"""Natural gradients on minibatches: the optimum of the batch engine, within noise; stops, failures, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.errors import GpdslError
+from gpdsl.inference.monitor import Report
+from gpdsl.inference.schedule import Schedule, mean_and_error, settled
+
+Case = tuple[gpdsl.Model, dict[str, np.ndarray]]
+
+
+@pytest.mark.parametrize("case", ["regression", "counts"])
+def test_all_rows_in_one_batch_end_at_the_batch_optimum(case: str, request: pytest.FixtureRequest) -> None:
+    model, data = request.getfixturevalue(case)
+    names = list(model.declarations.params)
+    rows = len(data["x"])
+    batch = model.fit(data, inducing=8, fixed=names, tolerance=1e-13)
+    natural = model.fit(data, inducing=8, fixed=names, batch=rows, steps=100)
+    assert natural.choice.optimizer == "natural"
+    assert natural.elbo == pytest.approx(batch.elbo, abs=1e-6)
+    for name in ("mean", "variance"):
+        ours, theirs = getattr(natural.predict(data), name)("f"), getattr(batch.predict(data), name)("f")
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def _many(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    x = rng.uniform(-3, 3, 600)
+    return {"x": x, "n": rng.poisson(np.exp(np.sin(2 * x) + 0.3))}
+
+
+def test_minibatches_learn_what_all_rows_say(counts: Case, rng: np.random.Generator) -> None:
+    model, data = counts[0], _many(rng)
+    batch = model.fit(data, inducing=10)
+    natural = model.fit(data, inducing=10, batch=100, steps=300)
+    assert abs(natural.elbo - batch.elbo) < 4 * natural.elbo_se + 0.5
+    assert natural.parameters["ell"] == pytest.approx(batch.parameters["ell"], rel=0.15)
+    sd = np.sqrt(batch.predict(data).variance("f"))
+    assert np.abs((natural.predict(data).mean("f") - batch.predict(data).mean("f")) / sd).mean() < 0.4
+
+
+def test_products_leave_the_start_where_nothing_pulls(rng: np.random.Generator) -> None:
+    x = rng.uniform(-2, 2, 300)
+    y = np.sin(2 * x) * x + 0.1 * rng.standard_normal(300)
+    text = """
+    input x : real
+    output y : real
+    param sigma : positive = 0.2
+    latent f(x) ~ GP(0, RBF(1))
+    latent g(x) ~ GP(0, RBF(1))
+    y ~ Normal(f * g, sigma)
+    """
+    fit = gpdsl.compile(text.replace("\n    ", "\n")).fit({"x": x, "y": y}, inducing=12, batch=60, steps=250)
+    assert fit.parameters["sigma"] < 0.2
+
+
+def test_steps_that_are_far_too_long_are_taken_back(counts: Case, rng: np.random.Generator) -> None:
+    model, data = counts[0], _many(rng)
+    fit = model.fit(data, inducing=8, batch=100, steps=50, learning_rate=1000.0)
+    assert np.isfinite(fit.elbo)
+    assert all(np.isfinite(value).all() for value in fit.parameters.values())
+
+
+def test_an_interruption_keeps_what_is_there(counts: Case, rng: np.random.Generator) -> None:
+    def stop(report: Report) -> None:
+        if report.step >= 100:
+            raise KeyboardInterrupt
+
+    fit = counts[0].fit(_many(rng), inducing=8, batch=100, callback=stop)
+    assert fit.interrupted
+    assert len(fit.history) == 2
+    assert np.isfinite(fit.elbo)
+
+
+def test_the_plan_says_why(counts: Case, rng: np.random.Generator) -> None:
+    model, data = counts[0], _many(rng)
+    assert "natural gradients for q, Adam for the rest" in model.explain(data, inducing=8, batch=100)
+    assert "adam" in model.explain(data, inducing=8, batch=100, posterior="diagonal")
+    rows = gpdsl.compile(model.declarations.source.text.replace("latent f", "row w ~ Normal(0, 1)\nlatent f", 1))
+    planned = rows.explain(data, inducing=8, batch=100)
+    assert "row variables have a factor of q in every row" in planned
+    with pytest.raises(GpdslError, match="does not cover row variables"):
+        rows.fit(data, inducing=8, batch=100, optimizer="natural")
+
+
+def test_the_pace_falls_to_nothing_and_the_sites_to_the_share_of_a_batch() -> None:
+    schedule = Schedule(400, 0.01, 0.1)
+    pace = schedule.paces(0, 400)
+    assert pace.length[0] == pytest.approx(0.1)
+    assert pace.length[-1] < 1e-4 < pace.length[200] / 2
+    assert pace.gain[0] == pytest.approx(0.12)
+    assert pace.gain[-1] == pytest.approx(0.01, rel=0.01)
+    assert pace.keep[:9].tolist() == [1.0] * 9
+    np.testing.assert_allclose(pace.keep[9:] + pace.gain[9:], 1.0)
+    schedule.finish_from(100)
+    assert schedule.end == 200
+
+
+def test_a_bound_that_rises_has_not_settled(rng: np.random.Generator) -> None:
+    noise = rng.standard_normal(400)
+    assert settled(list(noise - np.mean(noise[-100:]) + np.mean(noise[-200:-100])))
+    assert not settled(list(noise + 0.02 * np.arange(400)))
+    assert not settled(list(noise[:200]))
+    value, error = mean_and_error(list(noise))
+    assert value == pytest.approx(noise[-40:].mean())
+    assert 0.05 < error < 0.4
