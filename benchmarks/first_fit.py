@@ -18,7 +18,7 @@ SUITES = {
     "wisconsin": "binary classification",
     "usps": "three digits, inducing points for a tenth of the rows",
     "estimators": "variance of the gradients of every estimator on the likelihoods of the papers",
-    "seismic": "every estimator against one common evaluation of the bound",
+    "seismic": "posteriors against NUTS, every estimator against one common evaluation of the bound",
     "checking": "seconds of `gpdsl check`, of the zoo and of models of 250 to 4000 lines",
     "formula_kernels": "kernels by formula against the built-in kernels",
     "startup": "seconds from the command line to the first optimisation step",
