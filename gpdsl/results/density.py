@@ -13,7 +13,6 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.expected_log_likelihood import gauss_hermite, log_density
 from gpdsl.inference.opaque import Values, arguments_of, evaluate_externals
-from gpdsl.program.compilation import jit
 from gpdsl.program.joint import column_roots
 from gpdsl.results.expectation import Beliefs, sample_latents
 from gpdsl.symbolic.polynomials import degree_bound
@@ -35,9 +34,11 @@ def log_predictive(beliefs: Beliefs) -> Float[np.ndarray, "rows"]:
     densities = [o.log_density for o in program.observations]
     if any(has_external(program.translator, d) for d in densities):
         return _opaque(beliefs)
-    involved = _columns(beliefs, densities)
-    method = _method(beliefs, densities, involved)
-    compute = jit(lambda numbers: method(beliefs.with_numbers(numbers), involved))
+    if "density" not in beliefs.compiled:
+        involved = _columns(beliefs, densities)
+        method = _method(beliefs, densities, involved)
+        beliefs.compile("density", lambda numbers: method(beliefs.with_numbers(numbers), involved))
+    compute = beliefs.compiled["density"]
     return _combine(beliefs, compute(beliefs.numbers()))
 
 

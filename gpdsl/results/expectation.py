@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from gpdsl.inference.sampling import base_normals
 from gpdsl.language import model as m
 from gpdsl.program.compilation import jit
 from gpdsl.program.joint import Marginals, moment_values, values_at
-from gpdsl.program.program import Program
+from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.joint import joint_expectation
@@ -44,11 +44,22 @@ class Beliefs:
     marginals: Marginals
     weights: Float[np.ndarray, "K"]
     seed: int = 0
+    compiled: dict[Any, Callable[..., Any]] = field(default_factory=dict, repr=False)
+    """Functions that are compiled already, shared by all parts of the rows."""
 
     @property
     def count(self) -> int:
         """Number of rows."""
         return self.marginals.mean.shape[1]
+
+    def part(self, index: slice) -> Beliefs:
+        """The beliefs about some of the rows."""
+        marginals = jax.tree.map(lambda a: a[:, index], self.marginals)
+        return replace(self, rows=take_rows(self.rows, index), marginals=marginals)
+
+    def compile(self, key: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, compiled once for all parts of the rows: equal keys mean equal functions of their numbers."""
+        return self.compiled.setdefault(key, jit(function))
 
     def numbers(self) -> tuple[Any, ...]:
         """The arrays, as arguments of a compiled function."""
@@ -108,7 +119,10 @@ def means_of(beliefs: Beliefs, expressions: Sequence[sp.Expr], keys: tuple[str, 
     """E[expression] of several expressions, compiled together."""
     if any(has_external(beliefs.program.translator, e) for e in expressions):
         return [mean_of(beliefs, e, keys) for e in expressions]
-    compute = jit(lambda numbers: [_per_component(beliefs.with_numbers(numbers), e, keys, {}) for e in expressions])
+    compute = beliefs.compile(
+        (tuple(expressions), keys),
+        lambda numbers: [_per_component(beliefs.with_numbers(numbers), e, keys, {}) for e in expressions],
+    )
     return [_mixed(beliefs, values, keys) for values in compute(beliefs.numbers())]
 
 
@@ -119,10 +133,12 @@ def per_component(
     if has_external(beliefs.program.translator, without(expression, given)):
         return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
     symbols = list(given)
-    compute = jit(
+    places = {symbol: sp.Symbol(f"given {place}", real=True) for place, symbol in enumerate(symbols)}
+    compute = beliefs.compile(
+        (expression.xreplace(places), keys),
         lambda numbers, values: _per_component(
             beliefs.with_numbers(numbers), expression, keys, dict(zip(symbols, values, strict=True))
-        )
+        ),
     )
     return compute(beliefs.numbers(), list(given.values()))
 

@@ -25,14 +25,13 @@ from gpdsl.program.joint import Marginals
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_rows, take_rows
 from gpdsl.program.rows import Rows
+from gpdsl.results.chunks import ROWS_AT_ONCE, by_parts, parts
 from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.prediction import Prediction
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,12 +74,10 @@ class Fit:
 
     def log_predictive_density(self, data: Any, columns: Mapping[str, str] | None = None) -> np.ndarray:
         """log p(y_n | training data) in nats for every row [rows]; a row's observed outputs count together."""
-        bound, parts = self.bind(data, columns, outputs=True), []
+        bound = self.bind(data, columns, outputs=True)
         with precision(self.options.dtype):
             beliefs = self._beliefs(bound)
-            for start in range(0, bound.rows, ROWS_AT_ONCE):
-                parts.append(log_predictive(_slice(beliefs, slice(start, start + ROWS_AT_ONCE))))
-        return np.concatenate(parts)
+            return by_parts(bound.rows, lambda _, rows: log_predictive(beliefs.part(rows)))
 
     def bind(self, data: Any, columns: Mapping[str, str] | None, *, outputs: bool) -> Data:
         """New data under the sizes, levels and column names of the training data."""
@@ -112,18 +109,15 @@ class Fit:
 
         `program` says what is read of the latents: that of the fit, or more of them.
         """
-        compute, parts = jit(partial(self._marginals, program)), []
+        compute, found = jit(partial(self._marginals, program)), []
         parameters = as_arrays(dict(self.parameters), self.options.dtype)
         posterior = as_arrays(list(self.posterior), self.options.dtype)
         inducing = as_arrays(list(self.inducing), self.options.dtype)
         readings = max(len(group.readings.all) for group in program.groups)
-        size = min(max(1, ROWS_AT_ONCE // readings), count)
-        for start in range(0, count, size):
-            last = min(start + size, count)
-            # the last chunk is taken from the end, at full size: one compilation serves them all
-            chunk = compute(take_rows(rows, slice(last - size, last)), parameters, posterior, inducing)
-            parts.append(jax.tree.map(lambda a, skip=size - (last - start): a[:, skip:], chunk))
-        return jax.tree.map(lambda *chunks: jnp.concatenate(chunks, axis=1), *parts)
+        for index, skip in parts(count, max(1, ROWS_AT_ONCE // readings)):
+            chunk = compute(take_rows(rows, index), parameters, posterior, inducing)
+            found.append(jax.tree.map(lambda a, skip=skip: a[:, skip:], chunk))
+        return jax.tree.map(lambda *chunks: jnp.concatenate(chunks, axis=1), *found)
 
     def _marginals(
         self,
@@ -156,10 +150,3 @@ class Fit:
         from gpdsl.results.persistence import save_fit
 
         save_fit(self, Path(path))
-
-
-def _slice(beliefs: Beliefs, index: slice) -> Beliefs:
-    pick = jax.tree.map(lambda a: a[:, index], beliefs.marginals)
-    return Beliefs(
-        beliefs.program, beliefs.parameters, take_rows(beliefs.rows, index), pick, beliefs.weights, beliefs.seed
-    )

@@ -17,6 +17,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.program.precision import in_precision
 from gpdsl.results import expectation as ex
 from gpdsl.results.ancestral import DRAWS, Ancestral
+from gpdsl.results.chunks import by_parts
 from gpdsl.results.formula import ByFormula
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import mixture_of_normals, weighted_quantile
@@ -49,13 +50,27 @@ class Prediction:
     @in_precision
     def mean(self, name: str) -> np.ndarray:
         """Posterior (predictive) mean, SAVIGP eqs. 36 and 38; probabilities for a label output."""
-        if self._is_output(name):
-            return self._output(name, self._output_mean)
-        return self._deterministic(name, lambda e, keys: ex.mean_of(self.beliefs, e, keys))
+        return self._by_parts(lambda part, _: part._mean(name))
 
     @in_precision
     def variance(self, name: str) -> np.ndarray:
         """Posterior (predictive) variance; that of the class indicators for a label output."""
+        return self._by_parts(lambda part, _: part._variance(name))
+
+    def _by_parts(self, compute: Callable[[Prediction, int], np.ndarray], axis: int = 0) -> np.ndarray:
+        """Something about all rows, some rows at a time."""
+        return by_parts(
+            self.beliefs.count,
+            lambda number, rows: compute(Prediction(self.beliefs.part(rows), self.dtype), number),
+            axis,
+        )
+
+    def _mean(self, name: str) -> np.ndarray:
+        if self._is_output(name):
+            return self._output(name, self._output_mean)
+        return self._deterministic(name, lambda e, keys: ex.mean_of(self.beliefs, e, keys))
+
+    def _variance(self, name: str) -> np.ndarray:
         if self._is_output(name):
             return self._output(name, self._output_variance)
         return self._deterministic(name, lambda e, keys: ex.variance_of(self.beliefs, e, keys))
@@ -71,20 +86,28 @@ class Prediction:
             raise GpdslError(
                 f"quantile of `{name}`: probabilities must lie strictly between 0 and 1, got {probabilities}"
             )
+        if self._is_output(name) and self._declarations.outputs[name].kind == "label":
+            raise GpdslError(f"`{name}` is a label: it has no quantiles; use mean for the levels' probabilities")
+        found = self._by_parts(lambda part, _: np.stack([part._quantile_of(name, p) for p in several]), axis=1)
+        return found if np.ndim(probabilities) else found[0]
+
+    def _quantile_of(self, name: str, p: float) -> np.ndarray:
         if self._is_output(name):
-            if self._declarations.outputs[name].kind == "label":
-                raise GpdslError(f"`{name}` is a label: it has no quantiles; use mean for the levels' probabilities")
-            found = [self._output(name, partial(self._output_quantile, p=p)) for p in several]
-        else:
-            found = [self._deterministic(name, partial(self._quantile, p=p)) for p in several]
-        return np.stack(found) if np.ndim(probabilities) else found[0]
+            return self._output(name, partial(self._output_quantile, p=p))
+        return self._deterministic(name, partial(self._quantile, p=p))
 
     @in_precision
     def sample(self, name: str, count: int, seed: int = 0) -> np.ndarray:
         """`count` draws [count, rows, *axes], each row on its own; label outputs give level numbers from 1."""
         if count < 1:
             raise GpdslError(f"sample of `{name}`: expected a positive number of draws, got {count}")
-        rng = np.random.default_rng(seed)
+
+        def draw(part: Prediction, number: int) -> np.ndarray:
+            return part._sample(name, count, np.random.default_rng([seed, number] if number else seed))
+
+        return self._by_parts(draw, axis=1)
+
+    def _sample(self, name: str, count: int, rng: np.random.Generator) -> np.ndarray:
         normals, component = self._latent_draws(count, rng)
         if self._is_output(name):
             ancestral = self._ancestral(normals, component, rng)

@@ -13,7 +13,6 @@ import numpy as np
 
 from gpdsl.inference.expected_log_likelihood import gauss_hermite
 from gpdsl.lowering.curves import LINES
-from gpdsl.program.compilation import jit
 from gpdsl.results import expectation as ex
 from gpdsl.results.inverse import inverse
 from gpdsl.results.predictive import Predictive, ValuesOf
@@ -73,7 +72,7 @@ class Warped:
             value, slope = (evaluator(e, beliefs.scope(), keys, given) for e in (self.warp.value, self.warp.slope))
             return jnp.broadcast_to(value, y.shape), jnp.broadcast_to(slope, y.shape)
 
-        compiled, numbers = jit(both), self.beliefs.numbers()
+        compiled, numbers = self.beliefs.compile(("warp", self.warp.value, keys), both), self.beliefs.numbers()
 
         def at(y: Array) -> tuple[Array, Array]:
             value, slope = compiled(numbers, jnp.asarray(y))
