@@ -112,7 +112,7 @@ def test_warnings_in_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_data_bring_the_spread_of_the_inputs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "d.csv").write_text("x,y\n0,1\n1000,2\n2000,0\n")
     assert main(["check", "--pedantic", "--data", "d.csv", "good.gpm"]) == 0
-    assert "warning[W622]: the length-scale starts at 1, but the standard deviation of `x` is 816" in (
+    assert "warning[W622]: the length-scale starts at 1, but the standard deviation of `x` is 82" in (
         capsys.readouterr().err
     )
     (folder / "other.csv").write_text("z,y\n0,1\n")

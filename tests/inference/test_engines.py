@@ -59,7 +59,8 @@ def test_two_latents_of_different_form(rng: np.random.Generator) -> None:
     x = np.sort(rng.uniform(-3, 3, 60))
     y = np.sin(x) + np.exp(-1 + 0.5 * x) * rng.standard_t(4, size=60)
     model = gpdsl.compile(NOISY)
-    natural, lbfgs = (model.fit({"x": x, "y": y}, optimizer=o, inducing=15) for o in ("natural", "lbfgs"))
+    options = {"inducing": 15, "posterior": "full"}
+    natural, lbfgs = (model.fit({"x": x, "y": y}, optimizer=o, **options) for o in ("natural", "lbfgs"))
     assert natural.elbo == pytest.approx(lbfgs.elbo, abs=0.02)
     noise = natural.predict({"x": np.array([-2.0, 2.5])}).mean("h")
     assert noise[1] > noise[0] + 0.5

@@ -73,7 +73,7 @@ def test_row_variables_beside_latents(inducing: int) -> None:
     """y = f + w + e: the best independent Gaussians have the exact means and the conditional variances."""
     rng = np.random.default_rng(2)
     x, y = np.linspace(-1, 1, 12), rng.normal(size=(12, 2))
-    fit = gpdsl.compile(NOISE).fit({"x": x, "y": y}, inducing=inducing)
+    fit = gpdsl.compile(NOISE).fit({"x": x, "y": y}, inducing=inducing, posterior="full")
     kernel = 1.5 * np.exp(-0.5 * (x[:, None] - x[None]) ** 2 / 0.64)
     q_f = np.linalg.inv(np.linalg.inv(kernel + 1e-8 * np.eye(12)) + 2 / 0.09 * np.eye(12))
     q_w = 1 / (1 / 0.25 + 1 / 0.09)
