@@ -1,8 +1,8 @@
 """Natural gradients on minibatches: a full Gaussian by tied sites (t-SVGP), hyperparameters by Adam on the same rows.
 
 A natural-gradient step of length rho moves the sites to (1 - rho) t + rho t*, t* estimated from the minibatch. Nothing
-is forgotten in the first 1 / rho steps, so that t then has the weight of all rows. In the end rho is the share of rows
-in a minibatch: every row's site is as old as its last visit.
+is forgotten in the first 1 / rho steps, so that t then has the weight of all rows. In the end rho is at most the share
+of rows in a minibatch, with which every row's site is as old as its last visit.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ LARGEST_SHARE = 0.5
 QUICK = 1.2
 """Times the root of a minibatch's share of the rows: the length of natural-gradient steps while hyperparameters move.
 
-Sites that follow them closely are worth their noise; it goes when the pace falls and the length with it to the share.
+Sites that follow them closely are worth their noise. It goes when the pace falls, and the length with it: at the end to
+the share, or less when there is time to average over more.
 """
 
 COOLING = 100
@@ -53,7 +54,8 @@ class Schedule:
         left = np.clip((self.end - number) / self.cooling, 0.0, 1.0)
         fall = 0.5 - 0.5 * np.cos(np.pi * left)
         quick = min(max(self.share, QUICK * self.share**0.5), LARGEST_SHARE)
-        gain = self.share + (quick - self.share) * fall
+        slow = min(self.share, 2.0 / self.cooling)
+        gain = slow + (quick - slow) * fall
         keep = np.where(number * quick < 1.0 - 1e-9, 1.0, 1.0 - gain)  # until the sites have gathered all their weight
         return Pace(*(np.asarray(a, dtype) for a in (self.rate * fall, keep, gain)))
 

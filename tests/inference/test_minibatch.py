@@ -93,6 +93,7 @@ def test_the_pace_falls_to_nothing_and_the_sites_to_the_share_of_a_batch() -> No
     assert pace.length[-1] < 1e-4 < pace.length[200] / 2
     assert pace.gain[0] == pytest.approx(0.12)
     assert pace.gain[-1] == pytest.approx(0.01, rel=0.01)
+    assert Schedule(400, 0.5, 0.1).paces(0, 400).gain[-1] == pytest.approx(0.01, rel=0.01)
     assert pace.keep[:9].tolist() == [1.0] * 9
     np.testing.assert_allclose(pace.keep[9:] + pace.gain[9:], 1.0)
     schedule.finish_from(100)
