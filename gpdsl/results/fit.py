@@ -33,6 +33,9 @@ from gpdsl.results.prediction import Prediction
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+COMMON_AT_ONCE = 2048
+"""Latents times common noise of a coupled posterior that count as one: 64 MB for all rows at once."""
+
 
 @dataclass(frozen=True, eq=False)
 class Fit:
@@ -113,11 +116,16 @@ class Fit:
         parameters = as_arrays(dict(self.parameters), self.options.dtype)
         posterior = as_arrays(list(self.posterior), self.options.dtype)
         inducing = as_arrays(list(self.inducing), self.options.dtype)
-        readings = max(len(group.readings.all) for group in program.groups)
-        for index, skip in parts(count, max(1, ROWS_AT_ONCE // readings)):
+        for index, skip in parts(count, max(1, ROWS_AT_ONCE // self._width(program))):
             chunk = compute(take_rows(rows, index), parameters, posterior, inducing)
             found.append(jax.tree.map(lambda a, skip=skip: a[:, skip:], chunk))
         return jax.tree.map(lambda *chunks: jnp.concatenate(chunks, axis=1), *found)
+
+    def _width(self, program: Program) -> int:
+        """How many times the memory of one reading of one latent a row takes."""
+        readings = max(len(group.readings.all) for group in program.groups)
+        common = self.posterior[0].root.shape[-1] if program.coupled else 0
+        return max(readings, program.latents * common // COMMON_AT_ONCE)
 
     def _marginals(
         self,

@@ -20,7 +20,7 @@ def summarise(fit: Fit) -> str:
     lines = [
         f"{d.name}: {d.title}" if d.title else d.name,
         f"  rows        {fit.rows}",
-        f"  posterior   {fit.options.posterior}, {inducing}",
+        f"  posterior   {choice.posterior}, {inducing}",
         f"  optimizer   {choice.optimizer}: {fit.message}",
         f"  elbo        {fit.elbo:.4f}{error} nats",
         f"  time        {fit.seconds:.2f} s, of which compiling {fit.compile_seconds:.2f} s",
