@@ -112,12 +112,14 @@ def _posterior(program: Program, options: Options, plan: Plan, rows: int) -> lis
     components = layout.family.components
     if choice.posterior == "coupled":
         lines = ["  one Gaussian across all latents, by one site with a block of their covariances per row"]
+    elif choice.optimizer == "natural" and choice.batch:
+        lines = ["  full Gaussian per latent, by sites of all rows tied to the inducing values (Adam et al. 2021)"]
     elif choice.optimizer == "natural":
         lines = ["  full Gaussian per latent, by one Gaussian site per row and latent (SAVIGP Theorem 2)"]
     else:
         lines = [f"  {FAMILIES[choice.posterior.partition('(')[0]].format(components)}"]
     lines += _sizes(program, plan, rows)
-    if choice.dense:
+    if layout.dense:
         lines.append("  dense: the rows are the inducing points, marginals at the rows are q's own (SAVIGP 6.1)")
     lines.append(f"  KL term: analytic{ENTROPIES[layout.entropy] if components > 1 else ''}")
     shown = ("posterior", "inducing", "batch")
@@ -133,7 +135,8 @@ def _sizes(program: Program, plan: Plan, rows: int) -> list[str]:
         whole = joint + joint * (joint + 1) // 2
         took = f"where a root of the covariance of all {joint} inducing values would take {whole}"
         return [f"  {numbers} numbers ({_quantity(8.0 * numbers, 'B')}), {took}"]
-    family = Linear() if plan.choice.optimizer == "natural" else plan.layout.family
+    tied = plan.choice.optimizer == "natural" and plan.choice.batch
+    family = Linear() if plan.choice.optimizer == "natural" and not tied else plan.layout.family
     found: dict[int, int] = {}
     for group, points in zip(program.groups, plan.inducing, strict=True):
         if not group.per_row:
