@@ -46,7 +46,7 @@ class Block:
 
 def fit_alternating(problem: Problem) -> Result:
     """Maximise the bound set by set. Sampled terms use common random numbers throughout."""
-    normals = problem.normals(jax.random.key(problem.options.seed))
+    normals = problem.batch_normals(jax.random.key(problem.options.seed))
     held, state, rows, jitter = problem.inducing, initial_state(problem), problem.rows, problem.jitter
     rest = (rows, held, normals, jitter)
     blocks = [_compiled(problem, block, state, rest) for block in _blocks(problem)]

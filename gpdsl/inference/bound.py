@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from gpdsl.inference.blocks import Draws, block_rows, over_blocks
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.features import Features, dense_features, factorise, sparse_features
+from gpdsl.inference.linear import Linear, information, inverse_root
 from gpdsl.inference.mixture_entropy import mixture_entropy
 from gpdsl.inference.posterior import Family, Parameters, PerRow
 from gpdsl.inference.row_variables import RowFeatures, row_features
@@ -20,6 +23,8 @@ from gpdsl.program.groups import Group, KernelValues, kernel_values
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
+
+Parts = list[tuple[Family, Parameters]]
 
 State = Mapping[str, Any]
 """What is optimised: `parameters` (unconstrained), `posterior` ({groups, logits}) and `inducing` (inputs per group)."""
@@ -110,7 +115,7 @@ def marginals(
     return assemble(program, parameters, rows, seen, moments), seen
 
 
-def prepared(layout: Layout, state: State, seen: Sequence[GroupView]) -> list[tuple[Family, Parameters]]:
+def prepared(layout: Layout, state: State, seen: Sequence[GroupView]) -> Parts:
     """Each group's family and its parameters, as the family's methods take them."""
     families = [layout.family_of(view.group) for view in seen]
     pairs = zip(families, state["posterior"]["groups"], seen, strict=True)
@@ -123,9 +128,12 @@ def weights(state: State) -> Float[Array, "K"]:
     return jnp.exp(logits - jnp.log(jnp.sum(jnp.exp(logits - jnp.max(logits)))) - jnp.max(logits))
 
 
-def divergence(layout: Layout, state: State, seen: Sequence[GroupView]) -> Float[Array, ""]:
-    """-(L_ent + L_cross): the exact KL for one component, an upper bound on it for several."""
-    pi, parts = weights(state), prepared(layout, state, seen)
+def divergence(layout: Layout, state: State, seen: Sequence[GroupView], parts: Parts | None = None) -> Float[Array, ""]:
+    """-(L_ent + L_cross): the exact KL for one component, an upper bound on it for several.
+
+    `parts` are what `prepared` gives, where that is known already.
+    """
+    pi, parts = weights(state), prepared(layout, state, seen) if parts is None else parts
     features = [view.features for view in seen]
     cross = jnp.stack([family.cross(q, each) for (family, q), each in zip(parts, features, strict=True)]).sum(axis=0)
     entropies = jnp.stack([family.entropy(q) for family, q in parts]).sum(axis=0)
@@ -144,13 +152,83 @@ def elbo(
     state: State,
     rows: Rows,
     total_rows: Array | float,
-    normals: Array | None,
+    normals: Array | Draws | None,
     externals: Mapping[str, Array] | None,
     jitter: Array | float,
 ) -> Float[Array, ""]:
-    """The bound, from all rows or a minibatch: the expected log likelihood is scaled to `total_rows`."""
-    q, seen = marginals(program, layout, state, rows, jitter)
+    """The bound, from all rows or a minibatch: the expected log likelihood is scaled to `total_rows`.
+
+    A batch so large that the features of its rows are a burden is taken block by block; its samples are `Draws`.
+    """
     parameters = program.parameters.constrain(state["parameters"])
+    count = next(iter(rows.observed.values())).shape[0]
+    size = 0 if layout.dense else block_rows(program, state["inducing"], count)
+    if size and not externals:
+        return _in_blocks(program, layout, state, rows, size, normals, jitter) + program.log_prior(parameters)
+    q, seen = marginals(program, layout, state, rows, jitter)
+    assert not isinstance(normals, Draws)
     per_row = expected_log_likelihood(program, parameters, rows, q, normals, externals)
     expected = jnp.sum(weights(state)[:, None] * per_row) * (total_rows / per_row.shape[1])
     return expected - divergence(layout, state, seen) + program.log_prior(parameters)
+
+
+def _in_blocks(
+    program: Program,
+    layout: Layout,
+    state: State,
+    rows: Rows,
+    size: int,
+    normals: Array | Draws | None,
+    jitter: Array | float,
+) -> Float[Array, ""]:
+    """L_ell - KL, block by block."""
+    parameters = program.parameters.constrain(state["parameters"])
+    first = jax.tree.map(lambda a: a[:1], rows)
+    seen = views(program, parameters, state["inducing"], first, False, jitter)
+    parts = prepared_for(program, layout, state, rows, seen, jitter)
+
+    def expected(some: Rows, weight: Array, numbers: Array, block: Array) -> tuple[Array, None]:
+        here = views(program, parameters, state["inducing"], some, False, jitter)
+        moments = [family.moments(q, view.features) for (family, q), view in zip(parts, here, strict=True)]
+        q = assemble(program, parameters, some, here, moments)
+        drawn = normals.of(block, size) if isinstance(normals, Draws) else _taken(normals, numbers)
+        return jnp.sum(expected_log_likelihood(program, parameters, some, q, drawn, None) * weight, axis=1), None
+
+    total, _ = over_blocks(rows, size, expected)
+    return jnp.sum(weights(state) * total) - divergence(layout, state, seen, parts)
+
+
+def _taken(normals: Array | None, numbers: Array) -> Array | None:
+    return None if normals is None else normals[:, :, numbers]
+
+
+def prepared_for(
+    program: Program, layout: Layout, state: State, rows: Rows, seen: Sequence[GroupView], jitter: Array | float
+) -> Parts:
+    """What `prepared` gives with the features of all rows, where `seen` need not be of all of them.
+
+    Only Theorem 2's covariances depend on the rows, by a sum over them.
+    """
+    if layout.dense or not isinstance(layout.family, Linear):
+        return prepared(layout, state, seen)
+    parameters = program.parameters.constrain(state["parameters"])
+    groups = state["posterior"]["groups"]
+    count = next(iter(rows.observed.values())).shape[0]
+    size = block_rows(program, state["inducing"], count) or count
+
+    def informed(some: Rows, weight: Array, numbers: Array, block: Array) -> tuple[list[Array], None]:
+        found = []
+        for q, view in zip(groups, views(program, parameters, state["inducing"], some, False, jitter), strict=True):
+            if isinstance(view.features, RowFeatures):
+                found.append(jnp.zeros(()))
+                continue
+            sites = jnp.sinh(q["site"][0]).reshape(view.group.size, -1, count)[..., numbers] * weight
+            found.append(information(view.features, sites.reshape(view.group.size, -1)))
+        return found, None
+
+    total, _ = over_blocks(rows, size, informed)
+    parts: Parts = []
+    for q, view, each in zip(groups, seen, total, strict=True):
+        family = layout.family_of(view.group)
+        parts.append((family, q if view.group.per_row else {"mean": q["mean"], "root": inverse_root(each)[None]}))
+    return parts

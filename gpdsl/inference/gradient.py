@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from gpdsl.inference.bound import elbo, prepared, views, weights
+from gpdsl.inference.bound import elbo, prepared_for, views, weights
 from gpdsl.inference.lbfgs import Outcome, maximise
-from gpdsl.inference.linear import Linear
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.starts import start_groups, start_logits
 from gpdsl.kernels.functionals import Functionals
@@ -43,7 +42,7 @@ def complete(state: Mapping[str, Any], held: list[Functionals]) -> dict[str, Any
 def fit_lbfgs(problem: Problem) -> Result:
     """Maximise the bound over everything at once. Sampled terms use common random numbers throughout."""
     program, layout, rows, jitter = problem.program, problem.layout, problem.rows, problem.jitter
-    normals = problem.normals(jax.random.key(problem.options.seed))
+    normals = problem.batch_normals(jax.random.key(problem.options.seed))
     held, state = problem.inducing, initial_state(problem)
 
     def bound(state: Any, rows: Rows, held: Any, normals: Any, jitter: Any) -> Array:
@@ -95,11 +94,10 @@ def finish(problem: Problem, state: Any, value: float, error: float, message: st
         full = complete(state, held)
         parameters = problem.program.parameters.constrain(full["parameters"])
         # one row is enough, where the posterior needs the factors alone and not the rows' features
-        everything = problem.layout.dense or isinstance(problem.layout.family, Linear)
-        some = rows if everything else jax.tree.map(lambda a: a[:1], rows)
+        some = rows if problem.layout.dense else jax.tree.map(lambda a: a[:1], rows)
         seen = views(problem.program, parameters, full["inducing"], some, problem.layout.dense, problem.jitter)
-        parts = zip(prepared(problem.layout, full, seen), seen, strict=True)
-        return [family.whitened(q, view.features) for (family, q), view in parts], weights(full)
+        parts = prepared_for(problem.program, problem.layout, full, rows, seen, problem.jitter)
+        return [family.whitened(q, view.features) for (family, q), view in zip(parts, seen, strict=True)], weights(full)
 
     posterior, pi = jit(whiten)(state, problem.rows, problem.inducing)
     full = complete(state, problem.inducing)

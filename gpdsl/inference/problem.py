@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from gpdsl.inference.blocks import Draws, block_rows
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.options import Choice, Options
@@ -51,6 +52,19 @@ class Problem:
         """Base samples for `count` rows, when anything is sampled."""
         return self.draws(key, count) if self.program.sampled else None
 
+    def batch_normals(self, key: Array) -> Array | Draws | None:
+        """Base samples for all rows, drawn block by block where there are many."""
+        if not self.program.sampled:
+            return None
+        return self.drawn(key)
+
+    def drawn(self, key: Array) -> Array | Draws:
+        """`draws`, or what gives them block by block."""
+        if self.layout.dense or not block_rows(self.program, self.inducing, self.count):
+            return self.draws(key)
+        components, program = self.layout.family.components, self.program
+        return Draws(key, self.choice.samples, components, program.latents, program.opaque, self.options.sampling)
+
     def draws(self, key: Array, count: int | None = None) -> Float[Array, "samples components rows latents"]:
         """Base samples for `count` rows (all by default)."""
         return base_normals(
@@ -70,7 +84,7 @@ class Problem:
         """
         if not self.program.sampled or not np.isfinite(value):
             return value, 0.0
-        compute = jit(lambda key, *rest: bound(self.draws(key), *rest))
+        compute = jit(lambda key, *rest: bound(self.drawn(key), *rest))
         keys = jax.random.split(jax.random.fold_in(jax.random.key(self.options.seed), 1), FRESH_SETS)
         fresh = np.asarray([float(compute(key, *arguments)) for key in keys])
         return float(fresh.mean()), float(fresh.std(ddof=1) / np.sqrt(FRESH_SETS))

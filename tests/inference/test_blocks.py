@@ -1,0 +1,124 @@
+"""Large batches a block at a time: the same bound and gradient, in bounded memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference import blocks
+from gpdsl.inference.bound import elbo
+from gpdsl.inference.gradient import complete, initial_state
+from tests.inference.conftest import COUNTS, NOISY
+from tests.inference.test_schedules import problem_of
+
+ROWS = 150
+
+WITH_ROWS = """
+input x : real
+output y : real
+param s : positive = 0.4
+latent f(x) ~ GP(0, Matern32(1))
+row w ~ Normal(0, 1)
+y ~ StudentT(4, f + w, s)
+"""
+
+
+def data_of(name: str) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(9)
+    x = rng.uniform(-2, 2, ROWS)
+    return {"x": x, name: rng.poisson(np.exp(np.sin(2 * x))) if name == "n" else rng.standard_t(4, ROWS)}
+
+
+@pytest.mark.parametrize(
+    "text,posterior,options",
+    [
+        (COUNTS, "full", {}),
+        (COUNTS, "linear", {}),
+        (NOISY, "mixture(2)", {}),
+        (WITH_ROWS, "diagonal", {}),
+        pytest.param(NOISY, "linear", {"expectations": "quadrature"}, marks=pytest.mark.slow),
+        pytest.param(COUNTS, "mixture_full(2)", {"expectations": "quadrature"}, marks=pytest.mark.slow),
+    ],
+)
+def test_blocks_change_nothing(text: str, posterior: str, options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound and its whole gradient, at a point away from the start; the last of three blocks is not full."""
+    data = data_of("n" if "output n" in text else "y")
+    problem = problem_of(gpdsl.compile(text), data, posterior=posterior, inducing=6, optimizer="lbfgs", **options)
+    keys = iter(jax.random.split(jax.random.key(1), 99))
+    state = jax.tree.map(lambda a: a + 0.1 * jax.random.normal(next(keys), a.shape), initial_state(problem))
+    assert not problem.program.sampled
+    if "w ~" in text:
+        problem = _numbered(problem)
+
+    def bound(state: dict) -> jax.Array:
+        full = complete(state, problem.inducing)
+        return elbo(problem.program, problem.layout, full, problem.rows, ROWS, None, None, 1e-8)
+
+    whole = jax.jit(jax.value_and_grad(bound))(state)
+    monkeypatch.setattr(blocks, "LARGE", 0)
+    monkeypatch.setattr(blocks, "AT_ONCE", 0)
+    assert blocks.block_rows(problem.program, problem.inducing, ROWS) == 64
+    parts = jax.jit(jax.value_and_grad(lambda state: bound(state)))(state)
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-8, atol=1e-8)
+
+
+def _numbered(problem):  # type: ignore[no-untyped-def]
+    from dataclasses import replace
+
+    return replace(problem, rows=replace(problem.rows, numbers=jnp.arange(float(ROWS))))
+
+
+def test_samples_of_a_block_are_its_own() -> None:
+    draws = blocks.Draws(jax.random.key(0), 50, 1, 2, False, "iid")
+    first, again, second = (np.asarray(draws.of(jnp.asarray(b), 64)) for b in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.06
+
+
+@pytest.mark.slow
+def test_sampled_bounds_agree_up_to_their_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data = gpdsl.compile(COUNTS), data_of("n")
+    options = {"expectations": "sampled", "optimizer": "lbfgs", "posterior": "full", "inducing": 6, "samples": 50}
+    whole = model.fit(data, **options)
+    monkeypatch.setattr(blocks, "LARGE", 0)
+    monkeypatch.setattr(blocks, "AT_ONCE", 0)
+    parts = model.fit(data, **options)
+    assert abs(whole.elbo - parts.elbo) < 5 * (whole.elbo_se + parts.elbo_se) + 0.05
+
+
+LARGE_BATCH = """
+import resource, sys
+import numpy as np
+import gpdsl
+
+rows = int(sys.argv[1])
+rng = np.random.default_rng(0)
+x = rng.normal(size=(rows, 2))
+text = "input x : real[2]\\noutput y : binary\\nlatent f(x) ~ GP(0, RBF(1))\\ny ~ Bernoulli(logit = f)\\n"
+data = {"x": x, "y": (x[:, 0] + rng.normal(size=rows) > 0).astype(int)}
+fit = gpdsl.compile(text).fit(data, inducing=100, batch=0, optimizer=sys.argv[2], steps=1)
+assert np.isfinite(fit.elbo)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def peak(rows: int, optimizer: str) -> float:
+    """GiB at most, of a fit in a process of its own."""
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE_BATCH, str(rows), optimizer], capture_output=True, text=True, cwd=root, check=True
+    )
+    return int(done.stdout) / 2**20
+
+
+@pytest.mark.slow
+def test_a_million_rows_fit_in_two_gibibytes() -> None:
+    assert peak(1_000_000, "lbfgs") < 2.0
