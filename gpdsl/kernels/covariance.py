@@ -27,24 +27,24 @@ Points = Float[Array, "n D"]
 Parameter = Float[Array, "..."]
 
 
-def _rbf(a: Points, b: Points) -> Float[Array, "n m"]:
-    return jnp.exp(-0.5 * squared_distance(a, b))
+def _rbf(squares: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    return jnp.exp(-0.5 * squares)
 
 
-def _matern12(a: Points, b: Points) -> Float[Array, "n m"]:
-    return matern.exponential(squared_distance(a, b))
+def _matern12(squares: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    return matern.exponential(squares)
 
 
-def _matern32(a: Points, b: Points) -> Float[Array, "n m"]:
-    return matern.once_smooth(3.0 * squared_distance(a, b))
+def _matern32(squares: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    return matern.once_smooth(3.0 * squares)
 
 
-def _matern52(a: Points, b: Points) -> Float[Array, "n m"]:
-    return matern.twice_smooth(5.0 * squared_distance(a, b))
+def _matern52(squares: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    return matern.twice_smooth(5.0 * squares)
 
 
-def _rational_quadratic(a: Points, b: Points, alpha: Parameter) -> Float[Array, "n m"]:
-    return (1.0 + squared_distance(a, b) / (2.0 * alpha)) ** (-alpha)
+def _rational_quadratic(squares: Float[Array, "n m"], alpha: Parameter) -> Float[Array, "n m"]:
+    return (1.0 + squares / (2.0 * alpha)) ** (-alpha)
 
 
 def _periodic(a: Points, b: Points, ell: Parameter, period: Parameter) -> Float[Array, "n m"]:
@@ -61,9 +61,16 @@ def _cosine(a: Points, b: Points, period: Parameter) -> Float[Array, "n m"]:
 
 
 def _stationary(profile: Callable[..., Array]) -> Callable[..., Array]:
+    """A kernel from its profile, a function of squared scaled distances.
+
+    One length-scale for all columns divides the distances: its gradient then needs no gradient in the inputs.
+    """
+
     def kernel(a: Points, b: Points, ell: Parameter, **others: Parameter) -> Array:
+        if jnp.ndim(ell) == 0:
+            return profile(squared_distance(a, b) / (ell * ell), **others)
         scaled = a / ell
-        return profile(scaled, scaled if b is a else b / ell, **others)
+        return profile(squared_distance(scaled, scaled if b is a else b / ell), **others)
 
     return kernel
 
