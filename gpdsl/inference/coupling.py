@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpdsl.inference.options import Choice
+from gpdsl.inference.score import samples_for
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program
 
@@ -29,6 +30,9 @@ def choose_coupling(program: Program, choice: Choice, inducing: Sequence[Functio
     if size > LARGEST or rows * program.latents * size > LARGEST_ROWS:
         reason = f"{named} mixes latents, but {size} inducing values in all are too many for one covariance matrix"
         return _because(choice, "full", f"{reason}; posterior = coupled insists")
+    if program.opaque and choice.samples < samples_for(program.latents):
+        reason = f"{choice.samples} samples are too few to estimate the covariances of {program.latents} latent values"
+        return _because(choice, "full", f"{named} mixes latents, but {reason}; posterior = coupled insists")
     if program.coupling.sampled and not program.sampled:
         return _because(choice, "full", f"{named} mixes more latents than a closed form of their covariances can hold")
     return _because(choice, "coupled", f"{named} mixes latents, which makes them correlated")

@@ -66,6 +66,11 @@ def coupled_score_gradients(
     return slope, 0.5 * whole
 
 
+def samples_for(latents: int) -> int:
+    """Samples from which on a regression on all z_j, z_j^2 - 1 and z_i z_j pays: half of them fit it."""
+    return int(2 * ENOUGH * (2 * latents + latents * (latents - 1) // 2 + 1))
+
+
 def _coefficients(
     values: Float[Array, "S K rows"], normals: Float[Array, "S K rows latents"], control: str, *, products: bool
 ) -> Float[Array, "K rows features"]:
@@ -73,7 +78,7 @@ def _coefficients(
     samples, latents = values.shape[0], normals.shape[-1]
     half = samples // 2
     z, log_p = jnp.moveaxis(normals, 0, -2), jnp.moveaxis(values, 0, -1)  # [K, rows, S, latents] and [K, rows, S]
-    enough = control == "regression" and half >= ENOUGH * (2 * latents + latents * (latents - 1) // 2 + 1)
+    enough = control == "regression" and samples >= samples_for(latents)
     features = _features(z, products or enough)
     if control == "none":
         return jnp.mean(features * log_p[..., None], axis=-2)

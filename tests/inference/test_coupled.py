@@ -257,13 +257,10 @@ def _case(name: str, seed: int) -> tuple[str, dict[str, np.ndarray]]:
 @pytest.mark.parametrize(
     ("name", "seed"),
     [
-        ("noisy", 0),
         ("network", 0),
-        *(
-            pytest.param(name, seed, marks=pytest.mark.slow)
-            for name in ("noisy", "network", "classes")
-            for seed in (1, 2, 3)
-        ),
+        *(pytest.param("noisy", seed, marks=pytest.mark.slow) for seed in (0, 1, 2)),
+        *(pytest.param("network", seed, marks=pytest.mark.slow) for seed in (1, 2)),
+        *(pytest.param("classes", seed, marks=pytest.mark.slow) for seed in (1, 2)),
     ],
 )
 def test_never_below_the_factorised_posterior(name: str, seed: int) -> None:
@@ -271,6 +268,32 @@ def test_never_below_the_factorised_posterior(name: str, seed: int) -> None:
     full, coupled = (gpdsl.compile(text).fit(data, posterior=each) for each in ("full", "coupled"))
     assert coupled.elbo >= full.elbo - 1e-6 - 3 * (full.elbo_se + coupled.elbo_se)
     assert np.all(np.isfinite(coupled.predict(data).variance(next(iter(full.program.declarations.latents)))))
+
+
+def test_an_opaque_function_gives_the_posterior_of_its_formula() -> None:
+    """A depth and a velocity of which only the ratio is seen: values alone find how they go together."""
+    text = """
+    input x : real
+    output t : real
+    latent d(x) ~ GP(2, 0.3 * RBF(1))
+    latent v(x) ~ GP(2, 0.2 * RBF(1))
+    t ~ Normal(d / v, 0.05)
+    """
+    called = text.replace("t ~", "external ratio(d: real, v: real) -> real\n    t ~").replace("d / v", "ratio(d, v)")
+    x = np.linspace(-1, 1, 8)
+    data = {"x": x, "t": 1 + 0.2 * np.sin(2 * x)}
+    symbolic = gpdsl.compile(text).fit(data)
+    opaque = gpdsl.compile(called, externals={"ratio": lambda d, v: d / v}).fit(data, seed=1)
+    assert symbolic.choice.posterior == opaque.choice.posterior == "coupled"
+    assert opaque.elbo == pytest.approx(symbolic.elbo, abs=0.1)
+    ours, theirs = (fit.predict({"x": x}).beliefs.marginals for fit in (opaque, symbolic))
+    sd = np.sqrt(np.asarray(theirs.variance))
+    assert np.abs((np.asarray(ours.mean) - theirs.mean) / sd).max() < 0.1
+    between = [np.asarray(q.covariance)[0, :, 0, 1] / (sd[0, :, 0] * sd[0, :, 1]) for q in (ours, theirs)]
+    assert between[1].min() > 0.8
+    np.testing.assert_allclose(*between, atol=0.08)
+    few = gpdsl.compile(called, externals={"ratio": lambda d, v: d / v}).explain(data, samples=20)
+    assert "20 samples are too few to estimate the covariances of 2 latent values" in few
 
 
 def test_the_default_keeps_correlation_where_it_arises_and_can_be_afforded(monkeypatch: pytest.MonkeyPatch) -> None:
