@@ -21,6 +21,7 @@ SUITES = {
     "seismic": "posteriors against NUTS, every estimator against one common evaluation of the bound",
     "checking": "seconds of `gpdsl check`, of the zoo and of models of 250 to 4000 lines",
     "formula_kernels": "kernels by formula against the built-in kernels",
+    "svgp": "minibatches beside GPflow: seconds per step, time to quality",
     "startup": "seconds from the command line to the first optimisation step",
 }
 

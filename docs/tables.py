@@ -28,7 +28,7 @@ MEANINGS = {
     "batch": "rows per step; 0 is all of them",
     "steps": "most iterations of the optimiser",
     "tolerance": "smallest relative gain in the bound worth another step",
-    "learning_rate": "of Adam",
+    "learning_rate": "of Adam; 0.01 by default, 0.05 beside natural gradients",
     "seed": "of everything random: same seed, same machine, same answer",
     "dtype": "`float64` or `float32`",
     "engine": "`vi`, variational inference",

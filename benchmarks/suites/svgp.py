@@ -1,0 +1,164 @@
+"""Sparse Gaussian processes on minibatches beside GPflow: seconds per step, and time to the quality GPflow ends with.
+
+`GPDSL_PEERS_TF` names a Python that has GPflow; without it the peer's side is left out. Both run in processes of their
+own, one after the other. CPU seconds are shown beside wall seconds: on a machine that is shared they are what compares.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from peers import svgp_problems as problems
+from report import CONSOLE, ROOT, find_data, show, verdict
+
+import gpdsl
+from gpdsl.program.compilation import jit
+from gpdsl.program.precision import precision
+
+PEER_STEPS, STEPS = 60, 150
+PEER_BUDGET = 1000
+"""Steps after which the peer's quality was taken: its time to get there is that of a step times these."""
+
+RECORDED = {"regression": 0.0904, "sign": 0.1678, "digits": 0.298}
+"""The peer's test NLPD after its budget (500 steps for the digits), measured once."""
+
+DTYPES = ("float64", "float32")
+MODELS = {
+    "regression": "output y : real\nparam s2 : positive = 1\nparam ell : positive[D] = 1\n"
+    "param sigma : positive = 0.3162\nlatent f(x) ~ GP(0, s2 * RBF(ell))\ny ~ Normal(f, sigma)\n",
+    "sign": "output y : binary\nparam s2 : positive = 1\nparam ell : positive[D] = 1\n"
+    "latent f(x) ~ GP(0, s2 * RBF(ell))\ny ~ Bernoulli(logit = f)\n",
+    "parity": "output y : binary\nparam s2 : positive = 1\nparam ell : positive = 5\n"
+    "latent f(x) ~ GP(0, s2 * RBF(ell))\ny ~ Bernoulli(logit = f)\n",
+    "digits": "index c in 1..10\noutput y : label[c]\nparam s2 : positive = 1\nparam ell : positive = 5\n"
+    "latent f[c](x) ~ GP(0, s2 * RBF(ell))\ny ~ Categorical(logits = f)\n",
+}
+
+
+def run() -> None:
+    """Both tables."""
+    paths = find_data("kin40k.npz", "mnist10k.npz")
+    if paths is None:
+        return
+    folder = paths[0].parent
+    for dtype in DTYPES:
+        _steps(folder, dtype)
+    _quality(folder)
+
+
+def _steps(folder: Path, dtype: str) -> None:
+    rates, rows, gains = _gemm(dtype), [], []
+    for name in ("regression", "sign", "digits"):
+        ours, peer = _ours(name, folder, dtype, STEPS), _peer(name, folder, dtype)
+        share = 2e-9 * _products(problems.load(name, folder), name) / ours["cpu"] / rates[1]
+        row = [f"{1e3 * v['wall']:.1f} ({1e3 * v['cpu']:.1f})" if v else "-" for v in (ours, peer)]
+        ratio = peer["cpu"] / ours["cpu"] if peer else float("nan")
+        gains.append((name, ratio))
+        rows.append((name, *row, f"{ratio:.2f}", f"{100 * share:.0f}%", f"{ours['compiling']:.1f}"))
+    columns = ["problem", "gpdsl, ms", "GPflow, ms", "ratio", "of GEMM rate", "compiling, s"]
+    note = f"wall (CPU) per step; a bare matrix product runs at {rates[0]:.0f} ({rates[1]:.0f} a CPU second) Gflop/s"
+    show(f"minibatch steps, {dtype}", columns, rows, note)
+    for name, ratio in gains:
+        if np.isfinite(ratio):
+            verdict(f"{name}, {dtype}: times faster a step than GPflow, by CPU time", ratio, 2, least=True)
+
+
+def _quality(folder: Path) -> None:
+    rows = []
+    for name in ("regression", "sign", "parity"):
+        dtype = "float32"
+        peer = _peer(name, folder, dtype, PEER_BUDGET if name == "parity" else PEER_STEPS)
+        goal = RECORDED.get(name, peer["nlpd"] if peer else float("nan"))
+        ours = _ours(name, folder, dtype, STEPS, score=True)
+        needed = peer["total_cpu"] if name == "parity" and peer else PEER_BUDGET * peer["cpu"] if peer else float("nan")
+        rows.append((name, goal, ours["nlpd"], ours["total_cpu"], needed, needed / ours["total_cpu"]))
+    columns = ["problem", "GPflow's NLPD", "gpdsl's NLPD", "gpdsl, CPU s", "GPflow, CPU s", "ratio"]
+    show(f"time to quality, float32: {STEPS} steps of gpdsl, compilation included", columns, rows)
+    for row in rows:
+        CONSOLE.print(f"{row[0]}: {'reached' if row[2] <= row[1] else 'NOT reached'}")
+        verdict(f"{row[0]}: times faster to that quality", row[5], 5, least=True)
+
+
+def _ours(name: str, folder: Path, dtype: str, steps: int, *, score: bool = False) -> dict[str, float]:
+    """Seconds per step and in all, and the test NLPD when that is asked for."""
+    task = problems.load(name, folder)
+    seen: list[tuple[int, float, float]] = []
+    start, start_cpu = time.perf_counter(), time.process_time()
+    model = gpdsl.compile("input x : real[D]\n" + MODELS[name])
+    options = {"samples": 10} if name == "digits" else {}
+    label = task.y + 1 if name == "digits" else task.y
+    fit = model.fit(
+        {"x": task.x, "y": label},
+        inducing=task.inducing,
+        batch=task.batch,
+        learn_inducing=True,
+        steps=steps,
+        dtype=dtype,
+        callback=lambda report: seen.append((report.step, time.perf_counter(), time.process_time())),
+        **options,
+    )
+    found = {"total": time.perf_counter() - start, "total_cpu": time.process_time() - start_cpu}
+    found |= {"compiling": fit.compile_seconds, **_per_step(seen)}
+    if score:
+        test = {"x": task.x_test, "y": task.y_test + 1 if name == "digits" else task.y_test}
+        found["nlpd"] = float(-np.mean(fit.log_predictive_density(test)))
+    return found
+
+
+def _per_step(seen: list[tuple[int, float, float]]) -> dict[str, float]:
+    pairs = list(zip(seen, seen[1:], strict=False))
+    each = [[(b[k] - a[k]) / (b[0] - a[0]) for a, b in pairs] for k in (1, 2)]
+    return {"wall": float(np.min(each[0])), "cpu": float(np.min(each[1]))}
+
+
+def _peer(name: str, folder: Path, dtype: str, steps: int = PEER_STEPS) -> Mapping[str, float]:
+    """What GPflow's process prints; nothing where there is none."""
+    python = os.environ.get("GPDSL_PEERS_TF")
+    if not python:
+        return {}
+    script = ROOT / "benchmarks" / "peers" / "svgp_gpflow.py"
+    command = [python, str(script), name, dtype, str(steps), str(folder)]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        CONSOLE.print(f"GPflow failed: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        return {}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def _gemm(dtype: str) -> tuple[float, float]:
+    """Gflop per wall and per CPU second of a bare product of the steps' size."""
+    rng = np.random.default_rng(0)
+    with precision(dtype):
+        a, b = (jnp.asarray(rng.standard_normal(shape), dtype) for shape in ((500, 500), (500, 1000)))
+        product = jit(lambda a, b: a @ b)
+        return _fastest(lambda: jax.block_until_ready(product(a, b)), 2e-9 * 500 * 500 * 1000)
+
+
+def _fastest(work: Callable[[], object], amount: float) -> tuple[float, float]:
+    wall, cpu = [], []
+    for _ in range(30):
+        before = time.perf_counter(), time.process_time()
+        work()
+        wall.append(time.perf_counter() - before[0])
+        cpu.append(time.process_time() - before[1])
+    return amount / min(wall), amount / min(cpu)
+
+
+def _products(task: problems.Task, name: str) -> float:
+    """Multiplications a step needs at least, with triangular and symmetric products at half price.
+
+    Per latent: S phi and H over the rows, six halves of M^3; per kernel: phi and dKuf, Kuu's factor and its inverse.
+    """
+    m, b, d = task.inducing, task.batch, task.x.shape[1]
+    latents = 10 if name == "digits" else 1
+    return latents * (1.5 * m * m * b + 2.0 * m**3) + m * m * b + 1.3 * m**3 + 2 * m * (b + m) * d
