@@ -60,7 +60,8 @@ class Problem:
 
     def drawn(self, key: Array) -> Array | Draws:
         """`draws`, or what gives them block by block."""
-        if self.layout.dense or not block_rows(self.program, self.inducing, self.count):
+        together = self.layout.dense or self.program.coupled
+        if together or not block_rows(self.program, self.inducing, self.count):
             return self.draws(key)
         components, program = self.layout.family.components, self.program
         return Draws(key, self.choice.samples, components, program.latents, program.opaque, self.options.sampling)
