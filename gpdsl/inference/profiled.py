@@ -19,23 +19,25 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from gpdsl.inference.bound import views
+from gpdsl.inference.blocks import block_rows
+from gpdsl.inference.bound import GroupView, views
 from gpdsl.inference.lbfgs import Outcome, maximise
 from gpdsl.inference.natural import (
     Sites,
     coupled_sites,
     initial_sites,
     scales,
-    site_elbo,
     site_marginals,
-    whitened_posterior,
 )
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.refine import refine
 from gpdsl.inference.saddle import leave_saddle
+from gpdsl.inference.site_blocks import batch_posterior, batch_site_elbo
 from gpdsl.inference.warm import site_start
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
 
 INNER_ITERATIONS = 1000
 
@@ -59,11 +61,11 @@ def fit_profiled(problem: Problem) -> Result:
             break
     parameters, inducing = split_point(best.point, problem.inducing)
     rows, dense, jitter = problem.rows, problem.layout.dense, problem.jitter
-    whiten = jit(lambda p, z, s, r: whitened_posterior(problem.program, p, z, s, r, dense, jitter))
+    whiten = jit(lambda p, z, s, r: batch_posterior(problem.program, p, z, s, r, dense, jitter))
     posterior = whiten(parameters, inducing, best.sites, rows)
 
     def bound(normals: Any, parameters: Any, inducing: Any, sites: Sites, rows: Any) -> Array:
-        return site_elbo(problem.program, parameters, inducing, sites, rows, dense, normals, None, jitter)
+        return batch_site_elbo(problem.program, parameters, inducing, sites, rows, dense, normals, jitter)
 
     value, error = problem.reassessed(bound, best.elbo, parameters, inducing, best.sites, rows)
     return Result(
@@ -80,7 +82,7 @@ def fit_profiled(problem: Problem) -> Result:
 
 def _compiled(problem: Problem, start: _Best) -> Callable[[Any, Sites, Array], tuple[Array, Any, Sites]]:
     """The bound at a point, from sites, with this much coupling between latents."""
-    normals = problem.normals(jax.random.key(problem.options.seed))
+    normals = problem.batch_normals(jax.random.key(problem.options.seed))
     fixed = problem.rows, problem.inducing, normals, problem.jitter
     compiled = problem.compiled(profiled_bound(problem), start.point, start.sites, *fixed, jnp.asarray(1.0))
     return lambda point, sites, coupling: compiled(point, sites, *fixed, coupling)
@@ -138,8 +140,11 @@ def start_sites(problem: Problem) -> Sites:
 
     def start(parameters: Any, inducing: Any, rows: Any) -> Sites:
         constrained = program.parameters.constrain(parameters)
-        seen = views(program, constrained, inducing, rows, dense, jitter)
+        first = jax.tree.map(lambda a: a[:some], rows)
+        seen = views(program, constrained, inducing, first, dense, jitter)
         sites = initial_sites(program, constrained, rows, scales(seen))
+        if some < problem.count:
+            return _of_all_rows(program, constrained, first, seen, sites, key)
         if program.opaque:  # no slopes to look at before the first evaluations
             return sites
         if problem.begun is not None:
@@ -149,8 +154,23 @@ def start_sites(problem: Problem) -> Sites:
         return leave_saddle(program, constrained, rows, seen, sites, normals, key)
 
     key = jax.random.key(problem.options.seed)
-    normals = problem.normals(key)
+    some = 0 if dense else block_rows(program, problem.inducing, problem.count)
+    some = some if some and not any(group.per_row for group in program.groups) else problem.count
+    normals = problem.normals(key) if some == problem.count else None
     return jit(start)(problem.parameters, problem.inducing, problem.rows)
+
+
+def _of_all_rows(
+    program: Program, parameters: Any, first: Rows, seen: list[GroupView], sites: Sites, key: Array
+) -> Sites:
+    """Sites of more rows than are looked at: latents without a slope at the first ones start apart in all."""
+    if program.sampled:
+        return sites
+    start = jax.tree.map(lambda a: a[: next(iter(first.observed.values())).shape[0]], sites)
+    left = leave_saddle(program, parameters, first, seen, start, None, key)
+    flat = jnp.any(left.linear != start.linear, axis=0)
+    noise = jax.random.normal(key, sites.linear.shape, sites.linear.dtype) * jnp.sqrt(sites.precision)
+    return Sites(jnp.where(flat, sites.linear + noise, sites.linear), sites.precision)
 
 
 def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
@@ -182,7 +202,7 @@ def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
 
         def bound(at: Any) -> Array:
             p, z = split_point(at, held)
-            return site_elbo(program, p, z, refined, rows, dense, normals, None, jitter)
+            return batch_site_elbo(program, p, z, refined, rows, dense, normals, jitter)
 
         if not jax.tree.leaves(point):
             return progress.elbo, point, refined

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.anderson import Memory, empty, propose, remember
+from gpdsl.inference.blocks import Draws
 from gpdsl.inference.bound import GroupView, views
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural import (
@@ -22,6 +23,7 @@ from gpdsl.inference.natural import (
     site_units,
     unflatten_sites,
 )
+from gpdsl.inference.site_blocks import site_block, value_and_target
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.joint import Marginals, same_latent
 from gpdsl.program.program import Program
@@ -61,7 +63,7 @@ def refine(
     sites: Sites,
     rows: Rows,
     dense: bool,
-    normals: Array | None,
+    normals: Array | Draws | None,
     jitter: Array | float,
     tolerance: float,
     iterations: int,
@@ -72,8 +74,18 @@ def refine(
     With `coupling` 0, sites that a row has for all latents together leave different latents independent.
     """
     parameters = program.parameters.constrain(learnt)
-    seen = views(program, parameters, inducing, rows, dense, jitter)
-    evaluate = _evaluator(program, parameters, rows, seen, normals, coupling)
+    size = site_block(program, inducing, sites, dense)
+    some = jax.tree.map(lambda a: a[:1], rows) if size else rows
+    seen = views(program, parameters, inducing, some, dense, jitter)
+    evaluate: Evaluate
+    if size:
+
+        def evaluate(sites: Sites) -> tuple[Array, Sites]:
+            return value_and_target(program, parameters, inducing, sites, rows, size, normals, jitter)
+
+    else:
+        assert not isinstance(normals, Draws)
+        evaluate = _evaluator(program, parameters, rows, seen, normals, coupling)
     units = site_units(seen, sites)
     dtype = sites.linear.dtype
     start = Progress(
