@@ -58,12 +58,12 @@ class Posterior:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Pass:
-    """One group at some rows: q(w), L^-1, features phi and products S phi, the rows' moments at unit scale."""
+    """One group at some rows: q(w), L^-1, features phi and (S - I) phi, the rows' moments at unit scale."""
 
     posterior: Posterior
     inverse: Float[Array, "g M M"]
     phi: Float[Array, "g M rows"]
-    spread: Float[Array, "latents M rows"]
+    bent: Float[Array, "latents M rows"]
     mean: Float[Array, "latents rows"]
     variance: Float[Array, "latents rows"]
 
@@ -123,15 +123,15 @@ def forward(known: Covariances, tied: Tied, scale: Float[Array, "latents"]) -> P
     inverse = inverse_lower(jax.lax.linalg.cholesky(known.inducing, symmetrize_input=False))
     phi = lower_times(inverse, known.cross)
     q = posterior_of(tied, scale)
-    left = jnp.maximum(known.prior - jnp.sum(phi**2, axis=-2), 0.0)
     axes = (*_axes(inverse) * 2, 0, 0)
 
-    def one(phi: Array, left: Array, mean: Array, covariance: Array) -> tuple[Array, Array, Array]:
-        spread = covariance @ phi
-        return mean @ phi, left + jnp.sum(phi * spread, axis=0), spread
+    def one(phi: Array, prior: Array, mean: Array, covariance: Array) -> tuple[Array, Array, Array]:
+        bent = (covariance - jnp.eye(mean.shape[0], dtype=mean.dtype)) @ phi
+        variance = jnp.maximum(prior + jnp.sum(phi * bent, axis=0), jnp.finfo(prior.dtype).eps * prior)
+        return mean @ phi, variance, bent
 
-    mean, variance, spread = _each(one, axes, phi, left, q.mean, q.covariance)
-    return Pass(q, inverse, phi, spread, mean, variance)
+    mean, variance, bent = _each(one, axes, phi, known.prior, q.mean, q.covariance)
+    return Pass(q, inverse, phi, bent, mean, variance)
 
 
 def backward(at: Pass, scale: Float[Array, "latents"], d_mean: Array, d_variance: Array) -> Slopes:
@@ -147,20 +147,20 @@ def backward(at: Pass, scale: Float[Array, "latents"], d_mean: Array, d_variance
     q, identity = at.posterior, jnp.eye(at.inverse.shape[-1], dtype=at.inverse.dtype)
 
     def one(
-        phi: Array, spread: Array, mean: Array, covariance: Array, scale: Array, dm: Array, dv: Array
+        phi: Array, bent: Array, mean: Array, covariance: Array, scale: Array, dm: Array, dv: Array
     ) -> tuple[Array, ...]:
         square, pulled = symmetric_product(phi * dv, phi), phi @ dm
         shrunk, residual = covariance - identity, pulled - mean
-        bent = shrunk @ residual
-        inner, outer = shrunk @ (square - 0.5 * identity), jnp.outer(bent, mean)
+        pushed = shrunk @ residual
+        inner, outer = shrunk @ (square - 0.5 * identity), jnp.outer(pushed, mean)
         middle = 2.0 * symmetric_product(inner, shrunk) + outer + outer.T - jnp.outer(mean, mean)
-        d_phi = jnp.outer(mean, dm) + 2.0 * (spread - phi) * dv
+        d_phi = jnp.outer(mean, dm) + 2.0 * bent * dv
         # through P = I + s G and m = S sqrt(s) h
-        d_scale = jnp.sum(inner * shrunk) + jnp.trace(inner + 0.5 * shrunk) + (0.5 * residual + bent) @ mean
+        d_scale = jnp.sum(inner * shrunk) + jnp.trace(inner + 0.5 * shrunk) + (0.5 * residual + pushed) @ mean
         linear = (pulled - 2.0 * square @ mean) / jnp.sqrt(scale)
         return middle, d_phi, d_scale / scale, linear, -2.0 / scale * square
 
-    parts = (at.phi, at.spread, q.mean, q.covariance, scale, d_mean, d_variance)
+    parts = (at.phi, at.bent, q.mean, q.covariance, scale, d_mean, d_variance)
     middle, d_phi, d_scale, linear, precision = _each(one, (*_axes(at.inverse), *[0] * 6), *parts)
     prior = d_variance
     if at.inverse.shape[0] == 1:

@@ -15,13 +15,18 @@ LEAF = 256
 """Size of a block that is multiplied as if it were full: smaller ones lose more speed than they leave out."""
 
 
-def inverse_lower(factor: Float[Array, "*b n n"]) -> Float[Array, "*b n n"]:
-    """Inverse of lower triangular matrices."""
+SMALL = 64
+"""Size up to which an inverse is found by substitution: what it loses in speed is little."""
+
+
+def inverse_lower(factor: Float[Array, "*b n n"], halvings: int = 2) -> Float[Array, "*b n n"]:
+    """Inverse of lower triangular matrices, which are halved so often at most: each time makes compilation longer."""
     n = factor.shape[-1]
-    if n <= LEAF:
+    if n <= SMALL or halvings == 0:
         return solve_lower(factor, jnp.broadcast_to(jnp.eye(n, dtype=factor.dtype), factor.shape))
     half = n // 2
-    first, last = inverse_lower(factor[..., :half, :half]), inverse_lower(factor[..., half:, half:])
+    first = inverse_lower(factor[..., :half, :half], halvings - 1)
+    last = inverse_lower(factor[..., half:, half:], halvings - 1)
     below = -lower_times(last, times_lower(factor[..., half:, :half], first))
     zeros = jnp.zeros((*factor.shape[:-2], half, n - half), factor.dtype)
     return jnp.concatenate([_beside(first, zeros), _beside(below, last)], axis=-2)

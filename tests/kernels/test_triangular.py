@@ -13,6 +13,7 @@ from gpdsl.program.precision import precision
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_products(size: int, batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(t, "LEAF", 3)
+    monkeypatch.setattr(t, "SMALL", 2)
     rng = np.random.default_rng(size)
     lower = np.tril(rng.standard_normal((*batch, size, size))) / size + 2 * np.eye(size)
     right = rng.standard_normal((*batch, size, 5))
