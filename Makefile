@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 BENCH_STAMP := $(VENV)/.ready-bench
 DOCS_STAMP := $(VENV)/.ready-docs
+GPU_STAMP := $(VENV)-gpu/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow lint format bench docs golden lock clean
+.PHONY: demo test test-slow lint format bench gpu-check docs golden lock clean
 
 demo: $(STAMP)  # fit British coal-mining disasters, print the summary, draw the intensity
 	$(BIN)/python examples/coal_mining.py
@@ -31,6 +32,9 @@ format: $(STAMP)  # what `lint` asks for
 bench: $(BENCH_STAMP)  # tables beside peers; asserts nothing
 	$(BIN)/python benchmarks/first_fit.py all
 
+gpu-check: $(GPU_STAMP)  # float32 on the GPU against float64 on the CPU, then seconds per step
+	$(VENV)-gpu/bin/python benchmarks/gpu_check.py
+
 docs: $(DOCS_STAMP)  # the pages, in docs/_build/html; a warning is an error
 	$(BIN)/python -m sphinx -q -W -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
@@ -47,7 +51,7 @@ lock: $(STAMP)  # write the newest versions that satisfy pyproject.toml into req
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf $(VENV) $(VENV)-lock build dist docs/_build docs/_generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lock $(VENV)-gpu build dist docs/_build docs/_generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml requirements.lock
@@ -64,4 +68,14 @@ $(BENCH_STAMP): $(STAMP)
 
 $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint requirements.lock -e ".[docs]"
+	@touch $@
+
+# Uses the Python's own JAX and packages where it has them: a machine with a GPU often comes with the JAX that suits it.
+$(GPU_STAMP): pyproject.toml
+	@echo "preparing $(VENV)-gpu (once) ..."
+	@$(PYTHON) -m venv --system-site-packages $(VENV)-gpu
+	@$(VENV)-gpu/bin/python -c 'import jax; raise SystemExit(jax.default_backend() != "gpu")' 2>/dev/null || \
+		$(VENV)-gpu/bin/python -m pip install --quiet "jax[cuda12]"
+	@$(VENV)-gpu/bin/python -m pip install --quiet hatchling editables
+	@$(VENV)-gpu/bin/python -m pip install --quiet --no-build-isolation -e .
 	@touch $@

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -23,9 +24,13 @@ from gpdsl.data.values import (
     label_values,
     output_values,
 )
+from gpdsl.errors import GpdslWarning
 from gpdsl.language.model import Declarations, Input, Output
 
 Columns = Mapping[str, str | Sequence[str]]
+
+SHOWN_CONSTANTS = 3
+"""Constant columns that a warning names one by one."""
 
 
 def bind(
@@ -180,19 +185,35 @@ class _Binding:
             return np.zeros(found.values.shape)
 
     def refuse_constants(self, founds: Mapping[str, Found], inputs: Mapping[str, np.ndarray]) -> None:
-        """Columns that never vary although a latent is a function of them (with one row, nothing can vary)."""
+        """Inputs that never vary although a latent is a function of them (with one row, nothing can vary).
+
+        Of an input with several columns some may be constant, as the corners of images are: a warning says which.
+        """
         for name, values in inputs.items():
             latents = [f"`{each.name}`" for each in self.declarations.latents.values() if name in each.arguments]
             if not latents or values.shape[0] < 2 or values.dtype == object:
                 continue
             constant = np.atleast_1d((values == values[:1]).all(axis=0)).ravel()
             first = values.reshape(values.shape[0], -1)[0]
-            for element in np.flatnonzero(constant):
-                column = founds[name].columns[element]
-                self.mistakes.append(ConstantColumn(name, column, shown(float(first[element])), listed(latents)))
+            found = [(founds[name].columns[k], shown(float(first[k]))) for k in np.flatnonzero(constant)]
+            if constant.all():
+                self.mistakes += [ConstantColumn(name, column, value, listed(latents)) for column, value in found]
+            elif found:
+                _warn_of_constants(name, found, len(constant), listed(latents))
 
     def refuse_unobserved(self, coded: Mapping[str, np.ndarray], *, scoring: bool) -> None:
         """A fit needs some value of every output; to score a fit, any value of any output will do."""
         absent = [name for name, values in coded.items() if np.isnan(values).all()]
         if not scoring or len(absent) == len(coded):
             self.mistakes += [NothingObserved(name) for name in absent]
+
+
+def _warn_of_constants(name: str, found: Sequence[tuple[str, str]], columns: int, latents: str) -> None:
+    named = ", ".join(f"`{column}` is {value}" for column, value in found[:SHOWN_CONSTANTS])
+    more = f" and {len(found) - SHOWN_CONSTANTS} more" if len(found) > SHOWN_CONSTANTS else ""
+    warnings.warn(
+        f"{len(found)} of the {columns} columns of input `{name}` never vary ({named}{more}): nothing can be learnt "
+        f"about how {latents} varies with them, and a length-scale of their own stays where it starts",
+        GpdslWarning,
+        stacklevel=5,
+    )

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpdsl.data import DataError, Table, bind, read_table
+from gpdsl.errors import GpdslWarning
 from tests.data import models
 
 NAN = float("nan")
@@ -125,6 +126,12 @@ def test_predicting_takes_the_outputs_that_are_there() -> None:
 
 def test_one_row_is_not_called_constant() -> None:
     assert bind(models.REAL, {"x": [1], "y": [2]}).rows == 1
+
+
+def test_some_columns_of_an_input_may_be_constant() -> None:
+    table = {"x": np.array([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]]), "y": [2, 3, 4]}
+    with pytest.warns(GpdslWarning, match=r"1 of the 2 columns of input `x` never vary \(`x\[2\]` is 5\)"):
+        assert bind(models.vector(), table).rows == 3
 
 
 def test_an_input_no_latent_depends_on_may_be_constant() -> None:

@@ -75,7 +75,7 @@ EXAMPLES: dict[str, Example] = {
     "unbound_size": Example(models.several(), sheet("x", "1", "2"), outputs_required=False),
     "no_rows": Example(models.REAL, sheet("x,y")),
     "empty_file": Example(models.REAL, ""),
-    "constant_column": Example(models.vector(), sheet("x1,x2,y", "1,5,2", "2,5,3", "3,5,4")),
+    "constant_column": Example(models.REAL, sheet("x,y", "5,2", "5,3", "5,4")),
     "text_in_column": Example(models.REAL, sheet("x,y", "1,2", "2,three", "3,4")),
     "text_in_input": Example(models.vector(), sheet("x1,x2,y", "1,2,3", "", "4,abc,6")),
     "several_mistakes": Example(models.COUNT, sheet("x,y", "1,2", "abc,-1", "3,4")),
