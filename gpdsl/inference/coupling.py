@@ -10,7 +10,7 @@ from gpdsl.inference.score import samples_for
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program
 
-LARGEST = 1000
+LARGEST = 600
 """Whitened values of all latents together up to which one Gaussian across them is the default.
 
 Measured: the bound and its gradient take 0.05 s at 200 of them, 0.5 s at 600, 1.2 s at 1000.

@@ -36,6 +36,8 @@ const b[p] = [0.2, -1.0, 0.7]
 latent f(x) ~ GP(0.5, 1.3 * RBF(1))
 latent g(x) ~ GP(0, Matern12(0.7))
 let product = f * g
+let drift = f * D(f, x)
+let both = g * D(f, x)
 y[p] ~ Normal(a[p] * f + b[p] * g, sigma)
 """
 
@@ -144,6 +146,20 @@ def test_predictions_keep_the_correlation_between_latents(mixed: tuple) -> None:
     np.testing.assert_allclose(pred.variance("y"), noisy, atol=1e-6)
     upper = outputs.T + np.sqrt(noisy) * 1.2815515655446004
     np.testing.assert_allclose(pred.quantile("y", 0.9), upper, atol=1e-5)
+
+
+def test_readings_of_one_latent_are_correlated_with_each_other_and_with_the_others(mixed: tuple) -> None:
+    """f, its derivative and g at rows that were not fitted: the derivative was not read while fitting."""
+    _, fit, dense = mixed
+    f, g = kernels(NEW, dense.x)
+    slope = -(NEW[:, None] - dense.x) * 1.3 * np.exp(-0.5 * (NEW[:, None] - dense.x) ** 2)
+    cross = np.stack([np.kron(A, f), np.kron(A, slope), np.kron(B, g)], axis=1)
+    inverse = np.linalg.inv(dense.covariance)
+    mean = cross @ inverse @ dense.residual + np.array([0.5, 0.0, 0.0])
+    covariance = np.diag([1.3, 1.3, 1.0]) - cross @ inverse @ np.swapaxes(cross, 1, 2)
+    pred = fit.predict({"x": NEW})
+    np.testing.assert_allclose(pred.mean("drift"), mean[:, 0] * mean[:, 1] + covariance[:, 0, 1], atol=1e-5)
+    np.testing.assert_allclose(pred.mean("both"), mean[:, 1] * mean[:, 2] + covariance[:, 1, 2], atol=1e-5)
 
 
 def test_draws_and_quantiles_of_a_product(mixed: tuple) -> None:
