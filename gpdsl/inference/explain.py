@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from gpdsl.inference.alternating import split_parameters
+from gpdsl.inference.blocks import block_rows
 from gpdsl.inference.coupling import joint_size
 from gpdsl.inference.expected_log_likelihood import NODES
 from gpdsl.inference.families import size
@@ -43,6 +44,8 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     flops, memory = cost(program, plan, batch)
     lines += ["", "cost of one evaluation of the bound and its gradient (estimate)"]
     lines.append(f"  {_quantity(flops, 'flop')}, {_quantity(memory, 'B')} of working memory in {options.dtype}")
+    if (held := held_at_once(program, plan, batch)) < batch:
+        lines.append(f"  features of {held} rows at a time: those of all {batch} would be a burden")
     return "\n".join(lines)
 
 
@@ -231,6 +234,7 @@ def _sets(program: Program, options: Options, plan: Plan) -> list[str]:
 def cost(program: Program, plan: Plan, batch: int) -> tuple[float, float]:
     """Floating-point operations and bytes of one evaluation with gradient: SAVIGP eqs. 40 and 41, times three."""
     flops = memory = 0.0
+    held = held_at_once(program, plan, batch)
     choice, components = plan.choice, plan.layout.family.components
     full = choice.optimizer == "natural" or isinstance(plan.layout.family, Full)
     for group, points in zip(program.groups, plan.inducing, strict=True):
@@ -242,15 +246,22 @@ def cost(program: Program, plan: Plan, batch: int) -> tuple[float, float]:
         if not plan.layout.dense:
             flops += group.factors * (m * m * looked_at + 2 * m * looked_at * width)
         flops += group.size * components * (2 * looked_at * m * m + m**3 / 3 if full else 2 * looked_at * m)
-        memory += 8 * (group.factors * (m * m + m * looked_at) + group.size * components * (m * m if full else m))
+        features = m * m + m * held * len(group.readings.all)
+        memory += 8 * (group.factors * features + group.size * components * (m * m if full else m))
     if choice.posterior == "coupled":
         joint, columns = joint_size(program, plan.inducing), program.latents
         flops += 2 * joint**3 + 2 * batch * joint * (joint + columns**2)
         memory += 8 * (3 * joint**2 + batch * columns * joint)
     evaluations = sum(_evaluations(t, choice) for o in program.observations for t in o.terms)
     flops += 20 * components * batch * evaluations * program.latents
-    memory += 8 * components * batch * evaluations * max(program.latents, 1)
+    memory += 8 * components * held * evaluations * max(program.latents, 1)
     return 3 * flops, 3 * memory
+
+
+def held_at_once(program: Program, plan: Plan, batch: int) -> int:
+    """Rows whose features are held at once: those of a step, or of a block of them."""
+    blocks = not plan.layout.dense and plan.choice.posterior != "coupled"
+    return (block_rows(program, plan.inducing, batch) if blocks else 0) or batch
 
 
 def _evaluations(term: Term, choice: Choice) -> int:

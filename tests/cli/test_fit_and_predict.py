@@ -184,3 +184,13 @@ def test_an_interrupt_saves_the_best_state_so_far(tmp_path: Path) -> None:
     assert "the best state so far is saved as s.gpfit" in errors
     assert "interrupted" in printed
     assert gpdsl.load_fit(tmp_path / "s.gpfit").interrupted
+
+
+def test_a_fit_starts_where_another_ended(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["fit", str(fitted / "sine.gpm"), "--data", str(fitted / "d.csv"), "--quiet"]
+    assert main([*line, "--start", str(fitted / "s.gpfit"), "--out", str(fitted / "again.gpfit")]) == 0
+    first, again = (gpdsl.load_fit(fitted / name) for name in ("s.gpfit", "again.gpfit"))
+    assert len(again.history) <= 2 and again.elbo >= first.elbo - 1e-6
+    capsys.readouterr()
+    assert main([*line, "--start", str(fitted / "nothing.gpfit")]) == 1
+    assert "is not a fit saved by gpdsl" in capsys.readouterr().err

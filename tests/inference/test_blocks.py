@@ -171,3 +171,11 @@ def peak(rows: int, optimizer: str) -> float:
 @pytest.mark.parametrize("optimizer,rows", [("lbfgs", 1_000_000), ("natural", 500_000)])
 def test_a_large_batch_fits_in_two_gibibytes(optimizer: str, rows: int) -> None:
     assert peak(rows, optimizer) < 2.0
+
+
+def test_explain_says_how_many_rows_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data = gpdsl.compile(COUNTS), data_of("n")
+    assert "rows at a time" not in model.explain(data, inducing=6)
+    monkeypatch.setattr(blocks, "LARGE", 0)
+    monkeypatch.setattr(blocks, "AT_ONCE", 0)
+    assert "features of 64 rows at a time: those of all 150 would be a burden" in model.explain(data, inducing=6)
