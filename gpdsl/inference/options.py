@@ -196,8 +196,8 @@ def _noisy(posterior: str, opaque: bool, per_row: bool) -> str:
 def _refuse(optimizer: str, posterior: str, batch: int, opaque: bool, per_row: bool) -> None:
     if posterior == "coupled" and (optimizer != "natural" or batch):
         raise GpdslError(
-            "posterior = coupled is found by natural gradients on all rows at once: leave out optimizer and schedule, set "
-            "batch = 0, or use posterior = full"
+            "posterior = coupled is found by natural gradients on all rows at once: leave out optimizer and "
+            "schedule, set batch = 0, or use posterior = full"
         )
     if optimizer == "natural" and posterior not in {"full", "linear", "coupled"}:
         raise GpdslError("optimizer = natural needs posterior = full (or linear, coupled); use adam or lbfgs")
