@@ -45,9 +45,23 @@ def _optimiser(problem: Problem) -> optax.GradientTransformation:
     if choice.optimizer == "adadelta":
         falling = optax.cosine_decay_schedule(1.0, choice.steps, alpha=0.02)
         moves = optax.adadelta(falling, rho=options.decay, eps=options.epsilon)
-        return optax.chain(moves, optax.clip(LARGEST_STEP))
-    schedule = optax.cosine_decay_schedule(choice.learning_rate, choice.steps, alpha=0.05)
-    return optax.adam(schedule)
+        steps = optax.chain(moves, optax.clip(LARGEST_STEP))
+    else:
+        steps = optax.adam(optax.cosine_decay_schedule(choice.learning_rate, choice.steps, alpha=0.05))
+    if problem.layout.family.components == 1:
+        return steps
+    return optax.chain(steps, optax.masked(optax.scale_by_schedule(_late(choice.steps)), _weights_alone))
+
+
+def _late(steps: int) -> Callable[[Array], Array]:
+    """A mixture's weights stay equal in the first third of the steps, until its components have found their places."""
+    return lambda number: jnp.where(number < steps // 3, 0.0, 1.0)
+
+
+def _weights_alone(state: Any) -> Any:
+    """Where a mixture's weights stand in a state."""
+    nothing = jax.tree.map(lambda _: False, state)
+    return {**nothing, "posterior": {**nothing["posterior"], "logits": True}}
 
 
 def _ascend(

@@ -100,6 +100,18 @@ def test_a_mixture_finds_both_signs_and_gains_their_entropy(inducing: int) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["adam", "adadelta"])
+def test_stochastic_optimisers_find_both_signs_and_equal_weights(optimizer: str) -> None:
+    x = np.linspace(0, 1, 20)
+    fit = gpdsl.compile(SQUARE).fit(
+        {"x": x, "y": (1.2 + 0.6 * x) ** 2}, posterior="mixture_full(2)", inducing=6, optimizer=optimizer
+    )
+    np.testing.assert_allclose(fit.weights, 0.5, atol=0.02)
+    signs = np.sign(np.asarray(fit.predict({"x": x}).beliefs.marginals.mean[..., 0]))
+    assert np.all(signs[0] == -signs[1]) and np.all(signs == signs[:, :1])
+
+
+@pytest.mark.slow
 def test_modes_of_a_product_and_more_components_than_modes(rng: np.random.Generator) -> None:
     text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(2))\nlatent g(x) ~ GP(0, RBF(2))\n"
     model = gpdsl.compile(text + "y ~ Normal(f * g, 0.1)\n")
