@@ -161,14 +161,15 @@ def _chunk(problem: Problem) -> Callable[..., tuple[State, Array]]:
     """Several steps as one program, for the row numbers, random keys and paces of each."""
 
     def chunk(state: State, index: Array, keys: Array, paces: Pace, rows: Rows, held: Any) -> tuple[State, Array]:
-        def step(state: State, at: tuple[Array, Array, Pace]) -> tuple[State, Array]:
-            return _step(problem, state, _Step(*at), rows, held)
+        def step(carry: tuple[State, list[Array]], at: tuple[Array, Array, Pace]) -> tuple[Any, Array]:
+            state, here = carry
+            return _step(problem, state, here, _Step(*at), rows, held)
 
         def several(state: State, at: Any) -> tuple[State, Array]:
-            point, memory, sites = state
-            here = [factor for factor, _ in factors(problem, point, held)]
-            sites = [transported(tied, factor) for tied, factor in zip(sites, here, strict=True)]
-            return jax.lax.scan(step, (point, memory, sites), at)
+            start = [tied.factor for tied in state[2]]
+            ((point, memory, sites), here), values = jax.lax.scan(step, (state, start), at)
+            moved = [transported(tied, factor) for tied, factor in zip(sites, here, strict=True)]
+            return (point, memory, moved), values
 
         grouped = jax.tree.map(lambda a: a.reshape(-1, INNER, *a.shape[1:]), (index, keys, paces))
         state, values = jax.lax.scan(several, state, grouped)
@@ -177,8 +178,10 @@ def _chunk(problem: Problem) -> Callable[..., tuple[State, Array]]:
     return chunk
 
 
-def _step(problem: Problem, state: State, at: _Step, rows: Rows, held: Any) -> tuple[State, Array]:
-    """One minibatch: sites a natural-gradient step, the rest a step of Adam.
+def _step(
+    problem: Problem, state: State, here: list[Array], at: _Step, rows: Rows, held: Any
+) -> tuple[tuple[State, list[Array]], Array]:
+    """One minibatch: sites a natural-gradient step, the rest a step of Adam. `here` are the factors of the step before.
 
     Where anything is not finite the point stays, and the sites lose half of their weight: a precision that is not
     positive definite comes closer to the prior's, which is.
@@ -196,7 +199,7 @@ def _step(problem: Problem, state: State, at: _Step, rows: Rows, held: Any) -> t
     targets = zip(sites, seen.linear, seen.precision, strict=True)
     followed = [_blend(tied, linear, precision, at.pace) for tied, linear, precision in targets]
     state = keep(optax.apply_updates(point, updates), point), keep(moved, memory), keep(followed, _halved(sites))
-    return state, jnp.where(sound, seen.elbo, jnp.nan)
+    return (state, keep(seen.factors, here)), jnp.where(sound, seen.elbo, jnp.nan)
 
 
 def _finite(seen: Sweep) -> Array:

@@ -29,12 +29,13 @@ Point = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sweep:
-    """What one minibatch says; the targets are natural parameters per group, scaled to all rows."""
+    """What one minibatch says; the targets are natural parameters per group, scaled to all rows, for these factors."""
 
     elbo: Float[Array, ""]
     gradient: Point
     linear: list[Float[Array, "latents M"]]
     precision: list[Float[Array, "latents M M"]]
+    factors: list[Float[Array, "g M M"]]
 
 
 def sweep(
@@ -68,6 +69,7 @@ def sweep(
         jax.tree.map(jnp.add, direct, through),
         [s.linear for s in slopes],
         [s.precision for s in slopes],
+        [p.factor for p in passes],
     )
 
 

@@ -58,9 +58,10 @@ class Posterior:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Pass:
-    """One group at some rows: q(w), L^-1, features phi and (S - I) phi, the rows' moments at unit scale."""
+    """One group at some rows: q(w), L, L^-1, features phi and (S - I) phi, the rows' moments at unit scale."""
 
     posterior: Posterior
+    factor: Float[Array, "g M M"]
     inverse: Float[Array, "g M M"]
     phi: Float[Array, "g M rows"]
     bent: Float[Array, "latents M rows"]
@@ -120,7 +121,8 @@ def whitened(posterior: Posterior) -> Whitened:
 
 def forward(known: Covariances, tied: Tied, scale: Float[Array, "latents"]) -> Pass:
     """Moments of the rows under q, and what `backward` needs."""
-    inverse = inverse_lower(jax.lax.linalg.cholesky(known.inducing, symmetrize_input=False))
+    factor = jax.lax.linalg.cholesky(known.inducing, symmetrize_input=False)
+    inverse = inverse_lower(factor)
     phi = lower_times(inverse, known.cross)
     q = posterior_of(tied, scale)
     axes = (*_axes(inverse) * 2, 0, 0)
@@ -131,7 +133,7 @@ def forward(known: Covariances, tied: Tied, scale: Float[Array, "latents"]) -> P
         return mean @ phi, variance, bent
 
     mean, variance, bent = _each(one, axes, phi, known.prior, q.mean, q.covariance)
-    return Pass(q, inverse, phi, bent, mean, variance)
+    return Pass(q, factor, inverse, phi, bent, mean, variance)
 
 
 def backward(at: Pass, scale: Float[Array, "latents"], d_mean: Array, d_variance: Array) -> Slopes:

@@ -42,6 +42,15 @@ def test_minibatches_learn_what_all_rows_say(counts: Case, rng: np.random.Genera
     assert np.abs((natural.predict(data).mean("f") - batch.predict(data).mean("f")) / sd).mean() < 0.4
 
 
+def test_single_precision_ends_at_the_same_bound(counts: Case, rng: np.random.Generator) -> None:
+    model, data = counts[0], _many(rng)
+    double, single = (
+        model.fit(data, inducing=10, batch=100, steps=50, fixed=["s2", "ell"], dtype=dtype)
+        for dtype in ("float64", "float32")
+    )
+    assert single.elbo == pytest.approx(double.elbo, abs=0.3)
+
+
 def test_products_leave_the_start_where_nothing_pulls(rng: np.random.Generator) -> None:
     x = rng.uniform(-2, 2, 300)
     y = np.sin(2 * x) * x + 0.1 * rng.standard_normal(300)
