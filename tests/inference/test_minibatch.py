@@ -51,6 +51,25 @@ def test_single_precision_ends_at_the_same_bound(counts: Case, rng: np.random.Ge
     assert single.elbo == pytest.approx(double.elbo, abs=0.3)
 
 
+def test_few_samples_give_precisions_that_hold(rng: np.random.Generator) -> None:
+    """Softmax from ten samples a row: no step is refused, and the classes are told apart."""
+    text = """
+    index c in 1..3
+    input x : real
+    output y : label[c]
+    latent f[c](x) ~ GP(0, 4 * RBF(1))
+    y ~ Categorical(logits = f)
+    """
+    x = rng.uniform(-3, 3, 400)
+    data = {"x": x, "y": 1 + (x > -1).astype(int) + (x > 1).astype(int)}
+    model = gpdsl.compile(text.replace("\n    ", "\n"))
+    fit = model.fit(data, inducing=8, batch=40, samples=10, steps=100)
+    assert np.isfinite(fit.history[:, 1]).all()
+    assert gpdsl.score.error_rate(fit, data) < 0.05
+    whole = model.fit(data, inducing=8, posterior="full", samples=200)
+    assert abs(fit.elbo - whole.elbo) < 4 * fit.elbo_se + 3
+
+
 def test_products_leave_the_start_where_nothing_pulls(rng: np.random.Generator) -> None:
     x = rng.uniform(-2, 2, 300)
     y = np.sin(2 * x) * x + 0.1 * rng.standard_normal(300)
