@@ -87,7 +87,7 @@ class _Run:
         self.update = jit(_update(problem, self.optimiser))
         self.blend = jit(_blend(problem))
         self.units = jit(_units(problem))(self.point, self.sites, problem.rows, self.held)
-        self.fast, self.remember = jit(_fast), jax.jit(_remember)
+        self.fast, self.remember = jit(_fast), jit(_remember)
         self.trace: list[float] = []
         self.budget = max(problem.choice.steps - AVERAGED, 1)
         self.final: list[float] = []

@@ -9,11 +9,17 @@ Dispatching CPU programs to a thread of their own must be off too: on two busy c
 same way in four fits of five, with every thread idle and its result never announced, and never without. It can only be
 chosen before JAX starts its CPU backend, so it is done on import; calls from JAX code of the user then return when
 they are finished, and give the same answers.
+
+Programs that are not compiled here, such as single operations outside a compiled function, keep the concurrent
+scheduler, whose threads wait for each other when there are no more of them than tasks that wait: with two threads a
+batch of small factorisations stopped for ever in three runs of ten, with eight in none of eight. So the backend gets
+eight threads at least, unless PJRT_NPROC says how many.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +34,11 @@ SEQUENTIAL: tuple[tuple[str, Any], ...] = (
 """What turns it off, by the name newer and older versions of XLA know it under."""
 
 
+FEWEST_THREADS = 8
+"""Threads of the CPU backend: more than tasks that wait for each other."""
+
 jax.config.update("jax_cpu_enable_async_dispatch", False)
+os.environ.setdefault("PJRT_NPROC", str(max(FEWEST_THREADS, os.cpu_count() or 1)))
 keep_compiled_programs()
 
 

@@ -18,6 +18,7 @@ from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.gradient import complete, initial_state
 from gpdsl.inference.natural import Sites, site_marginals, site_target, whitened_posterior
 from gpdsl.inference.site_blocks import batch_posterior, batch_site_elbo, value_and_target
+from gpdsl.program.compilation import jit
 from tests.inference.conftest import COUNTS, NOISY
 from tests.inference.test_schedules import problem_of
 
@@ -64,11 +65,11 @@ def test_blocks_change_nothing(text: str, posterior: str, options: dict, monkeyp
         full = complete(state, problem.inducing)
         return elbo(problem.program, problem.layout, full, problem.rows, ROWS, None, None, 1e-8)
 
-    whole = jax.jit(jax.value_and_grad(bound))(state)
+    whole = jit(jax.value_and_grad(bound))(state)
     monkeypatch.setattr(blocks, "LARGE", 0)
     monkeypatch.setattr(blocks, "AT_ONCE", 0)
     assert blocks.block_rows(problem.program, problem.inducing, ROWS) == 64
-    parts = jax.jit(jax.value_and_grad(lambda state: bound(state)))(state)
+    parts = jit(jax.value_and_grad(lambda state: bound(state)))(state)
     for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-8, atol=1e-8)
 
@@ -86,7 +87,7 @@ def test_sites_in_blocks_change_nothing(text: str, monkeypatch: pytest.MonkeyPat
     def bound(learnt: dict) -> jax.Array:
         return batch_site_elbo(program, learnt, inducing, sites, rows, False, None, 1e-8)
 
-    value, slope = jax.jit(jax.value_and_grad(bound))(learnt)
+    value, slope = jit(jax.value_and_grad(bound))(learnt)
 
     def reference(learnt: dict) -> tuple:
         parameters = program.parameters.constrain(learnt)
@@ -95,10 +96,10 @@ def test_sites_in_blocks_change_nothing(text: str, monkeypatch: pytest.MonkeyPat
         gradient = jax.grad(lambda q: jnp.sum(expected_log_likelihood(program, parameters, rows, q)))(q)
         return site_target(q, gradient), whitened_posterior(program, learnt, inducing, sites, rows, False, 1e-8)
 
-    expected, known = jax.jit(reference)(learnt)
+    expected, known = jit(reference)(learnt)
     monkeypatch.setattr(blocks, "LARGE", 0)
     monkeypatch.setattr(blocks, "AT_ONCE", 0)
-    in_blocks, slope_in_blocks = jax.jit(jax.value_and_grad(lambda learnt: bound(learnt)))(learnt)
+    in_blocks, slope_in_blocks = jit(jax.value_and_grad(lambda learnt: bound(learnt)))(learnt)
     assert in_blocks == pytest.approx(float(value), rel=1e-10)
     for a, b in zip(jax.tree.leaves(slope), jax.tree.leaves(slope_in_blocks), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-7)
@@ -108,7 +109,7 @@ def test_sites_in_blocks_change_nothing(text: str, monkeypatch: pytest.MonkeyPat
         value, target = value_and_target(program, parameters, inducing, sites, rows, 64, None, 1e-8)
         return value, target, batch_posterior(program, learnt, inducing, sites, rows, False, 1e-8)
 
-    again, target, posterior = jax.jit(found)(learnt)
+    again, target, posterior = jit(found)(learnt)
     assert again == pytest.approx(float(value), rel=1e-10)  # no priors on the parameters here
     for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(target), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-7, atol=1e-9)

@@ -16,6 +16,7 @@ from scipy import stats
 
 from gpdsl.inference.expected_log_likelihood import NODES, expected_log_likelihood
 from gpdsl.inference.sampling import base_normals
+from gpdsl.program.compilation import jit
 from gpdsl.program.joint import Marginals, column_roots
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
@@ -80,7 +81,7 @@ def test_pathwise_gradients_are_unbiased(rng: np.random.Generator) -> None:
     exact, rows = program_of(SYMBOLIC, "quadrature")
     sampled = program_of(SYMBOLIC, "sampled")[0].coupling
     q = correlated(rng)
-    one = jax.jit(lambda key: gradients(sampled, rows, q, base_normals(key, 16, 1, ROWS, 2)))
+    one = jit(lambda key: gradients(sampled, rows, q, base_normals(key, 16, 1, ROWS, 2)))
     estimates = np.stack([one(key) for key in jax.random.split(jax.random.key(1), 1000)])
     check_unbiased(estimates, np.asarray(gradients(exact.coupling, rows, q)))
 
@@ -91,7 +92,7 @@ def test_score_function_gradients_are_unbiased(rng: np.random.Generator, samples
     opaque = program_of(OPAQUE, "auto", {"ratio": squash})[0].coupling
     q, key_of = correlated(rng), opaque.uses()[0].key
 
-    @jax.jit
+    @jit
     def one(key):
         normals = base_normals(key, samples, 1, ROWS, 2, halves=True)
         latents = q.at(opaque, normals)

@@ -20,6 +20,7 @@ from gpdsl.inference.expected_log_likelihood import NODES, expected_log_likeliho
 from gpdsl.inference.opaque import arguments_of, evaluate_externals
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.sampling import base_normals
+from gpdsl.program.compilation import jit
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, make_program, make_rows
 from gpdsl.program.rows import Rows, Scope
@@ -97,7 +98,7 @@ def test_pathwise_gradients_are_unbiased(rng: np.random.Generator) -> None:
     program, _ = program_of(SYMBOLIC, "sampled")
     q = marginals_of(rng)
     exact = np.asarray(gradients(exact_program, rows, q))
-    one = jax.jit(lambda key: gradients(program, rows, q, base_normals(key, 16, 2, ROWS, 2)))
+    one = jit(lambda key: gradients(program, rows, q, base_normals(key, 16, 2, ROWS, 2)))
     estimates = np.stack([one(key) for key in jax.random.split(jax.random.key(1), 1500)])
     check_unbiased(estimates, exact)
 
@@ -111,7 +112,7 @@ def test_score_function_gradients_are_unbiased(rng: np.random.Generator, samples
     exact = np.asarray(gradients(exact_program, rows, q))
     key_of = program.uses()[0].key
 
-    @jax.jit
+    @jit
     def one(key):
         normals = base_normals(key, samples, 2, ROWS, 2, halves=True)
         latents = q.at(program, normals)
@@ -126,7 +127,7 @@ def test_control_variates_reduce_the_variance_of_the_score_function(rng: np.rand
     program, rows = program_of(OPAQUE, "auto", {"ratio": squash})
     q, key_of = marginals_of(rng, 1), program.uses()[0].key
 
-    @jax.jit
+    @jit
     def both(key):
         normals = base_normals(key, 40, 1, ROWS, 2, halves=True)
         latents = q.at(program, normals)
@@ -154,8 +155,8 @@ def test_sample_points_are_standard_normal_and_rows_independent() -> None:
 def test_quasi_monte_carlo_beats_independent_samples(rng: np.random.Generator) -> None:
     program, rows = program_of(SYMBOLIC, "sampled")
     q = marginals_of(rng, 1)
-    qmc = jax.jit(lambda key: gradients(program, rows, q, base_normals(key, 64, 1, ROWS, 2)))
-    iid = jax.jit(lambda key: gradients(program, rows, q, jax.random.normal(key, (64, 1, ROWS, 2))))
+    qmc = jit(lambda key: gradients(program, rows, q, base_normals(key, 64, 1, ROWS, 2)))
+    iid = jit(lambda key: gradients(program, rows, q, jax.random.normal(key, (64, 1, ROWS, 2))))
     keys = jax.random.split(jax.random.key(4), 300)
     ratio = np.stack([qmc(k) for k in keys]).var(axis=0).mean() / np.stack([iid(k) for k in keys]).var(axis=0).mean()
     assert ratio < 0.3

@@ -20,6 +20,7 @@ from gpdsl.inference.expected_log_likelihood import NODES, expected_log_likeliho
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.sampling import SCHEMES, base_normals
 from gpdsl.inference.score import score_gradients
+from gpdsl.program.compilation import jit
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, make_program, make_rows
 from gpdsl.program.rows import Rows
@@ -85,7 +86,7 @@ def estimates() -> dict[tuple[str, str, str], np.ndarray]:
         }
         for gradients, control in dict.fromkeys(each[1:] for each in COMBINATIONS):
             program, rows = program_of("sampled", gradients, control)
-            compiled = jax.jit(jax.vmap(lambda normals, p=program, r=rows: slopes(p, r, q, normals)))
+            compiled = jit(jax.vmap(lambda normals, p=program, r=rows: slopes(p, r, q, normals)))
             for sampling in SCHEMES:
                 found[sampling, gradients, control] = np.asarray(compiled(drawn[sampling, gradients == "score"]))
         return found
@@ -118,7 +119,7 @@ def test_variances_are_in_the_order_one_expects(estimates: dict) -> None:
 @pytest.mark.parametrize("samples", [7])
 def test_all_schemes_draw_standard_normals(sampling: str, halves: bool, samples: int) -> None:
     keys = jax.random.split(jax.random.key(2), 4000)
-    draw = jax.jit(jax.vmap(lambda key: base_normals(key, samples, 2, 1, 1, halves, sampling)))
+    draw = jit(jax.vmap(lambda key: base_normals(key, samples, 2, 1, 1, halves, sampling)))
     draws = np.asarray(draw(keys)).reshape(4000, -1)
     assert draws.shape[1] == 2 * samples
     assert np.abs(draws.mean(axis=0)).max() < 4.5 / np.sqrt(4000)

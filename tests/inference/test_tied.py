@@ -24,6 +24,7 @@ from gpdsl.inference.variational import plan
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.functionals import every_point
 from gpdsl.kernels.numerics import cholesky
+from gpdsl.program.compilation import jit
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import make_rows, take_rows
@@ -145,8 +146,8 @@ def test_gradient_by_hand(text: str) -> None:
     sites = _some_sites(problem, point, 4)
     rows = take_rows(problem.rows, np.arange(5, 20))
     normals = problem.normals(jax.random.key(1), 15)
-    found = jax.jit(lambda p: vars(sweep(problem, p, problem.inducing, sites, rows, normals)))(point)
-    value, gradient = jax.jit(jax.value_and_grad(lambda p: _dense_bound(problem, p, sites, rows, normals)))(point)
+    found = jit(lambda p: vars(sweep(problem, p, problem.inducing, sites, rows, normals)))(point)
+    value, gradient = jit(jax.value_and_grad(lambda p: _dense_bound(problem, p, sites, rows, normals)))(point)
     assert float(found["elbo"]) == pytest.approx(float(value), rel=1e-9)
     for ours, reference in zip(jax.tree.leaves(found["gradient"]), jax.tree.leaves(gradient), strict=True):
         np.testing.assert_allclose(ours, reference, rtol=1e-6, atol=1e-7 * float(jnp.max(jnp.abs(reference))))
