@@ -57,10 +57,10 @@ def pages() -> Iterator[Page]:
 
 def wrong(code: str) -> tuple[str, str]:
     """A wrong model and the message printed for it: the first golden file of the code. Empty where there is none."""
-    for folder in ("errors", "warnings", "kernels"):
+    for folder in ("errors", "warnings", "kernels", "sizes"):
         for path in sorted((GOLDEN / folder).glob(f"{code.lower()}_*.gpm")):
             return path.read_text(encoding="utf-8"), path.with_suffix(".txt").read_text(encoding="utf-8")
-    for folder in ("data", "forward"):
+    for folder in ("data", "forward", "simulation"):
         for path in sorted((GOLDEN / folder).glob("*.txt")):
             text = path.read_text(encoding="utf-8")
             if set(_MENTION.findall(text)) == {code}:
