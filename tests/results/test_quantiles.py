@@ -67,7 +67,7 @@ def test_of_weighted_values() -> None:
     smooth = [weighted_quantile(z[::-1, None], weights[::-1], p, smooth=True)[0] for p in (0.1, 0.5, 0.9)]
     np.testing.assert_allclose(smooth, stats.norm.ppf([0.1, 0.5, 0.9]), atol=1e-3)
     assert weighted_quantile(z[:, None], weights, 0.0, smooth=True)[0] == -8
-    assert weighted_quantile(z[:, None], weights, 1.0, smooth=True)[0] == 8
+    assert weighted_quantile(z[:, None], weights, 1.0, smooth=True)[0] > 7  # where all but 1e-12 lies below
 
 
 @pytest.mark.slow
