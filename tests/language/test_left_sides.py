@@ -100,7 +100,8 @@ def test_refused(code: str, line: str) -> None:
 
 
 def test_a_positive_transform_takes_a_positive_distribution() -> None:
-    compile_text(HEAD + "exp(y) ~ Gamma(2, s)\n" + REST["z"] + REST["t"])
+    model = compile_text(HEAD + "exp(y) ~ Gamma(2, s)\n" + REST["z"] + REST["t"])
+    assert model.observations[0].transform is not None
 
 
 def test_proofs_agree_with_random_parameters() -> None:

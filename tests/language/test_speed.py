@@ -5,13 +5,13 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpdsl.language import ModelError, compile_text
+from tests.timing import holds_once, processor_seconds, takes_less_than
 
 from . import long_models
 
@@ -24,20 +24,17 @@ GROWTH = 10
 SHAPES = (long_models.right, long_models.wrong, long_models.many_outputs, long_models.syntax_mistakes)
 
 
-def seconds(text: str) -> float:
-    start = time.process_time()
+def check(text: str) -> None:
     try:
         compile_text(text)
     except ModelError as error:
         str(error)
-    return time.process_time() - start
 
 
 @pytest.mark.parametrize("path", ZOO, ids=lambda path: path.stem)
 def test_a_zoo_model_is_checked_at_once(path: Path) -> None:
     text = path.read_text()
-    compile_text(text)
-    assert min(seconds(text) for _ in range(3)) < WARM
+    assert takes_less_than(lambda: check(text), WARM)
 
 
 def test_from_a_cold_start_without_numerical_libraries() -> None:
@@ -45,16 +42,17 @@ def test_from_a_cold_start_without_numerical_libraries() -> None:
         "import sys; from gpdsl.cli import main; code = main(['check', *sys.argv[1:]]); "
         "print(code, [m for m in ('jax', 'numpy', 'scipy', 'sympy') if m in sys.modules])"
     )
-    spent = []
-    for _ in range(2):
+    command = [sys.executable, "-c", code, *map(str, ZOO)]
+
+    def quick() -> bool:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, "-c", code, *map(str, ZOO)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert done.stdout.splitlines()[-1] == "0 []", done.stdout + done.stderr
-        spent.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-    # the whole zoo together: each model alone takes less
-    assert min(spent) < COLD + WARM
+        # the whole zoo together: each model alone takes less
+        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime < COLD + WARM
+
+    assert holds_once(quick)
 
 
 def test_long_models_say_what_they_should() -> None:
@@ -68,8 +66,11 @@ def test_long_models_say_what_they_should() -> None:
 
 @pytest.mark.parametrize("make", SHAPES, ids=lambda make: make.__name__)
 def test_time_grows_linearly_with_length(make: Callable[[int], str]) -> None:
-    seconds(make(50))
-    short = min(seconds(make(500)) for _ in range(2))
-    long = seconds(make(2000))
-    assert long < LONG
-    assert long < GROWTH * max(short, 0.01)
+    brief, lengthy = make(500), make(2000)
+    check(make(50))
+
+    def linear() -> bool:
+        short, long = processor_seconds(lambda: check(brief)), processor_seconds(lambda: check(lengthy))
+        return long < min(LONG, GROWTH * max(short, 0.01))
+
+    assert holds_once(linear)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import sympy as sp
 
 from gpdsl.errors import GpdslError
 from gpdsl.symbolic.gaussian import moments_of
+from tests.timing import processor_seconds
 
 from . import quadrature
 from .models import indexed, scalar, terms
@@ -138,19 +137,21 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_growth_ends_soon(name: str) -> None:
-    started = time.process_time()
-    try:
-        assert terms(HOSTILE[name])
-    except GpdslError as error:
-        assert "help:" in str(error)
-    assert time.process_time() - started < 5.0  # a second or less, on an idle machine
+    def told() -> None:
+        try:
+            assert terms(HOSTILE[name])
+        except GpdslError as error:
+            assert "help:" in str(error)
+
+    # A second or less, on an idle machine. Once only: SymPy remembers what it has worked out.
+    assert processor_seconds(told) < 15.0
 
 
 def test_a_long_recursion_is_fast() -> None:
     lets = "let a[1] = u[1] / v[1]\nlet a[p > 1] = a[p - 1] + 2 * (u[p] - u[p - 1]) / v[p]"
-    started = time.process_time()
-    assert len(terms(indexed(50, lets, "y[p] ~ Normal(a[p], s)"))) == 50
-    assert time.process_time() - started < 2.0
+    text = indexed(50, lets, "y[p] ~ Normal(a[p], s)")
+    assert processor_seconds(lambda: terms(text)) < 10.0  # some tenths, on an idle machine
+    assert len(terms(text)) == 50
 
 
 def error_of(text: str) -> str:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from gpdsl.language import ModelError
 from gpdsl.language.warnings import Report
 from gpdsl.symbolic.checking import all_warnings, compile_checked, grave_warnings
 from gpdsl.symbolic.kernel_analysis import analyse
+from tests.timing import processor_seconds
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kernels"
 MODELS = sorted(GOLDEN.glob("*.gpm"))
@@ -122,15 +122,17 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_every_formula_is_looked_at_in_bounded_time(name: str) -> None:
     head, body, columns = HOSTILE[name]
-    start = time.process_time()
-    try:
-        declarations = compile_checked(model(head, body, columns))
-    except ModelError as error:
-        assert {each.code for each in error.diagnostics} <= {"E540", "E541", "E542", "E544"}
-    else:
-        list(grave_warnings(declarations))
-        analyse(declarations.latents["f"].kernel, declarations).describe()
-    assert time.process_time() - start < 5
+
+    def look() -> None:
+        try:
+            declarations = compile_checked(model(head, body, columns))
+        except ModelError as error:
+            assert {each.code for each in error.diagnostics} <= {"E540", "E541", "E542", "E544"}
+        else:
+            list(grave_warnings(declarations))
+            analyse(declarations.latents["f"].kernel, declarations).describe()
+
+    assert processor_seconds(look) < 15
 
 
 def test_the_warning_names_a_matrix_that_shows_it() -> None:
