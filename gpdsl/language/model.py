@@ -6,7 +6,7 @@ Every name is resolved, every expression knows its axes, every call has its argu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -220,6 +220,14 @@ class DistributionCall:
     external: bool = False
     components: tuple[DistributionCall, ...] = ()
     log_density: Expression | None = None
+
+    def expressions(self) -> Iterator[Expression]:
+        """Its arguments, its formula, and those of its components."""
+        yield from self.arguments.values()
+        if self.log_density is not None:
+            yield self.log_density
+        for component in self.components:
+            yield from component.expressions()
 
 
 @dataclass(frozen=True)

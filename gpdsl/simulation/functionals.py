@@ -44,17 +44,9 @@ def _expressions(declarations: m.Declarations) -> Iterator[m.Expression]:
     for latent in declarations.latents.values():
         yield latent.mean
     for observation in declarations.observations:
-        yield from _inside(observation.distribution)
+        yield from observation.distribution.expressions()
         if observation.transform is not None:
             yield observation.transform
-
-
-def _inside(call: m.DistributionCall) -> Iterator[m.Expression]:
-    yield from call.arguments.values()
-    if call.log_density is not None:
-        yield call.log_density
-    for component in call.components:
-        yield from _inside(component)
 
 
 def _reads(expression: m.Expression) -> Iterator[m.Read]:

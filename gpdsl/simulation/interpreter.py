@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -37,7 +38,7 @@ class _DefineFirst(Exception):
         self.key = key
 
 
-class Interpreter:
+class Interpreter(ABC):
     """Evaluates expressions of a model whose sizes are known. Subclasses say what the quantities are.
 
     Values broadcast against the rows: numbers, [rows], or [grid, rows] where an output has hypothetical values.
@@ -154,21 +155,21 @@ class Interpreter:
         case = case_of(declared, {index: env[index] for index in decisive(declared)})
         return np.nan if case is None else self.value(case.body, env)
 
+    @abstractmethod
     def quantity(self, name: str) -> np.ndarray:
         """A constant or parameter, [*axes]; an input or row variable, [rows, *axes]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def latent(self, name: str, functional: m.Functional) -> np.ndarray:
         """What a functional makes of a latent at the rows, [rows, *axes]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def external(self, function: str, arguments: list[np.ndarray]) -> np.ndarray:
         """The result of an opaque function, [rows, *dims]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def draw_output(self, name: str, element: tuple[int, ...]) -> Any:
         """A draw of one element of an output, [rows]."""
-        raise NotImplementedError
 
 
 def _element(values: np.ndarray, element: tuple[int, ...]) -> Value:

@@ -23,19 +23,11 @@ def expressions(declarations: m.Declarations) -> Iterator[m.Expression]:
     for let in declarations.lets.values():
         yield from (case.body for case in let.cases)
     for row in declarations.rows.values():
-        yield from _of_call(row.distribution)
+        yield from row.distribution.expressions()
     for observation in declarations.observations:
-        yield from _of_call(observation.distribution)
+        yield from observation.distribution.expressions()
         if observation.transform is not None:
             yield observation.transform
-
-
-def _of_call(call: m.DistributionCall) -> Iterator[m.Expression]:
-    yield from call.arguments.values()
-    if call.log_density is not None:
-        yield call.log_density
-    for component in call.components:
-        yield from _of_call(component)
 
 
 def _of_kernel(kernel: m.Kernel) -> Iterator[m.Expression]:

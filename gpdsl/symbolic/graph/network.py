@@ -90,9 +90,9 @@ def _plates(d: m.Declarations) -> Iterator[Plate]:
 
 def _arrows(d: m.Declarations) -> Iterator[tuple[str, str]]:
     for param in d.params.values():
-        yield from _into(param.name, _distribution(param.prior) if param.prior else ())
+        yield from _into(param.name, param.prior.expressions() if param.prior else ())
     for row in d.rows.values():
-        yield from _into(row.name, _distribution(row.distribution))
+        yield from _into(row.name, row.distribution.expressions())
     for latent in d.latents.values():
         yield from ((argument, latent.name) for argument in latent.arguments)
         yield from _into(latent.name, (latent.mean, *kernel_expressions(latent.kernel)))
@@ -101,7 +101,7 @@ def _arrows(d: m.Declarations) -> Iterator[tuple[str, str]]:
     for observation in d.observations:
         left = (observation.transform,) if observation.transform is not None else ()
         for output in observation.outputs:
-            yield from _into(output, (*left, *_distribution(observation.distribution)))
+            yield from _into(output, (*left, *observation.distribution.expressions()))
 
 
 def _into(target: str, expressions: Iterator[m.Expression] | tuple[m.Expression, ...]) -> Iterator[tuple[str, str]]:
@@ -119,9 +119,3 @@ def _into(target: str, expressions: Iterator[m.Expression] | tuple[m.Expression,
                 waiting.extend((each, box) for each in reversed(arguments))
             case _:
                 waiting.extend((each, head) for each in reversed(m.parts(expression)))
-
-
-def _distribution(call: m.DistributionCall) -> tuple[m.Expression, ...]:
-    inside = tuple(each for component in call.components for each in _distribution(component))
-    density = (call.log_density,) if call.log_density is not None else ()
-    return (*call.arguments.values(), *density, *inside)
