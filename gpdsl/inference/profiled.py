@@ -5,7 +5,8 @@ outside, L-BFGS sees only the few hyperparameters. For a Gaussian likelihood the
 the outer objective is the exact log marginal likelihood (dense) or the collapsed bound (sparse).
 
 A coupled posterior starts where latents that are independent of each other ended, so its bound is never lower than that
-of a full Gaussian per latent: the same program finds those first, as the best of the sites without correlation.
+of a full Gaussian per latent: the same program finds those first, as the best of the sites without correlation. Where
+the log likelihood is quadratic, the best coupled posterior is exact whatever the start, and nothing else comes first.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def fit_profiled(problem: Problem) -> Result:
     """Maximise the bound. Sampled terms use one fixed set of samples, so the objective is deterministic."""
     best = _Best(outer_point(problem, problem.parameters, problem.inducing), start_sites(problem))
     compute = _compiled(problem, best)
-    for coupling in (0.0, 1.0) if problem.program.coupled else (1.0,):
+    coupled = problem.program.coupled
+    for coupling in (0.0, 1.0) if coupled and not problem.program.conjugate else (1.0,):
         best, outcome = _maximised(problem, compute, best, coupling)
         if outcome.interrupted:
             break

@@ -22,7 +22,7 @@ from gpdsl.program.priors import Prior, priors_of
 from gpdsl.program.readings import fitted_readings, predicted_readings
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.truncation import refuse_outside
-from gpdsl.symbolic.coupling import coupled_observations, mixing
+from gpdsl.symbolic.coupling import coupled_observations, mixing, quadratic
 from gpdsl.symbolic.gradients import with_gradients
 from gpdsl.symbolic.jumps import jumps
 from gpdsl.symbolic.terms import ObservationTerms, observation_terms
@@ -84,6 +84,11 @@ class Program:
     def mixing(self) -> tuple[str, ...]:
         """Outputs whose terms read several latents, which are therefore correlated in the posterior."""
         return mixing(self.translator, self.observations)
+
+    @cached_property
+    def conjugate(self) -> bool:
+        """Whether the log likelihood is quadratic in all latents together: their exact posterior is one Gaussian."""
+        return not self.opaque and quadratic(self.translator, [o.log_density for o in self.observations])
 
     @property
     def latents(self) -> int:

@@ -15,7 +15,7 @@ from gpdsl.inference.expected_log_likelihood import gauss_hermite, log_density
 from gpdsl.inference.opaque import Values, arguments_of, evaluate_externals
 from gpdsl.program.joint import column_roots
 from gpdsl.results.expectation import Beliefs, sample_latents
-from gpdsl.symbolic.polynomials import degree_bound
+from gpdsl.symbolic.coupling import quadratic
 from gpdsl.symbolic.terms import has_external, latents_in
 from gpdsl.symbolic.translate import ExternalUse
 
@@ -45,7 +45,7 @@ def log_predictive(beliefs: Beliefs) -> Float[np.ndarray, "rows"]:
 def _method(
     beliefs: Beliefs, densities: Sequence[sp.Expr], involved: Sequence[int]
 ) -> Callable[[Beliefs, list[int]], Array]:
-    if _quadratic(beliefs, densities):
+    if quadratic(beliefs.program.translator, densities):
         return _gaussian
     return _adaptive if len(involved) <= max(ADAPTIVE_NODES) else _sampled
 
@@ -61,17 +61,6 @@ def _columns(beliefs: Beliefs, densities: Sequence[sp.Expr]) -> list[int]:
             else:
                 found.update(range(*program.evaluator.columns[ref.name, ref.reading]))
     return sorted(found)
-
-
-def _quadratic(beliefs: Beliefs, densities: Sequence[sp.Expr]) -> bool:
-    """Whether every log density is a polynomial of degree two at most in the latents together."""
-    for density in densities:
-        latents = latents_in(beliefs.program.translator, density)
-        if degree_bound(density, latents) <= 2:
-            continue
-        if not density.is_polynomial(*latents) or sp.Poly(density, *latents).total_degree() > 2:
-            return False
-    return True
 
 
 def _row_function(beliefs: Beliefs, involved: list[int], component: int) -> RowFunction:

@@ -125,7 +125,7 @@ def test_linear_mixing_of_gaussian_latents_is_exact(mixed: tuple) -> None:
     _, fit, dense = mixed
     assert fit.choice.posterior == "coupled"  # nobody asked for it
     assert fit.elbo == pytest.approx(dense.evidence(), abs=1e-6)
-    assert fit.history[0, 1] < fit.elbo - 0.1  # what the factorised posterior reached
+    assert len(fit.history) == 1  # at once: no factorised posterior is sought before
 
 
 def test_predictions_keep_the_correlation_between_latents(mixed: tuple) -> None:
