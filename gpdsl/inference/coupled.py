@@ -89,7 +89,7 @@ def joint_marginals(
         loadings.append(loaded.reshape(mean.shape[0], -1, loaded.shape[-1]))
     mean, loaded = jnp.concatenate(means, axis=1), jnp.concatenate(loadings, axis=1)
     mean = mean + prior_means(program.evaluator, program.groups, parameters, rows, mean.shape[0])
-    covariance = loaded @ jnp.swapaxes(loaded, 1, 2) + _residual(seen, mean)
+    covariance = loaded @ jnp.swapaxes(loaded, 1, 2) + unexplained(seen, mean)
     return Marginals(mean[None], jnp.diagonal(covariance, axis1=1, axis2=2)[None], covariance[None])
 
 
@@ -138,7 +138,7 @@ def _columns(view: GroupView) -> slice:
     return slice(view.group.start, view.group.stop)
 
 
-def _residual(seen: Sequence[GroupView], like: Float[Array, "rows columns"]) -> Float[Array, "rows columns columns"]:
+def unexplained(seen: Sequence[GroupView], like: Float[Array, "rows columns"]) -> Float[Array, "rows columns columns"]:
     """Covariances of what the inducing values do not explain: within a latent, among what is read of it jointly."""
     total = jnp.zeros((*like.shape, like.shape[1]), like.dtype)
     for view in seen:

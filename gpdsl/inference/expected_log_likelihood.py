@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.score import coupled_score_gradients, score_gradients
+from gpdsl.inference.surrogate import Surrogate
 from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values, values_at
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope, observed_mask
@@ -29,9 +30,12 @@ def expected_log_likelihood(
     rows: Rows,
     marginals: Marginals,
     normals: Float[Array, "S K rows latents"] | None = None,
-    externals: Mapping[str, Float[Array, "S K rows *axes"]] | None = None,
+    externals: Mapping[str, Float[Array, "S K rows *axes"]] | Surrogate | None = None,
 ) -> Float[Array, "K rows"]:
-    """Sum of all observations' terms. `normals` are needed by the sampled estimators, `externals` by opaque models."""
+    """Sum of all observations' terms. `normals` are needed by the sampled estimators, `externals` by opaque models.
+
+    With a surrogate for the opaque functions their terms are sampled and differentiated through it.
+    """
     scope = Scope(parameters, rows)
     total = jnp.zeros(marginals.mean.shape[:2], marginals.mean.dtype)
     sampled: dict[str, list[tuple[ObservationTerms, Term]]] = {}
@@ -39,14 +43,19 @@ def expected_log_likelihood(
         for term in observation.terms:
             if term.method in EXACT:
                 values = EXACT[term.method](program, observation, term, scope, marginals)
-                total = total + _row_sum(rows, observation, values, total.shape)
+                total = total + row_sum(rows, observation, values, total.shape)
             else:
                 sampled.setdefault(term.method, []).append((observation, term))
     if "pathwise" in sampled:
         assert normals is not None
         at = Scope(parameters, rows, marginals.at(program, normals))
         total = total + jnp.mean(_log_density(program, sampled["pathwise"], at, normals.shape[:3]), axis=0)
-    if "score" in sampled:
+    if "score" in sampled and isinstance(externals, Surrogate):
+        assert normals is not None
+        drawn = marginals.at(program, normals)
+        values = opaque_density(program, parameters, rows, drawn, externals.values(drawn))
+        total = total + jnp.mean(values, axis=0) + externals.residual(program, marginals)
+    elif "score" in sampled:
         assert normals is not None
         total = total + _score(program, sampled["score"], scope, marginals, normals, externals or {})
     return total
@@ -82,8 +91,8 @@ def gauss_hermite(dimension: int, count: int | None = None) -> tuple[np.ndarray,
     return np.stack([g.ravel() for g in grids], axis=1), np.prod([g.ravel() for g in weights], axis=0)
 
 
-def _row_sum(rows: Rows, observation: ObservationTerms, values: Array, shape: tuple[int, ...]) -> Array:
-    """Sum over the observation's axes, where observed: [*shape]."""
+def row_sum(rows: Rows, observation: ObservationTerms, values: Array, shape: tuple[int, ...]) -> Array:
+    """Sum of one observation over its axes, where observed: [*shape], the rows last."""
     mask = observed_mask(rows, observation)
     full = (*shape, *mask.shape[1:])
     values = jnp.where(mask > 0, jnp.broadcast_to(values, full), 0.0)
@@ -96,8 +105,20 @@ def _log_density(
     total: Array | float = 0.0
     for observation, term in pairs:
         values = program.evaluator(term.expression, scope, observation.axes)
-        total = total + _row_sum(scope.rows, observation, values, shape)
+        total = total + row_sum(scope.rows, observation, values, shape)
     return total  # type: ignore[return-value]
+
+
+def opaque_density(
+    program: Program,
+    parameters: Mapping[str, Array],
+    rows: Rows,
+    latents: Float[Array, "S K rows latents"],
+    values: Mapping[str, Float[Array, "S K rows *axes"]],
+) -> Float[Array, "S K rows"]:
+    """Sum of the terms that read opaque values, at given latents and values."""
+    pairs = [(o, term) for o in program.observations for term in o.terms if term.method == "score"]
+    return _log_density(program, pairs, Scope(parameters, rows, latents, values), latents.shape[:3])
 
 
 def log_density(program: Program, scope: Scope, shape: tuple[int, ...]) -> Float[Array, "*lead rows"]:
