@@ -1,19 +1,29 @@
 """Opaque functions: registered by name, resolved for a model, called with batches and checked.
 
-In comes a Python function; out comes a `ForwardModel` that `call` evaluates on arrays [rows, *dims].
+In comes a Python function, with how and where it runs; out comes a `ForwardModel` that `call` evaluates on arrays
+[rows, *dims].
 """
 
 from __future__ import annotations
 
-from gpdsl.forward.call import call
+from gpdsl.forward.accounting import Accounting, Usage
+from gpdsl.forward.call import Evaluated, call, evaluate
 from gpdsl.forward.errors import ForwardModelError
-from gpdsl.forward.registry import ForwardModel, register_forward_model, register_likelihood, resolve
+from gpdsl.forward.policy import Policy, retry
+from gpdsl.forward.registry import ForwardModel, opaque, register_forward_model, register_likelihood, resolve
 
 __all__ = [
+    "Accounting",
+    "Evaluated",
     "ForwardModel",
     "ForwardModelError",
+    "Policy",
+    "Usage",
     "call",
+    "evaluate",
+    "opaque",
     "register_forward_model",
     "register_likelihood",
     "resolve",
+    "retry",
 ]

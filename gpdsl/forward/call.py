@@ -1,17 +1,22 @@
-"""Calling an opaque function on a batch and checking what comes back: shape, type and finiteness, row by row."""
+"""Calling an opaque function on a batch: from the cache or where it runs, checked row by row, under its policy.
+
+What comes back is finite, or an error that names the function, the row and its inputs, or, under `penalise`, marked.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import NoReturn
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpdsl.forward.backends import Job
+from gpdsl.forward.cache import cache_of
 from gpdsl.forward.errors import (
     Failed,
     FailedTogether,
+    ForwardMistake,
     ForwardModelError,
     NotFiniteResult,
     NotNumeric,
@@ -19,7 +24,17 @@ from gpdsl.forward.errors import (
     WrongRowShape,
     describe_row,
 )
+from gpdsl.forward.faults import AllFailed, Gone, TimedOut, WorkerDied
 from gpdsl.forward.registry import ForwardModel
+from gpdsl.forward.work import Answer, Fault, take
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """`values` float64 [rows, *shape], NaN in the rows that `failed` [rows] says have none: none, but to penalise."""
+
+    values: np.ndarray
+    failed: np.ndarray
 
 
 def call(
@@ -33,10 +48,73 @@ def call(
 
     The function gets copies. `data_rows` says that the batch is the rows of the data, repeated, so that errors can name
     the row of the data. Raises ForwardModelError with the function, the row and its inputs when it raises an exception
-    or returns a wrong shape, NaN or infinity; an interrupt from the keyboard passes through.
+    or returns a wrong shape, NaN or infinity; an interrupt from the keyboard passes through. Under `penalise` a row
+    that failed gets the value of another sample of its row of the data; an error when there is none.
     """
+    found = evaluate(model, arguments, expected_shape, data_rows=data_rows)
+    if not found.failed.any():
+        return found.values
     batch = _Batch(model, arguments, expected_shape, data_rows)
-    return batch.checked(batch.together() if model.vectorized else batch.row_by_row())
+    source = _stand_ins(found.failed, data_rows or len(found.failed))
+    if (source < 0).any():
+        row = int(np.argmax(source < 0))
+        reason = "those that failed are penalised, but none is left"
+        raise ForwardModelError(AllFailed(model.name, batch.where(row), batch.inputs(row), reason))
+    return found.values[source]
+
+
+def _stand_ins(failed: np.ndarray, data_rows: int) -> np.ndarray:
+    """For each row of the batch the one whose value it gets: itself, or the next sample that succeeded; -1: none."""
+    rows = np.arange(failed.size).reshape(-1, data_rows)
+    table = np.where(failed.reshape(-1, data_rows), -1, rows)
+    source = table.copy()
+    for column in np.flatnonzero((table < 0).any(axis=0)):
+        good = np.flatnonzero(table[:, column] >= 0)
+        if good.size:
+            places = np.searchsorted(good, np.arange(len(table))) % good.size
+            source[:, column] = rows[good[places], column]
+    return source.reshape(-1)
+
+
+def evaluate(
+    model: ForwardModel,
+    arguments: Sequence[np.ndarray],
+    expected_shape: tuple[int, ...],
+    *,
+    data_rows: int | None = None,
+) -> Evaluated:
+    """`call`, but under `penalise` rows without a value are told apart: NaN, and marked."""
+    batch = _Batch(model, arguments, expected_shape, data_rows)
+    values = np.full((batch.rows, *expected_shape), np.nan)
+    cache = cache_of(model)
+    left = np.arange(batch.rows)
+    if cache is not None:
+        known = cache.find(model, arguments, expected_shape)
+        for row, value in known.items():
+            values[row] = value
+        left = np.asarray([row for row in left if row not in known], int)
+        model.account.hits += len(known)
+    left, faults = _attempts(batch, left, values)
+    if cache is not None:
+        cache.keep(model, arguments, values, np.asarray(sorted({*range(batch.rows)} - {*known, *faults}), int))
+    failed = np.zeros(batch.rows, bool)
+    failed[left] = True
+    if faults and not model.failures.penalises:
+        raise batch.error(faults)
+    model.account.penalised += int(failed.sum())
+    return Evaluated(values, failed)
+
+
+def _attempts(batch: _Batch, left: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, dict[int, Fault]]:
+    """Fill in values as often as the policy has it, and the budget; the rows that still fail, and why."""
+    account, faults = batch.model.account, dict[int, Fault]()
+    for attempt in range(batch.model.failures.attempts + 1):
+        if not left.size or (attempt and account.remaining < left.size):
+            break
+        faults = batch.evaluated(left, values)
+        account.failures += len(faults)
+        left = np.asarray(sorted(faults), int)
+    return left, faults
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,74 +130,114 @@ class _Batch:
     def rows(self) -> int:
         return self.arguments[0].shape[0]
 
-    def together(self) -> object:
-        """All rows in one call."""
+    @property
+    def strict(self) -> bool:
+        """Whether the first failure ends everything."""
+        policy = self.model.failures
+        return not policy.attempts and not policy.penalises
+
+    def evaluated(self, rows: np.ndarray, values: np.ndarray) -> dict[int, Fault]:
+        """Fill in the values of these rows; the rows that failed, with the reason."""
+        faults: dict[int, Fault] = {}
+        for some, answer in self.run(rows):
+            faults |= self.sorted(some, answer, values)
+        return faults
+
+    def run(self, rows: np.ndarray) -> list[tuple[np.ndarray, Answer]]:
+        """Call the function on these rows, wherever it runs; answers with the rows they are for."""
+        model, account = self.model, self.model.account
+        whole = len(rows) == self.rows
+        arguments = self.arguments if whole else take(self.arguments, rows)
+        job = Job(model.name, model.function, model.vectorized, model.timeout, self.strict)
+        start = time.perf_counter()
         try:
-            return self.model.function(*_copies(self.arguments))
-        except Exception as problem:  # noqa: BLE001 - whatever a user's function raises is reported with its row
-            self.blame(problem)
+            pieces = model.backend.run(job, arguments)
+        finally:
+            account.seconds += time.perf_counter() - start
+        account.evaluations += sum(len(a) if isinstance(a, list) else p.stop - p.start for p, a in pieces)
+        return [(rows[piece], answer) for piece, answer in pieces]
 
-    def row_by_row(self) -> np.ndarray:
-        """One call per row, spread over the workers."""
-        if self.model.workers == 1:
-            results = [self.one(row) for row in range(self.rows)]
-        else:
-            with ThreadPoolExecutor(self.model.workers) as pool:
-                results = list(pool.map(self.one, range(self.rows)))
-        return np.stack(results) if results else np.empty((0, *self.shape))
+    def sorted(self, rows: np.ndarray, answer: Answer, values: np.ndarray) -> dict[int, Fault]:
+        """Put the values of an answer in their places; the rows that failed, with the reason."""
+        if isinstance(answer, Fault):
+            return self.divided(rows, answer, values)
+        if isinstance(answer, list):
+            faults: dict[int, Fault] = {}
+            for row, one in zip(rows.tolist(), answer, strict=False):
+                place = np.asarray([row])
+                faults |= {row: one} if isinstance(one, Fault) else self.sorted(place, one[None], values)
+            return faults
+        expected = (len(rows), *self.shape)
+        if answer.shape != expected:
+            if self.model.vectorized:
+                shapes = str(list(answer.shape)), str(list(expected))
+                raise ForwardModelError(WrongResultShape(self.model.name, *shapes))
+            return {row: Fault("shape", str(list(answer.shape[1:]))) for row in rows.tolist()}
+        values[rows] = answer
+        wrong = ~np.isfinite(answer).reshape(len(rows), -1).all(axis=1)
+        return {int(row): Fault("value", _first_odd(values[row])) for row in rows[wrong]}
 
-    def one(self, row: int) -> np.ndarray:
-        try:
-            result = self.model.function(*[_value(values[row]) for values in self.arguments])
-        except Exception as problem:
-            raise self.failure(row, problem) from problem
-        values = self.as_numbers(result)
-        if values.shape != self.shape:
-            shapes = str(list(values.shape)), str(list(self.shape))
-            raise ForwardModelError(WrongRowShape(self.model.name, self.where(row), self.inputs(row), *shapes))
-        return values
+    def divided(self, rows: np.ndarray, fault: Fault, values: np.ndarray) -> dict[int, Fault]:
+        """A call gave nothing as a whole: find the rows that are to blame by halving."""
+        if fault.kind == "unreachable":
+            raise self.failure(int(rows[0]), fault)
+        if fault.kind == "type" and self.model.vectorized:
+            raise ForwardModelError(NotNumeric(self.model.name, fault.text)) from fault.origin
+        if len(rows) == 1:
+            return {int(rows[0]): fault}
+        if self.strict:
+            return self.blamed(rows, fault)
+        faults: dict[int, Fault] = {}
+        for half in np.array_split(rows, 2):
+            for some, answer in self.run(half):
+                faults |= self.sorted(some, answer, values)
+        return faults
 
-    def checked(self, result: object) -> np.ndarray:
-        """The result as finite float64 of the expected shape."""
-        values = self.as_numbers(result)
-        if values.shape != (self.rows, *self.shape):
-            shapes = str(list(values.shape)), str([self.rows, *self.shape])
-            raise ForwardModelError(WrongResultShape(self.model.name, *shapes))
-        if not np.isfinite(values).all():
-            first = np.argwhere(~np.isfinite(values))[0]
-            row, wrong = int(first[0]), float(values[tuple(first)])
-            value = "NaN" if np.isnan(wrong) else f"{wrong:g}"
-            raise ForwardModelError(NotFiniteResult(self.model.name, self.where(row), self.inputs(row), value))
-        return values
-
-    def as_numbers(self, result: object) -> np.ndarray:
-        try:
-            values = np.asarray(result)
-        except (ValueError, TypeError) as problem:
-            raise ForwardModelError(NotNumeric(self.model.name, f"a {type(result).__name__}")) from problem
-        if values.dtype.kind not in "biuf":
-            kind = f"a {type(result).__name__}" if values.dtype.kind == "O" else f"of type {values.dtype}"
-            words = "None: a `return` may be missing" if result is None else kind
-            raise ForwardModelError(NotNumeric(self.model.name, words))
-        return values.astype(np.float64)
-
-    def blame(self, problem: Exception) -> NoReturn:
-        """Find a row that makes a failing batch fail, by halving: about 2 log2(rows) further calls. Always raises."""
-        first, last, cause = 0, self.rows, problem
-        while last - first > 1:
-            middle = (first + last) // 2
-            for start, stop in ((first, middle), (middle, last)):
-                found = _problem(self.model, [values[start:stop] for values in self.arguments])
+    def blamed(self, rows: np.ndarray, fault: Fault) -> dict[int, Fault]:
+        """One row that makes a failing call fail, by about 2 log2(rows) further calls. Raises where there is none."""
+        if fault.kind == "timeout":
+            return {int(rows[0]): replace(fault, text=f"{len(rows)} rows")}
+        some, cause = rows, fault
+        while len(some) > 1:
+            for half in np.array_split(some, 2):
+                found = next((a for _, a in self.run(half) if isinstance(a, Fault)), None)
                 if found is not None:
-                    first, last, cause = start, stop, found
+                    some, cause = half, found
                     break
             else:
-                raise ForwardModelError(FailedTogether(self.model.name, self.rows, _described(problem))) from problem
-        raise self.failure(first, cause) from cause
+                raise ForwardModelError(FailedTogether(self.model.name, len(rows), fault.text)) from fault.origin
+        return {int(some[0]): cause}
 
-    def failure(self, row: int, problem: Exception) -> ForwardModelError:
-        mistake = Failed(self.model.name, self.where(row), self.inputs(row), _described(problem))
-        return ForwardModelError(mistake)
+    def error(self, faults: dict[int, Fault]) -> ForwardModelError:
+        """The error for the first of several rows."""
+        row = min(faults)
+        return self.failure(row, faults[row])
+
+    def failure(self, row: int, fault: Fault) -> ForwardModelError:
+        error = ForwardModelError(self.mistake(row, fault))
+        error.__cause__ = fault.origin
+        return error
+
+    def mistake(self, row: int, fault: Fault) -> ForwardMistake:
+        name, where, inputs = self.model.name, self.where(row), self.inputs(row)
+        match fault.kind:
+            case "unreachable":
+                return Gone(name, fault.text)
+            case "timeout":
+                limit = Job(name, self.model.function, self.model.vectorized, self.model.timeout).patience
+                several = fault.text.endswith("rows")
+                return TimedOut(
+                    name, f"{fault.text} that begin with {where}" if several else where, inputs, f"{limit:g}"
+                )
+            case "died":
+                return WorkerDied(name, where, inputs, fault.text)
+            case "value":
+                return NotFiniteResult(name, where, inputs, fault.text)
+            case "shape":
+                return WrongRowShape(name, where, inputs, fault.text, str(list(self.shape)))
+            case "type":
+                return NotNumeric(name, fault.text)
+        return Failed(name, where, inputs, fault.text)
 
     def where(self, row: int) -> str:
         """How a message names a row (from 0) of the batch."""
@@ -132,22 +250,7 @@ class _Batch:
         return describe_row(names, self.arguments, row)
 
 
-def _copies(arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
-    return [np.array(values) for values in arguments]
-
-
-def _value(value: np.ndarray) -> np.ndarray | float:
-    return np.array(value) if np.ndim(value) else float(value)
-
-
-def _problem(model: ForwardModel, arguments: Sequence[np.ndarray]) -> Exception | None:
-    try:
-        model.function(*_copies(arguments))
-    except Exception as problem:  # noqa: BLE001 - the exception is the answer
-        return problem
-    return None
-
-
-def _described(problem: Exception) -> str:
-    text = " ".join(str(problem).split())
-    return f"{type(problem).__name__}: {text}" if text else type(problem).__name__
+def _first_odd(values: np.ndarray) -> str:
+    flat = np.ravel(values)
+    wrong = float(flat[~np.isfinite(flat)][0])
+    return "NaN" if np.isnan(wrong) else f"{wrong:g}"

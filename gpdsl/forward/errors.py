@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,11 +39,19 @@ class ForwardMistake:
 
 
 class ForwardModelError(GpdslError):
-    """An opaque function that is missing or failed; `__cause__` is the exception of the function itself, if any."""
+    """An opaque function that is missing or failed; `__cause__` is the exception of the function itself, if any.
+
+    `fit` is the best state of the fit that it ended, when there is one: `model.fit(data, start=error.fit)` goes on.
+    """
 
     def __init__(self, mistake: ForwardMistake) -> None:
         self.mistake = mistake
+        self.fit: Any = None
         super().__init__(mistake.text())
+
+    def __str__(self) -> str:
+        kept = "\n   the fit until here is kept: go on with model.fit(data, start=error.fit)"
+        return super().__str__() + (kept if self.fit is not None else "")
 
 
 def describe_row(names: Sequence[str], arguments: Sequence[np.ndarray], row: int) -> str:
@@ -130,6 +138,27 @@ class UnknownExternal(ForwardMistake):
     code: ClassVar = "F107"
     message: ClassVar = "passed in externals=, but the model declares no such external"
     help: ClassVar = "the model declares {declared}"
+
+
+@dataclass(frozen=True)
+class WrongArity(ForwardMistake):
+    """A function that cannot be called with the arguments the model declares."""
+
+    signature: str
+    declared: str
+    code: ClassVar = "F108"
+    message: ClassVar = "the function is {function}{signature}, but the model passes {declared}"
+    help: ClassVar = "let it take these arguments, in this order"
+
+
+@dataclass(frozen=True)
+class UnknownPolicy(ForwardMistake):
+    """A policy for failures that does not exist."""
+
+    found: str
+    code: ClassVar = "F110"
+    message: ClassVar = "policy = {found} is no policy for failures"
+    help: ClassVar = "use 'raise', 'penalise', gpdsl.retry(3) or gpdsl.retry(3, 'penalise')"
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
-"""The registry of opaque functions: names to functions, and which of them a model means."""
+"""The registry of opaque functions: names to functions, how they are called, and which of them a model means."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
+from gpdsl.forward.accounting import Accounting
+from gpdsl.forward.backends import Backend, backend_of
 from gpdsl.forward.errors import (
     ForwardModelError,
     GradientGiven,
@@ -14,13 +17,21 @@ from gpdsl.forward.errors import (
     NotRegistered,
     UnknownExternal,
     WorkersNotPositive,
+    WrongArity,
     WrongSort,
 )
-from gpdsl.language.model import Declarations
+from gpdsl.forward.faults import BadTimeout
+from gpdsl.forward.policy import Policy, policy_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpdsl.language.model import Declarations
 
 Function = Callable[..., Any]
 FORWARD = "forward model"
 LIKELIHOOD = "likelihood"
+EITHER = "either"
 REGISTER = {FORWARD: "register_forward_model", LIKELIHOOD: "register_likelihood"}
 
 
@@ -28,58 +39,131 @@ REGISTER = {FORWARD: "register_forward_model", LIKELIHOOD: "register_likelihood"
 class ForwardModel:
     """An opaque function and how to call it.
 
-    `sort` is "forward model" (returns [rows, *dims]) or "likelihood" (returns log densities [rows]). With `vectorized`
-    the function takes arrays [rows, *dims]; without, the values of one row, in `workers` threads. `arguments` are the
-    names the model gives its arguments, filled in by `resolve`.
+    `sort` is "forward model" (returns [rows, *dims]) or "likelihood" (returns log densities [rows]), or "either" until
+    a model says which. With `vectorized` the function takes arrays [rows, *dims]; without, the values of one row.
+    `executor` runs it, with `workers` of them; `policy` says what happens to rows that fail, `timeout` how many seconds
+    a call may take, `cache` which file keeps its values. `arguments` are the names the model gives its arguments,
+    filled in by `resolve`; `account` counts what it costs.
     """
 
     name: str
     function: Function
     sort: str = FORWARD
     vectorized: bool = True
-    workers: int = 1
+    workers: int | None = None
     arguments: tuple[str, ...] = ()
+    executor: object = None
+    policy: object = "raise"
+    timeout: float | None = None
+    cache: str | Path | None = None
+    account: Accounting = field(default_factory=Accounting, compare=False)
+
+    @property
+    def backend(self) -> Backend:
+        """What runs the function. A registered one has it already, and keeps it: workers outlive a call."""
+        executor = self.executor
+        return executor if isinstance(executor, Backend) else backend_of(self.name, executor, self.workers)
+
+    @property
+    def failures(self) -> Policy:
+        """What happens to rows that fail."""
+        return policy_of(self.name, self.policy)
+
+
+class How(TypedDict, total=False):
+    """How an opaque function is called; every entry can be left out.
+
+    vectorized: it takes all rows at once (the default), as arrays [rows, *dims]; else it takes the values of one row.
+    workers: how many work at the same time. executor: "threads" (the default where `workers` is more than 1),
+    "processes", "dask", the address of a Dask scheduler, an executor of `concurrent.futures`, or an object with `map`.
+    policy: what happens where it fails: "raise" (the default), "penalise", or `gpdsl.retry(n)`. timeout: the seconds
+    that one call may take; 600 by default where it runs elsewhere. cache: a file that keeps its values between runs.
+    """
+
+    vectorized: bool
+    workers: int
+    executor: object
+    policy: object
+    timeout: float
+    cache: str | Path | None
 
 
 _REGISTERED: dict[str, ForwardModel] = {}
 
 
+@overload
 def register_forward_model(
-    name: str, function: Function, *, vectorized: bool = True, gradient: object = None, workers: int = 1
-) -> ForwardModel:
+    name: str, function: Function, *, gradient: object = None, **how: Unpack[How]
+) -> ForwardModel: ...
+@overload
+def register_forward_model(
+    name: str, function: None = None, *, gradient: object = None, **how: Unpack[How]
+) -> Callable[[Function], Function]: ...
+def register_forward_model(
+    name: str, function: Function | None = None, *, gradient: object = None, **how: Unpack[How]
+) -> ForwardModel | Callable[[Function], Function]:
     """Make `function` the external `name` of models, for this process; a second registration replaces the first.
 
-    It is called with NumPy arrays [rows, *dims] in declared order and returns [rows, *dims of the result]; with
-    `vectorized=False` with the values of one row, in up to `workers` threads. Raises ForwardModelError for what is no
-    function or name, and for a `gradient`: gradients are estimated from values, by score functions.
+    It is called with NumPy arrays [rows, *dims] in declared order and returns [rows, *dims of the result]; `how` is
+    described in `How`. Without `function` this is a decorator, which leaves the function as it is. Raises
+    ForwardModelError for what is no function or name, and for a `gradient`: gradients are estimated from values.
     """
     if gradient is not None:
         raise ForwardModelError(GradientGiven(str(name)))
-    return _register(ForwardModel(name, function, FORWARD, vectorized, workers))
+    return _registering(name, function, FORWARD, how)
 
 
-def register_likelihood(name: str, log_density: Function, *, vectorized: bool = True, workers: int = 1) -> ForwardModel:
+@overload
+def register_likelihood(name: str, log_density: Function, **how: Unpack[How]) -> ForwardModel: ...
+@overload
+def register_likelihood(name: str, log_density: None = None, **how: Unpack[How]) -> Callable[[Function], Function]: ...
+def register_likelihood(
+    name: str, log_density: Function | None = None, **how: Unpack[How]
+) -> ForwardModel | Callable[[Function], Function]:
     """Make `log_density` the external likelihood `name` of models; a second registration replaces the first.
 
     It is called with the observed arguments and then the others, as declared, and returns log densities [rows] (one
-    number with `vectorized=False`), all finite. Raises ForwardModelError for what is no function or name.
+    number with `vectorized=False`), all finite. Without `log_density` this is a decorator. Raises ForwardModelError for
+    what is no function or name.
     """
-    return _register(ForwardModel(name, log_density, LIKELIHOOD, vectorized, workers))
+    return _registering(name, log_density, LIKELIHOOD, how)
 
 
-def _register(model: ForwardModel) -> ForwardModel:
-    _check(model)
-    _REGISTERED[model.name] = model
-    return model
+def opaque(function: Function, **how: Unpack[How]) -> ForwardModel:
+    """An opaque function with a way to call it, for `externals=` of `gpdsl.load`; nothing is registered.
+
+    Raises ForwardModelError for what is no function, and for a way that does not exist.
+    """
+    return _checked(ForwardModel("function", function, EITHER, **how))
 
 
-def _check(model: ForwardModel) -> None:
+def _registering(
+    name: str, function: Function | None, sort: str, how: How
+) -> ForwardModel | Callable[[Function], Function]:
+    def register(function: Function) -> ForwardModel:
+        model = _checked(ForwardModel(name, function, sort, **how))
+        _REGISTERED[model.name] = model
+        return model
+
+    def decorate(function: Function) -> Function:
+        register(function)
+        return function
+
+    return decorate if function is None else register(function)
+
+
+def _checked(model: ForwardModel) -> ForwardModel:
+    """The model with its backend and policy made. Raises ForwardModelError for what cannot be."""
     if not isinstance(model.name, str) or not model.name.isidentifier():
         raise ForwardModelError(NotAName(str(model.name)))
     if not callable(model.function):
         raise ForwardModelError(NotCallable(model.name, type(model.function).__name__))
-    if not isinstance(model.workers, int) or model.workers < 1:
-        raise ForwardModelError(WorkersNotPositive(model.name, str(model.workers)))
+    workers, timeout = model.workers, model.timeout
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ForwardModelError(WorkersNotPositive(model.name, str(workers)))
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0):
+        raise ForwardModelError(BadTimeout(model.name, repr(timeout)))
+    return replace(model, executor=model.backend, policy=model.failures)
 
 
 def resolve(
@@ -87,19 +171,21 @@ def resolve(
 ) -> dict[str, ForwardModel]:
     """The function of every external the model declares: passed in, else registered; nothing else is looked at.
 
-    Raises ForwardModelError for one that is neither, for the wrong sort, and for a name the model does not declare.
+    They share one `Accounting`, which is new. Raises ForwardModelError for one that is neither, for the wrong sort, for
+    a function that does not take the declared arguments, and for a name the model does not declare.
     """
     wanted: dict[str, tuple[str, tuple[str, ...]]] = {}
     for name, external in declarations.externals.items():
         wanted[name] = FORWARD, tuple(each.name for each in external.arguments)
     for name, likelihood in declarations.likelihoods.items():
         wanted[name] = LIKELIHOOD, tuple(each.name for each in (*likelihood.observed, *likelihood.arguments))
-    passed = dict(externals or {})
+    passed, account = dict(externals or {}), Accounting()
     for name in passed:
         if name not in wanted:
             declared = ", ".join(f"`{each}`" for each in wanted) or "none"
             raise ForwardModelError(UnknownExternal(str(name), declared))
-    return {name: _resolved(name, sort, names, passed) for name, (sort, names) in wanted.items()}
+    found = {name: _resolved(name, sort, names, passed) for name, (sort, names) in wanted.items()}
+    return {name: replace(model, account=account) for name, model in found.items()}
 
 
 def _resolved(
@@ -110,7 +196,22 @@ def _resolved(
         known = ", ".join(f"`{each}`" for each in _REGISTERED) or "none is registered"
         raise ForwardModelError(NotRegistered(name, REGISTER[sort], known))
     model = given if isinstance(given, ForwardModel) else ForwardModel(name, given, sort)
-    _check(model)
-    if model.sort != sort:
+    if model.sort not in (sort, EITHER):
         raise ForwardModelError(WrongSort(name, model.sort, sort, REGISTER[sort]))
-    return replace(model, name=name, arguments=arguments)
+    model = _checked(replace(model, name=name, sort=sort, arguments=arguments))
+    _check_arity(model)
+    return model
+
+
+def _check_arity(model: ForwardModel) -> None:
+    """Raise ForwardModelError for a function that cannot take the declared arguments; compiled ones may not say."""
+    try:
+        signature = inspect.signature(model.function)
+    except (ValueError, TypeError):
+        return
+    try:
+        signature.bind(*model.arguments)
+    except TypeError as problem:
+        declared = ", ".join(f"`{each}`" for each in model.arguments) or "nothing"
+        count = f"{len(model.arguments)} argument{'s' * (len(model.arguments) != 1)}"
+        raise ForwardModelError(WrongArity(model.name, str(signature), f"{count}: {declared}")) from problem

@@ -1,0 +1,152 @@
+"""F110 to F119 and F207 to F219: where functions run, and what goes wrong there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gpdsl.forward.errors import ForwardMistake
+
+
+@dataclass(frozen=True)
+class UnknownExecutor(ForwardMistake):
+    """An `executor` of no known sort."""
+
+    found: str
+    code: ClassVar = "F111"
+    message: ClassVar = "executor = {found} is nothing that runs functions"
+    help: ClassVar = (
+        "use 'threads', 'processes', 'dask', the address of a Dask scheduler as 'tcp://host:8786', an executor of "
+        "concurrent.futures, or any object with `map`"
+    )
+
+
+@dataclass(frozen=True)
+class BadTimeout(ForwardMistake):
+    """A time-out that is no positive number of seconds."""
+
+    found: str
+    code: ClassVar = "F112"
+    message: ClassVar = "timeout = {found} is no positive number of seconds"
+    help: ClassVar = "give the seconds that one call of the function may take; leave it out for the default"
+
+
+@dataclass(frozen=True)
+class CannotTravel(ForwardMistake):
+    """A function that another process cannot be given."""
+
+    reason: str
+    code: ClassVar = "F113"
+    message: ClassVar = "the function cannot be sent to worker processes: {reason}"
+    help: ClassVar = (
+        "define it at the top level of a module or script, not inside another function, as a lambda or in a notebook; "
+        "or use executor='threads', or executor='dask', which sends such functions too"
+    )
+
+
+@dataclass(frozen=True)
+class MissingExtra(ForwardMistake):
+    """A backend whose package is not installed."""
+
+    executor: str
+    package: str
+    extra: str
+    code: ClassVar = "F114"
+    message: ClassVar = "executor = {executor} needs the package {package}, which is not installed"
+    help: ClassVar = "pip install 'gpdsl[{extra}]'"
+
+
+@dataclass(frozen=True)
+class NoWorkers(ForwardMistake):
+    """Worker processes that do not start, or that all die."""
+
+    reason: str
+    code: ClassVar = "F115"
+    message: ClassVar = "the worker processes cannot do their work: {reason}"
+    help: ClassVar = (
+        "each worker imports the script that started it: put what the script does under `if __name__ == '__main__':`, "
+        "and define the function above that line"
+    )
+
+
+@dataclass(frozen=True)
+class BadCache(ForwardMistake):
+    """A file of evaluations that cannot be used."""
+
+    path: str
+    reason: str
+    code: ClassVar = "F116"
+    message: ClassVar = "cache = {path} cannot be used: {reason}"
+    help: ClassVar = "name a file that gpdsl wrote, or one that does not exist yet in a folder that does"
+
+
+@dataclass(frozen=True)
+class WrongSizes(ForwardMistake):
+    """An UM-Bridge model whose vectors have other sizes than the model declares."""
+
+    url: str
+    found: str
+    expected: str
+    code: ClassVar = "F117"
+    message: ClassVar = "the model at {url} has {found}, but `external {function}` declares {expected}"
+    help: ClassVar = (
+        "declare one argument for each input vector of the server, or arguments that make up its one vector; the "
+        "result likewise"
+    )
+
+
+@dataclass(frozen=True)
+class BadServer(ForwardMistake):
+    """An UM-Bridge server that is not there, or lacks the model."""
+
+    url: str
+    reason: str
+    code: ClassVar = "F118"
+    message: ClassVar = "the server {url} cannot be used: {reason}"
+    help: ClassVar = "start the server before the fit, and check the address and the name of the model"
+
+
+@dataclass(frozen=True)
+class TimedOut(ForwardMistake):
+    """One call took too long."""
+
+    where: str
+    inputs: str
+    seconds: str
+    code: ClassVar = "F207"
+    message: ClassVar = "the call for {where} took more than {seconds} s and was given up"
+    help: ClassVar = "allow more with timeout=..., or go on without such evaluations with policy='penalise'"
+
+
+@dataclass(frozen=True)
+class WorkerDied(ForwardMistake):
+    """The process that ran the function died, twice, with the same inputs."""
+
+    where: str
+    inputs: str
+    reason: str
+    code: ClassVar = "F208"
+    message: ClassVar = "the worker process died in {where}, and so did another one that tried again: {reason}"
+    help: ClassVar = "a crash in compiled code or too little memory does this; policy='penalise' goes on without it"
+
+
+@dataclass(frozen=True)
+class Gone(ForwardMistake):
+    """What runs the function cannot be reached any more."""
+
+    reason: str
+    code: ClassVar = "F209"
+    message: ClassVar = "what runs the function cannot be reached any more: {reason}"
+    help: ClassVar = "start it again, and go on with model.fit(data, start=error.fit)"
+
+
+@dataclass(frozen=True)
+class AllFailed(ForwardMistake):
+    """Every evaluation of a row failed."""
+
+    where: str
+    inputs: str
+    reason: str
+    code: ClassVar = "F210"
+    message: ClassVar = "no evaluation of {where} succeeded: {reason}"
+    help: ClassVar = "policy='penalise' needs evaluations that succeed beside those that fail"

@@ -1,0 +1,154 @@
+"""Threads of this process: for functions that wait, or that release Python's lock, such as compiled code.
+
+A thread that exceeds its time cannot be ended; it is given up, and another one takes its place.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpdsl.forward.backends import Job, Pieces
+from gpdsl.forward.work import Answer, Fault, evaluate, even, has_fault, take
+
+MOST_GIVEN_UP = 32
+"""Threads that may hang at the same time in one batch."""
+
+
+@dataclass(eq=False)
+class _Piece:
+    """Some rows that one thread works on, and how far it is. `since` is 0 while nothing runs."""
+
+    rows: slice
+    answer: Answer | None = None
+    problem: BaseException | None = None
+    since: float = 0.0
+    given_up: bool = False
+    done: list[np.ndarray | Fault] = field(default_factory=list)
+
+
+class _GivenUp(Exception):
+    """Ends a thread whose rows another one has taken over."""
+
+
+class Threads:
+    """`workers` daemon threads for each batch; a thread costs some 50 microseconds to start."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+
+    def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
+        batch = _Batch(job, arguments, self.workers)
+        try:
+            return batch.finished()
+        finally:
+            batch.waiting.clear()
+
+
+class _Batch:
+    """One batch: pieces that wait, pieces that run, and pieces that are done."""
+
+    def __init__(self, job: Job, arguments: Sequence[np.ndarray], workers: int) -> None:
+        self.job = job
+        self.arguments = arguments
+        rows = len(arguments[0])
+        self.waiting = deque(_Piece(rows) for rows in (job.pieces(rows, workers) if workers > 1 else even(rows, 1)))
+        self.running: list[_Piece] = []
+        self.results: Pieces = []
+        self.change = threading.Condition()
+        self.given_up = 0
+        self.threads = min(workers, len(self.waiting))
+
+    def finished(self) -> Pieces:
+        for _ in range(self.threads):
+            self._start()
+        with self.change:
+            while True:
+                self._collect()
+                if not (self.waiting or self.running) or self._failed():
+                    break
+                self.change.wait(self._wait())
+        return self.results
+
+    def _start(self) -> None:
+        threading.Thread(target=self._work, daemon=True, name=f"gpdsl {self.job.name}").start()
+
+    def _failed(self) -> bool:
+        """Whether there is no need to go on."""
+        return self.job.stop and any(has_fault(answer) for _, answer in self.results)
+
+    def _work(self) -> None:
+        while True:
+            with self.change:
+                if not self.waiting:
+                    return
+                piece = self.waiting.popleft()
+                self.running.append(piece)
+            self._do(piece)
+            with self.change:
+                self.change.notify()
+                if piece not in self.running:  # given up: another thread has taken over
+                    return
+
+    def _do(self, piece: _Piece) -> None:
+        def started(number: int) -> None:
+            del number
+            if piece.given_up:
+                raise _GivenUp
+            piece.since = time.monotonic()
+
+        job, values = self.job, take(self.arguments, piece.rows)
+        try:
+            piece.answer = evaluate(
+                job.function, job.vectorized, values, stop=job.stop, started=started, into=piece.done
+            )
+        except BaseException as problem:  # noqa: BLE001 - an interrupt is raised again where the batch was asked for
+            piece.problem = problem
+
+    def _wait(self) -> float:
+        """Seconds until the first piece that runs exceeds its time."""
+        if self.job.timeout is None:
+            return 1.0
+        now = time.monotonic()
+        left = [self.job.timeout - (now - piece.since) for piece in self.running if piece.since]
+        return min(max(min(left, default=0.05), 0.001), 1.0)
+
+    def _collect(self) -> None:
+        for piece in list(self.running):
+            if piece.problem is not None:
+                raise piece.problem
+            if piece.answer is not None:
+                self.running.remove(piece)
+                self.results.append((piece.rows, piece.answer))
+            elif self._late(piece):
+                self.running.remove(piece)
+                self._give_up(piece)
+
+    def _late(self, piece: _Piece) -> bool:
+        limit = self.job.timeout
+        return limit is not None and piece.since > 0 and time.monotonic() - piece.since > limit
+
+    def _give_up(self, piece: _Piece) -> None:
+        """Keep the rows that are done, blame the one that hangs, and let another thread do the rest."""
+        self.given_up += 1
+        piece.given_up = True
+        if self.job.vectorized:
+            self.results.append((piece.rows, Fault("timeout", "no answer")))
+        else:
+            done = list(piece.done)
+            here = piece.rows.start + len(done)
+            self.results.append((slice(piece.rows.start, here + 1), [*done, Fault("timeout", "no answer")]))
+            if here + 1 < piece.rows.stop:
+                self.waiting.appendleft(_Piece(slice(here + 1, piece.rows.stop)))
+        if self.given_up > MOST_GIVEN_UP:
+            text = f"{self.given_up} threads hang, which cannot be ended: executor='processes' can end its workers"
+            self.results.append((piece.rows, Fault("unreachable", text)))
+            self.waiting.clear()
+            self.running.clear()
+            return
+        self._start()
