@@ -12,7 +12,7 @@ from gpdsl.errors import GpdslError
 
 if TYPE_CHECKING:
     from gpdsl.data import standardise
-    from gpdsl.forward import register_forward_model, register_likelihood
+    from gpdsl.forward import ForwardModelError, opaque, register_forward_model, register_likelihood, retry
     from gpdsl.language import ModelError, format_text
     from gpdsl.model import Model, compile, load, zoo, zoo_names, zoo_text
     from gpdsl.results import score
@@ -32,6 +32,9 @@ _HOMES = {
     "ModelError": "gpdsl.language",
     "format_text": "gpdsl.language",
     "standardise": "gpdsl.data",
+    "ForwardModelError": "gpdsl.forward",
+    "opaque": "gpdsl.forward",
+    "retry": "gpdsl.forward",
     "register_forward_model": "gpdsl.forward",
     "register_likelihood": "gpdsl.forward",
     "Fit": "gpdsl.results.fit",
@@ -42,6 +45,7 @@ _HOMES = {
 
 __all__ = [
     "Fit",
+    "ForwardModelError",
     "GpdslError",
     "Model",
     "ModelError",
@@ -50,8 +54,10 @@ __all__ = [
     "format_text",
     "load",
     "load_fit",
+    "opaque",
     "register_forward_model",
     "register_likelihood",
+    "retry",
     "score",
     "standardise",
     "zoo",

@@ -6,8 +6,8 @@ In comes a Python function, with how and where it runs; out comes a `ForwardMode
 
 from __future__ import annotations
 
-from gpdsl.forward.accounting import Accounting, Usage
-from gpdsl.forward.call import Evaluated, call, evaluate
+from gpdsl.forward.accounting import Accounting, Stopped, Usage, fitting, stopping_fit
+from gpdsl.forward.call import Evaluated, call, evaluate, stand_ins
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.policy import Policy, retry
 from gpdsl.forward.registry import ForwardModel, opaque, register_forward_model, register_likelihood, resolve
@@ -18,12 +18,16 @@ __all__ = [
     "ForwardModel",
     "ForwardModelError",
     "Policy",
+    "Stopped",
     "Usage",
     "call",
     "evaluate",
+    "fitting",
     "opaque",
     "register_forward_model",
     "register_likelihood",
     "resolve",
     "retry",
+    "stand_ins",
+    "stopping_fit",
 ]

@@ -55,7 +55,7 @@ def call(
     if not found.failed.any():
         return found.values
     batch = _Batch(model, arguments, expected_shape, data_rows)
-    source = _stand_ins(found.failed, data_rows or len(found.failed))
+    source = stand_ins(found.failed, data_rows or len(found.failed))
     if (source < 0).any():
         row = int(np.argmax(source < 0))
         reason = "those that failed are penalised, but none is left"
@@ -63,8 +63,11 @@ def call(
     return found.values[source]
 
 
-def _stand_ins(failed: np.ndarray, data_rows: int) -> np.ndarray:
-    """For each row of the batch the one whose value it gets: itself, or the next sample that succeeded; -1: none."""
+def stand_ins(failed: np.ndarray, data_rows: int) -> np.ndarray:
+    """For each row of the batch the one whose value it gets: itself, or the next sample that succeeded; -1: none.
+
+    The batch is the rows of the data, repeated.
+    """
     rows = np.arange(failed.size).reshape(-1, data_rows)
     table = np.where(failed.reshape(-1, data_rows), -1, rows)
     source = table.copy()

@@ -1,4 +1,4 @@
-"""F110 to F119 and F207 to F219: where functions run, and what goes wrong there."""
+"""F111 to F119 and F207 to F219: where functions run, and what goes wrong there."""
 
 from __future__ import annotations
 
@@ -150,3 +150,13 @@ class AllFailed(ForwardMistake):
     code: ClassVar = "F210"
     message: ClassVar = "no evaluation of {where} succeeded: {reason}"
     help: ClassVar = "policy='penalise' needs evaluations that succeed beside those that fail"
+
+
+@dataclass(frozen=True)
+class EverythingFailed(ForwardMistake):
+    """Every row of a batch failed."""
+
+    rows: int
+    code: ClassVar = "F211"
+    message: ClassVar = "all of {rows} evaluations failed, so there is nothing to compare with"
+    help: ClassVar = "leave out policy='penalise' to see why one of them fails"

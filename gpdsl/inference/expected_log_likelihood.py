@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from gpdsl.inference.opaque import penalised
 from gpdsl.inference.score import coupled_score_gradients, score_gradients
 from gpdsl.inference.surrogate import Surrogate
 from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values, values_at
@@ -142,7 +143,7 @@ def _score(
     """
     fixed = jax.tree.map(jax.lax.stop_gradient, marginals)
     at = Scope(scope.parameters, scope.rows, fixed.at(program, normals), externals)
-    values = _log_density(program, pairs, at, normals.shape[:3])
+    values = penalised(_log_density(program, pairs, at, normals.shape[:3]), externals)
     return jnp.mean(values, axis=0) + _attached(program, values, normals, marginals, fixed)
 
 

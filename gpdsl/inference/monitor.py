@@ -6,10 +6,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gpdsl.forward import Usage
+
 
 @dataclass(frozen=True)
 class Report:
-    """What a callback is told between steps. `remaining` is in seconds, None while unknown."""
+    """What a callback is told between steps. `remaining` is in seconds, None while unknown.
+
+    `usage` counts the evaluations of opaque functions so far, and the seconds inside them.
+    """
 
     step: int
     steps: int
@@ -17,6 +22,7 @@ class Report:
     elapsed: float
     remaining: float | None
     stage: str
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
-from gpdsl.forward import ForwardModel
+from gpdsl.forward import Accounting, ForwardModel
 from gpdsl.language import model as m
 from gpdsl.program.groups import Group, columns, element_names, make_groups, read_more
 from gpdsl.program.layers import refuse_layers
@@ -114,6 +114,11 @@ class Program:
     def opaque(self) -> bool:
         """Whether the likelihood calls a function that cannot be traced."""
         return "score" in self.methods
+
+    @property
+    def account(self) -> Accounting | None:
+        """What the opaque functions of this program have cost so far; None where it has none."""
+        return next((model.account for model in self.externals.values()), None)
 
     def uses(self) -> tuple[ExternalUse, ...]:
         """Opaque calls the likelihood needs, in an order in which they can be made."""

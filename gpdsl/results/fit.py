@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.data import Data, bind
+from gpdsl.forward import Usage
 from gpdsl.inference.bound import assemble, views
 from gpdsl.inference.coupled import joint_marginals
 from gpdsl.inference.options import Choice, Options
@@ -43,7 +44,8 @@ class Fit:
 
     `elbo` is the evidence lower bound in nats (with `elbo_se`, its standard error, when it is sampled), `history` has
     columns step, elbo, seconds; `parameters` holds constrained values by name; `interrupted` tells that the fit was
-    stopped by the user and holds the best state until then.
+    stopped by the user, or by an opaque function, and holds the best state until then; `usage` is what the evaluations
+    of opaque functions have cost.
     """
 
     program: Program
@@ -63,6 +65,7 @@ class Fit:
     compile_seconds: float
     columns: Mapping[str, str]
     interrupted: bool = False
+    usage: Usage = field(default_factory=Usage)
 
     @property
     def model(self) -> Any:

@@ -14,11 +14,12 @@ import numpy as np
 
 from gpdsl.data import Data, bind
 from gpdsl.errors import GpdslError, GpdslWarning
-from gpdsl.forward import resolve
+from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.inference.explain import explain
 from gpdsl.inference.explain_kernels import explain_kernels
 from gpdsl.inference.monitor import Report
 from gpdsl.inference.options import Options, make_options
+from gpdsl.inference.probing import probe
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.variational import infer, plan
 from gpdsl.inference.warm import Start, check_start
@@ -28,6 +29,7 @@ from gpdsl.program.parameters import make_parameters
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_program
 from gpdsl.results.fit import Fit
+from gpdsl.results.summary import STOPPED
 from gpdsl.symbolic.kernel_checks import doubtful_kernels
 
 if TYPE_CHECKING:
@@ -84,14 +86,17 @@ def fit_model(
     """See `Model.fit`."""
     begun, known = time.perf_counter(), start_of(start)
     program, bound, options = prepare(model, data, columns, given, known)
+    account = program.account or Accounting()
     _warn(model.declarations)
     with precision(options.dtype), _device(options.device), _progress(progress, callback) as report:
-        result, monitor, choice, jitter = infer(program, bound, options, report, known)
+        probe(program, bound, options.dtype)
+        with fitting(account):
+            result, monitor, choice, jitter = infer(program, bound, options, _counting(report, account), known)
         program = program.under(choice.posterior)
         learnt = as_arrays(result.parameters, options.dtype)
         values = program.parameters.constrain(learnt)
         parameters = {name: np.asarray(values[name]) for name in model.declarations.params}
-    return Fit(
+    fit = Fit(
         program=program,
         options=options,
         choice=choice,
@@ -103,13 +108,25 @@ def fit_model(
         elbo=result.elbo,
         elbo_se=result.elbo_se,
         history=np.asarray(monitor.history, float).reshape(-1, 3),
-        message=result.message,
+        message=result.message if account.fault is None else f"{STOPPED} by `{account.fault.mistake.function}`",
         rows=bound.rows,
         seconds=time.perf_counter() - begun,
         compile_seconds=monitor.compile_seconds,
         columns=dict(columns),
         interrupted=result.interrupted,
+        usage=account.usage(),
     )
+    if account.fault is None:
+        return fit
+    account.fault.fit = fit if np.isfinite(fit.elbo) else None
+    raise account.fault from account.fault.__cause__
+
+
+def _counting(report: Callable[[Report], None] | None, account: Accounting) -> Callable[[Report], None] | None:
+    """The callback, told what opaque functions have cost so far as well."""
+    if report is None:
+        return None
+    return lambda each: report(replace(each, usage=account.usage()))
 
 
 def _warn(declarations: Declarations) -> None:

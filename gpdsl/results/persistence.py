@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from gpdsl.errors import GpdslError
-from gpdsl.forward import resolve
+from gpdsl.forward import Usage, resolve
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.posterior import Whitened
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
@@ -49,6 +49,7 @@ def save_fit(fit: Fit, path: Path) -> None:
         "inducing": [outline(functionals) for functionals in fit.inducing],
         "options": _jsonable(dataclasses.asdict(fit.options)),
         "choice": _jsonable(dataclasses.asdict(fit.choice)),
+        "usage": dataclasses.asdict(fit.usage),
         **{name: getattr(fit, name) for name in SCALARS},
     }
     blob = save({n: np.asarray(a, order="C") for n, a in arrays.items()}, {"gpdsl": json.dumps(header)})
@@ -106,6 +107,7 @@ def _rebuild(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], extern
         weights=arrays["weights"],
         history=arrays["history"],
         columns=header["columns"],
+        usage=Usage(**header.get("usage", {})),
         **{name: header[name] for name in SCALARS},
     )
 

@@ -37,10 +37,11 @@ def _bar(console: Console) -> Iterator[Callable[[Report], None]]:
         BarColumn(),
         TextColumn(
             "step {task.completed:.0f} of at most {task.total:.0f}  elbo {task.fields[elbo]}  {task.fields[left]}"
+            "{task.fields[simulator]}"
         ),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("compiling", total=1, elbo="–", left="")
+        task = bar.add_task("compiling", total=1, elbo="–", left="", simulator="")
 
         def callback(report: Report) -> None:
             left = "" if report.remaining is None else f"at most {_duration(report.remaining)} left"
@@ -51,6 +52,7 @@ def _bar(console: Console) -> Iterator[Callable[[Report], None]]:
                 total=report.steps,
                 elbo=f"{report.elbo:.2f}",
                 left=left,
+                simulator=_simulator(report),
             )
 
         yield callback
@@ -66,10 +68,16 @@ def _lines(console: Console) -> Iterator[Callable[[Report], None]]:
             last = time.monotonic()
             left = "" if report.remaining is None else f", at most {_duration(report.remaining)} left"
             console.print(
-                f"step {report.step} of at most {report.steps}: elbo {report.elbo:.2f}{left}", highlight=False
+                f"step {report.step} of at most {report.steps}: elbo {report.elbo:.2f}{left}{_simulator(report)}",
+                highlight=False,
             )
 
     yield callback
+
+
+def _simulator(report: Report) -> str:
+    """What opaque functions cost so far; nothing without any."""
+    return f"; {report.usage.line(report.elapsed)}" if report.usage.evaluations else ""
 
 
 def _duration(seconds: float) -> str:

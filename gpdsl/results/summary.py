@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
 
 SHOWN = 8
+STOPPED = "stopped"
+"""How the message of a fit begins that a fault of an opaque function ended."""
 
 
 def summarise(fit: Fit) -> str:
@@ -25,8 +27,11 @@ def summarise(fit: Fit) -> str:
         f"  elbo        {fit.elbo:.4f}{error} nats",
         f"  time        {fit.seconds:.2f} s, of which compiling {fit.compile_seconds:.2f} s",
     ]
+    for number, line in enumerate(fit.usage.lines(fit.seconds)):
+        lines.append(f"  {'' if number else 'simulator':<10}  {line}")
     if fit.interrupted:
-        lines.append("  interrupted by the user: this is the best state until then")
+        by = "an opaque function" if fit.message.startswith(STOPPED) else "the user"
+        lines.append(f"  interrupted by {by}: this is the best state until then")
     if fit.parameters:
         lines.append("  parameters")
         width = max(len(n) for n in fit.parameters)

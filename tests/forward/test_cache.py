@@ -1,0 +1,88 @@
+"""Evaluations kept in a file: found again by their inputs, never for another function, and never half-trusted."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpdsl.forward import ForwardModelError, evaluate, opaque
+from gpdsl.forward.cache import keys_of
+
+DEPTH = np.arange(8.0).reshape(4, 2)
+SPEED = np.array([1.0, 2.0, -1.0, 4.0])
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.rows: list[float] = []
+
+    def __call__(self, depth: np.ndarray, speed: np.ndarray) -> np.ndarray:
+        self.rows += speed.tolist()
+        return np.where(speed[:, None] < 0, np.nan, depth / speed[:, None])
+
+
+def test_known_rows_are_not_evaluated_again_and_failures_are_not_kept(tmp_path: Path) -> None:
+    function = Counting()
+    for _ in range(2):
+        one = opaque(function, cache=str(tmp_path / "c.sqlite"), policy="penalise")
+        found = evaluate(one, [DEPTH, SPEED], (2,))
+        assert found.failed.tolist() == [False, False, True, False]
+        np.testing.assert_array_equal(found.values[[0, 1, 3]], (DEPTH / SPEED[:, None])[[0, 1, 3]])
+    assert function.rows == [*SPEED.tolist(), -1.0]
+    assert (one.account.evaluations, one.account.hits) == (1, 3)
+    more = evaluate(one, [DEPTH[::-1], SPEED[::-1] + [0, 0, 0, 1]], (2,))
+    assert function.rows[5:] == [-1.0, 2.0]
+    np.testing.assert_array_equal(more.values[0], DEPTH[3] / 4)
+
+
+def test_many_rows_at_once(tmp_path: Path) -> None:
+    function, one = Counting(), None
+    depth, speed = np.ones((1500, 2)), np.arange(1.0, 1501.0)
+    for _ in range(2):
+        one = opaque(function, cache=tmp_path / "many.sqlite")
+        np.testing.assert_array_equal(evaluate(one, [depth, speed], (2,)).values, depth / speed[:, None])
+    assert len(function.rows) == 1500
+
+
+def make(text: str) -> Any:
+    space: dict[str, Any] = {}
+    exec(text, space)  # noqa: S102 - functions with the same name and different code
+    return space["f"]
+
+
+def test_keys_tell_functions_codes_shapes_and_inputs_apart() -> None:
+    same = make("def f(a, b):\n    return a + b")
+    keys = {
+        keys_of(opaque(same), [DEPTH[:1], SPEED[:1]])[0],
+        keys_of(opaque(make("def f(a, b):\n    # a comment\n    return a + b")), [DEPTH[:1], SPEED[:1]])[0],
+        keys_of(opaque(same), [DEPTH[:1], SPEED[:1].astype("float32")])[0],
+        keys_of(opaque(same), [-0.0 * DEPTH[:1] + DEPTH[:1], SPEED[:1]])[0],
+    }
+    assert len(keys) == 1
+    others = [
+        keys_of(opaque(make("def f(a, b):\n    return a + 2 * b")), [DEPTH[:1], SPEED[:1]]),
+        keys_of(opaque(same), [DEPTH[:1].reshape(1, 2, 1), SPEED[:1]]),
+        keys_of(opaque(same), [DEPTH[:1] + 1e-15, SPEED[:1]]),
+    ]
+    assert len(keys | {key for (key,) in others}) == 4
+
+
+@pytest.mark.parametrize("content", [b"not a database at all, but long enough to look like one" * 30, None])
+def test_a_file_that_is_no_cache_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "cache" if content is None else tmp_path / "text.txt"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(ForwardModelError, match="cannot be used"):
+        evaluate(opaque(Counting(), cache=path), [DEPTH, np.abs(SPEED)], (2,))
+
+
+def test_values_of_another_length_are_not_believed(tmp_path: Path) -> None:
+    one = opaque(Counting(), cache=tmp_path / "c.sqlite")
+    evaluate(one, [DEPTH, np.abs(SPEED)], (2,))
+    with sqlite3.connect(tmp_path / "c.sqlite") as file:
+        file.execute("UPDATE gpdsl_evaluations SET value = x'0011'")
+    found = evaluate(one, [DEPTH, np.abs(SPEED)], (2,))
+    np.testing.assert_array_equal(found.values, DEPTH / np.abs(SPEED)[:, None])

@@ -1,0 +1,171 @@
+"""Opaque functions inside a fit: the probing call, penalties, what a fault leaves behind, and what it all costs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference.monitor import Report
+from gpdsl.inference.opaque import FAILED, penalised
+
+GAUGE = """
+model gauge
+input  x : real
+output y : real
+external response(level: real) -> real
+latent level(x) ~ GP(1, RBF(1))
+let r = response(level)
+y ~ Normal(r, 0.1)
+"""
+RANDOM = np.random.default_rng(0)
+X = np.linspace(0, 4, 20)
+
+
+def response(level: np.ndarray) -> np.ndarray:
+    return np.where(level > 0, level, 0.2 * level)
+
+
+DATA = {"x": X, "y": response(np.sin(2 * X)) + 0.1 * RANDOM.normal(size=20)}
+QUICK: dict[str, Any] = {"seed": 0, "optimizer": "adam", "samples": 8, "steps": 12}
+
+
+def fitted(function: Any, **options: Any) -> gpdsl.Fit:
+    return gpdsl.compile(GAUGE, externals={"response": function}).fit(DATA, **{**QUICK, **options})
+
+
+class Counting:
+    """Calls so far; `on` says what the calls of those numbers do instead."""
+
+    def __init__(self, on: dict[int, Any] | None = None) -> None:
+        self.rows: list[int] = []
+        self.on = on or {}
+
+    def __call__(self, level: np.ndarray) -> np.ndarray:
+        self.rows.append(len(level))
+        trouble = self.on.get(len(self.rows))
+        return response(level) if trouble is None else trouble(level)
+
+
+def fail(level: np.ndarray) -> np.ndarray:
+    raise RuntimeError("no licence for the solver")
+
+
+def test_one_probing_call_at_prior_means_comes_first() -> None:
+    seen: list[np.ndarray] = []
+
+    def look(level: np.ndarray) -> np.ndarray:
+        seen.append(level)
+        raise RuntimeError("stop here")
+
+    with pytest.raises(gpdsl.ForwardModelError, match="stop here") as caught:
+        fitted(look)
+    np.testing.assert_array_equal(seen[0], np.ones(2))
+    assert caught.value.fit is None
+
+
+@pytest.mark.parametrize(
+    "function", [lambda level: level.sum(), lambda level: level[:, None], lambda level: np.float64(1)]
+)
+@pytest.mark.parametrize("policy", ["raise", "penalise"])
+def test_a_wrong_shape_ends_the_fit_at_the_probing_call(function: Any, policy: str) -> None:
+    with pytest.raises(gpdsl.ForwardModelError, match=r"shape \[.*expected \[2\]"):
+        fitted(gpdsl.opaque(function, policy=policy))
+
+
+def test_a_function_of_rows_is_probed_with_one_row() -> None:
+    seen: list[float] = []
+
+    def one(level: float) -> np.ndarray:
+        seen.append(level)
+        return np.zeros(3)
+
+    with pytest.raises(gpdsl.ForwardModelError, match=r"shape \[3\]"):
+        fitted(gpdsl.opaque(one, vectorized=False))
+    assert seen == [1.0]
+
+
+def test_a_failure_at_the_probing_call_is_no_end_where_failures_are_penalised() -> None:
+    function = Counting({1: lambda level: np.full(len(level), np.nan)})
+    fit = fitted(gpdsl.opaque(function, policy="penalise"))
+    assert (fit.usage.failures, fit.usage.penalised) == (2, 0)
+
+
+def test_penalised_samples_count_as_the_worst_of_their_row() -> None:
+    values = jnp.asarray(RANDOM.normal(size=(5, 2, 3)))
+    failed = np.zeros((5, 2, 3))
+    failed[1, 0, 0] = failed[3, 0, 0] = 1.0
+    failed[:, 1, 2] = 1.0
+    found = np.asarray(penalised(values, {FAILED: jnp.asarray(failed)}))
+    expected = np.asarray(values).copy()
+    expected[[1, 3], 0, 0] = np.asarray(values)[[0, 2, 4], 0, 0].min()
+    expected[:, 1, 2] = np.asarray(values)[failed == 0].min()
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(penalised(values, {}), values)
+    slope = np.asarray(jax.grad(lambda v: jnp.sum(penalised(v, {FAILED: jnp.asarray(failed)})))(values))
+    np.testing.assert_array_equal(slope, 1.0 - failed)
+
+
+def test_a_fault_ends_a_fit_with_its_state_and_the_fit_goes_on_from_it(tmp_path: Path) -> None:
+    function = Counting({9: fail})
+    model = gpdsl.compile(GAUGE, externals={"response": gpdsl.opaque(function)})
+    with pytest.raises(gpdsl.ForwardModelError, match="no licence for the solver") as caught:
+        model.fit(DATA, **QUICK)
+    kept = caught.value.fit
+    assert "model.fit(data, start=error.fit)" in str(caught.value)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert len(kept.history) == 7
+    assert kept.interrupted
+    assert "interrupted by an opaque function" in kept.summary()
+    kept.save(tmp_path / "kept.gpfit")
+    again = gpdsl.load_fit(tmp_path / "kept.gpfit", {"response": response})
+    np.testing.assert_array_equal(again.posterior[0].mean, kept.posterior[0].mean)
+    assert again.usage == kept.usage
+    resumed = model.fit(DATA, start=kept, **{**QUICK, "steps": 1, "learning_rate": 0.0})
+    np.testing.assert_allclose(resumed.predict(DATA).mean("level"), kept.predict(DATA).mean("level"), atol=1e-4)
+
+
+def test_what_a_fit_costs_is_counted_shown_and_told_to_the_callback() -> None:
+    function, reports = Counting(), list[Report]()
+    fit = fitted(function, callback=reports.append)
+    assert fit.usage.evaluations == sum(function.rows) == 2 + 12 * 8 * 20
+    assert fit.usage.failures == fit.usage.penalised == fit.usage.hits == 0
+    assert 0 < fit.usage.seconds < fit.seconds
+    assert [each.usage.evaluations for each in reports][-1] == fit.usage.evaluations
+    assert re.search(r"simulator   1,922 evaluations, [\d,]+/s, \d+% of the time inside", fit.summary())
+
+
+def test_a_penalised_fit_says_how_biased_it_may_be_and_predicts_without_failures() -> None:
+    random = np.random.default_rng(1)
+
+    def moody(level: np.ndarray) -> np.ndarray:
+        return np.where(random.random(len(level)) < 0.2, np.nan, response(level))
+
+    fit = fitted(gpdsl.opaque(moody, policy="penalise"))
+    share = fit.usage.failures / fit.usage.evaluations
+    assert 0.15 < share < 0.25
+    assert fit.usage.penalised <= fit.usage.failures
+    assert f"precisions are about {100 * share:.0f}" in fit.summary().replace(".", " ").replace("  ", " ")
+    assert np.isfinite(fit.predict(DATA).mean("r")).all()
+
+
+def test_when_everything_fails_the_fit_says_so() -> None:
+    nothing = gpdsl.opaque(lambda level: np.full(len(level), np.nan), policy="penalise")
+    with pytest.raises(gpdsl.ForwardModelError, match="all of 160 evaluations failed"):
+        fitted(nothing)
+
+
+def test_values_come_from_the_cache_the_second_time(tmp_path: Path) -> None:
+    function = Counting()
+    cached = gpdsl.opaque(function, cache=tmp_path / "evaluations.sqlite")
+    first, second = fitted(cached), fitted(cached)
+    assert first.usage.evaluations == second.usage.hits == sum(function.rows)
+    assert second.usage.evaluations == 0
+    assert second.elbo == first.elbo
+    assert "answered by the cache" in second.summary()
