@@ -20,17 +20,23 @@ LARGEST_ROWS = 20_000_000
 """Numbers in what all rows read of them, [rows, columns, whitened values]."""
 
 
-def choose_coupling(program: Program, choice: Choice, inducing: Sequence[Functionals], rows: int) -> Choice:
-    """A single Gaussian becomes `coupled` where observations mix latents and it is small; the reason is kept."""
+def choose_coupling(
+    program: Program, choice: Choice, inducing: Sequence[Functionals], rows: int, *, sites: bool, simulated: bool
+) -> Choice:
+    """A single Gaussian becomes `coupled` where observations mix latents and it is small; the reason is kept.
+
+    `sites` says that the engine keeps a site per row, which can be one for all latents; `simulated`, that opaque
+    functions have surrogates.
+    """
     mixed = program.mixing
-    if choice.posterior != "full" or choice.optimizer != "natural" or choice.batch or not mixed:
+    if choice.posterior != "full" or not sites or choice.batch or not mixed:
         return choice
     size = joint_size(program, inducing)
     named = ", ".join(f"`{name}`" for name in mixed)
     if size > LARGEST or rows * program.latents * size > LARGEST_ROWS:
         reason = f"{named} mixes latents, but {size} inducing values in all are too many for one covariance matrix"
         return _because(choice, "full", f"{reason}; posterior = coupled insists")
-    if program.opaque and choice.samples < samples_for(program.latents):
+    if program.opaque and not simulated and choice.samples < samples_for(program.latents):
         reason = f"{choice.samples} samples are too few to estimate the covariances of {program.latents} latent values"
         return _because(choice, "full", f"{named} mixes latents, but {reason}; posterior = coupled insists")
     if program.coupling.sampled and not program.sampled:

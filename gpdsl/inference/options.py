@@ -26,7 +26,7 @@ ROUNDS = 200
 CHOICES = {
     "expectations": ("auto", "closed", "quadrature", "sampled"),
     "optimizer": ("auto", "natural", "lbfgs", "adam", "adadelta"),
-    "engine": ("vi",),
+    "engine": ("vi", "ep"),
     "dtype": ("float64", "float32"),
     "entropy": ("pairwise", "jensen"),
     "sampling": ("qmc", "antithetic", "iid"),
@@ -45,7 +45,8 @@ class Options:
     per step, 0 for all. steps: most iterations of the optimiser. tolerance: smallest relative gain in the bound worth a
     step. entropy: the bound of a mixture's entropy (`inference.mixture_entropy`). sampling, gradients,
     control_variate: how expectations that are sampled are estimated (`inference.sampling`, `inference.score`).
-    schedule: everything at once, or set by set (`inference.alternating`). decay, epsilon: of Adadelta.
+    schedule: everything at once, or set by set (`inference.alternating`). decay, epsilon: of Adadelta. engine: `vi`, or
+    `ep` with its power in (0, 1] (`inference.expectation_propagation`).
     """
 
     posterior: str = "auto"
@@ -65,6 +66,7 @@ class Options:
     learning_rate: float | None = None
     decay: float = 0.95
     epsilon: float = 1e-6
+    power: float = 1.0
     seed: int = 0
     dtype: str = "float64"
     engine: str = "vi"
@@ -84,6 +86,7 @@ NUMBERS = {
     "learning_rate": (0.0, float),
     "decay": (0.0, float),
     "epsilon": (0.0, float),
+    "power": (1e-6, float),
 }
 
 
@@ -150,6 +153,8 @@ def decide(options: Options, rows: int, *, opaque: bool, sampled: bool, per_row:
     if options.learn_inducing and dense:
         raise GpdslError("learn_inducing needs inducing points: a dense posterior (inducing = 0) has none to move")
     posterior = "full" if options.posterior == "auto" else options.posterior
+    if options.engine == "ep":
+        return _decide_ep(options, dense, inducing, posterior, reasons)
     optimizer = options.optimizer
     if optimizer == "auto" and options.schedule == "alternating":
         optimizer, reasons["optimizer"] = "lbfgs", "each set of unknowns in turn, as in SAVIGP 9.2"
@@ -172,6 +177,28 @@ def decide(options: Options, rows: int, *, opaque: bool, sampled: bool, per_row:
     steps = options.steps or (BATCH_STEPS if on_batches else most[optimizer])
     rate = (0.05 if on_batches else 0.01) if options.learning_rate is None else options.learning_rate
     return Choice(dense, inducing, batch, samples, optimizer, steps, reasons, posterior, rate)
+
+
+def _decide_ep(options: Options, dense: bool, inducing: int, posterior: str, reasons: dict[str, str]) -> Choice:
+    """Expectation propagation on all rows: hyperparameters after the sites have settled, or with every sweep."""
+    if posterior not in {"full", "coupled"}:
+        raise GpdslError(f"engine = ep has Gaussian sites, not posterior = {posterior}: use full, coupled or auto")
+    if options.batch:
+        raise GpdslError("engine = ep takes all rows at once: leave out batch, or use engine = vi on minibatches")
+    if options.power > 1:
+        raise GpdslError(f"power = {options.power!r}: expected a number above 0 and at most 1")
+    if options.schedule == "alternating" or options.optimizer == "natural":
+        what = "schedule = alternating" if options.schedule == "alternating" else "optimizer = natural"
+        raise GpdslError(
+            f"{what} belongs to engine = vi; engine = ep takes optimizer = lbfgs (hyperparameters once the sites have "
+            "settled), adam or adadelta (with every sweep)"
+        )
+    optimizer = options.optimizer
+    if optimizer == "auto":
+        optimizer, reasons["optimizer"] = "lbfgs", "hyperparameters once the sites have settled"
+    steps = options.steps or (200 if optimizer == "lbfgs" else 1000)
+    rate = 0.05 if options.learning_rate is None else options.learning_rate
+    return Choice(dense, inducing, 0, options.samples or 512, optimizer, steps, reasons, posterior, rate)
 
 
 def _refuse_schedule(options: Options, optimizer: str) -> None:

@@ -122,7 +122,7 @@ STATEMENTS: Mapping[str, str] = MappingProxyType(
 
 OBSERVATION_FORM = "y ~ Normal(f, sigma)"
 
-ENGINES = ("vi",)
+ENGINES = ("vi", "ep")
 
 POSTERIORS = ("auto", "coupled", "full", "linear", "diagonal", "mixture(K)", "mixture_full(K)")
 

@@ -1,0 +1,208 @@
+"""Expectation propagation with hyperparameters: sites to convergence inside, L-BFGS on log Z_q outside.
+
+Or both at once, a step of Adam after every sweep (SEP, section 2.3): `optimizer = adam`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from gpdsl.inference.expectation_propagation.sweep import Fixed, Task, evidence, fixed_point
+from gpdsl.inference.expectation_propagation.tilted import choose_tilted
+from gpdsl.inference.lbfgs import Outcome, maximise
+from gpdsl.inference.natural import Sites
+from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.profiled import outer_point, split_point, start_sites
+from gpdsl.inference.site_blocks import batch_posterior
+from gpdsl.program.compilation import jit
+
+SWEEPS = 500
+"""Most sweeps at one set of hyperparameters."""
+
+SAMPLES = 512
+"""Points per row where tilted moments are sampled, by default."""
+
+
+@dataclass
+class _Best:
+    """The best point of a search, with its sites."""
+
+    point: Any
+    sites: Sites
+    value: float = -np.inf
+    stuck: float = 0.0
+    settled: bool = True
+
+
+def fit_ep(problem: Problem) -> Result:
+    """Maximise the EP estimate of the log marginal likelihood over the learnt parameters."""
+    task = make_task(problem)
+    run = _Run(problem, task)
+    outcome = run.together() if problem.choice.optimizer in {"adam", "adadelta"} else run.outside()
+    best = run.best
+    parameters, inducing = split_point(best.point, problem.inducing)
+    dense, jitter = problem.layout.dense, problem.jitter
+    whiten = jit(lambda p, z, s, r: batch_posterior(problem.program, p, z, s, r, dense, jitter))
+    posterior = whiten(parameters, inducing, best.sites, problem.rows)
+    message = outcome.message + _doubts(best, problem.count)
+    return Result(
+        as_numpy(parameters),
+        as_numpy(inducing),
+        tidy(posterior),
+        np.ones(1),
+        best.value,
+        0.0,
+        message,
+        outcome.interrupted,
+    )
+
+
+def make_task(problem: Problem) -> Task:
+    """How the tilted distributions of a problem are integrated."""
+    options = problem.options
+    return Task(problem.program, choose_tilted(problem.program, options.power, options.expectations), problem.layout.dense)
+
+
+def _doubts(best: _Best, count: int) -> str:
+    """What a user must know of a fixed point that was not reached."""
+    found = []
+    if not best.settled:
+        found.append(f"the sites did not settle within {SWEEPS} sweeps, so the answer is approximate: try power = 0.5")
+    if best.stuck:
+        found.append(f"{best.stuck:.0f} of {count} rows have improper cavities and kept their last sites")
+    return "".join(f"; {each}" for each in found)
+
+
+class _Run:
+    """The moving parts of one fit."""
+
+    def __init__(self, problem: Problem, task: Task) -> None:
+        self.problem, self.task = problem, task
+        point = outer_point(problem, problem.parameters, problem.inducing)
+        self.start = start_sites(problem)
+        self.best = _Best(point, self.start)
+        key = jax.random.key(problem.options.seed)
+        samples = problem.options.samples or SAMPLES
+        normals = task.tilted.normals(key, samples, problem.count, problem.program.latents)
+        self.fixed = problem.rows, problem.inducing, normals, problem.jitter
+
+    def outside(self) -> Outcome:
+        """L-BFGS over what is learnt; every value is that of a fixed point."""
+        problem, point, warm = self.problem, self.best.point, self.start
+        compute = problem.compiled(_converged(problem, self.task), point, warm, *self.fixed)
+
+        def objective(at: Any) -> tuple[float, Any]:
+            nonlocal warm
+            value, gradient, fixed = compute(at, warm, *self.fixed)
+            if not np.isfinite(float(value)) and warm is not self.start:
+                value, gradient, fixed = compute(at, self.start, *self.fixed)
+            doubtful = float(fixed.swept.stuck) > self.best.stuck and np.isfinite(self.best.value)
+            if doubtful or not np.isfinite(float(value)):
+                return -np.inf, gradient
+            warm = fixed.sites
+            self._note(at, fixed, float(value))
+            return float(value), gradient
+
+        if not jax.tree.leaves(point):
+            value, _ = objective(point)
+            problem.monitor.report(1, value)
+            return Outcome(point, value, "converged", 1)
+        return maximise(
+            objective,
+            point,
+            steps=problem.choice.steps,
+            tolerance=problem.options.tolerance,
+            report=problem.monitor.report,
+        )
+
+    def _note(self, point: Any, fixed: Fixed, value: float) -> None:
+        if value > self.best.value:
+            settled = int(fixed.steady) >= 2
+            self.best = _Best(point, fixed.sites, value, float(fixed.swept.stuck), settled)
+
+    def together(self) -> Outcome:
+        """A sweep and a step of Adam in turn, until the evidence no longer rises; then sweeps alone."""
+        problem = self.problem
+        optimiser = _optimiser(problem)
+        point, sites = self.best.point, self.start
+        memory, key = optimiser.init(point), jnp.asarray(0.5, problem.options.dtype)
+        step = problem.compiled(_inner_step(problem, self.task, optimiser), point, memory, sites, key, *self.fixed)
+        outcome, trace = Outcome(point, -np.inf, "all steps done", 0), []
+        try:
+            for number in range(1, problem.choice.steps + 1):
+                point, memory, sites, key, value = step(point, memory, sites, key, *self.fixed)
+                trace.append(float(value))
+                problem.monitor.report(number, trace[-1])
+                if not np.isfinite(trace[-1]):
+                    outcome.message = "stopped: the evidence is not a finite number"
+                    break
+                if _settled(trace, problem.options.tolerance):
+                    outcome.message = "converged"
+                    break
+        except KeyboardInterrupt:
+            outcome.interrupted, outcome.message = True, "interrupted"
+        finish = jit(_converged(problem, self.task))
+        value, _, fixed = finish(point, sites, *self.fixed)
+        self._note(point, fixed, float(value))
+        outcome.value = self.best.value
+        return outcome
+
+
+def _settled(trace: list[float], tolerance: float, window: int = 20) -> bool:
+    """Whether the mean of the last steps is no better than that of those before, by more than the tolerance."""
+    if len(trace) < 2 * window:
+        return False
+    late, early = np.mean(trace[-window:]), np.mean(trace[-2 * window : -window])
+    return bool(late - early < max(tolerance, 1e-9) * max(1.0, abs(late)) * window)
+
+
+def _optimiser(problem: Problem) -> optax.GradientTransformation:
+    options, rate = problem.options, problem.choice.learning_rate
+    if problem.choice.optimizer == "adadelta":
+        return optax.chain(optax.adadelta(1.0, options.decay, options.epsilon), optax.scale(-1.0))
+    return optax.chain(optax.adam(rate), optax.scale(-1.0))
+
+
+def _converged(problem: Problem, task: Task) -> Callable[..., tuple[Array, Any, Fixed]]:
+    """Evidence, its gradient and the fixed point, from a warm start."""
+    tolerance = max(problem.options.tolerance, 1e-12) * problem.count
+
+    def objective(point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any) -> tuple[Array, Any, Fixed]:
+        learnt, inducing = split_point(point, held)
+        found = fixed_point(task, learnt, inducing, sites, rows, normals, jitter, tolerance, SWEEPS)
+        at = jax.lax.stop_gradient(found.sites)
+
+        def value(point: Any) -> Array:
+            learnt, inducing = split_point(point, held)
+            return evidence(task, learnt, inducing, at, rows, normals, jitter)
+
+        known, gradient = jax.value_and_grad(value)(point) if jax.tree.leaves(point) else (value(point), point)
+        return known, gradient, found
+
+    return objective
+
+
+def _inner_step(problem: Problem, task: Task, optimiser: optax.GradientTransformation) -> Callable[..., Any]:
+    """One sweep, damped, and one step of the optimiser along the gradient at fixed sites."""
+
+    def step(point: Any, memory: Any, sites: Sites, length: Array, rows: Any, held: Any, normals: Any, jitter: Any) -> Any:
+        learnt, inducing = split_point(point, held)
+        found = fixed_point(task, learnt, inducing, sites, rows, normals, jitter, 0.0, 2, length)
+
+        def value(point: Any) -> Array:
+            learnt, inducing = split_point(point, held)
+            return evidence(task, learnt, inducing, jax.lax.stop_gradient(found.sites), rows, normals, jitter)
+
+        known, gradient = jax.value_and_grad(value)(point)
+        updates, memory = optimiser.update(gradient, memory, point)
+        return optax.apply_updates(point, updates), memory, found.sites, found.step, known
+
+    return step

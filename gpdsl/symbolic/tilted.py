@@ -1,0 +1,58 @@
+"""Normalisers of tilted distributions in closed form: log of the integral of p(y|f)^alpha N(f | m, V) over f.
+
+Two likelihoods have one. A probit, Phi(a'f + b), gives Phi((a'm + b) / sqrt(1 + a'Va)) for alpha = 1 (SEP, eq. 3). A
+density whose logarithm is quadratic in one latent, with slope g at the mean m and curvature -c, gives
+
+    alpha log p(y|m) + alpha^2 g^2 v / (2 (1 + alpha c v)) - log(1 + alpha c v) / 2,
+
+written about the mean, so that large observations cost no digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sympy as sp
+
+from gpdsl.symbolic.functions import log_ndtr
+from gpdsl.symbolic.gaussian import Moments
+
+POWER = sp.Symbol("power", positive=True)
+"""The power alpha of power expectation propagation."""
+
+
+def tilted_normaliser(
+    log_density: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments, power: float
+) -> sp.Expr | None:
+    """The closed form, in the symbols of `moments` and `POWER`; None where none is known."""
+    constant = sp.Add(*[part for part in sp.Add.make_args(log_density) if not part.has(*latents)])
+    rest = log_density - constant
+    found = _probit(rest, latents, moments) if power == 1.0 else None
+    if found is None and len(latents) == 1:
+        found = _quadratic(rest, latents[0], moments)
+    return None if found is None else POWER * constant + found
+
+
+def _probit(rest: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments) -> sp.Expr | None:
+    if not isinstance(rest, log_ndtr):
+        return None
+    inside = rest.args[0]
+    slopes = {f: sp.diff(inside, f) for f in latents}
+    if any(slope.has(*latents) for slope in slopes.values()):
+        return None
+    mean = inside.xreplace(dict(moments.mean))
+    variance = sp.Add(*[slopes[f] * slopes[g] * moments.between(f, g) for f in latents for g in latents])
+    return log_ndtr(mean / sp.sqrt(1 + variance))
+
+
+def _quadratic(rest: sp.Expr, f: sp.Symbol, moments: Moments) -> sp.Expr | None:
+    slope = sp.diff(rest, f)
+    curvature = -sp.diff(slope, f)
+    if curvature.has(f):
+        curvature = sp.simplify(curvature) if sp.count_ops(curvature) < 50 else curvature
+        if curvature.has(f):
+            return None
+    variance, at = moments.variance[f], {f: moments.mean[f]}
+    wider = 1 + POWER * curvature * variance
+    gain = (POWER * slope.xreplace(at)) ** 2 * variance / (2 * wider)
+    return POWER * rest.xreplace(at) + gain - sp.log(wider) / 2
