@@ -19,9 +19,6 @@ Sites that follow them closely are worth their noise. It goes when the pace fall
 the share, or less when there is time to average over more.
 """
 
-COOLING = 100
-"""Most steps in which the pace falls to nothing once the bound has settled."""
-
 WINDOW = 100
 """Steps whose mean bound is compared with that of as many before."""
 
@@ -39,7 +36,8 @@ class Pace:
 class Schedule:
     """When which step is how long; `end` is the number of the last one.
 
-    Half of the steps are made at full pace, in the other half it falls like a cosine.
+    Half of the steps are made at full pace, in the other half it falls like a cosine: what the noise of full pace keeps
+    from the optimum has as long to reach it as it had to come near.
     """
 
     def __init__(self, steps: int, share: float, rate: float) -> None:
@@ -60,9 +58,9 @@ class Schedule:
         return Pace(*(np.asarray(a, dtype) for a in (self.rate * fall, keep, gain)))
 
     def finish_from(self, done: int) -> None:
-        """Cool down from here on, unless that is under way."""
+        """Cool down from here on, in as many steps as have been made, unless that is under way."""
         if done < self.end - self.cooling:
-            self.cooling = min(self.cooling, COOLING)
+            self.cooling = done
             self.end, self.shortened = done + self.cooling, True
 
     def slow_down(self) -> None:

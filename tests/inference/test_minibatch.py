@@ -9,6 +9,7 @@ import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.monitor import Report
 from gpdsl.inference.schedule import Schedule, mean_and_error, settled
+from tests.inference.conftest import COUNTS
 
 Case = tuple[gpdsl.Model, dict[str, np.ndarray]]
 
@@ -126,6 +127,31 @@ def test_the_pace_falls_to_nothing_and_the_sites_to_the_share_of_a_batch() -> No
     np.testing.assert_allclose(pace.keep[9:] + pace.gain[9:], 1.0)
     schedule.finish_from(100)
     assert schedule.end == 200
+
+
+def test_inducing_inputs_move_in_units_of_their_spread(regression: Case) -> None:
+    """Where the inputs are measured in other units, they end at the same places."""
+    text = regression[0].declarations.source.text
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(400, 2))
+    data = {"x": x, "y": np.sin(3 * x[:, 0]) + x[:, 1] + 0.3 * rng.normal(size=400)}
+    options = {"inducing": 6, "batch": 50, "learn_inducing": True, "steps": 150}
+    plain = gpdsl.compile(text).fit(data, **options)
+    other = gpdsl.compile(text.replace("= 0.8", "= 0.0008")).fit({**data, "x": 1e-3 * x}, **options)
+    assert other.elbo == pytest.approx(plain.elbo, rel=1e-3)
+    np.testing.assert_allclose(1e3 * other.inducing[0].points, plain.inducing[0].points, rtol=0.01, atol=0.01)
+
+
+def test_a_search_that_has_settled_ends_as_gently_as_it_went(rng: np.random.Generator) -> None:
+    """Twenty thousand rows: it stops by itself, as high as the batch optimum."""
+    x = rng.uniform(-3, 3, size=20_000)
+    data = {"x": x, "n": rng.poisson(np.exp(np.sin(2 * x)))}
+    model = gpdsl.compile(COUNTS)
+    few = model.fit(data, inducing=12, batch=500, seed=1)
+    assert few.message.startswith("converged")
+    assert 600 <= few.history[-1, 0] < 1000
+    best = model.fit(data, inducing=12, batch=0, seed=1)
+    assert abs(few.elbo - best.elbo) < 3 * few.elbo_se + 1e-3 * abs(best.elbo)
 
 
 def test_a_bound_that_rises_has_not_settled(rng: np.random.Generator) -> None:
