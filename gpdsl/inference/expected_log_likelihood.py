@@ -57,7 +57,7 @@ def expected_log_likelihood(
         values = opaque_density(program, parameters, rows, drawn, externals.values(drawn))
         total = total + jnp.mean(values, axis=0) + externals.residual(program, marginals)
     elif "score" in sampled:
-        assert normals is not None
+        assert normals is not None and not isinstance(externals, Surrogate)
         total = total + _score(program, sampled["score"], scope, marginals, normals, externals or {})
     return total
 
@@ -119,7 +119,8 @@ def opaque_density(
 ) -> Float[Array, "S K rows"]:
     """Sum of the terms that read opaque values, at given latents and values."""
     pairs = [(o, term) for o in program.observations for term in o.terms if term.method == "score"]
-    return _log_density(program, pairs, Scope(parameters, rows, latents, values), latents.shape[:3])
+    found = _log_density(program, pairs, Scope(parameters, rows, latents, values), latents.shape[:3])
+    return penalised(found, values)
 
 
 def log_density(program: Program, scope: Scope, shape: tuple[int, ...]) -> Float[Array, "*lead rows"]:

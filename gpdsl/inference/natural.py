@@ -24,6 +24,7 @@ from gpdsl.inference.coupled import joint_marginals, joint_posterior
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.posterior import Whitened
 from gpdsl.inference.row_variables import RowFeatures, RowSites, row_sites
+from gpdsl.inference.surrogate import Surrogate
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.evaluation import prior_means
@@ -131,7 +132,7 @@ def site_elbo(
     rows: Rows,
     dense: bool,
     normals: Array | None,
-    externals: Mapping[str, Array] | None,
+    externals: Mapping[str, Array] | Surrogate | None,
     jitter: Array | float,
 ) -> Float[Array, ""]:
     """The bound as a function of the hyperparameters at fixed sites.

@@ -99,6 +99,19 @@ class Problem:
         self.monitor.compile_seconds += time.perf_counter() - start
         return executable
 
+    def compiling(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function compiled when it is first called, and again for arguments of other shapes; accounts for it."""
+        ready: dict[Any, Callable[..., Any]] = {}
+
+        def call(*arguments: Any) -> Any:
+            leaves, tree = jax.tree.flatten(arguments)
+            key = tree, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+            if key not in ready:
+                ready[key] = self.compiled(function, *arguments)
+            return ready[key](*arguments)
+
+        return call
+
 
 @dataclass(frozen=True)
 class Result:

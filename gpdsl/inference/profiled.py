@@ -184,7 +184,7 @@ def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
     tolerance = max(problem.options.tolerance, 1e-12)
 
     def objective(
-        point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any, coupling: Any
+        point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any, coupling: Any, surrogate: Any = None
     ) -> tuple[Array, Any, Sites]:
         parameters, inducing = split_point(point, held)
         progress = refine(
@@ -199,12 +199,13 @@ def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
             tolerance * problem.count,
             INNER_ITERATIONS,
             coupling,
+            surrogate,
         )
         refined = jax.lax.stop_gradient(progress.sites)
 
         def bound(at: Any) -> Array:
             p, z = split_point(at, held)
-            return batch_site_elbo(program, p, z, refined, rows, dense, normals, jitter)
+            return batch_site_elbo(program, p, z, refined, rows, dense, normals, jitter, surrogate)
 
         if not jax.tree.leaves(point):
             return progress.elbo, point, refined

@@ -24,6 +24,7 @@ from gpdsl.inference.natural import (
     unflatten_sites,
 )
 from gpdsl.inference.site_blocks import site_block, value_and_target
+from gpdsl.inference.surrogate import Surrogate
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.joint import Marginals, same_latent
 from gpdsl.program.program import Program
@@ -68,6 +69,7 @@ def refine(
     tolerance: float,
     iterations: int,
     coupling: Array | float = 1.0,
+    surrogate: Surrogate | None = None,
 ) -> Progress:
     """Ascend in q until the bound rises by less than `tolerance` nats a step, three times in a row.
 
@@ -85,7 +87,7 @@ def refine(
 
     else:
         assert not isinstance(normals, Draws)
-        evaluate = _evaluator(program, parameters, rows, seen, normals, coupling)
+        evaluate = _evaluator(program, parameters, rows, seen, normals, coupling, surrogate)
     units = site_units(seen, sites)
     dtype = sites.linear.dtype
     start = Progress(
@@ -116,6 +118,7 @@ def _evaluator(
     seen: Sequence[GroupView],
     normals: Array | None,
     coupling: Array | float,
+    surrogate: Surrogate | None,
 ) -> Evaluate:
     """The bound at given sites and the target of a full step from there."""
     within = same_latent(program)
@@ -124,7 +127,7 @@ def _evaluator(
         q, divergence, _ = site_marginals(program, parameters, rows, seen, sites)
 
         def expected(q: Marginals) -> Array:
-            return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, None))
+            return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, surrogate))
 
         value, gradient = jax.value_and_grad(expected)(q)
         return value - divergence, site_target(q, gradient, coupling * (1.0 - within) + within)

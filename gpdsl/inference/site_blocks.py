@@ -21,6 +21,7 @@ from gpdsl.inference.free_posterior import by_latent
 from gpdsl.inference.linear import information, inverse_root
 from gpdsl.inference.natural import Sites, site_elbo, site_target, whitened_posterior
 from gpdsl.inference.posterior import Whitened
+from gpdsl.inference.surrogate import Surrogate
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals
@@ -30,7 +31,7 @@ from gpdsl.program.rows import Rows
 
 def site_block(program: Program, inducing: Sequence[Functionals], sites: Sites, dense: bool) -> int:
     """How many rows to take at a time; 0 for all, where they are few or belong together."""
-    if dense or sites.coupled or any(group.per_row for group in program.groups):
+    if dense or sites.coupled or program.opaque or any(group.per_row for group in program.groups):
         return 0
     return block_rows(program, inducing, sites.linear.shape[0])
 
@@ -44,12 +45,13 @@ def batch_site_elbo(
     dense: bool,
     normals: Array | Draws | None,
     jitter: Array | float,
+    surrogate: Surrogate | None = None,
 ) -> Float[Array, ""]:
     """`natural.site_elbo`, block by block where there are many rows."""
     size = site_block(program, inducing, sites, dense)
     if not size:
         assert not isinstance(normals, Draws)
-        return site_elbo(program, learnt, inducing, sites, rows, dense, normals, None, jitter)
+        return site_elbo(program, learnt, inducing, sites, rows, dense, normals, surrogate, jitter)
     parameters = program.parameters.constrain(learnt)
     posterior, divergence = _posterior(program, parameters, inducing, sites, rows, size, jitter)
 

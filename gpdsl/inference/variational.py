@@ -16,6 +16,7 @@ from gpdsl.inference.alternating import fit_alternating
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.coupling import choose_coupling
 from gpdsl.inference.diagnosis import diagnose
+from gpdsl.inference.expectation_propagation import fit_ep
 from gpdsl.inference.families import parse_family
 from gpdsl.inference.gradient import fit_lbfgs
 from gpdsl.inference.inducing import spanning_rows, start_inducing
@@ -24,7 +25,9 @@ from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.options import Choice, Options, decide
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.profiled import fit_profiled
+from gpdsl.inference.simulated import fit_simulated
 from gpdsl.inference.stochastic import fit_stochastic_natural
+from gpdsl.inference.surrogate import opaque_columns, points_for
 from gpdsl.inference.threads import threads_for
 from gpdsl.inference.warm import Start, carry, check_start
 from gpdsl.kernels.covariance import covariance
@@ -35,7 +38,9 @@ from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program, make_rows
 
 ENGINES: dict[str, Callable[[Problem], Result]] = {
+    "ep": fit_ep,
     "natural": fit_profiled,
+    "simulated natural": fit_simulated,
     "stochastic natural": fit_stochastic_natural,
     "minibatch natural": fit_minibatch_natural,
     "lbfgs": fit_lbfgs,
@@ -71,8 +76,12 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
         reduced = [_spanning(program, g, z, options) for g, z in zip(program.groups, inducing, strict=True)]
         if sum(map(len, reduced)) < 0.7 * sum(map(len, inducing)):
             inducing, dense = reduced, False
+    simulated = is_simulated(program, options, choice)
+    if options.samples is None and simulated:
+        choice = replace(choice, samples=points_for(len(opaque_columns(program))))
     if options.posterior == "auto":
-        choice = choose_coupling(program, choice, inducing, data.rows)
+        sites = choice.optimizer == "natural" or options.engine == "ep"
+        choice = choose_coupling(program, choice, inducing, data.rows, sites=sites, simulated=simulated)
     return Plan(choice, Layout(parse_family(choice.posterior, dense), dense, options.entropy), inducing)
 
 
@@ -129,10 +138,23 @@ def _spanning(program: Program, group: Group, inducing: Functionals, options: Op
     return Values(rows[spanning_rows(values, jitter * float(np.mean(np.diag(values))))])
 
 
-def _engine(choice: Choice, program: Program) -> str:
+def _engine(choice: Choice, options: Options, program: Program) -> str:
+    if options.engine == "ep":
+        return "ep"
+    if options.schedule == "alternating":
+        return "alternating"
     if choice.optimizer != "natural":
         return choice.optimizer
-    return "minibatch natural" if choice.batch else "stochastic natural" if program.opaque else "natural"
+    if choice.batch or not program.opaque:
+        return "minibatch natural" if choice.batch else "natural"
+    return "simulated natural" if is_simulated(program, options, choice) else "stochastic natural"
+
+
+def is_simulated(program: Program, options: Options, choice: Choice) -> bool:
+    """Whether opaque functions are replaced by surrogates; not where the papers' estimators are asked for."""
+    papers = options.gradients == "score" or options.control_variate != "regression"
+    sites = choice.optimizer == "natural" and not choice.batch and options.engine == "vi"
+    return program.opaque and sites and not papers
 
 
 def infer(
@@ -153,7 +175,7 @@ def infer(
     planned = plan(program, data, options, start)
     choice, layout = planned.choice, planned.layout
     program = program.under(choice.posterior)
-    engine = "alternating" if options.schedule == "alternating" else _engine(choice, program)
+    engine = _engine(choice, options, program)
     monitor = Monitor(choice.steps, callback, f"{choice.posterior} posterior, {engine}")
     rows = as_arrays(replace(make_rows(program, data), numbers=jnp.arange(data.rows)), options.dtype)
     inducing = as_arrays(planned.inducing, options.dtype)

@@ -1,0 +1,152 @@
+"""Evaluations of opaque functions so far, what they are worth where q is now, and the surrogates fitted to them.
+
+Points were drawn where q was when they were evaluated. They count for where it is now by importance weights against the
+mixture of all densities they were drawn from (Veach and Guibas 1995: no weight exceeds the number of batches), and a
+batch whose weights are worth too few of its points is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from gpdsl.inference.surrogate import hermite
+
+WORTH = 0.3
+"""Share of a batch's points that its weights must be worth, on average over the rows, for it to be used again."""
+
+KEPT = 32
+"""Batches that are looked at, the last ones."""
+
+RIDGE = 1e-8
+"""Relative addition to the normal equations of a regression, whose polynomials have about unit size."""
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Where points were drawn: x = mean + root z, row by row."""
+
+    mean: Float[np.ndarray, "rows J"]
+    root: Float[np.ndarray, "rows J J"]
+
+    @property
+    def inverse(self) -> Float[np.ndarray, "rows J J"]:
+        """R^-1."""
+        return np.linalg.inv(self.root)
+
+    def at(self, z: Float[np.ndarray, "S rows J"]) -> Float[np.ndarray, "S rows J"]:
+        """Points from standard normals."""
+        return self.mean + np.einsum("nij,snj->sni", self.root, z)
+
+    def log_density(self, x: Float[np.ndarray, "S rows J"]) -> Float[np.ndarray, "S rows"]:
+        """Without the constant of 2 pi."""
+        z = whiten(self, x)
+        return -0.5 * np.sum(z**2, -1) - np.sum(np.log(np.diagonal(self.root, axis1=1, axis2=2)), -1)
+
+
+def whiten(q: Gaussian, x: Float[np.ndarray, "S rows J"]) -> Float[np.ndarray, "S rows J"]:
+    """z = R^-1 (x - m)."""
+    return np.einsum("nij,snj->sni", q.inverse, x - q.mean)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Points evaluated together, and what every opaque call gave there."""
+
+    drawn_from: Gaussian
+    x: Float[np.ndarray, "S rows J"]
+    values: Mapping[str, Float[np.ndarray, "S rows values"]]
+    failed: Float[np.ndarray, "S rows"] | None = None
+    """1 where a function failed and its failures are penalised: such a point tells a surrogate nothing."""
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Surrogates at one Gaussian: coefficients by call, and for every point used its weight, z and cross-validation.
+
+    `held_out` is what the surrogate fitted without a point says there. `batches` are those used, in order; points of
+    all of them follow each other. Weights are 1 on average in every row.
+    """
+
+    coefficients: Mapping[str, Float[np.ndarray, "rows F values"]]
+    batches: Sequence[Batch]
+    weights: Float[np.ndarray, "P rows"]
+    z: Float[np.ndarray, "P rows J"]
+    held_out: Mapping[str, Float[np.ndarray, "P rows values"]]
+
+    def moments(self, r: Float[np.ndarray, "P rows"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """E[r], E[r z] and E[r (z z' - I)] of a residual, row by row, and the standard error of the sum of the first.
+
+        The mean of r is taken off it first: the constant control variate of SAVIGP appendix F.
+        """
+        points, width = len(r), self.z.shape[-1]
+        level = np.mean(self.weights * r, axis=0)
+        left = self.weights * (r - level)
+        first = np.einsum("pn,pni->ni", left, self.z) / points
+        second = np.swapaxes(self.z * left[..., None], 0, 1)  # [rows, P, J]
+        second = np.swapaxes(second, 1, 2) @ np.swapaxes(self.z, 0, 1) / points
+        second = second - np.mean(left, axis=0)[:, None, None] * np.eye(width)
+        return level, first, second, float(np.sqrt(np.sum(np.mean(left**2, axis=0)) / points))
+
+
+@dataclass
+class Evaluations:
+    """All batches, with the log density of every point under every Gaussian that points were drawn from."""
+
+    batches: list[Batch] = field(default_factory=list)
+    densities: list[list[np.ndarray]] = field(default_factory=list)
+
+    def add(self, batch: Batch) -> None:
+        """Keep a batch."""
+        for known, row in zip(self.batches, self.densities, strict=True):
+            row.append(batch.drawn_from.log_density(known.x))
+        self.batches.append(batch)
+        self.densities.append([each.drawn_from.log_density(batch.x) for each in self.batches])
+
+    def weights(self, q: Gaussian) -> tuple[list[int], Float[np.ndarray, "P rows"]]:
+        """The batches worth using under q (the last always is), and the weights of their points."""
+        used = list(range(len(self.batches)))[-KEPT:]
+        target = {i: q.log_density(self.batches[i].x) for i in used}
+        last = used[-1]
+        while True:
+            sizes = np.array([len(self.batches[i].x) for i in used], float)
+            share = np.log(sizes / sizes.sum())
+            found = [np.exp(target[i] - _mixture([self.densities[i][j] for j in used], share)) for i in used]
+            worth = [np.mean(w.sum(0) ** 2 / np.maximum((w**2).sum(0), 1e-300)) / len(w) for w in found]
+            poor = [i for i, value in zip(used, worth, strict=True) if value < WORTH and i != last]
+            if not poor:
+                weights = np.concatenate(found)
+                return used, weights / np.maximum(weights.mean(axis=0), 1e-300)
+            used.remove(poor[0])
+
+    def regress(self, q: Gaussian, quadratic: bool) -> Regression:
+        """Weighted least squares of every call's values on the polynomials of z, row by row."""
+        used, weights = self.weights(q)
+        batches = [self.batches[i] for i in used]
+        z = np.concatenate([whiten(q, batch.x) for batch in batches])
+        features = np.moveaxis(hermite(z, quadratic), 1, 0)  # [rows, P, F]
+        weighted = features * (weights * _sound(batches)).T[..., None]
+        points, count = features.shape[1:]
+        gram = np.swapaxes(features, 1, 2) @ weighted / points + RIDGE * np.eye(count)
+        influence = np.linalg.solve(gram, np.swapaxes(weighted, 1, 2) / points)  # [rows, F, P]
+        leverage = np.minimum(np.einsum("npf,nfp->pn", features, influence), 1.0 - 1e-3)[..., None]
+        coefficients, held_out = {}, {}
+        for key in batches[0].values:
+            values = np.concatenate([batch.values[key] for batch in batches])
+            coefficients[key] = influence @ np.moveaxis(values, 1, 0)
+            fitted = np.moveaxis(features @ coefficients[key], 1, 0)
+            held_out[key] = (fitted - leverage * values) / (1.0 - leverage)
+        return Regression(coefficients, batches, weights, z, held_out)
+
+
+def _mixture(densities: Sequence[np.ndarray], share: Float[np.ndarray, "batches"]) -> np.ndarray:
+    """Log density of the mixture."""
+    return np.logaddexp.reduce([density + s for density, s in zip(densities, share, strict=True)])
+
+
+def _sound(batches: Sequence[Batch]) -> Float[np.ndarray, "P rows"]:
+    """0 for points where a function failed, else 1."""
+    return np.concatenate([np.ones(b.x.shape[:2]) if b.failed is None else 1.0 - b.failed for b in batches])

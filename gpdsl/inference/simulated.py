@@ -1,0 +1,218 @@
+"""Natural gradients from evaluations of opaque functions that are spent sparingly: propose, evaluate, update.
+
+Every round evaluates the opaque functions at some points per row, drawn from q (randomised Sobol points), fits
+surrogates to these and to all earlier points that still count (`inference.evaluations`), and maximises the bound in
+which the surrogates stand for the functions, corrected by the residual (`inference.surrogate`): with respect to q by
+natural gradients, to the hyperparameters by L-BFGS. None of this costs an evaluation. The step is shortened to where
+the points say something (`inference.trust`), undone if the bound turns out to have fallen, and the fit ends when q
+moves by less than the error that is allowed to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.special import ndtri
+
+from gpdsl.errors import GpdslError
+from gpdsl.inference.evaluations import Batch, Evaluations, Gaussian
+from gpdsl.inference.lbfgs import maximise
+from gpdsl.inference.natural import Sites, blend, whitened_posterior
+from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.profiled import outer_point, split_point, start_sites
+from gpdsl.inference.sampling import base_normals
+from gpdsl.inference.simulator import Simulator
+from gpdsl.inference.surrogate import Surrogate, is_quadratic
+from gpdsl.inference.trust import Trust, distance
+from gpdsl.program.compilation import jit
+
+SETTLED = 0.02
+"""Error of the means, in posterior standard deviations, and of the logarithms of these that ends a fit."""
+
+OUTER_STEPS = 10
+"""Iterations of L-BFGS over the hyperparameters between two evaluations."""
+
+NEAR = 0.5
+"""Moves below which it may be noise that moves q."""
+
+MOST_AT_ONCE = 8
+"""Multiple of the first round's points that a round may take when noise is all that moves q."""
+
+SURROGATE_SAMPLES = 256
+"""Samples, of the surrogates alone, in which the bound is maximised; fewer for more rows, whose errors average out."""
+
+SURROGATE_NUMBERS = 4_000_000
+
+
+AT_A_TIME = 1024
+"""Points taken off the Sobol sequence together: a power of two keeps it balanced."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point of the search: hyperparameters, sites, and the Gaussian of what the opaque functions read."""
+
+    point: Any
+    sites: Sites
+    q: Gaussian
+
+
+def fit_simulated(problem: Problem) -> Result:
+    """Maximise the bound of an opaque likelihood. The reported bound is corrected by the residual, with its error."""
+    run = _Run(problem)
+    message, interrupted = "all steps done", False
+    try:
+        message = run.rounds()
+    except KeyboardInterrupt:
+        message, interrupted = "interrupted", True
+    return run.result(message, interrupted)
+
+
+class _Points:
+    """Standard normals from a scrambled Sobol sequence, shifted anew for every row, round after round."""
+
+    def __init__(self, rows: int, width: int, seed: int) -> None:
+        self.shift = np.random.default_rng(seed).random((rows, width))
+        from scipy.stats import qmc  # takes half a second to import
+
+        self.sobol = qmc.Sobol(width, scramble=True, seed=seed)
+        self.ready = np.empty((0, width))
+
+    def next(self, size: int) -> Float[np.ndarray, "S rows J"]:
+        """The next points."""
+        while len(self.ready) < size:
+            self.ready = np.concatenate([self.ready, self.sobol.random(AT_A_TIME)])
+        taken, self.ready = self.ready[:size], self.ready[size:]
+        return ndtri(np.clip((taken[:, None, :] + self.shift) % 1.0, 1e-12, 1.0 - 1e-12))
+
+
+class _Run:
+    """The moving parts of one fit."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.simulator = Simulator.of(problem)
+        self.known = Evaluations()
+        point, sites = outer_point(problem, problem.parameters, problem.inducing), start_sites(problem)
+        self.here = Place(point, sites, self.simulator.place(point, sites))
+        self.best = self.here
+        self.elbo, self.error = -np.inf, 0.0
+        self.trust = Trust()
+        self.size = problem.choice.samples
+        width = len(self.simulator.columns)
+        self.quadratic = is_quadratic(self.size, width)
+        self.points = _Points(problem.count, width, problem.options.seed)
+        self.blend = jit(blend)
+
+    def rounds(self) -> str:
+        """Evaluate and improve until q rests, the budget is used up, or all rounds are done."""
+        moved = np.inf
+        for number in range(1, self.problem.choice.steps + 1):
+            size = self.affordable()
+            if size == 0:
+                return f"the budget of evaluations is used up{_error(moved, self.pool())}"
+            self.known.add(self.evaluate(size))
+            surrogate, error = self.simulator.surrogate(self.here.point, self.here.q, self.known, self.quadratic)
+            value = self.simulator.bound(self.here.point, self.here.sites, self.normals(), surrogate)
+            self.problem.monitor.report(number, value)
+            if self.fell(value, error):
+                continue
+            self.best, self.elbo, self.error = self.here, value, error
+            before, self.here, whole = self.here.q, *self.improved(surrogate)
+            last, moved = moved, distance(before, self.here.q)
+            if whole and moved * np.sqrt(self.pool()) < SETTLED:
+                self.best = self.here
+                return f"converged{_error(moved, self.pool())}"
+            self.grow(whole and 0.5 * last < moved < NEAR, moved)
+        return f"all steps done{_error(moved, self.pool())}"
+
+    def pool(self) -> int:
+        """Batches that count at q."""
+        return len(self.known.weights(self.here.q)[0])
+
+    def affordable(self) -> int:
+        """Points per row of the next round: what is left of the budget is enough for these."""
+        account = self.problem.program.account
+        left = np.inf if account is None else account.remaining
+        each = self.problem.count * max(len(self.problem.program.uses()), 1)
+        size = int(min(self.size, left // each))
+        if not self.known.batches and size < 2:
+            raise GpdslError(
+                f"evaluations = {left:g} is too few: {self.problem.count} rows need at least {2 * each} to begin with"
+            )
+        return size
+
+    def grow(self, restless: bool, moved: float) -> None:
+        """More points a round where q moves by noise alone; as many as bring the noise to what is allowed, at most."""
+        wanted = self.size * self.pool() * (moved / SETTLED) ** 2
+        if restless and wanted > 2 * self.size * self.pool():
+            self.size = min(2 * self.size, MOST_AT_ONCE * self.problem.choice.samples)
+
+    def evaluate(self, size: int) -> Batch:
+        """The opaque functions at new points drawn from q."""
+        return self.simulator.evaluate(self.here.point, self.here.q, self.points.next(size))
+
+    def normals(self) -> Float[Array, "S 1 rows latents"]:
+        """Common random numbers of the whole fit, so that q rests when the surrogates do."""
+        problem = self.problem
+        count = SURROGATE_NUMBERS // max(problem.count * problem.program.latents, 1)
+        count = min(SURROGATE_SAMPLES, max(SURROGATE_SAMPLES // 4, count))
+        return base_normals(jax.random.key(problem.options.seed), count, 1, problem.count, problem.program.latents)
+
+    def fell(self, value: float, error: float) -> bool:
+        """Whether the bound is lower than before by more than its error; the step is then taken back in part."""
+        if value >= self.elbo - 3.0 * (error + self.error) - 1e-3 * abs(self.elbo) or not np.isfinite(self.elbo):
+            self.trust = self.trust.grown()
+            return False
+        self.trust = self.trust.shrunk()
+        self.here, _ = self.shortened(self.here.point, self.here.sites)
+        return True
+
+    def improved(self, surrogate: Surrogate) -> tuple[Place, bool]:
+        """The best q and hyperparameters the surrogates know of, as far as they can be trusted; whether that is all."""
+        best, normals = (-np.inf, self.here.point, self.here.sites), self.normals()
+
+        def objective(at: Any) -> tuple[float, Any]:
+            nonlocal best
+            value, gradient, sites = self.simulator.profiled(at, best[2], normals, surrogate)
+            if value > best[0]:
+                best = value, at, sites
+            return value, gradient
+
+        if jax.tree.leaves(self.here.point):
+            maximise(objective, self.here.point, steps=OUTER_STEPS, tolerance=1e-6, report=lambda *_: None)
+        else:
+            objective(self.here.point)
+        return self.shortened(*best[1:])
+
+    def shortened(self, point: Any, sites: Sites) -> tuple[Place, bool]:
+        """The way from the best place to another, halved until the trust region covers it; and whether it never was."""
+        start, share = self.best, 1.0
+        while True:
+            at = jax.tree.map(lambda a, b: a + share * (b - a), start.point, point)  # noqa: B023 - used at once
+            mixed = self.blend(start.sites, sites, share)
+            q = self.simulator.place(at, mixed)
+            if self.trust.covers(start.q, q) or share < 1e-3:
+                return Place(at, mixed, q), share == 1.0
+            share *= 0.5
+
+    def result(self, message: str, interrupted: bool) -> Result:
+        """The best place, whitened."""
+        problem, best = self.problem, self.best
+        learnt, inducing = split_point(best.point, problem.inducing)
+        dense, jitter = problem.layout.dense, problem.jitter
+        whiten = jit(lambda p, z, s, r: whitened_posterior(problem.program, p, z, s, r, dense, jitter))
+        posterior = tidy(whiten(learnt, inducing, best.sites, problem.rows))
+        weights, elbo, error = np.ones(1), self.elbo, self.error
+        return Result(as_numpy(learnt), as_numpy(inducing), posterior, weights, elbo, error, message, interrupted)
+
+
+def _error(moved: float, batches: int) -> str:
+    """What is known of the Monte-Carlo error, for the message of a fit."""
+    if not np.isfinite(moved):
+        return ""
+    return f": Monte-Carlo error about {moved * np.sqrt(batches):.2g} posterior standard deviations"

@@ -1,0 +1,164 @@
+"""Opaque functions as one problem sees them: where they are called, what they gave, and surrogates made of it.
+
+Compiled steps and calls of the functions alternate here; nothing compiled ever calls one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from gpdsl.inference.bound import views
+from gpdsl.inference.evaluations import Batch, Evaluations, Gaussian
+from gpdsl.inference.expected_log_likelihood import opaque_density
+from gpdsl.inference.natural import Sites, site_elbo, site_marginals
+from gpdsl.inference.opaque import FAILED, Values, compiled_arguments, evaluate_externals
+from gpdsl.inference.problem import Problem, as_arrays
+from gpdsl.inference.profiled import profiled_bound, split_point
+from gpdsl.inference.surrogate import Surrogate, column_covariance, opaque_columns
+from gpdsl.program.joint import block_root
+from gpdsl.program.rows import Rows
+from gpdsl.symbolic.translate import ExternalUse
+
+Compiled = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Simulator:
+    """The compiled pieces of one problem around its opaque functions, which read `columns` of the marginals."""
+
+    problem: Problem
+    columns: tuple[int, ...]
+    compiled_place: Compiled
+    compiled_density: Compiled
+    compiled_bound: Compiled
+    compiled_profiled: Compiled
+    arguments: Mapping[str, Compiled]
+
+    @classmethod
+    def of(cls, problem: Problem) -> Simulator:
+        """Nothing is compiled before it is used."""
+        columns = opaque_columns(problem.program)
+        return cls(
+            problem,
+            columns,
+            problem.compiling(_place(problem, columns)),
+            problem.compiling(_density(problem, columns)),
+            problem.compiling(_bound(problem)),
+            problem.compiling(profiled_bound(problem)),
+            compiled_arguments(problem.program, _propose(problem, columns)),
+        )
+
+    def place(self, point: Any, sites: Sites) -> Gaussian:
+        """The Gaussian of what the opaque functions read in each row; NaN where the sites give none."""
+        mean, root = self.compiled_place(point, sites, self.problem.rows, self.problem.inducing)
+        return Gaussian(np.asarray(mean, float), np.asarray(root, float))
+
+    def evaluate(self, point: Any, q: Gaussian, z: Float[np.ndarray, "S rows J"]) -> Batch:
+        """Call the functions at m + R z, in every row."""
+        x, uses, rows = q.at(z), self.problem.program.uses(), self.problem.rows
+
+        def give(use: ExternalUse, known: Values) -> list[Array]:
+            return self.arguments[use.key](known, point, rows, x)
+
+        found = evaluate_externals(self.problem.program, uses, give)
+        flat = {use.key: np.asarray(found[use.key], float).reshape(*x.shape[:2], -1) for use in uses}
+        return Batch(q, x, flat, np.asarray(found[FAILED], float)[:, 0] if FAILED in found else None)
+
+    def surrogate(self, point: Any, q: Gaussian, known: Evaluations, quadratic: bool) -> tuple[Surrogate, float]:
+        """Surrogates at q with the residual that they leave, and the standard error of its sum over the rows."""
+        found = known.regress(q, quadratic)
+        residuals, start = [], 0
+        for batch in found.batches:
+            said = {key: values[start : start + len(batch.x)] for key, values in found.held_out.items()}
+            start += len(batch.x)
+            here = (point, self.problem.rows, batch.x)
+            true, guessed = (
+                self.compiled_density(*here, *each) for each in ((batch.values, batch.failed), (said, None))
+            )
+            residuals.append(np.asarray(true - guessed, float))
+        level, first, second, error = found.moments(np.concatenate(residuals))
+        inverse = q.inverse
+        numbers = {
+            "centre": q.mean,
+            "inverse": inverse,
+            "covariance": q.root @ np.swapaxes(q.root, 1, 2),
+            "coefficients": dict(found.coefficients),
+            "level": level,
+            "slope": np.einsum("nji,nj->ni", inverse, first),
+            "curvature": 0.5 * np.swapaxes(inverse, 1, 2) @ second @ inverse,
+        }
+        shapes = tuple((use.key, use.result) for use in self.problem.program.uses())
+        arrays = as_arrays(numbers, self.problem.options.dtype)
+        return Surrogate(**arrays, columns=self.columns, shapes=shapes), error
+
+    def bound(self, point: Any, sites: Sites, normals: Array, surrogate: Surrogate) -> float:
+        """The bound at a place, corrected by the residual."""
+        rows, held, jitter = self.problem.rows, self.problem.inducing, self.problem.jitter
+        return float(self.compiled_bound(point, sites, rows, held, normals, surrogate, jitter))
+
+    def profiled(self, point: Any, sites: Sites, normals: Array, surrogate: Surrogate) -> tuple[float, Any, Sites]:
+        """The bound maximised over q from these sites, its gradient in the hyperparameters, and the best sites."""
+        rows, held, jitter = self.problem.rows, self.problem.inducing, self.problem.jitter
+        value, gradient, refined = self.compiled_profiled(
+            point, sites, rows, held, normals, jitter, jnp.asarray(1.0), surrogate
+        )
+        return float(value), gradient, refined
+
+
+def _place(problem: Problem, columns: tuple[int, ...]) -> Compiled:
+    program = problem.program
+
+    def place(point: Any, sites: Sites, rows: Rows, held: Any) -> tuple[Array, Array]:
+        learnt, inducing = split_point(point, held)
+        parameters = program.parameters.constrain(learnt)
+        seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
+        q = site_marginals(program, parameters, rows, seen, sites)[0]
+        root = block_root(column_covariance(program, q, columns), np.arange(len(columns)))
+        return q.mean[0][:, np.asarray(columns)], root
+
+    return place
+
+
+def _latents(problem: Problem, columns: tuple[int, ...], x: Float[Array, "S rows J"]) -> Float[Array, "S 1 rows all"]:
+    """All columns, where only some matter."""
+    x = jnp.asarray(x, problem.options.dtype)[:, None]
+    return jnp.zeros((*x.shape[:-1], problem.program.latents), x.dtype).at[..., np.asarray(columns)].set(x)
+
+
+def _propose(problem: Problem, columns: tuple[int, ...]) -> Compiled:
+    def propose(point: Any, rows: Rows, x: Array) -> tuple[Mapping[str, Array], Rows, Array]:
+        learnt, _ = split_point(point, problem.inducing)
+        return problem.program.parameters.constrain(learnt), rows, _latents(problem, columns, x)
+
+    return propose
+
+
+def _density(problem: Problem, columns: tuple[int, ...]) -> Compiled:
+    """Log densities [S, rows] of the terms with opaque values, at points and values that are known or guessed."""
+    program, shapes = problem.program, {use.key: use.result for use in problem.program.uses()}
+
+    def density(point: Any, rows: Rows, x: Array, values: Mapping[str, Array], failed: Array | None) -> Array:
+        latents = _latents(problem, columns, x)
+        known = {k: jnp.asarray(v, latents.dtype).reshape(*latents.shape[:3], *shapes[k]) for k, v in values.items()}
+        if failed is not None:
+            known[FAILED] = jnp.asarray(failed, latents.dtype)[:, None]
+        learnt, _ = split_point(point, problem.inducing)
+        return opaque_density(program, program.parameters.constrain(learnt), rows, latents, known)[:, 0]
+
+    return density
+
+
+def _bound(problem: Problem) -> Compiled:
+    program, dense = problem.program, problem.layout.dense
+
+    def bound(point: Any, sites: Sites, rows: Rows, held: Any, normals: Array, surrogate: Any, jitter: Any) -> Array:
+        learnt, inducing = split_point(point, held)
+        return site_elbo(program, learnt, inducing, sites, rows, dense, normals, surrogate, jitter)
+
+    return bound

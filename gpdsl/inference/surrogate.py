@@ -1,0 +1,134 @@
+"""Quadratic surrogates of opaque functions, one per row, fitted to evaluations, with what they leave unexplained.
+
+Where q puts the latents of a row, x = m + R z, every value of an opaque function is regressed on Hermite polynomials of
+z up to degree two. The surrogate is a formula: the expected log likelihood and its gradients go through it, at no cost
+in evaluations, as often as an optimiser asks. What the log likelihood of the true values adds to that of the values of
+the surrogates, r, is what a control variate leaves: small, and estimated by the identities of `inference.score`,
+
+    dE[r]/dm = R^-T E[r z],      dE[r]/dV = R^-T E[r (z z' - I)] R^-1 / 2,
+
+estimated at the points that have been evaluated and held while q moves by what `inference.simulated` allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from gpdsl.program.joint import Marginals, covariance_table
+from gpdsl.program.program import Program
+from gpdsl.symbolic.terms import latents_in
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Surrogate:
+    """Polynomials in z = inverse (x - centre) for every opaque call, and the linear model of the residual.
+
+    `coefficients` [rows, features, values] by call; `level`, `slope` and `curvature` are the residual's mean and its
+    gradients in the mean and covariance of x, at `centre` and `covariance`.
+    """
+
+    centre: Float[Array, "rows J"]
+    inverse: Float[Array, "rows J J"]
+    covariance: Float[Array, "rows J J"]
+    coefficients: Mapping[str, Float[Array, "rows features values"]]
+    level: Float[Array, "rows"]
+    slope: Float[Array, "rows J"]
+    curvature: Float[Array, "rows J J"]
+    columns: tuple[int, ...] = field(metadata={"static": True})
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = field(metadata={"static": True})
+
+    def values(self, latents: Float[Array, "*lead rows latents"]) -> dict[str, Float[Array, "..."]]:
+        """What the surrogates say the opaque calls give at these latent values."""
+        x = latents[..., np.asarray(self.columns)]
+        z = jnp.einsum("nij,...nj->...ni", self.inverse, x - self.centre)
+        quadratic = next(iter(self.coefficients.values())).shape[1] > 1 + len(self.columns)
+        features = hermite(z, quadratic, jnp)
+        found = {}
+        for key, shape in self.shapes:
+            flat = jnp.einsum("...nf,nfd->...nd", features, self.coefficients[key])
+            found[key] = flat.reshape(*flat.shape[:-1], *shape)
+        return found
+
+    def residual(self, program: Program, q: Marginals) -> Float[Array, "1 rows"]:
+        """The expected residual, to first order in the moments of q."""
+        moved = q.mean[0][:, np.asarray(self.columns)] - self.centre
+        spread = column_covariance(program, q, self.columns) - self.covariance
+        return (self.level + jnp.sum(self.slope * moved, -1) + jnp.sum(self.curvature * spread, (-1, -2)))[None]
+
+
+def hermite(z: Any, quadratic: bool, np_like: Any = np) -> Any:
+    """Orthonormal polynomials of standard normals: 1, z_i, and with `quadratic` (z_i^2 - 1) / sqrt 2 and z_i z_j."""
+    parts = [np_like.ones_like(z[..., :1]), z]
+    if quadratic:
+        first, second = np.triu_indices(z.shape[-1], 1)
+        parts += [(z**2 - 1.0) / np.sqrt(2.0), z[..., first] * z[..., second]]
+    return np_like.concatenate(parts, axis=-1)
+
+
+def feature_count(width: int, quadratic: bool) -> int:
+    """Number of polynomials in that many variables."""
+    return 1 + width + (width * (width + 1) // 2 if quadratic else 0)
+
+
+ENOUGH = 1.2
+"""Points per polynomial from which on a regression is worth having."""
+
+MOST_POLYNOMIALS = 400
+"""Polynomials above which the default stays with linear surrogates."""
+
+FEWEST = 16
+"""Points per row and round by default, at least: more than a regression in one or two variables needs."""
+
+
+def is_quadratic(points: int, width: int) -> bool:
+    """Whether that many points per row carry a quadratic surrogate in that many variables."""
+    return points >= ENOUGH * feature_count(width, True)
+
+
+def points_for(width: int) -> int:
+    """Points per row and round by default."""
+    count = feature_count(width, True)
+    count = count if count <= MOST_POLYNOMIALS else feature_count(width, False)
+    return max(FEWEST, int(np.ceil(ENOUGH * count)))
+
+
+def opaque_columns(program: Program) -> tuple[int, ...]:
+    """Columns of the marginals that terms with opaque values read."""
+    found: set[int] = set()
+    for observation in program.observations:
+        for term in observation.terms:
+            if term.method == "score":
+                for symbol in latents_in(program.translator, term.expression):
+                    found |= set(read_columns(program, symbol, observation.axes))
+    return tuple(sorted(found))
+
+
+def read_columns(program: Program, symbol: Any, axes: Sequence[str]) -> list[int]:
+    """The columns that a latent symbol stands for along these axes."""
+    with jax.ensure_compile_time_eval():
+        every = program.evaluator.of_latent(symbol, jnp.arange(program.latents)[None], tuple(axes))
+        return [int(column) for column in np.unique(np.asarray(every))]
+
+
+def column_covariance(program: Program, q: Marginals, columns: Sequence[int]) -> Float[Array, "rows J J"]:
+    """Covariances among some columns of a single Gaussian's marginals, row by row."""
+    picked = np.asarray(columns)
+    if q.covariance is not None:
+        return q.covariance[0][:, picked[:, None], picked]
+    variance = q.variance[0]
+    total = variance[:, :, None] * jnp.eye(variance.shape[-1], dtype=variance.dtype)
+    for group in program.groups:
+        if group.readings.sums:
+            table = covariance_table(group, variance)
+            for i, j, _ in group.readings.sums:
+                first, second = (group.start + k * group.size + np.arange(group.size) for k in (i, j))
+                total = total.at[:, first, second].set(table[i][j]).at[:, second, first].set(table[i][j])
+    return total[:, picked[:, None], picked]
