@@ -12,7 +12,7 @@ from gpdsl.errors import GpdslError
 
 if TYPE_CHECKING:
     from gpdsl.data import standardise
-    from gpdsl.forward import ForwardModelError, opaque, register_forward_model, register_likelihood, retry
+    from gpdsl.forward import ForwardModelError, opaque, register_forward_model, register_likelihood, retry, umbridge
     from gpdsl.language import ModelError, format_text
     from gpdsl.model import Model, compile, load, zoo, zoo_names, zoo_text
     from gpdsl.results import score
@@ -35,6 +35,7 @@ _HOMES = {
     "ForwardModelError": "gpdsl.forward",
     "opaque": "gpdsl.forward",
     "retry": "gpdsl.forward",
+    "umbridge": "gpdsl.forward",
     "register_forward_model": "gpdsl.forward",
     "register_likelihood": "gpdsl.forward",
     "Fit": "gpdsl.results.fit",
@@ -60,6 +61,7 @@ __all__ = [
     "retry",
     "score",
     "standardise",
+    "umbridge",
     "zoo",
     "zoo_names",
     "zoo_text",

@@ -11,6 +11,7 @@ from gpdsl.forward.call import Evaluated, call, evaluate, stand_ins
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.policy import Policy, retry
 from gpdsl.forward.registry import ForwardModel, opaque, register_forward_model, register_likelihood, resolve
+from gpdsl.forward.umbridge_client import umbridge
 
 __all__ = [
     "Accounting",
@@ -30,4 +31,5 @@ __all__ = [
     "retry",
     "stand_ins",
     "stopping_fit",
+    "umbridge",
 ]

@@ -144,6 +144,9 @@ class _Batch:
         faults: dict[int, Fault] = {}
         for some, answer in self.run(rows):
             faults |= self.sorted(some, answer, values)
+        gone = [row for row, fault in faults.items() if fault.kind == "unreachable"]
+        if gone:
+            raise self.failure(gone[0], faults[gone[0]])
         return faults
 
     def run(self, rows: np.ndarray) -> list[tuple[np.ndarray, Answer]]:
@@ -171,6 +174,8 @@ class _Batch:
                 faults |= {row: one} if isinstance(one, Fault) else self.sorted(place, one[None], values)
             return faults
         expected = (len(rows), *self.shape)
+        if self.model.flat and answer.size == np.prod(expected, dtype=int):
+            answer = answer.reshape(expected)
         if answer.shape != expected:
             if self.model.vectorized:
                 shapes = str(list(answer.shape)), str(list(expected))

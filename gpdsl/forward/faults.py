@@ -88,7 +88,7 @@ class WrongSizes(ForwardMistake):
     found: str
     expected: str
     code: ClassVar = "F117"
-    message: ClassVar = "the model at {url} has {found}, but `external {function}` declares {expected}"
+    message: ClassVar = "the model at {url} has {found}, but the external has {expected}"
     help: ClassVar = (
         "declare one argument for each input vector of the server, or arguments that make up its one vector; the "
         "result likewise"

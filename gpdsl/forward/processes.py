@@ -24,7 +24,7 @@ from gpdsl.forward.backends import Job, Pieces
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.faults import CannotTravel, NoWorkers
 from gpdsl.forward.pipes import limit_waits
-from gpdsl.forward.work import Answer, Fault, even, has_fault, take
+from gpdsl.forward.work import Answer, Fault, even, stops, take
 from gpdsl.forward.worker import BROKEN, NotPortable, packed_function, serve
 
 START_SECONDS = 120.0
@@ -217,7 +217,7 @@ class _Batch:
 
     def _take(self, piece: slice, answer: Answer) -> None:
         self.results.append((piece, answer))
-        self.stopped = self.stopped or (self.job.stop and has_fault(answer))
+        self.stopped = self.stopped or stops(answer, self.job.stop)
 
     def _died(self, worker: _Worker) -> None:
         """Blame the row in work when it has done this before; else put the rows back."""

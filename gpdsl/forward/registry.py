@@ -43,7 +43,7 @@ class ForwardModel:
     a model says which. With `vectorized` the function takes arrays [rows, *dims]; without, the values of one row.
     `executor` runs it, with `workers` of them; `policy` says what happens to rows that fail, `timeout` how many seconds
     a call may take, `cache` which file keeps its values. `arguments` are the names the model gives its arguments,
-    filled in by `resolve`; `account` counts what it costs.
+    filled in by `resolve`; `account` counts what it costs. `flat`: results are vectors, to be read in declared shape.
     """
 
     name: str
@@ -56,6 +56,7 @@ class ForwardModel:
     policy: object = "raise"
     timeout: float | None = None
     cache: str | Path | None = None
+    flat: bool = False
     account: Accounting = field(default_factory=Accounting, compare=False)
 
     @property

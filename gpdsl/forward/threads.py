@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpdsl.forward.backends import Job, Pieces
-from gpdsl.forward.work import Answer, Fault, evaluate, even, has_fault, take
+from gpdsl.forward.work import Answer, Fault, evaluate, even, stops, take
 
 MOST_GIVEN_UP = 32
 """Threads that may hang at the same time in one batch."""
@@ -80,7 +80,7 @@ class _Batch:
 
     def _failed(self) -> bool:
         """Whether there is no need to go on."""
-        return self.job.stop and any(has_fault(answer) for _, answer in self.results)
+        return any(stops(answer, self.job.stop) for _, answer in self.results)
 
     def _work(self) -> None:
         while True:

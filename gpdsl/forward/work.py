@@ -1,4 +1,4 @@
-"""What a worker does, wherever it runs: call the function on some rows and say what came back. NumPy, and no more."""
+"""What a worker does, wherever it runs: call the function on some rows and say what came back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
+from gpdsl.forward.errors import ForwardModelError
 
 FORWARD_MODULE = "gpdsl_forward"
 """The name under which files of the command line's `--forward` run."""
@@ -69,7 +71,7 @@ def evaluate(
         if started is not None:
             started(number)
         results.append(_attempt(function, row))
-        if stop and isinstance(results[-1], Fault):
+        if ends(results[-1], stop):
             break
     return together(results)
 
@@ -105,6 +107,8 @@ def _values(values: np.ndarray) -> Any:
 def _attempt(function: Callable[..., Any], arguments: Sequence[Any]) -> np.ndarray | Fault:
     try:
         return numbers(function(*arguments))
+    except ForwardModelError:
+        raise
     except Exception as problem:  # noqa: BLE001 - whatever a user's function raises is reported with its row
         return fault_of(problem)
 
@@ -129,9 +133,14 @@ def numbers(result: object) -> np.ndarray | Fault:
     return values.astype(np.float64)
 
 
-def has_fault(answer: Answer) -> bool:
-    """Whether a call, or a row, gave nothing."""
-    return isinstance(answer, Fault) or (isinstance(answer, list) and any(isinstance(a, Fault) for a in answer))
+def ends(result: np.ndarray | Fault, stop: bool) -> bool:
+    """Whether rows after one with this result need not be tried."""
+    return isinstance(result, Fault) and (stop or result.kind == "unreachable")
+
+
+def stops(answer: Answer, stop: bool) -> bool:
+    """The same of an answer."""
+    return any(ends(each, stop) for each in (answer if isinstance(answer, list) else [answer]))
 
 
 def even(rows: int, parts: int) -> list[slice]:
