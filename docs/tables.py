@@ -27,6 +27,7 @@ MEANINGS = {
     "epsilon": "of Adadelta; the default is that of SAVIGP 9.2",
     "batch": "rows per step; 0 is all of them",
     "steps": "most iterations of the optimiser",
+    "evaluations": "the most calls of opaque functions, counted by rows",
     "tolerance": "smallest relative gain in the bound worth another step",
     "learning_rate": "of Adam; 0.01 by default, 0.05 beside natural gradients",
     "seed": "of everything random: same seed, same machine, same answer",

@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from gpdsl.data import minibatches
 from gpdsl.inference.bound import elbo, marginals
+from gpdsl.inference.budget import Spent, each_step, require
 from gpdsl.inference.gradient import complete, finish, initial_state
 from gpdsl.inference.opaque import Values, compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, Result
@@ -159,12 +160,15 @@ def _opaque_steps(problem: Problem) -> Result:
 
     try:
         for number in range(1, problem.choice.steps + 1):
+            require(program, each_step(program, problem.choice, problem.count))
             here, rows = jax.random.fold_in(key, number), take_rows(problem.rows, next(draws))
             state, memory, value = update(state, memory, rows, held, here, evaluate(state, rows, here))
             trace.append(float(value))
             problem.monitor.report(number, trace[-1])
     except KeyboardInterrupt:
         interrupted = True
+    except Spent:  # steps were planned to fit, but calls were repeated
+        pass
     return _finish(problem, state, trace, interrupted)
 
 

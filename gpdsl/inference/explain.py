@@ -6,6 +6,7 @@ import math
 
 from gpdsl.inference.alternating import split_parameters
 from gpdsl.inference.blocks import block_rows
+from gpdsl.inference.budget import is_simulated, planned_evaluations
 from gpdsl.inference.coupling import joint_size
 from gpdsl.inference.expected_log_likelihood import NODES
 from gpdsl.inference.families import size
@@ -40,7 +41,7 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     lines += ["", "expected log likelihood"]
     for observation in program.observations:
         lines += _observation(program, observation, choice, options)
-    lines += ["", "optimiser", *_optimiser(program, options, plan)]
+    lines += ["", "optimiser", *_optimiser(program, options, plan, rows)]
     flops, memory = cost(program, plan, batch)
     lines += ["", "cost of one evaluation of the bound and its gradient (estimate)"]
     lines.append(f"  {_quantity(flops, 'flop')}, {_quantity(memory, 'B')} of working memory in {options.dtype}")
@@ -166,7 +167,7 @@ def _observation(program: Program, observation: ObservationTerms, choice: Choice
     lines = [f"  {', '.join(observation.outputs)}{where} ~ {observation.distribution}"]
     lines += [f"    {note}" for note in _notes(program, observation)]
     for term in observation.terms:
-        lines.append(f"    {_method(term, choice, options)}: {_shorten(written(term.expression))}")
+        lines.append(f"    {_method(program, term, choice, options)}: {_shorten(written(term.expression))}")
         lines.append(f"      why: {term.reason}")
     return lines
 
@@ -187,7 +188,7 @@ def _notes(program: Program, observation: ObservationTerms) -> list[str]:
     return notes
 
 
-def _method(term: Term, choice: Choice, options: Options) -> str:
+def _method(program: Program, term: Term, choice: Choice, options: Options) -> str:
     match term.method:
         case "closed":
             return "closed form"
@@ -196,11 +197,13 @@ def _method(term: Term, choice: Choice, options: Options) -> str:
             return f"Gauss–Hermite quadrature, {NODES[count]}{f'^{count}' if count > 1 else ''} nodes"
         case "pathwise":
             return f"sampled, {choice.samples} {SCHEMES[options.sampling]} samples, pathwise gradients"
+    if is_simulated(program, options, choice):
+        return f"quadratic surrogates from {choice.samples} evaluations a row and round, corrected by what they leave"
     control = CONTROLS[options.control_variate]
     return f"sampled, {choice.samples} {SCHEMES[options.sampling]} samples, score-function gradients with {control}"
 
 
-def _optimiser(program: Program, options: Options, plan: Plan) -> list[str]:
+def _optimiser(program: Program, options: Options, plan: Plan, rows: int) -> list[str]:
     choice = plan.choice
     learnt = list(program.parameters.initial) + (["inducing inputs"] if options.learn_inducing else [])
     size = f"{choice.batch} rows a step" if choice.batch else "all rows each step"
@@ -217,6 +220,7 @@ def _optimiser(program: Program, options: Options, plan: Plan) -> list[str]:
     if program.opaque and program.uses():
         names = ", ".join(sorted({u.function for u in program.uses()}))
         lines.append(f"  opaque, called in batches between compiled steps: {names}")
+        lines.append(f"    evaluations: {planned_evaluations(program, options, choice, rows)}")
     return lines
 
 

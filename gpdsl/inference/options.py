@@ -41,12 +41,13 @@ CHOICES = {
 class Options:
     """Choices of one fit. `None` means: let the plan decide.
 
-    inducing: number of inducing points per latent, 0 for dense. samples: per expectation that is sampled. batch: rows
-    per step, 0 for all. steps: most iterations of the optimiser. tolerance: smallest relative gain in the bound worth a
-    step. entropy: the bound of a mixture's entropy (`inference.mixture_entropy`). sampling, gradients,
-    control_variate: how expectations that are sampled are estimated (`inference.sampling`, `inference.score`).
-    schedule: everything at once, or set by set (`inference.alternating`). decay, epsilon: of Adadelta. engine: `vi`, or
-    `ep` with its power in (0, 1] (`inference.expectation_propagation`).
+    inducing: number of inducing points per latent, 0 for dense. samples: per expectation that is sampled, or points a
+    row and round where opaque functions are evaluated. batch: rows per step, 0 for all. steps: most iterations of the
+    optimiser. evaluations: the budget of calls of opaque functions, counted by rows (`inference.budget`). tolerance:
+    smallest relative gain in the bound worth a step. entropy: the bound of a mixture's entropy
+    (`inference.mixture_entropy`). sampling, gradients, control_variate: how expectations that are sampled are estimated
+    (`inference.sampling`, `inference.score`). schedule: everything at once, or set by set (`inference.alternating`).
+    decay, epsilon: of Adadelta. engine: `vi`, or `ep` with its power in (0, 1] (`inference.expectation_propagation`).
     """
 
     posterior: str = "auto"
@@ -62,6 +63,7 @@ class Options:
     schedule: str = "joint"
     batch: int | None = None
     steps: int | None = None
+    evaluations: int | None = None
     tolerance: float = 1e-9
     learning_rate: float | None = None
     decay: float = 0.95
@@ -81,6 +83,7 @@ NUMBERS = {
     "samples": (2, int),
     "batch": (0, int),
     "steps": (1, int),
+    "evaluations": (1, int),
     "seed": (0, int),
     "tolerance": (0.0, float),
     "learning_rate": (0.0, float),

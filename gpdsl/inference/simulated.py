@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import ndtri
 
-from gpdsl.errors import GpdslError
 from gpdsl.inference.evaluations import Batch, Evaluations, Gaussian
 from gpdsl.inference.lbfgs import maximise
 from gpdsl.inference.natural import Sites, blend, whitened_posterior
@@ -135,16 +134,10 @@ class _Run:
         return len(self.known.weights(self.here.q)[0])
 
     def affordable(self) -> int:
-        """Points per row of the next round: what is left of the budget is enough for these."""
+        """Points per row of the next round, as far as the budget goes."""
         account = self.problem.program.account
-        left = np.inf if account is None else account.remaining
         each = self.problem.count * max(len(self.problem.program.uses()), 1)
-        size = int(min(self.size, left // each))
-        if not self.known.batches and size < 2:
-            raise GpdslError(
-                f"evaluations = {left:g} is too few: {self.problem.count} rows need at least {2 * each} to begin with"
-            )
-        return size
+        return self.size if account is None else int(min(self.size, account.remaining // each))
 
     def grow(self, restless: bool, moved: float) -> None:
         """More points a round where q moves by noise alone; as many as bring the noise to what is allowed, at most."""

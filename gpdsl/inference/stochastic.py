@@ -20,6 +20,7 @@ from jaxtyping import Array
 
 from gpdsl.inference import anderson
 from gpdsl.inference.bound import views
+from gpdsl.inference.budget import Spent, each_step, require
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural import (
     Sites,
@@ -69,6 +70,8 @@ def fit_stochastic_natural(problem: Problem) -> Result:
         run.averaged()
     except KeyboardInterrupt:
         message, interrupted = "interrupted", True
+    except Spent:
+        message = "the budget of evaluations is used up"
     return _result(problem, run, message, interrupted)
 
 
@@ -95,6 +98,7 @@ class _Run:
     def evaluate(self, key: Array, *, learn: bool) -> Step:
         """Propose → evaluate → update, once; `learn` moves the hyperparameters too."""
         problem = self.problem
+        require(problem.program, each_step(problem.program, problem.choice, problem.count))
 
         def give(use: ExternalUse, known: Values) -> list[Array]:
             return self.arguments[use.key](known, self.point, self.sites, problem.rows, self.held, key)

@@ -93,11 +93,11 @@ def is_quadratic(points: int, width: int) -> bool:
     return points >= ENOUGH * feature_count(width, True)
 
 
-def points_for(width: int) -> int:
-    """Points per row and round by default."""
-    count = feature_count(width, True)
-    count = count if count <= MOST_POLYNOMIALS else feature_count(width, False)
-    return max(FEWEST, int(np.ceil(ENOUGH * count)))
+def points_for(width: int, quadratic: bool = True) -> int:
+    """Points per row and round by default, or where linear surrogates have to do."""
+    if not quadratic or feature_count(width, True) > MOST_POLYNOMIALS:
+        return int(np.ceil(ENOUGH * feature_count(width, False)))
+    return max(FEWEST, int(np.ceil(ENOUGH * feature_count(width, True))))
 
 
 def opaque_columns(program: Program) -> tuple[int, ...]:

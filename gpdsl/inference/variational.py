@@ -14,6 +14,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.adam import fit_adam
 from gpdsl.inference.alternating import fit_alternating
 from gpdsl.inference.bound import Layout
+from gpdsl.inference.budget import is_simulated, within_budget
 from gpdsl.inference.coupling import choose_coupling
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.expectation_propagation import fit_ep
@@ -27,7 +28,6 @@ from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.profiled import fit_profiled
 from gpdsl.inference.simulated import fit_simulated
 from gpdsl.inference.stochastic import fit_stochastic_natural
-from gpdsl.inference.surrogate import opaque_columns, points_for
 from gpdsl.inference.threads import threads_for
 from gpdsl.inference.warm import Start, carry, check_start
 from gpdsl.kernels.covariance import covariance
@@ -77,8 +77,7 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
         if sum(map(len, reduced)) < 0.7 * sum(map(len, inducing)):
             inducing, dense = reduced, False
     simulated = is_simulated(program, options, choice)
-    if options.samples is None and simulated:
-        choice = replace(choice, samples=points_for(len(opaque_columns(program))))
+    choice = within_budget(program, options, choice, data.rows) if program.opaque else choice
     if options.posterior == "auto":
         sites = choice.optimizer == "natural" or options.engine == "ep"
         choice = choose_coupling(program, choice, inducing, data.rows, sites=sites, simulated=simulated)
@@ -150,13 +149,6 @@ def _engine(choice: Choice, options: Options, program: Program) -> str:
     return "simulated natural" if is_simulated(program, options, choice) else "stochastic natural"
 
 
-def is_simulated(program: Program, options: Options, choice: Choice) -> bool:
-    """Whether opaque functions are replaced by surrogates; not where the papers' estimators are asked for."""
-    papers = options.gradients == "score" or options.control_variate != "regression"
-    sites = choice.optimizer == "natural" and not choice.batch and options.engine == "vi"
-    return program.opaque and sites and not papers
-
-
 def infer(
     program: Program,
     data: Data,
@@ -172,6 +164,8 @@ def infer(
     """
     if start is not None:
         check_start(start, program)
+    if program.account is not None and options.evaluations is not None:
+        program.account.budget = options.evaluations
     planned = plan(program, data, options, start)
     choice, layout = planned.choice, planned.layout
     program = program.under(choice.posterior)

@@ -143,6 +143,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         "batch": "a whole number from 1",
         "seed": "a whole number from 0",
         "steps": "a whole number from 1",
+        "evaluations": "a whole number from 1",
         "tolerance": "a positive number",
     }
 )

@@ -136,6 +136,7 @@ _READERS: Mapping[str, Callable[[syntax.Formula, str], Value | None]] = MappingP
         "batch": lambda formula, name: _whole(formula, 1),
         "seed": lambda formula, name: _whole(formula, 0),
         "steps": lambda formula, name: _whole(formula, 1),
+        "evaluations": lambda formula, name: _whole(formula, 1),
         "tolerance": _positive,
     }
 )

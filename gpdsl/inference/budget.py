@@ -1,0 +1,79 @@
+"""Evaluations of opaque functions as a currency: what a step costs, what the plan comes to, and what is allowed.
+
+An evaluation is a call of one opaque function for one row. The probing call before a fit counts too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from gpdsl.errors import GpdslError
+from gpdsl.inference.families import parse_family
+from gpdsl.inference.options import Choice, Options
+from gpdsl.inference.surrogate import opaque_columns, points_for
+from gpdsl.program.program import Program
+
+ROUNDS = 4
+"""Rounds that a small budget is meant to last for, where surrogates are made of every round's evaluations."""
+
+USUAL = 20
+"""Rounds within which fits with surrogates end, as a rule."""
+
+
+class Spent(Exception):
+    """The budget of evaluations does not allow for another step."""
+
+
+def require(program: Program, evaluations: int) -> None:
+    """Raise Spent where the budget has fewer evaluations left."""
+    if program.account is not None and program.account.remaining < evaluations:
+        raise Spent
+
+
+def is_simulated(program: Program, options: Options, choice: Choice) -> bool:
+    """Whether opaque functions are replaced by surrogates; not where the papers' estimators are asked for."""
+    papers = options.gradients == "score" or options.control_variate != "regression"
+    sites = choice.optimizer == "natural" and not choice.batch and options.engine == "vi"
+    return program.opaque and sites and not papers
+
+
+def each_step(program: Program, choice: Choice, rows: int) -> int:
+    """Evaluations of one step of the optimiser, or of one round."""
+    components = parse_family(choice.posterior, choice.dense).components
+    return choice.samples * components * min(choice.batch or rows, rows) * len(program.uses())
+
+
+def within_budget(program: Program, options: Options, choice: Choice, rows: int) -> Choice:
+    """The choice with samples and steps that the budget allows. Raises GpdslError for one that allows nothing."""
+    simulated = is_simulated(program, options, choice)
+    if simulated and options.samples is None:
+        choice = replace(choice, samples=points_for(len(opaque_columns(program))))
+    if options.evaluations is None or not program.uses():
+        return choice
+    left = options.evaluations - (program.account.evaluations if program.account is not None else 0)
+    if simulated and options.samples is None:
+        a_point = rows * len(program.uses())
+        linear = min(points_for(len(opaque_columns(program)), quadratic=False), left // a_point)
+        choice = replace(choice, samples=max(2, linear, min(choice.samples, left // (ROUNDS * a_point))))
+    each = each_step(program, choice, rows)
+    if left < each:
+        raise GpdslError(
+            f"evaluations = {options.evaluations}: one step takes {each} ({choice.samples} samples of "
+            f"{each // choice.samples} evaluations); allow more, or set fewer samples"
+        )
+    steps = choice.steps if simulated else min(choice.steps, left // each)
+    return replace(choice, steps=steps)
+
+
+def planned_evaluations(program: Program, options: Options, choice: Choice, rows: int) -> str:
+    """How many evaluations a fit will make, for `explain`."""
+    each, limit = each_step(program, choice, rows), options.evaluations or math.inf
+    if is_simulated(program, options, choice):
+        most = min(each * USUAL, limit)
+        usual = f"{each:,} a round of {choice.samples} points a row; fits end after 3 to {USUAL} rounds as a rule"
+        ending = f", {min(3 * each, most):,} to {most:,}"
+    else:
+        usual, ending = f"{each:,} a step", f", {each * choice.steps:,} in all"
+    bound = f"; never more than {options.evaluations:,}" if options.evaluations else ""
+    return usual + ending + bound
