@@ -1,0 +1,97 @@
+"""Natural gradients need few iterations to the optimum of L-BFGS: log Gaussian Cox process, breast cancer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.data import bind
+from gpdsl.inference.monitor import Monitor
+from gpdsl.inference.options import make_options
+from gpdsl.inference.problem import Problem, as_arrays
+from gpdsl.inference.profiled import start_sites
+from gpdsl.inference.refine import Progress, refine
+from gpdsl.inference.variational import plan
+from gpdsl.kernels.numerics import jitter_for
+from gpdsl.program.compilation import jit
+from gpdsl.program.program import make_program, make_rows
+from tests.data.shared import shared_table
+
+Table = dict[str, np.ndarray]
+ITERATIONS = 30
+
+
+def disasters(rng: np.random.Generator) -> Table:
+    """Counts like those of the coal-mining disasters: a rate that falls, in 60 bins."""
+    x = np.linspace(0, 112, 60)
+    return {"x": x, "n": rng.poisson(np.exp(0.9 - 1.3 / (1 + np.exp(-(x - 45) / 6))))}
+
+
+def tumours(rng: np.random.Generator) -> Table:
+    """Two overlapping classes in nine standardised columns that go together, like the breast-cancer data."""
+    y = np.where(rng.random(80) < 0.35, 1, -1)
+    x = 0.9 * y[:, None] + 0.6 * rng.normal(size=(80, 1)) + 0.7 * rng.normal(size=(80, 9))
+    return {"x": (x - x.mean(axis=0)) / x.std(axis=0), "y": y}
+
+
+def mining(rng: np.random.Generator) -> Table:
+    """The coal-mining disasters in bins of 50 days, and the papers' starting values."""
+    table = shared_table("coal_mining.csv")
+    return {"x": table[:, 0], "n": table[:, 1]}
+
+
+def cancer(rng: np.random.Generator) -> Table:
+    """The breast-cancer data, first split."""
+    table = shared_table("wisconsin/train_1.csv")
+    return {"x": table[:, 1:], "y": table[:, 0]}
+
+
+PAPERS_START = {"m": float(np.log(191 / 811)), "ell": 2000.0}
+
+CASES = {
+    "simulated disasters": ("coal_mining", disasters, {}),
+    "simulated tumours": ("wisconsin", tumours, {}),
+    "coal mining": ("coal_mining", mining, PAPERS_START),
+    "wisconsin": ("wisconsin", cancer, {}),
+}
+
+NAMES = [*list(CASES)[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in list(CASES)[2:])]
+
+
+def refined(name: str, data: Table, init: dict[str, float]) -> Progress:
+    """The natural-gradient iteration at the starting hyperparameters, from the default start."""
+    declarations = gpdsl.zoo(name).declarations
+    found, options = bind(declarations, data), make_options({}, {"inducing": 0})
+    program = make_program(declarations, found.sizes, found.levels, {}, initial=init)
+    planned, rows = plan(program, found, options), as_arrays(make_rows(program, found), "float64")
+    parameters, jitter = as_arrays(program.parameters.unconstrained(), "float64"), jitter_for(np.dtype("float64"))
+    fixed = (planned.layout, planned.choice, options, parameters, planned.inducing, jitter)
+    problem = Problem(program, rows, found.rows, *fixed, Monitor(1))
+    tolerance = options.tolerance * found.rows
+    return jit(
+        lambda p, z, s, r: refine(program, p, z, s, r, planned.layout.dense, None, jitter, tolerance, 10 * ITERATIONS)
+    )(parameters, planned.inducing, start_sites(problem), rows)
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_the_posterior_is_found_in_few_iterations(case: str, rng: np.random.Generator) -> None:
+    """At fixed hyperparameters, against L-BFGS on the same parameters of q."""
+    name, read, init = CASES[case]
+    data = read(rng)
+    held = list(gpdsl.zoo(name).declarations.params)
+    progress = refined(name, data, init)
+    best = gpdsl.zoo(name).fit(data, optimizer="lbfgs", inducing=0, fixed=held, init=init, tolerance=1e-12, steps=5000)
+    assert bool(progress.done) and int(progress.iterations) <= ITERATIONS
+    assert float(progress.elbo) > best.elbo - 1e-4
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_hyperparameters_are_found_in_few_iterations(case: str, rng: np.random.Generator) -> None:
+    name, read, init = CASES[case]
+    data = read(rng)
+    natural = gpdsl.zoo(name).fit(data, inducing=0, init=init)
+    best = gpdsl.zoo(name).fit(data, optimizer="lbfgs", inducing=0, init=init, tolerance=1e-12, steps=5000)
+    assert natural.choice.optimizer == "natural" and natural.message == "converged"
+    assert natural.history[-1, 0] <= ITERATIONS
+    assert natural.elbo > best.elbo - 1e-3
