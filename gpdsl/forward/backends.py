@@ -1,4 +1,4 @@
-"""Where an opaque function runs: here, or wherever `executor=` says. One protocol, `run`, and one table of names."""
+"""Where an opaque function runs: here, or wherever `executor=` says. One method, `run`, and one table of names."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import concurrent.futures
 import math
 import os
 import threading
-import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.faults import UnknownExecutor
-from gpdsl.forward.work import Answer, Fault, evaluate, evaluate_packed, even, fault_of, take
+from gpdsl.forward.work import Answer, Fault, evaluate, evaluate_packed, even, take
 
 DEFAULT_TIMEOUT = 600.0
 """Seconds that one call may take where it runs elsewhere, unless the registration says otherwise."""
@@ -47,24 +47,24 @@ class Job:
         """Rows shared out: a vectorised function gets one piece a worker, one that takes rows gets several."""
         return even(rows, workers if self.vectorized else PIECES * workers)
 
-    def allowed_for(self, pieces: Sequence[slice], workers: int) -> float:
-        """Seconds that all pieces may take, where it cannot be seen which of them is in work."""
-        calls = 1 if self.vectorized else max((piece.stop - piece.start for piece in pieces), default=1)
-        return min(self.patience * calls * -(-len(pieces) // workers), LONGEST_WAIT)
+    def allowed(self, rows: int) -> float:
+        """Seconds that a piece of so many rows may take."""
+        return min(self.patience * (1 if self.vectorized else rows), LONGEST_WAIT)
 
 
 Pieces = list[tuple[slice, Answer]]
 """Answers for pieces of a batch. Rows may be left out only where a row failed and `Job.stop` is set."""
 
 
-@runtime_checkable
-class Backend(Protocol):
+class Backend(ABC):
     """What runs functions: on all rows of the arguments, with time-outs on every wait."""
 
-    def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces: ...
+    @abstractmethod
+    def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
+        """Answers for all rows."""
 
 
-class Here:
+class Here(Backend):
     """In this process, one call after the other; with a time-out, in a thread that can be given up."""
 
     def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
@@ -76,43 +76,7 @@ class Here:
         return [(slice(0, len(arguments[0])), answer)]
 
 
-class Futures:
-    """An executor of `concurrent.futures`, which belongs to the user: nothing is started or ended here."""
-
-    def __init__(self, executor: concurrent.futures.Executor, workers: int) -> None:
-        self.executor = executor
-        self.workers = workers
-
-    def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
-        pieces = job.pieces(len(arguments[0]), self.workers)
-        try:
-            futures = [
-                self.executor.submit(evaluate_packed, job.function, job.vectorized, job.stop, take(arguments, piece))
-                for piece in pieces
-            ]
-        except RuntimeError as problem:  # it is shut down, or broken
-            return [(slice(0, len(arguments[0])), Fault("unreachable", f"{self.executor!r}: {problem}", problem))]
-        end = time.monotonic() + job.allowed_for(pieces, self.workers)
-        try:
-            return [(piece, self._answer(future, end)) for piece, future in zip(pieces, futures, strict=True)]
-        finally:
-            for future in futures:
-                future.cancel()
-
-    def _answer(self, future: concurrent.futures.Future[Answer], end: float) -> Answer:
-        try:
-            return future.result(timeout=max(end - time.monotonic(), 0.0))
-        except concurrent.futures.TimeoutError as problem:
-            return Fault("timeout", "no answer", problem)
-        except concurrent.futures.BrokenExecutor as problem:
-            return Fault("unreachable", f"{type(self.executor).__name__}: {problem}", problem)
-        except concurrent.futures.CancelledError as problem:
-            return Fault("unreachable", f"{type(self.executor).__name__} was shut down", problem)
-        except Exception as problem:  # noqa: BLE001 - a function or result that cannot be sent, as the executor says it
-            return fault_of(problem)
-
-
-class Mapped:
+class Mapped(Backend):
     """Any object with `map(function, iterable)`: a pool of `multiprocess`, `mpi4py`, `lithops` and their like."""
 
     def __init__(self, mapper: Any, workers: int) -> None:
@@ -132,7 +96,7 @@ class Mapped:
 
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
-        asking.join(job.allowed_for(pieces, self.workers))
+        asking.join(min(sum(job.allowed(piece.stop - piece.start) for piece in pieces), LONGEST_WAIT))
         everything = slice(0, len(arguments[0]))
         if asking.is_alive():
             return [(everything, Fault("timeout", "no answer"))]
@@ -169,6 +133,8 @@ def backend_of(name: str, executor: object, workers: int | None) -> Backend:
     if hasattr(executor, "scheduler_info") and hasattr(executor, "submit"):
         return _dask(name, executor, workers)
     if isinstance(executor, concurrent.futures.Executor):
+        from gpdsl.forward.futures import Futures
+
         return Futures(executor, count)
     if callable(getattr(executor, "map", None)):
         return Mapped(executor, count)

@@ -9,108 +9,94 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 import weakref
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-import numpy as np
-
-from gpdsl.forward.backends import Job, Pieces
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.faults import MissingExtra
-from gpdsl.forward.work import Answer, Fault, evaluate_packed, fault_of, take
+from gpdsl.forward.futures import Window, gone
+from gpdsl.forward.work import Answer, Fault, evaluate_packed, fault_of
 
 CONNECT_SECONDS = 30.0
 
 
-class DaskCluster:
+class DaskCluster(Window):
     """`client` is None for a cluster of this machine, the address of a scheduler, or a `distributed.Client`."""
 
-    def __init__(self, name: str, client: Any, workers: int | None) -> None:
+    name = "Dask"
+
+    def __init__(self, function: str, client: Any, workers: int | None) -> None:
         try:
             import distributed
         except ImportError as problem:
-            raise ForwardModelError(MissingExtra(name, "'dask'", "distributed", "dask")) from problem
+            raise ForwardModelError(MissingExtra(function, "'dask'", "distributed", "dask")) from problem
         self._dask = distributed
         self._given = client
         self._workers = workers
         self._client: Any = None if client is None or isinstance(client, str) else client
         self._lock = threading.Lock()
-
-    def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
-        rows = len(arguments[0])
-        try:
-            client = self._connected()
-            workers = self._workers or max(sum(client.nthreads().values()), 1)
-            pieces = job.pieces(rows, workers)
-            work = partial(evaluate_packed, job.function, job.vectorized, job.stop)
-            futures = [client.submit(work, take(arguments, piece), pure=False) for piece in pieces]
-        except (OSError, TimeoutError, ValueError, self._dask.comm.CommClosedError) as problem:
-            return [(slice(0, rows), Fault("unreachable", f"Dask: {_words(problem)}", problem))]
-        end = time.monotonic() + job.allowed_for(pieces, workers)
-        try:
-            return [(piece, self._answer(future, end)) for piece, future in zip(pieces, futures, strict=True)]
-        finally:
-            self._give_up([future for future in futures if not future.done()])
+        self._done = threading.Event()
 
     def close(self) -> None:
         """End the cluster of this machine, if one was started; the next call starts another."""
         if self._client is not None and not hasattr(self._given, "submit"):
-            self._client.close()
+            _end(self._client, self._client.cluster if self._given is None else None)
             self._client = None
 
-    def _connected(self) -> Any:
+    def opened(self) -> int:
         with self._lock:
-            if self._client is not None and self._client.status == "running":
-                return self._client
-            if self._given is None:
-                cluster = self._dask.LocalCluster(
-                    n_workers=self._workers or os.cpu_count() or 1,
-                    threads_per_worker=1,
-                    dashboard_address=None,
-                    silence_logs=50,
-                )
-                self._client = self._dask.Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False)
-                weakref.finalize(self, _end, self._client, cluster)
-            else:
-                address = self._given if isinstance(self._given, str) else self._given.scheduler.address
-                self._client = self._dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-                weakref.finalize(self, _end, self._client)
-            return self._client
+            if self._client is None or self._client.status != "running":
+                self._connect()
+            return self._workers or max(sum(self._client.nthreads().values()), 1)
 
-    def _answer(self, future: Any, end: float) -> Answer:
+    def submit(self, *work: Any) -> Any:
+        future = self._client.submit(evaluate_packed, *work, pure=False)
+        future.add_done_callback(lambda _: self._done.set())
+        return future
+
+    def wait(self, futures: Sequence[Any], seconds: float) -> Sequence[Any]:
+        self._done.wait(seconds)
+        self._done.clear()
+        return [future for future in futures if future.done()]
+
+    def answer(self, future: Any) -> Answer:
         try:
-            found: Answer = future.result(timeout=max(end - time.monotonic(), 0.001))
+            found: Answer = future.result(timeout=CONNECT_SECONDS)
             return found
-        except (TimeoutError, self._dask.TimeoutError) as problem:
-            return Fault("timeout", "no answer", problem)
         except self._dask.scheduler.KilledWorker as problem:
             return Fault("died", f"Dask gave up after {problem.allowed_failures + 1} workers", problem)
         except (OSError, self._dask.comm.CommClosedError, self._dask.client.FutureCancelledError) as problem:
-            return Fault("unreachable", f"Dask: {_words(problem)}", problem)
+            return gone(self, problem)
         except Exception as problem:  # noqa: BLE001 - a function that cannot be sent, or its result
             return fault_of(problem)
 
-    def _give_up(self, futures: list[Any]) -> None:
-        """Cancel what is not done, and end the workers that are at it: Dask lets a call that has begun go on."""
-        if not futures:
-            return
+    def cancel(self, futures: Sequence[Any]) -> int:
+        """Dask lets a call that has begun go on: workers of a cluster of our own are started again."""
         with contextlib.suppress(Exception):
-            keys = [future.key for future in futures]
-            busy = {w for w, found in self._client.processing().items() if any(key in keys for key in found)}
+            keys = {future.key for future in futures}
+            busy = [worker for worker, found in self._client.processing().items() if keys & set(found)]
             self._client.cancel(futures, force=True)
             if self._given is None:
-                self._client.restart_workers(list(busy), timeout=CONNECT_SECONDS, raise_for_error=False)
+                self._client.restart_workers(busy, timeout=CONNECT_SECONDS, raise_for_error=False)
+                return len(futures)
+        return 0
+
+    def _connect(self) -> None:
+        cluster = None
+        if self._given is None:
+            cluster = self._dask.LocalCluster(
+                n_workers=self._workers or os.cpu_count() or 1,
+                threads_per_worker=1,
+                dashboard_address=":0",
+                silence_logs=50,
+            )
+        address = self._given if isinstance(self._given, str) else cluster or self._given.scheduler.address
+        self._client = self._dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        weakref.finalize(self, _end, self._client, cluster)
 
 
 def _end(*closable: Any) -> None:
     for each in closable:
         with contextlib.suppress(Exception):
             each.close()
-
-
-def _words(problem: BaseException) -> str:
-    text = " ".join(str(problem).split())
-    return f"{type(problem).__name__}: {text}" if text else type(problem).__name__

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from gpdsl.forward.backends import Job, Pieces
+from gpdsl.forward.backends import Backend, Job, Pieces
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.faults import CannotTravel, NoWorkers
 from gpdsl.forward.pipes import limit_waits
@@ -73,7 +73,7 @@ def _end_all(workers: list[_Worker]) -> None:
     workers.clear()
 
 
-class Processes:
+class Processes(Backend):
     """A pool for one function. It ends with the process, or when nothing refers to it any more."""
 
     def __init__(self, workers: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpdsl.forward.backends import Job, Pieces
+from gpdsl.forward.backends import Backend, Job, Pieces
 from gpdsl.forward.work import Answer, Fault, evaluate, even, stops, take
 
 MOST_GIVEN_UP = 32
@@ -36,7 +36,7 @@ class _GivenUp(Exception):
     """Ends a thread whose rows another one has taken over."""
 
 
-class Threads:
+class Threads(Backend):
     """`workers` daemon threads for each batch; a thread costs some 50 microseconds to start."""
 
     def __init__(self, workers: int) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from gpdsl.errors import GpdslWarning
-from gpdsl.forward.backends import Job, Pieces
+from gpdsl.forward.backends import Backend, Job, Pieces
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.faults import BadServer, WrongSizes
 from gpdsl.forward.registry import EITHER, ForwardModel, How, _checked
@@ -178,7 +178,7 @@ class UmbridgeModel:
         return ForwardModelError(BadServer(self.name or "umbridge", server.url, reason))
 
 
-class Lanes:
+class Lanes(Backend):
     """Rows spread over the servers by threads that wait for them."""
 
     def __init__(self, model: UmbridgeModel, lanes: int | None) -> None:

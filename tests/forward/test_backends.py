@@ -89,7 +89,7 @@ def test_an_exception_names_its_row_and_keeps_the_traceback_of_the_worker(pools:
 
 
 def test_an_exception_that_cannot_be_sent_is_told(pools: dict[str, Processes]) -> None:
-    with pytest.raises(ForwardModelError, match="row 1 of the batch: Local"):
+    with pytest.raises(ForwardModelError, match=r"row \d of the batch: Local"):
         evaluate(pooled(pools, simulators.unsendable), [DEPTH, SPEED], (4,))
 
 
