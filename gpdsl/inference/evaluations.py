@@ -7,7 +7,7 @@ batch whose weights are worth too few of its points is left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -76,6 +76,13 @@ class Regression:
     weights: Float[np.ndarray, "P rows"]
     z: Float[np.ndarray, "P rows J"]
     held_out: Mapping[str, Float[np.ndarray, "P rows values"]]
+
+    def held_out_by_batch(self) -> Iterator[dict[str, np.ndarray]]:
+        """`held_out`, batch by batch."""
+        start = 0
+        for batch in self.batches:
+            yield {key: values[start : start + len(batch.x)] for key, values in self.held_out.items()}
+            start += len(batch.x)
 
     def moments(self, r: Float[np.ndarray, "P rows"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """E[r], E[r z] and E[r (z z' - I)] of a residual, row by row, and the standard error of the sum of the first.

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.opaque import penalised
 from gpdsl.inference.score import coupled_score_gradients, score_gradients
-from gpdsl.inference.surrogate import Surrogate
+from gpdsl.inference.surrogate import Anchors, Surrogate
 from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values, values_at
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope, observed_mask
@@ -56,6 +56,8 @@ def expected_log_likelihood(
         drawn = marginals.at(program, normals)
         values = opaque_density(program, parameters, rows, drawn, externals.values(drawn))
         total = total + jnp.mean(values, axis=0) + externals.residual(program, marginals)
+        if externals.anchors is not None:
+            total = total + _moved(program, parameters, rows, externals.anchors)
     elif "score" in sampled:
         assert normals is not None and not isinstance(externals, Surrogate)
         total = total + _score(program, sampled["score"], scope, marginals, normals, externals or {})
@@ -108,6 +110,12 @@ def _log_density(
         values = program.evaluator(term.expression, scope, observation.axes)
         total = total + row_sum(scope.rows, observation, values, shape)
     return total  # type: ignore[return-value]
+
+
+def _moved(program: Program, parameters: Mapping[str, Array], rows: Rows, anchors: Anchors) -> Float[Array, "1 rows"]:
+    """How the residual changes with the parameters of the likelihood."""
+    true, said = (opaque_density(program, parameters, rows, anchors.latents, v) for v in (anchors.true, anchors.said))
+    return (jnp.mean(anchors.weights * (true - said)[:, 0], axis=0) - anchors.level)[None]
 
 
 def opaque_density(

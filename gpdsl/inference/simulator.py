@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from gpdsl.inference.alternating import split_parameters
 from gpdsl.inference.bound import views
 from gpdsl.inference.evaluations import Batch, Evaluations, Gaussian
 from gpdsl.inference.expected_log_likelihood import opaque_density
@@ -20,7 +21,7 @@ from gpdsl.inference.natural import Sites, site_elbo, site_marginals
 from gpdsl.inference.opaque import FAILED, Values, compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.profiled import profiled_bound, split_point
-from gpdsl.inference.surrogate import Surrogate, column_covariance, opaque_columns
+from gpdsl.inference.surrogate import Anchors, Surrogate, column_covariance, opaque_columns
 from gpdsl.program.joint import block_root
 from gpdsl.program.rows import Rows
 from gpdsl.symbolic.translate import ExternalUse
@@ -39,6 +40,7 @@ class Simulator:
     compiled_bound: Compiled
     compiled_profiled: Compiled
     arguments: Mapping[str, Compiled]
+    likelihood_learnt: bool
 
     @classmethod
     def of(cls, problem: Problem) -> Simulator:
@@ -52,6 +54,7 @@ class Simulator:
             problem.compiling(_bound(problem)),
             problem.compiling(profiled_bound(problem)),
             compiled_arguments(problem.program, _propose(problem, columns)),
+            bool(split_parameters(problem.program)[1]),
         )
 
     def place(self, point: Any, sites: Sites) -> Gaussian:
@@ -73,17 +76,12 @@ class Simulator:
     def surrogate(self, point: Any, q: Gaussian, known: Evaluations, quadratic: bool) -> tuple[Surrogate, float]:
         """Surrogates at q with the residual that they leave, and the standard error of its sum over the rows."""
         found = known.regress(q, quadratic)
-        residuals, start = [], 0
-        for batch in found.batches:
-            said = {key: values[start : start + len(batch.x)] for key, values in found.held_out.items()}
-            start += len(batch.x)
-            here = (point, self.problem.rows, batch.x)
-            true, guessed = (
-                self.compiled_density(*here, *each) for each in ((batch.values, batch.failed), (said, None))
-            )
-            residuals.append(np.asarray(true - guessed, float))
+        said = list(found.held_out_by_batch())
+        residuals = [self.residual(point, batch, guess) for batch, guess in zip(found.batches, said, strict=True)]
         level, first, second, error = found.moments(np.concatenate(residuals))
-        inverse = q.inverse
+        inverse, anchors = q.inverse, None
+        if self.likelihood_learnt:
+            anchors = self.anchors(found.batches[-1], said[-1], found.weights[-len(residuals[-1]) :], residuals[-1])
         numbers = {
             "centre": q.mean,
             "inverse": inverse,
@@ -92,10 +90,28 @@ class Simulator:
             "level": level,
             "slope": np.einsum("nji,nj->ni", inverse, first),
             "curvature": 0.5 * np.swapaxes(inverse, 1, 2) @ second @ inverse,
+            "anchors": anchors,
         }
         shapes = tuple((use.key, use.result) for use in self.problem.program.uses())
         arrays = as_arrays(numbers, self.problem.options.dtype)
         return Surrogate(**arrays, columns=self.columns, shapes=shapes), error
+
+    def residual(self, point: Any, batch: Batch, said: Mapping[str, np.ndarray]) -> Float[np.ndarray, "S rows"]:
+        """What the log densities of the true values add to those of guesses."""
+        here = point, self.problem.rows, batch.x
+        true = self.compiled_density(*here, batch.values, batch.failed)
+        return np.asarray(true - self.compiled_density(*here, said, None), float)
+
+    def anchors(self, batch: Batch, guess: Mapping[str, np.ndarray], weights: np.ndarray, r: np.ndarray) -> Anchors:
+        """The first points of a batch, always as many of them, so that nothing is compiled again."""
+        size = min(self.problem.choice.samples, len(batch.x))
+        weights = weights[:size] / np.maximum(weights[:size].mean(axis=0), 1e-300)
+        true, guessed = ({k: v[:size] for k, v in each.items()} for each in (batch.values, guess))
+        latents = _latents(self.problem, self.columns, jnp.asarray(batch.x[:size]))
+        known, said = _shaped(self.problem, latents, true), _shaped(self.problem, latents, guessed)
+        if batch.failed is not None:
+            known[FAILED] = jnp.asarray(batch.failed[:size])[:, None]
+        return Anchors(latents, known, said, jnp.asarray(weights), jnp.mean(jnp.asarray(weights * r[:size]), axis=0))
 
     def bound(self, point: Any, sites: Sites, normals: Array, surrogate: Surrogate) -> float:
         """The bound at a place, corrected by the residual."""
@@ -131,6 +147,12 @@ def _latents(problem: Problem, columns: tuple[int, ...], x: Float[Array, "S rows
     return jnp.zeros((*x.shape[:-1], problem.program.latents), x.dtype).at[..., np.asarray(columns)].set(x)
 
 
+def _shaped(problem: Problem, latents: Array, values: Mapping[str, Array | np.ndarray]) -> dict[str, Array]:
+    """Values of opaque calls in their declared shapes."""
+    shapes = {use.key: use.result for use in problem.program.uses()}
+    return {k: jnp.asarray(v, latents.dtype).reshape(*latents.shape[:3], *shapes[k]) for k, v in values.items()}
+
+
 def _propose(problem: Problem, columns: tuple[int, ...]) -> Compiled:
     def propose(point: Any, rows: Rows, x: Array) -> tuple[Mapping[str, Array], Rows, Array]:
         learnt, _ = split_point(point, problem.inducing)
@@ -141,11 +163,11 @@ def _propose(problem: Problem, columns: tuple[int, ...]) -> Compiled:
 
 def _density(problem: Problem, columns: tuple[int, ...]) -> Compiled:
     """Log densities [S, rows] of the terms with opaque values, at points and values that are known or guessed."""
-    program, shapes = problem.program, {use.key: use.result for use in problem.program.uses()}
+    program = problem.program
 
     def density(point: Any, rows: Rows, x: Array, values: Mapping[str, Array], failed: Array | None) -> Array:
         latents = _latents(problem, columns, x)
-        known = {k: jnp.asarray(v, latents.dtype).reshape(*latents.shape[:3], *shapes[k]) for k, v in values.items()}
+        known = _shaped(problem, latents, values)
         if failed is not None:
             known[FAILED] = jnp.asarray(failed, latents.dtype)[:, None]
         learnt, _ = split_point(point, problem.inducing)

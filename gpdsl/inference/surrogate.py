@@ -28,6 +28,21 @@ from gpdsl.symbolic.terms import latents_in
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class Anchors:
+    """Points with their true and their surrogate values, where parameters of the likelihood are learnt.
+
+    The residual changes with these: by the difference of log densities here, whose mean is `level` where they are now.
+    """
+
+    latents: Float[Array, "S 1 rows latents"]
+    true: Mapping[str, Float[Array, "S 1 rows *axes"]]
+    said: Mapping[str, Float[Array, "S 1 rows *axes"]]
+    weights: Float[Array, "S rows"]
+    level: Float[Array, "rows"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Surrogate:
     """Polynomials in z = inverse (x - centre) for every opaque call, and the linear model of the residual.
 
@@ -42,6 +57,7 @@ class Surrogate:
     level: Float[Array, "rows"]
     slope: Float[Array, "rows J"]
     curvature: Float[Array, "rows J J"]
+    anchors: Anchors | None
     columns: tuple[int, ...] = field(metadata={"static": True})
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = field(metadata={"static": True})
 
