@@ -84,19 +84,35 @@ class Regression:
             yield {key: values[start : start + len(batch.x)] for key, values in self.held_out.items()}
             start += len(batch.x)
 
-    def moments(self, r: Float[np.ndarray, "P rows"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """E[r], E[r z] and E[r (z z' - I)] of a residual, row by row, and the standard error of the sum of the first.
-
-        The mean of r is taken off it first: the constant control variate of SAVIGP appendix F.
-        """
-        points, width = len(r), self.z.shape[-1]
+    def moments(self, r: Float[np.ndarray, "P rows"], seed: int) -> Moments:
+        """Moments of a residual, row by row; its mean is taken off first, the control variate of SAVIGP appendix F."""
         level = np.mean(self.weights * r, axis=0)
         left = self.weights * (r - level)
+        flipped = left * np.random.default_rng(seed).choice([-1.0, 1.0], left.shape)
+        error = float(np.sqrt(np.sum(np.mean(left**2, axis=0)) / len(r)))
+        return Moments(level, *self._stein(left), *self._stein(flipped), error)
+
+    def _stein(self, left: Float[np.ndarray, "P rows"]) -> tuple[np.ndarray, np.ndarray]:
+        """Means of left z and of left (z z' - I)."""
+        points = len(left)
         first = np.einsum("pn,pni->ni", left, self.z) / points
-        second = np.swapaxes(self.z * left[..., None], 0, 1)  # [rows, P, J]
-        second = np.swapaxes(second, 1, 2) @ np.swapaxes(self.z, 0, 1) / points
-        second = second - np.mean(left, axis=0)[:, None, None] * np.eye(width)
-        return level, first, second, float(np.sqrt(np.sum(np.mean(left**2, axis=0)) / points))
+        products = np.moveaxis(self.z * left[..., None], 0, -1) @ np.swapaxes(self.z, 0, 1) / points
+        return first, products - np.mean(left, axis=0)[:, None, None] * np.eye(self.z.shape[-1])
+
+
+@dataclass(frozen=True)
+class Moments:
+    """E[r], E[r z] and E[r (z z' - I)] of a residual in every row, and the standard error of the sum of the first.
+
+    `noise_first` and `noise_second` are the two gradients with random signs on the points: as wrong as the others are.
+    """
+
+    level: Float[np.ndarray, "rows"]
+    first: Float[np.ndarray, "rows J"]
+    second: Float[np.ndarray, "rows J J"]
+    noise_first: Float[np.ndarray, "rows J"]
+    noise_second: Float[np.ndarray, "rows J J"]
+    error: float
 
 
 @dataclass

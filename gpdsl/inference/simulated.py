@@ -5,7 +5,7 @@ surrogates to these and to all earlier points that still count (`inference.evalu
 which the surrogates stand for the functions, corrected by the residual (`inference.surrogate`): with respect to q by
 natural gradients, to the hyperparameters by L-BFGS. None of this costs an evaluation. The step is shortened to where
 the points say something (`inference.trust`), undone if the bound turns out to have fallen, and the fit ends when q
-moves by less than the error that is allowed to it.
+neither moves nor could be elsewhere, for all the noise in the residual.
 """
 
 from __future__ import annotations
@@ -30,13 +30,10 @@ from gpdsl.inference.trust import Trust, distance
 from gpdsl.program.compilation import jit
 
 SETTLED = 0.02
-"""Error of the means, in posterior standard deviations, and of the logarithms of these that ends a fit."""
+"""Change of the means, in posterior standard deviations, and of the logarithms of these, that does not matter."""
 
 OUTER_STEPS = 10
 """Iterations of L-BFGS over the hyperparameters between two evaluations."""
-
-NEAR = 0.5
-"""Moves below which it may be noise that moves q."""
 
 MOST_AT_ONCE = 8
 """Multiple of the first round's points that a round may take when noise is all that moves q."""
@@ -99,7 +96,7 @@ class _Run:
         point, sites = outer_point(problem, problem.parameters, problem.inducing), start_sites(problem)
         self.here = Place(point, sites, self.simulator.place(point, sites))
         self.best = self.here
-        self.elbo, self.error = -np.inf, 0.0
+        self.elbo, self.error, self.noise = -np.inf, 0.0, np.inf
         self.trust = Trust()
         self.size = problem.choice.samples
         width = len(self.simulator.columns)
@@ -109,29 +106,30 @@ class _Run:
 
     def rounds(self) -> str:
         """Evaluate and improve until q rests, the budget is used up, or all rounds are done."""
-        moved = np.inf
         for number in range(1, self.problem.choice.steps + 1):
             size = self.affordable()
             if size == 0:
-                return f"the budget of evaluations is used up{_error(moved, self.pool())}"
+                return f"the budget of evaluations is used up{self.accuracy()}"
             self.known.add(self.evaluate(size))
-            surrogate, error = self.simulator.surrogate(self.here.point, self.here.q, self.known, self.quadratic)
-            value = self.simulator.bound(self.here.point, self.here.sites, self.normals(), surrogate)
+            fitted = self.simulator.surrogate(self.here.point, self.here.q, self.known, self.quadratic)
+            value = self.simulator.bound(self.here.point, self.here.sites, self.normals(), fitted.surrogate)
             self.problem.monitor.report(number, value)
-            if self.fell(value, error):
+            if self.fell(value, fitted.error):
                 continue
-            self.best, self.elbo, self.error = self.here, value, error
-            before, self.here, whole = self.here.q, *self.improved(surrogate)
-            last, moved = moved, distance(before, self.here.q)
-            if whole and moved * np.sqrt(self.pool()) < SETTLED:
+            self.best, self.elbo, self.error = self.here, value, fitted.error
+            self.noise = distance(self.here.q, self.simulator.shaken(self.here.point, self.here.sites, fitted))
+            self.here, whole = self.improved(fitted.surrogate)
+            moved = distance(self.best.q, self.here.q)
+            if whole and max(moved, self.noise) < SETTLED:
                 self.best = self.here
-                return f"converged{_error(moved, self.pool())}"
-            self.grow(whole and 0.5 * last < moved < NEAR, moved)
-        return f"all steps done{_error(moved, self.pool())}"
+                return f"converged{self.accuracy()}"
+            if self.noise > SETTLED and moved < 2.0 * self.noise:
+                self.grow()
+        return f"all steps done{self.accuracy()}"
 
-    def pool(self) -> int:
-        """Batches that count at q."""
-        return len(self.known.weights(self.here.q)[0])
+    def accuracy(self) -> str:
+        """What is known of the Monte-Carlo error, for the message of a fit."""
+        return f": Monte-Carlo error about {self.noise:.2g} posterior standard deviations"
 
     def affordable(self) -> int:
         """Points per row of the next round, as far as the budget goes."""
@@ -139,10 +137,10 @@ class _Run:
         each = self.problem.count * max(len(self.problem.program.uses()), 1)
         return self.size if account is None else int(min(self.size, account.remaining // each))
 
-    def grow(self, restless: bool, moved: float) -> None:
-        """More points a round where q moves by noise alone; as many as bring the noise to what is allowed, at most."""
-        wanted = self.size * self.pool() * (moved / SETTLED) ** 2
-        if restless and wanted > 2 * self.size * self.pool():
+    def grow(self) -> None:
+        """More points a round, where noise moves q and the batches that count are far from enough to bring it down."""
+        batches = len(self.known.weights(self.here.q)[0])
+        if batches * (self.noise / SETTLED) ** 2 > 2 * batches + 2:
             self.size = min(2 * self.size, MOST_AT_ONCE * self.problem.choice.samples)
 
     def evaluate(self, size: int) -> Batch:
@@ -202,10 +200,3 @@ class _Run:
         posterior = tidy(whiten(learnt, inducing, best.sites, problem.rows))
         weights, elbo, error = np.ones(1), self.elbo, self.error
         return Result(as_numpy(learnt), as_numpy(inducing), posterior, weights, elbo, error, message, interrupted)
-
-
-def _error(moved: float, batches: int) -> str:
-    """What is known of the Monte-Carlo error, for the message of a fit."""
-    if not np.isfinite(moved):
-        return ""
-    return f": Monte-Carlo error about {moved * np.sqrt(batches):.2g} posterior standard deviations"

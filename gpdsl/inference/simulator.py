@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -17,16 +18,25 @@ from gpdsl.inference.alternating import split_parameters
 from gpdsl.inference.bound import views
 from gpdsl.inference.evaluations import Batch, Evaluations, Gaussian
 from gpdsl.inference.expected_log_likelihood import opaque_density
-from gpdsl.inference.natural import Sites, site_elbo, site_marginals
+from gpdsl.inference.natural import Sites, site_elbo, site_marginals, site_target
 from gpdsl.inference.opaque import FAILED, Values, compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.profiled import profiled_bound, split_point
 from gpdsl.inference.surrogate import Anchors, Surrogate, column_covariance, opaque_columns
-from gpdsl.program.joint import block_root
+from gpdsl.program.joint import Marginals, block_root
 from gpdsl.program.rows import Rows
 from gpdsl.symbolic.translate import ExternalUse
 
 Compiled = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Surrogates, the standard error of the bound that they give, and gradients as wrong as the residual's may be."""
+
+    surrogate: Surrogate
+    error: float
+    noise: tuple[Float[np.ndarray, "rows J"], Float[np.ndarray, "rows J J"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +46,7 @@ class Simulator:
     problem: Problem
     columns: tuple[int, ...]
     compiled_place: Compiled
+    compiled_shaken: Compiled
     compiled_density: Compiled
     compiled_bound: Compiled
     compiled_profiled: Compiled
@@ -50,6 +61,7 @@ class Simulator:
             problem,
             columns,
             problem.compiling(_place(problem, columns)),
+            problem.compiling(_shaken(problem, columns)),
             problem.compiling(_density(problem, columns)),
             problem.compiling(_bound(problem)),
             problem.compiling(profiled_bound(problem)),
@@ -73,28 +85,36 @@ class Simulator:
         flat = {use.key: np.asarray(found[use.key], float).reshape(*x.shape[:2], -1) for use in uses}
         return Batch(q, x, flat, np.asarray(found[FAILED], float)[:, 0] if FAILED in found else None)
 
-    def surrogate(self, point: Any, q: Gaussian, known: Evaluations, quadratic: bool) -> tuple[Surrogate, float]:
-        """Surrogates at q with the residual that they leave, and the standard error of its sum over the rows."""
+    def surrogate(self, point: Any, q: Gaussian, known: Evaluations, quadratic: bool) -> Fitted:
+        """Surrogates at q with the residual that they leave, and how sure they are."""
         found = known.regress(q, quadratic)
         said = list(found.held_out_by_batch())
         residuals = [self.residual(point, batch, guess) for batch, guess in zip(found.batches, said, strict=True)]
-        level, first, second, error = found.moments(np.concatenate(residuals))
-        inverse, anchors = q.inverse, None
+        moments = found.moments(np.concatenate(residuals), self.problem.options.seed + len(known.batches))
+        anchors = None
         if self.likelihood_learnt:
             anchors = self.anchors(found.batches[-1], said[-1], found.weights[-len(residuals[-1]) :], residuals[-1])
+        slope, curvature = _gradients(q, moments.first, moments.second)
         numbers = {
             "centre": q.mean,
-            "inverse": inverse,
+            "inverse": q.inverse,
             "covariance": q.root @ np.swapaxes(q.root, 1, 2),
             "coefficients": dict(found.coefficients),
-            "level": level,
-            "slope": np.einsum("nji,nj->ni", inverse, first),
-            "curvature": 0.5 * np.swapaxes(inverse, 1, 2) @ second @ inverse,
+            "level": moments.level,
+            "slope": slope,
+            "curvature": curvature,
             "anchors": anchors,
         }
         shapes = tuple((use.key, use.result) for use in self.problem.program.uses())
-        arrays = as_arrays(numbers, self.problem.options.dtype)
-        return Surrogate(**arrays, columns=self.columns, shapes=shapes), error
+        made = Surrogate(**as_arrays(numbers, self.problem.options.dtype), columns=self.columns, shapes=shapes)
+        return Fitted(made, moments.error, _gradients(q, moments.noise_first, moments.noise_second))
+
+    def shaken(self, point: Any, sites: Sites, fitted: Fitted) -> Gaussian:
+        """Where q would be if the residual were as wrong as it may be: the distance is the Monte-Carlo error."""
+        slope, curvature = as_arrays(fitted.noise, self.problem.options.dtype)
+        here = point, sites, self.problem.rows, self.problem.inducing
+        mean, root = self.compiled_shaken(*here, slope, curvature)
+        return Gaussian(np.asarray(mean, float), np.asarray(root, float))
 
     def residual(self, point: Any, batch: Batch, said: Mapping[str, np.ndarray]) -> Float[np.ndarray, "S rows"]:
         """What the log densities of the true values add to those of guesses."""
@@ -127,18 +147,47 @@ class Simulator:
         return float(value), gradient, refined
 
 
+def _gradients(q: Gaussian, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """With respect to the mean and the covariance: R^-T first, R^-T second R^-1 / 2."""
+    inverse = q.inverse
+    return np.einsum("nji,nj->ni", inverse, first), 0.5 * np.swapaxes(inverse, 1, 2) @ second @ inverse
+
+
+def _marginals(problem: Problem, point: Any, sites: Sites, rows: Rows, held: Any) -> Marginals:
+    program = problem.program
+    learnt, inducing = split_point(point, held)
+    parameters = program.parameters.constrain(learnt)
+    seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
+    return site_marginals(program, parameters, rows, seen, sites)[0]
+
+
 def _place(problem: Problem, columns: tuple[int, ...]) -> Compiled:
     program = problem.program
 
     def place(point: Any, sites: Sites, rows: Rows, held: Any) -> tuple[Array, Array]:
-        learnt, inducing = split_point(point, held)
-        parameters = program.parameters.constrain(learnt)
-        seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
-        q = site_marginals(program, parameters, rows, seen, sites)[0]
+        q = _marginals(problem, point, sites, rows, held)
         root = block_root(column_covariance(program, q, columns), np.arange(len(columns)))
         return q.mean[0][:, np.asarray(columns)], root
 
     return place
+
+
+def _shaken(problem: Problem, columns: tuple[int, ...]) -> Compiled:
+    """The place after a full step whose gradients are off by this much."""
+    place, program = _place(problem, columns), problem.program
+
+    def shaken(point: Any, sites: Sites, rows: Rows, held: Any, slope: Array, curvature: Array) -> tuple[Array, Array]:
+        q = _marginals(problem, point, sites, rows, held)
+
+        def linear(q: Marginals) -> Array:
+            spread = column_covariance(program, q, columns)
+            return jnp.sum(slope * q.mean[0][:, np.asarray(columns)]) + jnp.sum(curvature * spread)
+
+        change = site_target(q, jax.grad(linear)(q))
+        moved = Sites(sites.linear + change.linear, sites.precision + change.precision)
+        return place(point, moved, rows, held)
+
+    return shaken
 
 
 def _latents(problem: Problem, columns: tuple[int, ...], x: Float[Array, "S rows J"]) -> Float[Array, "S 1 rows all"]:
