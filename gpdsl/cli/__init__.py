@@ -16,7 +16,21 @@ from types import ModuleType
 from gpdsl.cli.console import print_error
 from gpdsl.errors import GpdslError
 
-COMMANDS = ("check", "explain", "fit", "fmt", "graph", "info", "latex", "lsp", "new", "predict", "simulate", "zoo")
+COMMANDS = (
+    "check",
+    "explain",
+    "fit",
+    "fmt",
+    "graph",
+    "info",
+    "latex",
+    "lsp",
+    "new",
+    "predict",
+    "serve",
+    "simulate",
+    "zoo",
+)
 DONE, MISTAKE, INTERRUPTED = 0, 1, 130
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +99,7 @@ class Fit:
     def _beliefs(self, data: Data) -> Beliefs:
         dtype = self.options.dtype
         with precision(dtype):
-            program = self.program.for_prediction()
+            program = self._predicting
             rows = as_arrays(make_rows(program, data), dtype)
             return Beliefs(
                 program,
@@ -115,7 +115,8 @@ class Fit:
 
         `program` says what is read of the latents: that of the fit, or more of them.
         """
-        compute, found = jit(partial(self._marginals, program)), []
+        compute = self._compute if program is self._predicting else jit(partial(self._marginals, program))
+        found = []
         parameters = as_arrays(dict(self.parameters), self.options.dtype)
         posterior = as_arrays(list(self.posterior), self.options.dtype)
         inducing = as_arrays(list(self.inducing), self.options.dtype)
@@ -123,6 +124,15 @@ class Fit:
             chunk = compute(take_rows(rows, index), parameters, posterior, inducing)
             found.append(jax.tree.map(lambda a, skip=skip: a[:, skip:], chunk))
         return jax.tree.map(lambda *chunks: jnp.concatenate(chunks, axis=1), *found)
+
+    @cached_property
+    def _predicting(self) -> Program:
+        return self.program.for_prediction()
+
+    @cached_property
+    def _compute(self) -> Any:
+        """Compiled once for each number of rows, however often the fit predicts."""
+        return jit(partial(self._marginals, self._predicting))
 
     def _width(self, program: Program) -> int:
         """How many times the memory of one reading of one latent a row takes."""
