@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fit; an interrupt from the keyboard keeps and saves the best state so far."""
-    from gpdsl import load_fit
+    """Fit; an interrupt from the keyboard, or a fault of an opaque function, keeps and saves the best state so far."""
+    from gpdsl import ForwardModelError, load_fit
 
     check_writable("--out", arguments.out)
     _check_picture(arguments.plot)
@@ -36,7 +36,14 @@ def run(arguments: argparse.Namespace) -> int:
     model = model_of(arguments)
     data = read_data(arguments.data, arguments.standardise)
     start = None if arguments.start is None else load_fit(arguments.start)
-    fit = model.fit(data, columns=columns, progress=not arguments.quiet, start=start, **choices)
+    try:
+        fit = model.fit(data, columns=columns, progress=not arguments.quiet, start=start, **choices)
+    except ForwardModelError as error:
+        if error.fit is not None and arguments.out:
+            error.fit.save(arguments.out)
+            kept = f"the state before is saved as {arguments.out}: go on with --start {arguments.out}"
+            print(kept, file=sys.stderr)
+        raise
     print(fit.summary())
     if arguments.out:
         fit.save(arguments.out)
