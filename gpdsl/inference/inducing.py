@@ -47,12 +47,21 @@ def _of_group(
     points = np.asarray(every_point(looked_at))
     if not choice.dense:
         return _values(_chosen_points(program, group, points, choice, rng, dtype)), False
-    values = not any(isinstance(part, Derivatives) for block in blocks(looked_at) for _, part in block)
-    if values and not isinstance(looked_at, Values):
+    if not any(isinstance(part, Derivatives) for block in blocks(looked_at) for _, part in block):
         distinct = np.unique(points, axis=0)
-        if len(distinct) <= len(looked_at):  # the values at a few points tell all differences between them
+        # the values at a few points tell all differences between them, and those of repeated rows
+        repeated = isinstance(looked_at, Values) and len(distinct) < _worth(choice) * len(looked_at)
+        if repeated or (not isinstance(looked_at, Values) and len(distinct) <= len(looked_at)):
             return _values(distinct), False
     return looked_at, group.readings.atoms == group.readings.all
+
+
+def _worth(choice: Choice) -> float:
+    """Share of distinct rows below which repeated ones are left out of a dense posterior.
+
+    Any, where values are independent of each other in q: equal values are not.
+    """
+    return 1.0 if choice.posterior == "diagonal" or choice.posterior.startswith("mixture(") else 0.9
 
 
 def _chosen_points(

@@ -17,12 +17,11 @@ STOPPED = "stopped"
 def summarise(fit: Fit) -> str:
     """Several lines, no colours."""
     d, choice = fit.program.declarations, fit.choice
-    inducing = "dense (inducing points are the rows)" if choice.dense else f"{choice.inducing} inducing points"
     error = f" ± {fit.elbo_se:.2g}" if fit.elbo_se else ""
     lines = [
         f"{d.name}: {d.title}" if d.title else d.name,
         f"  rows        {fit.rows}",
-        f"  posterior   {choice.posterior}, {inducing}",
+        f"  posterior   {choice.posterior}, {_support(fit)}",
         f"  optimizer   {choice.optimizer}: {fit.message}",
         f"  elbo        {fit.elbo:.4f}{error} nats",
         f"  time        {fit.seconds:.2f} s, of which compiling {fit.compile_seconds:.2f} s",
@@ -39,6 +38,14 @@ def summarise(fit: Fit) -> str:
             held = "  (fixed)" if name in fit.program.parameters.held else ""
             lines.append(f"    {name:<{width}}  {_show(value)}{held}")
     return "\n".join(lines)
+
+
+def _support(fit: Fit) -> str:
+    """What carries the posterior: inducing points, all rows, or fewer points that determine all that the rows read."""
+    if not fit.choice.dense:
+        return f"{fit.choice.inducing} inducing points"
+    most = max((len(points) for points in fit.inducing), default=fit.rows)
+    return f"dense (by {most} points that determine it)" if most < fit.rows else "dense (inducing points are the rows)"
 
 
 def _show(value: np.ndarray) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import gpdsl
+from tests.inference.conftest import REGRESSION
 
 Case = tuple[gpdsl.Model, dict[str, np.ndarray]]
 
@@ -102,3 +103,26 @@ def test_minibatches_reach_the_batch_optimum(regression: Case) -> None:
     grid = {"x": data["x"]}
     gap = stochastic.predict(grid).mean("f") - batch.predict(grid).mean("f")
     assert np.abs(gap).max() < 0.15
+
+
+@pytest.mark.parametrize("posterior", ["full", "diagonal", "mixture(2)"])
+def test_repeated_rows_share_one_value(rng: np.random.Generator, posterior: str) -> None:
+    """Values that are independent in q cannot be equal: q would have to be as narrow as the jitter."""
+    x = np.repeat(rng.normal(size=(12, 2)), 3, axis=0)
+    data = {"x": x, "y": np.sin(2 * x[:, 0]) + 0.3 * rng.normal(size=36)}
+    model = gpdsl.compile(REGRESSION)
+    fit = model.fit(data, posterior=posterior, fixed=["s2", "ell", "sigma", "mu"])
+    _, _, evidence = exact(fit, data, x[:1])
+    assert len(fit.inducing[0]) == 12 and "by 12 points" in fit.summary()
+    assert fit.elbo <= evidence + 1e-6
+    assert fit.elbo > evidence - (1e-5 if posterior == "full" else 12)
+
+
+def test_some_repeated_rows_change_nothing_for_a_full_posterior(regression: Case) -> None:
+    model, data = regression
+    few = {name: np.concatenate([values, values[:2]]) for name, values in data.items()}
+    held = ["s2", "ell", "sigma", "mu"]
+    fit = model.fit(few, fixed=held)
+    assert len(fit.inducing[0]) == 42
+    assert len(model.fit(few, fixed=held, posterior="diagonal").inducing[0]) == 40
+    assert fit.elbo == pytest.approx(exact(fit, few, data["x"][:1])[2], abs=1e-5)
