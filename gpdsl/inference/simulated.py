@@ -21,12 +21,12 @@ from scipy.special import ndtri
 from gpdsl.inference.evaluations import Batch, Evaluations, Gaussian
 from gpdsl.inference.lbfgs import maximise
 from gpdsl.inference.natural import Sites, blend, whitened_posterior
-from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.problem import FRESH_SETS, Problem, Result, as_numpy, tidy
 from gpdsl.inference.profiled import outer_point, split_point, start_sites
 from gpdsl.inference.sampling import base_normals
-from gpdsl.inference.simulator import Simulator
+from gpdsl.inference.simulator import Fitted, Simulator
 from gpdsl.inference.surrogate import Surrogate, is_quadratic
-from gpdsl.inference.trust import Trust, distance
+from gpdsl.inference.trust import Damping, Trust, change, distance
 from gpdsl.program.compilation import jit
 
 SETTLED = 0.02
@@ -97,7 +97,8 @@ class _Run:
         self.here = Place(point, sites, self.simulator.place(point, sites))
         self.best = self.here
         self.elbo, self.error, self.noise = -np.inf, 0.0, np.inf
-        self.trust = Trust()
+        self.fitted: Fitted | None = None
+        self.trust, self.damping = Trust(), Damping()
         self.size = problem.choice.samples
         width = len(self.simulator.columns)
         self.quadratic = is_quadratic(self.size, width)
@@ -117,9 +118,12 @@ class _Run:
             if self.fell(value, fitted.error):
                 continue
             self.best, self.elbo, self.error = self.here, value, fitted.error
-            self.noise = distance(self.here.q, self.simulator.shaken(self.here.point, self.here.sites, fitted))
+            self.fitted = fitted
+            noise = distance(self.here.q, self.simulator.shaken(self.here.point, self.here.sites, fitted))
+            self.noise = noise if np.isfinite(noise) else np.inf
             self.here, whole = self.improved(fitted.surrogate)
             moved = distance(self.best.q, self.here.q)
+            self.damp(whole)
             if whole and max(moved, self.noise) < SETTLED:
                 self.best = self.here
                 return f"converged{self.accuracy()}"
@@ -130,6 +134,15 @@ class _Run:
     def accuracy(self) -> str:
         """What is known of the Monte-Carlo error, for the message of a fit."""
         return f": Monte-Carlo error about {self.noise:.2g} posterior standard deviations"
+
+    def damp(self, whole: bool) -> None:
+        """Go part of the way only, where steps that the trust region does not shorten undo each other."""
+        if not whole:
+            self.damping = Damping()
+            return
+        self.damping = self.damping.after(change(self.best.q, self.here.q))
+        if self.damping.taken < 1.0:
+            self.here, _ = self.shortened(self.here.point, self.here.sites, self.damping.taken)
 
     def affordable(self) -> int:
         """Points per row of the next round, as far as the budget goes."""
@@ -147,12 +160,13 @@ class _Run:
         """The opaque functions at new points drawn from q."""
         return self.simulator.evaluate(self.here.point, self.here.q, self.points.next(size))
 
-    def normals(self) -> Float[Array, "S 1 rows latents"]:
-        """Common random numbers of the whole fit, so that q rests when the surrogates do."""
+    def normals(self, fresh: int = 0) -> Float[Array, "S 1 rows latents"]:
+        """Common random numbers of the whole fit, so that q rests when the surrogates do; or fresh ones."""
         problem = self.problem
+        key = jax.random.fold_in(jax.random.key(problem.options.seed), fresh)
         count = SURROGATE_NUMBERS // max(problem.count * problem.program.latents, 1)
         count = min(SURROGATE_SAMPLES, max(SURROGATE_SAMPLES // 4, count))
-        return base_normals(jax.random.key(problem.options.seed), count, 1, problem.count, problem.program.latents)
+        return base_normals(key, count, 1, problem.count, problem.program.latents)
 
     def fell(self, value: float, error: float) -> bool:
         """Whether the bound is lower than before by more than its error; the step is then taken back in part."""
@@ -180,9 +194,9 @@ class _Run:
             objective(self.here.point)
         return self.shortened(*best[1:])
 
-    def shortened(self, point: Any, sites: Sites) -> tuple[Place, bool]:
+    def shortened(self, point: Any, sites: Sites, share: float = 1.0) -> tuple[Place, bool]:
         """The way from the best place to another, halved until the trust region covers it; and whether it never was."""
-        start, share = self.best, 1.0
+        start = self.best
         while True:
             at = jax.tree.map(lambda a, b: a + share * (b - a), start.point, point)  # noqa: B023 - used at once
             mixed = self.blend(start.sites, sites, share)
@@ -192,8 +206,15 @@ class _Run:
             share *= 0.5
 
     def result(self, message: str, interrupted: bool) -> Result:
-        """The best place, whitened."""
+        """The best place, whitened, its bound judged by samples of the surrogates that it was not chosen for."""
         problem, best = self.problem, self.best
+        if self.fitted is not None:
+            bounds = [
+                self.simulator.bound(best.point, best.sites, self.normals(fresh), self.fitted.surrogate)
+                for fresh in range(1, FRESH_SETS + 1)
+            ]
+            self.elbo = float(np.mean(bounds))
+            self.error = float(np.hypot(self.error, np.std(bounds, ddof=1) / np.sqrt(FRESH_SETS)))
         learnt, inducing = split_point(best.point, problem.inducing)
         dense, jitter = problem.layout.dense, problem.jitter
         whiten = jit(lambda p, z, s, r: whitened_posterior(problem.program, p, z, s, r, dense, jitter))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from jaxtyping import Float
 
 from gpdsl.inference.evaluations import Gaussian
 
@@ -13,6 +14,9 @@ WIDEST = 3.0
 
 LARGEST, SMALLEST = 5.0, 0.05
 """Bounds on the reach."""
+
+LEAST_SHARE = 0.2
+"""Of a step, however much it undoes the one before."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,32 @@ class Trust:
         return replace(self, reach=max(0.25 * self.reach, SMALLEST))
 
 
-def distance(q: Gaussian, there: Gaussian) -> float:
-    """Root mean square over rows and latents of the changes of means, in sds, and of the logarithms of the sds."""
+def change(q: Gaussian, there: Gaussian) -> Float[np.ndarray, "numbers"]:
+    """Changes of the means of all rows and latents, in standard deviations, and of the logarithms of these."""
     before, after = (np.sqrt(np.sum(each.root**2, axis=-1)) for each in (q, there))
-    return float(np.sqrt(np.mean(((there.mean - q.mean) / after) ** 2 + np.log(after / before) ** 2)))
+    return np.concatenate([((there.mean - q.mean) / after).ravel(), np.log(after / before).ravel()])
+
+
+def distance(q: Gaussian, there: Gaussian) -> float:
+    """Root mean square of the changes of means and of those of standard deviations together."""
+    return float(np.sqrt(2.0 * np.mean(change(q, there) ** 2)))
+
+
+@dataclass(frozen=True)
+class Damping:
+    """How much of a step is taken: less where steps undo each other, as they do about a fixed point that repels.
+
+    `led` is where the last step led, of which `taken` was taken. With steps that follow a linear map the next share is
+    that of a secant (Barzilai and Borwein 1988).
+    """
+
+    taken: float = 1.0
+    led: np.ndarray | None = None
+
+    def after(self, led: Float[np.ndarray, "numbers"]) -> Damping:
+        """The share of a step that leads there."""
+        if self.led is None:
+            return Damping(1.0, led)
+        turned = led - self.led
+        secant = -self.taken * float(self.led @ turned) / max(float(turned @ turned), 1e-300)
+        return Damping(min(max(secant, LEAST_SHARE), 1.0), led)
