@@ -22,6 +22,7 @@ SUITES = {
     "checking": "seconds of `gpdsl check`, of the zoo and of models of 250 to 4000 lines",
     "formula_kernels": "kernels by formula against the built-in kernels",
     "svgp": "minibatches beside GPflow: seconds per step, time to quality",
+    "backends": "opaque functions in threads, processes, Dask and UM-Bridge: overhead, throughput of two workers",
     "startup": "seconds from the command line to the first optimisation step",
 }
 

@@ -94,9 +94,13 @@ def evaluate_packed(
 
 def together(results: list[np.ndarray | Fault]) -> Answer:
     """Results of rows as one array, where they all are arrays of one shape."""
-    if not results or any(isinstance(each, Fault) or each.shape != results[0].shape for each in results):  # type: ignore[union-attr]
+    if not results or isinstance(results[0], Fault):
         return results
-    return np.stack(results)  # type: ignore[arg-type]
+    shape = results[0].shape
+    for each in results:
+        if isinstance(each, Fault) or each.shape != shape:
+            return results
+    return np.array(results)
 
 
 def _values(values: np.ndarray) -> Any:
@@ -123,6 +127,8 @@ def fault_of(problem: BaseException) -> Fault:
 
 def numbers(result: object) -> np.ndarray | Fault:
     """A result as float64, or a fault of kind `type` that says what it is instead."""
+    if type(result) is np.ndarray and result.dtype == np.float64:
+        return result.copy()  # the function may use its array again
     try:
         values = np.asarray(result)
     except (ValueError, TypeError) as problem:
