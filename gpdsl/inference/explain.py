@@ -8,6 +8,7 @@ from gpdsl.inference.alternating import split_parameters
 from gpdsl.inference.blocks import block_rows
 from gpdsl.inference.budget import is_simulated, planned_evaluations
 from gpdsl.inference.coupling import joint_size
+from gpdsl.inference.expectation_propagation.explain import explain_sites, explain_tilted
 from gpdsl.inference.expected_log_likelihood import NODES
 from gpdsl.inference.families import size
 from gpdsl.inference.free_posterior import is_free
@@ -38,9 +39,12 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     for group, points in zip(program.groups, plan.inducing, strict=True):
         lines += _row_variable(group) if group.per_row else _group(program, group, len(points), plan)
     lines += ["", "posterior", *_posterior(program, options, plan, rows)]
-    lines += ["", "expected log likelihood"]
-    for observation in program.observations:
-        lines += _observation(program, observation, choice, options)
+    if options.engine == "ep":
+        lines += ["", "tilted distributions", *explain_tilted(program, options, choice)]
+    else:
+        lines += ["", "expected log likelihood"]
+        for observation in program.observations:
+            lines += _observation(program, observation, choice, options)
     lines += ["", "optimiser", *_optimiser(program, options, plan, rows)]
     flops, memory = cost(program, plan, batch)
     lines += ["", "cost of one evaluation of the bound and its gradient (estimate)"]
@@ -114,7 +118,9 @@ ENTROPIES = {
 def _posterior(program: Program, options: Options, plan: Plan, rows: int) -> list[str]:
     choice, layout = plan.choice, plan.layout
     components = layout.family.components
-    if choice.posterior == "coupled":
+    if options.engine == "ep":
+        lines = explain_sites(choice, options)
+    elif choice.posterior == "coupled":
         lines = ["  one Gaussian across all latents, by one site with a block of their covariances per row"]
     elif choice.optimizer == "natural" and choice.batch:
         lines = ["  full Gaussian per latent, by sites of all rows tied to the inducing values (Adam et al. 2021)"]
@@ -122,16 +128,17 @@ def _posterior(program: Program, options: Options, plan: Plan, rows: int) -> lis
         lines = ["  full Gaussian per latent, by one Gaussian site per row and latent (SAVIGP Theorem 2)"]
     else:
         lines = [f"  {FAMILIES[choice.posterior.partition('(')[0]].format(components)}"]
-    lines += _sizes(program, plan, rows)
+    lines += _sizes(program, plan, rows, sites=options.engine == "ep" or choice.optimizer == "natural")
     if layout.dense:
         lines.append("  dense: the rows are the inducing points, marginals at the rows are q's own (SAVIGP 6.1)")
-    lines.append(f"  KL term: analytic{ENTROPIES[layout.entropy] if components > 1 else ''}")
+    if options.engine == "vi":
+        lines.append(f"  KL term: analytic{ENTROPIES[layout.entropy] if components > 1 else ''}")
     shown = ("posterior", "inducing", "batch")
     lines += [f"  {name}: {choice.reasons[name]}" for name in shown if name in choice.reasons]
     return lines
 
 
-def _sizes(program: Program, plan: Plan, rows: int) -> list[str]:
+def _sizes(program: Program, plan: Plan, rows: int, *, sites: bool) -> list[str]:
     """How many numbers the posterior has, and what they take."""
     if plan.choice.posterior == "coupled":
         joint, columns = joint_size(program, plan.inducing), program.latents
@@ -139,8 +146,7 @@ def _sizes(program: Program, plan: Plan, rows: int) -> list[str]:
         whole = joint + joint * (joint + 1) // 2
         took = f"where a root of the covariance of all {joint} inducing values would take {whole}"
         return [f"  {numbers} numbers ({_quantity(8.0 * numbers, 'B')}), {took}"]
-    tied = plan.choice.optimizer == "natural" and plan.choice.batch
-    family = Linear() if plan.choice.optimizer == "natural" and not tied else plan.layout.family
+    family = Linear() if sites and not plan.choice.batch else plan.layout.family
     found: dict[int, int] = {}
     for group, points in zip(program.groups, plan.inducing, strict=True):
         if not group.per_row:

@@ -17,7 +17,7 @@ from gpdsl.inference.bound import Layout
 from gpdsl.inference.budget import is_simulated, within_budget
 from gpdsl.inference.coupling import choose_coupling
 from gpdsl.inference.diagnosis import diagnose
-from gpdsl.inference.expectation_propagation import fit_ep
+from gpdsl.inference.expectation_propagation import fit_ep, suited
 from gpdsl.inference.families import parse_family
 from gpdsl.inference.gradient import fit_lbfgs
 from gpdsl.inference.inducing import spanning_rows, start_inducing
@@ -81,6 +81,8 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
     if options.posterior == "auto":
         sites = choice.optimizer == "natural" or options.engine == "ep"
         choice = choose_coupling(program, choice, inducing, data.rows, sites=sites, simulated=simulated)
+    if options.engine == "ep":
+        choice = suited(program, choice, options)
     return Plan(choice, Layout(parse_family(choice.posterior, dense), dense, options.entropy), inducing)
 
 

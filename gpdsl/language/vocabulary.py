@@ -145,6 +145,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         "steps": "a whole number from 1",
         "evaluations": "a whole number from 1",
         "tolerance": "a positive number",
+        "power": "0.5 or any other number above 0 and at most 1",
     }
 )
 """Options of `infer` and the values they take."""

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
 
 SHOWN = 8
+
+EVIDENCE = {"vi": "elbo", "ep": "log Z (EP)"}
+"""What the value of a fit is, by engine: a lower bound, or an estimate of the log evidence."""
 STOPPED = "stopped"
 """How the message of a fit begins that a fault of an opaque function ended."""
 
@@ -23,7 +26,7 @@ def summarise(fit: Fit) -> str:
         f"  rows        {fit.rows}",
         f"  posterior   {choice.posterior}, {_support(fit)}",
         f"  optimizer   {choice.optimizer}: {fit.message}",
-        f"  elbo        {fit.elbo:.4f}{error} nats",
+        f"  {EVIDENCE[fit.options.engine]:<11} {fit.elbo:.4f}{error} nats",
         f"  time        {fit.seconds:.2f} s, of which compiling {fit.compile_seconds:.2f} s",
     ]
     for number, line in enumerate(fit.usage.lines(fit.seconds)):

@@ -5,5 +5,6 @@ marginal likelihood.
 """
 
 from gpdsl.inference.expectation_propagation.engine import fit_ep
+from gpdsl.inference.expectation_propagation.suited import suited
 
-__all__ = ["fit_ep"]
+__all__ = ["fit_ep", "suited"]

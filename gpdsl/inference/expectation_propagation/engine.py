@@ -68,7 +68,9 @@ def fit_ep(problem: Problem) -> Result:
 def make_task(problem: Problem) -> Task:
     """How the tilted distributions of a problem are integrated."""
     options = problem.options
-    return Task(problem.program, choose_tilted(problem.program, options.power, options.expectations), problem.layout.dense)
+    return Task(
+        problem.program, choose_tilted(problem.program, options.power, options.expectations), problem.layout.dense
+    )
 
 
 def _doubts(best: _Best, count: int) -> str:
@@ -104,8 +106,7 @@ class _Run:
             value, gradient, fixed = compute(at, warm, *self.fixed)
             if not np.isfinite(float(value)) and warm is not self.start:
                 value, gradient, fixed = compute(at, self.start, *self.fixed)
-            doubtful = float(fixed.swept.stuck) > self.best.stuck and np.isfinite(self.best.value)
-            if doubtful or not np.isfinite(float(value)):
+            if not np.isfinite(float(value)) or self._doubtful(fixed):
                 return -np.inf, gradient
             warm = fixed.sites
             self._note(at, fixed, float(value))
@@ -122,6 +123,11 @@ class _Run:
             tolerance=problem.options.tolerance,
             report=problem.monitor.report,
         )
+
+    def _doubtful(self, fixed: Fixed) -> bool:
+        """Whether a value cannot be compared with the best: no fixed point is behind it, and one behind that."""
+        worse = float(fixed.swept.stuck) > self.best.stuck or (int(fixed.steady) < 2 and self.best.settled)
+        return bool(np.isfinite(self.best.value)) and worse
 
     def _note(self, point: Any, fixed: Fixed, value: float) -> None:
         if value > self.best.value:
@@ -160,8 +166,8 @@ def _settled(trace: list[float], tolerance: float, window: int = 20) -> bool:
     """Whether the mean of the last steps is no better than that of those before, by more than the tolerance."""
     if len(trace) < 2 * window:
         return False
-    late, early = np.mean(trace[-window:]), np.mean(trace[-2 * window : -window])
-    return bool(late - early < max(tolerance, 1e-9) * max(1.0, abs(late)) * window)
+    late, early = float(np.mean(trace[-window:])), float(np.mean(trace[-2 * window : -window]))
+    return late - early < max(tolerance, 1e-9) * max(1.0, abs(late)) * window
 
 
 def _optimiser(problem: Problem) -> optax.GradientTransformation:
@@ -175,7 +181,9 @@ def _converged(problem: Problem, task: Task) -> Callable[..., tuple[Array, Any, 
     """Evidence, its gradient and the fixed point, from a warm start."""
     tolerance = max(problem.options.tolerance, 1e-12) * problem.count
 
-    def objective(point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any) -> tuple[Array, Any, Fixed]:
+    def objective(
+        point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any
+    ) -> tuple[Array, Any, Fixed]:
         learnt, inducing = split_point(point, held)
         found = fixed_point(task, learnt, inducing, sites, rows, normals, jitter, tolerance, SWEEPS)
         at = jax.lax.stop_gradient(found.sites)
@@ -193,7 +201,9 @@ def _converged(problem: Problem, task: Task) -> Callable[..., tuple[Array, Any, 
 def _inner_step(problem: Problem, task: Task, optimiser: optax.GradientTransformation) -> Callable[..., Any]:
     """One sweep, damped, and one step of the optimiser along the gradient at fixed sites."""
 
-    def step(point: Any, memory: Any, sites: Sites, length: Array, rows: Any, held: Any, normals: Any, jitter: Any) -> Any:
+    def step(
+        point: Any, memory: Any, sites: Sites, length: Array, rows: Any, held: Any, normals: Any, jitter: Any
+    ) -> Any:
         learnt, inducing = split_point(point, held)
         found = fixed_point(task, learnt, inducing, sites, rows, normals, jitter, 0.0, 2, length)
 

@@ -115,7 +115,9 @@ def _together(mean: Array, explained: Array, residual: Array, sites: Sites, prio
     pull = jnp.where(proper[:, None], power * (_times(precision, h) - linear), 0.0)
     squares = jnp.sum(h * _times(precision, h), axis=1)
     inner = jnp.sum(linear * h, axis=1)
-    left_out = 0.5 * power * squares - power * inner + 0.5 * jnp.sum(pull * _times(spread, pull), axis=1) - 0.5 * log_det
+    left_out = (
+        0.5 * power * squares - power * inner + 0.5 * jnp.sum(pull * _times(spread, pull), axis=1) - 0.5 * log_det
+    )
     own = inner - 0.5 * (jnp.sum(precision * explained, axis=(1, 2)) + squares)
     full = spread + residual
     variance = jnp.diagonal(full, axis1=1, axis2=2)

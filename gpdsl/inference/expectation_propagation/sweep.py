@@ -1,4 +1,4 @@
-"""One parallel update of all sites, and the fixed point of such updates: expectation propagation at fixed parameters."""
+"""One parallel update of all sites, and the fixed point of such updates, at fixed parameters."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def evidence(
     normals: Array | None,
     jitter: Array | float,
 ) -> Float[Array, ""]:
-    """log Z_q at fixed sites, with log priors. At the fixed point its gradient is that of log Z_q with sites that follow.
+    """log Z_q at fixed sites, with log priors.
 
-    That is SEP's eq. 4: the sites are stationary points of log Z_q.
+    At the fixed point its gradient is that with sites that follow: log Z_q is stationary in them (SEP, eq. 4).
     """
     program = task.program
     parameters = program.parameters.constrain(learnt)
@@ -103,8 +103,8 @@ class Fixed:
     """Where the updates of the sites have come to.
 
     `change` is the distance from the sites to their targets, relative to the size of the sites; `steady` counts sweeps
-    in a row in which neither it nor the evidence matters any more. Before the first sweep the sites are their own targets:
-    the first trial is the start itself, and a sweep is compiled only once.
+    in a row in which neither it nor the evidence matters any more. Before the first sweep the sites are their own
+    targets: the first trial is the start itself, and a sweep is compiled only once.
     """
 
     sites: Sites
@@ -125,7 +125,7 @@ def fixed_point(
     jitter: Array | float,
     tolerance: float,
     most: int,
-    first_step: float = LONGEST,
+    first_step: Array | float = LONGEST,
 ) -> Fixed:
     """Sweep until the sites no longer move, with steps that become shorter where they oscillate.
 
@@ -164,5 +164,3 @@ def fixed_point(
     infinite, length = jnp.asarray(jnp.inf, size.dtype), jnp.asarray(first_step, size.dtype)
     start = Fixed(sites, unknown, infinite, length, jnp.asarray(0), jnp.asarray(0))
     return jax.lax.while_loop(going, advance, start)
-
-

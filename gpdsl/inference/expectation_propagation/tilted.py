@@ -28,9 +28,9 @@ from gpdsl.program.rows import Rows, Scope, observed_mask
 from gpdsl.symbolic.gaussian import joint_moments_of, moments_of
 from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.tilted import POWER, tilted_normaliser
+from gpdsl.symbolic.translate import axis_key
 
-
-LATTICE = {1: 64, 2: 28}
+LATTICE = {1: 96, 2: 32}
 """Nodes per latent, by the number of latents that are integrated over together."""
 
 REACH = 8.0
@@ -69,7 +69,9 @@ def choose_tilted(program: Program, power: float, expectations: str) -> Tilted:
         found = [_closed_form(program, each, power) for each in program.observations]
         if all(each is not None for each in found):
             formulas = tuple(each for each in found if each is not None)
-            return Tilted("closed", "the normaliser of the tilted distribution has a formula", power, separate, formulas)
+            return Tilted(
+                "closed", "the normaliser of the tilted distribution has a formula", power, separate, formulas
+            )
     if separate:
         return Tilted("quadrature", "every factor reads one latent", power, True)
     if len(basis_columns(program)) <= 2 and expectations != "closed":
@@ -101,7 +103,9 @@ def _overlapping(program: Program) -> bool:
     seen: list[int] = []
     for observation in program.observations:
         latents = {s for term in observation.terms for s in term.latents}
-        shape = program.translator.shape(observation.axes)
+        declared = program.declarations.outputs[observation.outputs[0]].axes
+        sizes = {axis_key(axis): program.translator.size(axis) for axis in declared}
+        shape = tuple(sizes[key] for key in observation.axes)
         read = [np.broadcast_to(_columns(program, s, observation.axes), shape).ravel() for s in latents]
         for element in np.stack(read, axis=1) if read else []:
             seen += sorted(set(element.tolist()))
@@ -146,7 +150,7 @@ def normaliser(
 
 
 def _line(count: int, reach: Array) -> tuple[Array, Array]:
-    """Nodes z = sinh(t) and log weights of the trapezoidal rule in t that covers |z| <= reach, [nodes, *reach.shape]."""
+    """Nodes z = sinh(t) and log weights of the trapezoidal rule in t for |z| <= reach, [nodes, *reach.shape]."""
     longest = jnp.arcsinh(reach)
     t = jnp.linspace(-1.0, 1.0, count, dtype=reach.dtype).reshape(-1, *(1,) * reach.ndim) * longest
     return jnp.sinh(t), jnp.log(jnp.cosh(t) * longest * (2.0 / (count - 1)))
@@ -159,7 +163,9 @@ def _plane(program: Program, q: Marginals, cavity: Marginals) -> tuple[Array, Ar
     wide, here = jnp.sqrt(cavity.variance[0][:, basis]), jnp.sqrt(q.variance[0][:, basis])
     if q.covariance is not None:
         root = block_root(q.covariance, basis)[0]
-        inverse = solve_triangular(root, jnp.broadcast_to(jnp.eye(len(basis), dtype=root.dtype), root.shape), lower=True)
+        inverse = solve_triangular(
+            root, jnp.broadcast_to(jnp.eye(len(basis), dtype=root.dtype), root.shape), lower=True
+        )
         reach = jnp.sum(jnp.abs(inverse) * (gap + REACH * wide)[:, None, :], axis=2)
     else:
         reach = (gap + REACH * wide) / here
@@ -185,9 +191,9 @@ def derivatives(log_z: Normaliser, cavity: Marginals, separate: bool) -> Derivat
     if separate:
         first, curvature = jax.jvp(slope, (mean,), (jnp.ones_like(mean),))
         return Derivatives(at(mean), first, curvature)
-    first, second = jax.vmap(
-        lambda e: jax.jvp(slope, (mean,), (jnp.broadcast_to(e, mean.shape),)), out_axes=(None, 2)
-    )(along)
+    first, second = jax.vmap(lambda e: jax.jvp(slope, (mean,), (jnp.broadcast_to(e, mean.shape),)), out_axes=(None, 2))(
+        along
+    )
     block = 0.5 * (second + jnp.swapaxes(second, 1, 2))
     own = jnp.diagonal(block, axis1=1, axis2=2)
     return Derivatives(at(mean), first, own if cavity.covariance is None else block)
@@ -242,9 +248,7 @@ def _by_latent(program: Program, scope: Scope, shape: tuple[int, ...]) -> tuple[
     return each, constant, read
 
 
-def _together(
-    tilted: Tilted, program: Program, scope: Scope, q: Marginals, z: Array, log_weights: Array
-) -> Normaliser:
+def _together(tilted: Tilted, program: Program, scope: Scope, q: Marginals, z: Array, log_weights: Array) -> Normaliser:
     """A sum over points of all latents of a row: the integral over z of the integrand at m + R z, times |R|."""
     basis = basis_columns(program)
     at = q.at(program, z)

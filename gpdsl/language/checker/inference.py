@@ -126,6 +126,11 @@ def _positive(formula: syntax.Formula, name: str) -> float | None:
     return float(value) if 0 < value < float("inf") else None
 
 
+def _share(formula: syntax.Formula, name: str) -> float | None:
+    value = formula.value if isinstance(formula, syntax.Literal) else 0
+    return float(value) if 0 < value <= 1 else None
+
+
 _READERS: Mapping[str, Callable[[syntax.Formula, str], Value | None]] = MappingProxyType(
     {
         "posterior": _posterior,
@@ -138,5 +143,6 @@ _READERS: Mapping[str, Callable[[syntax.Formula, str], Value | None]] = MappingP
         "steps": lambda formula, name: _whole(formula, 1),
         "evaluations": lambda formula, name: _whole(formula, 1),
         "tolerance": _positive,
+        "power": _share,
     }
 )

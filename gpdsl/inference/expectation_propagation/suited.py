@@ -1,0 +1,24 @@
+"""What expectation propagation asks of a program, and which posterior it takes where nobody chose one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpdsl.errors import GpdslError
+from gpdsl.inference.options import Choice, Options
+from gpdsl.program.program import Program
+
+
+def suited(program: Program, choice: Choice, options: Options) -> Choice:
+    """The choice for this engine. Raises GpdslError for a program it does not cover."""
+    if program.opaque:
+        names = ", ".join(sorted({f"`{use.function}`" for use in program.uses()}))
+        raise GpdslError(f"engine = ep needs densities that can be traced, and {names} is opaque: use engine = vi")
+    jointly = [name for group in program.groups if group.readings.sums for name in group.names]
+    if not jointly or choice.posterior == "coupled":
+        return choice
+    named = ", ".join(f"`{name}`" for name in jointly)
+    reason = f"a row reads {named} in several places, which belong to one site"
+    if options.posterior == "auto":
+        return replace(choice, posterior="coupled", reasons={**choice.reasons, "posterior": reason})
+    raise GpdslError(f"{reason}: use posterior = coupled with engine = ep")

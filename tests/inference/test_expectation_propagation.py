@@ -1,0 +1,281 @@
+"""EP against dense EP row after row, brute-force integrals, finite differences, and variational inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import integrate, special, stats
+
+import gpdsl
+from gpdsl.errors import GpdslError
+from gpdsl.inference.expectation_propagation import engine
+
+HEAD = "input x : real[2]\noutput y : {kind}\nlatent f(x) ~ GP({mean}, {s2} * RBF({ell}))\n"
+
+
+def model(likelihood: str, kind: str = "binary", mean: float = 0.0, s2: float = 3.0, ell: float = 1.3) -> gpdsl.Model:
+    return gpdsl.compile(HEAD.format(kind=kind, mean=mean, s2=s2, ell=ell) + f"y ~ {likelihood}\n")
+
+
+def rbf(a: np.ndarray, b: np.ndarray, s2: float = 3.0, ell: float = 1.3) -> np.ndarray:
+    return s2 * np.exp(-0.5 * ((a[:, None] - b[None]) ** 2).sum(-1) / ell**2)
+
+
+def classes(rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
+    x = rng.normal(size=(rows, 2))
+    return {"x": x, "y": (np.sin(2 * x[:, 0]) + x[:, 1] + 0.3 * rng.normal(size=rows) > 0).astype(int)}
+
+
+def dense_ep(prior: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """log Z, means and variances of Rasmussen and Williams, algorithm 3.5 and eq. 3.65: one site after the other."""
+    count, sign = len(y), 2.0 * y - 1.0
+    nu, tau, sigma, mu = np.zeros(count), np.zeros(count), prior.copy(), np.zeros(count)
+    for _ in range(100):
+        before = tau.copy()
+        for i in range(count):
+            cavity_tau, cavity_nu = 1 / sigma[i, i] - tau[i], mu[i] / sigma[i, i] - nu[i]
+            mean, variance = cavity_nu / cavity_tau, 1 / cavity_tau
+            z = sign[i] * mean / np.sqrt(1 + variance)
+            ratio = np.exp(stats.norm.logpdf(z) - stats.norm.logcdf(z))
+            tilted_mean = mean + sign[i] * variance * ratio / np.sqrt(1 + variance)
+            tilted_variance = variance - variance**2 * ratio / (1 + variance) * (z + ratio)
+            change = 1 / tilted_variance - cavity_tau - tau[i]
+            tau[i] += change
+            nu[i] = tilted_mean / tilted_variance - cavity_nu
+            sigma = sigma - np.outer(sigma[:, i], sigma[i]) * change / (1 + change * sigma[i, i])
+            mu = sigma @ nu
+        root = np.sqrt(tau)
+        factor = np.linalg.cholesky(np.eye(count) + root[:, None] * prior * root)
+        half = np.linalg.solve(factor, root[:, None] * prior)
+        sigma = prior - half.T @ half
+        mu = sigma @ nu
+        if np.abs(tau - before).max() < 1e-13:
+            break
+    variance = np.diag(sigma)
+    cavity_tau = 1 / variance - tau
+    mean = (mu / variance - nu) / cavity_tau
+    value = stats.norm.logcdf(sign * mean / np.sqrt(1 + 1 / cavity_tau)).sum() + 0.5 * np.log1p(tau / cavity_tau).sum()
+    value += -np.log(np.diag(factor)).sum() + 0.5 * (nu @ sigma @ nu - (nu**2 / (cavity_tau + tau)).sum())
+    value += 0.5 * (mean * cavity_tau / (cavity_tau + tau) * (tau * mean - 2 * nu)).sum()
+    return float(value), mu, variance
+
+
+def test_dense_probit_is_that_of_sequential_ep() -> None:
+    data = classes(np.random.default_rng(3), 40)
+    prior = rbf(data["x"], data["x"]) + 3e-8 * np.eye(40)
+    value, mean, variance = dense_ep(prior, data["y"])
+    fit = model("Bernoulli(probit = f)").fit(data, engine="ep", inducing=0)
+    assert abs(fit.elbo - value) < 1e-8
+    probability = special.ndtr(mean / np.sqrt(1 + variance))
+    assert np.abs(fit.predict(data).mean("y") - probability).max() < 1e-6
+
+
+def test_inducing_points_are_dense_ep_under_the_prior_of_fitc() -> None:
+    rng = np.random.default_rng(4)
+    data = classes(rng, 50)
+    fit = model("Bernoulli(probit = f)").fit(data, engine="ep", inducing=8)
+    z = np.asarray(fit.inducing[0].points)
+    inner = rbf(z, z) + 3e-8 * np.eye(8)
+    across = rbf(data["x"], z)
+    low_rank = across @ np.linalg.solve(inner, across.T)
+    prior = low_rank + np.diag(3.0 - np.diag(low_rank))
+    value, mean, variance = dense_ep(prior, data["y"])
+    assert abs(fit.elbo - value) < 1e-7
+    found = fit.predict(data).mean("f")
+    assert found.shape == mean.shape and np.all(np.isfinite(variance))
+
+
+DENSITIES: dict[str, tuple[str, str, float, Callable[[np.ndarray], np.ndarray]]] = {
+    "poisson": ("Poisson(exp(f))", "count", 4.0, lambda f: stats.poisson.pmf(4, np.exp(f))),
+    "student": ("StudentT(3, f, 0.3)", "real", 6.0, lambda f: stats.t.pdf((6.0 - f) / 0.3, 3) / 0.3),
+    "logistic": ("Bernoulli(logit = f)", "binary", 1.0, special.expit),
+    "probit": ("Bernoulli(probit = f)", "binary", 1.0, special.ndtr),
+    "normal": ("Normal(f, 0.05)", "real", 2.0, lambda f: stats.norm.pdf(2.0, f, 0.05)),
+    "laplace": ("Laplace(f, 0.1)", "real", 2.0, lambda f: np.exp(-np.abs(2.0 - f) / 0.1) / 0.2),
+    "square": ("Normal(f^2, 0.3)", "real", 2.0, lambda f: stats.norm.pdf(2.0, f**2, 0.3)),
+}
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_one_row_is_exact(name: str) -> None:
+    """With a single row EP has nothing to approximate: evidence, mean and variance are those of the integral."""
+    likelihood, kind, y, density = DENSITIES[name]
+    data = {"x": np.zeros((1, 2)), "y": np.array([y])}
+    fit = model(likelihood, kind, mean=0.4, s2=2.0).fit(data, engine="ep", inducing=0)
+    f = np.linspace(-14.0, 15.0, 400_001)
+    weights = density(f) * stats.norm.pdf(f, 0.4, np.sqrt(2.0))
+    total = integrate.trapezoid(weights, f)
+    mean = integrate.trapezoid(weights * f, f) / total
+    variance = integrate.trapezoid(weights * (f - mean) ** 2, f) / total
+    error = 3e-3 if name == "laplace" else 1e-4  # the lattice meets a kink
+    assert abs(fit.elbo - np.log(total)) < error
+    found = fit.predict(data)
+    assert abs(found.mean("f")[0] - mean) < error * (1 + abs(mean))
+    assert abs(found.variance("f")[0] / variance - 1) < 3 * error
+
+
+TWO = """
+input x : real
+output y : real
+latent f(x) ~ GP(0.5, 1.5 * RBF(1))
+latent g(x) ~ GP(-1, 0.4 * RBF(1))
+y ~ Normal(f, exp(g))
+"""
+
+
+def test_one_row_of_two_latents_is_exact() -> None:
+    fit = gpdsl.compile(TWO).fit({"x": [0.0], "y": [2.5]}, engine="ep", inducing=0)
+    assert fit.choice.posterior == "coupled"
+    f, g = np.linspace(-8, 9, 2001)[:, None], np.linspace(-6, 4, 1501)[None]
+    joint = stats.norm.pdf(2.5, f, np.exp(g)) * stats.norm.pdf(f, 0.5, np.sqrt(1.5))
+    joint = joint * stats.norm.pdf(g, -1, np.sqrt(0.4))
+    total = integrate.trapezoid(integrate.trapezoid(joint, g[0], axis=1), f[:, 0])
+    assert abs(fit.elbo - np.log(total)) < 1e-3
+    mean = integrate.trapezoid(integrate.trapezoid(joint * g, g[0], axis=1), f[:, 0]) / total
+    assert abs(fit.predict({"x": [0.0]}).mean("g")[0] - mean) < 2e-3
+
+
+SOFTMAX = """
+index c in 1..C
+input x : real
+output y : label[c]
+latent f[c](x) ~ GP(0, 2 * RBF(1))
+y ~ Categorical(logits = f)
+"""
+
+
+def test_sampled_moments_of_many_latents() -> None:
+    """Three logits, one row: by symmetry the evidence is log(1/3); two neighbours raise it, as the integral says."""
+    data = {
+        "x": np.array([0.0, 50.0, 100.0]),
+        "y": np.array(["a", "b", "c"]),
+    }  # three rows that know nothing of each other
+    fit = gpdsl.compile(SOFTMAX).fit(data, engine="ep", inducing=0, samples=4096)
+    assert abs(fit.elbo - 3 * np.log(1 / 3)) < 5e-3
+
+
+@pytest.mark.parametrize("likelihood", ["Bernoulli(probit = f)", "Bernoulli(logit = f)"])
+def test_gradient_of_the_evidence_is_that_of_sites_that_follow(likelihood: str) -> None:
+    data = classes(np.random.default_rng(5), 30)
+    text = "input x : real[2]\noutput y : binary\nparam m : real = 0.2\nparam s2 : positive = 2\n"
+    text += "param ell : positive[2] = 1\n"
+    compiled = gpdsl.compile(text + f"latent f(x) ~ GP(m, s2 * RBF(ell))\ny ~ {likelihood}\n")
+    point = {"m": 0.3, "s2": 1.7, "ell": [0.8, 1.4]}
+    run, compute = _objective(compiled, data, point)
+    value, gradient, _ = compute(run.best.point, run.start, *run.fixed)
+    for name, slope in gradient["parameters"].items():
+        for place in np.ndindex(np.shape(slope)):
+            moved = []
+            for step in (1e-4, -1e-4):
+                there = {k: np.array(v, float) for k, v in run.best.point["parameters"].items()}
+                there[name][place] += step
+                point_there = {**run.best.point, "parameters": {k: run.like(v) for k, v in there.items()}}
+                moved.append(float(compute(point_there, run.start, *run.fixed)[0]))
+            assert abs((moved[0] - moved[1]) / 2e-4 - np.asarray(slope)[place]) < 1e-5 * (1 + abs(float(value)))
+
+
+def _objective(compiled: gpdsl.Model, data: dict[str, Any], point: dict[str, Any]) -> tuple[Any, Any]:
+    """A run at a point and the function that L-BFGS maximises."""
+    caught: list[Any] = []
+
+    class Caught(Exception):
+        pass
+
+    def catch(problem: Any) -> Any:
+        caught.append(problem)
+        raise Caught
+
+    from gpdsl.inference import variational
+
+    kept = variational.ENGINES["ep"]
+    variational.ENGINES["ep"] = catch
+    try:
+        compiled.fit(data, engine="ep", inducing=0, init=point, tolerance=1e-13)
+    except Caught:
+        pass
+    finally:
+        variational.ENGINES["ep"] = kept
+    (problem,) = caught
+    run = engine._Run(problem, engine.make_task(problem))
+    run.like = run.start.linear.dtype.type  # type: ignore[attr-defined]
+    return run, engine.jit(engine._converged(problem, run.task))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "kind", "inducing"), [("Poisson(exp(f))", "count", 0), ("Bernoulli(logit = f)", "binary", 7)]
+)
+def test_power_towards_zero_is_variational_inference(likelihood: str, kind: str, inducing: int) -> None:
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(40, 2))
+    y = rng.poisson(np.exp(np.sin(x[:, 0]))) if kind == "count" else rng.integers(0, 2, 40)
+    compiled, data = model(likelihood, kind, s2=1.0), {"x": x, "y": y}
+    bound = compiled.fit(data, inducing=inducing)
+    gaps = [compiled.fit(data, engine="ep", power=a, inducing=inducing).elbo - bound.elbo for a in (0.02, 0.01)]
+    assert abs(gaps[1]) < 0.03
+    assert abs(gaps[0] / gaps[1] - 2.0) < 0.05  # a gap in proportion to the power
+    near = compiled.fit(data, engine="ep", power=1e-4, inducing=inducing).predict(data)
+    assert np.abs(near.mean("f") - bound.predict(data).mean("f")).max() < 1e-3
+
+
+def test_estimates_of_one_moment_agree() -> None:
+    data = classes(np.random.default_rng(7), 30)
+    compiled = model("Bernoulli(probit = f)")
+    closed, lattice, sampled = (
+        compiled.fit(data, engine="ep", inducing=0, expectations=how).elbo for how in ("auto", "quadrature", "sampled")
+    )
+    assert abs(closed - lattice) < 1e-8
+    assert 0 < abs(closed - sampled) < 0.05
+
+
+def test_outliers_have_sites_of_negative_precision() -> None:
+    """A row that contradicts its neighbours widens the posterior under a heavy tail: its site is negative."""
+    x = np.column_stack([np.linspace(-1, 1, 9), np.linspace(0, 0.1, 9)])
+    y = np.where(np.arange(9) == 4, 9.0, 0.0)
+    robust = model("StudentT(3, f, 0.2)", "real").fit({"x": x, "y": y}, engine="ep", inducing=0)
+    assert "settle" not in robust.message and "improper" not in robust.message
+    assert abs(robust.predict({"x": x}).mean("f")[4]) < 0.2
+    plain = model("Normal(f, 0.2)", "real").fit({"x": x, "y": y}, engine="ep", inducing=0)
+    assert abs(plain.predict({"x": x}).mean("f")[4]) > 0.5
+
+
+def test_hyperparameters_with_every_sweep_end_where_those_after_convergence_do() -> None:
+    data = classes(np.random.default_rng(8), 60)
+    text = "input x : real[2]\noutput y : binary\nparam s2 : positive = 2\nparam ell : positive = 1\n"
+    compiled = gpdsl.compile(text + "latent f(x) ~ GP(0, s2 * RBF(ell))\ny ~ Bernoulli(probit = f)\n")
+    outer = compiled.fit(data, engine="ep", inducing=0)
+    inner = compiled.fit(data, engine="ep", inducing=0, optimizer="adam", steps=400)
+    assert outer.elbo > compiled.fit(data, engine="ep", inducing=0, fixed=["s2", "ell"]).elbo + 0.05
+    assert abs(inner.elbo - outer.elbo) < 0.02
+
+
+def test_a_fixed_point_that_is_not_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "SWEEPS", 2)
+    fit = model("Bernoulli(probit = f)").fit(classes(np.random.default_rng(9), 30), engine="ep", inducing=0)
+    assert "did not settle within 2 sweeps" in fit.message and "did not settle" in fit.summary()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"posterior": "mixture(2)"}, "Gaussian sites"),
+        ({"power": 1.5}, "at most 1"),
+        ({"power": 0}, "at least"),
+        ({"optimizer": "natural"}, "belongs to engine = vi"),
+        ({"schedule": "alternating"}, "belongs to engine = vi"),
+        ({"batch": 5}, "all rows at once"),
+    ],
+)
+def test_refusals(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(GpdslError, match=words):
+        model("Bernoulli(probit = f)").fit(classes(np.random.default_rng(1), 10), engine="ep", **options)
+
+
+def test_the_plan_and_the_summary_say_what_is_done() -> None:
+    data = classes(np.random.default_rng(1), 10)
+    assert "closed form" in model("Bernoulli(probit = f)").explain(data, engine="ep")
+    plan = model("Bernoulli(logit = f)").explain(data, engine="ep", power=0.5)
+    assert "power 0.5" in plan and "96 nodes" in plan
+    assert "log Z (EP)" in model("Bernoulli(probit = f)").fit(data, engine="ep").summary()
