@@ -42,7 +42,7 @@ COMMON_AT_ONCE = 2048
 class Fit:
     """A fitted model.
 
-    `elbo` is the evidence lower bound in nats (with `elbo_se`, its standard error, when it is sampled); of `engine = ep`
+    `elbo` is the evidence lower bound in nats (with `elbo_se`, its standard error, when sampled); of `engine = ep`
     it is the estimate of the log evidence, which is no bound. `history` has columns step, elbo, seconds; `parameters`
     holds constrained values by name; `interrupted` tells that the fit was stopped by the user, or by an opaque
     function, and holds the best state until then; `usage` is what the evaluations of opaque functions have cost.
