@@ -1,4 +1,4 @@
-"""Differences of log gamma functions in JAX: exact where the two are large and nearly cancel."""
+"""Logarithms that counts need, in JAX: differences of log gamma functions that nearly cancel, multiples of log(0)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ def _correction(x: Array) -> Array:
     for coefficient in reversed(STIRLING):
         total = total * step + coefficient
     return total / x
+
+
+def times_log(y: Array | float, x: Array | float) -> Array:
+    """y log(x), elementwise; 0 where y is 0, with no slope there."""
+    return y * jnp.log(jnp.where(jnp.asarray(y) == 0, 1.0, x))
 
 
 def log_rising(x: Array | float, n: Array | float) -> Array:

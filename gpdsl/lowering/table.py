@@ -48,6 +48,7 @@ TABLE: dict[type, Callable[..., Array]] = {
     sp.atanh: jnp.arctanh,
     sp.erf: erf,
     f.lgamma: gammaln,
+    f.times_log: gammas.times_log,
     f.log_rising: gammas.log_rising,
     f.log_beta: gammas.log_beta,
     f.absolute: jnp.abs,

@@ -12,7 +12,18 @@ from typing import TypeAlias
 
 import sympy as sp
 
-from gpdsl.symbolic.functions import absolute, lgamma, log1p, log_beta, log_ndtr, log_rising, ndtr, sigmoid, softplus
+from gpdsl.symbolic.functions import (
+    absolute,
+    lgamma,
+    log1p,
+    log_beta,
+    log_ndtr,
+    log_rising,
+    ndtr,
+    sigmoid,
+    softplus,
+    times_log,
+)
 
 Formula: TypeAlias = sp.Expr
 Arguments = Mapping[str, Formula]
@@ -55,7 +66,7 @@ def _beta(y: Formula, a: Arguments) -> Formula:
 def _negative_binomial(y: Formula, a: Arguments) -> Formula:
     mean, phi = a["mean"], a["dispersion"]
     choose = log_rising(phi, y) - y * sp.log(phi) - lgamma(y + 1)
-    return choose + y * sp.log(mean) - (y + phi) * log1p(mean / phi)
+    return choose + times_log(y, mean) - (y + phi) * log1p(mean / phi)
 
 
 def _binomial(y: Formula, a: Arguments) -> Formula:
@@ -130,7 +141,7 @@ DENSITIES: dict[str, Density] = {
         lambda a: a["a"] * a["b"] / ((a["a"] + a["b"]) ** 2 * (a["a"] + a["b"] + 1)),
     ),
     "Poisson": Density(
-        lambda y, a: y * sp.log(a["mean"]) - a["mean"] - lgamma(y + 1),
+        lambda y, a: times_log(y, a["mean"]) - a["mean"] - lgamma(y + 1),
         lambda a: a["mean"],
         lambda a: a["mean"],
     ),

@@ -64,6 +64,13 @@ class log1p(sp.Function):
         return 1 / (1 + self.args[0])
 
 
+class times_log(sp.Function):
+    """y log(x), which is 0 where y is 0, even at x = 0: a count of nothing where nothing is exposed."""
+
+    nargs = 2
+    is_real = True
+
+
 class expm1(sp.Function):
     """exp(x) - 1, exact for small x."""
 

@@ -8,6 +8,8 @@ precision, where log(1 - p) is infinite. What a user writes the plain way is com
     log(c + exp(x)) = log(c) + softplus(x - log(c))
     log(exp(x) + exp(z) + ...) = logsumexp(x, z, ...)
     log(1 - exp(-x)) = log1mexp(x) for positive x
+
+    y log(e exp(x)) = y x + times_log(y, e), which is 0 where the count y and the exposure e are
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Callable, Mapping
 
 import sympy as sp
 
-from gpdsl.symbolic.functions import log1mexp, log1p, log_ndtr, logsumexp, ndtr, sigmoid, softplus
+from gpdsl.symbolic.functions import log1mexp, log1p, log_ndtr, logsumexp, ndtr, sigmoid, softplus, times_log
 from gpdsl.symbolic.gaussian import pull_exponentials
 
 LOGARITHMS: Mapping[type, Callable[[sp.Expr], sp.Expr]] = {
@@ -41,7 +43,7 @@ def stable(expression: sp.Expr) -> sp.Expr:
     done: dict[sp.Basic, sp.Basic] = {}
 
     def visit(node: sp.Basic) -> sp.Basic:
-        if not node.args or not node.has(sp.log, log1p):
+        if not node.args or not node.has(sp.log, log1p, times_log):
             return node
         if node not in done:
             done[node] = _rewritten(node.func(*[visit(each) for each in node.args]))
@@ -53,6 +55,8 @@ def stable(expression: sp.Expr) -> sp.Expr:
 def _rewritten(node: sp.Basic) -> sp.Basic:
     if isinstance(node, sp.log):
         return _log(node.args[0])
+    if isinstance(node, times_log):
+        return _times_log(*node.args)
     if isinstance(node, log1p):
         found = _log1p(node.args[0])
         return node if found is None else found
@@ -68,6 +72,13 @@ def _log(value: sp.Expr) -> sp.Expr:
         return sp.Add(*found) + (sp.log(rest) if rest != 1 else 0) if found else sp.log(value)
     found_one = _log_factor(value)
     return sp.log(value) if found_one is None else found_one
+
+
+def _times_log(count: sp.Expr, value: sp.Expr) -> sp.Expr:
+    """count * log(value), where only the logarithm of what may be zero is held back where the count is zero."""
+    parts = sp.Add.make_args(_log(value))
+    held = [part for part in parts if isinstance(part, sp.log) and not _positive(part.args[0])]
+    return count * sp.Add(*[p for p in parts if p not in held]) + sp.Add(*[times_log(count, p.args[0]) for p in held])
 
 
 def _log_factor(value: sp.Expr) -> sp.Expr | None:

@@ -28,6 +28,7 @@ WRITTEN: Mapping[type, Callable[..., str]] = {
     f.log1mexp: lambda x: f"log(1 - exp(-({x})))",
     f.log_difference: lambda a, b: f"log(exp({a}) - exp({b}))",
     f.logsumexp: lambda *each: f"log({' + '.join(f'exp({e})' for e in each)})",
+    f.times_log: lambda y, x: f"{y}*log({x})",
     f.log_rising: lambda x, n: f"(lgamma({x} + {n}) - lgamma({x}))",
     f.log_beta: lambda a, b: f"(lgamma({a}) + lgamma({b}) - lgamma({a} + {b}))",
     f.log_gamma_cdf: lambda shape, x: f"log(P(Gamma({shape}, 1) < {x}))",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.errors import GpdslError
 from gpdsl.inference.monitor import Report
 from gpdsl.program.precision import precision
 
@@ -182,3 +183,21 @@ def test_a_mixture_finds_both_signs_of_a_squared_latent() -> None:
     fits = [gpdsl.compile(text).fit(data, posterior="mixture(2)", inducing=2, seed=s) for s in range(4)]
     means = [f.predict(data).beliefs.marginals.mean[:, 0, 0] for f in fits]
     assert any(m.min() < -1 and m.max() > 1 for m in means)
+
+
+def test_a_row_in_which_nothing_is_exposed_says_nothing(rng: np.random.Generator) -> None:
+    """Poisson(e exp(f)) with e = 0 and a count of 0, as other probabilistic languages accept it."""
+    text = COUNTS.replace("output n", "input e : real\noutput n").replace("exp(f + 0.3)", "e * exp(f)")
+    data = {"x": rng.normal(size=12), "e": rng.uniform(0.5, 2, size=12)}
+    data["n"] = rng.poisson(data["e"])
+    data["e"][4], data["n"][4] = 0.0, 0
+    held = ["s2", "ell"]
+    model, less = gpdsl.compile(text), {name: np.delete(values, 4) for name, values in data.items()}
+    fit = model.fit(data, fixed=held)
+    assert fit.elbo == pytest.approx(model.fit(less, fixed=held).elbo, abs=1e-6)
+    prediction = fit.predict(data)
+    assert prediction.mean("n")[4] == prediction.variance("n")[4] == prediction.quantile("n", 0.9)[4] == 0
+    assert fit.log_predictive_density(data)[4] == 0
+    data["n"][4] = 1
+    with pytest.raises(GpdslError, match="not finite in row 5"):
+        model.fit(data, fixed=held)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpdsl.lowering.table import evaluate
-from gpdsl.symbolic.functions import log1mexp, log1p, log_ndtr, logsumexp, ndtr, sigmoid, softplus
+from gpdsl.symbolic.functions import log1mexp, log1p, log_ndtr, logsumexp, ndtr, sigmoid, softplus, times_log
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.stable import stable
 
@@ -104,3 +104,17 @@ def test_a_probability_in_a_model_is_as_good_as_its_link(careful: str, plain: st
 def test_a_negative_binomial_does_not_overflow() -> None:
     (o,) = terms(scalar("NegativeBinomial(exp(f), s)", "count"))
     assert lowered(o.log_density, f=800.0, y=3.0, s=2.0) == pytest.approx(-800.0 * 2, rel=1e-2)
+
+
+def test_a_count_of_nothing_is_certain_where_nothing_is_exposed() -> None:
+    """log Poisson(0; 0) = 0; what is known to be positive keeps its plain logarithm."""
+    y, e = sp.symbols("y e", real=True)
+    found = stable(pull_exponentials(times_log(y, S * e * sp.exp(F))))
+    assert found == y * F + times_log(y, S * e)
+    assert stable(times_log(y, S * sp.exp(F))) == y * (sp.log(S) + F)
+    assert lowered(found, y=0, e=0, s=2, f=1.5) == 0
+    assert lowered(found, y=3, e=0, s=2, f=1.5) == -np.inf
+    assert lowered(found, y=3, e=0.5, s=2, f=1.5) == pytest.approx(4.5)
+    with jax.enable_x64(True):
+        slope = jax.grad(lambda s: evaluate(found, lambda a: {"y": 0.0, "e": 0.0, "s": s, "f": 1.5}[a.name]))(2.0)
+    assert float(slope) == 0
