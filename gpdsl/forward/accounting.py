@@ -102,5 +102,5 @@ class Usage:
         share = self.penalised / max(self.evaluations + self.hits, 1)
         return [
             f"{self.penalised:,} failures were penalised ({share:.2%}): each counts as the worst value of its row;",
-            f"if failures do not depend on the inputs, precisions are about {share:.1%} too low: use retry(n) instead",
+            f"if failures do not depend on the inputs, precisions are up to {share:.1%} too low: use retry(n) instead",
         ]

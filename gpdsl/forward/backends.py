@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpdsl.forward.errors import ForwardModelError
-from gpdsl.forward.faults import UnknownExecutor
+from gpdsl.forward.mistakes import UnknownExecutor
 from gpdsl.forward.work import Answer, Fault, evaluate, evaluate_packed, even, take
 
 DEFAULT_TIMEOUT = 600.0
@@ -138,7 +138,7 @@ def backend_of(name: str, executor: object, workers: int | None) -> Backend:
         return Futures(executor, count)
     if callable(getattr(executor, "map", None)):
         return Mapped(executor, count)
-    raise ForwardModelError(UnknownExecutor(name, type(executor).__name__))
+    raise ForwardModelError(UnknownExecutor(name, f"a value of type {type(executor).__name__}"))
 
 
 def _threads(workers: int) -> Backend:

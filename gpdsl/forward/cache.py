@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gpdsl.forward.errors import ForwardModelError
-from gpdsl.forward.faults import BadCache
+from gpdsl.forward.mistakes import BadCache
 from gpdsl.forward.registry import ForwardModel
 
 WAIT_SECONDS = 30.0

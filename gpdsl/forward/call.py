@@ -24,7 +24,7 @@ from gpdsl.forward.errors import (
     WrongRowShape,
     describe_row,
 )
-from gpdsl.forward.faults import AllFailed, Gone, TimedOut, WorkerDied
+from gpdsl.forward.mistakes import AllFailed, Gone, TimedOut, WorkerDied
 from gpdsl.forward.registry import ForwardModel
 from gpdsl.forward.work import Answer, Fault, take
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpdsl.forward.errors import ForwardModelError
-from gpdsl.forward.faults import MissingExtra
 from gpdsl.forward.futures import Window, gone
+from gpdsl.forward.mistakes import MissingExtra
 from gpdsl.forward.work import Answer, Fault, evaluate_packed, fault_of
 
 CONNECT_SECONDS = 30.0

@@ -127,7 +127,7 @@ class WorkersNotPositive(ForwardMistake):
     workers: str
     code: ClassVar = "F106"
     message: ClassVar = "workers = {workers} is no number of workers"
-    help: ClassVar = "use 1, or more to call a function that handles one row at a time from several threads"
+    help: ClassVar = "use 1, or more where calls may be made at the same time: in threads, processes or on servers"
 
 
 @dataclass(frozen=True)

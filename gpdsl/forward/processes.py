@@ -22,7 +22,7 @@ import numpy as np
 
 from gpdsl.forward.backends import Backend, Job, Pieces
 from gpdsl.forward.errors import ForwardModelError
-from gpdsl.forward.faults import CannotTravel, NoWorkers
+from gpdsl.forward.mistakes import CannotTravel, NoWorkers
 from gpdsl.forward.pipes import limit_waits
 from gpdsl.forward.work import Answer, Fault, even, stops, take
 from gpdsl.forward.worker import BROKEN, NotPortable, packed_function, serve

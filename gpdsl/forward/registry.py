@@ -20,7 +20,7 @@ from gpdsl.forward.errors import (
     WrongArity,
     WrongSort,
 )
-from gpdsl.forward.faults import BadTimeout
+from gpdsl.forward.mistakes import BadTimeout
 from gpdsl.forward.policy import Policy, policy_of
 
 if TYPE_CHECKING:

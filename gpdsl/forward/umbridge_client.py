@@ -19,7 +19,7 @@ import numpy as np
 from gpdsl.errors import GpdslWarning
 from gpdsl.forward.backends import Backend, Job, Pieces
 from gpdsl.forward.errors import ForwardModelError
-from gpdsl.forward.faults import BadServer, WrongSizes
+from gpdsl.forward.mistakes import BadServer, WrongSizes
 from gpdsl.forward.registry import EITHER, ForwardModel, How, _checked
 from gpdsl.forward.servers import Server, Servers
 from gpdsl.forward.session import NoConnection, ServerError

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.forward import ForwardModel, ForwardModelError, call, evaluate, stand_ins, stopping_fit
-from gpdsl.forward.faults import EverythingFailed
+from gpdsl.forward.mistakes import EverythingFailed
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
 
 from gpdsl.forward import ForwardModel, ForwardModelError, call, errors, registry
+from gpdsl.forward.work import Unreachable
 from tests.goldens import assert_golden
 
 DEPTH = np.arange(24.0).reshape(6, 4)
@@ -98,6 +100,10 @@ def spoilt(row: int, value: float) -> object:
     return function
 
 
+def vanish(depth: np.ndarray, speed: np.ndarray) -> np.ndarray:
+    raise Unreachable("http://localhost:4242: Connection refused")
+
+
 FAILURES: dict[str, ForwardModel] = {
     "exception": model(fails_at(5.0)),
     "exception_one_row": model(fails_at(5.0), vectorized=False),
@@ -112,6 +118,9 @@ FAILURES: dict[str, ForwardModel] = {
     "complex_result": model(lambda d, s: d + 1j),
     "ragged_result": model(lambda d, s: [[1, 2], [3]]),
     "nan": model(spoilt(3, np.nan)),
+    "timeout": model(lambda d, s: time.sleep(5 * (s > 3.5)) or d, vectorized=False, timeout=0.05),
+    "timeout_together": model(lambda d, s: time.sleep(5) or s, timeout=0.05),
+    "unreachable": model(vanish),
     "infinite": model(spoilt(1, -np.inf)),
 }
 

@@ -6,7 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from gpdsl.forward import ForwardModelError, register_forward_model, register_likelihood, resolve
+from gpdsl.forward import (
+    ForwardModelError,
+    opaque,
+    register_forward_model,
+    register_likelihood,
+    resolve,
+    retry,
+    umbridge,
+)
 from gpdsl.language import compile_text
 from tests.goldens import assert_golden
 
@@ -60,6 +68,36 @@ def test_the_scope_of_the_caller_is_not_looked_at() -> None:
         resolve(SEISMIC)
 
 
+def test_decorators_register_and_leave_the_function_alone() -> None:
+    @register_forward_model("travel_time", vectorized=False, policy=retry(2))
+    def slowly(depth: object, speed: object) -> object:
+        return depth
+
+    @register_likelihood("reflection")
+    def density(t: object, depth: object) -> object:
+        return t
+
+    assert (slowly(1, 2), density(1, 2)) == (1, 1)
+    found = resolve(SEISMIC)["travel_time"]
+    assert (found.function, found.vectorized, found.failures.attempts) == (slowly, False, 2)
+    assert resolve(REFLECTION)["reflection"].function is density
+
+
+def test_an_opaque_function_is_what_the_model_declares_and_is_not_registered() -> None:
+    one = opaque(travel_time, timeout=3)
+    assert resolve(SEISMIC, {"travel_time": one})["travel_time"].sort == "forward model"
+    assert resolve(REFLECTION, {"reflection": one})["reflection"].sort == "likelihood"
+    with pytest.raises(ForwardModelError, match="no function of this name is registered"):
+        resolve(SEISMIC)
+
+
+def test_externals_of_one_model_share_an_account_and_fits_do_not() -> None:
+    register_forward_model("travel_time", travel_time)
+    first, second = resolve(SEISMIC)["travel_time"], resolve(SEISMIC)["travel_time"]
+    assert first.account is not second.account
+    assert first.executor is second.executor
+
+
 def wrong_sort() -> object:
     register_likelihood("travel_time", travel_time)
     return resolve(SEISMIC)
@@ -80,6 +118,14 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "not_a_name": lambda: register_forward_model("travel time", travel_time),
     "gradient_given": lambda: register_forward_model("travel_time", travel_time, gradient=travel_time),
     "workers_not_positive": lambda: register_forward_model("travel_time", travel_time, workers=0),
+    "workers_no_number": lambda: register_forward_model("travel_time", travel_time, workers=True),
+    "unknown_executor": lambda: register_forward_model("travel_time", travel_time, executor="process"),
+    "executor_is_no_executor": lambda: register_forward_model("travel_time", travel_time, executor=3),
+    "unknown_policy": lambda: register_forward_model("travel_time", travel_time, policy="ignore"),
+    "retry_nothing": lambda: retry(0),
+    "bad_timeout": lambda: register_forward_model("travel_time", travel_time, timeout=-1),
+    "wrong_arity": lambda: resolve(SEISMIC, {"travel_time": lambda depth: depth}),
+    "no_address": lambda: umbridge("localhost:4242"),
     "unknown_external": lambda: resolve(SEISMIC, {"travel_time": max, "speed": max}),
 }
 
