@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
-from scipy.optimize import minimize
 
 Tree = Any
 
@@ -51,6 +50,8 @@ def maximise(
         report(iteration, outcome.value)
 
     try:
+        from scipy.optimize import minimize  # takes a quarter of a second to import
+
         result = minimize(
             _negative(objective, unravel, outcome),
             np.asarray(flat, dtype=float),

@@ -58,12 +58,17 @@ class Posterior:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Pass:
-    """One group at some rows: q(w), L, L^-1, features phi and (S - I) phi, the rows' moments at unit scale."""
+    """One group at some rows: q(w), Kuu, L, L^-1, features phi, the rows' moments at unit scale.
+
+    `bend` is S - I, or L'^-1 (S - I) for latents with kernels of their own, and `bent` is its product with phi.
+    """
 
     posterior: Posterior
+    inducing: Float[Array, "g M M"]
     factor: Float[Array, "g M M"]
     inverse: Float[Array, "g M M"]
     phi: Float[Array, "g M rows"]
+    bend: Float[Array, "latents M M"]
     bent: Float[Array, "latents M rows"]
     mean: Float[Array, "latents rows"]
     variance: Float[Array, "latents rows"]
@@ -125,15 +130,17 @@ def forward(known: Covariances, tied: Tied, scale: Float[Array, "latents"]) -> P
     inverse = inverse_lower(factor)
     phi = lower_times(inverse, known.cross)
     q = posterior_of(tied, scale)
-    axes = (*_axes(inverse) * 2, 0, 0)
+    shrunk = q.covariance - jnp.eye(factor.shape[-1], dtype=factor.dtype)
+    bend = shrunk if _shared(inverse, scale) else lower_transposed_times(inverse, shrunk)
+    axes = (*_axes(inverse) * 3, 0, 0)
 
-    def one(phi: Array, prior: Array, mean: Array, covariance: Array) -> tuple[Array, Array, Array]:
-        bent = (covariance - jnp.eye(mean.shape[0], dtype=mean.dtype)) @ phi
-        variance = jnp.maximum(prior + jnp.sum(phi * bent, axis=0), jnp.finfo(prior.dtype).eps * prior)
-        return mean @ phi, variance, bent
+    def one(phi: Array, cross: Array, prior: Array, mean: Array, bend: Array) -> tuple[Array, Array, Array]:
+        bent = bend @ phi
+        variance = prior + jnp.sum((phi if _shared(inverse, scale) else cross) * bent, axis=0)
+        return mean @ phi, jnp.maximum(variance, jnp.finfo(prior.dtype).eps * prior), bent
 
-    mean, variance, bent = _each(one, axes, phi, known.prior, q.mean, q.covariance)
-    return Pass(q, factor, inverse, phi, bent, mean, variance)
+    mean, variance, bent = _each(one, axes, phi, known.cross, known.prior, q.mean, bend)
+    return Pass(q, known.inducing, factor, inverse, phi, bend, bent, mean, variance)
 
 
 def backward(at: Pass, scale: Float[Array, "latents"], d_mean: Array, d_variance: Array) -> Slopes:
@@ -145,30 +152,68 @@ def backward(at: Pass, scale: Float[Array, "latents"], d_mean: Array, d_variance
         dKuu = L'^-1 C L^-1 / 2,  C = E (2 H - I) E + E e m' + m (E e)' - m m'.
 
     Natural-gradient targets: G* = -2 H / s, h* = (phi dm - 2 H m) / sqrt(s).
+
+    Latents with kernels of their own have bend = L'^-1 E instead of E: then what it bends is in the coordinates of dKuf
+    and dKuu already. Latents that share a kernel come back to them together, after their sum.
     """
-    q, identity = at.posterior, jnp.eye(at.inverse.shape[-1], dtype=at.inverse.dtype)
+    parts = (at.inverse, at.phi, at.inducing, at.posterior.mean, at.posterior.covariance, at.bend, at.bent, scale)
+    shared = _shared(at.inverse, scale)
+    axes = (*_axes(at.inverse) * 3, *[0] * 7)
+    back, d_scale, linear, precision = _each(_slopes_of(shared), axes, *parts, d_mean, d_variance)
+    d_inducing, d_cross = _shared_slopes(at, back, d_mean, d_variance) if shared else back
+    prior = jnp.sum(d_variance, axis=0, keepdims=True) if shared else d_variance
+    return Slopes(Covariances(d_inducing, d_cross, prior), d_scale, linear, precision)
+
+
+def _slopes_of(shared: bool) -> Callable[..., Any]:
+    """What `backward` says of one latent: its dKuu and dKuf, or what their sums need; d scale; targets."""
 
     def one(
-        phi: Array, bent: Array, mean: Array, covariance: Array, scale: Array, dm: Array, dv: Array
-    ) -> tuple[Array, ...]:
+        inverse: Array,
+        phi: Array,
+        inducing: Array,
+        mean: Array,
+        covariance: Array,
+        bend: Array,
+        bent: Array,
+        scale: Array,
+        dm: Array,
+        dv: Array,
+    ) -> tuple[Any, ...]:
+        identity = jnp.eye(mean.shape[0], dtype=mean.dtype)
         square, pulled = symmetric_product(phi * dv, phi), phi @ dm
-        shrunk, residual = covariance - identity, pulled - mean
-        pushed = shrunk @ residual
-        inner, outer = shrunk @ (square - 0.5 * identity), jnp.outer(pushed, mean)
-        middle = 2.0 * symmetric_product(inner, shrunk) + outer + outer.T - jnp.outer(mean, mean)
-        d_phi = jnp.outer(mean, dm) + 2.0 * bent * dv
+        half, shrunk, residual = square - 0.5 * identity, covariance - identity, pulled - mean
+        pushed, inner = shrunk @ residual, bend @ half
+        if shared:
+            back: Any = (inner, pushed)
+            curved = jnp.sum(inner * shrunk)
+        else:
+            middle = symmetric_product(inner, bend)
+            weights, moved = mean @ inverse, pushed @ inverse
+            outer = jnp.outer(moved - 0.5 * weights, weights)
+            back = middle + 0.5 * (outer + outer.T), jnp.outer(weights, dm) + 2.0 * bent * dv
+            curved = jnp.sum(middle * inducing)
         # through P = I + s G and m = S sqrt(s) h
-        d_scale = jnp.sum(inner * shrunk) + jnp.trace(inner + 0.5 * shrunk) + (0.5 * residual + pushed) @ mean
+        d_scale = curved + jnp.sum(half * shrunk) + 0.5 * jnp.trace(shrunk) + (0.5 * residual + pushed) @ mean
         linear = (pulled - 2.0 * square @ mean) / jnp.sqrt(scale)
-        return middle, d_phi, d_scale / scale, linear, -2.0 / scale * square
+        return back, d_scale / scale, linear, -2.0 / scale * square
 
-    parts = (at.phi, at.bent, q.mean, q.covariance, scale, d_mean, d_variance)
-    middle, d_phi, d_scale, linear, precision = _each(one, (*_axes(at.inverse), *[0] * 6), *parts)
-    prior = d_variance
-    if at.inverse.shape[0] == 1:
-        middle, d_phi, prior = (jnp.sum(x, axis=0, keepdims=True) for x in (middle, d_phi, prior))
-    slopes = Covariances(0.5 * congruence(at.inverse, middle), lower_transposed_times(at.inverse, d_phi), prior)
-    return Slopes(slopes, d_scale, linear, precision)
+    return one
+
+
+def _shared_slopes(at: Pass, back: tuple[Array, Array], d_mean: Array, d_variance: Array) -> tuple[Array, Array]:
+    """dKuu and dKuf of the kernel that all latents share, whose sums are matrix products themselves."""
+    (inner, pushed), mean = back, at.posterior.mean
+    outer = (pushed - 0.5 * mean).T @ mean
+    middle = jnp.einsum("jab,jbc->ac", inner, at.bend) + 0.5 * (outer + outer.T)
+    d_phi = mean.T @ d_mean + 2.0 * jnp.sum(at.bent * d_variance[:, None], axis=0)
+    inverse = at.inverse[0]
+    return congruence(inverse, middle)[None], lower_transposed_times(inverse, d_phi)[None]
+
+
+def _shared(each: Float[Array, "g ..."], latents: Float[Array, "latents"]) -> bool:
+    """Whether several latents share one kernel."""
+    return each.shape[0] < latents.shape[0]
 
 
 def _axes(each: Float[Array, "g ..."]) -> tuple[int | None]:

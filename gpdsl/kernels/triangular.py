@@ -1,7 +1,7 @@
 """Products with triangular and symmetric matrices, made of ordinary matrix products of their blocks.
 
 A matrix product runs on all cores near the machine's peak, a triangular solve at a quarter of that (measured with
-LAPACK on two cores, sizes 200 to 1000). Halving the matrix until its blocks are small leaves out the half that is zero.
+LAPACK on two cores, sizes 200 to 1000). In bands that end where the zeros begin, a product leaves out most of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from jaxtyping import Array, Float
 from gpdsl.kernels.numerics import solve_lower
 
 LEAF = 256
-"""Size of a block that is multiplied as if it were full: smaller ones lose more speed than they leave out."""
+"""Size up to which a matrix is multiplied as if it were full: blocks of it lose more speed than they leave out."""
+
+BLOCKS = 4
+"""Bands of rows or columns that a larger matrix is cut into, each of which ends where the zeros begin."""
 
 
 SMALL = 64
@@ -34,48 +37,33 @@ def inverse_lower(factor: Float[Array, "*b n n"], halvings: int = 2) -> Float[Ar
 
 def lower_times(lower: Float[Array, "*b n n"], right: Float[Array, "*b n m"]) -> Float[Array, "*b n m"]:
     """`lower @ right`."""
-    n = lower.shape[-1]
-    if n <= LEAF:
-        return lower @ right
-    half = n // 2
-    top, bottom = right[..., :half, :], right[..., half:, :]
-    rest = lower[..., half:, :half] @ top + lower_times(lower[..., half:, half:], bottom)
-    return jnp.concatenate([lower_times(lower[..., :half, :half], top), rest], axis=-2)
+    cuts = _cuts(lower.shape[-1])
+    return jnp.concatenate([lower[..., a:b, :b] @ right[..., :b, :] for a, b in cuts], axis=-2)
 
 
 def lower_transposed_times(lower: Float[Array, "*b n n"], right: Float[Array, "*b n m"]) -> Float[Array, "*b n m"]:
     """`lower' @ right`."""
-    n = lower.shape[-1]
-    if n <= LEAF:
-        return jnp.swapaxes(lower, -1, -2) @ right
-    half = n // 2
-    top, bottom = right[..., :half, :], right[..., half:, :]
-    first = lower_transposed_times(lower[..., :half, :half], top)
-    first = first + jnp.swapaxes(lower[..., half:, :half], -1, -2) @ bottom
-    return jnp.concatenate([first, lower_transposed_times(lower[..., half:, half:], bottom)], axis=-2)
+    cuts = _cuts(lower.shape[-1])
+    rows = [jnp.swapaxes(lower[..., a:, a:b], -1, -2) @ right[..., a:, :] for a, b in cuts]
+    return jnp.concatenate(rows, axis=-2)
 
 
 def times_lower(left: Float[Array, "*b m n"], lower: Float[Array, "*b n n"]) -> Float[Array, "*b m n"]:
     """`left @ lower`."""
-    n = lower.shape[-1]
-    if n <= LEAF:
-        return left @ lower
-    half = n // 2
-    front, back = left[..., :half], left[..., half:]
-    first = times_lower(front, lower[..., :half, :half]) + back @ lower[..., half:, :half]
-    return _beside(first, times_lower(back, lower[..., half:, half:]))
+    cuts = _cuts(lower.shape[-1])
+    return jnp.concatenate([left[..., a:] @ lower[..., a:, a:b] for a, b in cuts], axis=-1)
 
 
 def symmetric_product(left: Float[Array, "*b n m"], right: Float[Array, "*b n m"]) -> Float[Array, "*b n n"]:
     """`left @ right'` where that is known to be symmetric: `left` is `right` times a symmetric matrix."""
-    n = left.shape[-2]
-    if n <= LEAF:
-        return left @ jnp.swapaxes(right, -1, -2)
-    half = n // 2
-    first = symmetric_product(left[..., :half, :], right[..., :half, :])
-    last = symmetric_product(left[..., half:, :], right[..., half:, :])
-    below = left[..., half:, :] @ jnp.swapaxes(right[..., :half, :], -1, -2)
-    return jnp.concatenate([_beside(first, jnp.swapaxes(below, -1, -2)), _beside(below, last)], axis=-2)
+    n, other = left.shape[-2], jnp.swapaxes(right, -1, -2)
+    cuts = _cuts(n)
+    if len(cuts) == 1:
+        return left @ other
+    rows = [_widened(left[..., a:b, :] @ other[..., :b], n) for a, b in cuts]
+    found = jnp.concatenate(rows, axis=-2)
+    below = jnp.arange(n)[:, None] >= jnp.arange(n)
+    return jnp.where(below, found, jnp.swapaxes(found, -1, -2))
 
 
 def congruence(lower: Float[Array, "*b n n"], symmetric: Float[Array, "*b n n"]) -> Float[Array, "*b n n"]:
@@ -97,6 +85,18 @@ def gram_of_lower(lower: Float[Array, "*b n n"]) -> Float[Array, "*b n n"]:
     return jnp.concatenate(
         [_beside(first, crossed), _beside(jnp.swapaxes(crossed, -1, -2), gram_of_lower(last))], axis=-2
     )
+
+
+def _cuts(n: int) -> list[tuple[int, int]]:
+    """Where the bands of a matrix begin and end."""
+    bands = BLOCKS if n > LEAF else 1
+    places = [round(i * n / bands) for i in range(bands + 1)]
+    return list(zip(places, places[1:], strict=False))
+
+
+def _widened(rows: Float[Array, "*b m k"], n: int) -> Float[Array, "*b m n"]:
+    """With zeros on the right, up to `n` columns."""
+    return jnp.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, n - rows.shape[-1])])
 
 
 def _both(matrix: Array) -> Array:
