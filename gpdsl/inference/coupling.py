@@ -29,10 +29,15 @@ def choose_coupling(
     functions have surrogates.
     """
     mixed = program.mixing
-    if choice.posterior != "full" or not sites or choice.batch or not mixed:
+    if choice.posterior != "full" or not mixed:
         return choice
     size = joint_size(program, inducing)
     named = ", ".join(f"`{name}`" for name in mixed)
+    if choice.batch:
+        reason = "minibatches leave latents independent, with standard deviations that are too small"
+        return _because(choice, "full", f"{named} mixes latents, but {reason}; batch = 0 takes all rows at once")
+    if not sites:
+        return choice
     if size > LARGEST or rows * program.latents * size > LARGEST_ROWS:
         reason = f"{named} mixes latents, but {size} inducing values in all are too many for one covariance matrix"
         return _because(choice, "full", f"{reason}; posterior = coupled insists")

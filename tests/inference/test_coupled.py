@@ -324,6 +324,8 @@ def test_the_default_keeps_correlation_where_it_arises_and_can_be_afforded(monke
     assert plan(*_planned(NOISY, data, {"posterior": "diagonal"})).choice.posterior == "diagonal"
     apart = NOISY.replace("y ~ StudentT(4, s * f, exp(h))", "y ~ StudentT(4, s * f, 1)")
     assert plan(*_planned(apart, data, {})).choice.posterior == "full"
+    batches = plan(*_planned(NOISY, data, {"batch": 5, "inducing": 5})).choice
+    assert batches.posterior == "full" and "minibatches leave latents independent" in batches.reasons["posterior"]
     monkeypatch.setattr(coupling, "LARGEST", 10)
     large = plan(*_planned(NOISY, data, {})).choice
     assert large.posterior == "full" and "too many" in large.reasons["posterior"]
