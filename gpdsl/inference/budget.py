@@ -13,6 +13,8 @@ from gpdsl.inference.families import parse_family
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.surrogate import opaque_columns, points_for
 from gpdsl.program.program import Program
+from gpdsl.symbolic.expectations import has_opaque
+from gpdsl.symbolic.jumps import jumps
 
 ROUNDS = 4
 """Rounds that a small budget is meant to last for, where surrogates are made of every round's evaluations."""
@@ -32,10 +34,15 @@ def require(program: Program, evaluations: int) -> None:
 
 
 def is_simulated(program: Program, options: Options, choice: Choice) -> bool:
-    """Whether opaque functions are replaced by surrogates; not where the papers' estimators are asked for."""
+    """Whether opaque functions are replaced by surrogates.
+
+    Not where the papers' estimators are asked for, nor where a latent makes a jump, whose gradient values alone see.
+    """
     papers = options.gradients == "score" or options.control_variate != "regression"
     sites = choice.optimizer == "natural" and not choice.batch and options.engine == "vi"
-    return program.opaque and sites and not papers
+    terms = [term for each in program.observations for term in each.terms if term.method == "score"]
+    smooth = all(has_opaque(program.translator, t.expression) and not jumps(t.expression, t.latents) for t in terms)
+    return program.opaque and sites and smooth and not papers
 
 
 def each_step(program: Program, choice: Choice, rows: int) -> int:

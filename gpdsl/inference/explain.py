@@ -223,6 +223,9 @@ def _optimiser(program: Program, options: Options, plan: Plan, rows: int) -> lis
     lines.append(f"  learnt with q: {', '.join(learnt) or 'nothing'}")
     if program.parameters.held:
         lines.append(f"  held: {', '.join(program.parameters.held)}")
+    if program.translator.traced:
+        names = ", ".join(sorted(program.translator.traced))
+        lines.append(f"  written in JAX, traced into the program and differentiated: {names}")
     if program.opaque and program.uses():
         names = ", ".join(sorted({u.function for u in program.uses()}))
         lines.append(f"  opaque, called in batches between compiled steps: {names}")

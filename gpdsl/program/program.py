@@ -21,6 +21,7 @@ from gpdsl.program.parameters import Parameters, make_parameters
 from gpdsl.program.priors import Prior, priors_of
 from gpdsl.program.readings import fitted_readings, predicted_readings
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
+from gpdsl.program.tracing import traced_functions
 from gpdsl.program.truncation import refuse_outside
 from gpdsl.symbolic.coupling import coupled_observations, mixing, quadratic
 from gpdsl.symbolic.gradients import with_gradients
@@ -122,7 +123,7 @@ class Program:
 
     def uses(self) -> tuple[ExternalUse, ...]:
         """Opaque calls the likelihood needs, in an order in which they can be made."""
-        return tuple(self.translator.externals.values())
+        return tuple(u for u in self.translator.externals.values() if u.function not in self.translator.traced)
 
 
 def make_program(
@@ -140,6 +141,7 @@ def make_program(
     """Bind a model to sizes and opaque functions, and plan its terms. Raises GpdslError for what cannot be done."""
     refuse_layers(declarations)
     translator = Translator(declarations, sizes)
+    translator.traced = traced_functions(translator, externals)
     observations = with_gradients(translator, observation_terms(translator, expectations), gradients)
     groups = make_groups(translator, fitted_readings(translator, observations))
     parameters = make_parameters(translator, fixed, initial)
@@ -166,7 +168,7 @@ def make_program(
 def _refuse_opaque_parameters(translator: Translator, parameters: Parameters) -> None:
     """A parameter inside an opaque call has no gradient; saying so beats leaving it where it started."""
     for use in translator.externals.values():
-        for _, elements in use.arguments:
+        for _, elements in use.arguments if use.function not in translator.traced else ():
             for symbol in {s for e in elements for s in e.free_symbols}:
                 ref = translator.references[symbol]
                 if ref.kind == "param" and ref.name in parameters.initial:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from gpdsl.lowering.table import align, evaluate
 from gpdsl.symbolic.readings import Reading
 from gpdsl.symbolic.terms import ObservationTerms
-from gpdsl.symbolic.translate import Covariance, Ref, Translator
+from gpdsl.symbolic.translate import Covariance, ExternalUse, Ref, Translator
 
 
 @jax.tree_util.register_dataclass
@@ -63,9 +63,16 @@ class RowEvaluator:
     ) -> Array:
         """Value of `expression`, broadcastable to [*lead, rows, *axes]; `given` values come before the scope's."""
         memo: dict[str, Array] = {}
-        return evaluate(expression, lambda s: given[s] if s in given else self.load(s, scope, axes, memo))
+        return evaluate(expression, lambda s: given[s] if s in given else self.load(s, scope, axes, memo, given))
 
-    def load(self, symbol: sp.Symbol, scope: Scope, axes: tuple[str, ...], memo: dict[str, Array]) -> Array:
+    def load(
+        self,
+        symbol: sp.Symbol,
+        scope: Scope,
+        axes: tuple[str, ...],
+        memo: dict[str, Array],
+        given: Mapping[sp.Symbol, Array] = MappingProxyType({}),
+    ) -> Array:
         """The array a symbol stands for, aligned to `axes`; `memo` keeps matrices that many symbols are entries of."""
         ref = self.translator.references[symbol]
         if ref.kind == "latent":
@@ -75,7 +82,29 @@ class RowEvaluator:
             if ref.name not in memo:
                 memo[ref.name] = self._whitening(self.translator.covariances[ref.name], scope)
             return align(memo[ref.name], ref.positions, axes)
+        if ref.kind == "external" and ref.name not in scope.externals:
+            if ref.name not in memo:
+                memo[ref.name] = self._traced(self.translator.externals[ref.name], scope, axes, given)
+            return align(memo[ref.name], ref.positions, axes)
         return align(self._source(ref, scope), ref.positions, axes)
+
+    def _traced(
+        self, use: ExternalUse, scope: Scope, axes: tuple[str, ...], given: Mapping[sp.Symbol, Array]
+    ) -> Float[Array, "*lead rows *dims"]:
+        """The value of a function that can be traced, which is called with flat batches of rows."""
+        count = next(iter({**scope.rows.outputs, **scope.rows.inputs}.values())).shape[0]
+        passed: list[tuple[tuple[int, ...], list[Array]]] = []
+        lead: tuple[int, ...] = (count,)
+        for shape, elements in use.arguments:
+            values = [jnp.asarray(self(e, scope, axes, given)) for e in elements]
+            values = [v.reshape(v.shape[: max(v.ndim - len(axes), 0)]) for v in values]  # elements vary along none
+            lead = jnp.broadcast_shapes(lead, *[v.shape for v in values])
+            passed.append((shape, values))
+        flat = [
+            jnp.stack([jnp.broadcast_to(v, lead).ravel() for v in values], axis=-1).reshape(-1, *shape)
+            for shape, values in passed
+        ]
+        return jnp.reshape(self.translator.traced[use.function](*flat), (*lead, *use.result))  # type: ignore[arg-type]
 
     def of_latent(self, symbol: sp.Symbol, values: Array, axes: tuple[str, ...]) -> Array:
         """`latent` for a symbol."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import sympy as sp
 
-from gpdsl.symbolic.expectations import additive_parts, latents_in, split_terms
+from gpdsl.symbolic.expectations import additive_parts, has_external, latents_in, split_terms
 from gpdsl.symbolic.polynomials import degree_bound
 from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import Translator
@@ -43,6 +43,8 @@ def quadratic(translator: Translator, densities: Sequence[sp.Expr]) -> bool:
     """Whether every log density is a polynomial of degree two at most in the latents together."""
     for density in densities:
         latents = latents_in(translator, density)
+        if has_external(translator, density):
+            return False
         if degree_bound(density, latents) <= 2:
             continue
         if not density.is_polynomial(*latents) or sp.Poly(density, *latents).total_degree() > 2:

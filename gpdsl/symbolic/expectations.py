@@ -51,6 +51,18 @@ def has_external(translator: Translator, expression: sp.Expr) -> bool:
     return any(translator.references[s].kind == "external" for s in expression.free_symbols)
 
 
+def has_opaque(translator: Translator, expression: sp.Expr) -> bool:
+    """Whether the value of a function that can only be called enters the expression, through others too."""
+    for symbol in expression.free_symbols:
+        ref = translator.references[symbol]
+        if ref.kind == "external":
+            use = translator.externals[ref.name]
+            inner = (element for _, elements in use.arguments for element in elements)
+            if use.function not in translator.traced or any(has_opaque(translator, each) for each in inner):
+                return True
+    return False
+
+
 def split_terms(
     translator: Translator, log_density: sp.Expr, expectations: str, coupled: bool = False
 ) -> tuple[Term, ...]:
@@ -109,7 +121,7 @@ def _choose(translator: Translator, part: sp.Expr, expectations: str, coupled: b
     latents = latents_in(translator, part)
     if not latents:
         return Term(part, (), "closed", "no latent value in it", part)
-    if has_external(translator, part):
+    if has_opaque(translator, part):
         if expectations in {"closed", "quadrature"}:
             raise GpdslError(
                 f"expectations = {expectations} is impossible here: the likelihood calls an opaque function; "
@@ -118,7 +130,8 @@ def _choose(translator: Translator, part: sp.Expr, expectations: str, coupled: b
         _refuse_joint(translator, latents)
         return Term(part, latents, "score", "an opaque function: evaluations only")
     if expectations in {"auto", "closed"}:
-        closed = joint_expectation(translator, part, latents, coupled)
+        traced = has_external(translator, part)
+        closed = None if traced else joint_expectation(translator, part, latents, coupled)
         if closed is not None:
             return Term(part, latents, "closed", "polynomial × exp(linear) in the latents", closed)
         if expectations == "closed":

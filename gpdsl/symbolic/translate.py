@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import sympy as sp
 
@@ -61,7 +61,8 @@ class Translator:
     """Translates the expressions of one model whose sizes are known.
 
     `references` says what each symbol produced so far stands for; `externals` lists the opaque calls met, in an order
-    in which they can be evaluated, and `covariances` the matrices behind whitening symbols.
+    in which they can be evaluated, and `covariances` the matrices behind whitening symbols. `traced` are functions of
+    the model that can be differentiated, by name: no others are opaque.
     """
 
     def __init__(self, declarations: m.Declarations, sizes: Mapping[str, int]) -> None:
@@ -69,6 +70,7 @@ class Translator:
         self.sizes = dict(sizes)
         self.references: dict[sp.Symbol, Ref] = {}
         self.externals: dict[str, ExternalUse] = {}
+        self.traced: Mapping[str, Callable[..., object]] = {}
         self.covariances: dict[str, Covariance] = {}
         self._lets: dict[_Element, sp.Expr] = {}
         self._extents = Extents()

@@ -1,0 +1,114 @@
+"""Functions written in JAX: recognised, traced into the program, and differentiated like its own formulas.
+
+A function is only tried when it is made of JAX: it is compiled by `jax.jit`, or its code, or that of what it wraps or
+closes over, names a JAX module or function. Others are never called with tracers, whatever their arithmetic would
+allow: they may write files, count their calls or block. What is tried is traced to shapes and compared with a call of
+numbers; what fails either stays opaque.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gpdsl.forward import ForwardModel, Policy
+from gpdsl.forward.backends import Here
+from gpdsl.language import model as m
+from gpdsl.symbolic.translate import Translator
+
+PROBED = 3
+TOLERANCE = 1e-4
+"""Relative difference between traced and called values above which a function stays opaque: it is not pure."""
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A function of arrays [rows, *dims] that can be traced."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+
+def traced_functions(translator: Translator, externals: Mapping[str, ForwardModel]) -> dict[str, Traced]:
+    """Those of the model's opaque functions that are none, by name."""
+    declarations, found = translator.declarations, {}
+    for name, model in externals.items():
+        shapes, result = signature(translator, declarations, name)
+        traced = trace(model, shapes, result) if plain(model) and made_of_jax(model.function) else None
+        if traced is not None:
+            found[name] = traced
+    return found
+
+
+def signature(translator: Translator, declarations: m.Declarations, name: str) -> tuple[list[Shape], Shape]:
+    """Shapes of the arguments and of the result of an external, for one row."""
+    if name in declarations.externals:
+        external = declarations.externals[name]
+        return [translator.shape(a.axes) for a in external.arguments], translator.shape(external.result)
+    likelihood = declarations.likelihoods[name]
+    return [translator.shape(a.axes) for a in (*likelihood.observed, *likelihood.arguments)], ()
+
+
+def plain(model: ForwardModel) -> bool:
+    """Whether nothing asks for calls: no executor, time-out, cache, or policy for failures."""
+    calls = not isinstance(model.backend, Here) or model.timeout is not None or model.cache is not None
+    return not calls and model.failures == Policy()
+
+
+def trace(model: ForwardModel, shapes: Sequence[Shape], result: Shape) -> Traced | None:
+    """The function of whole batches, if it can be traced and gives the same values as when it is called."""
+    function = model.function if model.vectorized else jax.vmap(model.function)
+    rng = np.random.default_rng(0)
+    points = [1.0 + 0.1 * rng.random((PROBED, *shape)) for shape in shapes]
+    try:
+        abstract = jax.eval_shape(function, *[jax.ShapeDtypeStruct(p.shape, jnp.result_type(float)) for p in points])
+        if not isinstance(abstract, jax.ShapeDtypeStruct) or abstract.shape != (PROBED, *result):
+            return None
+        inside = np.asarray(jax.jit(function)(*points), float)
+        called = np.asarray(function(*points), float)
+    except Exception:  # noqa: BLE001 - whatever goes wrong, the function is called as it is, and says so there
+        return None
+    same = np.allclose(inside, called, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+    return Traced(function) if same else None
+
+
+def made_of_jax(function: Any, depth: int = 3) -> bool:
+    """Whether a function is compiled by JAX, or names something of JAX in its code or that of what it is made of."""
+    if type(function).__module__.partition(".")[0] in {"jaxlib", "jax"}:
+        return True
+    if isinstance(function, functools.partial):
+        return made_of_jax(function.func, depth)
+    function = inspect.unwrap(function)
+    if not isinstance(function, (types.FunctionType, types.MethodType)):
+        function = vars(type(function)).get("__call__")
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, types.FunctionType) or depth == 0:
+        return False
+    code = function.__code__
+    cells = inspect.getclosurevars(function).nonlocals.values()
+    named = [function.__globals__[name] for name in code.co_names if name in function.__globals__]
+    return any(_of_jax(value) or _is_function(value) and made_of_jax(value, depth - 1) for value in (*cells, *named))
+
+
+def _is_function(value: Any) -> bool:
+    return isinstance(value, (types.FunctionType, functools.partial))
+
+
+def _of_jax(value: Any) -> bool:
+    """A module or function of JAX."""
+    home = value.__name__ if isinstance(value, types.ModuleType) else getattr(type(value), "__module__", "")
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type)):
+        home = value.__module__ or ""
+    return home.partition(".")[0] in {"jax", "jaxlib"}
