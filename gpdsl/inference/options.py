@@ -20,6 +20,12 @@ BATCH_ROWS = 20_000
 BATCH_STEPS = 1000
 """Most natural-gradient steps on minibatches: the fit ends before, when the bound no longer rises."""
 
+EP_PASSES = 5
+"""Passes over the data that expectation propagation on minibatches makes at least."""
+
+EP_SAMPLES = 512
+"""Points per row where moments of tilted distributions are sampled."""
+
 ROUNDS = 200
 """Most rounds of an alternating schedule (SAVIGP 9.2)."""
 
@@ -157,7 +163,9 @@ def decide(options: Options, rows: int, *, opaque: bool, sampled: bool, per_row:
         raise GpdslError("learn_inducing needs inducing points: a dense posterior (inducing = 0) has none to move")
     posterior = "full" if options.posterior == "auto" else options.posterior
     if options.engine == "ep":
-        return _decide_ep(options, dense, inducing, posterior, reasons)
+        if batch and per_row:
+            raise GpdslError("engine = ep on minibatches does not cover row variables: set batch = 0")
+        return _decide_ep(options, rows, batch, dense, inducing, posterior, reasons)
     optimizer = options.optimizer
     if optimizer == "auto" and options.schedule == "alternating":
         optimizer, reasons["optimizer"] = "lbfgs", "each set of unknowns in turn, as in SAVIGP 9.2"
@@ -182,12 +190,15 @@ def decide(options: Options, rows: int, *, opaque: bool, sampled: bool, per_row:
     return Choice(dense, inducing, batch, samples, optimizer, steps, reasons, posterior, rate)
 
 
-def _decide_ep(options: Options, dense: bool, inducing: int, posterior: str, reasons: dict[str, str]) -> Choice:
-    """Expectation propagation on all rows: hyperparameters after the sites have settled, or with every sweep."""
+def _decide_ep(
+    options: Options, rows: int, batch: int, dense: bool, inducing: int, posterior: str, reasons: dict[str, str]
+) -> Choice:
+    """Expectation propagation: hyperparameters after the sites have settled, or with every sweep or visit."""
     if posterior not in {"full", "coupled"}:
         raise GpdslError(f"engine = ep has Gaussian sites, not posterior = {posterior}: use full, coupled or auto")
-    if options.batch:
-        raise GpdslError("engine = ep takes all rows at once: leave out batch, or use engine = vi on minibatches")
+    if batch and (posterior == "coupled" or options.optimizer == "lbfgs"):
+        what = "posterior = coupled" if posterior == "coupled" else "optimizer = lbfgs"
+        raise GpdslError(f"engine = ep with {what} takes all rows at once: set batch = 0, or leave {what} out")
     if options.power > 1:
         raise GpdslError(f"power = {options.power!r}: expected a number above 0 and at most 1")
     if options.schedule == "alternating" or options.optimizer == "natural":
@@ -199,9 +210,12 @@ def _decide_ep(options: Options, dense: bool, inducing: int, posterior: str, rea
     optimizer = options.optimizer
     if optimizer == "auto":
         optimizer, reasons["optimizer"] = "lbfgs", "hyperparameters once the sites have settled"
-    steps = options.steps or (200 if optimizer == "lbfgs" else 1000)
+        if batch:
+            optimizer, reasons["optimizer"] = "adam", "hyperparameters with every visit to some rows"
+    least = 200 if optimizer == "lbfgs" else BATCH_STEPS
+    steps = options.steps or (max(least, EP_PASSES * -(-rows // batch)) if batch else least)
     rate = 0.05 if options.learning_rate is None else options.learning_rate
-    return Choice(dense, inducing, 0, options.samples or 512, optimizer, steps, reasons, posterior, rate)
+    return Choice(dense, inducing, batch, options.samples or EP_SAMPLES, optimizer, steps, reasons, posterior, rate)
 
 
 def _refuse_schedule(options: Options, optimizer: str) -> None:

@@ -265,7 +265,8 @@ def test_a_fixed_point_that_is_not_reached_is_said(monkeypatch: pytest.MonkeyPat
         ({"power": 0}, "at least"),
         ({"optimizer": "natural"}, "belongs to engine = vi"),
         ({"schedule": "alternating"}, "belongs to engine = vi"),
-        ({"batch": 5}, "all rows at once"),
+        ({"batch": 5, "inducing": 3, "optimizer": "lbfgs"}, "all rows at once"),
+        ({"batch": 5, "inducing": 3, "posterior": "coupled"}, "all rows at once"),
     ],
 )
 def test_refusals(options: dict[str, Any], words: str) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
+from gpdsl.inference.expectation_propagation.minibatch import fit_ep_minibatch
 from gpdsl.inference.expectation_propagation.sweep import Fixed, Task, evidence, fixed_point
 from gpdsl.inference.expectation_propagation.tilted import choose_tilted
 from gpdsl.inference.lbfgs import Outcome, maximise
@@ -26,9 +27,6 @@ from gpdsl.program.compilation import jit
 
 SWEEPS = 500
 """Most sweeps at one set of hyperparameters."""
-
-SAMPLES = 512
-"""Points per row where tilted moments are sampled, by default."""
 
 
 @dataclass
@@ -45,6 +43,8 @@ class _Best:
 def fit_ep(problem: Problem) -> Result:
     """Maximise the EP estimate of the log marginal likelihood over the learnt parameters."""
     task = make_task(problem)
+    if problem.choice.batch:
+        return fit_ep_minibatch(problem, task)
     run = _Run(problem, task)
     outcome = run.together() if problem.choice.optimizer in {"adam", "adadelta"} else run.outside()
     best = run.best
@@ -92,8 +92,7 @@ class _Run:
         self.start = start_sites(problem)
         self.best = _Best(point, self.start)
         key = jax.random.key(problem.options.seed)
-        samples = problem.options.samples or SAMPLES
-        normals = task.tilted.normals(key, samples, problem.count, problem.program.latents)
+        normals = task.tilted.normals(key, problem.choice.samples, problem.count, problem.program.latents)
         self.fixed = problem.rows, problem.inducing, normals, problem.jitter
 
     def outside(self) -> Outcome:

@@ -19,6 +19,8 @@ def suited(program: Program, choice: Choice, options: Options) -> Choice:
         return choice
     named = ", ".join(f"`{name}`" for name in jointly)
     reason = f"a row reads {named} in several places, which belong to one site"
+    if choice.batch:
+        raise GpdslError(f"{reason}, which minibatches do not cover: set batch = 0 with engine = ep")
     if options.posterior == "auto":
         return replace(choice, posterior="coupled", reasons={**choice.reasons, "posterior": reason})
     raise GpdslError(f"{reason}: use posterior = coupled with engine = ep")

@@ -1,0 +1,138 @@
+"""SEP on minibatches: the sites of some rows and a step of the hyperparameters at a time (SEP, section 2.4, eq. 6).
+
+A row keeps two numbers for each of its latents, and the posterior their sum over the rows, in the coordinates of the
+inducing values (`inference.tied`). A visit replaces what a row has put into that sum. Directions are computed anew on
+every visit, so what lies in the sum is of older hyperparameters; after every pass over the data it is added up again.
+
+The gradient is eq. 4, with the posterior and the cavities of the rows held fixed:
+
+    d log Z_q = d E_q[log p(u)] + (N / |B|) sum_n d log Z_n / alpha.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from gpdsl.data import minibatches
+from gpdsl.inference.expectation_propagation.sums import State, added_up, groups_at
+from gpdsl.inference.expectation_propagation.sweep import Task
+from gpdsl.inference.expectation_propagation.visits import evidence_of, several_visits
+from gpdsl.inference.natural import Sites
+from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.profiled import outer_point, split_point
+from gpdsl.inference.schedule import settled
+from gpdsl.inference.tied import no_sites, posterior_of, whitened
+from gpdsl.program.compilation import jit
+from gpdsl.program.program import take_rows
+
+RETRIES = 6
+"""Times a chunk that ends in numbers that are not finite is made again, from sums made anew and with smaller steps."""
+
+COOLING = 0.5
+"""The share of the steps in which the hyperparameters' steps fall to nothing."""
+
+
+def fit_ep_minibatch(problem: Problem, task: Task) -> Result:
+    """SEP on minibatches; the evidence is that of all rows in the end."""
+    run = _Run(problem, task)
+    message, interrupted = "all steps done", False
+    try:
+        message = run.all_steps()
+    except KeyboardInterrupt:
+        message, interrupted = "interrupted", True
+    state = run.refreshed()
+    parameters, inducing = split_point(state.point, problem.inducing)
+
+    def whiten(state: State) -> Any:
+        here = groups_at(problem, state.point, problem.inducing, take_rows(problem.rows, slice(0, 1)))
+        return [whitened(posterior_of(t, g.scale)) for t, g in zip(state.tied, here, strict=True)]
+
+    evidence = jit(lambda s, r, z, n: evidence_of(problem, task, s, r, z, n))
+    value = float(evidence(state, *run.fixed))
+    learnt, points = as_numpy(parameters), as_numpy(inducing)
+    return Result(learnt, points, tidy(jit(whiten)(state)), np.ones(1), value, 0.0, message, interrupted)
+
+
+class _Run:
+    """The moving parts of one fit."""
+
+    def __init__(self, problem: Problem, task: Task) -> None:
+        self.problem, self.task = problem, task
+        self.every = -(-problem.count // problem.choice.batch)
+        """Steps in a pass over the data."""
+        key = jax.random.key(problem.options.seed)
+        normals = task.tilted.normals(key, problem.choice.samples, problem.choice.batch, problem.program.latents)
+        point = outer_point(problem, problem.parameters, problem.inducing)
+        self.optimiser = _optimiser(problem)
+        self.draws = minibatches(problem.count, problem.choice.batch, problem.options.seed + 1)
+        self.state = self._start(point)
+        chunk = min(self.every, 50, problem.choice.steps)
+        self.size = chunk
+        self.trace: list[float] = []
+        self.pace = 1.0
+        self.fixed = problem.rows, problem.inducing, normals
+        self.compiled = problem.compiled(
+            several_visits(problem, task, self.optimiser), self.state, self._indices(), self._lengths(0), *self.fixed
+        )
+        self.add_up = jit(lambda state, rows, held: added_up(problem, state, rows, held))
+
+    def _start(self, point: Any) -> State:
+        problem = self.problem
+        dtype, columns = problem.options.dtype, problem.program.latents
+        zeros = jnp.zeros((problem.count, columns), dtype)
+        first = take_rows(problem.rows, slice(0, 1))
+        factors = jit(lambda p, z, r: [g.factor for g in groups_at(problem, p, z, r)])
+        here = factors(point, problem.inducing, first)
+        tied = [no_sites(g.size, factor) for g, factor in zip(problem.program.groups, here, strict=True)]
+        return State(point, self.optimiser.init(point), Sites(zeros, zeros), tied, point["inducing"])
+
+    def all_steps(self) -> str:
+        """Chunks of steps, the sums added up anew after every pass."""
+        done, since, retries, steps = 0, 0, 0, self.problem.choice.steps
+        while done < steps:
+            state, values = self.compiled(self.state, self._indices(), self._lengths(done), *self.fixed)
+            values = np.asarray(values, float)
+            fine = values[np.isfinite(values)]
+            if 2 * fine.size < values.size or not np.isfinite(values[-1]):
+                retries, self.pace, since = retries + 1, 0.5 * self.pace, 0
+                if retries > RETRIES:
+                    return "stopped: the evidence is not a finite number, however small the steps"
+                self.state = self.add_up(self.state, *self.fixed[:2])
+                continue
+            self.state, done, since = state, done + self.size, since + self.size
+            self.trace += fine.tolist()
+            self.problem.monitor.report(min(done, steps), float(fine.mean()))
+            if since >= self.every:
+                self.state, since = self.add_up(self.state, *self.fixed[:2]), 0
+            if done > (1 - COOLING) * steps and settled(self.trace):
+                return "converged: the evidence no longer rises beyond its sampling error"
+        return "all steps done"
+
+    def refreshed(self) -> State:
+        """The state with sums of all rows at its own hyperparameters."""
+        return self.add_up(self.state, *self.fixed[:2])
+
+    def _indices(self) -> Array:
+        return jnp.asarray(np.stack([*itertools.islice(self.draws, self.size)]))
+
+    def _lengths(self, done: int) -> Array:
+        """Of the optimiser's steps: nothing before every row has a site, then full pace, then ever less."""
+        steps = self.problem.choice.steps
+        number = np.arange(done, done + self.size)
+        fall = np.clip((steps - number) / max(COOLING * steps, 1), 0.0, 1.0)
+        begun = number >= min(self.every, steps // 4)
+        return jnp.asarray(self.pace * begun * (0.5 - 0.5 * np.cos(np.pi * fall)), self.problem.options.dtype)
+
+
+def _optimiser(problem: Problem) -> optax.GradientTransformation:
+    options = problem.options
+    if problem.choice.optimizer == "adadelta":
+        return optax.chain(optax.adadelta(1.0, options.decay, options.epsilon), optax.scale(-1.0))
+    return optax.chain(optax.adam(problem.choice.learning_rate), optax.scale(-1.0))

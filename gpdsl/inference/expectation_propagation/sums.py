@@ -1,0 +1,170 @@
+"""The sum of all sites as a function of the inducing values: moments of rows under it, and what keeps it up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gpdsl.inference.blocks import over_blocks
+from gpdsl.inference.bound import GroupView, assemble
+from gpdsl.inference.features import Covariances, Features, covariances
+from gpdsl.inference.free_posterior import by_latent
+from gpdsl.inference.natural import Sites
+from gpdsl.inference.problem import Problem
+from gpdsl.inference.profiled import split_point
+from gpdsl.inference.tied import Posterior, Tied, no_sites, transported
+from gpdsl.kernels.functionals import every_point
+from gpdsl.kernels.numerics import with_jitter
+from gpdsl.kernels.triangular import inverse_lower
+from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.groups import KernelValues, kernel_values
+from gpdsl.program.joint import Marginals
+from gpdsl.program.rows import Rows
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class State:
+    """What is learnt, the optimiser's memory, every row's sites (relative to the prior mean), and their sums.
+
+    `anchors` are the inducing inputs that the sums belong to, where these are learnt.
+    """
+
+    point: Any
+    memory: Any
+    sites: Sites
+    tied: list[Tied]
+    anchors: Any
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group at some rows and hyperparameters: L, phi = L^-1 Kuf, what is left open, the kernels' scales."""
+
+    factor: Float[Array, "g M M"]
+    inverse: Float[Array, "g M M"]
+    phi: Float[Array, "g M rows"]
+    residual: Float[Array, "g rows"]
+    scale: Float[Array, "latents"]
+
+
+def groups_at(problem: Problem, point: Any, held: Any, rows: Rows) -> list[Group]:
+    """Every group at some rows."""
+    return [group_of(known, scale) for known, scale in covariances_at(problem, point, held, rows)]
+
+
+def covariances_at(problem: Problem, point: Any, held: Any, rows: Rows) -> list[tuple[Covariances, Array]]:
+    learnt, inducing = split_point(point, held)
+    parameters, found = problem.program.parameters.constrain(learnt), []
+    for group, functionals in zip(problem.program.groups, inducing, strict=True):
+        width = every_point(functionals).shape[-1]
+        kernel = kernel_values(problem.program.evaluator, group, parameters, width)
+        at = functionals_at(group, group.readings.all, rows)
+        found.append((covariances(group, kernel, functionals, at, problem.jitter), kernel.scale))
+    return found
+
+
+def group_of(known: Covariances, scale: Array) -> Group:
+    factor = jnp.linalg.cholesky(known.inducing)
+    inverse = inverse_lower(factor)
+    phi = inverse @ known.cross
+    return Group(factor, inverse, phi, jnp.maximum(known.prior - jnp.sum(phi**2, axis=1), 0.0), scale)
+
+
+def each_latent(shared: Float[Array, "g ..."], latents: int) -> Float[Array, "latents ..."]:
+    """One for each latent of what latents with one kernel share."""
+    return jnp.broadcast_to(shared, (latents, *shared.shape[1:]))
+
+
+Moments = list[tuple[Array, Array]]
+
+
+def marginals_of(
+    problem: Problem, parameters: Mapping[str, Array], rows: Rows, scales: Sequence[Array], moments: Moments
+) -> Marginals:
+    """Marginals of all columns, from each group's moments at unit scale [latents, rows]."""
+    seen = [
+        GroupView(group, KernelValues(scale, ()), Features(mean, mean, mean))
+        for group, scale, (mean, _) in zip(problem.program.groups, scales, moments, strict=True)
+    ]
+    return assemble(
+        problem.program, parameters, rows, seen, [(mean[None], variance[None]) for mean, variance in moments]
+    )
+
+
+def block_size(problem: Problem) -> int:
+    """Rows at a time in a pass over all of them: those of a visit, so that sampled moments have their points."""
+    return min(problem.choice.batch, problem.count)
+
+
+def moments_at(
+    problem: Problem, parameters: Mapping[str, Array], rows: Rows, here: list[Group], posteriors: list[Posterior]
+) -> tuple[Marginals, Float[Array, "rows latents"]]:
+    """Marginals of the rows, and what the inducing values leave open in them."""
+    scales, moments, left = [g.scale for g in here], [], []
+    for g, q in zip(here, posteriors, strict=True):
+        phi = each_latent(g.phi, q.mean.shape[0])
+        residual = each_latent(g.residual, q.mean.shape[0])
+        mean = jnp.einsum("jm,jmn->jn", q.mean, phi)
+        moments.append((mean, jnp.sum(phi * (q.covariance @ phi), axis=1) + residual))
+        left.append((jnp.zeros_like(mean), residual))
+    marginals = marginals_of(problem, parameters, rows, scales, moments)
+    return marginals, marginals_of(problem, parameters, rows, scales, left).variance[0]
+
+
+def carried(problem: Problem, state: State, held: Any, here: list[Group]) -> list[Tied]:
+    """The sums in today's coordinates: of the same inducing values, or of what those at other inputs say of them.
+
+    Values u_o at the old inputs are read from the new ones as K_on K_nn^-1 u_n, so w_o = L_o^-1 K_on L_n^-T w_n.
+    """
+    if not state.anchors:
+        return [transported(t, g.factor) for t, g in zip(state.tied, here, strict=True)]
+    parameters = problem.program.parameters.constrain(state.point["parameters"])
+    found = []
+    parts = zip(problem.program.groups, state.anchors, state.point["inducing"], state.tied, here, strict=True)
+    for group, old, new, tied, g in parts:
+        kernel = kernel_values(problem.program.evaluator, group, parameters, every_point(new).shape[-1])
+        cross = with_jitter(covariances(group, kernel, old, new, problem.jitter).cross, problem.jitter)
+        change = each_latent(inverse_lower(tied.factor) @ cross @ jnp.swapaxes(g.inverse, -1, -2), group.size)
+        back = jnp.swapaxes(change, -1, -2)
+        precision = back @ tied.precision @ change
+        linear = (back @ tied.linear[..., None])[..., 0]
+        found.append(Tied(linear, 0.5 * (precision + jnp.swapaxes(precision, -1, -2)), g.factor))
+    return found
+
+
+def summed(problem: Problem, tied: list[Tied], here: list[Group], new: Sites, old: Sites) -> list[Tied]:
+    """The sums with some rows' sites replaced."""
+    linear, precision = new.linear - old.linear, new.precision - old.precision
+    found = []
+    for group, t, g in zip(problem.program.groups, tied, here, strict=True):
+        columns, phi = slice(group.start, group.stop), each_latent(g.phi, group.size)
+        moment = jnp.einsum("jn,jmn->jm", by_latent(group, linear[:, columns]), phi)
+        gram = (phi * by_latent(group, precision[:, columns])[:, None, :]) @ jnp.swapaxes(phi, 1, 2)
+        found.append(Tied(t.linear + moment, t.precision + 0.5 * (gram + jnp.swapaxes(gram, 1, 2)), t.factor))
+    return found
+
+
+def added_up(problem: Problem, state: State, rows: Rows, held: Any) -> State:
+    """The state with the sums of all sites made anew, block by block."""
+    first = groups_at(problem, state.point, held, jax.tree.map(lambda a: a[:1], rows))
+    nothing = [no_sites(group.size, g.factor) for group, g in zip(problem.program.groups, first, strict=True)]
+    size = block_size(problem)
+    zeros = jnp.zeros((size, problem.program.latents), state.sites.linear.dtype)
+
+    def one(some: Rows, weight: Array, numbers: Array, block: Array) -> tuple[list[Tied], None]:
+        del block
+        sites = Sites(state.sites.linear[numbers] * weight[:, None], state.sites.precision[numbers] * weight[:, None])
+        here = groups_at(problem, state.point, held, some)
+        return [
+            replace(t, factor=jnp.zeros(())) for t in summed(problem, nothing, here, sites, Sites(zeros, zeros))
+        ], None
+
+    total, _ = over_blocks(rows, size, one)
+    tied = [replace(t, factor=n.factor) for t, n in zip(total, nothing, strict=True)]
+    return replace(state, tied=tied, anchors=state.point["inducing"])

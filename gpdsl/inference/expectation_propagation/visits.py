@@ -1,0 +1,228 @@
+"""What a visit to some rows does: their sites, the sum of all sites, and a step of the hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from gpdsl.inference.blocks import over_blocks
+from gpdsl.inference.expectation_propagation.sites import Cavity, cavities, targets
+from gpdsl.inference.expectation_propagation.sums import (
+    Group,
+    State,
+    block_size,
+    carried,
+    covariances_at,
+    each_latent,
+    group_of,
+    groups_at,
+    marginals_of,
+    moments_at,
+    summed,
+)
+from gpdsl.inference.expectation_propagation.sweep import Task
+from gpdsl.inference.expectation_propagation.tilted import Normaliser, derivatives, normaliser
+from gpdsl.inference.free_posterior import by_latent
+from gpdsl.inference.natural import Sites, blend
+from gpdsl.inference.problem import Problem
+from gpdsl.inference.profiled import split_point
+from gpdsl.inference.tied import Posterior, posterior_of
+from gpdsl.kernels.numerics import log_det_factor
+from gpdsl.program.evaluation import prior_means
+from gpdsl.program.joint import Marginals
+from gpdsl.program.program import take_rows
+from gpdsl.program.rows import Rows
+
+DAMPING = 0.5
+"""The share of the way to its target that a site goes on a visit."""
+
+INDUCING_PACE = 0.5
+"""Steps of inducing inputs, as a share of the learning rate times the spread of the inputs."""
+
+
+def several_visits(
+    problem: Problem, task: Task, optimiser: optax.GradientTransformation
+) -> Callable[..., tuple[State, Array]]:
+    """Visits one after the other, in one compiled call: the state, and the evidence at each."""
+
+    def run(state: State, numbers: Array, lengths: Array, rows: Rows, held: Any, normals: Any) -> tuple[State, Array]:
+        def one(state: State, at: tuple[Array, Array]) -> tuple[State, Array]:
+            return _visit(problem, task, optimiser, state, *at, rows, held, normals)
+
+        return jax.lax.scan(one, state, (numbers, lengths))
+
+    return run
+
+
+def _visit(
+    problem: Problem,
+    task: Task,
+    optimiser: optax.GradientTransformation,
+    state: State,
+    numbers: Array,
+    length: Array,
+    rows: Rows,
+    held: Any,
+    normals: Any,
+) -> tuple[State, Array]:
+    """Where anything is not finite, the state stays as it was."""
+    batch = take_rows(rows, numbers)
+    parameters = problem.program.parameters.constrain(state.point["parameters"])
+    here = groups_at(problem, state.point, held, batch)
+    tied = carried(problem, state, held, here)
+    posteriors = [posterior_of(t, g.scale) for t, g in zip(tied, here, strict=True)]
+    own = Sites(state.sites.linear[numbers], state.sites.precision[numbers])
+    seen = _seen(problem, task, parameters, batch, here, posteriors, own, normals)
+    found = derivatives(seen.log_z, seen.cavity.full, task.tilted.separate)
+    target, _ = targets(seen.sites, seen.cavity, found, task.power)
+    moved = blend(seen.sites, target, DAMPING)
+    moved = Sites(moved.linear - moved.precision * seen.prior, moved.precision)
+    scaling = problem.count / numbers.shape[0]
+    value = scaling * jnp.sum(seen.cavity.removed + found.value / task.power) - sum(p.divergence for p in posteriors)
+    fixed = _Held(seen.q, own, seen.cavity, posteriors, here)
+    gradient = jax.grad(lambda p: _expected(problem, task, p, held, batch, fixed, normals))(state.point)
+    updates, memory = optimiser.update(gradient, state.memory, state.point)
+    updates = jax.tree.map(lambda u, unit: length * unit * u, updates, _paces(state.point, held))
+    point = optax.apply_updates(state.point, updates)
+    sums = summed(problem, tied, here, moved, own)
+    sites = Sites(
+        state.sites.linear.at[numbers].set(moved.linear), state.sites.precision.at[numbers].set(moved.precision)
+    )
+    sound = jnp.isfinite(value) & _all_finite((point, sums, moved))
+    anchors = state.point["inducing"]
+    after = State(point, memory, sites, sums, anchors)
+    before = replace(state, tied=tied, anchors=anchors)
+    return jax.tree.map(lambda a, b: jnp.where(sound, a, b), after, before), jnp.where(sound, value, jnp.nan)
+
+
+def evidence_of(problem: Problem, task: Task, state: State, rows: Rows, held: Any, normals: Any) -> Float[Array, ""]:
+    """log Z_q of all rows at the sites as they are, block by block, with log priors."""
+    program = problem.program
+    parameters = program.parameters.constrain(split_point(state.point, held)[0])
+    first = groups_at(problem, state.point, held, jax.tree.map(lambda a: a[:1], rows))
+    posteriors = [posterior_of(t, g.scale) for t, g in zip(state.tied, first, strict=True)]
+    size = block_size(problem)
+
+    def one(some: Rows, weight: Array, numbers: Array, block: Array) -> tuple[Array, None]:
+        del block
+        here = groups_at(problem, state.point, held, some)
+        own = Sites(state.sites.linear[numbers], state.sites.precision[numbers])
+        seen = _seen(problem, task, parameters, some, here, posteriors, own, normals)
+        return jnp.sum(weight * (seen.cavity.removed + seen.log_z(seen.cavity.full) / task.power)), None
+
+    total, _ = over_blocks(rows, size, one)
+    return total - sum(p.divergence for p in posteriors) + program.log_prior(parameters)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Some rows under a posterior: marginals, their sites (absolute), cavities, and log Z as a function of them."""
+
+    q: Marginals
+    sites: Sites
+    prior: Float[Array, "rows latents"]
+    cavity: Cavity
+    log_z: Normaliser
+
+
+def _seen(
+    problem: Problem,
+    task: Task,
+    parameters: Mapping[str, Array],
+    rows: Rows,
+    here: list[Group],
+    posteriors: list[Posterior],
+    own: Sites,
+    normals: Any,
+) -> _Seen:
+    program = problem.program
+    q, residual = moments_at(problem, parameters, rows, here, posteriors)
+    prior = prior_means(program.evaluator, program.groups, parameters, rows, own.linear.shape[0])
+    sites = Sites(own.linear + own.precision * prior, own.precision)
+    cavity = cavities(program, parameters, rows, q, residual, sites, task.power)
+    return _Seen(q, sites, prior, cavity, normaliser(task.tilted, program, parameters, rows, q, cavity.full, normals))
+
+
+def _paces(point: Any, held: Any) -> Any:
+    """Of a step: inducing inputs move in units of their spread, with care, since what their values say changes."""
+
+    def unit(points: Array) -> Array:
+        each = jnp.std(points, axis=0)
+        return INDUCING_PACE * jnp.where(each > 0, each, 1.0)
+
+    parameters = jax.tree.map(jnp.ones_like, point["parameters"])
+    return {"parameters": parameters, "inducing": jax.tree.map(unit, held) if point["inducing"] else []}
+
+
+def _all_finite(tree: Any) -> Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What eq. 4 holds fixed: marginals and sites of the rows, cavities, q(u), and the directions of the sites."""
+
+    q: Marginals
+    sites: Sites
+    cavity: Cavity
+    posteriors: list[Posterior]
+    here: list[Group]
+
+
+def _expected(
+    problem: Problem, task: Task, point: Any, held: Any, rows: Rows, fixed: _Held, normals: Any
+) -> Float[Array, ""]:
+    """E_q[log p(u)] + (N / |B|) sum_n log Z_n / alpha as a function of the hyperparameters, and log priors: eq. 4."""
+    program = problem.program
+    parameters = program.parameters.constrain(split_point(point, held)[0])
+    known = covariances_at(problem, point, held, rows)
+    total, moments, scales = jnp.zeros((), fixed.q.mean.dtype), [], []
+    for group, (numbers, scale), was, q in zip(program.groups, known, fixed.here, fixed.posteriors, strict=True):
+        now = group_of(numbers, scale)
+        columns = slice(group.start, group.stop)
+        sites = by_latent(group, fixed.sites.linear[:, columns]), by_latent(group, fixed.sites.precision[:, columns])
+        cross, mean, variance = _one_group(task.power, was, now, q, sites, group.size)
+        total = total + cross
+        moments.append((mean, variance))
+        scales.append(scale)
+    cavity = marginals_of(problem, parameters, rows, scales, moments)
+    log_z: Normaliser = normaliser(task.tilted, program, parameters, rows, fixed.q, fixed.cavity.full, normals)
+    share = problem.count / cavity.mean.shape[1]
+    return total + share * jnp.sum(log_z(cavity)) / task.power + program.log_prior(parameters)
+
+
+def _one_group(
+    power: float, was: Group, now: Group, q: Posterior, sites: tuple[Array, Array], latents: int
+) -> tuple[Array, Array, Array]:
+    """E_q[log p(u)], and moments of the cavities at the rows at unit scale, with q(u) and the cavities of u held."""
+    root = jnp.sqrt(was.scale)[:, None]
+    old, linear, precision = each_latent(was.phi, latents), *sites
+    # u in the old whitened coordinates, and the change to the new ones: w = L_new^-1 L_old w_old sqrt(s_old / s_new)
+    change = each_latent(jnp.swapaxes(was.factor, -1, -2) @ jnp.swapaxes(now.inverse, -1, -2), latents)  # transposed
+    ratio = jnp.sqrt(was.scale / now.scale)
+    direction = change @ each_latent(now.phi, latents)  # the new direction of each row in the old coordinates
+    spread = q.covariance @ old
+    explained = was.scale[:, None] * jnp.sum(old * spread, axis=1)
+    kept = 1.0 - power * precision * explained
+    proper = kept > 1e-6
+    pull = jnp.where(proper, power * (precision * root * jnp.einsum("jm,jmn->jn", q.mean, old) - linear), 0.0)
+    kept = jnp.where(proper, kept, 1.0)
+    along = jnp.sum(direction * spread, axis=1)
+    weight = jnp.where(proper, power * precision / kept, 0.0)
+    mean = jnp.einsum("jm,jmn->jn", q.mean, direction) + root * along * pull / kept
+    variance = jnp.sum(direction * (q.covariance @ direction), axis=1) + was.scale[:, None] * weight * along**2
+    moved = jnp.swapaxes(change, -1, -2)
+    squares = jnp.sum(moved * (moved @ q.covariance), axis=(1, 2)) + jnp.sum(
+        (moved @ q.mean[..., None])[..., 0] ** 2, axis=1
+    )
+    log_det = each_latent(log_det_factor(now.factor), latents) + q.mean.shape[1] * jnp.log(now.scale)
+    cross = -0.5 * jnp.sum(log_det + ratio**2 * squares)
+    residual = each_latent(now.residual, latents)
+    scaled = ratio[:, None]
+    return cross, scaled * mean, scaled**2 * variance + residual

@@ -1,0 +1,126 @@
+"""EP on minibatches: the fixed point, gradient and optimum of EP on all rows, whatever the order of the visits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference import variational
+from gpdsl.inference.expectation_propagation import engine, sums, visits
+from gpdsl.inference.expectation_propagation.sweep import evidence, fixed_point
+from gpdsl.inference.natural import Sites
+from gpdsl.inference.profiled import split_point
+from gpdsl.inference.tied import no_sites, posterior_of
+from gpdsl.program.compilation import jit
+from gpdsl.program.evaluation import prior_means
+
+TEXT = """
+input x : real[2]
+output y : binary
+param m : real = 0.3
+param s2 : positive = 4
+param ell : positive[2] = 1.3
+latent f(x) ~ GP(m, s2 * RBF(ell))
+y ~ Bernoulli({link} = f)
+"""
+
+
+def classes(seed: int, rows: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 2))
+    return {"x": x, "y": (np.sin(2 * x[:, 0]) + x[:, 1] + 0.5 * rng.normal(size=rows) > 0).astype(int)}
+
+
+@pytest.fixture
+def caught(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The problem that a fit would hand to the engine."""
+
+    class Enough(Exception):
+        pass
+
+    def problem_of(model: gpdsl.Model, data: dict[str, np.ndarray], **options: Any) -> Any:
+        found: list[Any] = []
+
+        def catch(problem: Any) -> Any:
+            found.append(problem)
+            raise Enough
+
+        with monkeypatch.context() as patch:
+            patch.setitem(variational.ENGINES, "ep", catch)
+            with pytest.raises(Enough):
+                model.fit(data, engine="ep", **options)
+        return found[0]
+
+    return problem_of
+
+
+def test_the_gradient_with_posterior_and_cavities_held_is_that_of_the_evidence(caught: Callable[..., Any]) -> None:
+    """SEP's eq. 4 against automatic differentiation of log Z_q, in parameters and inducing inputs."""
+    problem = caught(gpdsl.compile(TEXT.format(link="logit")), classes(1, 40), inducing=6, batch=0, learn_inducing=True)
+    task = engine.make_task(problem)
+    run = engine._Run(problem, task)
+    rows, held, _, jitter = run.fixed
+    point, program = run.best.point, problem.program
+    learnt, inducing = split_point(point, held)
+
+    def both(point: Any) -> tuple[Any, Any]:
+        fixed = fixed_point(task, learnt, inducing, run.start, rows, None, jitter, 1e-14, 500).sites
+        direct = jax.grad(lambda p: evidence(task, *split_point(p, held), fixed, rows, None, jitter))(point)
+        parameters = program.parameters.constrain(learnt)
+        prior = prior_means(program.evaluator, program.groups, parameters, rows, 40)
+        own = Sites(fixed.linear - fixed.precision * prior, fixed.precision)
+        here = sums.groups_at(problem, point, held, rows)
+        tied = sums.summed(problem, [no_sites(1, here[0].factor)], here, own, jax.tree.map(lambda a: 0 * a, own))
+        posteriors = [posterior_of(tied[0], here[0].scale)]
+        seen = visits._seen(problem, task, parameters, rows, here, posteriors, own, None)
+        kept = visits._Held(seen.q, own, seen.cavity, posteriors, here)
+        return direct, jax.grad(lambda p: visits._expected(problem, task, p, held, rows, kept, None))(point)
+
+    direct, held_fixed = jit(both)(point)
+    for a, b in zip(jax.tree.leaves(direct), jax.tree.leaves(held_fixed), strict=True):
+        assert np.abs(np.asarray(a)).max() > 1e-3
+        assert np.abs(np.asarray(a) - np.asarray(b)).max() < 1e-6
+
+
+@pytest.mark.parametrize("link", ["probit", "logit"])
+def test_visits_end_at_the_fixed_point_of_all_rows(link: str) -> None:
+    model, data, held = gpdsl.compile(TEXT.format(link=link)), classes(2, 250), ["m", "s2", "ell"]
+    whole = model.fit(data, engine="ep", inducing=10, batch=0, fixed=held)
+    visited = model.fit(data, engine="ep", inducing=10, batch=50, steps=100, fixed=held)
+    assert abs(visited.elbo - whole.elbo) < 1e-3
+    new = classes(3, 30)
+    assert np.abs(visited.predict(new).mean("f") - whole.predict(new).mean("f")).max() < 1e-3
+    assert np.abs(visited.predict(new).variance("f") / whole.predict(new).variance("f") - 1).max() < 1e-3
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adadelta"])
+def test_what_is_learnt_on_visits_is_near_the_optimum(optimizer: str) -> None:
+    model, data = gpdsl.compile(TEXT.format(link="probit")), classes(4, 400)
+    whole = model.fit(data, engine="ep", inducing=12, batch=0)
+    start = model.fit(data, engine="ep", inducing=12, batch=0, fixed=["m", "s2", "ell"])
+    visited = model.fit(data, engine="ep", inducing=12, batch=80, steps=600, optimizer=optimizer, learning_rate=0.03)
+    assert whole.elbo > start.elbo + 2.0
+    assert visited.elbo > start.elbo + (0.9 if optimizer == "adam" else 0.2) * (whole.elbo - start.elbo)
+
+
+def test_inducing_inputs_can_move_under_the_sites() -> None:
+    """Sites of other inducing inputs are read from the new ones: the evidence ends no lower."""
+    model, data = gpdsl.compile(TEXT.format(link="probit")), classes(5, 400)
+    still = model.fit(data, engine="ep", inducing=12, batch=80, steps=500)
+    moved = model.fit(data, engine="ep", inducing=12, batch=80, steps=500, learn_inducing=True)
+    assert moved.elbo > still.elbo - 0.5
+    assert not np.allclose(moved.inducing[0].points, still.inducing[0].points, atol=1e-3)
+
+
+def test_a_row_keeps_two_numbers(caught: Callable[..., Any]) -> None:
+    problem = caught(gpdsl.compile(TEXT.format(link="probit")), classes(6, 100), inducing=8, batch=20)
+    from gpdsl.inference.expectation_propagation.minibatch import _Run
+
+    state = _Run(problem, engine.make_task(problem)).state
+    assert state.sites.linear.size + state.sites.precision.size == 2 * 100
+    assert all(100 not in leaf.shape for leaf in jax.tree.leaves((state.tied, state.point, state.memory)))
