@@ -219,19 +219,21 @@ def coal_mining(factors: tuple[float, ...], families: tuple[str, ...]) -> None:
         return
     table = np.loadtxt(paths[0], delimiter=",", skiprows=1)
     data = {"x": table[:, 0], "n": table[:, 1]}
-    reference = gpdsl.zoo("coal_mining").fit(data, inducing=0, posterior="full", seed=0, progress=False)
+    start = {"m": float(np.log(data["n"].sum() / len(table))), "ell": 2000.0}
+    reference = gpdsl.zoo("coal_mining").fit(data, init=start, inducing=0, posterior="full", seed=0, progress=False)
     learnt = {name: np.asarray(value) for name, value in reference.parameters.items()}
     exact = reference.predict(data)
     rows = []
     for factor in factors:
         for family in families:
             options = {"posterior": FAMILIES[family], "inducing": 0 if factor == 1.0 else round(factor * len(table))}
+            began = time.process_time()
             fit = gpdsl.zoo("coal_mining").fit(data, init=learnt, fixed=list(learnt), seed=0, progress=False, **options)
-            q = fit.predict(data)
+            seconds, q = time.process_time() - began, fit.predict(data)
             apart = np.abs(q.mean("f") - exact.mean("f")) / np.sqrt(exact.variance("f"))
             ratio = np.sqrt(q.variance("f") / exact.variance("f"))
-            rows.append([factor, family, fit.elbo, apart.max(), ratio.mean(), fit.seconds])
-    columns = ["sparsity factor", "posterior", "ELBO", "largest shift of the mean, sd", "mean ratio of sd", "seconds"]
+            rows.append([factor, family, fit.elbo, apart.max(), ratio.mean(), seconds])
+    columns = ["sparsity factor", "posterior", "ELBO", "largest shift of the mean, sd", "mean ratio of sd", "CPU s"]
     show("coal mining: posterior of f beside the dense full Gaussian's", columns, rows)
     CONSOLE.print("SAVIGP 9.3.5: FG alike at all factors; MoG1 and MoG2 have the same mean and too little variance.\n")
 

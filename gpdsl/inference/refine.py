@@ -33,6 +33,9 @@ from gpdsl.program.rows import Rows
 Tree = TypeVar("Tree")
 
 SMALLEST_STEP = 1e-6
+ROUNDING = 8
+"""Rounding errors of the bound, in units of the last place: single precision cannot tell smaller gains from none."""
+
 SETTLED = 1e-9
 """Relative change of the sites below which there is nothing left to do (a Gaussian likelihood: after one step)."""
 
@@ -67,7 +70,7 @@ def refine(
     normals: Array | Draws | None,
     jitter: Array | float,
     tolerance: float,
-    iterations: int,
+    iterations: Array | int,
     coupling: Array | float = 1.0,
     surrogate: Surrogate | None = None,
 ) -> Progress:
@@ -141,11 +144,12 @@ def _advance(p: Progress, evaluate: Evaluate, units: Sites, tolerance: float) ->
     fast = unflatten_sites(propose(p.memory, here, residual), units, p.sites)
     trial = _choose(p.plain, blend(p.sites, p.target, p.step), fast)
     value, target = evaluate(trial)
-    better = jnp.isfinite(value) & ((value >= p.elbo - 1e-12 * jnp.abs(p.elbo)) | ~jnp.isfinite(p.elbo))
+    rounding = max(1e-12, ROUNDING * float(jnp.finfo(value.dtype).eps)) * jnp.abs(p.elbo)
+    better = jnp.isfinite(value) & ((value >= p.elbo - rounding) | ~jnp.isfinite(p.elbo))
     there = flatten_sites(trial, units)
     moved = remember(p.memory, there - here, flatten_sites(target, units) - there - residual)
     moved = _choose(p.iterations > 0, moved, p.memory)
-    small = better & (value - p.elbo < tolerance) & (p.step >= 0.25)
+    small = better & (value - p.elbo < jnp.maximum(tolerance, rounding)) & (p.step >= 0.25)
     quiet = jnp.where(better, jnp.where(small, p.quiet + 1, 0), p.quiet)
     # a refused accelerated step is retried plain; a refused plain step is retried at half its length
     step = jnp.where(better, jnp.minimum(1.0, 2.0 * p.step), jnp.where(p.plain, 0.5 * p.step, p.step))
