@@ -1,4 +1,4 @@
-"""A worker process: it receives the function once, then rows, and answers until its parent hangs up.
+"""A worker process: it receives functions once each, then rows, and answers until its parent hangs up.
 
 Before each row it notes the row and the time in memory shared with the parent, which so knows which row a worker died
 in, or hangs in. What is read back from bytes here comes from the parent process alone, through a private pipe.
@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -26,14 +27,20 @@ class NotPortable(Exception):
     """A function that no other process can be given; the text says why."""
 
 
-def packed_function(function: Callable[..., Any]) -> bytes | tuple[str, str]:
-    """How a worker gets a function: as bytes that name it, or as the file of `--forward` and the name there.
+@dataclass(frozen=True)
+class Packed:
+    """How a worker gets a function: as bytes that name it, or as the file of `--forward` and the name there."""
 
-    Raises NotPortable for a function that another process cannot find.
-    """
+    content: bytes | None
+    path: str = ""
+    name: str = ""
+
+
+def packed_function(function: Callable[..., Any]) -> Packed:
+    """A function, fit to be sent. Raises NotPortable for one that another process cannot find."""
     name, code = getattr(function, "__qualname__", ""), getattr(function, "__code__", None)
     if getattr(function, "__module__", "") == FORWARD_MODULE and code is not None and "<" not in name:
-        return str(Path(code.co_filename).resolve()), name
+        return Packed(None, str(Path(code.co_filename).resolve()), name)
     try:
         packed = bytes(ForkingPickler.dumps(function))
     except Exception as problem:
@@ -43,46 +50,58 @@ def packed_function(function: Callable[..., Any]) -> bytes | tuple[str, str]:
         names = {argument for _, argument, _ in pickletools.genops(packed) if isinstance(argument, str)}
         if "__main__" in names:
             raise NotPortable("it is defined in an interactive session, which a worker cannot import")
-    return packed
+    return Packed(packed)
 
 
-def serve(pipe: Connection, clock: Any, packed: bytes | tuple[str, str], vectorized: bool, threads: int) -> None:
-    """The life of a worker. `clock` is shared: the row in work, and since when."""
+def serve(pipe: Connection, clock: Any, packed: Packed, threads: int) -> None:
+    """The life of a worker. `clock` is shared: the row in work, and since when.
+
+    A message is a function to load, or work: the function, whether it is vectorised, whether to stop at a row that
+    failed, and the arguments.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
-    try:
-        function = _function(packed)
-    except BaseException as problem:  # noqa: BLE001 - the parent raises it, as an error with what to do
-        pipe.send((BROKEN, f"{type(problem).__name__}: {problem}"))
-        return
     _limit_threads(threads)
-    pipe.send((READY, ""))
+    functions: dict[Packed, Callable[..., Any]] = {}
 
     def started(number: int) -> None:
         clock[0], clock[1] = float(number), time.monotonic()
 
-    while True:
+    message: Any = packed
+    while message is not None:
+        if isinstance(message, Packed):
+            pipe.send(_loaded(message, functions))
+        else:
+            known, vectorized, stop, arguments = message
+            begun = time.monotonic()
+            answer = evaluate_packed(functions[known], vectorized, stop, arguments, started)
+            pipe.send((answer, (time.monotonic() - begun) / max(len(arguments[0]), 1)))
         try:
-            stop, arguments = pipe.recv()
+            message = pipe.recv()
         except (EOFError, OSError):
             return
-        begun = time.monotonic()
-        answer = evaluate_packed(function, vectorized, stop, arguments, started)
-        pipe.send((answer, (time.monotonic() - begun) / max(len(arguments[0]), 1)))
 
 
-def _function(packed: bytes | tuple[str, str]) -> Callable[..., Any]:
-    if isinstance(packed, bytes):
-        found: Callable[..., Any] = ForkingPickler.loads(packed)
+def _loaded(packed: Packed, functions: dict[Packed, Callable[..., Any]]) -> tuple[str, str]:
+    """Load a function; whether that went well, and what went wrong."""
+    try:
+        functions[packed] = _function(packed)
+    except BaseException as problem:  # noqa: BLE001 - the parent raises it, as an error with what to do
+        return BROKEN, f"{type(problem).__name__}: {problem}"
+    return READY, ""
+
+
+def _function(packed: Packed) -> Callable[..., Any]:
+    if packed.content is not None:
+        found: Callable[..., Any] = ForkingPickler.loads(packed.content)
         return found
-    path, name = packed
-    specification = importlib.util.spec_from_file_location(FORWARD_MODULE, path)
+    specification = importlib.util.spec_from_file_location(FORWARD_MODULE, packed.path)
     if specification is None or specification.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{packed.path} is no Python file")
     module = importlib.util.module_from_spec(specification)
     sys.modules[FORWARD_MODULE] = module
     specification.loader.exec_module(module)
     value: Any = module
-    for part in name.split("."):
+    for part in packed.name.split("."):
         value = getattr(value, part)
     return value  # type: ignore[no-any-return]
 

@@ -80,6 +80,18 @@ def test_workers_start_late_work_together_and_stay(pools: dict[str, Processes]) 
     assert float(threading.get_native_id()) not in first
 
 
+def test_workers_learn_several_functions(pools: dict[str, Processes]) -> None:
+    pool = pools.setdefault("product", Processes(2))
+    before: set[float] = set()
+    for _ in range(2):
+        here = evaluate(model(simulators.whoami, pool), [DEPTH, SPEED], ()).values
+        before = before or set(here)
+        assert set(here) <= {float(member.process.pid) for member in pool.team}
+        found = evaluate(model(simulators.product, pool), [DEPTH, SPEED], (4,)).values
+        np.testing.assert_array_equal(found, DEPTH * SPEED[:, None])
+    assert before <= {float(member.process.pid) for member in pool.team}
+
+
 def test_an_exception_names_its_row_and_keeps_the_traceback_of_the_worker(pools: dict[str, Processes]) -> None:
     with pytest.raises(
         ForwardModelError, match=f"row {BAD + 1} of the batch: ValueError: speeds are positive"
@@ -131,6 +143,7 @@ def test_workers_killed_from_outside_are_replaced(pools: dict[str, Processes]) -
             worker.process.join(10)
 
 
+@pytest.mark.slow
 def test_a_vectorised_function_that_dies_is_searched_for_the_row() -> None:
     pool = Processes(1)
     one = model(simulators.dying, pool, vectorized=True, workers=1)

@@ -1,0 +1,97 @@
+"""One worker process as its parent sees it: how it starts, what it has been given, and how it ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from gpdsl.forward.errors import ForwardModelError
+from gpdsl.forward.mistakes import NoWorkers
+from gpdsl.forward.pipes import limit_waits
+from gpdsl.forward.worker import Packed, serve
+
+START_SECONDS = 120.0
+"""For a worker to start, and to import what a function needs."""
+
+PIPE_SECONDS = 60.0
+"""For a message that has begun to pass through the pipe."""
+
+NAME = "gpdsl worker"
+
+
+@dataclass(eq=False)
+class Member:
+    """A process, the pipe to it, what it has loaded, and the rows it works on."""
+
+    process: Any
+    pipe: Connection
+    clock: Any
+    born: float
+    ready: bool = False
+    piece: slice | None = None
+    given: float = 0.0
+    loaded: set[Packed] = field(default_factory=set)
+
+    @property
+    def row(self) -> int:
+        """The row in work, counted within the piece."""
+        return int(self.clock[0])
+
+    @property
+    def begun(self) -> bool:
+        """Whether any row of the piece is in work."""
+        return self.clock[1] > 0
+
+    def load(self, function: Packed) -> None:
+        """Have it import another function; it says when it is ready. Raises OSError when it is dead."""
+        self.ready, self.born = False, time.monotonic()
+        self.loaded.add(function)
+        self.pipe.send(function)
+
+    def give(self, piece: slice, work: tuple[Any, ...]) -> None:
+        """Have it work on some rows. Raises OSError when it is dead."""
+        self.clock[0], self.clock[1] = 0.0, 0.0
+        self.piece, self.given = piece, time.monotonic()
+        self.pipe.send(work)
+
+    def limit(self, patience: float) -> float:
+        """When its time is over, on the monotonic clock."""
+        if not self.ready:
+            return self.born + START_SECONDS
+        return max(self.clock[1], self.given) + patience if self.piece is not None else float("inf")
+
+    def end(self) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.join(5.0)
+        self.pipe.close()
+
+    def ending(self) -> str:
+        """How it ended, in words."""
+        self.process.join(1.0)
+        code = self.process.exitcode
+        if code is None:
+            return "its pipe is closed"
+        return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def hire(name: str, function: Packed, workers: int) -> Member:
+    """Start a worker process, one of so many, without waiting for it.
+
+    Raises ForwardModelError in a worker, which has begun to run the script that started it.
+    """
+    if multiprocessing.current_process().name.startswith(NAME):
+        raise ForwardModelError(NoWorkers(name, "a worker has begun to run the script that started it"))
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    clock = context.RawArray("d", 2)
+    details = (theirs, clock, function, (os.cpu_count() or 1) // workers)
+    process = context.Process(target=serve, args=details, daemon=True, name=f"{NAME} {name}")
+    process.start()
+    theirs.close()
+    limit_waits(ours, PIPE_SECONDS)
+    return Member(process, ours, clock, time.monotonic(), loaded={function})
