@@ -112,12 +112,16 @@ class NotAName(ForwardMistake):
 
 
 @dataclass(frozen=True)
-class GradientGiven(ForwardMistake):
-    """A gradient was passed, and would be ignored."""
+class NotAGradient(ForwardMistake):
+    """A gradient that is no function."""
 
+    kind: str
     code: ClassVar = "F105"
-    message: ClassVar = "a gradient was passed, but gradients of opaque functions are not used"
-    help: ClassVar = "leave `gradient` out: gradients are estimated from values alone, by score functions"
+    message: ClassVar = "expected a function as gradient, found a value of type {kind}"
+    help: ClassVar = (
+        "pass a vector-Jacobian product: gradient(*arguments, sensitivity), with a sensitivity like the result, "
+        "returns an array like each argument; or leave it out, and it is estimated from values"
+    )
 
 
 @dataclass(frozen=True)

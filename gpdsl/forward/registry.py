@@ -11,7 +11,7 @@ from gpdsl.forward.accounting import Accounting
 from gpdsl.forward.backends import Backend, backend_of
 from gpdsl.forward.errors import (
     ForwardModelError,
-    GradientGiven,
+    NotAGradient,
     NotAName,
     NotCallable,
     NotRegistered,
@@ -44,6 +44,7 @@ class ForwardModel:
     `executor` runs it, with `workers` of them; `policy` says what happens to rows that fail, `timeout` how many seconds
     a call may take, `cache` which file keeps its values. `arguments` are the names the model gives its arguments,
     filled in by `resolve`; `account` counts what it costs. `flat`: results are vectors, to be read in declared shape.
+    `gradient` is its vector-Jacobian product, described in `How`.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ForwardModel:
     timeout: float | None = None
     cache: str | Path | None = None
     flat: bool = False
+    gradient: Function | None = None
     account: Accounting = field(default_factory=Accounting, compare=False)
 
     @property
@@ -79,6 +81,9 @@ class How(TypedDict, total=False):
     "processes", "dask", the address of a Dask scheduler, an executor of `concurrent.futures`, or an object with `map`.
     policy: what happens where it fails: "raise" (the default), "penalise", or `gpdsl.retry(n)`. timeout: the seconds
     that one call may take; 600 by default where it runs elsewhere. cache: a file that keeps its values between runs.
+    gradient: its derivatives, if it has any, as a vector-Jacobian product (what an adjoint solver
+    computes): `gradient(*arguments, sensitivity)` takes the arguments and an array like the result, and returns for
+    each argument an array like it: the sum, over the numbers of the result, of sensitivity times derivative.
     """
 
     vectorized: bool
@@ -87,30 +92,25 @@ class How(TypedDict, total=False):
     policy: object
     timeout: float
     cache: str | Path | None
+    gradient: Function | None
 
 
 _REGISTERED: dict[str, ForwardModel] = {}
 
 
 @overload
-def register_forward_model(
-    name: str, function: Function, *, gradient: object = None, **how: Unpack[How]
-) -> ForwardModel: ...
+def register_forward_model(name: str, function: Function, **how: Unpack[How]) -> ForwardModel: ...
 @overload
+def register_forward_model(name: str, function: None = None, **how: Unpack[How]) -> Callable[[Function], Function]: ...
 def register_forward_model(
-    name: str, function: None = None, *, gradient: object = None, **how: Unpack[How]
-) -> Callable[[Function], Function]: ...
-def register_forward_model(
-    name: str, function: Function | None = None, *, gradient: object = None, **how: Unpack[How]
+    name: str, function: Function | None = None, **how: Unpack[How]
 ) -> ForwardModel | Callable[[Function], Function]:
     """Make `function` the external `name` of models, for this process; a second registration replaces the first.
 
     It is called with NumPy arrays [rows, *dims] in declared order and returns [rows, *dims of the result]; `how` is
     described in `How`. Without `function` this is a decorator, which leaves the function as it is. Raises
-    ForwardModelError for what is no function or name, and for a `gradient`: gradients are estimated from values.
+    ForwardModelError for what is no function or name.
     """
-    if gradient is not None:
-        raise ForwardModelError(GradientGiven(str(name)))
     return _registering(name, function, FORWARD, how)
 
 
@@ -159,6 +159,8 @@ def _checked(model: ForwardModel) -> ForwardModel:
         raise ForwardModelError(NotAName(str(model.name)))
     if not callable(model.function):
         raise ForwardModelError(NotCallable(model.name, type(model.function).__name__))
+    if model.gradient is not None and not callable(model.gradient):
+        raise ForwardModelError(NotAGradient(model.name, type(model.gradient).__name__))
     workers, timeout = model.workers, model.timeout
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
         raise ForwardModelError(WorkersNotPositive(model.name, str(workers)))

@@ -9,6 +9,7 @@ import math
 from dataclasses import replace
 
 from gpdsl.errors import GpdslError
+from gpdsl.inference.derivatives import has_slopes, point_cost
 from gpdsl.inference.families import parse_family
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.surrogate import opaque_columns, points_for
@@ -45,25 +46,26 @@ def is_simulated(program: Program, options: Options, choice: Choice) -> bool:
     return program.opaque and sites and smooth and not papers
 
 
-def each_step(program: Program, choice: Choice, rows: int) -> int:
-    """Evaluations of one step of the optimiser, or of one round."""
+def each_step(program: Program, choice: Choice, rows: int, simulated: bool = False) -> int:
+    """Evaluations of one step of the optimiser, or of one round with surrogates."""
     components = parse_family(choice.posterior, choice.dense).components
-    return choice.samples * components * min(choice.batch or rows, rows) * len(program.uses())
+    cost = point_cost(program) if simulated else len(program.uses())
+    return choice.samples * components * min(choice.batch or rows, rows) * cost
 
 
 def within_budget(program: Program, options: Options, choice: Choice, rows: int) -> Choice:
     """The choice with samples and steps that the budget allows. Raises GpdslError for one that allows nothing."""
     simulated = is_simulated(program, options, choice)
     if simulated and options.samples is None:
-        choice = replace(choice, samples=points_for(len(opaque_columns(program))))
+        choice = replace(choice, samples=points_for(len(opaque_columns(program)), slopes=has_slopes(program)))
     if options.evaluations is None or not program.uses():
         return choice
     left = options.evaluations - (program.account.evaluations if program.account is not None else 0)
     if simulated and options.samples is None:
-        a_point = rows * len(program.uses())
-        linear = min(points_for(len(opaque_columns(program)), quadratic=False), left // a_point)
+        a_point, slopes = rows * point_cost(program), has_slopes(program)
+        linear = min(points_for(len(opaque_columns(program)), quadratic=False, slopes=slopes), left // a_point)
         choice = replace(choice, samples=max(2, linear, min(choice.samples, left // (ROUNDS * a_point))))
-    each = each_step(program, choice, rows)
+    each = each_step(program, choice, rows, simulated)
     if left < each:
         raise GpdslError(
             f"evaluations = {options.evaluations}: one step takes {each} ({choice.samples} samples of "
@@ -75,10 +77,14 @@ def within_budget(program: Program, options: Options, choice: Choice, rows: int)
 
 def planned_evaluations(program: Program, options: Options, choice: Choice, rows: int) -> str:
     """How many evaluations a fit will make, for `explain`."""
-    each, limit = each_step(program, choice, rows), options.evaluations or math.inf
-    if is_simulated(program, options, choice):
+    simulated, limit = is_simulated(program, options, choice), options.evaluations or math.inf
+    each = each_step(program, choice, rows, simulated)
+    if simulated:
         most = min(each * USUAL, limit)
-        usual = f"{each:,} a round of {choice.samples} points a row; fits end after 3 to {USUAL} rounds as a rule"
+        slopes = ", gradients included" if has_slopes(program) else ""
+        usual = (
+            f"{each:,} a round of {choice.samples} points a row{slopes}; fits end after 3 to {USUAL} rounds as a rule"
+        )
         ending = f", {min(3 * each, most):,} to {most:,}"
     else:
         usual, ending = f"{each:,} a step", f", {each * choice.steps:,} in all"

@@ -13,16 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from gpdsl.inference.surrogate import hermite
+from gpdsl.inference.regression import least_squares
+from gpdsl.inference.surrogate import hermite, hermite_slopes
 
 WORTH = 0.3
 """Share of a batch's points that its weights must be worth, on average over the rows, for it to be used again."""
 
 KEPT = 32
 """Batches that are looked at, the last ones."""
-
-RIDGE = 1e-8
-"""Relative addition to the normal equations of a regression, whose polynomials have about unit size."""
 
 
 @dataclass(frozen=True)
@@ -61,48 +59,71 @@ class Batch:
     values: Mapping[str, Float[np.ndarray, "S rows values"]]
     failed: Float[np.ndarray, "S rows"] | None = None
     """1 where a function failed and its failures are penalised: such a point tells a surrogate nothing."""
+    slopes: Mapping[str, Float[np.ndarray, "S rows values J"]] | None = None
+    """Derivatives of the values in x, where the functions give them."""
+
+    def slopes_in(self, q: Gaussian) -> dict[str, Float[np.ndarray, "S rows J values"]]:
+        """Derivatives in the z of another Gaussian."""
+        assert self.slopes is not None
+        return {key: np.einsum("snvi,nij->snjv", slope, q.root) for key, slope in self.slopes.items()}
 
 
 @dataclass(frozen=True)
 class Regression:
     """Surrogates at one Gaussian: coefficients by call, and for every point used its weight, z and cross-validation.
 
-    `held_out` is what the surrogate fitted without a point says there. `batches` are those used, in order; points of
-    all of them follow each other. Weights are 1 on average in every row.
+    `held_out` is what the surrogate fitted without a point says there: its value, and with slopes its derivatives in
+    z. `batches` are those used, in order; points of all of them follow each other. Weights are 1 on average in a row.
     """
 
     coefficients: Mapping[str, Float[np.ndarray, "rows F values"]]
     batches: Sequence[Batch]
     weights: Float[np.ndarray, "P rows"]
     z: Float[np.ndarray, "P rows J"]
-    held_out: Mapping[str, Float[np.ndarray, "P rows values"]]
+    held_out: Mapping[str, Float[np.ndarray, "P rows E values"]]
 
-    def held_out_by_batch(self) -> Iterator[dict[str, np.ndarray]]:
+    def held_out_by_batch(self) -> Iterator[dict[str, Float[np.ndarray, "S rows E values"]]]:
         """`held_out`, batch by batch."""
         start = 0
         for batch in self.batches:
             yield {key: values[start : start + len(batch.x)] for key, values in self.held_out.items()}
             start += len(batch.x)
 
-    def moments(self, r: Float[np.ndarray, "P rows"], seed: int) -> Moments:
-        """Moments of a residual, row by row; its mean is taken off first, the control variate of SAVIGP appendix F."""
+    def moments(
+        self, r: Float[np.ndarray, "P rows"], slopes: Float[np.ndarray, "P rows J"] | None, seed: int
+    ) -> Moments:
+        """Moments of a residual, row by row, from its values or, where they are known, its slopes in z.
+
+        Means are taken off first, the control variate of SAVIGP appendix F.
+        """
         level = np.mean(self.weights * r, axis=0)
         left = self.weights * (r - level)
-        flipped = left * np.random.default_rng(seed).choice([-1.0, 1.0], left.shape)
+        signs = np.random.default_rng(seed).choice([-1.0, 1.0], left.shape)
         error = float(np.sqrt(np.sum(np.mean(left**2, axis=0)) / len(r)))
-        return Moments(level, *self._stein(left), *self._stein(flipped), error)
+        if slopes is None:
+            return Moments(level, *self._stein(left), *self._stein(left * signs), error)
+        first = np.mean(self.weights[..., None] * slopes, axis=0)
+        spread = self.weights[..., None] * (slopes - first)
+        flipped = spread * signs[..., None]
+        return Moments(level, first, self._crossed(spread), np.mean(flipped, axis=0), self._crossed(flipped), error)
 
     def _stein(self, left: Float[np.ndarray, "P rows"]) -> tuple[np.ndarray, np.ndarray]:
         """Means of left z and of left (z z' - I)."""
-        points = len(left)
-        first = np.einsum("pn,pni->ni", left, self.z) / points
-        products = np.moveaxis(self.z * left[..., None], 0, -1) @ np.swapaxes(self.z, 0, 1) / points
+        first = np.einsum("pn,pni->ni", left, self.z) / len(left)
+        products = self._crossed(self.z * left[..., None])
         return first, products - np.mean(left, axis=0)[:, None, None] * np.eye(self.z.shape[-1])
+
+    def _crossed(self, left: Float[np.ndarray, "P rows J"]) -> Float[np.ndarray, "rows J J"]:
+        """The symmetric part of the mean of left z'."""
+        products = np.moveaxis(left, 0, -1) @ np.swapaxes(self.z, 0, 1) / len(left)
+        return 0.5 * (products + np.swapaxes(products, 1, 2))
 
 
 @dataclass(frozen=True)
 class Moments:
     """E[r], E[r z] and E[r (z z' - I)] of a residual in every row, and the standard error of the sum of the first.
+
+    By Stein's identities the last two are E[dr/dz] and E[dr/dz z'].
 
     `noise_first` and `noise_second` are the two gradients with random signs on the points: as wrong as the others are.
     """
@@ -146,23 +167,31 @@ class Evaluations:
             used.remove(poor[0])
 
     def regress(self, q: Gaussian, quadratic: bool) -> Regression:
-        """Weighted least squares of every call's values on the polynomials of z, row by row."""
+        """Weighted least squares of every call's values, and slopes where there are any, on polynomials of z."""
         used, weights = self.weights(q)
         batches = [self.batches[i] for i in used]
         z = np.concatenate([whiten(q, batch.x) for batch in batches])
-        features = np.moveaxis(hermite(z, quadratic), 1, 0)  # [rows, P, F]
-        weighted = features * (weights * _sound(batches)).T[..., None]
-        points, count = features.shape[1:]
-        gram = np.swapaxes(features, 1, 2) @ weighted / points + RIDGE * np.eye(count)
-        influence = np.linalg.solve(gram, np.swapaxes(weighted, 1, 2) / points)  # [rows, F, P]
-        leverage = np.minimum(np.einsum("npf,nfp->pn", features, influence), 1.0 - 1e-3)[..., None]
-        coefficients, held_out = {}, {}
-        for key in batches[0].values:
-            values = np.concatenate([batch.values[key] for batch in batches])
-            coefficients[key] = influence @ np.moveaxis(values, 1, 0)
-            fitted = np.moveaxis(features @ coefficients[key], 1, 0)
-            held_out[key] = (fitted - leverage * values) / (1.0 - leverage)
-        return Regression(coefficients, batches, weights, z, held_out)
+        slopes = all(batch.slopes is not None for batch in batches)
+        features = hermite(z, quadratic)[:, :, None]
+        if slopes:
+            features = np.concatenate([features, hermite_slopes(z, quadratic)], axis=2)
+        targets = {key: _swapped(_targets(q, batches, key, slopes)) for key in batches[0].values}
+        sound = np.swapaxes(weights * _sound(batches), 0, 1)
+        coefficients, said = least_squares(_swapped(features), sound, targets)
+        return Regression(coefficients, batches, weights, z, {key: _swapped(each) for key, each in said.items()})
+
+
+def _swapped(array: np.ndarray) -> np.ndarray:
+    """Rows first, or points first."""
+    return np.swapaxes(array, 0, 1)
+
+
+def _targets(q: Gaussian, batches: Sequence[Batch], key: str, slopes: bool) -> Float[np.ndarray, "P rows E D"]:
+    """Values at all points, and their derivatives in z."""
+    values = np.concatenate([batch.values[key] for batch in batches])[:, :, None]
+    if not slopes:
+        return values
+    return np.concatenate([values, np.concatenate([batch.slopes_in(q)[key] for batch in batches])], axis=2)
 
 
 def _mixture(densities: Sequence[np.ndarray], share: Float[np.ndarray, "batches"]) -> np.ndarray:

@@ -8,6 +8,7 @@ from gpdsl.inference.alternating import split_parameters
 from gpdsl.inference.blocks import block_rows
 from gpdsl.inference.budget import is_simulated, planned_evaluations
 from gpdsl.inference.coupling import joint_size
+from gpdsl.inference.derivatives import has_slopes
 from gpdsl.inference.expectation_propagation.explain import explain_sites, explain_tilted
 from gpdsl.inference.expected_log_likelihood import NODES
 from gpdsl.inference.families import size
@@ -204,7 +205,8 @@ def _method(program: Program, term: Term, choice: Choice, options: Options) -> s
         case "pathwise":
             return f"sampled, {choice.samples} {SCHEMES[options.sampling]} samples, pathwise gradients"
     if is_simulated(program, options, choice):
-        return f"quadratic surrogates from {choice.samples} evaluations a row and round, corrected by what they leave"
+        what = "values and gradients" if has_slopes(program) else "evaluations"
+        return f"quadratic surrogates from {choice.samples} {what} a row and round, corrected by what they leave"
     control = CONTROLS[options.control_variate]
     return f"sampled, {choice.samples} {SCHEMES[options.sampling]} samples, score-function gradients with {control}"
 

@@ -184,7 +184,15 @@ def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
     tolerance = max(problem.options.tolerance, 1e-12)
 
     def objective(
-        point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any, coupling: Any, surrogate: Any = None
+        point: Any,
+        sites: Sites,
+        rows: Any,
+        held: Any,
+        normals: Any,
+        jitter: Any,
+        coupling: Any,
+        surrogate: Any = None,
+        iterations: Any = INNER_ITERATIONS,
     ) -> tuple[Array, Any, Sites]:
         parameters, inducing = split_point(point, held)
         progress = refine(
@@ -197,7 +205,7 @@ def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
             normals,
             jitter,
             tolerance * problem.count,
-            INNER_ITERATIONS,
+            iterations,
             coupling,
             surrogate,
         )

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import ndtri
 
+from gpdsl.inference.derivatives import point_cost
 from gpdsl.inference.evaluations import Batch, Evaluations, Gaussian
 from gpdsl.inference.lbfgs import maximise
 from gpdsl.inference.natural import Sites, blend, whitened_posterior
@@ -43,6 +44,9 @@ SURROGATE_SAMPLES = 256
 
 SURROGATE_NUMBERS = 4_000_000
 
+
+LADDER = (1000, 100, 30, 10, 4)
+"""Natural-gradient steps on one set of surrogates, fewer where they lead too far."""
 
 AT_A_TIME = 1024
 """Points taken off the Sobol sequence together: a power of two keeps it balanced."""
@@ -101,7 +105,7 @@ class _Run:
         self.trust, self.damping = Trust(), Damping()
         self.size = problem.choice.samples
         width = len(self.simulator.columns)
-        self.quadratic = is_quadratic(self.size, width)
+        self.quadratic = is_quadratic(self.size, width, self.simulator.sloping)
         self.points = _Points(problem.count, width, problem.options.seed)
         self.blend = jit(blend)
 
@@ -116,6 +120,8 @@ class _Run:
             value = self.simulator.bound(self.here.point, self.here.sites, self.normals(), fitted.surrogate)
             self.problem.monitor.report(number, value)
             if self.fell(value, fitted.error):
+                if self.trust.exhausted:
+                    return f"stopped: no step raises the bound{self.accuracy()}"
                 continue
             self.best, self.elbo, self.error = self.here, value, fitted.error
             self.fitted = fitted
@@ -147,7 +153,7 @@ class _Run:
     def affordable(self) -> int:
         """Points per row of the next round, as far as the budget goes."""
         account = self.problem.program.account
-        each = self.problem.count * max(len(self.problem.program.uses()), 1)
+        each = self.problem.count * point_cost(self.problem.program)
         return self.size if account is None else int(min(self.size, account.remaining // each))
 
     def grow(self) -> None:
@@ -169,21 +175,44 @@ class _Run:
         return base_normals(key, count, 1, problem.count, problem.program.latents)
 
     def fell(self, value: float, error: float) -> bool:
-        """Whether the bound is lower than before by more than its error; the step is then taken back in part."""
-        if value >= self.elbo - 3.0 * (error + self.error) - 1e-3 * abs(self.elbo) or not np.isfinite(self.elbo):
+        """Whether the bound is lower than at the best place by more than its error; the next way starts there then.
+
+        The bound there is judged again with all that is known by now, and so are the surrogates.
+        """
+        if not np.isfinite(self.elbo) or value >= self.elbo - 3.0 * (error + self.error):
             self.trust = self.trust.grown()
             return False
-        self.trust = self.trust.shrunk()
-        self.here, _ = self.shortened(self.here.point, self.here.sites)
+        best = self.best
+        fitted = self.simulator.surrogate(best.point, best.q, self.known, self.quadratic)
+        self.elbo = self.simulator.bound(best.point, best.sites, self.normals(), fitted.surrogate)
+        self.error = fitted.error
+        if value >= self.elbo - 3.0 * (error + self.error):
+            return False
+        self.trust, self.damping, self.here = self.trust.shrunk(), Damping(), best
+        self.here, _ = self.improved(fitted.surrogate)
         return True
 
     def improved(self, surrogate: Surrogate) -> tuple[Place, bool]:
-        """The best q and hyperparameters the surrogates know of, as far as they can be trusted; whether that is all."""
+        """The best q and hyperparameters the surrogates know of, as far as they can be trusted; whether that is all.
+
+        Where the maximum is too far, the natural gradients stop earlier on their way to it: the way is curved, and the
+        straight line need not ascend.
+        """
+        point, sites = self.here.point, self.here.sites
+        for iterations in LADDER:
+            point, sites = self.maximised(surrogate, iterations)
+            q = self.simulator.place(point, sites)
+            if self.trust.covers(self.here.q, q):
+                return Place(point, sites, q), iterations == LADDER[0]
+        return self.shortened(point, sites)
+
+    def maximised(self, surrogate: Surrogate, iterations: int) -> tuple[Any, Sites]:
+        """Hyperparameters and sites after so many natural-gradient steps, for every look at the hyperparameters."""
         best, normals = (-np.inf, self.here.point, self.here.sites), self.normals()
 
         def objective(at: Any) -> tuple[float, Any]:
             nonlocal best
-            value, gradient, sites = self.simulator.profiled(at, best[2], normals, surrogate)
+            value, gradient, sites = self.simulator.profiled(at, best[2], normals, surrogate, iterations)
             if value > best[0]:
                 best = value, at, sites
             return value, gradient
@@ -192,7 +221,7 @@ class _Run:
             maximise(objective, self.here.point, steps=OUTER_STEPS, tolerance=1e-6, report=lambda *_: None)
         else:
             objective(self.here.point)
-        return self.shortened(*best[1:])
+        return best[1:]
 
     def shortened(self, point: Any, sites: Sites, share: float = 1.0) -> tuple[Place, bool]:
         """The way from the best place to another, halved until the trust region covers it; and whether it never was."""

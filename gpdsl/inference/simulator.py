@@ -5,29 +5,36 @@ Compiled steps and calls of the functions alternate here; nothing compiled ever 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from gpdsl.forward import stopping_fit
 from gpdsl.inference.alternating import split_parameters
-from gpdsl.inference.bound import views
+from gpdsl.inference.derivatives import has_slopes, jacobian
 from gpdsl.inference.evaluations import Batch, Evaluations, Gaussian
-from gpdsl.inference.expected_log_likelihood import opaque_density
-from gpdsl.inference.natural import Sites, site_elbo, site_marginals, site_target
+from gpdsl.inference.natural import Sites
 from gpdsl.inference.opaque import FAILED, Values, compiled_arguments, evaluate_externals
+from gpdsl.inference.opaque_steps import (
+    Compiled,
+    bound_step,
+    density_step,
+    latents_of,
+    place_step,
+    propose_step,
+    pushed_step,
+    shaken_step,
+    shaped_of,
+    slope_step,
+)
 from gpdsl.inference.problem import Problem, as_arrays
-from gpdsl.inference.profiled import profiled_bound, split_point
-from gpdsl.inference.surrogate import Anchors, Surrogate, column_covariance, opaque_columns
-from gpdsl.program.joint import Marginals, block_root
-from gpdsl.program.rows import Rows
+from gpdsl.inference.profiled import profiled_bound
+from gpdsl.inference.surrogate import Anchors, Surrogate, opaque_columns
 from gpdsl.symbolic.translate import ExternalUse
-
-Compiled = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -48,10 +55,12 @@ class Simulator:
     compiled_place: Compiled
     compiled_shaken: Compiled
     compiled_density: Compiled
+    compiled_slope: Compiled
     compiled_bound: Compiled
     compiled_profiled: Compiled
     arguments: Mapping[str, Compiled]
     likelihood_learnt: bool
+    pushed: Mapping[str, Compiled]
 
     @classmethod
     def of(cls, problem: Problem) -> Simulator:
@@ -60,14 +69,21 @@ class Simulator:
         return cls(
             problem,
             columns,
-            problem.compiling(_place(problem, columns)),
-            problem.compiling(_shaken(problem, columns)),
-            problem.compiling(_density(problem, columns)),
-            problem.compiling(_bound(problem)),
+            problem.compiling(place_step(problem, columns)),
+            problem.compiling(shaken_step(problem, columns)),
+            problem.compiling(density_step(problem, columns)),
+            problem.compiling(slope_step(problem, columns)),
+            problem.compiling(bound_step(problem)),
             problem.compiling(profiled_bound(problem)),
-            compiled_arguments(problem.program, _propose(problem, columns)),
+            compiled_arguments(problem.program, propose_step(problem, columns)),
             bool(split_parameters(problem.program)[1]),
+            pushed_step(problem, columns) if has_slopes(problem.program) else {},
         )
+
+    @property
+    def sloping(self) -> bool:
+        """Whether the functions give derivatives."""
+        return bool(self.pushed)
 
     def place(self, point: Any, sites: Sites) -> Gaussian:
         """The Gaussian of what the opaque functions read in each row; NaN where the sites give none."""
@@ -83,14 +99,40 @@ class Simulator:
 
         found = evaluate_externals(self.problem.program, uses, give)
         flat = {use.key: np.asarray(found[use.key], float).reshape(*x.shape[:2], -1) for use in uses}
-        return Batch(q, x, flat, np.asarray(found[FAILED], float)[:, 0] if FAILED in found else None)
+        failed = np.asarray(found[FAILED], float)[:, 0] if FAILED in found else None
+        slopes = {use.key: self.slopes(use, point, x) for use in uses} if self.sloping else None
+        return Batch(q, x, flat, failed, slopes)
+
+    def slopes(self, use: ExternalUse, point: Any, x: Float[np.ndarray, "S rows J"]) -> Float[np.ndarray, "S rows D J"]:
+        """Derivatives of the values of a call in what it reads, by its gradient and the chain rule."""
+        program, rows = self.problem.program, self.problem.rows
+        passed = [np.asarray(a, float) for a in self.arguments[use.key]({}, point, rows, x)]
+        flat = [a.reshape(-1, *shape) for a, (shape, _) in zip(passed, use.arguments, strict=True)]
+        model = program.externals[use.function]
+        with stopping_fit(model.account):
+            outer = jacobian(model, use, flat, self.problem.count)
+        total: np.ndarray | float = 0.0
+        for place in range(len(self.columns)):
+            direction = np.zeros(len(self.columns))
+            direction[place] = 1.0
+            inner = self.pushed[use.key](point, rows, x, direction)
+            chained = [
+                np.einsum("rva,ra->rv", a.reshape(*a.shape[:2], -1), np.asarray(b, float).reshape(len(a), -1))
+                for a, b in zip(outer, inner, strict=True)
+            ]
+            total = total + sum(chained)[..., None] * direction
+        return np.asarray(total).reshape(*x.shape[:2], -1, len(self.columns))
 
     def surrogate(self, point: Any, q: Gaussian, known: Evaluations, quadratic: bool) -> Fitted:
         """Surrogates at q with the residual that they leave, and how sure they are."""
         found = known.regress(q, quadratic)
         said = list(found.held_out_by_batch())
-        residuals = [self.residual(point, batch, guess) for batch, guess in zip(found.batches, said, strict=True)]
-        moments = found.moments(np.concatenate(residuals), self.problem.options.seed + len(known.batches))
+        pairs = list(zip(found.batches, said, strict=True))
+        residuals = [self.residual(point, batch, guess) for batch, guess in pairs]
+        slopes = None
+        if self.sloping and all(batch.failed is None for batch in found.batches):
+            slopes = np.concatenate([self.residual_slopes(point, q, batch, guess) for batch, guess in pairs])
+        moments = found.moments(np.concatenate(residuals), slopes, self.problem.options.seed + len(known.batches))
         anchors = None
         if self.likelihood_learnt:
             anchors = self.anchors(found.batches[-1], said[-1], found.weights[-len(residuals[-1]) :], residuals[-1])
@@ -120,15 +162,28 @@ class Simulator:
         """What the log densities of the true values add to those of guesses."""
         here = point, self.problem.rows, batch.x
         true = self.compiled_density(*here, batch.values, batch.failed)
-        return np.asarray(true - self.compiled_density(*here, said, None), float)
+        return np.asarray(true - self.compiled_density(*here, _values(said), None), float)
+
+    def residual_slopes(
+        self, point: Any, q: Gaussian, batch: Batch, said: Mapping[str, np.ndarray]
+    ) -> Float[np.ndarray, "S rows J"]:
+        """Derivatives of the residual in z: pathwise, through the values and their slopes."""
+        known, guess = batch.slopes_in(q), {key: values[:, :, 1:] for key, values in said.items()}
+        total: np.ndarray | float = 0.0
+        for sign, values, slopes in ((1.0, batch.values, known), (-1.0, _values(said), guess)):
+            direct, through = self.compiled_slope(point, self.problem.rows, batch.x, values, None)
+            total = total + sign * np.einsum("sni,nij->snj", np.asarray(direct, float), q.root)
+            for key, each in through.items():
+                total = total + sign * np.einsum("snjv,snv->snj", slopes[key], np.asarray(each, float))
+        return np.asarray(total)
 
     def anchors(self, batch: Batch, guess: Mapping[str, np.ndarray], weights: np.ndarray, r: np.ndarray) -> Anchors:
         """The first points of a batch, always as many of them, so that nothing is compiled again."""
         size = min(self.problem.choice.samples, len(batch.x))
         weights = weights[:size] / np.maximum(weights[:size].mean(axis=0), 1e-300)
-        true, guessed = ({k: v[:size] for k, v in each.items()} for each in (batch.values, guess))
-        latents = _latents(self.problem, self.columns, jnp.asarray(batch.x[:size]))
-        known, said = _shaped(self.problem, latents, true), _shaped(self.problem, latents, guessed)
+        true, guessed = ({k: v[:size] for k, v in each.items()} for each in (batch.values, _values(guess)))
+        latents = latents_of(self.problem, self.columns, jnp.asarray(batch.x[:size]))
+        known, said = shaped_of(self.problem, latents, true), shaped_of(self.problem, latents, guessed)
         if batch.failed is not None:
             known[FAILED] = jnp.asarray(batch.failed[:size])[:, None]
         return Anchors(latents, known, said, jnp.asarray(weights), jnp.mean(jnp.asarray(weights * r[:size]), axis=0))
@@ -138,98 +193,23 @@ class Simulator:
         rows, held, jitter = self.problem.rows, self.problem.inducing, self.problem.jitter
         return float(self.compiled_bound(point, sites, rows, held, normals, surrogate, jitter))
 
-    def profiled(self, point: Any, sites: Sites, normals: Array, surrogate: Surrogate) -> tuple[float, Any, Sites]:
+    def profiled(
+        self, point: Any, sites: Sites, normals: Array, surrogate: Surrogate, iterations: int
+    ) -> tuple[float, Any, Sites]:
         """The bound maximised over q from these sites, its gradient in the hyperparameters, and the best sites."""
         rows, held, jitter = self.problem.rows, self.problem.inducing, self.problem.jitter
         value, gradient, refined = self.compiled_profiled(
-            point, sites, rows, held, normals, jitter, jnp.asarray(1.0), surrogate
+            point, sites, rows, held, normals, jitter, jnp.asarray(1.0), surrogate, jnp.asarray(iterations)
         )
         return float(value), gradient, refined
+
+
+def _values(said: Mapping[str, Float[np.ndarray, "S rows E values"]]) -> dict[str, Float[np.ndarray, "S rows values"]]:
+    """Values alone, of values and derivatives."""
+    return {key: each[:, :, 0] for key, each in said.items()}
 
 
 def _gradients(q: Gaussian, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """With respect to the mean and the covariance: R^-T first, R^-T second R^-1 / 2."""
     inverse = q.inverse
     return np.einsum("nji,nj->ni", inverse, first), 0.5 * np.swapaxes(inverse, 1, 2) @ second @ inverse
-
-
-def _marginals(problem: Problem, point: Any, sites: Sites, rows: Rows, held: Any) -> Marginals:
-    program = problem.program
-    learnt, inducing = split_point(point, held)
-    parameters = program.parameters.constrain(learnt)
-    seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
-    return site_marginals(program, parameters, rows, seen, sites)[0]
-
-
-def _place(problem: Problem, columns: tuple[int, ...]) -> Compiled:
-    program = problem.program
-
-    def place(point: Any, sites: Sites, rows: Rows, held: Any) -> tuple[Array, Array]:
-        q = _marginals(problem, point, sites, rows, held)
-        root = block_root(column_covariance(program, q, columns), np.arange(len(columns)))
-        return q.mean[0][:, np.asarray(columns)], root
-
-    return place
-
-
-def _shaken(problem: Problem, columns: tuple[int, ...]) -> Compiled:
-    """The place after a full step whose gradients are off by this much."""
-    place, program = _place(problem, columns), problem.program
-
-    def shaken(point: Any, sites: Sites, rows: Rows, held: Any, slope: Array, curvature: Array) -> tuple[Array, Array]:
-        q = _marginals(problem, point, sites, rows, held)
-
-        def linear(q: Marginals) -> Array:
-            spread = column_covariance(program, q, columns)
-            return jnp.sum(slope * q.mean[0][:, np.asarray(columns)]) + jnp.sum(curvature * spread)
-
-        change = site_target(q, jax.grad(linear)(q))
-        moved = Sites(sites.linear + change.linear, sites.precision + change.precision)
-        return place(point, moved, rows, held)
-
-    return shaken
-
-
-def _latents(problem: Problem, columns: tuple[int, ...], x: Float[Array, "S rows J"]) -> Float[Array, "S 1 rows all"]:
-    """All columns, where only some matter."""
-    x = jnp.asarray(x, problem.options.dtype)[:, None]
-    return jnp.zeros((*x.shape[:-1], problem.program.latents), x.dtype).at[..., np.asarray(columns)].set(x)
-
-
-def _shaped(problem: Problem, latents: Array, values: Mapping[str, Array | np.ndarray]) -> dict[str, Array]:
-    """Values of opaque calls in their declared shapes."""
-    shapes = {use.key: use.result for use in problem.program.uses()}
-    return {k: jnp.asarray(v, latents.dtype).reshape(*latents.shape[:3], *shapes[k]) for k, v in values.items()}
-
-
-def _propose(problem: Problem, columns: tuple[int, ...]) -> Compiled:
-    def propose(point: Any, rows: Rows, x: Array) -> tuple[Mapping[str, Array], Rows, Array]:
-        learnt, _ = split_point(point, problem.inducing)
-        return problem.program.parameters.constrain(learnt), rows, _latents(problem, columns, x)
-
-    return propose
-
-
-def _density(problem: Problem, columns: tuple[int, ...]) -> Compiled:
-    """Log densities [S, rows] of the terms with opaque values, at points and values that are known or guessed."""
-    program = problem.program
-
-    def density(point: Any, rows: Rows, x: Array, values: Mapping[str, Array], failed: Array | None) -> Array:
-        latents = _latents(problem, columns, x)
-        known = _shaped(problem, latents, values)
-        if failed is not None:
-            known[FAILED] = jnp.asarray(failed, latents.dtype)[:, None]
-        learnt, _ = split_point(point, problem.inducing)
-        return opaque_density(program, program.parameters.constrain(learnt), rows, latents, known)[:, 0]
-
-    return density
-
-
-def _bound(problem: Problem) -> Compiled:
-    program, dense = problem.program, problem.layout.dense
-
-    def bound(point: Any, sites: Sites, rows: Rows, held: Any, normals: Array, surrogate: Any, jitter: Any) -> Array:
-        learnt, inducing = split_point(point, held)
-        return site_elbo(program, learnt, inducing, sites, rows, dense, normals, surrogate, jitter)
-
-    return bound

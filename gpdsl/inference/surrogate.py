@@ -94,6 +94,18 @@ def feature_count(width: int, quadratic: bool) -> int:
     return 1 + width + (width * (width + 1) // 2 if quadratic else 0)
 
 
+def hermite_slopes(z: Float[np.ndarray, "*lead J"], quadratic: bool) -> Float[np.ndarray, "*lead J F"]:
+    """Derivatives of the polynomials in z."""
+    width = z.shape[-1]
+    eye = np.broadcast_to(np.eye(width), (*z.shape, width))
+    parts = [np.zeros((*z.shape, 1)), eye]
+    if quadratic:
+        first, second = np.triu_indices(width, 1)
+        products = eye[..., first] * z[..., None, second] + eye[..., second] * z[..., None, first]
+        parts += [np.sqrt(2.0) * eye * z[..., None], products]
+    return np.concatenate(parts, axis=-1)
+
+
 ENOUGH = 1.2
 """Points per polynomial from which on a regression is worth having."""
 
@@ -104,15 +116,22 @@ FEWEST = 16
 """Points per row and round by default, at least: more than a regression in one or two variables needs."""
 
 
-def is_quadratic(points: int, width: int) -> bool:
-    """Whether that many points per row carry a quadratic surrogate in that many variables."""
-    return points >= ENOUGH * feature_count(width, True)
+def is_quadratic(points: int, width: int, slopes: bool = False) -> bool:
+    """Whether that many points per row carry a quadratic surrogate in that many variables; slopes count too.
+
+    Slopes at no more points than variables leave the curvature along one direction open.
+    """
+    if slopes and points < width + 2:
+        return False
+    return points * (1 + slopes * width) >= ENOUGH * feature_count(width, True)
 
 
-def points_for(width: int, quadratic: bool = True) -> int:
+def points_for(width: int, quadratic: bool = True, slopes: bool = False) -> int:
     """Points per row and round by default, or where linear surrogates have to do."""
     if not quadratic or feature_count(width, True) > MOST_POLYNOMIALS:
-        return int(np.ceil(ENOUGH * feature_count(width, False)))
+        return int(np.ceil(ENOUGH * feature_count(width, False) / (1 + slopes * width)))
+    if slopes:
+        return max(FEWEST // 2, int(np.ceil(ENOUGH * (width + 2))))
     return max(FEWEST, int(np.ceil(ENOUGH * feature_count(width, True))))
 
 

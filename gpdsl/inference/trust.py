@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -12,7 +12,9 @@ from gpdsl.inference.evaluations import Gaussian
 WIDEST = 3.0
 """Growth of the standard deviations in one round that is allowed."""
 
-LARGEST, SMALLEST = 5.0, 0.05
+MOST_REFUSED = 10
+
+LARGEST, SMALLEST = 5.0, 0.01
 """Bounds on the reach."""
 
 LEAST_SHARE = 0.2
@@ -24,6 +26,13 @@ class Trust:
     """A trust region: root mean square over the rows of the distance of the means, in standard deviations of q."""
 
     reach: float = LARGEST
+    refused: int = 0
+    """Steps in a row that lowered the bound."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there is no point in trying on."""
+        return self.refused >= MOST_REFUSED
 
     def covers(self, q: Gaussian, there: Gaussian) -> bool:
         """Whether q may go there in one round."""
@@ -36,11 +45,11 @@ class Trust:
 
     def grown(self) -> Trust:
         """After a round that kept its promise."""
-        return replace(self, reach=min(2.0 * self.reach, LARGEST))
+        return Trust(min(2.0 * self.reach, LARGEST))
 
     def shrunk(self) -> Trust:
         """After a round in which the bound fell."""
-        return replace(self, reach=max(0.25 * self.reach, SMALLEST))
+        return Trust(max(0.25 * self.reach, SMALLEST), self.refused + 1)
 
 
 def change(q: Gaussian, there: Gaussian) -> Float[np.ndarray, "numbers"]:

@@ -64,7 +64,7 @@ def signature(translator: Translator, declarations: m.Declarations, name: str) -
 def plain(model: ForwardModel) -> bool:
     """Whether nothing asks for calls: no executor, time-out, cache, or policy for failures."""
     calls = not isinstance(model.backend, Here) or model.timeout is not None or model.cache is not None
-    return not calls and model.failures == Policy()
+    return not calls and model.gradient is None and model.failures == Policy()
 
 
 def trace(model: ForwardModel, shapes: Sequence[Shape], result: Shape) -> Traced | None:

@@ -116,7 +116,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "not_callable": lambda: register_forward_model("travel_time", 3),  # type: ignore[arg-type]
     "not_callable_passed_in": lambda: resolve(SEISMIC, {"travel_time": 3.5}),  # type: ignore[dict-item]
     "not_a_name": lambda: register_forward_model("travel time", travel_time),
-    "gradient_given": lambda: register_forward_model("travel_time", travel_time, gradient=travel_time),
+    "not_a_gradient": lambda: register_forward_model("travel_time", travel_time, gradient=1.0),  # type: ignore[arg-type]
     "workers_not_positive": lambda: register_forward_model("travel_time", travel_time, workers=0),
     "workers_no_number": lambda: register_forward_model("travel_time", travel_time, workers=True),
     "unknown_executor": lambda: register_forward_model("travel_time", travel_time, executor="process"),

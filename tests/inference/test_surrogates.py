@@ -11,7 +11,8 @@ from numpy.polynomial.hermite_e import hermegauss
 import gpdsl
 from gpdsl import GpdslError
 from gpdsl.inference.evaluations import Batch, Evaluations, Gaussian, whiten
-from gpdsl.inference.surrogate import feature_count, hermite, is_quadratic, points_for
+from gpdsl.inference.regression import least_squares
+from gpdsl.inference.surrogate import feature_count, hermite, hermite_slopes, is_quadratic, points_for
 from gpdsl.inference.trust import Trust, distance
 
 ROWS, WIDTH = 3, 2
@@ -78,13 +79,59 @@ def test_held_out_values_are_those_of_a_regression_without_the_point(rng: np.ran
     batch = drawn(rng, q, 12, lambda x: np.sin(x).sum(axis=-1))
     known = Evaluations()
     known.add(batch)
-    held_out = known.regress(q, quadratic=True).held_out["g"]
+    held_out = known.regress(q, quadratic=True).held_out["g"][:, :, 0]
     for left_out in (0, 7):
         kept = np.delete(np.arange(12), left_out)
         for row in range(ROWS):
             features = hermite(whiten(q, batch.x)[:, row], quadratic=True)
             solution = np.linalg.lstsq(features[kept], batch.values["g"][kept, row], rcond=None)[0]
             assert held_out[left_out, row] == pytest.approx(features[left_out] @ solution, rel=1e-4)
+
+
+def test_slopes_of_polynomials_and_what_a_regression_says_without_a_point(rng: np.random.Generator) -> None:
+    z, step = rng.standard_normal((4, ROWS, WIDTH)), 1e-6
+    for place in range(WIDTH):
+        moved = hermite(z + step * np.eye(WIDTH)[place], True) - hermite(z - step * np.eye(WIDTH)[place], True)
+        np.testing.assert_allclose(hermite_slopes(z, True)[..., place, :], moved / (2 * step), atol=1e-8)
+    features = np.concatenate([hermite(z, True)[:, :, None], hermite_slopes(z, True)], axis=2).swapaxes(0, 1)
+    targets, weights = rng.standard_normal((ROWS, 4, 1 + WIDTH, 1)), rng.uniform(0.5, 1.5, (ROWS, 4))
+    said = least_squares(features, weights, {"g": targets})[1]["g"]
+    kept = [0, 1, 3]
+    root = np.sqrt(np.repeat(weights[1, kept], 1 + WIDTH))[:, None]
+    without = np.linalg.lstsq(
+        root * features[1, kept].reshape(-1, 6), root * targets[1, kept].reshape(-1, 1), rcond=None
+    )
+    np.testing.assert_allclose(said[1, 2], features[1, 2] @ without[0], rtol=0.1, atol=0.05)  # the share left open
+
+
+def test_a_gradient_spares_evaluations() -> None:
+    """Two latents and two results: a quarter of the points, the same posterior."""
+    text = """
+    input x : real
+    output y : real
+    external g(f: real, h: real) -> real
+    latent f(x) ~ GP(0, RBF(1))
+    latent h(x) ~ GP(1, 0.3 * RBF(1))
+    y ~ Normal(g(f, h), 0.2)
+    """
+    rows: list[int] = []
+
+    def gradient(f: np.ndarray, h: np.ndarray, sensitivity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows.append(len(f))
+        return sensitivity * h * np.cos(f), sensitivity * np.sin(f)
+
+    x = np.linspace(-2, 2, 15)
+    data = {"x": x, "y": np.sin(x) * 1.2}
+    fits = [
+        gpdsl.compile(text, externals={"g": each}).fit(data, posterior="full")
+        for each in (lambda f, h: h * np.sin(f), gpdsl.opaque(lambda f, h: h * np.sin(f), gradient=gradient))
+    ]
+    assert rows and all(count % 15 == 0 for count in rows), "called for all points of a round together"
+    assert fits[0].elbo == pytest.approx(fits[1].elbo, abs=0.1)
+    for name in ("f", "h"):
+        means, variances = ([getattr(fit.predict(data), what)(name) for fit in fits] for what in ("mean", "variance"))
+        assert np.abs((means[0] - means[1]) / np.sqrt(variances[0])).max() < 0.1
+        np.testing.assert_allclose(np.sqrt(variances[0]), np.sqrt(variances[1]), rtol=0.1)
 
 
 def test_weights_make_earlier_points_count_for_another_gaussian(rng: np.random.Generator) -> None:
@@ -108,7 +155,7 @@ def test_the_residual_has_its_moments_by_steins_identities(rng: np.random.Genera
     q, known = gaussian(rng), Evaluations()
     known.add(drawn(rng, q, 40_000, lambda x: x[..., 0]))
     found = known.regress(q, quadratic=False)
-    moments = found.moments(found.z[..., 0] + found.z[..., 0] * found.z[..., 1] + found.z[..., 1] ** 2, seed=1)
+    moments = found.moments(found.z[..., 0] + found.z[..., 0] * found.z[..., 1] + found.z[..., 1] ** 2, None, seed=1)
     np.testing.assert_allclose(moments.level, 1.0, atol=0.06)
     np.testing.assert_allclose(moments.first, np.tile([1.0, 0.0], (ROWS, 1)), atol=0.06)
     np.testing.assert_allclose(moments.second, np.tile([[0.0, 1.0], [1.0, 2.0]], (ROWS, 1, 1)), atol=0.25)
@@ -119,6 +166,7 @@ def test_the_residual_has_its_moments_by_steins_identities(rng: np.random.Genera
 def test_points_by_default_carry_a_quadratic_unless_there_are_too_many_latents() -> None:
     assert points_for(1) == 16 and is_quadratic(16, 1)
     assert points_for(8) == 54 and is_quadratic(54, 8) and not is_quadratic(53, 8)
+    assert points_for(8, slopes=True) == 12 and is_quadratic(12, 8, slopes=True) and not is_quadratic(9, 8, slopes=True)
     assert points_for(400) == 482 and not is_quadratic(482, 400)
 
 
