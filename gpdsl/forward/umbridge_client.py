@@ -10,7 +10,7 @@ import json
 import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
@@ -116,6 +116,28 @@ class UmbridgeModel:
         question = {"outWrt": out_wrt, "inWrt": in_wrt, "vec": np.ravel(direction).tolist()}
         answer = self.ask("/ApplyJacobian", {**question, "input": self.vectors(arguments)})
         return self._vector([answer], (self.sizes.outputs[out_wrt],))
+
+    def pull(self, *values: np.ndarray | float) -> list[np.ndarray]:
+        """The vector-Jacobian product that `gradient=` wants: arguments and a sensitivity in, an array for each out.
+
+        One question for each pair of an input and an output vector, but for sensitivities of zero.
+        """
+        arguments, sizes = values[:-1], self.sizes
+        sensitivities = np.split(np.ravel(np.asarray(values[-1], float)), np.cumsum(sizes.outputs)[:-1])
+        parts = []
+        for place, size in enumerate(sizes.inputs):
+            pulled = [self.gradient(out, place, arguments, s) for out, s in enumerate(sensitivities) if s.any()]
+            parts.append(np.sum(pulled, axis=0) if pulled else np.zeros(size))
+        shapes = [np.shape(each) for each in arguments]
+        ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes])
+        return [part.reshape(s) for part, s in zip(np.split(np.concatenate(parts), ends[:-1]), shapes, strict=True)]
+
+    def offered_gradient(self) -> Callable[..., list[np.ndarray]] | None:
+        """`pull`, where the server offers gradients; None too where there is no server: the first call will say so."""
+        try:
+            return self.pull if self.sizes.gradient else None
+        except ForwardModelError:
+            return None
 
     def vectors(self, arguments: Sequence[np.ndarray | float]) -> list[list[float]]:
         """The arguments as the input vectors of the model. Raises ForwardModelError when they do not make them up."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import signal
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -15,6 +17,7 @@ import pytest
 from gpdsl.forward import ForwardModel, ForwardModelError, evaluate, opaque, retry
 from gpdsl.forward.processes import Processes
 from tests.forward import simulators
+from tests.goldens import assert_golden
 
 ROWS = 40
 RANDOM = np.random.default_rng(3)
@@ -150,6 +153,26 @@ def test_a_vectorised_function_that_dies_is_searched_for_the_row() -> None:
     with pytest.raises(ForwardModelError, match="died in row 2 of the batch"):
         evaluate(one, [DEPTH[:3], np.array([1.0, -1.0, 1.0])], (4,))
     pool.close()
+
+
+def test_an_interrupt_ends_the_workers_that_are_busy_and_the_pool_goes_on(pools: dict[str, Processes]) -> None:
+    one = pooled(pools, simulators.hanging)
+    evaluate(one, [DEPTH, SPEED], (4,))
+    alarm = threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT))
+    alarm.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(one, with_bad_row(), (4,))
+    assert time.monotonic() - start < 30
+    assert not evaluate(one, [DEPTH, SPEED], (4,)).failed.any()
+
+
+@pytest.mark.parametrize("executor", ["dask", "tcp://somewhere:8786"])
+def test_without_dask_its_executors_say_what_to_install(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ForwardModelError) as caught:
+        model(simulators.product, executor)
+    assert_golden("forward/missing_extra.txt", str(caught.value))
 
 
 def test_a_function_that_cannot_be_sent_is_refused_before_anything_starts() -> None:

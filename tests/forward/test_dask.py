@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import gpdsl
 from gpdsl.forward import ForwardModel, ForwardModelError, dask_cluster, evaluate, opaque
 from gpdsl.forward.dask_cluster import DaskCluster
 from tests.forward import simulators
@@ -63,6 +64,19 @@ def test_a_cluster_of_its_own_takes_functions_that_processes_do_not() -> None:
     np.testing.assert_array_equal(evaluate(one, [DEPTH, SPEED], (4,)).values, factor * DEPTH)
     CONNECTED[0].close()
     np.testing.assert_array_equal(evaluate(one, [DEPTH, SPEED], (4,)).values, factor * DEPTH)
+
+
+def test_a_fit_on_a_cluster_is_the_fit_in_process(cluster: Any) -> None:
+    text = (
+        "model m\ninput x : real\noutput y : real\nexternal g(a: real) -> real\n"
+        "latent f(x) ~ GP(0, RBF(1))\nlet r = g(f)\ny ~ Normal(r, 0.3)\n"
+    )
+    data, options = {"x": np.arange(5.0), "y": np.sin(np.arange(5.0))}, {"optimizer": "adam", "steps": 4, "samples": 4}
+    address = cluster.scheduler_address
+    places = {"here": lambda a: 2 * a, "there": gpdsl.opaque(lambda a: 2 * a, executor=address, workers=2)}
+    fits = {k: gpdsl.compile(text, externals={"g": g}).fit(data, **options) for k, g in places.items()}
+    np.testing.assert_allclose(fits["there"].posterior[0].mean, fits["here"].posterior[0].mean, rtol=1e-9)
+    CONNECTED.append(places["there"].executor)  # type: ignore[attr-defined]
 
 
 def test_an_exception_names_its_row(cluster: Any) -> None:

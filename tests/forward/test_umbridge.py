@@ -104,6 +104,22 @@ def test_derivatives_of_a_real_server(server: str) -> None:
         np.testing.assert_allclose(pulled @ vector, back @ change, rtol=1e-4)
 
 
+def test_the_gradient_of_all_arguments_is_what_the_fit_uses(server: str) -> None:
+    model: Any = gpdsl.umbridge(server, "times").function
+    depth, speed, back = DEPTH[0], SPEED[0], RANDOM.normal(size=2)
+    assert model.offered_gradient() == model.pull
+    together = model.pull(depth[0], depth[1], speed, back)
+    expected = [model.gradient(0, place, [depth, speed], back) for place in (0, 1)]
+    assert [np.shape(each) for each in together] == [(), (), (2,)]
+    np.testing.assert_allclose(np.concatenate([np.ravel(each) for each in together]), np.concatenate(expected))
+    np.testing.assert_array_equal(model.pull(depth, speed, np.zeros(2)), np.zeros((2, 2)))
+    nobody: Any = gpdsl.umbridge(f"http://127.0.0.1:{free_port()}", "times").function
+    assert nobody.offered_gradient() is None
+    with odd_server() as url:
+        none: Any = gpdsl.umbridge(url, "times").function
+        assert none.offered_gradient() is None
+
+
 def test_one_vector_may_be_made_up_of_several_arguments(server: str) -> None:
     model = gpdsl.umbridge(server, "times")
     found = evaluate(model, [DEPTH[:, 0], DEPTH[:, 1], SPEED], (2, 1)).values
@@ -125,6 +141,32 @@ def test_a_fit_through_a_server_is_the_fit_in_process(server: str) -> None:
     here, there = fits["here"], fits["there"]
     assert there.elbo == pytest.approx(here.elbo, rel=1e-9)
     np.testing.assert_allclose(there.posterior[0].mean, here.posterior[0].mean, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_a_server_killed_in_mid_fit_leaves_the_fit_to_go_on_from() -> None:
+    text = (
+        "model one\ninput x : real\noutput t[p] : real\nindex p in 1..2\nconst speed[p] = [1.5, 2.5]\n"
+        "external travel_time(depth: real[2], speed: real[2]) -> real[2]\n"
+        "latent f(x) ~ GP(2, 0.01 * RBF(1))\nlet depth[p] = f\n"
+        "let tau = travel_time(depth, speed)\nt[p] ~ Normal(tau[p], 0.1)\n"
+    )
+    data = {"x": np.arange(3.0), "t": np.full((3, 2), 3.0)}
+    options: dict[str, Any] = {"seed": 0, "optimizer": "adam", "steps": 6, "samples": 4}
+    with real_server(2) as (url, process):
+        model = gpdsl.compile(text, externals={"travel_time": gpdsl.umbridge(url, "times", workers=2)})
+
+        def kill(report: Any) -> None:
+            if report.step == 3:
+                process.kill()
+                process.wait(10)
+
+        with pytest.raises(ForwardModelError, match=r"cannot be reached any more.*(\n.*)*start=error.fit") as caught:
+            model.fit(data, callback=kill, **options)
+    kept = caught.value.fit
+    assert len(kept.history) == 3
+    here = gpdsl.compile(text, externals={"travel_time": lambda d, s: 2 * np.cumsum(d / s, axis=1)})
+    assert np.isfinite(here.fit(data, start=kept, **options).elbo)
 
 
 @pytest.mark.parametrize(
