@@ -201,6 +201,8 @@ def _resolved(
     model = given if isinstance(given, ForwardModel) else ForwardModel(name, given, sort)
     if model.sort not in (sort, EITHER):
         raise ForwardModelError(WrongSort(name, model.sort, sort, REGISTER[sort]))
+    if model.gradient is None and hasattr(model.function, "offered_gradient"):  # a server has to be asked
+        model = replace(model, gradient=model.function.offered_gradient())
     model = _checked(replace(model, name=name, sort=sort, arguments=arguments))
     _check_arity(model)
     return model

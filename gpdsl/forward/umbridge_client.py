@@ -50,7 +50,7 @@ def umbridge(
     Several addresses are servers of the same model, which share the work. `config` is passed on with every call.
     `workers` is how many calls each server gets at the same time, `timeout` the seconds one may take (60). The
     arguments of the external, one after the other, make up the input vectors of the model; its output vectors, one
-    after the other, the result. Nothing is asked of the server before the first call. Raises ForwardModelError.
+    after the other, the result. Gradients are used where the server offers them. Raises ForwardModelError.
     """
     addresses = [url] if isinstance(url, str) else list(url)
     for each in addresses or [""]:

@@ -19,7 +19,8 @@ import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslWarning
-from gpdsl.forward import ForwardModel, ForwardModelError, evaluate, servers
+from gpdsl.forward import ForwardModel, ForwardModelError, evaluate, resolve, servers
+from gpdsl.language import compile_text
 
 HERE = Path(__file__).parent
 ROWS = 12
@@ -113,6 +114,11 @@ def test_the_gradient_of_all_arguments_is_what_the_fit_uses(server: str) -> None
     assert [np.shape(each) for each in together] == [(), (), (2,)]
     np.testing.assert_allclose(np.concatenate([np.ravel(each) for each in together]), np.concatenate(expected))
     np.testing.assert_array_equal(model.pull(depth, speed, np.zeros(2)), np.zeros((2, 2)))
+    declared = compile_text(
+        "model m\ninput x : real\noutput t : real\nexternal g(depth: real[2], speed: real[2]) -> real[2]\n"
+        "latent f(x) ~ GP(0, RBF(1))\nconst one = [1, 1]\nlet r = g(one, one)\nt ~ Normal(f + r[1], 0.1)\n"
+    )
+    assert resolve(declared, {"g": gpdsl.umbridge(server, "times")})["g"].gradient is not None
     nobody: Any = gpdsl.umbridge(f"http://127.0.0.1:{free_port()}", "times").function
     assert nobody.offered_gradient() is None
     with odd_server() as url:
