@@ -35,6 +35,7 @@ MEANINGS = {
     "engine": "`vi`, variational inference, or `ep`, expectation propagation",
     "power": "of `ep`, above 0 and at most 1; towards 0 it becomes variational inference",
     "device": "`cpu`, `gpu`, or where JAX puts things",
+    "devices": "how many devices share the rows; by default one, or all of several processes",
     "entropy": "how a mixture's entropy is bounded: `pairwise`, or `jensen` as in SAVIGP eq. 18",
     "fixed": "parameters that keep their initial values",
     "init": "initial values of parameters, by name",

@@ -54,6 +54,7 @@ class Options:
     (`inference.mixture_entropy`). sampling, gradients, control_variate: how expectations that are sampled are estimated
     (`inference.sampling`, `inference.score`). schedule: everything at once, or set by set (`inference.alternating`).
     decay, epsilon: of Adadelta. engine: `vi`, or `ep` with its power in (0, 1] (`inference.expectation_propagation`).
+    devices: how many share the rows (`inference.sharding`).
     """
 
     posterior: str = "auto"
@@ -79,6 +80,7 @@ class Options:
     dtype: str = "float64"
     engine: str = "vi"
     device: str | None = None
+    devices: int | None = None
     entropy: str = "pairwise"
     fixed: tuple[str, ...] = ()
     init: Mapping[str, Any] = field(default_factory=dict)
@@ -96,6 +98,7 @@ NUMBERS = {
     "decay": (0.0, float),
     "epsilon": (0.0, float),
     "power": (1e-6, float),
+    "devices": (1, int),
 }
 
 

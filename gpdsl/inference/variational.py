@@ -14,7 +14,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.adam import fit_adam
 from gpdsl.inference.alternating import fit_alternating
 from gpdsl.inference.bound import Layout
-from gpdsl.inference.budget import is_simulated, within_budget
+from gpdsl.inference.budget import is_simulated, refuse_passed, within_budget
 from gpdsl.inference.coupling import choose_coupling
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.expectation_propagation import fit_ep, suited
@@ -26,6 +26,7 @@ from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.options import Choice, Options, decide
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.profiled import fit_profiled
+from gpdsl.inference.sharding import shards_for
 from gpdsl.inference.simulated import fit_simulated
 from gpdsl.inference.stochastic import fit_stochastic_natural
 from gpdsl.inference.threads import threads_for
@@ -77,7 +78,10 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
         if sum(map(len, reduced)) < 0.7 * sum(map(len, inducing)):
             inducing, dense = reduced, False
     simulated = is_simulated(program, options, choice)
-    choice = within_budget(program, options, choice, data.rows) if program.opaque else choice
+    if program.opaque:
+        if not simulated:
+            refuse_passed(program)
+        choice = within_budget(program, options, choice, data.rows)
     if options.posterior == "auto":
         sites = choice.optimizer == "natural" or options.engine == "ep"
         choice = choose_coupling(program, choice, inducing, data.rows, sites=sites, simulated=simulated)
@@ -176,12 +180,13 @@ def infer(
     rows = as_arrays(replace(make_rows(program, data), numbers=jnp.arange(data.rows)), options.dtype)
     inducing = as_arrays(planned.inducing, options.dtype)
     parameters = as_arrays(program.parameters.unconstrained(), options.dtype)
+    shards = shards_for(options.devices, layout.dense, program.opaque)
+    rows, count = shards.rows(rows)
+    inducing, parameters = shards.everywhere((inducing, parameters))
     for multiple in ESCALATION[options.dtype]:
         jitter = multiple * jitter_for(jnp.dtype(options.dtype))
         begun = None if start is None else carry(start, program, parameters, inducing, jitter)
-        problem = Problem(
-            program, rows, data.rows, layout, choice, options, parameters, inducing, jitter, monitor, begun
-        )
+        problem = Problem(program, rows, count, layout, choice, options, parameters, inducing, jitter, monitor, begun)
         with threads_for(max(map(len, planned.inducing))):
             result = ENGINES[engine](problem)
         if np.isfinite(result.elbo) or result.interrupted:

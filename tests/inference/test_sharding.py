@@ -1,0 +1,97 @@
+"""Rows on one, two and four devices, and in two processes: the same answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.errors import GpdslError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TEXT = """
+input x : real[2]
+output y : binary
+param s2 : positive = 4
+param ell : positive[2] = 1.3
+latent f(x) ~ GP(0, s2 * RBF(ell))
+y ~ Bernoulli(probit = f)
+"""
+
+SCRIPT = """
+import json, os, sys
+if sys.argv[2] != "alone":
+    import jax
+    jax.distributed.initialize("localhost:" + sys.argv[3], 2, int(sys.argv[2]))
+import numpy as np
+import gpdsl
+rng = np.random.default_rng(0)
+x = rng.normal(size=(101, 2))
+y = (np.sin(2 * x[:, 0]) + x[:, 1] + 0.5 * rng.normal(size=101) > 0).astype(int)
+found = {}
+for name, options in json.loads(sys.argv[1]).items():
+    fit = gpdsl.compile(os.environ["MODEL"]).fit({"x": x, "y": y}, inducing=9, batch=0, tolerance=1e-12, **options)
+    found[name] = [fit.elbo, *fit.predict({"x": x[:5]}).mean("f").tolist()]
+print(json.dumps(found))
+"""
+
+
+def command(cases: dict[str, dict[str, object]], *more: str) -> list[str]:
+    return [sys.executable, "-c", SCRIPT, json.dumps(cases), *more]
+
+
+def environment(devices: int) -> dict[str, str]:
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    return {**os.environ, "MODEL": TEXT, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+
+
+def test_devices_share_the_rows_and_agree() -> None:
+    """101 rows do not fall into equal parts, so some devices have a row in which nothing is observed."""
+    held = {"fixed": ["s2", "ell"]}
+    cases: dict[str, dict[str, object]] = {}
+    for devices in (1, 2, 4):
+        cases[f"ep {devices}"] = {"engine": "ep", "devices": devices, **held}
+        cases[f"vi {devices}"] = {"devices": devices, **held}
+    done = subprocess.run(
+        command(cases, "alone"), capture_output=True, text=True, env=environment(4), timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = {name: np.asarray(each) for name, each in json.loads(done.stdout.splitlines()[-1]).items()}
+    for engine in ("ep", "vi"):
+        for devices in (2, 4):
+            assert np.abs(found[f"{engine} {devices}"] - found[f"{engine} 1"]).max() < 1e-8
+
+
+@pytest.mark.slow
+def test_two_processes_agree_with_one() -> None:
+    cases: dict[str, dict[str, object]] = {"ep": {"engine": "ep"}, "vi": {}}
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    pair = [
+        subprocess.Popen(command(cases, each, port), stdout=subprocess.PIPE, text=True, env=environment(1))
+        for each in ("0", "1")
+    ]
+    both = [json.loads(process.communicate(timeout=600)[0].splitlines()[-1]) for process in pair]
+    alone = subprocess.run(
+        command(cases, "alone"), capture_output=True, text=True, env=environment(1), timeout=600, check=True
+    )
+    one = json.loads(alone.stdout.splitlines()[-1])
+    for name in cases:
+        for found in both:
+            assert np.abs(np.asarray(found[name]) - np.asarray(one[name])).max() < 1e-6
+
+
+def test_refusals() -> None:
+    rng = np.random.default_rng(0)
+    data = {"x": rng.normal(size=(12, 2)), "y": rng.integers(0, 2, 12)}
+    with pytest.raises(GpdslError, match="xla_force_host_platform_device_count=64"):
+        gpdsl.compile(TEXT).fit(data, devices=64, inducing=4)
