@@ -47,6 +47,7 @@ def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["fit", str(tmp_path / "m.gpm"), "--data", str(tmp_path / "d.csv"), "--quiet", *choices, *places]
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_mid_fit_changes_nothing(
     tmp_path: Path, line: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,6 +132,7 @@ def test_one_vector_may_be_made_up_of_several_arguments(server: str) -> None:
     np.testing.assert_allclose(found[..., 0], TIMES)
 
 
+@pytest.mark.slow
 def test_a_fit_through_a_server_is_the_fit_in_process(server: str) -> None:
     text = (
         "model layers\nindex p in 1..2\ninput x : real\noutput t[p] : real\nconst speed[p] = [1.5, 2.5]\n"
