@@ -6,10 +6,8 @@ recommends: whitened, Adam at 0.01 on everything, inducing inputs learnt, one co
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import time
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -18,10 +16,9 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 import gpflow
 import numpy as np
 import svgp_problems as problems
+import svgp_timing as timing
 import tensorflow as tf
 import tf_keras
-
-SKIPPED = 10
 
 
 def main(name: str, dtype: str, steps: int, folder: Path) -> None:
@@ -30,35 +27,19 @@ def main(name: str, dtype: str, steps: int, folder: Path) -> None:
     gpflow.config.set_default_jitter(1e-6 if dtype == "float64" else 1e-4)
     tf.random.set_seed(0)
     task = problems.load(name, folder)
-    start, start_cpu = time.perf_counter(), time.process_time()
-    step, model, likelihood = _model(name, task, dtype)
-    rng, order = np.random.default_rng(1), np.zeros(0, int)
-    wall, cpu = [], []
-    for _ in range(steps):
-        if len(order) < task.batch:
-            order = rng.permutation(len(task.x))
-        index, order = tf.constant(order[: task.batch]), order[task.batch :]
-        before = time.perf_counter(), time.process_time()
-        step(index).numpy()
-        wall.append(time.perf_counter() - before[0])
-        cpu.append(time.process_time() - before[1])
-    total, total_cpu = time.perf_counter() - start, time.process_time() - start_cpu
+    begun = timing.now()
+    advance, model, likelihood = _model(name, task, dtype)
+    batches = timing.minibatches(task, steps)
+    row = timing.timed(batches, lambda index: advance(tf.constant(index)).numpy(), begun)
     if name == "digits":
         likelihood.num_monte_carlo_points = 100
     parts = [model.predict_y(task.x_test[i : i + 1000].astype(dtype)) for i in range(0, len(task.x_test), 1000)]
     mean, variance = (np.concatenate([np.asarray(p[k], float) for p in parts]) for k in (0, 1))
-    row = {
-        "wall": float(np.median(wall[SKIPPED:])),
-        "cpu": float(np.median(cpu[SKIPPED:])),
-        "total": total,
-        "total_cpu": total_cpu,
-        "nlpd": problems.negative_log_density(name, task.y_test, mean, variance),
-    }
-    print(json.dumps(row))
+    timing.printed(row, problems.negative_log_density(name, task.y_test, mean, variance))
 
 
 def _model(name: str, task: problems.Task, dtype: str):  # type: ignore[no-untyped-def]
-    z = task.x[np.random.default_rng(0).choice(len(task.x), task.inducing, replace=False)].astype(dtype)
+    z = timing.start_inputs(task, dtype)
     if name == "digits":
         likelihood = gpflow.likelihoods.Softmax(10)
         likelihood.num_monte_carlo_points = 10

@@ -19,15 +19,12 @@ import optax
 from jaxtyping import Array
 
 from gpdsl.data import minibatches
-from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.inference.profiled import outer_point, split_point
-from gpdsl.inference.saddle import slopeless
+from gpdsl.inference.saddle import FLAT
 from gpdsl.inference.schedule import Pace, Schedule, mean_and_error, settled
-from gpdsl.inference.sweep import Sweep, factors, prior_marginals, sweep
-from gpdsl.inference.tied import Tied, no_sites, posterior_of, transported, whitened
-from gpdsl.program.compilation import jit
-from gpdsl.program.joint import Marginals
+from gpdsl.inference.sweep import Point, Sweep, sweep
+from gpdsl.inference.tied import Tied, host_posterior, no_sites, transported
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows
 
@@ -35,13 +32,16 @@ INNER = 5
 """Steps between two changes of the sites' coordinates; hyperparameters move little in that time."""
 
 CHUNK = 10 * INNER
-"""Steps per compiled call: progress, interruption and checks happen between chunks."""
+"""Steps between which there is progress, and checks; `INNER` of them are one call of a compiled program."""
+
+FAINT = 1e-6
+"""Weight of what the first look at the rows says: enough to be seen, too little to move the posterior."""
 
 RETRIES = 6
 """Times a chunk that ends in numbers that are not finite is tried again with smaller steps."""
 
-State = tuple[Any, Any, list[Tied]]
-"""Point of the search, memory of Adam, and sites."""
+State = tuple[Any, Any, list[Tied], list[Array]]
+"""Point of the search, memory of Adam, sites, and the scales of the kernels that they were last used with."""
 
 
 def fit_minibatch_natural(problem: Problem) -> Result:
@@ -49,6 +49,7 @@ def fit_minibatch_natural(problem: Problem) -> Result:
     run = _Run(_in_pairs(problem))
     message, interrupted = "all steps done", False
     try:
+        run.start()
         message = run.all_steps()
     except KeyboardInterrupt:
         message, interrupted = "interrupted", True
@@ -74,20 +75,29 @@ class _Run:
         self.schedule = Schedule(problem.choice.steps, self.share, problem.choice.learning_rate)
         self.key = jax.random.key(problem.options.seed)
         self.draws = _batches(problem)
-        self.state = _start(problem, next(self.draws))
+        self.state = _prior(problem)
+        self.units = _units(self.state[0], self.held, problem.options.dtype)
         self.trace: list[float] = []
-        chunk, first = _chunk(problem), (self._indices(self.size), self._keys(0), self._paces(0))
-        self.compiled = problem.compiled(chunk, self.state, *first, problem.rows, self.held)
+        self.compiled = problem.compiled(_steps(problem), *self._arguments(self.state, 0, self._paces(0)))
+
+    def start(self) -> None:
+        """The prior; latents whose means nothing pulls away from it, as in a product of two, start at a draw from it.
+
+        Steps of no length say which ones those are, and give the sites their coordinates.
+        """
+        still = np.zeros(INNER, self.problem.options.dtype)
+        look = Pace(still, still, still + FAINT)
+        point, memory, prior, _ = self.state
+        (_, _, seen, scales), _ = self.compiled(*self._arguments(self.state, 0, look))
+        rng = np.random.default_rng(self.problem.options.seed)
+        pairs = zip(seen, scales, strict=True)
+        self.state = point, memory, [_displaced(tied, scale, rng) for tied, scale in pairs], scales
 
     def all_steps(self) -> str:
         """Chunk after chunk, until the bound no longer rises beyond its noise and the steps have become small."""
         done = retries = 0
         while done < self.schedule.end:
-            paces = self._paces(done)
-            state, values = self.compiled(
-                self.state, self._indices(self.size), self._keys(done), paces, self.problem.rows, self.held
-            )
-            values = np.asarray(values, float)
+            state, values = self._chunk(done)
             if not _sound(state, values):
                 retries += 1
                 if retries > RETRIES:
@@ -102,14 +112,23 @@ class _Run:
         rested = self.schedule.shortened
         return "converged: the bound no longer rises beyond its sampling error" if rested else "all steps done"
 
-    def _indices(self, count: int) -> Array:
-        return jnp.asarray(np.stack([*itertools.islice(self.draws, count)]))
+    def _chunk(self, done: int) -> tuple[State, np.ndarray]:
+        """The state and the bounds after the steps that follow the first `done` ones."""
+        state, paces, found = self.state, self._paces(done), []
+        for first in range(0, self.size, INNER):
+            some = jax.tree.map(lambda a, at=first: a[at : at + INNER], paces)
+            state, values = self.compiled(*self._arguments(state, done + first, some))
+            found.append(np.asarray(values, float))
+        return state, np.concatenate(found)
+
+    def _arguments(self, state: State, done: int, paces: Pace) -> tuple[Any, ...]:
+        """What the compiled steps take: the next minibatches, the numbers of the steps, and their paces."""
+        index = np.stack([*itertools.islice(self.draws, INNER)])
+        numbers, few = np.arange(done, done + INNER), jax.tree.map(lambda a: a[:INNER], paces)
+        return state, index, numbers, few, self.key, self.units, self.problem.rows, self.held
 
     def _paces(self, done: int) -> Pace:
         return self.schedule.paces(done, self.size, self.problem.options.dtype)
-
-    def _keys(self, done: int) -> Array:
-        return jax.random.split(jax.random.fold_in(self.key, done + 1), self.size)
 
 
 def _batches(problem: Problem) -> Iterator[np.ndarray]:
@@ -126,65 +145,54 @@ def _optimiser() -> optax.GradientTransformation:
     return optax.scale_by_adam()
 
 
-def _start(problem: Problem, number: np.ndarray) -> State:
-    """The prior; latents whose means nothing pulls away from it, as in a product of two, start at a draw from it."""
-    rng, point = np.random.default_rng(problem.options.seed), outer_point(problem, problem.parameters, problem.inducing)
-
-    def look(point: Any, held: Any, rows: Rows, key: Array) -> Any:
-        return factors(problem, point, held), _flat(problem, split_point(point, held)[0], rows, key)
-
-    key = jax.random.key(problem.options.seed)
-    known, columns = jit(look)(point, problem.inducing, take_rows(problem.rows, number), key)
-    flat = np.asarray(columns)
-    sites = []
-    for group, (factor, scale) in zip(problem.program.groups, known, strict=True):
-        prior = no_sites(group.size, factor)
-        own = np.logical_and.reduce(flat[group.start : group.stop].reshape(-1, group.size))
-        draw = rng.standard_normal(prior.linear.shape) * own[:, None] / np.sqrt(scale)[:, None]
-        sites.append(replace(prior, linear=jnp.asarray(draw, factor.dtype)))
-    return point, _optimiser().init(point), sites
+def _prior(problem: Problem) -> State:
+    """Sites that say nothing, in coordinates that do not matter yet."""
+    point, dtype = outer_point(problem, problem.parameters, problem.inducing), problem.options.dtype
+    sites, scales = [], []
+    for group, functionals in zip(problem.program.groups, problem.inducing, strict=True):
+        identity = np.eye(len(functionals), dtype=dtype)
+        factor = jnp.asarray(np.broadcast_to(identity, (group.factors, *identity.shape)))
+        sites.append(no_sites(group.size, factor))
+        scales.append(jnp.asarray(np.ones(group.size, dtype)))
+    return point, _optimiser().init(point), sites, scales
 
 
-def _flat(problem: Problem, parameters: Any, rows: Rows, key: Array) -> Array:
-    """Which columns of the marginals have no slope in their means under the prior."""
-    program, known = problem.program, problem.program.parameters.constrain(parameters)
-    prior = prior_marginals(problem, known, rows)
-    normals = problem.normals(key, prior.mean.shape[1])
-
-    def expected(q: Marginals) -> Array:
-        return jnp.sum(expected_log_likelihood(program, known, rows, q, normals))
-
-    return slopeless(prior, jax.grad(expected)(prior))
+def _displaced(tied: Tied, scale: Array, rng: np.random.Generator) -> Tied:
+    """No sites, but a draw from the prior for latents that got no slope in their means from anything."""
+    steepest = np.max(np.abs(tied.linear), axis=1) * np.sqrt(scale)
+    curved = np.max(np.abs(np.diagonal(tied.precision, axis1=1, axis2=2)), axis=1) * np.asarray(scale)
+    flat = (steepest <= FLAT * curved) & (curved > 0)
+    draw = rng.standard_normal(tied.linear.shape) * flat[:, None] / np.sqrt(scale)[:, None]
+    return replace(no_sites(len(flat), tied.factor), linear=jnp.asarray(draw, tied.factor.dtype))
 
 
 @dataclass(frozen=True)
 class _Step:
     """What changes from step to step but the state."""
 
-    number: Array
+    index: Array
     key: Array
     pace: Pace
+    units: Point
 
 
-def _chunk(problem: Problem) -> Callable[..., tuple[State, Array]]:
-    """Several steps as one program, for the row numbers, random keys and paces of each."""
+def _steps(problem: Problem) -> Callable[..., tuple[State, Array]]:
+    """Several steps as one program, for the row numbers, numbers and paces of each."""
 
-    def chunk(state: State, index: Array, keys: Array, paces: Pace, rows: Rows, held: Any) -> tuple[State, Array]:
+    def steps(
+        state: State, index: Array, numbers: Array, paces: Pace, key: Array, units: Point, rows: Rows, held: Any
+    ) -> tuple[State, Array]:
         def step(carry: tuple[State, list[Array]], at: tuple[Array, Array, Pace]) -> tuple[Any, Array]:
-            state, here = carry
-            return _step(problem, state, here, _Step(*at), rows, held)
+            index, number, pace = at
+            here = _Step(index, jax.random.fold_in(key, number), pace, units)
+            return _step(problem, *carry, here, rows, held)
 
-        def several(state: State, at: Any) -> tuple[State, Array]:
-            start = [tied.factor for tied in state[2]]
-            ((point, memory, sites), here), values = jax.lax.scan(step, (state, start), at)
-            moved = [transported(tied, factor) for tied, factor in zip(sites, here, strict=True)]
-            return (point, memory, moved), values
+        start = [tied.factor for tied in state[2]]
+        ((point, memory, sites, scales), here), values = jax.lax.scan(step, (state, start), (index, numbers, paces))
+        moved = [transported(tied, factor) for tied, factor in zip(sites, here, strict=True)]
+        return (point, memory, moved, scales), values
 
-        grouped = jax.tree.map(lambda a: a.reshape(-1, INNER, *a.shape[1:]), (index, keys, paces))
-        state, values = jax.lax.scan(several, state, grouped)
-        return state, values.ravel()
-
-    return chunk
+    return steps
 
 
 def _step(
@@ -195,40 +203,42 @@ def _step(
     Where anything is not finite the point stays, and the sites lose half of their weight: a precision that is not
     positive definite comes closer to the prior's, which is.
     """
-    point, memory, sites = state
-    batch = take_rows(rows, at.number)
-    seen = sweep(problem, point, held, sites, batch, problem.normals(at.key, at.number.shape[0]))
+    point, memory, sites, scales = state
+    batch = take_rows(rows, at.index)
+    seen = sweep(problem, point, held, sites, batch, problem.normals(at.key, at.index.shape[0]))
     sound = _finite(seen)
     updates, moved = _optimiser().update(seen.gradient, memory)
-    updates = jax.tree.map(lambda u, unit: at.pace.length * unit * u, updates, _units(point, held))
+    updates = jax.tree.map(lambda u, unit: at.pace.length * unit * u, updates, at.units)
 
     def keep(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda a, b: jnp.where(sound, a, b), new, old)
 
     targets = zip(sites, seen.linear, seen.precision, strict=True)
     followed = [_blend(tied, linear, precision, at.pace) for tied, linear, precision in targets]
-    state = keep(optax.apply_updates(point, updates), point), keep(moved, memory), keep(followed, _halved(sites))
+    new = optax.apply_updates(point, updates), moved
+    state = *keep(new, (point, memory)), keep(followed, _halved(sites)), keep(seen.scales, scales)
     return (state, keep(seen.factors, here)), jnp.where(sound, seen.elbo, jnp.nan)
 
 
-def _units(point: Any, held: Any) -> Any:
+def _units(point: Point, held: Any, dtype: str) -> Point:
     """Of the steps: inducing inputs move in units of their spread at the start, which is that of the data's columns.
 
     A step of a twentieth in each of 784 pixels, which hardly vary, would lead away from all images.
     """
 
-    def spread(points: Array) -> Array:
-        each = jnp.std(points, axis=0)
-        typical = jnp.sqrt(jnp.mean(each**2))
-        return jnp.where(each > 0, each, jnp.where(typical > 0, typical, 1.0))
+    def spread(points: Array) -> np.ndarray:
+        each = np.std(np.asarray(points), axis=0)
+        typical = np.sqrt(np.mean(each**2)) or 1.0
+        return np.where(each > 0, each, typical).astype(dtype)
 
-    parameters = jax.tree.map(jnp.ones_like, point["parameters"])
+    parameters = jax.tree.map(lambda a: np.ones(np.shape(a), dtype), point["parameters"])
     return {"parameters": parameters, "inducing": jax.tree.map(spread, held) if point["inducing"] else []}
 
 
 def _finite(seen: Sweep) -> Array:
-    leaves = jax.tree.leaves((seen.elbo, seen.gradient, seen.linear))
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+    """One number to look at: nothing times anything is nothing, but for what is not finite."""
+    leaves = jax.tree.leaves((seen.gradient, seen.linear))
+    return jnp.isfinite(seen.elbo + jnp.sum(0.0 * jnp.concatenate([leaf.ravel() for leaf in leaves])))
 
 
 def _blend(tied: Tied, linear: Array, precision: Array, pace: Pace) -> Tied:
@@ -241,15 +251,9 @@ def _halved(sites: Sequence[Tied]) -> list[Tied]:
 
 
 def _result(problem: Problem, run: _Run, message: str, interrupted: bool) -> Result:
-    point, _, sites = run.state
-
-    def whiten(point: Any, sites: list[Tied], held: Any) -> Any:
-        found = []
-        for tied, (factor, scale) in zip(sites, factors(problem, point, held), strict=True):
-            found.append(whitened(posterior_of(transported(tied, factor), scale)))
-        return found
-
+    """The last step was a short one, so that what it found stands for its end as well."""
+    point, _, sites, scales = run.state
     learnt, inducing = split_point(point, run.held)
-    posterior = jit(whiten)(point, sites, run.held)
+    posterior = [host_posterior(tied, scale) for tied, scale in zip(sites, scales, strict=True)]
     value, error = mean_and_error(run.trace)
-    return Result(as_numpy(learnt), as_numpy(inducing), tidy(posterior), np.ones(1), value, error, message, interrupted)
+    return Result(as_numpy(learnt), as_numpy(inducing), posterior, np.ones(1), value, error, message, interrupted)

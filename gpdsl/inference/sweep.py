@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gpdsl.inference.bound import GroupView, assemble, by_reading
+from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.features import Covariances, Features, covariances, factorise, prior_variances
+from gpdsl.inference.features import Covariances, Features, covariances, factorise
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.profiled import split_point
 from gpdsl.inference.tied import Pass, Tied, backward, forward
 from gpdsl.kernels.functionals import every_point
-from gpdsl.program.evaluation import functionals_at, prior_means
+from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, KernelValues, kernel_values
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
@@ -36,6 +36,7 @@ class Sweep:
     linear: list[Float[Array, "latents M"]]
     precision: list[Float[Array, "latents M M"]]
     factors: list[Float[Array, "g M M"]]
+    scales: list[Float[Array, "latents"]]
 
 
 def sweep(
@@ -70,6 +71,7 @@ def sweep(
         [s.linear for s in slopes],
         [s.precision for s in slopes],
         [p.factor for p in passes],
+        scales,
     )
 
 
@@ -82,18 +84,6 @@ def factors(problem: Problem, point: Point, held: list[Any]) -> list[tuple[Float
         kernel = _kernel(problem.program, group, parameters, functionals)
         found.append((factorise(group, kernel, functionals, problem.jitter), kernel.scale))
     return found
-
-
-def prior_marginals(problem: Problem, parameters: Mapping[str, Array], rows: Rows) -> Marginals:
-    """Marginals of the rows under the prior."""
-    program, variances = problem.program, []
-    for group, functionals in zip(program.groups, problem.inducing, strict=True):
-        kernel = _kernel(program, group, parameters, functionals)
-        prior = prior_variances(group, kernel, functionals_at(group, group.readings.all, rows))
-        variances.append(by_reading(group, (kernel.scale[:, None] * prior)[None]))
-    variance = jnp.swapaxes(jnp.concatenate(variances, axis=1), 1, 2)
-    mean = prior_means(program.evaluator, program.groups, parameters, rows, variance.shape[1])
-    return Marginals(jnp.broadcast_to(mean, variance.shape), variance)
 
 
 def _covariances(problem: Problem, point: Point, held: list[Any], rows: Rows) -> list[tuple[Covariances, Array]]:

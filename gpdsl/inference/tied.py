@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.features import Covariances
@@ -122,6 +123,19 @@ def posterior_of(tied: Tied, scale: Float[Array, "latents"]) -> Posterior:
 def whitened(posterior: Posterior) -> Whitened:
     """As predictions take it."""
     return Whitened(posterior.mean[None], posterior.root[None])
+
+
+def host_posterior(tied: Tied, scale: Float[Array, "latents"]) -> Whitened:
+    """q(w) as predictions take it, in NumPy. All NaN where a precision is not positive definite."""
+    h, scales = np.asarray(tied.linear, float), np.asarray(scale, float)
+    precision = scales[:, None, None] * np.asarray(tied.precision, float) + np.eye(h.shape[-1])
+    try:
+        inverse = np.linalg.inv(np.linalg.cholesky(precision))
+    except np.linalg.LinAlgError:
+        inverse = np.full_like(precision, np.nan)
+    mean = np.einsum("jab,jac,jc->jb", inverse, inverse, np.sqrt(scales)[:, None] * h, optimize=True)
+    dtype = tied.factor.dtype
+    return Whitened(mean[None].astype(dtype), np.swapaxes(inverse, 1, 2)[None].astype(dtype))
 
 
 def forward(known: Covariances, tied: Tied, scale: Float[Array, "latents"]) -> Pass:
