@@ -59,6 +59,9 @@ Pieces = list[tuple[slice, Answer]]
 class Backend(ABC):
     """What runs functions: on all rows of the arguments, with time-outs on every wait."""
 
+    place: str
+    """Where that is, in words, for `explain`."""
+
     @abstractmethod
     def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
         """Answers for all rows."""
@@ -66,6 +69,8 @@ class Backend(ABC):
 
 class Here(Backend):
     """In this process, one call after the other; with a time-out, in a thread that can be given up."""
+
+    place = "in this process"
 
     def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
         if job.timeout is not None and math.isfinite(job.timeout):
@@ -82,6 +87,7 @@ class Mapped(Backend):
     def __init__(self, mapper: Any, workers: int) -> None:
         self.mapper = mapper
         self.workers = workers
+        self.place = f"by {type(mapper).__name__}.map, {plural(workers, 'worker')}"
 
     def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
         pieces = job.pieces(len(arguments[0]), self.workers)
@@ -105,6 +111,12 @@ class Mapped(Backend):
             text = f"{type(self.mapper).__name__}.map gave {len(answers)} results for {len(pieces)} pieces"
             return [(everything, found or Fault("unreachable", text))]
         return list(zip(pieces, answers, strict=True))
+
+
+def plural(count: int, noun: str) -> str:
+    """A number with its noun."""
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count} {noun}{ending}"
 
 
 def backend_of(name: str, executor: object, workers: int | None) -> Backend:

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from gpdsl.forward.backends import plural
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.futures import Window, gone
 from gpdsl.forward.mistakes import MissingExtra
@@ -35,6 +36,7 @@ class DaskCluster(Window):
         self._given = client
         self._workers = workers
         self._client: Any = None if client is None or isinstance(client, str) else client
+        self.place = "on Dask" if workers is None else f"on Dask, {plural(workers, 'worker')}"
         self._lock = threading.Lock()
         self._done = threading.Event()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpdsl.forward.backends import Backend, Job, Pieces
+from gpdsl.forward.backends import Backend, Job, Pieces, plural
 from gpdsl.forward.work import Answer, Fault, evaluate_packed, fault_of, stops, take
 
 
@@ -84,6 +84,7 @@ class Futures(Window):
         self.executor = executor
         self.workers = workers
         self.name = type(executor).__name__
+        self.place = f"by {self.name}, {plural(workers, 'worker')}"
 
     def opened(self) -> int:
         return self.workers

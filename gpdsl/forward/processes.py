@@ -16,7 +16,7 @@ from multiprocessing.connection import wait
 
 import numpy as np
 
-from gpdsl.forward.backends import Backend, Job, Pieces
+from gpdsl.forward.backends import Backend, Job, Pieces, plural
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.members import START_SECONDS, Member, hire
 from gpdsl.forward.mistakes import CannotTravel, NoWorkers
@@ -47,6 +47,7 @@ class Processes(Backend):
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+        self.place = f"in {plural(workers, 'process')}"
         self.team: list[Member] = []
         self.seconds: dict[Packed, float] = {}
         """What a row took so far, by function."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpdsl.forward.backends import Backend, Job, Pieces
+from gpdsl.forward.backends import Backend, Job, Pieces, plural
 from gpdsl.forward.work import Answer, Fault, evaluate, even, stops, take
 
 MOST_GIVEN_UP = 32
@@ -41,6 +41,7 @@ class Threads(Backend):
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+        self.place = f"in {plural(workers, 'thread')}"
 
     def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
         batch = _Batch(job, arguments, self.workers)

@@ -58,7 +58,7 @@ def umbridge(
             raise ForwardModelError(BadServer("umbridge", str(each), "an address begins with http:// or https://"))
     seconds = how.get("timeout", DEFAULT_SECONDS)
     model = UmbridgeModel(addresses, name, dict(config or {}), float(seconds))
-    options: How = {**how, "vectorized": False, "executor": Lanes(model, how.get("workers"))}
+    options: How = {**how, "timeout": seconds, "vectorized": False, "executor": Lanes(model, how.get("workers"))}
     return replace(_checked(ForwardModel("umbridge", model, EITHER, **options)), flat=True)
 
 
@@ -206,6 +206,7 @@ class Lanes(Backend):
     def __init__(self, model: UmbridgeModel, lanes: int | None) -> None:
         self.model = model
         self.lanes = lanes
+        self.place = f"through UM-Bridge at {model.servers.names}"
         self._judged = lanes is not None
         for server in model.servers.all:
             server.lanes = lanes or LANES

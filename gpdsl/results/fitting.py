@@ -15,6 +15,7 @@ import numpy as np
 from gpdsl.data import Data, bind
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import Accounting, fitting, resolve
+from gpdsl.forward.described import explain_externals
 from gpdsl.inference.explain import explain
 from gpdsl.inference.explain_kernels import explain_kernels
 from gpdsl.inference.monitor import Report
@@ -146,7 +147,8 @@ def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str,
     with precision(options.dtype):
         decided = plan(program, bound, options)
         planned = explain(program.under(decided.choice.posterior), options, decided, bound.rows)
-    return "\n".join([planned, *explain_kernels(model.declarations)])
+    called = [program.externals[name] for name in sorted({use.function for use in program.uses()})]
+    return "\n".join([planned, *explain_externals(called), *explain_kernels(model.declarations)])
 
 
 def _device(name: str | None) -> Any:
