@@ -12,7 +12,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.derivatives import has_slopes, point_cost
 from gpdsl.inference.families import parse_family
 from gpdsl.inference.options import Choice, Options
-from gpdsl.inference.surrogate import opaque_columns, points_for
+from gpdsl.inference.surrogate import opaque_reads, passed_parameters, points_for
 from gpdsl.program.program import Program
 from gpdsl.symbolic.expectations import has_opaque
 from gpdsl.symbolic.jumps import jumps
@@ -46,6 +46,15 @@ def is_simulated(program: Program, options: Options, choice: Choice) -> bool:
     return program.opaque and sites and smooth and not papers
 
 
+def refuse_passed(program: Program) -> None:
+    """A parameter inside an opaque call has no gradient; saying so beats leaving it where it started."""
+    for name in passed_parameters(program):
+        raise GpdslError(
+            f"parameter `{name}` is passed to an opaque function, so no gradient with respect to it exists here; "
+            f"declare it `fixed`, pass fixed=['{name}'] to fit, or leave optimizer, engine and estimators to the plan"
+        )
+
+
 def each_step(program: Program, choice: Choice, rows: int, simulated: bool = False) -> int:
     """Evaluations of one step of the optimiser, or of one round with surrogates."""
     components = parse_family(choice.posterior, choice.dense).components
@@ -57,13 +66,13 @@ def within_budget(program: Program, options: Options, choice: Choice, rows: int)
     """The choice with samples and steps that the budget allows. Raises GpdslError for one that allows nothing."""
     simulated = is_simulated(program, options, choice)
     if simulated and options.samples is None:
-        choice = replace(choice, samples=points_for(len(opaque_columns(program)), slopes=has_slopes(program)))
+        choice = replace(choice, samples=points_for(opaque_reads(program).width, slopes=has_slopes(program)))
     if options.evaluations is None or not program.uses():
         return choice
     left = options.evaluations - (program.account.evaluations if program.account is not None else 0)
     if simulated and options.samples is None:
         a_point, slopes = rows * point_cost(program), has_slopes(program)
-        linear = min(points_for(len(opaque_columns(program)), quadratic=False, slopes=slopes), left // a_point)
+        linear = min(points_for(opaque_reads(program).width, quadratic=False, slopes=slopes), left // a_point)
         choice = replace(choice, samples=max(2, linear, min(choice.samples, left // (ROUNDS * a_point))))
     each = each_step(program, choice, rows, simulated)
     if left < each:

@@ -54,8 +54,8 @@ def expected_log_likelihood(
     if "score" in sampled and isinstance(externals, Surrogate):
         assert normals is not None
         drawn = marginals.at(program, normals)
-        values = opaque_density(program, parameters, rows, drawn, externals.values(drawn))
-        total = total + jnp.mean(values, axis=0) + externals.residual(program, marginals)
+        values = opaque_density(program, parameters, rows, drawn, externals.values(program, parameters, drawn))
+        total = total + jnp.mean(values, axis=0) + externals.residual(program, parameters, marginals)
         if externals.anchors is not None:
             total = total + _moved(program, parameters, rows, externals.anchors)
     elif "score" in sampled:

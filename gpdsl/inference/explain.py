@@ -16,6 +16,7 @@ from gpdsl.inference.free_posterior import is_free
 from gpdsl.inference.linear import Linear
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.posterior import Full
+from gpdsl.inference.surrogate import passed_parameters
 from gpdsl.inference.variational import Plan
 from gpdsl.kernels.form import describe
 from gpdsl.language.model import Latent
@@ -231,6 +232,8 @@ def _optimiser(program: Program, options: Options, plan: Plan, rows: int) -> lis
     if program.opaque and program.uses():
         names = ", ".join(sorted({u.function for u in program.uses()}))
         lines.append(f"  opaque, called in batches between compiled steps: {names}")
+        if passed := ", ".join(passed_parameters(program)):
+            lines.append(f"    parameters passed to them: {passed}; learnt from values around the current ones")
         lines.append(f"    evaluations: {planned_evaluations(program, options, choice, rows)}")
     return lines
 

@@ -181,7 +181,7 @@ def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
     `coupling` 0 keeps the sites of different latents apart.
     """
     program, dense = problem.program, problem.layout.dense
-    tolerance = max(problem.options.tolerance, 1e-12)
+    tolerance = max(problem.options.tolerance, 1e-7 if program.opaque else 1e-12)
 
     def objective(
         point: Any,

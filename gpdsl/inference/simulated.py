@@ -48,6 +48,9 @@ SURROGATE_NUMBERS = 4_000_000
 LADDER = (1000, 100, 30, 10, 4)
 """Natural-gradient steps on one set of surrogates, fewer where they lead too far."""
 
+LEAST_PART = 1e-2
+"""Of the way to other hyperparameters."""
+
 AT_A_TIME = 1024
 """Points taken off the Sobol sequence together: a power of two keeps it balanced."""
 
@@ -104,7 +107,7 @@ class _Run:
         self.fitted: Fitted | None = None
         self.trust, self.damping = Trust(), Damping()
         self.size = problem.choice.samples
-        width = len(self.simulator.columns)
+        width = self.simulator.reads.width
         self.quadratic = is_quadratic(self.size, width, self.simulator.sloping)
         self.points = _Points(problem.count, width, problem.options.seed)
         self.blend = jit(blend)
@@ -195,16 +198,35 @@ class _Run:
     def improved(self, surrogate: Surrogate) -> tuple[Place, bool]:
         """The best q and hyperparameters the surrogates know of, as far as they can be trusted; whether that is all.
 
-        Where the maximum is too far, the natural gradients stop earlier on their way to it: the way is curved, and the
-        straight line need not ascend.
+        Where the maximum is too far, hyperparameters go a part of the way there, each with its best q. Without any, q
+        takes a part of the straight line; once this lowered the bound, natural gradients stop earlier on their way
+        instead, which is curved and ascends.
         """
-        point, sites = self.here.point, self.here.sites
-        for iterations in LADDER:
+        point, sites = self.maximised(surrogate, LADDER[0])
+        q = self.simulator.place(point, sites)
+        if self.trust.covers(self.here.q, q):
+            return Place(point, sites, q), True
+        if jax.tree.leaves(point):
+            return self.profiled_part(surrogate, point), False
+        for iterations in LADDER[1:] if self.trust.refused else ():
             point, sites = self.maximised(surrogate, iterations)
             q = self.simulator.place(point, sites)
             if self.trust.covers(self.here.q, q):
-                return Place(point, sites, q), iterations == LADDER[0]
+                return Place(point, sites, q), False
         return self.shortened(point, sites)
+
+    def profiled_part(self, surrogate: Surrogate, point: Any) -> Place:
+        """A part of the way to other hyperparameters, with the best q there."""
+        here, share = self.here, 1.0
+        while share > LEAST_PART:
+            share *= 0.5
+            at = jax.tree.map(lambda a, b: a + share * (b - a), here.point, point)  # noqa: B023 - used at once
+            sites = self.simulator.profiled(at, here.sites, self.normals(), surrogate, LADDER[0])[2]
+            q = self.simulator.place(at, sites)
+            if self.trust.covers(here.q, q):
+                return Place(at, sites, q)
+        sites = self.simulator.profiled(here.point, here.sites, self.normals(), surrogate, LADDER[-1])[2]
+        return self.shortened(here.point, sites)[0]
 
     def maximised(self, surrogate: Surrogate, iterations: int) -> tuple[Any, Sites]:
         """Hyperparameters and sites after so many natural-gradient steps, for every look at the hyperparameters."""

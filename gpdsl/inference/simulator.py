@@ -33,7 +33,7 @@ from gpdsl.inference.opaque_steps import (
 )
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.profiled import profiled_bound
-from gpdsl.inference.surrogate import Anchors, Surrogate, opaque_columns
+from gpdsl.inference.surrogate import Anchors, Reads, Surrogate, opaque_reads
 from gpdsl.symbolic.translate import ExternalUse
 
 
@@ -48,10 +48,10 @@ class Fitted:
 
 @dataclass(frozen=True, eq=False)
 class Simulator:
-    """The compiled pieces of one problem around its opaque functions, which read `columns` of the marginals."""
+    """The compiled pieces of one problem around its opaque functions, with what these read."""
 
     problem: Problem
-    columns: tuple[int, ...]
+    reads: Reads
     compiled_place: Compiled
     compiled_shaken: Compiled
     compiled_density: Compiled
@@ -65,19 +65,19 @@ class Simulator:
     @classmethod
     def of(cls, problem: Problem) -> Simulator:
         """Nothing is compiled before it is used."""
-        columns = opaque_columns(problem.program)
+        reads = opaque_reads(problem.program)
         return cls(
             problem,
-            columns,
-            problem.compiling(place_step(problem, columns)),
-            problem.compiling(shaken_step(problem, columns)),
-            problem.compiling(density_step(problem, columns)),
-            problem.compiling(slope_step(problem, columns)),
+            reads,
+            problem.compiling(place_step(problem, reads)),
+            problem.compiling(shaken_step(problem, reads)),
+            problem.compiling(density_step(problem, reads)),
+            problem.compiling(slope_step(problem, reads)),
             problem.compiling(bound_step(problem)),
             problem.compiling(profiled_bound(problem)),
-            compiled_arguments(problem.program, propose_step(problem, columns)),
+            compiled_arguments(problem.program, propose_step(problem, reads)),
             bool(split_parameters(problem.program)[1]),
-            pushed_step(problem, columns) if has_slopes(problem.program) else {},
+            pushed_step(problem, reads) if has_slopes(problem.program) else {},
         )
 
     @property
@@ -112,8 +112,8 @@ class Simulator:
         with stopping_fit(model.account):
             outer = jacobian(model, use, flat, self.problem.count)
         total: np.ndarray | float = 0.0
-        for place in range(len(self.columns)):
-            direction = np.zeros(len(self.columns))
+        for place in range(self.reads.width):
+            direction = np.zeros(self.reads.width)
             direction[place] = 1.0
             inner = self.pushed[use.key](point, rows, x, direction)
             chained = [
@@ -121,7 +121,7 @@ class Simulator:
                 for a, b in zip(outer, inner, strict=True)
             ]
             total = total + sum(chained)[..., None] * direction
-        return np.asarray(total).reshape(*x.shape[:2], -1, len(self.columns))
+        return np.asarray(total).reshape(*x.shape[:2], -1, self.reads.width)
 
     def surrogate(self, point: Any, q: Gaussian, known: Evaluations, quadratic: bool) -> Fitted:
         """Surrogates at q with the residual that they leave, and how sure they are."""
@@ -148,7 +148,7 @@ class Simulator:
             "anchors": anchors,
         }
         shapes = tuple((use.key, use.result) for use in self.problem.program.uses())
-        made = Surrogate(**as_arrays(numbers, self.problem.options.dtype), columns=self.columns, shapes=shapes)
+        made = Surrogate(**as_arrays(numbers, self.problem.options.dtype), reads=self.reads, shapes=shapes)
         return Fitted(made, moments.error, _gradients(q, moments.noise_first, moments.noise_second))
 
     def shaken(self, point: Any, sites: Sites, fitted: Fitted) -> Gaussian:
@@ -182,7 +182,7 @@ class Simulator:
         size = min(self.problem.choice.samples, len(batch.x))
         weights = weights[:size] / np.maximum(weights[:size].mean(axis=0), 1e-300)
         true, guessed = ({k: v[:size] for k, v in each.items()} for each in (batch.values, _values(guess)))
-        latents = latents_of(self.problem, self.columns, jnp.asarray(batch.x[:size]))
+        latents = latents_of(self.problem, self.reads, jnp.asarray(batch.x[:size]))
         known, said = shaped_of(self.problem, latents, true), shaped_of(self.problem, latents, guessed)
         if batch.failed is not None:
             known[FAILED] = jnp.asarray(batch.failed[:size])[:, None]

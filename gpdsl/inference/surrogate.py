@@ -12,6 +12,7 @@ estimated at the points that have been evaluated and held while q moves by what 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,41 @@ from jaxtyping import Array, Float
 from gpdsl.program.joint import Marginals, covariance_table
 from gpdsl.program.program import Program
 from gpdsl.symbolic.terms import latents_in
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What opaque functions read in a row: columns of the marginals, and learnt parameters, with their shapes.
+
+    Parameters are seen on their unconstrained scales, where points differ from the current values by a smoothing: what
+    the values do along them is learnt like what they do along latents.
+    """
+
+    columns: tuple[int, ...]
+    parameters: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Numbers read in a row."""
+        return len(self.columns) + sum(math.prod(shape) for _, shape in self.parameters)
+
+    def flat(self, program: Program, parameters: Mapping[str, Array], like: Array) -> Float[Array, "P"]:
+        """The parameters that are read, unconstrained."""
+        inverse = {name: program.parameters.bijectors[name].inverse for name, _ in self.parameters}
+        parts = [jnp.ravel(inverse[name](jnp.asarray(parameters[name]))) for name, _ in self.parameters]
+        return jnp.concatenate([jnp.zeros(0), *parts]).astype(like.dtype)
+
+    def constrained(self, program: Program, flat: Float[Array, "*lead P"]) -> dict[str, Float[Array, "..."]]:
+        """Values of those parameters in their domains, sample by sample."""
+        found, start = {}, 0
+        for name, shape in self.parameters:
+            part = flat[..., start : start + math.prod(shape)].reshape(*flat.shape[:-1], *shape)
+            found[name], start = program.parameters.bijectors[name].forward(part), start + math.prod(shape)
+        return found
+
+
+SMOOTHING = 0.1
+"""Standard deviation of parameters about their current values, on unconstrained scales, where functions are called."""
 
 
 @jax.tree_util.register_dataclass
@@ -58,14 +94,19 @@ class Surrogate:
     slope: Float[Array, "rows J"]
     curvature: Float[Array, "rows J J"]
     anchors: Anchors | None
-    columns: tuple[int, ...] = field(metadata={"static": True})
+    reads: Reads = field(metadata={"static": True})
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = field(metadata={"static": True})
 
-    def values(self, latents: Float[Array, "*lead rows latents"]) -> dict[str, Float[Array, "..."]]:
-        """What the surrogates say the opaque calls give at these latent values."""
-        x = latents[..., np.asarray(self.columns)]
+    def values(
+        self, program: Program, parameters: Mapping[str, Array], latents: Float[Array, "*lead rows latents"]
+    ) -> dict[str, Float[Array, "..."]]:
+        """What the surrogates say the opaque calls give at these latent values and parameters."""
+        x = latents[..., np.asarray(self.reads.columns)]
+        if self.reads.parameters:
+            flat = self.reads.flat(program, parameters, x)
+            x = jnp.concatenate([x, jnp.broadcast_to(flat, (*x.shape[:-1], flat.size))], axis=-1)
         z = jnp.einsum("nij,...nj->...ni", self.inverse, x - self.centre)
-        quadratic = next(iter(self.coefficients.values())).shape[1] > 1 + len(self.columns)
+        quadratic = next(iter(self.coefficients.values())).shape[1] > 1 + self.reads.width
         features = hermite(z, quadratic, jnp)
         found = {}
         for key, shape in self.shapes:
@@ -73,11 +114,17 @@ class Surrogate:
             found[key] = flat.reshape(*flat.shape[:-1], *shape)
         return found
 
-    def residual(self, program: Program, q: Marginals) -> Float[Array, "1 rows"]:
-        """The expected residual, to first order in the moments of q."""
-        moved = q.mean[0][:, np.asarray(self.columns)] - self.centre
-        spread = column_covariance(program, q, self.columns) - self.covariance
-        return (self.level + jnp.sum(self.slope * moved, -1) + jnp.sum(self.curvature * spread, (-1, -2)))[None]
+    def residual(self, program: Program, parameters: Mapping[str, Array], q: Marginals) -> Float[Array, "1 rows"]:
+        """The expected residual, to first order in the moments of q and in the parameters that are read."""
+        width = len(self.reads.columns)
+        moved = q.mean[0][:, np.asarray(self.reads.columns)] - self.centre[:, :width]
+        spread = column_covariance(program, q, self.reads.columns) - self.covariance[:, :width, :width]
+        found = self.level + jnp.sum(self.slope[:, :width] * moved, -1)
+        found = found + jnp.sum(self.curvature[:, :width, :width] * spread, (-1, -2))
+        if self.reads.parameters:
+            flat = self.reads.flat(program, parameters, moved)
+            found = found + jnp.sum(self.slope[:, width:] * (flat - self.centre[:, width:]), -1)
+        return found[None]
 
 
 def hermite(z: Any, quadratic: bool, np_like: Any = np) -> Any:
@@ -135,7 +182,22 @@ def points_for(width: int, quadratic: bool = True, slopes: bool = False) -> int:
     return max(FEWEST, int(np.ceil(ENOUGH * feature_count(width, True))))
 
 
-def opaque_columns(program: Program) -> tuple[int, ...]:
+def opaque_reads(program: Program) -> Reads:
+    """What terms with opaque values read of the latents, and the learnt parameters that opaque functions do."""
+    names = passed_parameters(program)
+    starts = program.parameters.unconstrained()
+    return Reads(_opaque_columns(program), tuple((name, np.shape(starts[name])) for name in names))
+
+
+def passed_parameters(program: Program) -> list[str]:
+    """Learnt parameters in the arguments of opaque functions."""
+    elements = (e for use in program.uses() for _, each in use.arguments for e in each)
+    references = [program.translator.references[symbol] for e in elements for symbol in e.free_symbols]
+    named = {ref.name for ref in references if ref.kind == "param"}
+    return [name for name in program.parameters.initial if name in named]
+
+
+def _opaque_columns(program: Program) -> tuple[int, ...]:
     """Columns of the marginals that terms with opaque values read."""
     found: set[int] = set()
     for observation in program.observations:

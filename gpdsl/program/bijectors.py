@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,16 +17,21 @@ SIMPLEX_ERROR = 1e-6
 
 @dataclass(frozen=True)
 class Bijector:
-    """A map from unconstrained numbers onto a domain, its inverse, and a test of membership.
+    """A map from unconstrained numbers onto a domain, its inverse (of NumPy or JAX arrays), and a test of membership.
 
     `vector` maps act along the last axis, whose length the inverse may shorten.
     """
 
     forward: Callable[[Array], Array]
-    inverse: Callable[[np.ndarray], np.ndarray]
+    inverse: Callable[[Any], Any]
     contains: Callable[[np.ndarray], bool]
     domain: str
     vector: bool = False
+
+
+def _of(values: Any) -> Any:
+    """The library whose arrays these are."""
+    return jnp if isinstance(values, jax.Array) else np
 
 
 def _simplex(u: Array) -> Array:
@@ -44,23 +50,25 @@ def _is_simplex(c: np.ndarray) -> bool:
 
 BIJECTORS: dict[str, Bijector] = {
     "real": Bijector(lambda u: u, lambda c: c, lambda c: bool(np.all(np.isfinite(c))), "finite numbers"),
-    "positive": Bijector(jnp.exp, np.log, lambda c: bool(np.all((c > 0) & np.isfinite(c))), "numbers above 0"),
+    "positive": Bijector(
+        jnp.exp, lambda c: _of(c).log(c), lambda c: bool(np.all((c > 0) & np.isfinite(c))), "numbers above 0"
+    ),
     "unit": Bijector(
         jax.nn.sigmoid,
-        lambda c: np.log(c) - np.log1p(-c),
+        lambda c: _of(c).log(c) - _of(c).log1p(-c),
         lambda c: bool(np.all((c > 0) & (c < 1))),
         "numbers strictly between 0 and 1",
     ),
     "simplex": Bijector(
         _simplex,
-        lambda c: np.log(c[..., :-1]) - np.log(c[..., -1:]),
+        lambda c: _of(c).log(c[..., :-1]) - _of(c).log(c[..., -1:]),
         _is_simplex,
         "positive numbers that add up to 1 along the last axis",
         vector=True,
     ),
     "ordered": Bijector(
         _ordered,
-        lambda c: np.concatenate([c[..., :1], np.log(np.diff(c, axis=-1))], axis=-1),
+        lambda c: _of(c).concatenate([c[..., :1], _of(c).log(_of(c).diff(c, axis=-1))], axis=-1),
         lambda c: bool(np.all(np.isfinite(c)) and np.all(np.diff(c, axis=-1) > 0)),
         "finite numbers that increase along the last axis",
         vector=True,
@@ -84,7 +92,7 @@ def _between(lower: float, upper: float) -> Bijector:
     width = upper - lower
     return Bijector(
         lambda u: lower + width * jax.nn.sigmoid(u),
-        lambda c: np.log(c - lower) - np.log(upper - c),
+        lambda c: _of(c).log(c - lower) - _of(c).log(upper - c),
         lambda c: bool(np.all((c > lower) & (c < upper))),
         f"numbers strictly between {lower:g} and {upper:g}",
     )
@@ -93,7 +101,7 @@ def _between(lower: float, upper: float) -> Bijector:
 def _above(lower: float) -> Bijector:
     return Bijector(
         lambda u: lower + jnp.exp(u),
-        lambda c: np.log(c - lower),
+        lambda c: _of(c).log(c - lower),
         lambda c: bool(np.all((c > lower) & np.isfinite(c))),
         f"numbers above {lower:g}",
     )
@@ -102,7 +110,7 @@ def _above(lower: float) -> Bijector:
 def _below(upper: float) -> Bijector:
     return Bijector(
         lambda u: upper - jnp.exp(u),
-        lambda c: np.log(upper - c),
+        lambda c: _of(c).log(upper - c),
         lambda c: bool(np.all((c < upper) & np.isfinite(c))),
         f"numbers below {upper:g}",
     )

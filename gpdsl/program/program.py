@@ -145,7 +145,6 @@ def make_program(
     observations = with_gradients(translator, observation_terms(translator, expectations), gradients)
     groups = make_groups(translator, fitted_readings(translator, observations))
     parameters = make_parameters(translator, fixed, initial)
-    _refuse_opaque_parameters(translator, parameters)
     _refuse_jumping_parameters(translator, observations, parameters)
     evaluator = RowEvaluator(translator, columns(groups))
     return Program(
@@ -163,19 +162,6 @@ def make_program(
         gradients=gradients,
         control=control,
     )
-
-
-def _refuse_opaque_parameters(translator: Translator, parameters: Parameters) -> None:
-    """A parameter inside an opaque call has no gradient; saying so beats leaving it where it started."""
-    for use in translator.externals.values():
-        for _, elements in use.arguments if use.function not in translator.traced else ():
-            for symbol in {s for e in elements for s in e.free_symbols}:
-                ref = translator.references[symbol]
-                if ref.kind == "param" and ref.name in parameters.initial:
-                    raise GpdslError(
-                        f"parameter `{ref.name}` is passed to the opaque function `{use.function}`, so no gradient "
-                        f"with respect to it exists; declare it `fixed`, or pass fixed=['{ref.name}'] to fit"
-                    )
 
 
 def _refuse_jumping_parameters(

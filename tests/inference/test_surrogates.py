@@ -104,6 +104,7 @@ def test_slopes_of_polynomials_and_what_a_regression_says_without_a_point(rng: n
     np.testing.assert_allclose(said[1, 2], features[1, 2] @ without[0], rtol=0.1, atol=0.05)  # the share left open
 
 
+@pytest.mark.slow
 def test_a_gradient_spares_evaluations() -> None:
     """Two latents and two results: a quarter of the points, the same posterior."""
     text = """
@@ -233,6 +234,23 @@ def test_a_budget_is_never_exceeded(data: dict[str, np.ndarray], options: dict) 
     fit = model.fit(data, evaluations=budget, **options)
     assert 0.5 * budget < called <= budget
     assert fit.usage.evaluations == called
+
+
+@pytest.mark.slow
+def test_parameters_that_an_opaque_function_takes_are_learnt(data: dict[str, np.ndarray]) -> None:
+    """As if its formula were known; other engines say that they cannot."""
+    text = OPAQUE.replace("g(f: real)", "g(f: real, a: real)").replace("g(f)", "g(f, a)") + "param a : positive = 0.6\n"
+    text = text.replace("param s2 : positive = 1\n", "").replace("s2 * ", "").replace("param ell : positive = 1\n", "")
+    text = text.replace("RBF(ell)", "RBF(1)")
+    symbolic = gpdsl.compile(text.replace("external g(f: real, a: real) -> real", "").replace("g(f, a)", "exp(a * f)"))
+    model = gpdsl.compile(text, externals={"g": lambda f, a: np.exp(a * f)})
+    assert "parameters passed to them: a; learnt from values around the current ones" in model.explain(data)
+    ours, exact = model.fit(data), symbolic.fit(data)
+    assert ours.usage.evaluations < 20_000
+    assert ours.elbo == pytest.approx(exact.elbo, abs=0.2)
+    assert float(ours.parameters["a"]) == pytest.approx(float(exact.parameters["a"]), rel=0.03)
+    with pytest.raises(GpdslError, match="parameter `a` is passed to an opaque function"):
+        model.fit(data, optimizer="adam")
 
 
 def test_a_budget_that_allows_nothing_is_refused(data: dict[str, np.ndarray]) -> None:

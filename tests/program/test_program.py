@@ -12,7 +12,7 @@ import sympy as sp
 from scipy import stats
 
 from gpdsl.data import bind
-from gpdsl.errors import GpdslError
+from gpdsl.inference.surrogate import passed_parameters
 from gpdsl.language import compile_text
 from gpdsl.program.program import make_program, make_rows, take_rows
 from gpdsl.program.rows import Rows, Scope, observed_mask
@@ -169,14 +169,10 @@ y ~ Normal(g(f, s), 1)
 """
 
 
-def test_a_learnt_parameter_of_an_opaque_function_is_refused() -> None:
+def test_an_opaque_function_may_take_a_parameter() -> None:
     declarations = compile_text(OPAQUE)
-    with pytest.raises(GpdslError) as caught:
-        make_program(declarations, {}, {}, {})
-    assert str(caught.value) == (
-        "parameter `s` is passed to the opaque function `g`, so no gradient with respect to it exists; "
-        "declare it `fixed`, or pass fixed=['s'] to fit"
-    )
+    assert passed_parameters(make_program(declarations, {}, {}, {})) == ["s"]
     made = make_program(declarations, {}, {}, {}, fixed=["s"])
     assert made.opaque
+    assert passed_parameters(made) == []
     assert [use.function for use in made.uses()] == ["g"]
