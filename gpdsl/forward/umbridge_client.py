@@ -24,7 +24,7 @@ from gpdsl.forward.registry import EITHER, ForwardModel, How, _checked
 from gpdsl.forward.servers import Server, Servers
 from gpdsl.forward.session import NoConnection, ServerError
 from gpdsl.forward.threads import Threads
-from gpdsl.forward.work import Unreachable, take
+from gpdsl.forward.work import Unreachable, stops, take
 
 DEFAULT_SECONDS = 60.0
 LANES = 4
@@ -218,7 +218,10 @@ class Lanes(Backend):
         first: Pieces = []
         if not self._judged and rows >= CALIBRATION * len(servers.all):
             self._judged = True
-            first = [piece for number in range(len(servers.all)) for piece in self._judge(job, arguments, number)]
+            for number in range(len(servers.all)):
+                first += self._judge(job, arguments, number)
+                if any(stops(answer, job.stop) for _, answer in first):
+                    return first
         start = sum(piece.stop - piece.start for piece, _ in first)
         rest = Threads(servers.capacity).run(job, take(arguments, slice(start, rows))) if start < rows else []
         return [*first, *((slice(p.start + start, p.stop + start), answer) for p, answer in rest)]
@@ -235,6 +238,8 @@ class Lanes(Backend):
                 some = Threads(here.stop - here.start).run(job, take(arguments, here))
                 seconds.append(time.perf_counter() - begun)
                 found += [(slice(p.start + here.start, p.stop + here.start), answer) for p, answer in some]
+                if any(stops(answer, job.stop) for _, answer in some):
+                    return found
         alone, together = min(seconds[1], seconds[3]), min(seconds[2], seconds[4])
         if alone > FAST and together > SERIAL * alone:
             server.lanes = 1

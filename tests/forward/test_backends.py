@@ -110,7 +110,7 @@ def test_an_exception_that_cannot_be_sent_is_told(pools: dict[str, Processes]) -
 
 @pytest.mark.parametrize("function", [simulators.failing, simulators.dying, simulators.hanging])
 def test_only_the_bad_row_is_penalised(function: Any, pools: dict[str, Processes]) -> None:
-    one = pooled(pools, function, policy="penalise", timeout=0.5)
+    one = pooled(pools, function, policy="penalise", timeout=2.0)
     found = evaluate(one, with_bad_row(), (4,))
     assert np.flatnonzero(found.failed).tolist() == [BAD]
     np.testing.assert_array_equal(found.values[~found.failed], (DEPTH * SPEED[:, None])[~found.failed])
@@ -119,11 +119,11 @@ def test_only_the_bad_row_is_penalised(function: Any, pools: dict[str, Processes
 
 @pytest.mark.parametrize(
     ("function", "text"),
-    [(simulators.dying, "died in row 18 of the batch.*signal 9"), (simulators.hanging, "row 18 .* more than 0.3 s")],
+    [(simulators.dying, "died in row 18 of the batch.*signal 9"), (simulators.hanging, "row 18 .* more than 2 s")],
 )
 def test_workers_that_die_or_hang_are_reported(function: Any, text: str, pools: dict[str, Processes]) -> None:
     with pytest.raises(ForwardModelError, match=text):
-        evaluate(pooled(pools, function, timeout=0.3), with_bad_row(), (4,))
+        evaluate(pooled(pools, function, timeout=2.0), with_bad_row(), (4,))
 
 
 def test_a_death_that_does_not_happen_again_costs_nothing(
@@ -209,7 +209,7 @@ def test_threads_keep_what_a_row_that_hangs_leaves() -> None:
             free.wait(30)
         return depth * speed
 
-    found = evaluate(model(hang, "threads", timeout=0.2, policy="penalise"), with_bad_row(), (4,))
+    found = evaluate(model(hang, "threads", timeout=1.0, policy="penalise"), with_bad_row(), (4,))
     free.set()
     assert np.flatnonzero(found.failed).tolist() == [BAD]
     assert len(calls) == ROWS

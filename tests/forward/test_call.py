@@ -118,8 +118,8 @@ FAILURES: dict[str, ForwardModel] = {
     "complex_result": model(lambda d, s: d + 1j),
     "ragged_result": model(lambda d, s: [[1, 2], [3]]),
     "nan": model(spoilt(3, np.nan)),
-    "timeout": model(lambda d, s: time.sleep(5 * (s > 3.5)) or d, vectorized=False, timeout=0.05),
-    "timeout_together": model(lambda d, s: time.sleep(5) or s, timeout=0.05),
+    "timeout": model(lambda d, s: time.sleep(5 * (s > 3.5)) or d, vectorized=False, timeout=0.5),
+    "timeout_together": model(lambda d, s: time.sleep(5) or s, timeout=0.5),
     "unreachable": model(vanish),
     "infinite": model(spoilt(1, -np.inf)),
 }

@@ -93,7 +93,7 @@ def test_a_worker_killed_from_outside_is_replaced(cluster: Any) -> None:
 
 
 def test_a_call_that_hangs_is_given_up() -> None:
-    one = model(simulators.hanging, "dask", timeout=0.5, policy="penalise")
+    one = model(simulators.hanging, "dask", timeout=3.0, policy="penalise")
     start = time.monotonic()
     found = evaluate(one, [DEPTH[6:9], BAD[6:9]], (4,))
     assert time.monotonic() - start < 60

@@ -64,4 +64,4 @@ class Times(umbridge.Model):  # type: ignore[misc]
 
 
 if __name__ == "__main__":
-    umbridge.serve_models([Times(), Times("slow", wait=0.03)], int(sys.argv[1]), max_workers=int(sys.argv[2]))
+    umbridge.serve_models([Times(), Times("slow", wait=0.06)], int(sys.argv[1]), max_workers=int(sys.argv[2]))
