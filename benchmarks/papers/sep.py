@@ -70,7 +70,7 @@ def breast(kept: Kept, repetitions: int) -> None:
     files = find_data("wisconsin/train_1.csv", "wisconsin/test_1.csv")
     if files is None:
         return
-    every = np.concatenate([np.genfromtxt(file, delimiter=",", skip_header=1) for file in files])
+    every = np.concatenate([_table(file) for file in files])
     rows = []
     for share in (15, 25, 50):
         for place, (name, options) in enumerate(METHODS.items()):
@@ -90,6 +90,13 @@ def breast(kept: Kept, repetitions: int) -> None:
     show(f"SEP table 1, Breast (wisconsin), {repetitions} repetitions of 90 / 10", columns, rows)
 
 
+def _table(file: Path) -> np.ndarray:
+    """The columns of a file, the class last."""
+    names = file.read_text().split("\n", 1)[0].split(",")
+    values = np.genfromtxt(file, delimiter=",", skip_header=1)
+    return np.column_stack([np.delete(values, names.index("y"), axis=1), values[:, names.index("y")]])
+
+
 def _classes(table: np.ndarray) -> dict[str, np.ndarray]:
     return {"x": table[:, :-1], "y": (table[:, -1] > 0).astype(int)}
 
@@ -99,7 +106,7 @@ def banana(kept: Kept, folder: Path) -> None:
     files = find_data("banana.csv")
     if files is None:
         return
-    table = np.genfromtxt(files[0], delimiter=",", skip_header=1)
+    table = _table(files[0])
     order = np.random.default_rng(0).permutation(len(table))
     train, test = _classes(table[order[:1000]]), _classes(table[order[1000:]])
     rows, sizes = [], (4, 8, 16, 32, 64, 128)
