@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -32,19 +33,15 @@ class Member:
     clock: Any
     born: float
     ready: bool = False
-    piece: slice | None = None
+    pieces: deque[slice] = field(default_factory=deque)
     given: float = 0.0
     loaded: set[Packed] = field(default_factory=set)
 
     @property
-    def row(self) -> int:
-        """The row in work, counted within the piece."""
-        return int(self.clock[0])
-
-    @property
-    def begun(self) -> bool:
-        """Whether any row of the piece is in work."""
-        return self.clock[1] > 0
+    def row(self) -> int | None:
+        """The row in work, of the first of its pieces; None when none of them has begun."""
+        row = int(self.clock[0])
+        return row if self.pieces and self.pieces[0].start <= row < self.pieces[0].stop else None
 
     def load(self, function: Packed) -> None:
         """Have it import another function; it says when it is ready. Raises OSError when it is dead."""
@@ -53,16 +50,22 @@ class Member:
         self.pipe.send(function)
 
     def give(self, piece: slice, work: tuple[Any, ...]) -> None:
-        """Have it work on some rows. Raises OSError when it is dead."""
-        self.clock[0], self.clock[1] = 0.0, 0.0
-        self.piece, self.given = piece, time.monotonic()
+        """Have it work on some rows, after those it has. Raises OSError when it is dead."""
+        if not self.pieces:
+            self.clock[0], self.clock[1], self.given = -1.0, 0.0, time.monotonic()
+        self.pieces.append(piece)
         self.pipe.send(work)
+
+    def answered(self) -> slice:
+        """The rows it has an answer for; the next ones are in work from now on."""
+        self.given = time.monotonic()
+        return self.pieces.popleft()
 
     def limit(self, patience: float) -> float:
         """When its time is over, on the monotonic clock."""
         if not self.ready:
             return self.born + START_SECONDS
-        return max(self.clock[1], self.given) + patience if self.piece is not None else float("inf")
+        return max(self.clock[1], self.given) + patience if self.pieces else float("inf")
 
     def end(self) -> None:
         """Kill it."""

@@ -29,6 +29,8 @@ PIECE_SECONDS, LEAST_SECONDS = 0.05, 0.001
 FIRST_GUESS = 1e-3
 """Seconds that a row may take, until one has."""
 
+SMALL_BYTES = 4096
+
 FUNCTIONS = 8
 """Functions that a pool remembers as they are sent."""
 
@@ -65,7 +67,7 @@ class Processes(Backend):
             try:
                 return batch.finished()
             finally:
-                for member in [each for each in self.team if each.piece is not None]:
+                for member in [each for each in self.team if each.pieces]:
                     self.dismiss(member)
 
     def _pack(self, job: Job) -> Packed:
@@ -127,18 +129,32 @@ class _Batch:
 
     def finished(self) -> Pieces:
         team = self.pool.team
-        while not self.stopped and (self.waiting or any(w.piece is not None for w in team)):
-            busy = sum(worker.piece is not None for worker in team)
+        while not self.stopped and (self.waiting or any(w.pieces for w in team)):
+            busy = sum(bool(worker.pieces) for worker in team)
             while len(team) < min(self.pool.workers, busy + len(self.waiting)):
                 team.append(hire(self.job.name, self.function, self.pool.workers))
-            for worker in [w for w in team if w.ready and w.piece is None]:
+            for worker in [w for w in team if w.ready and not w.pieces]:
                 if self.waiting:
                     self._give(worker)
-            for pipe in wait([w.pipe for w in team if w.piece is not None or not w.ready], self._patience()):
+            for worker in [w for w in team if w.ready and len(w.pieces) == 1]:
+                if self._ahead():
+                    self._give(worker)
+            for pipe in wait([w.pipe for w in team if w.pieces or not w.ready], self._patience()):
                 self._hear(next(w for w in team if w.pipe is pipe))
             for worker in [w for w in team if self._overdue(w)]:
                 self._end_overdue(worker)
         return self.results
+
+    def _ahead(self) -> bool:
+        """Whether workers get rows before they have finished others: short work, and more than enough of it.
+
+        And so few bytes that no pipe is full: a worker that does not read yet must not stop this process.
+        """
+        if self.job.vectorized or self.function not in self.pool.seconds or len(self.waiting) <= self.pool.workers:
+            return False
+        share = (self.waiting[0].stop - self.waiting[0].start) / self.rows
+        small = share * sum(values.nbytes for values in self.arguments) < SMALL_BYTES
+        return small and all(worker.ready for worker in self.pool.team)
 
     def _give(self, worker: Member) -> None:
         try:
@@ -146,7 +162,7 @@ class _Batch:
                 worker.load(self.function)
                 return
             piece = self.waiting.popleft()
-            work = self.function, self.job.vectorized, self.job.stop, take(self.arguments, piece)
+            work = self.function, piece.start, self.job.vectorized, self.job.stop, take(self.arguments, piece)
             worker.give(piece, work)
         except OSError:  # it is dead, or takes nothing any more
             self._died(worker)
@@ -157,10 +173,10 @@ class _Batch:
         except (EOFError, OSError):
             self._died(worker)
             return
-        if worker.piece is None:
+        if not worker.pieces:
             self._greeted(worker, *message)
             return
-        piece, worker.piece = worker.piece, None
+        piece = worker.answered()
         self.idle_deaths = 0
         answer, seconds = message
         self.pool.note(self.function, seconds)
@@ -178,22 +194,22 @@ class _Batch:
 
     def _died(self, worker: Member) -> None:
         """Blame the row in work when it has done this before; else put the rows back."""
-        piece, row, begun = worker.piece, worker.row, worker.begun
-        reason = worker.ending()
-        self.pool.dismiss(worker)
+        row, reason = worker.row, worker.ending()
+        self._left(worker)
         self.idle_deaths += 1
-        if piece is None or self.idle_deaths > 4 * MOST_DEATHS + self.pool.workers:
-            if self.idle_deaths > MOST_DEATHS:
-                raise ForwardModelError(
-                    NoWorkers(self.job.name, f"{self.idle_deaths} died one after the other, {reason}")
-                )
+        if self.idle_deaths > (MOST_DEATHS if not worker.pieces else 4 * MOST_DEATHS + self.pool.workers):
+            text = f"{self.idle_deaths} died one after the other, {reason}"
+            raise ForwardModelError(NoWorkers(self.job.name, text))
+        if row is None:
             return
-        blamed = piece.start if self.job.vectorized else piece.start + row
-        self.deaths[blamed] += begun
-        if self.deaths[blamed] < MOST_DEATHS:
-            self.waiting.appendleft(piece)
-            return
-        self._blame(piece, blamed, Fault("died", reason))
+        self.deaths[row] += 1
+        if self.deaths[row] == MOST_DEATHS:
+            self._blame(self.waiting.popleft(), row, Fault("died", reason))
+
+    def _left(self, worker: Member) -> None:
+        """End a worker; what it had to do waits again, the first piece first."""
+        self.pool.dismiss(worker)
+        self.waiting.extendleft(reversed(worker.pieces))
 
     def _blame(self, piece: slice, row: int, fault: Fault) -> None:
         """A fault for a row, or for a whole piece of a vectorised function; the other rows of the piece wait again."""
@@ -214,8 +230,9 @@ class _Batch:
         return time.monotonic() > worker.limit(self.job.patience)
 
     def _end_overdue(self, worker: Member) -> None:
-        piece, row = worker.piece, worker.row
-        self.pool.dismiss(worker)
-        if piece is None:
+        row = worker.row
+        self._left(worker)
+        if not worker.pieces:
             raise ForwardModelError(NoWorkers(self.job.name, f"one did not start within {START_SECONDS:.0f} s"))
-        self._blame(piece, piece.start + row, Fault("timeout", "no answer"))
+        piece = self.waiting.popleft()
+        self._blame(piece, piece.start if row is None else row, Fault("timeout", "no answer"))

@@ -56,22 +56,23 @@ def packed_function(function: Callable[..., Any]) -> Packed:
 def serve(pipe: Connection, clock: Any, packed: Packed, threads: int) -> None:
     """The life of a worker. `clock` is shared: the row in work, and since when.
 
-    A message is a function to load, or work: the function, whether it is vectorised, whether to stop at a row that
-    failed, and the arguments.
+    A message is a function to load, or work: the function, the number of the first row, whether it is vectorised,
+    whether to stop at a row that failed, and the arguments.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     _limit_threads(threads)
     functions: dict[Packed, Callable[..., Any]] = {}
-
-    def started(number: int) -> None:
-        clock[0], clock[1] = float(number), time.monotonic()
 
     message: Any = packed
     while message is not None:
         if isinstance(message, Packed):
             pipe.send(_loaded(message, functions))
         else:
-            known, vectorized, stop, arguments = message
+            known, first, vectorized, stop, arguments = message
+
+            def started(number: int, first: int = first) -> None:
+                clock[0], clock[1] = float(first + number), time.monotonic()
+
             begun = time.monotonic()
             answer = evaluate_packed(functions[known], vectorized, stop, arguments, started)
             pipe.send((answer, (time.monotonic() - begun) / max(len(arguments[0]), 1)))
