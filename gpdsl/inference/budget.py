@@ -14,7 +14,7 @@ from gpdsl.inference.families import parse_family
 from gpdsl.inference.options import Choice, Options
 from gpdsl.inference.surrogate import opaque_reads, passed_parameters, points_for
 from gpdsl.program.program import Program
-from gpdsl.symbolic.expectations import has_opaque
+from gpdsl.symbolic.expectations import has_opaque, refuse_joint
 from gpdsl.symbolic.jumps import jumps
 
 ROUNDS = 4
@@ -46,8 +46,13 @@ def is_simulated(program: Program, options: Options, choice: Choice) -> bool:
     return program.opaque and sites and smooth and not papers
 
 
-def refuse_passed(program: Program) -> None:
-    """A parameter inside an opaque call has no gradient; saying so beats leaving it where it started."""
+def refuse_scores(program: Program) -> None:
+    """Refuse what score functions do not cover, and surrogates do.
+
+    A parameter inside an opaque call has no gradient, and several values of a latent in one row are not independent.
+    """
+    for term in (term for each in program.observations for term in each.terms if term.method == "score"):
+        refuse_joint(program.translator, term.latents)
     for name in passed_parameters(program):
         raise GpdslError(
             f"parameter `{name}` is passed to an opaque function, so no gradient with respect to it exists here; "

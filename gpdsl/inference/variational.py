@@ -14,7 +14,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.adam import fit_adam
 from gpdsl.inference.alternating import fit_alternating
 from gpdsl.inference.bound import Layout
-from gpdsl.inference.budget import is_simulated, refuse_passed, within_budget
+from gpdsl.inference.budget import is_simulated, refuse_scores, within_budget
 from gpdsl.inference.coupling import choose_coupling
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.expectation_propagation import fit_ep, suited
@@ -80,7 +80,7 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
     simulated = is_simulated(program, options, choice)
     if program.opaque:
         if not simulated:
-            refuse_passed(program)
+            refuse_scores(program)
         choice = within_budget(program, options, choice, data.rows)
     if options.posterior == "auto":
         sites = choice.optimizer == "natural" or options.engine == "ep"

@@ -106,13 +106,14 @@ def _shortened(expression: sp.Expr) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."
 
 
-def _refuse_joint(translator: Translator, latents: Sequence[sp.Symbol]) -> None:
+def refuse_joint(translator: Translator, latents: Sequence[sp.Symbol]) -> None:
+    """Raise GpdslError where score functions of independent latents would meet several values of one."""
     for symbols in correlated(translator, latents):
         name = translator.references[symbols[0]].name
         raise GpdslError(
             f"an opaque function depends on several values of latent `{name}` in one row "
             f"({', '.join(s.name for s in symbols)}), which score-function gradients do not cover; "
-            "pass it one value of each latent"
+            "pass it one value of each latent, or leave optimizer, engine and estimators to the plan"
         )
 
 
@@ -127,7 +128,6 @@ def _choose(translator: Translator, part: sp.Expr, expectations: str, coupled: b
                 f"expectations = {expectations} is impossible here: the likelihood calls an opaque function; "
                 "use expectations = auto or sampled"
             )
-        _refuse_joint(translator, latents)
         return Term(part, latents, "score", "an opaque function: evaluations only")
     if expectations in {"auto", "closed"}:
         traced = has_external(translator, part)
@@ -141,7 +141,7 @@ def _choose(translator: Translator, part: sp.Expr, expectations: str, coupled: b
             )
     if jumps(part, latents):
         refuse_quadrature(expectations)
-        _refuse_joint(translator, latents)
+        refuse_joint(translator, latents)
         return Term(part, latents, "score", "a jump where a latent crosses a condition: values only")
     if expectations in {"auto", "quadrature"} and len(latents) <= QUADRATURE_LATENTS:
         return Term(part, latents, "quadrature", f"not in the closed family; {len(latents)} latent value(s)")
