@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,7 +19,7 @@ import gpdsl
 from gpdsl.forward import ForwardModel, evaluate
 
 ROWS, REPEATS = 1000, 30
-SLOW_ROWS, SLOW_SECONDS, ROUNDS = 400, 0.005, 3
+SLOW_ROWS, SLOW_SECONDS, ROUNDS = 400, 0.005, 5
 RANDOM = np.random.default_rng(0)
 DEPTH, SPEED = RANDOM.uniform(1, 2, (ROWS, 4)), RANDOM.uniform(1, 2, (ROWS, 4))
 
@@ -56,28 +56,31 @@ def run() -> None:
 def overhead() -> None:
     """Milliseconds of a batch of 1000 rows of a function that does next to nothing."""
     rows, medians = [], {}
-    for name, model in _places(ratio, 2):
-        times = [_seconds(model, ROWS) for _ in range(REPEATS + 3)][3:]
-        medians[name] = 1e3 * float(np.median(times))
-        rows.append((name, medians[name], 1e3 * min(times)))
+    with ExitStack() as stack:
+        for name, model in _places(stack, ratio, 2):
+            times = [_seconds(model, ROWS) for _ in range(REPEATS + 3)][3:]
+            medians[name] = 1e3 * float(np.median(times))
+            rows.append((name, medians[name], 1e3 * min(times)))
     show(f"a batch of {ROWS} rows of a function that does nothing: ms", ["where", "median", "least"], rows)
     for name in ("in process", "in process, row by row", "processes", "processes, row by row"):
         verdict(f"ms of overhead, {name}", medians[name], 3.0)
 
 
 def throughput() -> None:
-    """Rows a second of a function that takes 5 ms a row, by one worker and by two: medians of several rounds."""
-    rates: dict[str, list[float]] = {}
-    for workers in (1, 2):
-        for name, model in _places(slow_ratio, workers, rowwise=True):
-            _seconds(model, 2 * workers)
-            rates.setdefault(name, []).append(
-                float(np.median([SLOW_ROWS / _seconds(model, SLOW_ROWS) for _ in range(ROUNDS)]))
-            )
-    rows = [(name, one, two, two / one) for name, (one, two) in rates.items()]
+    """Rows a second of a function that takes 5 ms a row, by one worker and by two, in turns: medians."""
+    rows, ratios = [], {}
+    with ExitStack() as stack:
+        pairs = zip(*[_places(stack, slow_ratio, workers, rowwise=True) for workers in (1, 2)], strict=True)
+        for (name, one), (_, two) in pairs:
+            seconds: dict[int, list[float]] = {1: [], 2: []}
+            for _ in range(ROUNDS + 1):
+                for workers, model in ((1, one), (2, two)):
+                    seconds[workers].append(_seconds(model, SLOW_ROWS))
+            rates = [SLOW_ROWS / float(np.median(seconds[workers][1:])) for workers in (1, 2)]
+            ratios[name] = rates[1] / rates[0]
+            rows.append((name, *rates, ratios[name]))
     show("5 ms a row: rows a second", ["where", "1 worker", "2 workers", "ratio"], rows)
-    one, two = rates["processes, row by row"]
-    verdict("processes, throughput of two workers relative to one", two / one, 1.8, least=True)
+    verdict("processes, throughput of two workers relative to one", ratios["processes, row by row"], 1.8, least=True)
 
 
 def _seconds(model: ForwardModel, rows: int) -> float:
@@ -88,8 +91,10 @@ def _seconds(model: ForwardModel, rows: int) -> float:
     return seconds
 
 
-def _places(function: Callable[..., Any], workers: int, *, rowwise: bool = False) -> Iterator[tuple[str, ForwardModel]]:
-    """Every place a function can run at."""
+def _places(
+    stack: ExitStack, function: Callable[..., Any], workers: int, *, rowwise: bool = False
+) -> Iterator[tuple[str, ForwardModel]]:
+    """Every place a function can run at, open as long as the stack is."""
     if not rowwise:
         yield "in process", gpdsl.opaque(function)
         yield "in process, row by row", gpdsl.opaque(function, vectorized=False)
@@ -97,16 +102,16 @@ def _places(function: Callable[..., Any], workers: int, *, rowwise: bool = False
     one_by_one: dict[str, Any] = {"vectorized": False, "workers": workers}
     yield "threads, row by row", gpdsl.opaque(function, executor="threads", **one_by_one)
     yield "processes, row by row", gpdsl.opaque(function, executor="processes", **one_by_one)
-    with concurrent.futures.ThreadPoolExecutor(workers) as own:
-        yield "ThreadPoolExecutor, row by row", gpdsl.opaque(function, executor=own, **one_by_one)
+    own = stack.enter_context(concurrent.futures.ThreadPoolExecutor(workers))
+    yield "ThreadPoolExecutor, row by row", gpdsl.opaque(function, executor=own, **one_by_one)
     if find_spec("distributed") is not None:
         model = gpdsl.opaque(function, executor="dask", **one_by_one)
+        stack.callback(model.executor.close)  # type: ignore[attr-defined]
         yield "Dask, row by row", model
-        model.executor.close()  # type: ignore[attr-defined]
     if find_spec("umbridge") is not None:
-        with _server(workers) as url:
-            config = {"seconds": SLOW_SECONDS if function is slow_ratio else 0.0}
-            yield "UM-Bridge", gpdsl.umbridge(url, "ratio", config=config, workers=workers)
+        url = stack.enter_context(_server(workers))
+        config = {"seconds": SLOW_SECONDS if function is slow_ratio else 0.0}
+        yield "UM-Bridge", gpdsl.umbridge(url, "ratio", config=config, workers=workers)
 
 
 @contextmanager

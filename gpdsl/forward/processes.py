@@ -31,6 +31,8 @@ FIRST_GUESS = 1e-3
 
 SMALL_BYTES = 4096
 
+REMEMBERED = 1000.0
+
 FUNCTIONS = 8
 """Functions that a pool remembers as they are sent."""
 
@@ -51,8 +53,8 @@ class Processes(Backend):
         self.workers = workers
         self.place = f"in {plural(workers, 'process')}"
         self.team: list[Member] = []
-        self.seconds: dict[Packed, float] = {}
-        """What a row took so far, by function."""
+        self.seconds: dict[Packed, tuple[float, float]] = {}
+        """How many rows are remembered of a function, and what each took."""
         self._packed: deque[tuple[object, Packed]] = deque(maxlen=FUNCTIONS)
         self._lock = threading.Lock()
         weakref.finalize(self, _end_all, self.team)
@@ -82,10 +84,11 @@ class Processes(Backend):
         self._packed.append((job.function, packed))
         return packed
 
-    def note(self, function: Packed, seconds: float) -> None:
-        """Remember what a row takes, as an average that forgets."""
-        before = self.seconds.get(function, seconds)
-        self.seconds[function] = 0.8 * before + 0.2 * seconds
+    def note(self, function: Packed, rows: int, seconds: float) -> None:
+        """Remember what so many rows took, as an average over about the last thousand."""
+        known, each = self.seconds.get(function, (0.0, 0.0))
+        known *= max(1.0 - rows / REMEMBERED, 0.0)
+        self.seconds[function] = known + rows, (known * each + seconds) / (known + rows)
 
     def dismiss(self, member: Member) -> None:
         """End a worker and forget it."""
@@ -116,10 +119,10 @@ class _Batch:
         workers = self.pool.workers
         if self.job.vectorized:
             return even(self.rows, workers)
-        known = self.pool.seconds.get(self.function)
-        first = min(workers, self.rows) if known is None else 0
+        known = self.pool.seconds.get(self.function, (0.0, FIRST_GUESS))[1]
+        first = min(workers, self.rows) if self.function not in self.pool.seconds else 0
         pieces, row = even(first, first) if first else [], first
-        seconds = max(known or FIRST_GUESS, 1e-7)
+        seconds = max(known, 1e-7)
         least, most = (max(int(limit / seconds), 1) for limit in (LEAST_SECONDS, PIECE_SECONDS))
         while row < self.rows:
             length = min(max((self.rows - row) // (2 * workers), least), most, self.rows - row)
@@ -179,7 +182,7 @@ class _Batch:
         piece = worker.answered()
         self.idle_deaths = 0
         answer, seconds = message
-        self.pool.note(self.function, seconds)
+        self.pool.note(self.function, piece.stop - piece.start, seconds)
         self._take(piece, answer)
 
     def _greeted(self, worker: Member, word: str, text: str) -> None:
