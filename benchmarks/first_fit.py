@@ -19,9 +19,11 @@ SUITES = {
     "usps": "three digits, inducing points for a tenth of the rows",
     "estimators": "variance of the gradients of every estimator on the likelihoods of the papers",
     "seismic": "posteriors against NUTS, every estimator against one common evaluation of the bound",
+    "opaque_seismic": "an opaque forward model: accuracy against evaluations, beside elliptical slice sampling",
     "checking": "seconds of `gpdsl check`, of the zoo and of models of 250 to 4000 lines",
     "formula_kernels": "kernels by formula against the built-in kernels",
-    "svgp": "minibatches beside GPflow: seconds per step, time to quality",
+    "compiling": "seconds of compilation of every model of the zoo",
+    "svgp": "minibatches beside GPflow, GPyTorch and GPJax: seconds per step, time to quality",
     "backends": "opaque functions in threads, processes, Dask and UM-Bridge: overhead, throughput of two workers",
     "startup": "seconds from the command line to the first optimisation step",
 }
