@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 BENCH_STAMP := $(VENV)/.ready-bench
+PEERS_STAMP := $(VENV)-peers/.ready
+PEERS_TF_STAMP := $(VENV)-peers-tf/.ready
 DOCS_STAMP := $(VENV)/.ready-docs
 GPU_STAMP := $(VENV)-gpu/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -29,8 +31,9 @@ format: $(STAMP)  # what `lint` asks for
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(BENCH_STAMP)  # tables beside peers; asserts nothing
-	$(BIN)/python benchmarks/first_fit.py all
+bench: $(BENCH_STAMP) $(PEERS_STAMP) $(PEERS_TF_STAMP)  # tables beside peers; asserts nothing
+	GPDSL_PEERS=$(VENV)-peers/bin/python GPDSL_PEERS_TF=$(VENV)-peers-tf/bin/python \
+		$(BIN)/python benchmarks/first_fit.py all
 
 gpu-check: $(GPU_STAMP)  # float32 on the GPU against float64 on the CPU, then seconds per step
 	$(VENV)-gpu/bin/python benchmarks/gpu_check.py
@@ -51,7 +54,7 @@ lock: $(STAMP)  # write the newest versions that satisfy pyproject.toml into req
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf $(VENV) $(VENV)-lock $(VENV)-gpu build dist docs/_build docs/_generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lock $(VENV)-gpu $(VENV)-peers $(VENV)-peers-tf build dist docs/_build docs/_generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml requirements.lock
@@ -64,6 +67,21 @@ $(STAMP): pyproject.toml requirements.lock
 
 $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint requirements.lock -e ".[bench]"
+	@touch $@
+
+# Peers have environments of their own: their requirements contradict each other's. torch comes with a GPU's libraries
+# unless there is a build without them.
+$(PEERS_STAMP):
+	@echo "preparing $(VENV)-peers: GPyTorch and GPJax (once; some minutes) ..."
+	@$(PYTHON) -m venv $(VENV)-peers
+	@$(VENV)-peers/bin/python -m pip install --quiet "torch==2.*,>=2.13" "gpytorch==1.15.*" "gpjax==1.0.*"
+	@touch $@
+
+$(PEERS_TF_STAMP):
+	@echo "preparing $(VENV)-peers-tf: GPflow (once; some minutes) ..."
+	@$(PYTHON) -m venv $(VENV)-peers-tf
+	@$(VENV)-peers-tf/bin/python -m pip install --quiet \
+		"setuptools<81" "numpy<2" "tensorflow-cpu==2.21.*" "tf_keras==2.21.*" "tensorflow-probability==0.25.*" "gpflow==2.11.*"
 	@touch $@
 
 $(DOCS_STAMP): $(STAMP)

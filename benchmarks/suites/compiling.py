@@ -11,11 +11,12 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 from report import ROOT, show, verdict
 
 import gpdsl
 
-ROWS = {"airline": 144}
+ROWS = {"airline": 300}
 """Where a model needs more rows than most."""
 
 MOST = 3.0
@@ -26,11 +27,14 @@ def run() -> None:
     rows = [(name, *_measured(name)) for name in gpdsl.zoo_names()]
     columns = ["model", "compiling, CPU s", "programs", "whole fit, CPU s"]
     show("compilation of the zoo: 60 simulated rows, 30 steps, no cache", columns, rows)
-    verdict("CPU seconds of compilation, the slowest model", max(row[1] for row in rows if row[2]), MOST)
+    verdict(
+        "CPU seconds of compilation, the slowest model", max((row[1] for row in rows if row[2]), default=np.nan), MOST
+    )
 
 
 def _measured(name: str) -> tuple[float, int, float]:
-    environment = {**os.environ, "GPDSL_CACHE_DIR": "off", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "benchmarks")])}
+    places = os.pathsep.join([str(ROOT), str(ROOT / "benchmarks")])
+    environment = {**os.environ, "GPDSL_CACHE_DIR": "off", "PYTHONPATH": places}
     command = [sys.executable, __file__, name]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:

@@ -85,9 +85,14 @@ class Problem:
         """
         if not self.program.sampled or not np.isfinite(value):
             return value, 0.0
-        compute = jit(lambda key, *rest: bound(self.drawn(key), *rest))
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(self.options.seed), 1), FRESH_SETS)
-        fresh = np.asarray([float(compute(key, *arguments)) for key in keys])
+        key = jax.random.key(self.options.seed)
+
+        def compute(number: Array, key: Array, *rest: Any) -> Array:
+            fresh = jax.random.fold_in(jax.random.fold_in(key, 1), number)
+            return bound(self.drawn(fresh), *rest)
+
+        compiled = jit(compute)
+        fresh = np.asarray([float(compiled(number, key, *arguments)) for number in range(FRESH_SETS)])
         return float(fresh.mean()), float(fresh.std(ddof=1) / np.sqrt(FRESH_SETS))
 
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:

@@ -10,6 +10,8 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
+from gpdsl.program.compilation import jit
+
 Shape = tuple[int, int, int, int]
 
 
@@ -28,13 +30,20 @@ def base_normals(
     independent, so they average out in the sum over the data. With `halves` the two halves of the samples are drawn
     independently of each other: estimators that fit on one half and apply to the other need that.
     """
-    draw = SCHEMES[sampling]
-    if not halves:
-        return draw(key, (samples, components, rows, latents))
+    shape = (samples, components, rows, latents)
+
+    def drawn(key: Array) -> Array:
+        return _halves(SCHEMES[sampling], key, shape) if halves else SCHEMES[sampling](key, shape)
+
+    # outside compiled functions one program instead of one for every operation
+    return drawn(key) if isinstance(key, jax.core.Tracer) else jit(drawn)(key)
+
+
+def _halves(draw: Callable[[Array, Shape], Array], key: Array, shape: Shape) -> Array:
+    """Two halves of the samples that do not know of each other."""
     first, second = jax.random.split(key)
-    half = samples // 2
-    shape = (components, rows, latents)
-    return jnp.concatenate([draw(first, (half, *shape)), draw(second, (samples - half, *shape))])
+    half, rest = shape[0] // 2, shape[1:]
+    return jnp.concatenate([draw(first, (half, *rest)), draw(second, (shape[0] - half, *rest))])
 
 
 def _kronecker(key: Array, shape: Shape) -> Float[Array, "samples components rows latents"]:

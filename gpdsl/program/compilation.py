@@ -61,7 +61,10 @@ def jit(function: Callable[..., Any]) -> Any:
 
 @functools.cache
 def _cpu_options() -> dict[str, Any]:
-    """Those of the options that this version of XLA knows."""
+    """Those of the options that this version of XLA knows: all but one as a rule, and one after the other otherwise."""
+    wanted = (SEQUENTIAL[0], *QUICK, *PRODUCTS)
+    if _known(dict(wanted)):
+        return dict(wanted)
     return {name: value for name, value in (*SEQUENTIAL, *QUICK, *PRODUCTS) if _known({name: value})}
 
 
