@@ -117,7 +117,7 @@ class _Run:
         for number in range(1, self.problem.choice.steps + 1):
             size = self.affordable()
             if size == 0:
-                return f"the budget of evaluations is used up{self.accuracy()}"
+                return self.ended("the budget of evaluations is used up")
             self.known.add(self.evaluate(size))
             fitted = self.simulator.surrogate(self.here.point, self.here.q, self.known, self.quadratic)
             value = self.simulator.bound(self.here.point, self.here.sites, self.normals(), fitted.surrogate)
@@ -138,7 +138,12 @@ class _Run:
                 return f"converged{self.accuracy()}"
             if self.noise > SETTLED and moved < 2.0 * self.noise:
                 self.grow()
-        return f"all steps done{self.accuracy()}"
+        return self.ended("all steps done")
+
+    def ended(self, message: str) -> str:
+        """The end before q rests: where the last step led, unchecked, unless the one before was wrong."""
+        self.best = self.best if self.trust.refused else self.here
+        return message + self.accuracy()
 
     def accuracy(self) -> str:
         """What is known of the Monte-Carlo error, for the message of a fit."""
