@@ -74,6 +74,16 @@ def test_boston_like(tmp_path: Path) -> None:
     assert "the loaded fit predicts the same: True" in printed
 
 
+@pytest.mark.slow
+def test_umbridge_client(tmp_path: Path) -> None:
+    pytest.importorskip("umbridge", reason="the server of this example is made by the package umbridge")
+    printed = run("umbridge_client.py", tmp_path)
+    (inside,) = numbers("within two standard deviations:", printed)
+    assert inside > 85
+    (evaluations, *_) = numbers("simulator", printed.replace(",", ""))
+    assert 500 < evaluations < 20_000
+
+
 def test_every_example_has_a_test() -> None:
     written = Path(__file__).read_text(encoding="utf-8")
     missing = [p.name for p in (ROOT / "examples").glob("*.py") if f'run("{p.name}"' not in written]
