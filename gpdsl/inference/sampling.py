@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -30,13 +31,19 @@ def base_normals(
     independent, so they average out in the sum over the data. With `halves` the two halves of the samples are drawn
     independently of each other: estimators that fit on one half and apply to the other need that.
     """
-    shape = (samples, components, rows, latents)
-
-    def drawn(key: Array) -> Array:
-        return _halves(SCHEMES[sampling], key, shape) if halves else SCHEMES[sampling](key, shape)
-
+    drawn = _drawing((samples, components, rows, latents), halves, sampling)
     # outside compiled functions one program instead of one for every operation
-    return drawn(key) if isinstance(key, jax.core.Tracer) else jit(drawn)(key)
+    return drawn(key) if isinstance(key, jax.core.Tracer) else _compiled(drawn)(key)
+
+
+@lru_cache
+def _drawing(shape: Shape, halves: bool, sampling: str) -> Callable[[Array], Array]:
+    """Draws of a shape, as a function of the key."""
+    draw = SCHEMES[sampling]
+    return (lambda key: _halves(draw, key, shape)) if halves else (lambda key: draw(key, shape))
+
+
+_compiled = lru_cache(jit)
 
 
 def _halves(draw: Callable[[Array, Shape], Array], key: Array, shape: Shape) -> Array:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 
 import sympy as sp
 
+from gpdsl.symbolic.conditions import choose
 from gpdsl.symbolic.functions import log1mexp, log1p, log_ndtr, logsumexp, ndtr, sigmoid, softplus, times_log
 from gpdsl.symbolic.gaussian import pull_exponentials
 
@@ -76,7 +77,7 @@ def _log(value: sp.Expr) -> sp.Expr:
 
 def _times_log(count: sp.Expr, value: sp.Expr) -> sp.Expr:
     """count * log(value), where only the logarithm of what may be zero is held back where the count is zero."""
-    parts = sp.Add.make_args(_log(value))
+    parts = sp.Add.make_args(pull_exponentials(_log(value)))
     held = [part for part in parts if isinstance(part, sp.log) and not _positive(part.args[0])]
     return count * sp.Add(*[p for p in parts if p not in held]) + sp.Add(*[times_log(count, p.args[0]) for p in held])
 
@@ -144,4 +145,6 @@ def _positive(value: sp.Expr) -> bool:
         return all(_positive(each) for each in value.args)
     if isinstance(value, sp.Pow):
         return _positive(value.base)
+    if isinstance(value, choose):
+        return all(_positive(each) for each in value.args[1:])
     return isinstance(value, sp.exp | sigmoid | softplus | ndtr) or (not value.args and value.is_positive is True)

@@ -96,7 +96,7 @@ class UnknownEngine(Mistake):
     code: ClassVar = "E323"
     message: ClassVar = "unknown inference engine `{name}`"
     label: ClassVar = "expected {known}"
-    help: ClassVar = "write `infer vi: ...` for variational inference"
+    help: ClassVar = "write `infer vi: ...` for variational inference, `infer ep: ...` for expectation propagation"
 
 
 @dataclass(frozen=True)
