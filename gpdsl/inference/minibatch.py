@@ -23,8 +23,8 @@ from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.inference.profiled import outer_point, split_point
 from gpdsl.inference.saddle import FLAT
 from gpdsl.inference.schedule import Pace, Schedule, mean_and_error, settled
-from gpdsl.inference.sweep import Point, Sweep, sweep
-from gpdsl.inference.tied import Tied, host_posterior, no_sites, transported
+from gpdsl.inference.sweep import Point, Sweep, carried, sweep
+from gpdsl.inference.tied import Tied, host_posterior, no_sites
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows
 
@@ -40,8 +40,12 @@ FAINT = 1e-6
 RETRIES = 6
 """Times a chunk that ends in numbers that are not finite is tried again with smaller steps."""
 
-State = tuple[Any, Any, list[Tied], list[Array]]
-"""Point of the search, memory of Adam, sites, and the scales of the kernels that they were last used with."""
+Where = tuple[Point, list[Array]]
+"""A point of the search, and the Cholesky factors of the kernels there."""
+
+State = tuple[Any, Any, list[Tied], list[Array], Any]
+"""Point of the search, memory of Adam, sites, the scales of the kernels that they were last used with, and the inducing
+inputs whose values they are functions of, where these are learnt."""
 
 
 def fit_minibatch_natural(problem: Problem) -> Result:
@@ -87,11 +91,11 @@ class _Run:
         """
         still = np.zeros(INNER, self.problem.options.dtype)
         look = Pace(still, still, still + FAINT)
-        point, memory, prior, _ = self.state
-        (_, _, seen, scales), _ = self.compiled(*self._arguments(self.state, 0, look))
+        point, memory, *_ = self.state
+        (_, _, seen, scales, anchors), _ = self.compiled(*self._arguments(self.state, 0, look))
         rng = np.random.default_rng(self.problem.options.seed)
         pairs = zip(seen, scales, strict=True)
-        self.state = point, memory, [_displaced(tied, scale, rng) for tied, scale in pairs], scales
+        self.state = point, memory, [_displaced(tied, scale, rng) for tied, scale in pairs], scales, anchors
 
     def all_steps(self) -> str:
         """Chunk after chunk, until the bound no longer rises beyond its noise and the steps have become small."""
@@ -154,7 +158,7 @@ def _prior(problem: Problem) -> State:
         factor = jnp.asarray(np.broadcast_to(identity, (group.factors, *identity.shape)))
         sites.append(no_sites(group.size, factor))
         scales.append(jnp.asarray(np.ones(group.size, dtype)))
-    return point, _optimiser().init(point), sites, scales
+    return point, _optimiser().init(point), sites, scales, point["inducing"]
 
 
 def _displaced(tied: Tied, scale: Array, rng: np.random.Generator) -> Tied:
@@ -182,28 +186,29 @@ def _steps(problem: Problem) -> Callable[..., tuple[State, Array]]:
     def steps(
         state: State, index: Array, numbers: Array, paces: Pace, key: Array, units: Point, rows: Rows, held: Any
     ) -> tuple[State, Array]:
-        def step(carry: tuple[State, list[Array]], at: tuple[Array, Array, Pace]) -> tuple[Any, Array]:
+        def step(carry: tuple[State, Where], at: tuple[Array, Array, Pace]) -> tuple[Any, Array]:
             index, number, pace = at
             here = _Step(index, jax.random.fold_in(key, number), pace, units)
             return _step(problem, *carry, here, rows, held)
 
-        start = [tied.factor for tied in state[2]]
-        ((point, memory, sites, scales), here), values = jax.lax.scan(step, (state, start), (index, numbers, paces))
-        moved = [transported(tied, factor) for tied, factor in zip(sites, here, strict=True)]
-        return (point, memory, moved, scales), values
+        here = {**state[0], "inducing": state[4]}, [tied.factor for tied in state[2]]
+        carry, values = jax.lax.scan(step, (state, here), (index, numbers, paces))
+        (point, memory, sites, scales, anchors), (last, factors) = carry
+        moved = carried(problem, last, anchors, sites, factors)
+        return (point, memory, moved, scales, last["inducing"]), values
 
     return steps
 
 
 def _step(
-    problem: Problem, state: State, here: list[Array], at: _Step, rows: Rows, held: Any
-) -> tuple[tuple[State, list[Array]], Array]:
-    """One minibatch: sites a natural-gradient step, the rest a step of Adam. `here` are the factors of the step before.
+    problem: Problem, state: State, here: Where, at: _Step, rows: Rows, held: Any
+) -> tuple[tuple[State, Where], Array]:
+    """One minibatch: sites a natural-gradient step, the rest a step of Adam. `here` is where the step before was made.
 
     Where anything is not finite the point stays, and the sites lose half of their weight: a precision that is not
     positive definite comes closer to the prior's, which is.
     """
-    point, memory, sites, scales = state
+    point, memory, sites, scales, anchors = state
     batch = take_rows(rows, at.index)
     seen = sweep(problem, point, held, sites, batch, problem.normals(at.key, at.index.shape[0]))
     sound = _finite(seen)
@@ -216,8 +221,8 @@ def _step(
     targets = zip(sites, seen.linear, seen.precision, strict=True)
     followed = [_blend(tied, linear, precision, at.pace) for tied, linear, precision in targets]
     new = optax.apply_updates(point, updates), moved
-    state = *keep(new, (point, memory)), keep(followed, _halved(sites)), keep(seen.scales, scales)
-    return (state, keep(seen.factors, here)), jnp.where(sound, seen.elbo, jnp.nan)
+    state = *keep(new, (point, memory)), keep(followed, _halved(sites)), keep(seen.scales, scales), anchors
+    return (state, keep((point, seen.factors), here)), jnp.where(sound, seen.elbo, jnp.nan)
 
 
 def _units(point: Point, held: Any, dtype: str) -> Point:
@@ -252,7 +257,7 @@ def _halved(sites: Sequence[Tied]) -> list[Tied]:
 
 def _result(problem: Problem, run: _Run, message: str, interrupted: bool) -> Result:
     """The last step was a short one, so that what it found stands for its end as well."""
-    point, _, sites, scales = run.state
+    point, _, sites, scales, _ = run.state
     learnt, inducing = split_point(point, run.held)
     posterior = [host_posterior(tied, scale) for tied, scale in zip(sites, scales, strict=True)]
     value, error = mean_and_error(run.trace)

@@ -15,8 +15,9 @@ from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.features import Covariances, Features, covariances, factorise
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.profiled import split_point
-from gpdsl.inference.tied import Pass, Tied, backward, forward
-from gpdsl.kernels.functionals import every_point
+from gpdsl.inference.tied import Pass, Tied, backward, forward, read_anew, transported
+from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.kernels.numerics import with_jitter
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, KernelValues, kernel_values
 from gpdsl.program.joint import Marginals
@@ -73,6 +74,21 @@ def sweep(
         [p.factor for p in passes],
         scales,
     )
+
+
+def carried(
+    problem: Problem, point: Point, anchors: Sequence[Functionals], sites: Sequence[Tied], factors: Sequence[Array]
+) -> list[Tied]:
+    """Sites in the coordinates of these factors: of the same inducing values or, where their inputs are learnt and were
+    the `anchors`, of what those at the inputs of `point` say of them."""
+    if not point["inducing"]:
+        return [transported(tied, factor) for tied, factor in zip(sites, factors, strict=True)]
+    parameters, found = problem.program.parameters.constrain(point["parameters"]), []
+    parts = zip(problem.program.groups, anchors, point["inducing"], sites, factors, strict=True)
+    for group, old, new, tied, factor in parts:
+        known = covariances(group, _kernel(problem.program, group, parameters, new), old, new, problem.jitter)
+        found.append(read_anew(tied, with_jitter(known.cross, problem.jitter), factor))
+    return found
 
 
 def factors(problem: Problem, point: Point, held: list[Any]) -> list[tuple[Float[Array, "g M M"], Float[Array, "j"]]]:

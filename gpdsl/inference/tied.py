@@ -103,6 +103,22 @@ def transported(tied: Tied, factor: Float[Array, "g M M"]) -> Tied:
     return Tied(linear, precision, factor)
 
 
+def read_anew(tied: Tied, cross: Float[Array, "g M M"], factor: Float[Array, "g M M"]) -> Tied:
+    """The same t as a function of the values at other inducing inputs; `cross` is K_on, with jitter.
+
+    The old values are read from the new ones by their mean K_on K_nn^-1 u_n, so w_o = L_o^-1 K_on L_n^-T w_n. With
+    inputs that stay this is `transported`.
+    """
+    change = inverse_lower(tied.factor) @ cross @ jnp.swapaxes(inverse_lower(factor), -1, -2)
+
+    def one(change: Array, linear: Array, precision: Array) -> tuple[Array, Array]:
+        moved = change.T @ precision @ change
+        return linear @ change, 0.5 * (moved + moved.T)
+
+    linear, precision = _each(one, (*_axes(factor), 0, 0), change, tied.linear, tied.precision)
+    return Tied(linear, precision, factor)
+
+
 def posterior_of(tied: Tied, scale: Float[Array, "latents"]) -> Posterior:
     """q(w). All NaN where the precision is not positive definite."""
 

@@ -17,9 +17,8 @@ from gpdsl.inference.free_posterior import by_latent
 from gpdsl.inference.natural import Sites
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.profiled import split_point
-from gpdsl.inference.tied import Posterior, Tied, no_sites, transported
+from gpdsl.inference.tied import Posterior, Tied, no_sites
 from gpdsl.kernels.functionals import every_point
-from gpdsl.kernels.numerics import with_jitter
 from gpdsl.kernels.triangular import inverse_lower
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import KernelValues, kernel_values
@@ -115,27 +114,6 @@ def moments_at(
         left.append((jnp.zeros_like(mean), residual))
     marginals = marginals_of(problem, parameters, rows, scales, moments)
     return marginals, marginals_of(problem, parameters, rows, scales, left).variance[0]
-
-
-def carried(problem: Problem, state: State, held: Any, here: list[Group]) -> list[Tied]:
-    """The sums in today's coordinates: of the same inducing values, or of what those at other inputs say of them.
-
-    Values u_o at the old inputs are read from the new ones as K_on K_nn^-1 u_n, so w_o = L_o^-1 K_on L_n^-T w_n.
-    """
-    if not state.anchors:
-        return [transported(t, g.factor) for t, g in zip(state.tied, here, strict=True)]
-    parameters = problem.program.parameters.constrain(state.point["parameters"])
-    found = []
-    parts = zip(problem.program.groups, state.anchors, state.point["inducing"], state.tied, here, strict=True)
-    for group, old, new, tied, g in parts:
-        kernel = kernel_values(problem.program.evaluator, group, parameters, every_point(new).shape[-1])
-        cross = with_jitter(covariances(group, kernel, old, new, problem.jitter).cross, problem.jitter)
-        change = each_latent(inverse_lower(tied.factor) @ cross @ jnp.swapaxes(g.inverse, -1, -2), group.size)
-        back = jnp.swapaxes(change, -1, -2)
-        precision = back @ tied.precision @ change
-        linear = (back @ tied.linear[..., None])[..., 0]
-        found.append(Tied(linear, 0.5 * (precision + jnp.swapaxes(precision, -1, -2)), g.factor))
-    return found
 
 
 def summed(problem: Problem, tied: list[Tied], here: list[Group], new: Sites, old: Sites) -> list[Tied]:

@@ -17,7 +17,6 @@ from gpdsl.inference.expectation_propagation.sums import (
     Group,
     State,
     block_size,
-    carried,
     covariances_at,
     each_latent,
     group_of,
@@ -32,6 +31,7 @@ from gpdsl.inference.free_posterior import by_latent
 from gpdsl.inference.natural import Sites, blend
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.profiled import split_point
+from gpdsl.inference.sweep import carried
 from gpdsl.inference.tied import Posterior, posterior_of
 from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.evaluation import prior_means
@@ -75,7 +75,7 @@ def _visit(
     batch = take_rows(rows, numbers)
     parameters = problem.program.parameters.constrain(state.point["parameters"])
     here = groups_at(problem, state.point, held, batch)
-    tied = carried(problem, state, held, here)
+    tied = carried(problem, state.point, state.anchors, state.tied, [g.factor for g in here])
     posteriors = [posterior_of(t, g.scale) for t, g in zip(tied, here, strict=True)]
     own = Sites(state.sites.linear[numbers], state.sites.precision[numbers])
     seen = _seen(problem, task, parameters, batch, here, posteriors, own, normals)
