@@ -37,8 +37,8 @@ QUICK: tuple[tuple[str, Any], ...] = (("xla_cpu_use_fusion_emitters", False), ("
 """What makes compilation quick: one compiler behind XLA instead of two, without its most expensive passes.
 
 Measured with jaxlib 0.10: a minibatch program of a softmax of ten latents compiles in 2.1 s instead of 9.4 s, that of
-a regression in 2.7 s instead of 4.6 s, and the programs are no slower. Nor are exponentials, reductions, transposes and
-other elementwise operations on their own.
+a regression in 2.7 s instead of 4.6 s, and these programs are no slower. Nor are exponentials, reductions and
+transposes on their own; in single precision powers (eight times) and normal draws (1.4 times) are.
 """
 
 PRODUCTS: tuple[tuple[str, Any], ...] = (
