@@ -22,13 +22,13 @@ from jaxtyping import Array, Float
 from gpdsl.inference.bound import GroupView, assemble, views
 from gpdsl.inference.coupled import joint_marginals, joint_posterior
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.free_posterior import by_latent
 from gpdsl.inference.posterior import Whitened
 from gpdsl.inference.row_variables import RowFeatures, RowSites, row_sites
 from gpdsl.inference.surrogate import Surrogate
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.evaluation import prior_means
-from gpdsl.program.groups import Group
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
@@ -77,8 +77,8 @@ def initial_sites(program: Program, parameters: Mapping[str, Array], rows: Rows,
 def site_posterior(view: GroupView, sites: Sites, prior: Float[Array, "rows columns"]) -> SitePosterior | RowSites:
     """q(w) of a group: O(latents rows M^2). All NaN where the precision is not positive definite."""
     columns, scale = slice(view.group.start, view.group.stop), view.kernel.scale[:, None]
-    precision = _by_latent(view.group, sites.precision[:, columns]) * scale
-    linear = _by_latent(view.group, (sites.linear - sites.precision * prior)[:, columns]) * jnp.sqrt(scale)
+    precision = by_latent(view.group, sites.precision[:, columns]) * scale
+    linear = by_latent(view.group, (sites.linear - sites.precision * prior)[:, columns]) * jnp.sqrt(scale)
     if isinstance(view.features, RowFeatures):
         return row_sites(linear, precision)
     phi = view.features.phi
@@ -102,12 +102,6 @@ def site_posterior(view: GroupView, sites: Sites, prior: Float[Array, "rows colu
     squares = jnp.sum(mean**2, axis=1)
     divergence = 0.5 * jnp.sum(trace + squares - mean.shape[-1] + log_det_factor(factor))
     return SitePosterior(mean, factor, row_mean, explained + view.features.residual, divergence)
-
-
-def _by_latent(group: Group, values: Float[Array, "rows columns"]) -> Float[Array, "latents readings*rows"]:
-    """One row per latent: the rows of one reading after the other."""
-    apart = values.T.reshape(len(group.readings.all), group.size, -1)
-    return jnp.swapaxes(apart, 0, 1).reshape(group.size, -1)
 
 
 def site_marginals(

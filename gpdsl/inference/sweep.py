@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.features import Covariances, Features, covariances, factorise
+from gpdsl.inference.features import Covariances, Features, covariances
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.profiled import split_point
 from gpdsl.inference.tied import Pass, Tied, backward, forward, read_anew, transported
@@ -50,7 +50,7 @@ def sweep(
     program = problem.program
 
     def kernels(point: Point) -> list[tuple[Covariances, Array]]:
-        return _covariances(problem, point, held, rows)
+        return covariances_at(problem, point, held, rows)
 
     known, pull = jax.vjp(kernels, point)
     scales = [scale for _, scale in known]
@@ -91,18 +91,8 @@ def carried(
     return found
 
 
-def factors(problem: Problem, point: Point, held: list[Any]) -> list[tuple[Float[Array, "g M M"], Float[Array, "j"]]]:
-    """Cholesky factors of Kuu and scales of each group's kernels."""
-    learnt, inducing = split_point(point, held)
-    parameters = problem.program.parameters.constrain(learnt)
-    found = []
-    for group, functionals in zip(problem.program.groups, inducing, strict=True):
-        kernel = _kernel(problem.program, group, parameters, functionals)
-        found.append((factorise(group, kernel, functionals, problem.jitter), kernel.scale))
-    return found
-
-
-def _covariances(problem: Problem, point: Point, held: list[Any], rows: Rows) -> list[tuple[Covariances, Array]]:
+def covariances_at(problem: Problem, point: Point, held: list[Any], rows: Rows) -> list[tuple[Covariances, Array]]:
+    """Covariances of each group at some rows, and the scales of its kernels."""
     learnt, inducing = split_point(point, held)
     parameters = problem.program.parameters.constrain(learnt)
     found = []

@@ -18,7 +18,7 @@ from gpdsl.inference.features import Features
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.profiled import outer_point, split_point
-from gpdsl.inference.sweep import factors, sweep
+from gpdsl.inference.sweep import covariances_at, sweep
 from gpdsl.inference.tied import Tied, no_sites, transported
 from gpdsl.inference.variational import plan
 from gpdsl.kernels.covariance import covariance, variance
@@ -73,6 +73,12 @@ dy ~ Normal(D(f, x), 0.5)
 """
 
 
+def factors(problem: Any, point: Any) -> list[tuple[Any, Any]]:
+    """Cholesky factors of Kuu and scales of each group's kernels."""
+    known = covariances_at(problem, point, problem.inducing, problem.rows)
+    return [(jnp.linalg.cholesky(each.inducing), scale) for each, scale in known]
+
+
 def _data(text: str, rows: int, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     x = rng.uniform(-2, 2, rows) if "x : real\n" in text else rng.uniform(-2, 2, (rows, 2))
@@ -95,7 +101,7 @@ def _problem(text: str, data: dict[str, Any], **given: Any) -> Problem:
 
 def _some_sites(problem: Problem, point: Any, seed: int) -> list[Tied]:
     rng, found = np.random.default_rng(seed), []
-    for group, (factor, _) in zip(problem.program.groups, factors(problem, point, problem.inducing), strict=True):
+    for group, (factor, _) in zip(problem.program.groups, factors(problem, point), strict=True):
         size = factor.shape[-1]
         root = rng.standard_normal((group.size, size, 2 * size)) * 0.7
         linear = rng.standard_normal((group.size, size))
@@ -159,7 +165,7 @@ def test_one_full_step_is_the_titsias_optimum(regression: Case) -> None:
     text = model.declarations.source.text
     problem = _problem(text, data, inducing=7, batch=40)
     point = outer_point(problem, problem.parameters, problem.inducing)
-    known = factors(problem, point, problem.inducing)
+    known = factors(problem, point)
     start = [no_sites(group.size, factor) for group, (factor, _) in zip(problem.program.groups, known, strict=True)]
     led = sweep(problem, point, problem.inducing, start, problem.rows, None)
     there = [replace(s, linear=h, precision=g) for s, h, g in zip(start, led.linear, led.precision, strict=True)]

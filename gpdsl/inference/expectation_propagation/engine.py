@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from gpdsl.inference.expectation_propagation.minibatch import fit_ep_minibatch
+from gpdsl.inference.expectation_propagation.minibatch import fit_ep_minibatch, optimiser_of
 from gpdsl.inference.expectation_propagation.sweep import Fixed, Task, evidence, fixed_point
 from gpdsl.inference.expectation_propagation.tilted import choose_tilted
 from gpdsl.inference.lbfgs import Outcome, maximise
@@ -136,7 +136,7 @@ class _Run:
     def together(self) -> Outcome:
         """A sweep and a step of Adam in turn, until the evidence no longer rises; then sweeps alone."""
         problem = self.problem
-        optimiser = _optimiser(problem)
+        optimiser = optimiser_of(problem)
         point, sites = self.best.point, self.start
         memory, key = optimiser.init(point), jnp.asarray(0.5, problem.options.dtype)
         step = problem.compiled(_inner_step(problem, self.task, optimiser), point, memory, sites, key, *self.fixed)
@@ -167,13 +167,6 @@ def _settled(trace: list[float], tolerance: float, window: int = 20) -> bool:
         return False
     late, early = float(np.mean(trace[-window:])), float(np.mean(trace[-2 * window : -window]))
     return late - early < max(tolerance, 1e-9) * max(1.0, abs(late)) * window
-
-
-def _optimiser(problem: Problem) -> optax.GradientTransformation:
-    options, rate = problem.options, problem.choice.learning_rate
-    if problem.choice.optimizer == "adadelta":
-        return optax.chain(optax.adadelta(1.0, options.decay, options.epsilon), optax.scale(-1.0))
-    return optax.chain(optax.adam(rate), optax.scale(-1.0))
 
 
 def _converged(problem: Problem, task: Task) -> Callable[..., tuple[Array, Any, Fixed]]:

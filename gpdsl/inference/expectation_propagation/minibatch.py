@@ -70,7 +70,7 @@ class _Run:
         key = jax.random.key(problem.options.seed)
         normals = task.tilted.normals(key, problem.choice.samples, problem.choice.batch, problem.program.latents)
         point = outer_point(problem, problem.parameters, problem.inducing)
-        self.optimiser = _optimiser(problem)
+        self.optimiser = optimiser_of(problem)
         self.draws = minibatches(problem.count, problem.choice.batch, problem.options.seed + 1)
         self.state = self._start(point)
         chunk = min(self.every, 50, problem.choice.steps)
@@ -131,7 +131,8 @@ class _Run:
         return jnp.asarray(self.pace * begun * (0.5 - 0.5 * np.cos(np.pi * fall)), self.problem.options.dtype)
 
 
-def _optimiser(problem: Problem) -> optax.GradientTransformation:
+def optimiser_of(problem: Problem) -> optax.GradientTransformation:
+    """Adam or Adadelta, uphill."""
     options = problem.options
     if problem.choice.optimizer == "adadelta":
         return optax.chain(optax.adadelta(1.0, options.decay, options.epsilon), optax.scale(-1.0))

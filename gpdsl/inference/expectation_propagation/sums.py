@@ -12,16 +12,14 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import over_blocks
 from gpdsl.inference.bound import GroupView, assemble
-from gpdsl.inference.features import Covariances, Features, covariances
+from gpdsl.inference.features import Covariances, Features
 from gpdsl.inference.free_posterior import by_latent
 from gpdsl.inference.natural import Sites
 from gpdsl.inference.problem import Problem
-from gpdsl.inference.profiled import split_point
+from gpdsl.inference.sweep import covariances_at
 from gpdsl.inference.tied import Posterior, Tied, no_sites
-from gpdsl.kernels.functionals import every_point
 from gpdsl.kernels.triangular import inverse_lower
-from gpdsl.program.evaluation import functionals_at
-from gpdsl.program.groups import KernelValues, kernel_values
+from gpdsl.program.groups import KernelValues
 from gpdsl.program.joint import Marginals
 from gpdsl.program.rows import Rows
 
@@ -55,17 +53,6 @@ class Group:
 def groups_at(problem: Problem, point: Any, held: Any, rows: Rows) -> list[Group]:
     """Every group at some rows."""
     return [group_of(known, scale) for known, scale in covariances_at(problem, point, held, rows)]
-
-
-def covariances_at(problem: Problem, point: Any, held: Any, rows: Rows) -> list[tuple[Covariances, Array]]:
-    learnt, inducing = split_point(point, held)
-    parameters, found = problem.program.parameters.constrain(learnt), []
-    for group, functionals in zip(problem.program.groups, inducing, strict=True):
-        width = every_point(functionals).shape[-1]
-        kernel = kernel_values(problem.program.evaluator, group, parameters, width)
-        at = functionals_at(group, group.readings.all, rows)
-        found.append((covariances(group, kernel, functionals, at, problem.jitter), kernel.scale))
-    return found
 
 
 def group_of(known: Covariances, scale: Array) -> Group:

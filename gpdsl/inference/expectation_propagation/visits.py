@@ -17,7 +17,6 @@ from gpdsl.inference.expectation_propagation.sums import (
     Group,
     State,
     block_size,
-    covariances_at,
     each_latent,
     group_of,
     groups_at,
@@ -31,7 +30,7 @@ from gpdsl.inference.free_posterior import by_latent
 from gpdsl.inference.natural import Sites, blend
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.profiled import split_point
-from gpdsl.inference.sweep import carried
+from gpdsl.inference.sweep import carried, covariances_at
 from gpdsl.inference.tied import Posterior, posterior_of
 from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.evaluation import prior_means
