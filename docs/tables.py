@@ -8,7 +8,7 @@ from pathlib import Path
 
 import samples
 
-from gpdsl.inference.options import Options
+from gpdsl.inference.plan.options import Options
 from gpdsl.language import vocabulary as v
 
 MEANINGS = {

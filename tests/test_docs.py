@@ -15,7 +15,7 @@ import pytest
 import gpdsl
 from gpdsl.cli import main
 from gpdsl.forward import registry
-from gpdsl.inference.options import Options
+from gpdsl.inference.plan.options import Options
 from gpdsl.language import vocabulary
 
 ROOT = Path(__file__).resolve().parents[1]

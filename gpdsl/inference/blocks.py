@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gpdsl.inference.sampling import base_normals
+from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Draws, block_rows, over_blocks
-from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.features import Features, dense_features, factorise, sparse_features
-from gpdsl.inference.linear import Linear, information, inverse_root
-from gpdsl.inference.mixture_entropy import mixture_entropy
-from gpdsl.inference.posterior import Family, Parameters, PerRow
-from gpdsl.inference.row_variables import RowFeatures, row_features
+from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.posteriors.family import Family, Parameters, PerRow
+from gpdsl.inference.posteriors.features import Features, dense_features, factorise, sparse_features
+from gpdsl.inference.posteriors.linear import Linear, information, inverse_root
+from gpdsl.inference.posteriors.mixture_entropy import mixture_entropy
+from gpdsl.inference.posteriors.row_variables import RowFeatures, row_features
 from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.groups import Group, KernelValues, kernel_values

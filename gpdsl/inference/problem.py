@@ -13,10 +13,10 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Draws, block_rows
 from gpdsl.inference.bound import Layout
+from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.monitor import Monitor
-from gpdsl.inference.options import Choice, Options
-from gpdsl.inference.posterior import Whitened
-from gpdsl.inference.sampling import base_normals
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.warm import Carried
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit

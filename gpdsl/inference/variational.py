@@ -11,24 +11,24 @@ from jaxtyping import Array
 
 from gpdsl.data import Data, DataError, TooManyInducing
 from gpdsl.errors import GpdslError
-from gpdsl.inference.adam import fit_adam
-from gpdsl.inference.alternating import fit_alternating
+from gpdsl.inference.ascent.adam import fit_adam
+from gpdsl.inference.ascent.alternating import fit_alternating
+from gpdsl.inference.ascent.joint import fit_lbfgs
 from gpdsl.inference.bound import Layout
-from gpdsl.inference.budget import is_simulated, refuse_scores, within_budget
-from gpdsl.inference.coupling import choose_coupling
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.expectation_propagation import fit_ep, suited
-from gpdsl.inference.families import parse_family
-from gpdsl.inference.gradient import fit_lbfgs
-from gpdsl.inference.inducing import spanning_rows, start_inducing
-from gpdsl.inference.minibatch import fit_minibatch_natural
+from gpdsl.inference.inducing.start import spanning_rows, start_inducing
 from gpdsl.inference.monitor import Monitor, Report
-from gpdsl.inference.options import Choice, Options, decide
+from gpdsl.inference.natural.minibatch import fit_minibatch_natural
+from gpdsl.inference.natural.profiled import fit_profiled
+from gpdsl.inference.opaque.budget import is_simulated, refuse_scores, within_budget
+from gpdsl.inference.opaque.simulated import fit_simulated
+from gpdsl.inference.opaque.stochastic import fit_stochastic_natural
+from gpdsl.inference.plan.coupling import choose_coupling
+from gpdsl.inference.plan.options import Choice, Options, decide
+from gpdsl.inference.posteriors.families import parse_family
 from gpdsl.inference.problem import Problem, Result, as_arrays
-from gpdsl.inference.profiled import fit_profiled
 from gpdsl.inference.sharding import shards_for
-from gpdsl.inference.simulated import fit_simulated
-from gpdsl.inference.stochastic import fit_stochastic_natural
 from gpdsl.inference.threads import threads_for
 from gpdsl.inference.warm import Start, carry, check_start
 from gpdsl.kernels.covariance import covariance

@@ -19,12 +19,12 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import GroupView, assemble
-from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.features import factorise, sparse_features
-from gpdsl.inference.linear import Linear
-from gpdsl.inference.natural import Sites, site_target
-from gpdsl.inference.posterior import Family, Full, Whitened
-from gpdsl.inference.row_variables import RowFeatures
+from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.natural.sites import Sites, site_target
+from gpdsl.inference.posteriors.family import Family, Full, Whitened
+from gpdsl.inference.posteriors.features import factorise, sparse_features
+from gpdsl.inference.posteriors.linear import Linear
+from gpdsl.inference.posteriors.row_variables import RowFeatures
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.kernels.numerics import cholesky

@@ -11,8 +11,8 @@ import sympy as sp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from gpdsl.inference.expected_log_likelihood import gauss_hermite, log_density
-from gpdsl.inference.opaque import Values, arguments_of, evaluate_externals
+from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite, log_density
+from gpdsl.inference.opaque.values import Values, arguments_of, evaluate_externals
 from gpdsl.program.joint import column_roots
 from gpdsl.results.expectation import Beliefs, sample_latents
 from gpdsl.symbolic.coupling import quadratic

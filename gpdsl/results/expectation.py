@@ -13,9 +13,9 @@ import numpy as np
 import sympy as sp
 from jaxtyping import Array, Float
 
-from gpdsl.inference.expected_log_likelihood import gauss_hermite
-from gpdsl.inference.opaque import arguments_of, evaluate_externals
-from gpdsl.inference.sampling import base_normals
+from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite
+from gpdsl.inference.estimators.sampling import base_normals
+from gpdsl.inference.opaque.values import arguments_of, evaluate_externals
 from gpdsl.language import model as m
 from gpdsl.program.compilation import jit
 from gpdsl.program.joint import Marginals, moment_values, values_at

@@ -16,9 +16,9 @@ from jaxtyping import Array
 from gpdsl.data import Data, bind
 from gpdsl.forward import Usage
 from gpdsl.inference.bound import assemble, views
-from gpdsl.inference.coupled import joint_marginals
-from gpdsl.inference.options import Choice, Options
-from gpdsl.inference.posterior import Whitened
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.posteriors.coupled import joint_marginals
+from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit

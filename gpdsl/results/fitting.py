@@ -16,11 +16,11 @@ from gpdsl.data import Data, bind
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.forward.described import explain_externals
-from gpdsl.inference.explain import explain
-from gpdsl.inference.explain_kernels import explain_kernels
 from gpdsl.inference.monitor import Report
-from gpdsl.inference.options import Options, make_options
-from gpdsl.inference.probing import probe
+from gpdsl.inference.opaque.probing import probe
+from gpdsl.inference.plan.explain import explain
+from gpdsl.inference.plan.explain_kernels import explain_kernels
+from gpdsl.inference.plan.options import Options, make_options
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.variational import infer, plan
 from gpdsl.inference.warm import Start, check_start

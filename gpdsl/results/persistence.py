@@ -18,8 +18,8 @@ from safetensors.numpy import save
 
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage, resolve
-from gpdsl.inference.options import Choice, Options
-from gpdsl.inference.posterior import Whitened
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
 from gpdsl.language import compile_text
 from gpdsl.program.program import make_program

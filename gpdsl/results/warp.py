@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
-from gpdsl.inference.expected_log_likelihood import gauss_hermite
+from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite
 from gpdsl.lowering.curves import LINES
 from gpdsl.results import expectation as ex
 from gpdsl.results.inverse import inverse

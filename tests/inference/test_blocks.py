@@ -13,11 +13,11 @@ import pytest
 
 import gpdsl
 from gpdsl.inference import blocks
+from gpdsl.inference.ascent.joint import complete, initial_state
 from gpdsl.inference.bound import elbo, views
-from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.gradient import complete, initial_state
-from gpdsl.inference.natural import Sites, site_marginals, site_target, whitened_posterior
-from gpdsl.inference.site_blocks import batch_posterior, batch_site_elbo, value_and_target
+from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo, value_and_target
+from gpdsl.inference.natural.sites import Sites, site_marginals, site_target, whitened_posterior
 from gpdsl.program.compilation import jit
 from tests.inference.conftest import COUNTS, NOISY
 from tests.inference.test_schedules import problem_of

@@ -11,13 +11,13 @@ from scipy.stats import multivariate_normal
 
 import gpdsl
 from gpdsl.data import bind
-from gpdsl.inference import coupling
 from gpdsl.inference.bound import views
-from gpdsl.inference.coupled import joint_marginals, joint_posterior
 from gpdsl.inference.monitor import Monitor
-from gpdsl.inference.options import make_options
+from gpdsl.inference.natural.profiled import outer_point, profiled_bound, start_sites
+from gpdsl.inference.plan import coupling
+from gpdsl.inference.plan.options import make_options
+from gpdsl.inference.posteriors.coupled import joint_marginals, joint_posterior
 from gpdsl.inference.problem import Problem, as_arrays
-from gpdsl.inference.profiled import outer_point, profiled_bound, start_sites
 from gpdsl.inference.variational import plan
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.compilation import jit

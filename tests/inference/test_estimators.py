@@ -16,10 +16,10 @@ import pytest
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.forward import resolve
-from gpdsl.inference.expected_log_likelihood import NODES, expected_log_likelihood, log_density
-from gpdsl.inference.opaque import arguments_of, evaluate_externals
+from gpdsl.inference.estimators.expected_log_likelihood import NODES, expected_log_likelihood, log_density
+from gpdsl.inference.estimators.sampling import base_normals
+from gpdsl.inference.opaque.values import arguments_of, evaluate_externals
 from gpdsl.inference.problem import as_arrays
-from gpdsl.inference.sampling import base_normals
 from gpdsl.program.compilation import jit
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, make_program, make_rows

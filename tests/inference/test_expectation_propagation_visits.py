@@ -13,9 +13,9 @@ import gpdsl
 from gpdsl.inference import variational
 from gpdsl.inference.expectation_propagation import engine, sums, visits
 from gpdsl.inference.expectation_propagation.sweep import evidence, fixed_point
-from gpdsl.inference.natural import Sites
-from gpdsl.inference.profiled import split_point
-from gpdsl.inference.tied import no_sites, posterior_of
+from gpdsl.inference.natural.profiled import split_point
+from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.natural.tied import no_sites, posterior_of
 from gpdsl.program.compilation import jit
 from gpdsl.program.evaluation import prior_means
 

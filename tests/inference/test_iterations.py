@@ -8,10 +8,10 @@ import pytest
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.inference.monitor import Monitor
-from gpdsl.inference.options import make_options
+from gpdsl.inference.natural.profiled import start_sites
+from gpdsl.inference.natural.refine import Progress, refine
+from gpdsl.inference.plan.options import make_options
 from gpdsl.inference.problem import Problem, as_arrays
-from gpdsl.inference.profiled import start_sites
-from gpdsl.inference.refine import Progress, refine
 from gpdsl.inference.variational import plan
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.compilation import jit

@@ -8,7 +8,7 @@ import pytest
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.monitor import Report
-from gpdsl.inference.schedule import Schedule, mean_and_error, settled
+from gpdsl.inference.natural.schedule import Schedule, mean_and_error, settled
 from tests.inference.conftest import COUNTS
 
 Case = tuple[gpdsl.Model, dict[str, np.ndarray]]

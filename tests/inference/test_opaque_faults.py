@@ -13,7 +13,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.monitor import Report
-from gpdsl.inference.opaque import FAILED, penalised
+from gpdsl.inference.opaque.values import FAILED, penalised
 
 GAUGE = """
 model gauge

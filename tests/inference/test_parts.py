@@ -8,10 +8,10 @@ import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference import anderson
-from gpdsl.inference.inducing import kmeans_centres, spanning_rows
-from gpdsl.inference.lbfgs import maximise
-from gpdsl.inference.options import Options, decide, make_options
+from gpdsl.inference.ascent.lbfgs import maximise
+from gpdsl.inference.inducing.start import kmeans_centres, spanning_rows
+from gpdsl.inference.natural import anderson
+from gpdsl.inference.plan.options import Options, decide, make_options
 
 Case = tuple[gpdsl.Model, dict[str, np.ndarray]]
 

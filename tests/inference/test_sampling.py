@@ -16,10 +16,10 @@ import pytest
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.errors import GpdslError
-from gpdsl.inference.expected_log_likelihood import NODES, expected_log_likelihood
+from gpdsl.inference.estimators.expected_log_likelihood import NODES, expected_log_likelihood
+from gpdsl.inference.estimators.sampling import SCHEMES, base_normals
+from gpdsl.inference.estimators.score import score_gradients
 from gpdsl.inference.problem import as_arrays
-from gpdsl.inference.sampling import SCHEMES, base_normals
-from gpdsl.inference.score import score_gradients
 from gpdsl.program.compilation import jit
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, make_program, make_rows

@@ -11,11 +11,11 @@ from scipy.stats import multivariate_normal
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.errors import GpdslError
-from gpdsl.inference.alternating import _blocks, split_parameters
+from gpdsl.inference.ascent.alternating import _blocks, split_parameters
+from gpdsl.inference.ascent.joint import complete, initial_state
 from gpdsl.inference.bound import elbo
-from gpdsl.inference.gradient import complete, initial_state
 from gpdsl.inference.monitor import Monitor
-from gpdsl.inference.options import make_options
+from gpdsl.inference.plan.options import make_options
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.variational import plan
 from gpdsl.program.program import make_program, make_rows

@@ -13,13 +13,13 @@ from scipy.stats import multivariate_normal
 
 import gpdsl
 from gpdsl.inference.bound import GroupView, assemble
-from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.features import Features
+from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.monitor import Monitor
+from gpdsl.inference.natural.profiled import outer_point, split_point
+from gpdsl.inference.natural.sweep import covariances_at, sweep
+from gpdsl.inference.natural.tied import Tied, no_sites, transported
+from gpdsl.inference.posteriors.features import Features
 from gpdsl.inference.problem import Problem, as_arrays
-from gpdsl.inference.profiled import outer_point, split_point
-from gpdsl.inference.sweep import covariances_at, sweep
-from gpdsl.inference.tied import Tied, no_sites, transported
 from gpdsl.inference.variational import plan
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.functionals import every_point

@@ -12,7 +12,7 @@ import sympy as sp
 from scipy import stats
 
 from gpdsl.data import bind
-from gpdsl.inference.surrogate import passed_parameters
+from gpdsl.inference.opaque.surrogate import passed_parameters
 from gpdsl.language import compile_text
 from gpdsl.program.program import make_program, make_rows, take_rows
 from gpdsl.program.rows import Rows, Scope, observed_mask

@@ -15,14 +15,14 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
+from gpdsl.inference.ascent.lbfgs import Outcome, maximise
 from gpdsl.inference.expectation_propagation.minibatch import fit_ep_minibatch, optimiser_of
 from gpdsl.inference.expectation_propagation.sweep import Fixed, Task, evidence, fixed_point
 from gpdsl.inference.expectation_propagation.tilted import choose_tilted
-from gpdsl.inference.lbfgs import Outcome, maximise
-from gpdsl.inference.natural import Sites
+from gpdsl.inference.natural.profiled import outer_point, split_point, start_sites
+from gpdsl.inference.natural.site_blocks import batch_posterior
+from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
-from gpdsl.inference.profiled import outer_point, split_point, start_sites
-from gpdsl.inference.site_blocks import batch_posterior
 from gpdsl.program.compilation import jit
 
 SWEEPS = 500

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpdsl.inference.expectation_propagation.tilted import choose_tilted, nodes_of
-from gpdsl.inference.options import Choice, Options
+from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.program.program import Program
 from gpdsl.symbolic.written import written
 

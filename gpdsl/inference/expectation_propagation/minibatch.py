@@ -24,11 +24,11 @@ from gpdsl.data import minibatches
 from gpdsl.inference.expectation_propagation.sums import State, added_up, groups_at
 from gpdsl.inference.expectation_propagation.sweep import Task
 from gpdsl.inference.expectation_propagation.visits import evidence_of, several_visits
-from gpdsl.inference.natural import Sites
+from gpdsl.inference.natural.profiled import outer_point, split_point
+from gpdsl.inference.natural.schedule import settled
+from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.natural.tied import no_sites, posterior_of, whitened
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
-from gpdsl.inference.profiled import outer_point, split_point
-from gpdsl.inference.schedule import settled
-from gpdsl.inference.tied import no_sites, posterior_of, whitened
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import take_rows
 

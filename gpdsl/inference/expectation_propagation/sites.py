@@ -27,10 +27,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.bound import GroupView, assemble
-from gpdsl.inference.coupled import unexplained
 from gpdsl.inference.expectation_propagation.tilted import Derivatives
-from gpdsl.inference.natural import Sites
-from gpdsl.inference.row_variables import RowFeatures
+from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.posteriors.coupled import unexplained
+from gpdsl.inference.posteriors.row_variables import RowFeatures
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program

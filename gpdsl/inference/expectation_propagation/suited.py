@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpdsl.errors import GpdslError
-from gpdsl.inference.options import Choice, Options
+from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.program.program import Program
 
 

@@ -12,12 +12,12 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import over_blocks
 from gpdsl.inference.bound import GroupView, assemble
-from gpdsl.inference.features import Covariances, Features
-from gpdsl.inference.free_posterior import by_latent
-from gpdsl.inference.natural import Sites
+from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.natural.sweep import covariances_at
+from gpdsl.inference.natural.tied import Posterior, Tied, no_sites
+from gpdsl.inference.posteriors.features import Covariances, Features
+from gpdsl.inference.posteriors.free_posterior import by_latent
 from gpdsl.inference.problem import Problem
-from gpdsl.inference.sweep import covariances_at
-from gpdsl.inference.tied import Posterior, Tied, no_sites
 from gpdsl.kernels.triangular import inverse_lower
 from gpdsl.program.groups import KernelValues
 from gpdsl.program.joint import Marginals

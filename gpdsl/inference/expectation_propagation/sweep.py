@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from gpdsl.inference.bound import GroupView, views
 from gpdsl.inference.expectation_propagation.sites import Cavity, cavities, residuals, targets
 from gpdsl.inference.expectation_propagation.tilted import Normaliser, Tilted, derivatives, normaliser
-from gpdsl.inference.natural import (
+from gpdsl.inference.natural.sites import (
     Sites,
     blend,
     flatten_sites,

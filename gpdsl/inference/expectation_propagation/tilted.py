@@ -21,8 +21,8 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from gpdsl.inference.expected_log_likelihood import log_density, row_sum
-from gpdsl.inference.sampling import base_normals
+from gpdsl.inference.estimators.expected_log_likelihood import log_density, row_sum
+from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope, observed_mask

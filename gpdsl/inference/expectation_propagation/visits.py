@@ -26,12 +26,12 @@ from gpdsl.inference.expectation_propagation.sums import (
 )
 from gpdsl.inference.expectation_propagation.sweep import Task
 from gpdsl.inference.expectation_propagation.tilted import Normaliser, derivatives, normaliser
-from gpdsl.inference.free_posterior import by_latent
-from gpdsl.inference.natural import Sites, blend
+from gpdsl.inference.natural.profiled import split_point
+from gpdsl.inference.natural.sites import Sites, blend
+from gpdsl.inference.natural.sweep import carried, covariances_at
+from gpdsl.inference.natural.tied import Posterior, posterior_of
+from gpdsl.inference.posteriors.free_posterior import by_latent
 from gpdsl.inference.problem import Problem
-from gpdsl.inference.profiled import split_point
-from gpdsl.inference.sweep import carried, covariances_at
-from gpdsl.inference.tied import Posterior, posterior_of
 from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals

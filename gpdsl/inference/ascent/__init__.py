@@ -1,0 +1,1 @@
+"""Gradient ascent on the bound itself: joint, alternating, and Adam on noisy gradients."""

@@ -1,0 +1,209 @@
+"""Adam on the bound, for noisy gradients: fresh samples, and fresh rows when there are minibatches, at every step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from gpdsl.data import minibatches
+from gpdsl.inference.ascent.joint import complete, finish, initial_state
+from gpdsl.inference.bound import elbo, marginals
+from gpdsl.inference.opaque.budget import Spent, each_step, require
+from gpdsl.inference.opaque.values import Values, compiled_arguments, evaluate_externals
+from gpdsl.inference.problem import Problem, Result
+from gpdsl.program.compilation import jit
+from gpdsl.program.program import take_rows
+from gpdsl.program.rows import Rows
+from gpdsl.symbolic.translate import ExternalUse
+
+CHUNK = 50
+"""Steps per compiled call: progress, interruption and checks happen between chunks."""
+
+
+LARGEST_STEP = 0.1
+"""Of Adadelta in any unknown, all of which are of the order of one."""
+
+
+def fit_adam(problem: Problem) -> Result:
+    """Stochastic ascent over everything at once. The reported bound is the mean over the last tenth of the steps."""
+    run = _opaque_steps if problem.program.opaque else _scanned_steps
+    return run(problem)
+
+
+def _optimiser(problem: Problem) -> optax.GradientTransformation:
+    """Adam, or Adadelta with the constants of SAVIGP 9.2 by default, with steps that become shorter towards the end.
+
+    Adadelta's steps feed on each other: from a steep slope they can run away, which a largest step prevents.
+    """
+    options, choice = problem.options, problem.choice
+    if choice.optimizer == "adadelta":
+        falling = optax.cosine_decay_schedule(1.0, choice.steps, alpha=0.02)
+        moves = optax.adadelta(falling, rho=options.decay, eps=options.epsilon)
+        steps = optax.chain(moves, optax.clip(LARGEST_STEP))
+    else:
+        steps = optax.adam(optax.cosine_decay_schedule(choice.learning_rate, choice.steps, alpha=0.05))
+    if problem.layout.family.components == 1:
+        return steps
+    return optax.chain(steps, optax.masked(optax.scale_by_schedule(_late(choice.steps)), _weights_alone))
+
+
+def _late(steps: int) -> Callable[[Array], Array]:
+    """A mixture's weights stay equal in the first third of the steps, until its components have found their places."""
+    return lambda number: jnp.where(number < steps // 3, 0.0, 1.0)
+
+
+def _weights_alone(state: Any) -> Any:
+    """Where a mixture's weights stand in a state."""
+    nothing = jax.tree.map(lambda _: False, state)
+    return {**nothing, "posterior": {**nothing["posterior"], "logits": True}}
+
+
+def _ascend(
+    optimiser: optax.GradientTransformation, bound: Callable[[Any], Array], state: Any, memory: Any
+) -> tuple[Any, Any, Array]:
+    """One step up: the new state, the optimiser's memory and the bound before. Where that is not finite, none moves."""
+    value, gradient = jax.value_and_grad(bound)(state)
+    updates, moved = optimiser.update(jax.tree.map(jnp.negative, gradient), memory, state)
+    sound = jnp.isfinite(value)
+
+    def keep(new: Any, old: Any) -> Any:
+        return jax.tree.map(lambda a, b: jnp.where(sound, a, b), new, old)
+
+    return keep(optax.apply_updates(state, updates), state), keep(moved, memory), value
+
+
+def _whole(problem: Problem) -> bool:
+    return not problem.choice.batch or problem.choice.batch >= problem.count
+
+
+def _batches(problem: Problem) -> Iterator[np.ndarray]:
+    """Row numbers of one step at a time: epochs without replacement, or all rows in order."""
+    if _whole(problem):
+        return itertools.repeat(np.arange(problem.count))
+    return minibatches(problem.count, problem.choice.batch, problem.options.seed + 1)
+
+
+def _scanned_steps(problem: Problem) -> Result:
+    """A chunk of steps per compiled call."""
+    optimiser, draws, steps = _optimiser(problem), _batches(problem), problem.choice.steps
+    state, key = initial_state(problem), jax.random.key(problem.options.seed)
+    memory, size = optimiser.init(state), min(CHUNK, steps)
+
+    def indices() -> Array:
+        return jnp.asarray(np.zeros((size, 1), int) if _whole(problem) else np.stack([*itertools.islice(draws, size)]))
+
+    held = (problem.rows, problem.inducing, problem.jitter)
+    chunk = _chunk(problem, optimiser)
+    compiled = problem.compiled(chunk, state, memory, indices(), jax.random.split(key, size), *held)
+    trace: list[float] = []
+    interrupted = False
+    try:
+        for done in range(size, steps + size, size):
+            keys = jax.random.split(jax.random.fold_in(key, done), size)
+            state, memory, values = compiled(state, memory, indices(), keys, *held)
+            trace += [float(v) for v in values]
+            problem.monitor.report(min(done, steps), float(np.nanmean(np.asarray(values))))
+    except KeyboardInterrupt:
+        interrupted = True
+    return _finish(problem, state, trace, interrupted)
+
+
+def _chunk(problem: Problem, optimiser: optax.GradientTransformation) -> Callable[..., tuple[Any, Any, Array]]:
+    """Several steps as one program, for the row numbers and random keys of each."""
+    program, layout, whole = problem.program, problem.layout, _whole(problem)
+
+    def chunk(
+        state: Any, memory: Any, index: Array, keys: Array, rows: Rows, held: Any, jitter: Any
+    ) -> tuple[Any, Any, Array]:
+        def step(carry: Any, at: Any) -> Any:
+            number, key = at
+            batch = rows if whole else take_rows(rows, number)
+
+            def bound(state: Any) -> Array:
+                normals = problem.normals(key, _count(batch))
+                return elbo(program, layout, complete(state, held), batch, problem.count, normals, None, jitter)
+
+            state, memory, value = _ascend(optimiser, bound, *carry)
+            return (state, memory), value
+
+        (state, memory), values = jax.lax.scan(step, (state, memory), (index, keys))
+        return state, memory, values
+
+    return chunk
+
+
+def _count(rows: Rows) -> int:
+    return next(iter(rows.observed.values())).shape[0]
+
+
+def _opaque_steps(problem: Problem) -> Result:
+    """Propose (compiled) → evaluate (Python) → update (compiled), once per step."""
+    program, optimiser, held = problem.program, _optimiser(problem), problem.inducing
+    draws, state, key = _batches(problem), initial_state(problem), jax.random.key(problem.options.seed)
+    arguments, update = compiled_arguments(program, _propose(problem)), jit(_update(problem, optimiser))
+    memory = optimiser.init(state)
+    trace: list[float] = []
+    interrupted = False
+
+    def evaluate(state: Any, rows: Rows, key: Array) -> Values:
+        def give(use: ExternalUse, known: Values) -> list[Array]:
+            return arguments[use.key](known, state, rows, held, key)
+
+        return evaluate_externals(program, program.uses(), give)
+
+    try:
+        for number in range(1, problem.choice.steps + 1):
+            require(program, each_step(program, problem.choice, problem.count))
+            here, rows = jax.random.fold_in(key, number), take_rows(problem.rows, next(draws))
+            state, memory, value = update(state, memory, rows, held, here, evaluate(state, rows, here))
+            trace.append(float(value))
+            problem.monitor.report(number, trace[-1])
+    except KeyboardInterrupt:
+        interrupted = True
+    except Spent:  # steps were planned to fit, but calls were repeated
+        pass
+    return _finish(problem, state, trace, interrupted)
+
+
+def _propose(problem: Problem) -> Callable[..., tuple[dict[str, Array], Rows, Array]]:
+    """Parameters, rows and samples of the latents that the opaque functions are called with."""
+    program, layout = problem.program, problem.layout
+
+    def propose(state: Any, rows: Rows, held: Any, key: Array) -> tuple[dict[str, Array], Rows, Array]:
+        full = complete(state, held)
+        q, _ = marginals(program, layout, full, rows, problem.jitter)
+        drawn = q.at(program, problem.draws(key, q.mean.shape[1]))
+        return program.parameters.constrain(full["parameters"]), rows, drawn
+
+    return propose
+
+
+def _update(problem: Problem, optimiser: optax.GradientTransformation) -> Callable[..., tuple[Any, Any, Array]]:
+    """A step up, from the opaque functions' values at the samples of this key."""
+    program, layout, jitter = problem.program, problem.layout, problem.jitter
+
+    def update(state: Any, memory: Any, rows: Rows, held: Any, key: Array, values: Values) -> tuple[Any, Any, Array]:
+        normals = problem.draws(key, _count(rows))
+
+        def bound(state: Any) -> Array:
+            return elbo(program, layout, complete(state, held), rows, problem.count, normals, values, jitter)
+
+        return _ascend(optimiser, bound, state, memory)
+
+    return update
+
+
+def _finish(problem: Problem, state: Any, trace: list[float], interrupted: bool) -> Result:
+    """The reported bound is the mean over the last tenth of the steps, with its standard error."""
+    last = np.asarray(trace[-max(len(trace) // 10, 2) :] or [-np.inf])
+    last = last[np.isfinite(last)]
+    value = float(last.mean()) if last.size else -np.inf
+    error = float(last.std() / np.sqrt(max(last.size, 1))) if last.size else 0.0
+    return finish(problem, state, value, error, "interrupted" if interrupted else "all steps done", interrupted)

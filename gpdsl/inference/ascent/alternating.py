@@ -1,0 +1,188 @@
+"""The papers' loop: each set of unknowns by L-BFGS while the others are held, until the bound no longer changes.
+
+SAVIGP section 9.2: variational parameters, hyperparameters, likelihood parameters and inducing inputs in turn, until
+the objective changes by less than 1e-6 between two rounds, in at most 200 rounds. AGP section 4 stops at 1e-5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from gpdsl.inference.ascent.joint import complete, finish, initial_state
+from gpdsl.inference.ascent.lbfgs import Outcome, maximise
+from gpdsl.inference.bound import divergence, elbo, views
+from gpdsl.inference.posteriors.free_posterior import carried, is_free
+from gpdsl.inference.problem import Problem, Result
+from gpdsl.program.program import Program
+from gpdsl.symbolic.translate import Translator
+
+CHANGE = 1e-6
+"""Smallest change of the bound, in nats, that is worth another round (SAVIGP 9.2)."""
+
+INNER_STEPS = 100
+"""Most iterations over one set within a round."""
+
+State = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A set of unknowns: `take` reads it from a state, `put` gives the state with it, `bound` is what it maximises.
+
+    `bound` takes the state, the rows, the inducing inputs that are held, the base samples and the jitter.
+    """
+
+    name: str
+    take: Callable[[State], Any]
+    put: Callable[..., State]
+    bound: Callable[..., Array]
+
+
+def fit_alternating(problem: Problem) -> Result:
+    """Maximise the bound set by set. Sampled terms use common random numbers throughout."""
+    normals = problem.batch_normals(jax.random.key(problem.options.seed))
+    held, state, rows, jitter = problem.inducing, initial_state(problem), problem.rows, problem.jitter
+    rest = (rows, held, normals, jitter)
+    blocks = [_compiled(problem, block, state, rest) for block in _blocks(problem)]
+    value, before, message, interrupted = -np.inf, -np.inf, "all rounds done", False
+    for number in range(1, problem.choice.steps + 1):
+        for take, objective, put in blocks:
+            outcome = _maximised(objective, take(state), state, rest, problem.options.tolerance)
+            if np.isfinite(outcome.value):
+                state = put(outcome.point, state, rows, held, jitter)
+            interrupted = interrupted or outcome.interrupted
+        value = _value(blocks, state, rest)
+        problem.monitor.report(number, value)
+        if interrupted:
+            message = "interrupted"
+            break
+        if abs(value - before) < max(CHANGE, problem.options.tolerance * abs(value)):
+            message = f"converged: the bound changed by less than {CHANGE:g} nats in a round"
+            break
+        before = value
+    bound = _full_bound(problem)
+    value, error = problem.reassessed(lambda n, s, r, h: bound(s, r, h, n, jitter), value, state, rows, held)
+    return finish(problem, state, value, error, message, interrupted)
+
+
+def _maximised(objective: Callable[..., Any], part: Any, state: State, rest: tuple, tolerance: float) -> Outcome:
+    """The best of one set of unknowns, the others as they are."""
+
+    def of_part(part: Any) -> tuple[float, Any]:
+        return objective(part, state, rest)
+
+    return maximise(of_part, part, steps=INNER_STEPS, tolerance=tolerance, report=lambda *_: None)
+
+
+def _value(blocks: list[tuple], state: State, rest: tuple) -> float:
+    """The bound, by the first set's objective, which is all of it."""
+    take, objective, _ = blocks[0]
+    return float(objective(take(state), state, rest)[0])
+
+
+def _compiled(problem: Problem, block: Block, state: State, rest: tuple) -> tuple:
+    """`take`, value and gradient of the block's objective at a part, and `put`, compiled."""
+    rows, held, _, jitter = rest
+
+    def bound(part: Any, state: State, rows: Any, held: Any, normals: Any, jitter: Any) -> Array:
+        return block.bound(block.put(part, state, rows, held, jitter), rows, held, normals, jitter)
+
+    part = block.take(state)
+    compiled = problem.compiled(jax.value_and_grad(bound), part, state, *rest)
+    put = problem.compiled(block.put, part, state, rows, held, jitter)
+
+    def objective(part: Any, state: State, rest: tuple) -> tuple[float, Any]:
+        value, gradient = compiled(part, state, *rest)
+        return float(value), gradient
+
+    return block.take, objective, put
+
+
+def _full_bound(problem: Problem) -> Callable[..., Array]:
+    def bound(state: State, rows: Any, held: Any, normals: Any, jitter: Any) -> Array:
+        full = complete(state, held)
+        return elbo(problem.program, problem.layout, full, rows, problem.count, normals, None, jitter)
+
+    return bound
+
+
+def _blocks(problem: Problem) -> list[Block]:
+    """The sets that are not empty, in the papers' order."""
+    program, bound = problem.program, _full_bound(problem)
+    hyper, likelihood = split_parameters(program)
+    found = [_simple("posterior", "posterior", bound)]
+    if hyper:
+        free = problem.layout.dense and is_free(problem.layout.family)
+        found.append(_free_hyperparameters(problem, hyper) if free else _named("hyperparameters", hyper, bound))
+    if likelihood:
+        found.append(_named("likelihood parameters", likelihood, bound))
+    if problem.options.learn_inducing:
+        found.append(_simple("inducing inputs", "inducing", bound))
+    return found
+
+
+def _simple(name: str, key: str, bound: Callable[..., Array]) -> Block:
+    return Block(name, lambda state: state[key], lambda part, state, *_: {**state, key: part}, bound)
+
+
+def _named(name: str, names: list[str], bound: Callable[..., Array]) -> Block:
+    return Block(name, _taker(names), lambda part, state, *_: _with(state, part), bound)
+
+
+def _taker(names: list[str]) -> Callable[[State], Any]:
+    return lambda state: {name: state["parameters"][name] for name in names}
+
+
+def _with(state: State, part: Any) -> State:
+    return {**state, "parameters": {**state["parameters"], **part}}
+
+
+def _free_hyperparameters(problem: Problem, names: list[str]) -> Block:
+    """Hyperparameters of a dense posterior: q of the latents at the rows is held, so they see L_cross alone, exactly.
+
+    SAVIGP section 6.1.1: neither the entropy nor the expected log likelihood depends on them, and nothing is sampled.
+    """
+    program, layout = problem.program, problem.layout
+
+    def put(part: Any, state: State, rows: Any, held: Any, jitter: Any) -> State:
+        return carried(program, layout, complete(state, held), part, rows, jitter)
+
+    def bound(state: State, rows: Any, held: Any, normals: Any, jitter: Any) -> Array:
+        parameters = program.parameters.constrain(state["parameters"])
+        seen = views(program, parameters, held, rows, True, jitter)
+        return program.log_prior(parameters) - divergence(layout, complete(state, held), seen)
+
+    return Block("hyperparameters", _taker(names), put, bound)
+
+
+def split_parameters(program: Program) -> tuple[list[str], list[str]]:
+    """Names of the learnt parameters of the prior alone (kernels, means), and of all others."""
+    translator, prior, observed = program.translator, set(), set()
+    for group in program.groups:
+        for member in group.members:
+            for expression in (*member.kernel.arguments, *member.kernel.factors, member.latent.mean):
+                prior |= _parameters(translator, translator.scalar(expression).free_symbols)
+    for observation in program.observations:
+        observed |= _parameters(translator, observation.log_density.free_symbols)
+    learnt = list(program.parameters.initial)
+    hyper = [name for name in learnt if name in prior - observed]
+    return hyper, [name for name in learnt if name not in hyper]
+
+
+def _parameters(translator: Translator, symbols: Any) -> set[str]:
+    """Parameters among symbols, those inside covariances of outputs too."""
+    found: set[str] = set()
+    for symbol in symbols:
+        ref = translator.references[symbol]
+        if ref.kind == "param":
+            found.add(ref.name)
+        elif ref.kind == "whitening":
+            entries = [e for row in translator.covariances[ref.name].entries for e in row]
+            found |= {name for e in entries for name in _parameters(translator, e.free_symbols)}
+    return found

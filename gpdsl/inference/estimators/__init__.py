@@ -1,0 +1,1 @@
+"""Expected log likelihoods of rows: closed form, quadrature, pathwise and score-function samples."""

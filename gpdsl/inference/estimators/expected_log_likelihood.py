@@ -1,0 +1,173 @@
+"""The expected log likelihood of each row under q's marginals, by four estimators: SAVIGP section 4.6, Theorem 1.
+
+Each takes marginal means and variances [K, rows, latents] and returns [K, rows]. Closed form and quadrature are exact
+and differentiable; `pathwise` differentiates through the samples; `score` uses values of the log density alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from gpdsl.inference.estimators.score import coupled_score_gradients, score_gradients
+from gpdsl.inference.opaque.surrogate import Anchors, Surrogate
+from gpdsl.inference.opaque.values import penalised
+from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values, values_at
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows, Scope, observed_mask
+from gpdsl.symbolic.terms import ObservationTerms, Term
+
+NODES = {1: 32, 2: 20}
+"""Gauss–Hermite nodes per latent, by the number of latents in the term."""
+
+
+def expected_log_likelihood(
+    program: Program,
+    parameters: Mapping[str, Array],
+    rows: Rows,
+    marginals: Marginals,
+    normals: Float[Array, "S K rows latents"] | None = None,
+    externals: Mapping[str, Float[Array, "S K rows *axes"]] | Surrogate | None = None,
+) -> Float[Array, "K rows"]:
+    """Sum of all observations' terms. `normals` are needed by the sampled estimators, `externals` by opaque models.
+
+    With a surrogate for the opaque functions their terms are sampled and differentiated through it.
+    """
+    scope = Scope(parameters, rows)
+    total = jnp.zeros(marginals.mean.shape[:2], marginals.mean.dtype)
+    sampled: dict[str, list[tuple[ObservationTerms, Term]]] = {}
+    for observation in program.observations:
+        for term in observation.terms:
+            if term.method in EXACT:
+                values = EXACT[term.method](program, observation, term, scope, marginals)
+                total = total + row_sum(rows, observation, values, total.shape)
+            else:
+                sampled.setdefault(term.method, []).append((observation, term))
+    if "pathwise" in sampled:
+        assert normals is not None
+        at = Scope(parameters, rows, marginals.at(program, normals))
+        total = total + jnp.mean(_log_density(program, sampled["pathwise"], at, normals.shape[:3]), axis=0)
+    if "score" in sampled and isinstance(externals, Surrogate):
+        assert normals is not None
+        drawn = marginals.at(program, normals)
+        values = opaque_density(program, parameters, rows, drawn, externals.values(program, parameters, drawn))
+        total = total + jnp.mean(values, axis=0) + externals.residual(program, parameters, marginals)
+        if externals.anchors is not None:
+            total = total + _moved(program, parameters, rows, externals.anchors)
+    elif "score" in sampled:
+        assert normals is not None and not isinstance(externals, Surrogate)
+        total = total + _score(program, sampled["score"], scope, marginals, normals, externals or {})
+    return total
+
+
+def _closed(program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals) -> Array:
+    """The exact expectation found by `symbolic.gaussian`, evaluated at the marginal moments."""
+    assert term.closed is not None
+    given = moment_values(program, term.latents, marginals, observation.axes, term.closed.free_symbols)
+    return program.evaluator(term.closed, scope, observation.axes, given)
+
+
+def _quadrature(
+    program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals
+) -> Array:
+    """Gauss–Hermite quadrature over the one or two latents of the term; nodes form the leading axis."""
+    nodes, weights = gauss_hermite(len(term.latents))
+    width = marginals.mean.ndim + len(observation.axes) - 1
+    normals = [jnp.asarray(column, marginals.mean.dtype).reshape(-1, *(1,) * width) for column in nodes.T]
+    given = values_at(program, term.latents, marginals, observation.axes, normals)
+    values = program.evaluator(term.expression, scope, observation.axes, given)
+    return jnp.tensordot(jnp.asarray(weights, values.dtype), values, axes=1)
+
+
+EXACT = {"closed": _closed, "quadrature": _quadrature}
+
+
+def gauss_hermite(dimension: int, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Product rule for standard normals: nodes [n, dimension] and weights [n]."""
+    x, w = np.polynomial.hermite_e.hermegauss(count or NODES[dimension])
+    grids = np.meshgrid(*[x] * dimension, indexing="ij")
+    weights = np.meshgrid(*[w / w.sum()] * dimension, indexing="ij")
+    return np.stack([g.ravel() for g in grids], axis=1), np.prod([g.ravel() for g in weights], axis=0)
+
+
+def row_sum(rows: Rows, observation: ObservationTerms, values: Array, shape: tuple[int, ...]) -> Array:
+    """Sum of one observation over its axes, where observed: [*shape], the rows last."""
+    mask = observed_mask(rows, observation)
+    full = (*shape, *mask.shape[1:])
+    values = jnp.where(mask > 0, jnp.broadcast_to(values, full), 0.0)
+    return values.reshape(*shape, -1).sum(axis=-1)
+
+
+def _log_density(
+    program: Program, pairs: list[tuple[ObservationTerms, Term]], scope: Scope, shape: tuple[int, ...]
+) -> Float[Array, "S K rows"]:
+    total: Array | float = 0.0
+    for observation, term in pairs:
+        values = program.evaluator(term.expression, scope, observation.axes)
+        total = total + row_sum(scope.rows, observation, values, shape)
+    return total  # type: ignore[return-value]
+
+
+def _moved(program: Program, parameters: Mapping[str, Array], rows: Rows, anchors: Anchors) -> Float[Array, "1 rows"]:
+    """How the residual changes with the parameters of the likelihood."""
+    true, said = (opaque_density(program, parameters, rows, anchors.latents, v) for v in (anchors.true, anchors.said))
+    return (jnp.mean(anchors.weights * (true - said)[:, 0], axis=0) - anchors.level)[None]
+
+
+def opaque_density(
+    program: Program,
+    parameters: Mapping[str, Array],
+    rows: Rows,
+    latents: Float[Array, "S K rows latents"],
+    values: Mapping[str, Float[Array, "S K rows *axes"]],
+) -> Float[Array, "S K rows"]:
+    """Sum of the terms that read opaque values, at given latents and values."""
+    pairs = [(o, term) for o in program.observations for term in o.terms if term.method == "score"]
+    found = _log_density(program, pairs, Scope(parameters, rows, latents, values), latents.shape[:3])
+    return penalised(found, values)
+
+
+def log_density(program: Program, scope: Scope, shape: tuple[int, ...]) -> Float[Array, "*lead rows"]:
+    """log p(y_n | f_n) of whole rows at given latent values, shape [*lead, rows] = `shape`."""
+    pairs = [(o, Term(o.log_density, (), "pathwise", "")) for o in program.observations]
+    return _log_density(program, pairs, scope, shape)
+
+
+def _score(
+    program: Program,
+    pairs: list[tuple[ObservationTerms, Term]],
+    scope: Scope,
+    marginals: Marginals,
+    normals: Array,
+    externals: Mapping[str, Array],
+) -> Float[Array, "K rows"]:
+    """Value with score-function gradients for the marginals, ordinary ones for the likelihood's own parameters.
+
+    The samples and the opaque values are constants here; the gradient with respect to the marginals is attached as a
+    linear term whose value is zero.
+    """
+    fixed = jax.tree.map(jax.lax.stop_gradient, marginals)
+    at = Scope(scope.parameters, scope.rows, fixed.at(program, normals), externals)
+    values = penalised(_log_density(program, pairs, at, normals.shape[:3]), externals)
+    return jnp.mean(values, axis=0) + _attached(program, values, normals, marginals, fixed)
+
+
+def _attached(
+    program: Program, values: Array, normals: Array, marginals: Marginals, fixed: Marginals
+) -> Float[Array, "K rows"]:
+    """Zero, with the score-function estimate of the gradient in the marginals."""
+    if marginals.covariance is None or fixed.covariance is None:
+        d_mean, d_variance = jax.lax.stop_gradient(score_gradients(values, normals, fixed.variance, program.control))
+        moved = d_mean * (marginals.mean - fixed.mean) + d_variance * (marginals.variance - fixed.variance)
+        return jnp.sum(moved, axis=-1)
+    basis = basis_columns(program)
+    root = block_root(fixed.covariance, basis)
+    estimate = coupled_score_gradients(values, normals[..., basis], root, program.control)
+    d_mean, d_covariance = jax.lax.stop_gradient(estimate)
+    spread = (marginals.covariance - fixed.covariance)[..., basis[:, None], basis]
+    moved = jnp.sum(d_mean * (marginals.mean - fixed.mean)[..., basis], axis=-1)
+    return moved + jnp.sum(d_covariance * spread, axis=(-1, -2))

@@ -1,0 +1,1 @@
+"""Inducing points: where they start, by greedy conditional variance or clusters."""

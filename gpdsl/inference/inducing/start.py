@@ -1,0 +1,134 @@
+"""The inducing functionals of each group: all that its rows look at, or some points of theirs: SAVIGP section 9.2.
+
+Some points are k-means centres, or the rows that explain most of the prior variance one after the other (`greedy`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpdsl.data import Data, DataError, TooManyInducing
+from gpdsl.inference.inducing.greedy import greedy_points, unexplained
+from gpdsl.inference.inducing.kmeans import lloyd
+from gpdsl.inference.plan.options import Choice
+from gpdsl.kernels.functionals import Derivatives, Functionals, Values, blocks, every_point
+from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.groups import Group
+from gpdsl.program.program import Program, make_rows
+from gpdsl.program.rows import Rows
+
+SUBSAMPLE = 20_000
+
+
+def start_inducing(
+    program: Program, data: Data, choice: Choice, seed: int, dtype: str = "float64"
+) -> tuple[list[Functionals], bool]:
+    """Inducing functionals of each group, and whether they are what the rows read (dense), in the same order."""
+    rows, rng = make_rows(program, data), np.random.default_rng(seed)
+    found: dict[tuple, tuple[Functionals, bool]] = {}
+    placed = []
+    dense = choice.dense
+    for place, group in enumerate(program.groups):
+        own = place if choice.inducing_start != "kmeans" else 0  # what is best depends on the kernel
+        key = (group.inputs, group.readings, group.per_row, own)
+        if key not in found:
+            found[key] = _of_group(program, group, rows, data.rows, choice, rng, dtype)
+        placed.append(found[key][0])
+        dense &= group.per_row or found[key][1]
+    return placed, dense
+
+
+def _of_group(
+    program: Program, group: Group, rows: Rows, count: int, choice: Choice, rng: np.random.Generator, dtype: str
+) -> tuple[Functionals, bool]:
+    if group.per_row:  # each row has its own, without any inputs
+        return _values(np.zeros((count, 0))), True
+    looked_at = functionals_at(group, group.readings.atoms, rows)
+    points = np.asarray(every_point(looked_at))
+    if not choice.dense:
+        return _values(_chosen_points(program, group, points, choice, rng, dtype)), False
+    if not any(isinstance(part, Derivatives) for block in blocks(looked_at) for _, part in block):
+        distinct = np.unique(points, axis=0)
+        # the values at a few points tell all differences between them, and those of repeated rows
+        repeated = isinstance(looked_at, Values) and len(distinct) < _worth(choice) * len(looked_at)
+        if repeated or (not isinstance(looked_at, Values) and len(distinct) <= len(looked_at)):
+            return _values(distinct), False
+    return looked_at, group.readings.atoms == group.readings.all
+
+
+def _worth(choice: Choice) -> float:
+    """Share of distinct rows below which repeated ones are left out of a dense posterior.
+
+    Any, where values are independent of each other in q: equal values are not.
+    """
+    return 1.0 if choice.posterior == "diagonal" or choice.posterior.startswith("mixture(") else 0.9
+
+
+def _chosen_points(
+    program: Program, group: Group, points: np.ndarray, choice: Choice, rng: np.random.Generator, dtype: str
+) -> np.ndarray:
+    """Some of the points, or centres of them; `best` compares both by what they leave of the prior variance."""
+    some, found = subsample(points, rng), []
+    if choice.inducing_start != "greedy":
+        found.append(kmeans_centres(points, choice.inducing, rng))
+    if choice.inducing_start != "kmeans":
+        found.append(greedy_points(program, group, some, choice.inducing, dtype))
+    if len(found) == 1:
+        return found[0]
+    return min(found, key=lambda inducing: unexplained(program, group, some, inducing, dtype))
+
+
+def _values(points: np.ndarray) -> Values:
+    """Values at points that are still on the host, in full precision."""
+    return Values(points)  # type: ignore[arg-type]
+
+
+def subsample(inputs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The rows, or so many of them at random that choosing among them stays quick."""
+    return inputs if inputs.shape[0] <= SUBSAMPLE else inputs[rng.choice(inputs.shape[0], SUBSAMPLE, replace=False)]
+
+
+def kmeans_centres(inputs: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """`count` centres [count, D] of the rows [rows, D]. Raises DataError when there are fewer rows than centres."""
+    if count > inputs.shape[0]:
+        raise DataError(TooManyInducing(count, inputs.shape[0]))
+    rows = subsample(inputs, rng)
+    distinct = np.unique(rows, axis=0)
+    if distinct.shape[0] <= count:  # every distinct row is a centre; duplicates would make Kuu singular
+        return distinct
+    scale = distinct.std(axis=0)
+    scale[scale == 0] = 1.0
+    return _separate(lloyd(distinct / scale, count, rng) * scale, distinct, rng)
+
+
+def _separate(centres: np.ndarray, distinct: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Replace repeated centres by rows not among them: two equal inducing points make Kuu singular."""
+    unique = np.unique(centres, axis=0)
+    missing = centres.shape[0] - unique.shape[0]
+    if missing:
+        spare = distinct[rng.permutation(distinct.shape[0])]
+        taken = {tuple(c) for c in unique}
+        extra = [row for row in spare if tuple(row) not in taken][:missing]
+        unique = np.concatenate([unique, np.asarray(extra)])
+    return unique
+
+
+def spanning_rows(covariance: np.ndarray, tolerance: float) -> np.ndarray:
+    """Rows whose values determine all the others: pivoted Cholesky until no conditional variance exceeds `tolerance`.
+
+    `covariance` [n, n] has unit scale; the result lists row numbers, each time the one with the largest variance left.
+    A smooth kernel on many rows is spanned by few of them.
+    """
+    residual = np.array(np.diag(covariance))
+    factor = np.zeros((0, covariance.shape[0]))
+    chosen: list[int] = []
+    while len(chosen) < covariance.shape[0]:
+        pivot = int(np.argmax(residual))
+        if residual[pivot] <= tolerance:
+            break
+        row = (covariance[pivot] - factor[:, pivot] @ factor) / np.sqrt(residual[pivot])
+        factor = np.vstack([factor, row])
+        residual = residual - row**2
+        residual[pivot] = 0.0
+        chosen.append(pivot)
+    return np.asarray(chosen, int)

@@ -1,0 +1,264 @@
+"""Natural gradients on minibatches: a full Gaussian by tied sites (t-SVGP), hyperparameters by Adam on the same rows.
+
+A natural-gradient step of length rho moves the sites to (1 - rho) t + rho t*, t* estimated from the minibatch. Nothing
+is forgotten in the first 1 / rho steps, so that t then has the weight of all rows. In the end rho is at most the share
+of rows in a minibatch, with which every row's site is as old as its last visit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from gpdsl.data import minibatches
+from gpdsl.inference.natural.profiled import outer_point, split_point
+from gpdsl.inference.natural.saddle import FLAT
+from gpdsl.inference.natural.schedule import Pace, Schedule, mean_and_error, settled
+from gpdsl.inference.natural.sweep import Point, Sweep, carried, sweep
+from gpdsl.inference.natural.tied import Tied, host_posterior, no_sites
+from gpdsl.inference.problem import Problem, Result, as_numpy
+from gpdsl.program.program import take_rows
+from gpdsl.program.rows import Rows
+
+INNER = 5
+"""Steps between two changes of the sites' coordinates; hyperparameters move little in that time."""
+
+CHUNK = 10 * INNER
+"""Steps between which there is progress, and checks; `INNER` of them are one call of a compiled program."""
+
+FAINT = 1e-6
+"""Weight of what the first look at the rows says: enough to be seen, too little to move the posterior."""
+
+RETRIES = 6
+"""Times a chunk that ends in numbers that are not finite is tried again with smaller steps."""
+
+Where = tuple[Point, list[Array]]
+"""A point of the search, and the Cholesky factors of the kernels there."""
+
+State = tuple[Any, Any, list[Tied], list[Array], Any]
+"""Point of the search, memory of Adam, sites, the scales of the kernels that they were last used with, and the inducing
+inputs whose values they are functions of, where these are learnt."""
+
+
+def fit_minibatch_natural(problem: Problem) -> Result:
+    """Maximise the bound. It is reported as the mean over the last tenth of the steps, with its standard error."""
+    run = _Run(_in_pairs(problem))
+    message, interrupted = "all steps done", False
+    try:
+        run.start()
+        message = run.all_steps()
+    except KeyboardInterrupt:
+        message, interrupted = "interrupted", True
+    return _result(problem, run, message, interrupted)
+
+
+def _in_pairs(problem: Problem) -> Problem:
+    """The same problem with samples in antithetic pairs.
+
+    A precision is the mean of slope times sample; what the slopes of a pair have in common is noise, and drops out.
+    Without that the precisions of a few rows are mostly noise, and their sum need not be positive definite.
+    """
+    return replace(problem, options=replace(problem.options, sampling="antithetic"))
+
+
+class _Run:
+    """The moving parts of one fit."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.held = problem, problem.inducing
+        self.share = min(problem.choice.batch / problem.count, 1.0)
+        self.size = -(-min(CHUNK, problem.choice.steps) // INNER) * INNER
+        self.schedule = Schedule(problem.choice.steps, self.share, problem.choice.learning_rate)
+        self.key = jax.random.key(problem.options.seed)
+        self.draws = _batches(problem)
+        self.state = _prior(problem)
+        self.units = _units(self.state[0], self.held, problem.options.dtype)
+        self.trace: list[float] = []
+        self.compiled = problem.compiled(_steps(problem), *self._arguments(self.state, 0, self._paces(0)))
+
+    def start(self) -> None:
+        """The prior; latents whose means nothing pulls away from it, as in a product of two, start at a draw from it.
+
+        Steps of no length say which ones those are, and give the sites their coordinates.
+        """
+        still = np.zeros(INNER, self.problem.options.dtype)
+        look = Pace(still, still, still + FAINT)
+        point, memory, *_ = self.state
+        (_, _, seen, scales, anchors), _ = self.compiled(*self._arguments(self.state, 0, look))
+        rng = np.random.default_rng(self.problem.options.seed)
+        pairs = zip(seen, scales, strict=True)
+        self.state = point, memory, [_displaced(tied, scale, rng) for tied, scale in pairs], scales, anchors
+
+    def all_steps(self) -> str:
+        """Chunk after chunk, until the bound no longer rises beyond its noise and the steps have become small."""
+        done = retries = 0
+        while done < self.schedule.end:
+            state, values = self._chunk(done)
+            if not _sound(state, values):
+                retries += 1
+                if retries > RETRIES:
+                    return "stopped: the bound is not a finite number, however small the steps"
+                self.schedule.slow_down()
+                continue
+            self.state, done = state, done + self.size
+            self.trace += [float(v) for v in values[np.isfinite(values)]]
+            self.problem.monitor.report(min(done, self.schedule.end), float(np.nanmean(values)))
+            if settled(self.trace):
+                self.schedule.finish_from(done)
+        rested = self.schedule.shortened
+        return "converged: the bound no longer rises beyond its sampling error" if rested else "all steps done"
+
+    def _chunk(self, done: int) -> tuple[State, np.ndarray]:
+        """The state and the bounds after the steps that follow the first `done` ones."""
+        state, paces, found = self.state, self._paces(done), []
+        for first in range(0, self.size, INNER):
+            some = jax.tree.map(lambda a, at=first: a[at : at + INNER], paces)
+            state, values = self.compiled(*self._arguments(state, done + first, some))
+            found.append(np.asarray(values, float))
+        return state, np.concatenate(found)
+
+    def _arguments(self, state: State, done: int, paces: Pace) -> tuple[Any, ...]:
+        """What the compiled steps take: the next minibatches, the numbers of the steps, and their paces."""
+        index = np.stack([*itertools.islice(self.draws, INNER)])
+        numbers, few = np.arange(done, done + INNER), jax.tree.map(lambda a: a[:INNER], paces)
+        return state, index, numbers, few, self.key, self.units, self.problem.rows, self.held
+
+    def _paces(self, done: int) -> Pace:
+        return self.schedule.paces(done, self.size, self.problem.options.dtype)
+
+
+def _batches(problem: Problem) -> Iterator[np.ndarray]:
+    return minibatches(problem.count, problem.choice.batch, problem.options.seed + 1)
+
+
+def _sound(state: State, values: np.ndarray) -> bool:
+    """Whether a chunk ended well; a step here and there may have been refused."""
+    finite = all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(state))
+    return finite and bool(np.isfinite(values[-1])) and np.isfinite(values).mean() > 0.5
+
+
+def _optimiser() -> optax.GradientTransformation:
+    return optax.scale_by_adam()
+
+
+def _prior(problem: Problem) -> State:
+    """Sites that say nothing, in coordinates that do not matter yet."""
+    point, dtype = outer_point(problem, problem.parameters, problem.inducing), problem.options.dtype
+    sites, scales = [], []
+    for group, functionals in zip(problem.program.groups, problem.inducing, strict=True):
+        identity = np.eye(len(functionals), dtype=dtype)
+        factor = jnp.asarray(np.broadcast_to(identity, (group.factors, *identity.shape)))
+        sites.append(no_sites(group.size, factor))
+        scales.append(jnp.asarray(np.ones(group.size, dtype)))
+    return point, _optimiser().init(point), sites, scales, point["inducing"]
+
+
+def _displaced(tied: Tied, scale: Array, rng: np.random.Generator) -> Tied:
+    """No sites, but a draw from the prior for latents that got no slope in their means from anything."""
+    steepest = np.max(np.abs(tied.linear), axis=1) * np.sqrt(scale)
+    curved = np.max(np.abs(np.diagonal(tied.precision, axis1=1, axis2=2)), axis=1) * np.asarray(scale)
+    flat = (steepest <= FLAT * curved) & (curved > 0)
+    draw = rng.standard_normal(tied.linear.shape) * flat[:, None] / np.sqrt(scale)[:, None]
+    return replace(no_sites(len(flat), tied.factor), linear=jnp.asarray(draw, tied.factor.dtype))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What changes from step to step but the state."""
+
+    index: Array
+    key: Array
+    pace: Pace
+    units: Point
+
+
+def _steps(problem: Problem) -> Callable[..., tuple[State, Array]]:
+    """Several steps as one program, for the row numbers, numbers and paces of each."""
+
+    def steps(
+        state: State, index: Array, numbers: Array, paces: Pace, key: Array, units: Point, rows: Rows, held: Any
+    ) -> tuple[State, Array]:
+        def step(carry: tuple[State, Where], at: tuple[Array, Array, Pace]) -> tuple[Any, Array]:
+            index, number, pace = at
+            here = _Step(index, jax.random.fold_in(key, number), pace, units)
+            return _step(problem, *carry, here, rows, held)
+
+        here = {**state[0], "inducing": state[4]}, [tied.factor for tied in state[2]]
+        carry, values = jax.lax.scan(step, (state, here), (index, numbers, paces))
+        (point, memory, sites, scales, anchors), (last, factors) = carry
+        moved = carried(problem, last, anchors, sites, factors)
+        return (point, memory, moved, scales, last["inducing"]), values
+
+    return steps
+
+
+def _step(
+    problem: Problem, state: State, here: Where, at: _Step, rows: Rows, held: Any
+) -> tuple[tuple[State, Where], Array]:
+    """One minibatch: sites a natural-gradient step, the rest a step of Adam. `here` is where the step before was made.
+
+    Where anything is not finite the point stays, and the sites lose half of their weight: a precision that is not
+    positive definite comes closer to the prior's, which is.
+    """
+    point, memory, sites, scales, anchors = state
+    batch = take_rows(rows, at.index)
+    seen = sweep(problem, point, held, sites, batch, problem.normals(at.key, at.index.shape[0]))
+    sound = _finite(seen)
+    updates, moved = _optimiser().update(seen.gradient, memory)
+    updates = jax.tree.map(lambda u, unit: at.pace.length * unit * u, updates, at.units)
+
+    def keep(new: Any, old: Any) -> Any:
+        return jax.tree.map(lambda a, b: jnp.where(sound, a, b), new, old)
+
+    targets = zip(sites, seen.linear, seen.precision, strict=True)
+    followed = [_blend(tied, linear, precision, at.pace) for tied, linear, precision in targets]
+    new = optax.apply_updates(point, updates), moved
+    state = *keep(new, (point, memory)), keep(followed, _halved(sites)), keep(seen.scales, scales), anchors
+    return (state, keep((point, seen.factors), here)), jnp.where(sound, seen.elbo, jnp.nan)
+
+
+def _units(point: Point, held: Any, dtype: str) -> Point:
+    """Of the steps: inducing inputs move in units of their spread at the start, which is that of the data's columns.
+
+    A step of a twentieth in each of 784 pixels, which hardly vary, would lead away from all images.
+    """
+
+    def spread(points: Array) -> np.ndarray:
+        each = np.std(np.asarray(points), axis=0)
+        typical = np.sqrt(np.mean(each**2)) or 1.0
+        return np.where(each > 0, each, typical).astype(dtype)
+
+    parameters = jax.tree.map(lambda a: np.ones(np.shape(a), dtype), point["parameters"])
+    return {"parameters": parameters, "inducing": jax.tree.map(spread, held) if point["inducing"] else []}
+
+
+def _finite(seen: Sweep) -> Array:
+    """One number to look at: nothing times anything is nothing, but for what is not finite."""
+    leaves = jax.tree.leaves((seen.gradient, seen.linear))
+    return jnp.isfinite(seen.elbo + jnp.sum(0.0 * jnp.concatenate([leaf.ravel() for leaf in leaves])))
+
+
+def _blend(tied: Tied, linear: Array, precision: Array, pace: Pace) -> Tied:
+    keep, gain = jnp.asarray(pace.keep), jnp.asarray(pace.gain)
+    return Tied(keep * tied.linear + gain * linear, keep * tied.precision + gain * precision, tied.factor)
+
+
+def _halved(sites: Sequence[Tied]) -> list[Tied]:
+    return [Tied(0.5 * tied.linear, 0.5 * tied.precision, tied.factor) for tied in sites]
+
+
+def _result(problem: Problem, run: _Run, message: str, interrupted: bool) -> Result:
+    """The last step was a short one, so that what it found stands for its end as well."""
+    point, _, sites, scales, _ = run.state
+    learnt, inducing = split_point(point, run.held)
+    posterior = [host_posterior(tied, scale) for tied, scale in zip(sites, scales, strict=True)]
+    value, error = mean_and_error(run.trace)
+    return Result(as_numpy(learnt), as_numpy(inducing), posterior, np.ones(1), value, error, message, interrupted)

@@ -1,0 +1,223 @@
+"""Batch inference for a single Gaussian: L-BFGS over the hyperparameters of the bound maximised over q.
+
+Inside, natural gradients find the best q for the current hyperparameters (a handful of iterations from a warm start);
+outside, L-BFGS sees only the few hyperparameters. For a Gaussian likelihood the inner loop is exact after one step and
+the outer objective is the exact log marginal likelihood (dense) or the collapsed bound (sparse).
+
+A coupled posterior starts where latents that are independent of each other ended, so its bound is never lower than that
+of a full Gaussian per latent: the same program finds those first, as the best of the sites without correlation. Where
+the log likelihood is quadratic, the best coupled posterior is exact whatever the start, and nothing else comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from gpdsl.inference.ascent.lbfgs import Outcome, maximise
+from gpdsl.inference.blocks import block_rows
+from gpdsl.inference.bound import GroupView, views
+from gpdsl.inference.natural.refine import refine
+from gpdsl.inference.natural.saddle import leave_saddle
+from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo
+from gpdsl.inference.natural.sites import (
+    Sites,
+    coupled_sites,
+    initial_sites,
+    scales,
+    site_marginals,
+)
+from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.warm import site_start
+from gpdsl.kernels.functionals import Functionals
+from gpdsl.program.compilation import jit
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+INNER_ITERATIONS = 1000
+
+
+@dataclass
+class _Best:
+    """The best point of a search, its sites and its bound."""
+
+    point: Any
+    sites: Sites
+    elbo: float = -np.inf
+
+
+def fit_profiled(problem: Problem) -> Result:
+    """Maximise the bound. Sampled terms use one fixed set of samples, so the objective is deterministic."""
+    best = _Best(outer_point(problem, problem.parameters, problem.inducing), start_sites(problem))
+    compute = _compiled(problem, best)
+    coupled = problem.program.coupled
+    for coupling in (0.0, 1.0) if coupled and not problem.program.conjugate else (1.0,):
+        best, outcome = _maximised(problem, compute, best, coupling)
+        if outcome.interrupted:
+            break
+    parameters, inducing = split_point(best.point, problem.inducing)
+    rows, dense, jitter = problem.rows, problem.layout.dense, problem.jitter
+    whiten = jit(lambda p, z, s, r: batch_posterior(problem.program, p, z, s, r, dense, jitter))
+    posterior = whiten(parameters, inducing, best.sites, rows)
+
+    def bound(normals: Any, parameters: Any, inducing: Any, sites: Sites, rows: Any) -> Array:
+        return batch_site_elbo(problem.program, parameters, inducing, sites, rows, dense, normals, jitter)
+
+    value, error = problem.reassessed(bound, best.elbo, parameters, inducing, best.sites, rows)
+    return Result(
+        as_numpy(parameters),
+        as_numpy(inducing),
+        tidy(posterior),
+        np.ones(1),
+        value,
+        error,
+        outcome.message,
+        outcome.interrupted,
+    )
+
+
+def _compiled(problem: Problem, start: _Best) -> Callable[[Any, Sites, Array], tuple[Array, Any, Sites]]:
+    """The bound at a point, from sites, with this much coupling between latents."""
+    normals = problem.batch_normals(jax.random.key(problem.options.seed))
+    fixed = problem.rows, problem.inducing, normals, problem.jitter
+    compiled = problem.compiled(profiled_bound(problem), start.point, start.sites, *fixed, jnp.asarray(1.0))
+    return lambda point, sites, coupling: compiled(point, sites, *fixed, coupling)
+
+
+def _maximised(
+    problem: Problem, compute: Callable[..., tuple[Array, Any, Sites]], start: _Best, coupling: float
+) -> tuple[_Best, Outcome]:
+    """The best of a search from a start."""
+    best, warm = _Best(start.point, start.sites), start.sites
+
+    def objective(at: Any) -> tuple[float, Any]:
+        nonlocal warm
+        found, gradient, refined = compute(at, warm, jnp.asarray(coupling))
+        value = float(found)
+        if np.isfinite(value):
+            warm = refined
+            if value > best.elbo:
+                best.point, best.sites, best.elbo = at, refined, value
+        return value, gradient
+
+    return best, _search(problem, objective, start.point)
+
+
+def _search(problem: Problem, objective: Any, point: Any) -> Outcome:
+    monitor, done = problem.monitor, len(problem.monitor.history)
+    if not jax.tree.leaves(point):  # nothing but q to learn
+        value, _ = objective(point)
+        monitor.report(done + 1, value)
+        return Outcome(point, value, "converged", 1)
+    return maximise(
+        objective,
+        point,
+        steps=problem.choice.steps,
+        tolerance=problem.options.tolerance,
+        report=lambda step, value: monitor.report(done + step, value),
+    )
+
+
+def outer_point(problem: Problem, parameters: dict[str, Array], inducing: list[Functionals]) -> dict[str, Any]:
+    """What L-BFGS moves: learnt parameters, and the inducing inputs when they are learnt."""
+    return {"parameters": parameters, "inducing": inducing if problem.options.learn_inducing else []}
+
+
+def split_point(point: dict[str, Any], held: list[Functionals]) -> tuple[dict[str, Array], list[Functionals]]:
+    """Parameters and inducing inputs of a point of the search; `held` are the inducing inputs that do not move."""
+    return point["parameters"], point["inducing"] or held
+
+
+def start_sites(problem: Problem) -> Sites:
+    """Sites at the start of any site-based engine."""
+    if problem.program.coupled:
+        return coupled_sites(start_sites(problem.factorised()))
+    program, dense, jitter = problem.program, problem.layout.dense, problem.jitter
+
+    def start(parameters: Any, inducing: Any, rows: Any) -> Sites:
+        constrained = program.parameters.constrain(parameters)
+        first = jax.tree.map(lambda a: a[:some], rows)
+        seen = views(program, constrained, inducing, first, dense, jitter)
+        sites = initial_sites(program, constrained, rows, scales(seen))
+        if some < problem.count:
+            return _of_all_rows(program, constrained, first, seen, sites, key)
+        if program.opaque:  # no slopes to look at before the first evaluations
+            return sites
+        if problem.begun is not None:
+            begun = site_start(program, constrained, rows, seen, problem.begun, normals)
+            _, known, _ = site_marginals(program, constrained, rows, seen, begun)
+            return jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(known), a, b), begun, sites)
+        return leave_saddle(program, constrained, rows, seen, sites, normals, key)
+
+    key = jax.random.key(problem.options.seed)
+    some = 0 if dense else block_rows(program, problem.inducing, problem.count)
+    some = some if some and not any(group.per_row for group in program.groups) else problem.count
+    normals = problem.normals(key) if some == problem.count else None
+    return jit(start)(problem.parameters, problem.inducing, problem.rows)
+
+
+def _of_all_rows(
+    program: Program, parameters: Any, first: Rows, seen: list[GroupView], sites: Sites, key: Array
+) -> Sites:
+    """Sites of more rows than are looked at: latents without a slope at the first ones start apart in all."""
+    if program.sampled:
+        return sites
+    start = jax.tree.map(lambda a: a[: next(iter(first.observed.values())).shape[0]], sites)
+    left = leave_saddle(program, parameters, first, seen, start, None, key)
+    flat = jnp.any(left.linear != start.linear, axis=0)
+    noise = jax.random.normal(key, sites.linear.shape, sites.linear.dtype) * jnp.sqrt(sites.precision)
+    return Sites(jnp.where(flat, sites.linear + noise, sites.linear), sites.precision)
+
+
+def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
+    """Value, gradient and refined sites at a point of the search, from a warm start.
+
+    `coupling` 0 keeps the sites of different latents apart.
+    """
+    program, dense = problem.program, problem.layout.dense
+    tolerance = max(problem.options.tolerance, 1e-7 if program.opaque else 1e-12)
+
+    def objective(
+        point: Any,
+        sites: Sites,
+        rows: Any,
+        held: Any,
+        normals: Any,
+        jitter: Any,
+        coupling: Any,
+        surrogate: Any = None,
+        iterations: Any = INNER_ITERATIONS,
+    ) -> tuple[Array, Any, Sites]:
+        parameters, inducing = split_point(point, held)
+        progress = refine(
+            program,
+            parameters,
+            inducing,
+            sites,
+            rows,
+            dense,
+            normals,
+            jitter,
+            tolerance * problem.count,
+            iterations,
+            coupling,
+            surrogate,
+        )
+        refined = jax.lax.stop_gradient(progress.sites)
+
+        def bound(at: Any) -> Array:
+            p, z = split_point(at, held)
+            return batch_site_elbo(program, p, z, refined, rows, dense, normals, jitter, surrogate)
+
+        if not jax.tree.leaves(point):
+            return progress.elbo, point, refined
+        value, gradient = jax.value_and_grad(bound)(point)
+        return value, gradient, refined
+
+    return objective

@@ -1,0 +1,172 @@
+"""The best Gaussian q at fixed hyperparameters: natural-gradient steps, accelerated, and never downhill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gpdsl.inference.blocks import Draws
+from gpdsl.inference.bound import GroupView, views
+from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.natural.anderson import Memory, empty, propose, remember
+from gpdsl.inference.natural.site_blocks import site_block, value_and_target
+from gpdsl.inference.natural.sites import (
+    Sites,
+    blend,
+    flatten_sites,
+    site_marginals,
+    site_target,
+    site_units,
+    unflatten_sites,
+)
+from gpdsl.inference.opaque.surrogate import Surrogate
+from gpdsl.kernels.functionals import Functionals
+from gpdsl.program.joint import Marginals, same_latent
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+Tree = TypeVar("Tree")
+
+SMALLEST_STEP = 1e-6
+ROUNDING = 8
+"""Rounding errors of the bound, in units of the last place: single precision cannot tell smaller gains from none."""
+
+SETTLED = 1e-9
+"""Relative change of the sites below which there is nothing left to do (a Gaussian likelihood: after one step)."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Progress:
+    """The accepted sites, where a natural-gradient step leads from them, and how the next trial is made.
+
+    Before the first iteration nothing is known: its trial is the start itself, so that the bound is compiled only once.
+    `plain` asks for an unaccelerated step of length `step`; `quiet` counts accepted steps that gained next to nothing.
+    """
+
+    sites: Sites
+    target: Sites
+    elbo: Float[Array, ""]
+    step: Float[Array, ""]
+    plain: Array
+    memory: Memory
+    quiet: Array
+    iterations: Array
+    done: Array
+
+
+def refine(
+    program: Program,
+    learnt: Mapping[str, Array],
+    inducing: Sequence[Functionals],
+    sites: Sites,
+    rows: Rows,
+    dense: bool,
+    normals: Array | Draws | None,
+    jitter: Array | float,
+    tolerance: float,
+    iterations: Array | int,
+    coupling: Array | float = 1.0,
+    surrogate: Surrogate | None = None,
+) -> Progress:
+    """Ascend in q until the bound rises by less than `tolerance` nats a step, three times in a row.
+
+    With `coupling` 0, sites that a row has for all latents together leave different latents independent.
+    """
+    parameters = program.parameters.constrain(learnt)
+    size = site_block(program, inducing, sites, dense)
+    some = jax.tree.map(lambda a: a[:1], rows) if size else rows
+    seen = views(program, parameters, inducing, some, dense, jitter)
+    evaluate: Evaluate
+    if size:
+
+        def evaluate(sites: Sites) -> tuple[Array, Sites]:
+            return value_and_target(program, parameters, inducing, sites, rows, size, normals, jitter)
+
+    else:
+        assert not isinstance(normals, Draws)
+        evaluate = _evaluator(program, parameters, rows, seen, normals, coupling, surrogate)
+    units = site_units(seen, sites)
+    dtype = sites.linear.dtype
+    start = Progress(
+        sites,
+        sites,
+        jnp.asarray(-jnp.inf, dtype),
+        jnp.asarray(1.0, dtype),
+        jnp.asarray(False),
+        empty(sites.linear.size + sites.precision.size, dtype),
+        jnp.asarray(0),
+        jnp.asarray(0),
+        jnp.asarray(False),
+    )
+
+    def advance(p: Progress) -> Progress:
+        return _advance(p, evaluate, units, tolerance)
+
+    return jax.lax.while_loop(lambda p: ~p.done & (p.iterations < iterations), advance, start)
+
+
+Evaluate = Callable[[Sites], tuple[Array, Sites]]
+
+
+def _evaluator(
+    program: Program,
+    parameters: Mapping[str, Array],
+    rows: Rows,
+    seen: Sequence[GroupView],
+    normals: Array | None,
+    coupling: Array | float,
+    surrogate: Surrogate | None,
+) -> Evaluate:
+    """The bound at given sites and the target of a full step from there."""
+    within = same_latent(program)
+
+    def evaluate(sites: Sites) -> tuple[Array, Sites]:
+        q, divergence, _ = site_marginals(program, parameters, rows, seen, sites)
+
+        def expected(q: Marginals) -> Array:
+            return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, surrogate))
+
+        value, gradient = jax.value_and_grad(expected)(q)
+        return value - divergence, site_target(q, gradient, coupling * (1.0 - within) + within)
+
+    return evaluate
+
+
+def _advance(p: Progress, evaluate: Evaluate, units: Sites, tolerance: float) -> Progress:
+    here = flatten_sites(p.sites, units)
+    residual = flatten_sites(p.target, units) - here
+    fast = unflatten_sites(propose(p.memory, here, residual), units, p.sites)
+    trial = _choose(p.plain, blend(p.sites, p.target, p.step), fast)
+    value, target = evaluate(trial)
+    rounding = max(1e-12, ROUNDING * float(jnp.finfo(value.dtype).eps)) * jnp.abs(p.elbo)
+    better = jnp.isfinite(value) & ((value >= p.elbo - rounding) | ~jnp.isfinite(p.elbo))
+    there = flatten_sites(trial, units)
+    moved = remember(p.memory, there - here, flatten_sites(target, units) - there - residual)
+    moved = _choose(p.iterations > 0, moved, p.memory)
+    small = better & (value - p.elbo < jnp.maximum(tolerance, rounding)) & (p.step >= 0.25)
+    quiet = jnp.where(better, jnp.where(small, p.quiet + 1, 0), p.quiet)
+    # a refused accelerated step is retried plain; a refused plain step is retried at half its length
+    step = jnp.where(better, jnp.minimum(1.0, 2.0 * p.step), jnp.where(p.plain, 0.5 * p.step, p.step))
+    done = (quiet >= 3) | (better & (_change(target, trial) < SETTLED)) | (step < SMALLEST_STEP)
+    accepted = replace(p, sites=trial, target=target, elbo=value, memory=moved)
+    refused = replace(p, memory=_choose(p.plain, p.memory, replace(p.memory, filled=jnp.zeros_like(p.memory.filled))))
+    chosen = _choose(better, accepted, refused)
+    return replace(chosen, step=step, plain=~better | (step < 1.0), quiet=quiet, iterations=p.iterations + 1, done=done)
+
+
+def _choose(condition: Array, a: Tree, b: Tree) -> Tree:
+    """`a` where the condition holds, `b` elsewhere, leaf by leaf."""
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
+
+
+def _change(a: Sites, b: Sites) -> Array:
+    """Largest change between sites, relative to their size."""
+    size = jnp.max(jnp.abs(b.precision)) + jnp.max(jnp.abs(b.linear)) + jnp.finfo(b.linear.dtype).tiny
+    change = jnp.maximum(jnp.max(jnp.abs(a.precision - b.precision)), jnp.max(jnp.abs(a.linear - b.linear)))
+    return change / size

@@ -1,0 +1,209 @@
+"""Natural-gradient inference for a full Gaussian posterior by one Gaussian site per row and latent.
+
+The optimal covariance of a full Gaussian has O(N) parameters (SAVIGP Theorem 2, eq. 34): in whitened coordinates
+S^-1 = I + sum_n Lambda_n phi_n phi_n'. A natural-gradient step of length rho is a convex combination of the sites with
+
+    Lambda*_n = -2 dL_ell/dv_n,      lambda*_n = dL_ell/dm_n + Lambda*_n m_n,
+
+exact in one step for a Gaussian likelihood. Every step is accepted only if the bound does not fall. For one Gaussian
+across all latents the sites have a matrix per row, see `inference.coupled`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from gpdsl.inference.bound import GroupView, assemble, views
+from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.opaque.surrogate import Surrogate
+from gpdsl.inference.posteriors.coupled import joint_marginals, joint_posterior
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.free_posterior import by_latent
+from gpdsl.inference.posteriors.row_variables import RowFeatures, RowSites, row_sites
+from gpdsl.kernels.functionals import Functionals
+from gpdsl.kernels.numerics import log_det_factor
+from gpdsl.program.evaluation import prior_means
+from gpdsl.program.joint import Marginals
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Sites:
+    """log t_n(f) = linear f - precision f^2 / 2, for every row and latent; a matrix per row where they are coupled."""
+
+    linear: Float[Array, "rows latents"]
+    precision: Float[Array, "rows latents"] | Float[Array, "rows latents latents"]
+
+    @property
+    def coupled(self) -> bool:
+        """Whether there is a site for all latents of a row together."""
+        return self.precision.ndim == 3
+
+
+def coupled_sites(sites: Sites) -> Sites:
+    """The same sites, as one for all latents of a row together."""
+    return Sites(
+        sites.linear, sites.precision[..., None] * jnp.eye(sites.precision.shape[-1], dtype=sites.linear.dtype)
+    )
+
+
+@dataclass(frozen=True)
+class SitePosterior:
+    """q of one group given its sites: whitened mean, factor of the whitened precision, moments at the rows, KL."""
+
+    mean: Float[Array, "latents M"]
+    factor: Float[Array, "latents M M"]
+    row_mean: Float[Array, "latents rows"]
+    row_variance: Float[Array, "latents rows"]
+    divergence: Float[Array, ""]
+
+
+def initial_sites(program: Program, parameters: Mapping[str, Array], rows: Rows, scale: Sequence[Array]) -> Sites:
+    """Start at the prior mean, with each row as informative as one observation with the prior's variance as noise."""
+    count = next(iter(rows.observed.values())).shape[0]
+    mean = prior_means(program.evaluator, program.groups, parameters, rows, count)
+    precision = jnp.broadcast_to(1.0 / jnp.concatenate(list(scale)), mean.shape)
+    return Sites(precision * mean, precision)
+
+
+def site_posterior(view: GroupView, sites: Sites, prior: Float[Array, "rows columns"]) -> SitePosterior | RowSites:
+    """q(w) of a group: O(latents rows M^2). All NaN where the precision is not positive definite."""
+    columns, scale = slice(view.group.start, view.group.stop), view.kernel.scale[:, None]
+    precision = by_latent(view.group, sites.precision[:, columns]) * scale
+    linear = by_latent(view.group, (sites.linear - sites.precision * prior)[:, columns]) * jnp.sqrt(scale)
+    if isinstance(view.features, RowFeatures):
+        return row_sites(linear, precision)
+    phi = view.features.phi
+    shared = phi.shape[0] == 1
+
+    def one(phi: Array, weight: Array, linear: Array) -> tuple[Array, Array, Array, Array]:
+        identity = jnp.eye(phi.shape[1], dtype=phi.dtype)
+        factor = jnp.linalg.cholesky(identity + (phi.T * weight) @ phi)
+        solved = solve_triangular(factor, phi.T, lower=True)  # [M, rows]
+        mean = solve_triangular(factor, solved @ linear, lower=True, trans=1)
+        explained = jnp.sum(solved**2, axis=0)
+        return mean, factor, phi @ mean, explained
+
+    parts = (phi[0] if shared else phi, precision, linear)
+    if view.group.size == 1:
+        parts = (parts[0] if shared else phi[0], precision[0], linear[0])
+        mean, factor, row_mean, explained = (x[None] for x in one(*parts))
+    else:
+        mean, factor, row_mean, explained = jax.vmap(one, in_axes=(None if shared else 0, 0, 0))(*parts)
+    trace = mean.shape[-1] - jnp.sum(precision * explained, axis=1)  # tr S, since S^-1 = I + phi' W phi
+    squares = jnp.sum(mean**2, axis=1)
+    divergence = 0.5 * jnp.sum(trace + squares - mean.shape[-1] + log_det_factor(factor))
+    return SitePosterior(mean, factor, row_mean, explained + view.features.residual, divergence)
+
+
+def site_marginals(
+    program: Program, parameters: Mapping[str, Array], rows: Rows, seen: Sequence[GroupView], sites: Sites
+) -> tuple[Marginals, Array, Sequence[SitePosterior | RowSites | Whitened]]:
+    """Marginals at the rows and the KL divergence under the sites' posterior, and that posterior."""
+    prior = prior_means(program.evaluator, program.groups, parameters, rows, sites.linear.shape[0])
+    if sites.coupled:
+        joint, divergence = joint_posterior(seen, sites.linear, sites.precision, prior)
+        return joint_marginals(program, parameters, rows, seen, joint), divergence, joint
+    posteriors = [site_posterior(v, sites, prior) for v in seen]
+    moments = [(p.row_mean[None], p.row_variance[None]) for p in posteriors]
+    q = assemble(program, parameters, rows, seen, moments)
+    return q, sum(p.divergence for p in posteriors), posteriors  # type: ignore[return-value]
+
+
+def site_elbo(
+    program: Program,
+    learnt: Mapping[str, Array],
+    inducing: Sequence[Functionals],
+    sites: Sites,
+    rows: Rows,
+    dense: bool,
+    normals: Array | None,
+    externals: Mapping[str, Array] | Surrogate | None,
+    jitter: Array | float,
+) -> Float[Array, ""]:
+    """The bound as a function of the hyperparameters at fixed sites.
+
+    At the sites' optimum its gradient is the gradient of the profiled bound max_q ELBO (envelope theorem).
+    """
+    parameters = program.parameters.constrain(learnt)
+    seen = views(program, parameters, inducing, rows, dense, jitter)
+    q, divergence, _ = site_marginals(program, parameters, rows, seen, sites)
+    expected = jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, externals))
+    return expected - divergence + program.log_prior(parameters)
+
+
+def site_target(q: Marginals, gradient: Marginals, kept: Float[Array, "columns columns"] | float = 1.0) -> Sites:
+    """Where a full natural-gradient step leads, from the gradients of L_ell in the marginal moments.
+
+    Of the precisions between latents, the shares in `kept` remain.
+    """
+    if q.covariance is None or gradient.covariance is None:
+        precision = -2.0 * gradient.variance[0]
+        return Sites(gradient.mean[0] + precision * q.mean[0], precision)
+    slope = gradient.covariance[0]
+    own = gradient.variance[0][..., None] * jnp.eye(slope.shape[-1], dtype=slope.dtype)
+    block = -kept * (slope + jnp.swapaxes(slope, 1, 2) + 2.0 * own)
+    return Sites(gradient.mean[0] + jnp.einsum("nij,nj->ni", block, q.mean[0]), block)
+
+
+def blend(sites: Sites, target: Sites, step: Array | float) -> Sites:
+    """(1 - step) sites + step target."""
+    return jax.tree.map(lambda a, b: a + step * (b - a), sites, target)
+
+
+def site_units(seen: Sequence[GroupView], sites: Sites) -> Sites:
+    """Factors that make the sites of all latents dimensionless, by the latents' prior variances."""
+    scale = jnp.concatenate(scales(seen))
+    root = jnp.sqrt(scale)
+    return Sites(root, root[:, None] * root if sites.coupled else scale)
+
+
+def scales(seen: Sequence[GroupView]) -> list[Float[Array, "columns"]]:
+    """Overall variances of the kernels, for each column of a group."""
+    return [jnp.tile(view.kernel.scale, len(view.group.readings.all)) for view in seen]
+
+
+def flatten_sites(sites: Sites, units: Sites) -> Float[Array, "n"]:
+    """Dimensionless sites as one vector."""
+    return jnp.concatenate([(sites.linear * units.linear).ravel(), (sites.precision * units.precision).ravel()])
+
+
+def unflatten_sites(flat: Float[Array, "n"], units: Sites, like: Sites) -> Sites:
+    """Inverse of `flatten_sites`."""
+    linear, precision = jnp.split(flat, [like.linear.size])
+    return Sites(
+        linear.reshape(like.linear.shape) / units.linear, precision.reshape(like.precision.shape) / units.precision
+    )
+
+
+def whitened_posterior(
+    program: Program,
+    learnt: Mapping[str, Array],
+    inducing: Sequence[Functionals],
+    sites: Sites,
+    rows: Rows,
+    dense: bool,
+    jitter: Array | float,
+) -> list[Whitened]:
+    """The sites' posterior as means and roots of whitened inducing values, group by group."""
+    parameters = program.parameters.constrain(learnt)
+    seen = views(program, parameters, inducing, rows, dense, jitter)
+    _, _, posteriors = site_marginals(program, parameters, rows, seen, sites)
+    return [p if isinstance(p, Whitened) else Whitened(p.mean[None], _root(p)[None]) for p in posteriors]
+
+
+def _root(posterior: SitePosterior | RowSites) -> Array:
+    """Root of the covariance, from that of the precision."""
+    if isinstance(posterior, RowSites):
+        return 1.0 / posterior.factor[..., None]
+    return jax.vmap(lambda f: solve_triangular(f, jnp.eye(f.shape[0], dtype=f.dtype), lower=True, trans=1))(
+        posterior.factor
+    )

@@ -1,0 +1,1 @@
+"""Inference from evaluations alone: opaque functions between compiled steps, surrogates, budgets and trust."""

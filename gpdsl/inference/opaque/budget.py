@@ -1,0 +1,106 @@
+"""Evaluations of opaque functions as a currency: what a step costs, what the plan comes to, and what is allowed.
+
+An evaluation is a call of one opaque function for one row. The probing call before a fit counts too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from gpdsl.errors import GpdslError
+from gpdsl.inference.opaque.derivatives import has_slopes, point_cost
+from gpdsl.inference.opaque.surrogate import opaque_reads, passed_parameters, points_for
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.posteriors.families import parse_family
+from gpdsl.program.program import Program
+from gpdsl.symbolic.expectations import has_opaque, refuse_joint
+from gpdsl.symbolic.jumps import jumps
+
+ROUNDS = 4
+"""Rounds that a small budget is meant to last for, where surrogates are made of every round's evaluations."""
+
+USUAL = 20
+"""Rounds within which fits with surrogates end, as a rule."""
+
+
+class Spent(Exception):
+    """The budget of evaluations does not allow for another step."""
+
+
+def require(program: Program, evaluations: int) -> None:
+    """Raise Spent where the budget has fewer evaluations left."""
+    if program.account is not None and program.account.remaining < evaluations:
+        raise Spent
+
+
+def is_simulated(program: Program, options: Options, choice: Choice) -> bool:
+    """Whether opaque functions are replaced by surrogates.
+
+    Not where the papers' estimators are asked for, nor where a latent makes a jump, whose gradient values alone see.
+    """
+    papers = options.gradients == "score" or options.control_variate != "regression"
+    sites = choice.optimizer == "natural" and not choice.batch and options.engine == "vi"
+    terms = [term for each in program.observations for term in each.terms if term.method == "score"]
+    smooth = all(has_opaque(program.translator, t.expression) and not jumps(t.expression, t.latents) for t in terms)
+    return program.opaque and sites and smooth and not papers
+
+
+def refuse_scores(program: Program) -> None:
+    """Refuse what score functions do not cover, and surrogates do.
+
+    A parameter inside an opaque call has no gradient, and several values of a latent in one row are not independent.
+    """
+    for term in (term for each in program.observations for term in each.terms if term.method == "score"):
+        refuse_joint(program.translator, term.latents)
+    for name in passed_parameters(program):
+        raise GpdslError(
+            f"parameter `{name}` is passed to an opaque function, so no gradient with respect to it exists here; "
+            f"declare it `fixed`, pass fixed=['{name}'] to fit, or leave optimizer, engine and estimators to the plan"
+        )
+
+
+def each_step(program: Program, choice: Choice, rows: int, simulated: bool = False) -> int:
+    """Evaluations of one step of the optimiser, or of one round with surrogates."""
+    components = parse_family(choice.posterior, choice.dense).components
+    cost = point_cost(program) if simulated else len(program.uses())
+    return choice.samples * components * min(choice.batch or rows, rows) * cost
+
+
+def within_budget(program: Program, options: Options, choice: Choice, rows: int) -> Choice:
+    """The choice with samples and steps that the budget allows. Raises GpdslError for one that allows nothing."""
+    simulated = is_simulated(program, options, choice)
+    if simulated and options.samples is None:
+        choice = replace(choice, samples=points_for(opaque_reads(program).width, slopes=has_slopes(program)))
+    if options.evaluations is None or not program.uses():
+        return choice
+    left = options.evaluations - (program.account.evaluations if program.account is not None else 0)
+    if simulated and options.samples is None:
+        a_point, slopes = rows * point_cost(program), has_slopes(program)
+        linear = min(points_for(opaque_reads(program).width, quadratic=False, slopes=slopes), left // a_point)
+        choice = replace(choice, samples=max(2, linear, min(choice.samples, left // (ROUNDS * a_point))))
+    each = each_step(program, choice, rows, simulated)
+    if left < each:
+        raise GpdslError(
+            f"evaluations = {options.evaluations}: one step takes {each} ({choice.samples} samples of "
+            f"{each // choice.samples} evaluations); allow more, or set fewer samples"
+        )
+    steps = choice.steps if simulated else min(choice.steps, left // each)
+    return replace(choice, steps=steps)
+
+
+def planned_evaluations(program: Program, options: Options, choice: Choice, rows: int) -> str:
+    """How many evaluations a fit will make, for `explain`."""
+    simulated, limit = is_simulated(program, options, choice), options.evaluations or math.inf
+    each = each_step(program, choice, rows, simulated)
+    if simulated:
+        most = min(each * USUAL, limit)
+        slopes = ", gradients included" if has_slopes(program) else ""
+        usual = (
+            f"{each:,} a round of {choice.samples} points a row{slopes}; fits end after 3 to {USUAL} rounds as a rule"
+        )
+        ending = f", {min(3 * each, most):,} to {most:,}"
+    else:
+        usual, ending = f"{each:,} a step", f", {each * choice.steps:,} in all"
+    bound = f"; never more than {options.evaluations:,}" if options.evaluations else ""
+    return usual + ending + bound

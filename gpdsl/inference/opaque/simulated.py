@@ -1,0 +1,279 @@
+"""Natural gradients from evaluations of opaque functions that are spent sparingly: propose, evaluate, update.
+
+Every round evaluates the opaque functions at some points per row, drawn from q (randomised Sobol points), fits
+surrogates to these and to all earlier points that still count (`inference.evaluations`), and maximises the bound in
+which the surrogates stand for the functions, corrected by the residual (`inference.surrogate`): with respect to q by
+natural gradients, to the hyperparameters by L-BFGS. None of this costs an evaluation. The step is shortened to where
+the points say something (`inference.trust`), undone if the bound turns out to have fallen, and the fit ends when q
+neither moves nor could be elsewhere, for all the noise in the residual.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.special import ndtri
+
+from gpdsl.inference.ascent.lbfgs import maximise
+from gpdsl.inference.estimators.sampling import base_normals
+from gpdsl.inference.natural.profiled import outer_point, split_point, start_sites
+from gpdsl.inference.natural.sites import Sites, blend, whitened_posterior
+from gpdsl.inference.opaque.derivatives import point_cost
+from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian
+from gpdsl.inference.opaque.simulator import Fitted, Simulator
+from gpdsl.inference.opaque.surrogate import Surrogate, is_quadratic
+from gpdsl.inference.opaque.trust import Damping, Trust, change, distance
+from gpdsl.inference.problem import FRESH_SETS, Problem, Result, as_numpy, tidy
+from gpdsl.program.compilation import jit
+
+SETTLED = 0.02
+"""Change of the means, in posterior standard deviations, and of the logarithms of these, that does not matter."""
+
+OUTER_STEPS = 10
+"""Iterations of L-BFGS over the hyperparameters between two evaluations."""
+
+MOST_AT_ONCE = 8
+"""Multiple of the first round's points that a round may take when noise is all that moves q."""
+
+SURROGATE_SAMPLES = 256
+"""Samples, of the surrogates alone, in which the bound is maximised; fewer for more rows, whose errors average out."""
+
+SURROGATE_NUMBERS = 4_000_000
+
+
+LADDER = (1000, 100, 30, 10, 4)
+"""Natural-gradient steps on one set of surrogates, fewer where they lead too far."""
+
+LEAST_PART = 1e-2
+"""Of the way to other hyperparameters."""
+
+AT_A_TIME = 1024
+"""Points taken off the Sobol sequence together: a power of two keeps it balanced."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point of the search: hyperparameters, sites, and the Gaussian of what the opaque functions read."""
+
+    point: Any
+    sites: Sites
+    q: Gaussian
+
+
+def fit_simulated(problem: Problem) -> Result:
+    """Maximise the bound of an opaque likelihood. The reported bound is corrected by the residual, with its error."""
+    run = _Run(problem)
+    message, interrupted = "all steps done", False
+    try:
+        message = run.rounds()
+    except KeyboardInterrupt:
+        message, interrupted = "interrupted", True
+    return run.result(message, interrupted)
+
+
+class _Points:
+    """Standard normals from a scrambled Sobol sequence, shifted anew for every row, round after round."""
+
+    def __init__(self, rows: int, width: int, seed: int) -> None:
+        self.shift = np.random.default_rng(seed).random((rows, width))
+        from scipy.stats import qmc  # takes half a second to import
+
+        self.sobol = qmc.Sobol(width, scramble=True, seed=seed)
+        self.ready = np.empty((0, width))
+
+    def next(self, size: int) -> Float[np.ndarray, "S rows J"]:
+        """The next points."""
+        while len(self.ready) < size:
+            self.ready = np.concatenate([self.ready, self.sobol.random(AT_A_TIME)])
+        taken, self.ready = self.ready[:size], self.ready[size:]
+        return ndtri(np.clip((taken[:, None, :] + self.shift) % 1.0, 1e-12, 1.0 - 1e-12))
+
+
+class _Run:
+    """The moving parts of one fit."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.simulator = Simulator.of(problem)
+        self.known = Evaluations()
+        point, sites = outer_point(problem, problem.parameters, problem.inducing), start_sites(problem)
+        self.here = Place(point, sites, self.simulator.place(point, sites))
+        self.best = self.here
+        self.elbo, self.error, self.noise = -np.inf, 0.0, np.inf
+        self.fitted: Fitted | None = None
+        self.trust, self.damping = Trust(), Damping()
+        self.size = problem.choice.samples
+        width = self.simulator.reads.width
+        self.quadratic = is_quadratic(self.size, width, self.simulator.sloping)
+        self.points = _Points(problem.count, width, problem.options.seed)
+        self.blend = jit(blend)
+
+    def rounds(self) -> str:
+        """Evaluate and improve until q rests, the budget is used up, or all rounds are done."""
+        for number in range(1, self.problem.choice.steps + 1):
+            size = self.affordable()
+            if size == 0:
+                return self.ended("the budget of evaluations is used up")
+            self.known.add(self.evaluate(size))
+            fitted = self.simulator.surrogate(self.here.point, self.here.q, self.known, self.quadratic)
+            value = self.simulator.bound(self.here.point, self.here.sites, self.normals(), fitted.surrogate)
+            self.problem.monitor.report(number, value)
+            if self.fell(value, fitted.error):
+                if self.trust.exhausted:
+                    return f"stopped: no step raises the bound{self.accuracy()}"
+                continue
+            self.best, self.elbo, self.error = self.here, value, fitted.error
+            self.fitted = fitted
+            noise = distance(self.here.q, self.simulator.shaken(self.here.point, self.here.sites, fitted))
+            self.noise = noise if np.isfinite(noise) else np.inf
+            self.here, whole = self.improved(fitted.surrogate)
+            moved = distance(self.best.q, self.here.q)
+            self.damp(whole)
+            if whole and max(moved, self.noise) < SETTLED:
+                self.best = self.here
+                return f"converged{self.accuracy()}"
+            if self.noise > SETTLED and moved < 2.0 * self.noise:
+                self.grow()
+        return self.ended("all steps done")
+
+    def ended(self, message: str) -> str:
+        """The end before q rests: where the last step led, unchecked, unless the one before was wrong."""
+        self.best = self.best if self.trust.refused else self.here
+        return message + self.accuracy()
+
+    def accuracy(self) -> str:
+        """What is known of the Monte-Carlo error, for the message of a fit."""
+        return f": Monte-Carlo error about {self.noise:.2g} posterior standard deviations"
+
+    def damp(self, whole: bool) -> None:
+        """Go part of the way only, where steps that the trust region does not shorten undo each other."""
+        if not whole:
+            self.damping = Damping()
+            return
+        self.damping = self.damping.after(change(self.best.q, self.here.q))
+        if self.damping.taken < 1.0:
+            self.here, _ = self.shortened(self.here.point, self.here.sites, self.damping.taken)
+
+    def affordable(self) -> int:
+        """Points per row of the next round, as far as the budget goes."""
+        account = self.problem.program.account
+        each = self.problem.count * point_cost(self.problem.program)
+        return self.size if account is None else int(min(self.size, account.remaining // each))
+
+    def grow(self) -> None:
+        """More points a round, where noise moves q and the batches that count are far from enough to bring it down."""
+        batches = len(self.known.weights(self.here.q)[0])
+        if batches * (self.noise / SETTLED) ** 2 > 2 * batches + 2:
+            self.size = min(2 * self.size, MOST_AT_ONCE * self.problem.choice.samples)
+
+    def evaluate(self, size: int) -> Batch:
+        """The opaque functions at new points drawn from q."""
+        return self.simulator.evaluate(self.here.point, self.here.q, self.points.next(size))
+
+    def normals(self, fresh: int = 0) -> Float[Array, "S 1 rows latents"]:
+        """Common random numbers of the whole fit, so that q rests when the surrogates do; or fresh ones."""
+        problem = self.problem
+        key = jax.random.fold_in(jax.random.key(problem.options.seed), fresh)
+        count = SURROGATE_NUMBERS // max(problem.count * problem.program.latents, 1)
+        count = min(SURROGATE_SAMPLES, max(SURROGATE_SAMPLES // 4, count))
+        return base_normals(key, count, 1, problem.count, problem.program.latents)
+
+    def fell(self, value: float, error: float) -> bool:
+        """Whether the bound is lower than at the best place by more than its error; the next way starts there then.
+
+        The bound there is judged again with all that is known by now, and so are the surrogates.
+        """
+        if not np.isfinite(self.elbo) or value >= self.elbo - 3.0 * (error + self.error):
+            self.trust = self.trust.grown()
+            return False
+        best = self.best
+        fitted = self.simulator.surrogate(best.point, best.q, self.known, self.quadratic)
+        self.elbo = self.simulator.bound(best.point, best.sites, self.normals(), fitted.surrogate)
+        self.error = fitted.error
+        if value >= self.elbo - 3.0 * (error + self.error):
+            return False
+        self.trust, self.damping, self.here = self.trust.shrunk(), Damping(), best
+        self.here, _ = self.improved(fitted.surrogate)
+        return True
+
+    def improved(self, surrogate: Surrogate) -> tuple[Place, bool]:
+        """The best q and hyperparameters the surrogates know of, as far as they can be trusted; whether that is all.
+
+        Where the maximum is too far, hyperparameters go a part of the way there, each with its best q. Without any, q
+        takes a part of the straight line; once this lowered the bound, natural gradients stop earlier on their way
+        instead, which is curved and ascends.
+        """
+        point, sites = self.maximised(surrogate, LADDER[0])
+        q = self.simulator.place(point, sites)
+        if self.trust.covers(self.here.q, q):
+            return Place(point, sites, q), True
+        if jax.tree.leaves(point):
+            return self.profiled_part(surrogate, point), False
+        for iterations in LADDER[1:] if self.trust.refused else ():
+            point, sites = self.maximised(surrogate, iterations)
+            q = self.simulator.place(point, sites)
+            if self.trust.covers(self.here.q, q):
+                return Place(point, sites, q), False
+        return self.shortened(point, sites)
+
+    def profiled_part(self, surrogate: Surrogate, point: Any) -> Place:
+        """A part of the way to other hyperparameters, with the best q there."""
+        here, share = self.here, 1.0
+        while share > LEAST_PART:
+            share *= 0.5
+            at = jax.tree.map(lambda a, b: a + share * (b - a), here.point, point)  # noqa: B023 - used at once
+            sites = self.simulator.profiled(at, here.sites, self.normals(), surrogate, LADDER[0])[2]
+            q = self.simulator.place(at, sites)
+            if self.trust.covers(here.q, q):
+                return Place(at, sites, q)
+        sites = self.simulator.profiled(here.point, here.sites, self.normals(), surrogate, LADDER[-1])[2]
+        return self.shortened(here.point, sites)[0]
+
+    def maximised(self, surrogate: Surrogate, iterations: int) -> tuple[Any, Sites]:
+        """Hyperparameters and sites after so many natural-gradient steps, for every look at the hyperparameters."""
+        best, normals = (-np.inf, self.here.point, self.here.sites), self.normals()
+
+        def objective(at: Any) -> tuple[float, Any]:
+            nonlocal best
+            value, gradient, sites = self.simulator.profiled(at, best[2], normals, surrogate, iterations)
+            if value > best[0]:
+                best = value, at, sites
+            return value, gradient
+
+        if jax.tree.leaves(self.here.point):
+            maximise(objective, self.here.point, steps=OUTER_STEPS, tolerance=1e-6, report=lambda *_: None)
+        else:
+            objective(self.here.point)
+        return best[1:]
+
+    def shortened(self, point: Any, sites: Sites, share: float = 1.0) -> tuple[Place, bool]:
+        """The way from the best place to another, halved until the trust region covers it; and whether it never was."""
+        start = self.best
+        while True:
+            at = jax.tree.map(lambda a, b: a + share * (b - a), start.point, point)  # noqa: B023 - used at once
+            mixed = self.blend(start.sites, sites, share)
+            q = self.simulator.place(at, mixed)
+            if self.trust.covers(start.q, q) or share < 1e-3:
+                return Place(at, mixed, q), share == 1.0
+            share *= 0.5
+
+    def result(self, message: str, interrupted: bool) -> Result:
+        """The best place, whitened, its bound judged by samples of the surrogates that it was not chosen for."""
+        problem, best = self.problem, self.best
+        if self.fitted is not None:
+            bounds = [
+                self.simulator.bound(best.point, best.sites, self.normals(fresh), self.fitted.surrogate)
+                for fresh in range(1, FRESH_SETS + 1)
+            ]
+            self.elbo = float(np.mean(bounds))
+            self.error = float(np.hypot(self.error, np.std(bounds, ddof=1) / np.sqrt(FRESH_SETS)))
+        learnt, inducing = split_point(best.point, problem.inducing)
+        dense, jitter = problem.layout.dense, problem.jitter
+        whiten = jit(lambda p, z, s, r: whitened_posterior(problem.program, p, z, s, r, dense, jitter))
+        posterior = tidy(whiten(learnt, inducing, best.sites, problem.rows))
+        weights, elbo, error = np.ones(1), self.elbo, self.error
+        return Result(as_numpy(learnt), as_numpy(inducing), posterior, weights, elbo, error, message, interrupted)

@@ -1,0 +1,270 @@
+"""Natural gradients from noisy estimates: the engine for opaque likelihoods with a full Gaussian posterior.
+
+An opaque function gives estimates of the natural-gradient target, and no gradient of the sampled objective to
+line-search on. First phase: common random numbers make the target a deterministic map of the sites, iterated with
+Anderson acceleration to its fixed point. Second phase: fresh samples each step, blended with weights 1/t, so that the
+sites end as an average over independent estimates. Hyperparameters, when learnt, follow by Adam on the same samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from gpdsl.inference.bound import views
+from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.natural import anderson
+from gpdsl.inference.natural.profiled import outer_point, split_point, start_sites
+from gpdsl.inference.natural.sites import (
+    Sites,
+    blend,
+    flatten_sites,
+    site_elbo,
+    site_marginals,
+    site_target,
+    site_units,
+    unflatten_sites,
+    whitened_posterior,
+)
+from gpdsl.inference.opaque.budget import Spent, each_step, require
+from gpdsl.inference.opaque.values import Values, compiled_arguments, evaluate_externals
+from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.program.compilation import jit
+from gpdsl.program.joint import Marginals
+from gpdsl.program.rows import Rows
+from gpdsl.symbolic.translate import ExternalUse
+
+WARM_UP = 8
+PLAIN_WEIGHT = 0.5
+AVERAGED = 40
+"""Steps of the second phase: the estimate's variance falls by about this factor."""
+
+WINDOW = 10
+FRESH = 1_000_000
+"""Offset of the random streams of the second phase."""
+
+HALVINGS = 20
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one evaluation tells: the bound and where a full step leads, under the samples of this step."""
+
+    elbo: float
+    target: Sites
+
+
+def fit_stochastic_natural(problem: Problem) -> Result:
+    """Maximise the bound of an opaque likelihood; the reported bound is the mean over the second phase."""
+    run = _Run(problem)
+    message, interrupted = "all steps done", False
+    try:
+        message = run.accelerated() if not jax.tree.leaves(run.point) else run.joint()
+        run.averaged()
+    except KeyboardInterrupt:
+        message, interrupted = "interrupted", True
+    except Spent:
+        message = "the budget of evaluations is used up"
+    return _result(problem, run, message, interrupted)
+
+
+class _Run:
+    """The moving parts of one fit: sites, hyperparameters, and the trace of the bound."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.held = problem.inducing
+        self.point = outer_point(problem, problem.parameters, problem.inducing)
+        self.sites = start_sites(problem)
+        self.optimiser = optax.adam(problem.choice.learning_rate)
+        self.memory = self.optimiser.init(self.point)
+        self.key = jax.random.key(problem.options.seed)
+        self.arguments = compiled_arguments(problem.program, _propose(problem))
+        self.update = jit(_update(problem, self.optimiser))
+        self.blend = jit(_blend(problem))
+        self.units = jit(_units(problem))(self.point, self.sites, problem.rows, self.held)
+        self.fast, self.remember = jit(_fast), jit(_remember)
+        self.trace: list[float] = []
+        self.budget = max(problem.choice.steps - AVERAGED, 1)
+        self.final: list[float] = []
+
+    def evaluate(self, key: Array, *, learn: bool) -> Step:
+        """Propose → evaluate → update, once; `learn` moves the hyperparameters too."""
+        problem = self.problem
+        require(problem.program, each_step(problem.program, problem.choice, problem.count))
+
+        def give(use: ExternalUse, known: Values) -> list[Array]:
+            return self.arguments[use.key](known, self.point, self.sites, problem.rows, self.held, key)
+
+        values = evaluate_externals(problem.program, problem.program.uses(), give)
+        value, target, point, memory = self.update(
+            self.point, self.sites, self.memory, problem.rows, self.held, key, values
+        )
+        if learn:
+            self.point, self.memory = point, memory
+        self.trace.append(float(value))
+        problem.monitor.report(len(self.trace), self.trace[-1])
+        return Step(self.trace[-1], target)
+
+    def step_to(self, target: Sites, weight: float) -> None:
+        """Blend towards a target, as far as the posterior stays a Gaussian."""
+        self.sites = self.blend(self.point, self.sites, target, self.problem.rows, self.held, weight)
+
+    def nothing(self) -> anderson.Memory:
+        """An empty memory of the iteration."""
+        return anderson.empty(self.sites.linear.size + self.sites.precision.size, self.sites.linear.dtype)
+
+    def accelerated(self) -> str:
+        """Fixed hyperparameters: Anderson-accelerated iteration under common random numbers."""
+        history = self.nothing()
+        step, best, quiet = self.evaluate(self.key, learn=False), -np.inf, 0
+        for number in range(2, self.budget + 1):
+            before, target = self.sites, step.target
+            if number <= WARM_UP:
+                self.step_to(target, PLAIN_WEIGHT)
+            else:
+                trial = self.fast(history, before, target, self.units)
+                self.step_to(trial, 1.0)
+            step = self.evaluate(self.key, learn=False)
+            if not np.isfinite(step.elbo) or step.elbo < best - 1.0 - 0.01 * abs(best):
+                self.sites = before
+                self.step_to(target, 0.1)
+                history = self.nothing()
+                step = self.evaluate(self.key, learn=False)
+            else:
+                history = self.remember(history, before, target, self.sites, step.target, self.units)
+            quiet = quiet + 1 if step.elbo - best < 3e-5 * max(1.0, abs(best)) ** 0.5 else 0
+            best = max(best, step.elbo)
+            if number > 2 * WARM_UP and quiet >= WINDOW:
+                return "converged under common random numbers, then averaged over fresh samples"
+        return "all steps done"
+
+    def joint(self) -> str:
+        """Hyperparameters and sites together, fresh samples every step, until the bound stops rising."""
+        for number in range(1, self.budget + 1):
+            step = self.evaluate(jax.random.fold_in(self.key, number), learn=True)
+            self.step_to(step.target, PLAIN_WEIGHT)
+            if _settled(self.trace):
+                return "converged: the bound no longer rises beyond its sampling error"
+        return "all steps done"
+
+    def averaged(self) -> None:
+        """Second phase: independent estimates, averaged."""
+        for number in range(1, AVERAGED + 1):
+            step = self.evaluate(jax.random.fold_in(self.key, FRESH + number), learn=False)
+            self.final.append(step.elbo)
+            self.step_to(step.target, 1.0 / (1.0 + number))
+
+
+def _settled(trace: list[float]) -> bool:
+    """Whether the mean of the last steps exceeds that of the steps before by no more than its standard error."""
+    window = 3 * WINDOW
+    if len(trace) < 4 * window or len(trace) % window:
+        return False
+    last, before = np.asarray(trace[-window:]), np.asarray(trace[-2 * window : -window])
+    error = np.sqrt((last.var() + before.var()) / window)
+    return bool(last.mean() - before.mean() < error)
+
+
+def _marginals(problem: Problem, point: Any, sites: Sites, rows: Rows, held: Any) -> tuple[Any, Any, Marginals]:
+    program = problem.program
+    learnt, inducing = split_point(point, held)
+    parameters = program.parameters.constrain(learnt)
+    seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
+    return parameters, seen, site_marginals(program, parameters, rows, seen, sites)[0]
+
+
+def _propose(problem: Problem) -> Callable[..., tuple[Any, Rows, Array]]:
+    def propose(point: Any, sites: Sites, rows: Rows, held: Any, key: Array) -> tuple[Any, Rows, Array]:
+        parameters, _, q = _marginals(problem, point, sites, rows, held)
+        return parameters, rows, q.at(problem.program, problem.draws(key))
+
+    return propose
+
+
+def _update(problem: Problem, optimiser: optax.GradientTransformation) -> Callable[..., tuple[Array, Sites, Any, Any]]:
+    """The bound, the target of a full step, and the hyperparameters after a step of Adam with its memory."""
+    program, dense, jitter = problem.program, problem.layout.dense, problem.jitter
+
+    def update(point: Any, sites: Sites, memory: Any, rows: Rows, held: Any, key: Array, values: Any) -> Any:
+        normals = problem.normals(key)
+        parameters, _, q = _marginals(problem, point, sites, rows, held)
+
+        def expected(q: Marginals) -> Array:
+            return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, values))
+
+        def bound(at: Any) -> Array:
+            learnt, inducing = split_point(at, held)
+            return site_elbo(program, learnt, inducing, sites, rows, dense, normals, values, jitter)
+
+        gradient = jax.grad(expected)(q)
+        target = site_target(q, gradient)
+        value, slope = jax.value_and_grad(bound)(point)
+        updates, memory = optimiser.update(jax.tree.map(jnp.negative, slope), memory)
+        return value, target, optax.apply_updates(point, updates), memory
+
+    return update
+
+
+def _blend(problem: Problem) -> Callable[..., Sites]:
+    """Blend by a weight, halved until the posterior precision is positive definite."""
+    program = problem.program
+
+    def step(point: Any, sites: Sites, target: Sites, rows: Rows, held: Any, weight: Array) -> Sites:
+        parameters, seen, _ = _marginals(problem, point, sites, rows, held)
+
+        def unsound(carry: Any) -> Array:
+            _, divergence, _ = site_marginals(program, parameters, rows, seen, blend(sites, target, carry[0]))
+            return ~jnp.isfinite(divergence) & (carry[1] < HALVINGS)
+
+        start = (jnp.asarray(weight, sites.linear.dtype), jnp.asarray(0))
+        length, tries = jax.lax.while_loop(unsound, lambda c: (0.5 * c[0], c[1] + 1), start)
+        return blend(sites, target, jnp.where(tries < HALVINGS, length, 0.0))
+
+    return step
+
+
+def _units(problem: Problem) -> Callable[..., Sites]:
+    def units(point: Any, sites: Sites, rows: Rows, held: Any) -> Sites:
+        return site_units(_marginals(problem, point, sites, rows, held)[1], sites)
+
+    return units
+
+
+def _fast(history: anderson.Memory, sites: Sites, target: Sites, units: Sites) -> Sites:
+    here = flatten_sites(sites, units)
+    return unflatten_sites(anderson.propose(history, here, flatten_sites(target, units) - here), units, sites)
+
+
+def _remember(
+    history: anderson.Memory, before: Sites, led: Sites, now: Sites, leads: Sites, units: Sites
+) -> anderson.Memory:
+    old, new = flatten_sites(before, units), flatten_sites(now, units)
+    residual = (flatten_sites(leads, units) - new) - (flatten_sites(led, units) - old)
+    return anderson.remember(history, new - old, residual)
+
+
+def _result(problem: Problem, run: _Run, message: str, interrupted: bool) -> Result:
+    learnt, inducing = split_point(run.point, problem.inducing)
+
+    def whiten(learnt: Any, inducing: Any, sites: Sites, rows: Rows) -> Any:
+        return whitened_posterior(problem.program, learnt, inducing, sites, rows, problem.layout.dense, problem.jitter)
+
+    last = np.asarray(run.final[AVERAGED // 4 :] or run.trace[-WINDOW:] or [-np.inf])
+    return Result(
+        as_numpy(learnt),
+        as_numpy(inducing),
+        tidy(jit(whiten)(learnt, inducing, run.sites, problem.rows)),
+        np.ones(1),
+        float(last.mean()),
+        float(last.std() / np.sqrt(last.size)),
+        message,
+        interrupted,
+    )

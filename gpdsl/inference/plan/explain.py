@@ -1,0 +1,300 @@
+"""The plan as text, like a database's query plan: what each term of the bound costs, how it is computed and why."""
+
+from __future__ import annotations
+
+import math
+
+from gpdsl.inference.ascent.alternating import split_parameters
+from gpdsl.inference.blocks import block_rows
+from gpdsl.inference.estimators.expected_log_likelihood import NODES
+from gpdsl.inference.expectation_propagation.explain import explain_sites, explain_tilted
+from gpdsl.inference.opaque.budget import is_simulated, planned_evaluations
+from gpdsl.inference.opaque.derivatives import has_slopes
+from gpdsl.inference.opaque.surrogate import passed_parameters
+from gpdsl.inference.plan.coupling import joint_size
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.posteriors.families import size
+from gpdsl.inference.posteriors.family import Full
+from gpdsl.inference.posteriors.free_posterior import is_free
+from gpdsl.inference.posteriors.linear import Linear
+from gpdsl.inference.variational import Plan
+from gpdsl.kernels.form import describe
+from gpdsl.language.model import Latent
+from gpdsl.program.groups import Group, columns_of
+from gpdsl.program.mass import mass_note
+from gpdsl.program.program import Program
+from gpdsl.symbolic.readings import OWN, shown
+from gpdsl.symbolic.terms import ObservationTerms, Term
+from gpdsl.symbolic.written import written
+
+WIDEST = 110
+
+
+def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
+    """The plan for a program and `rows` rows; costs are counted in floating-point operations and bytes per step."""
+    d, choice = program.declarations, plan.choice
+    batch = choice.batch or rows
+    title = f"plan for {d.name}: {rows} rows"
+    if program.sizes:
+        title += ", " + ", ".join(f"{k} = {v}" for k, v in program.sizes.items())
+    lines = [title, "", "latents"]
+    for group, points in zip(program.groups, plan.inducing, strict=True):
+        lines += _row_variable(group) if group.per_row else _group(program, group, len(points), plan)
+    lines += ["", "posterior", *_posterior(program, options, plan, rows)]
+    if options.engine == "ep":
+        lines += ["", "tilted distributions", *explain_tilted(program, options, choice)]
+    else:
+        lines += ["", "expected log likelihood"]
+        for observation in program.observations:
+            lines += _observation(program, observation, choice, options)
+    lines += ["", "optimiser", *_optimiser(program, options, plan, rows)]
+    flops, memory = cost(program, plan, batch)
+    lines += ["", "cost of one evaluation of the bound and its gradient (estimate)"]
+    lines.append(f"  {_quantity(flops, 'flop')}, {_quantity(memory, 'B')} of working memory in {options.dtype}")
+    if (held := held_at_once(program, plan, batch)) < batch:
+        lines.append(f"  features of {held} rows at a time: those of all {batch} would be a burden")
+    return "\n".join(lines)
+
+
+STARTS = {
+    "kmeans": "at k-means centres",
+    "greedy": "at rows that explain most of the prior variance",
+    "best": "at k-means centres or greedily chosen rows, whichever explain more of the prior variance",
+}
+
+
+def _group(program: Program, group: Group, inducing: int, plan: Plan) -> list[str]:
+    names = ", ".join(_indexed(member.latent) for member in group.members)
+    width = columns_of(group, program.translator)
+    spanned = plan.choice.dense and not plan.layout.dense
+    where = "at the rows" if plan.choice.dense else STARTS[plan.choice.inducing_start]
+    if plan.choice.reasons.get("inducing_start", "as asked") != "as asked":
+        where += f" ({plan.choice.reasons['inducing_start']})"
+    where = "that determine all that the rows read" if spanned else where
+    factor = "one Cholesky factor" if group.factors == 1 else f"{group.factors} Cholesky factors in one batch"
+    shared = " shared by all (kernels differ by a factor only)" if group.factors == 1 and group.size > 1 else ""
+    over = f"{', '.join(group.inputs)} ({width} column(s))"
+    return [
+        f"  {names}: {group.size} process(es) over {over}, kernel {describe(group.form)}",
+        f"    {inducing} inducing points {where}; {factor} of size {inducing}{shared}",
+        *_readings(program, group),
+    ]
+
+
+def _readings(program: Program, group: Group) -> list[str]:
+    """What the rows read of a group, when it is not just the value at their own inputs."""
+    if group.readings.all == (OWN,):
+        return []
+    d, shown_of = program.declarations, [member.latent.name for member in group.members]
+    each = "; ".join(", ".join(shown(d, name, "", reading) for reading in group.readings.basis) for name in shown_of)
+    jointly = ", jointly (by the variances of their sums)" if group.readings.sums else ""
+    return [f"    read in each row: {each}{jointly}"]
+
+
+def _row_variable(group: Group) -> list[str]:
+    names = ", ".join(_indexed(member.latent) for member in group.members)
+    return [
+        f"  {names}: {group.size} row variable(s), Normal and independent from row to row",
+        "    one Gaussian per row and element; the prior at new rows",
+    ]
+
+
+def _indexed(latent: Latent) -> str:
+    return f"{latent.name}[{','.join(a.describe() for a in latent.axes)}]" if latent.axes else latent.name
+
+
+FAMILIES = {
+    "full": "one Gaussian with a full covariance per latent (SAVIGP 6.2.1)",
+    "linear": "one Gaussian per latent, its covariance by one number per row (SAVIGP Theorem 2)",
+    "diagonal": "one Gaussian with a diagonal covariance per latent",
+    "mixture": "mixture of {} diagonal Gaussians, weights learnt (SAVIGP 6.2.2)",
+    "mixture_full": "mixture of {} Gaussians with full covariances, weights learnt (SAVIGP eq. 8)",
+}
+
+ENTROPIES = {
+    "jensen": ", entropy by Jensen's bound (SAVIGP eq. 18)",
+    "pairwise": ", entropy bounded by distances between components (Kolchinsky and Tracey 2017)",
+}
+
+
+def _posterior(program: Program, options: Options, plan: Plan, rows: int) -> list[str]:
+    choice, layout = plan.choice, plan.layout
+    components = layout.family.components
+    if options.engine == "ep":
+        lines = explain_sites(choice, options)
+    elif choice.posterior == "coupled":
+        lines = ["  one Gaussian across all latents, by one site with a block of their covariances per row"]
+    elif choice.optimizer == "natural" and choice.batch:
+        lines = ["  full Gaussian per latent, by sites of all rows tied to the inducing values (Adam et al. 2021)"]
+    elif choice.optimizer == "natural":
+        lines = ["  full Gaussian per latent, by one Gaussian site per row and latent (SAVIGP Theorem 2)"]
+    else:
+        lines = [f"  {FAMILIES[choice.posterior.partition('(')[0]].format(components)}"]
+    lines += _sizes(program, plan, rows, sites=options.engine == "ep" or choice.optimizer == "natural")
+    if layout.dense:
+        lines.append("  dense: the rows are the inducing points, marginals at the rows are q's own (SAVIGP 6.1)")
+    if options.engine == "vi":
+        lines.append(f"  KL term: analytic{ENTROPIES[layout.entropy] if components > 1 else ''}")
+    shown = ("posterior", "inducing", "batch")
+    lines += [f"  {name}: {choice.reasons[name]}" for name in shown if name in choice.reasons]
+    return lines
+
+
+def _sizes(program: Program, plan: Plan, rows: int, *, sites: bool) -> list[str]:
+    """How many numbers the posterior has, and what they take."""
+    if plan.choice.posterior == "coupled":
+        joint, columns = joint_size(program, plan.inducing), program.latents
+        numbers = rows * (columns + columns * (columns + 1) // 2)
+        whole = joint + joint * (joint + 1) // 2
+        took = f"where a root of the covariance of all {joint} inducing values would take {whole}"
+        return [f"  {numbers} numbers ({_quantity(8.0 * numbers, 'B')}), {took}"]
+    family = Linear() if sites and not plan.choice.batch else plan.layout.family
+    found: dict[int, int] = {}
+    for group, points in zip(program.groups, plan.inducing, strict=True):
+        if not group.per_row:
+            numbers = size(family, len(points), rows * len(group.readings.all))
+            found[numbers] = found.get(numbers, 0) + group.size
+    shown = [f"{numbers} numbers per latent ({_quantity(8.0 * numbers, 'B')})" for numbers in found]
+    instead = {size(Full(), len(z), 0) for g, z in zip(program.groups, plan.inducing, strict=True) if not g.per_row}
+    if isinstance(family, Linear) and shown:
+        shown[-1] += f", where a root of the covariance would take {', '.join(map(str, sorted(instead)))}"
+    return [f"  {each}" for each in shown]
+
+
+SCHEMES = {"qmc": "quasi-Monte-Carlo", "antithetic": "antithetic", "iid": "independent"}
+
+CONTROLS = {
+    "regression": "control variates (a regression on Hermite polynomials)",
+    "constant": "the optimal multiple of the score as control variate (SAVIGP appendix F)",
+    "none": "no control variate",
+}
+
+
+def _observation(program: Program, observation: ObservationTerms, choice: Choice, options: Options) -> list[str]:
+    where = f"[{','.join(map(str, observation.positions))}]" if observation.positions else ""
+    lines = [f"  {', '.join(observation.outputs)}{where} ~ {observation.distribution}"]
+    lines += [f"    {note}" for note in _notes(program, observation)]
+    for term in observation.terms:
+        lines.append(f"    {_method(program, term, choice, options)}: {_shorten(written(term.expression))}")
+        lines.append(f"      why: {term.reason}")
+    return lines
+
+
+def _notes(program: Program, observation: ObservationTerms) -> list[str]:
+    """What was found out about a transform, a density by formula, and outputs that are read."""
+    notes = []
+    warp = observation.warp
+    if warp is not None:
+        way = {1: "increasing", -1: "decreasing", None: "monotone"}[warp.direction]
+        how = "whatever the parameters" if warp.proved else "at the initial parameters (tried, not proved)"
+        notes.append(f"left side {_shorten(written(warp.value))}: {way} {how}; log Jacobian added")
+    if observation.formula is not None:
+        notes.append(f"the density `{observation.distribution}` {mass_note(program, observation)}")
+    if observation.reads:
+        names = ", ".join(sorted({name for name, _ in observation.reads}))
+        notes.append(f"reads observed values of {names}; counts where these are observed too")
+    return notes
+
+
+def _method(program: Program, term: Term, choice: Choice, options: Options) -> str:
+    match term.method:
+        case "closed":
+            return "closed form"
+        case "quadrature":
+            count = len(term.latents)
+            return f"Gauss–Hermite quadrature, {NODES[count]}{f'^{count}' if count > 1 else ''} nodes"
+        case "pathwise":
+            return f"sampled, {choice.samples} {SCHEMES[options.sampling]} samples, pathwise gradients"
+    if is_simulated(program, options, choice):
+        what = "values and gradients" if has_slopes(program) else "evaluations"
+        return f"quadratic surrogates from {choice.samples} {what} a row and round, corrected by what they leave"
+    control = CONTROLS[options.control_variate]
+    return f"sampled, {choice.samples} {SCHEMES[options.sampling]} samples, score-function gradients with {control}"
+
+
+def _optimiser(program: Program, options: Options, plan: Plan, rows: int) -> list[str]:
+    choice = plan.choice
+    learnt = list(program.parameters.initial) + (["inducing inputs"] if options.learn_inducing else [])
+    size = f"{choice.batch} rows a step" if choice.batch else "all rows each step"
+    reason = choice.reasons.get("optimizer", "as asked")
+    lines = [f"  {choice.optimizer} ({reason}); {size}; at most {choice.steps} steps"]
+    if choice.optimizer == "adadelta":
+        lines.append(f"  decay {options.decay:g}, epsilon {options.epsilon:g} (SAVIGP 9.2: 0.95 and 1e-06)")
+    if options.schedule == "alternating":
+        lines = [f"  {choice.optimizer} over one set after the other ({reason}); at most {choice.steps} rounds"]
+        lines += [f"    {each}" for each in _sets(program, options, plan)]
+    lines.append(f"  learnt with q: {', '.join(learnt) or 'nothing'}")
+    if program.parameters.held:
+        lines.append(f"  held: {', '.join(program.parameters.held)}")
+    if program.translator.traced:
+        names = ", ".join(sorted(program.translator.traced))
+        lines.append(f"  written in JAX, traced into the program and differentiated: {names}")
+    if program.opaque and program.uses():
+        names = ", ".join(sorted({u.function for u in program.uses()}))
+        lines.append(f"  opaque, called in batches between compiled steps: {names}")
+        if passed := ", ".join(passed_parameters(program)):
+            lines.append(f"    parameters passed to them: {passed}; learnt from values around the current ones")
+        lines.append(f"    evaluations: {planned_evaluations(program, options, choice, rows)}")
+    return lines
+
+
+def _sets(program: Program, options: Options, plan: Plan) -> list[str]:
+    """What an alternating schedule moves, in its order."""
+    hyper, likelihood = split_parameters(program)
+    exact = plan.layout.dense and is_free(plan.layout.family)
+    alone = " (q at the rows is held, so these see L_cross alone, exactly: SAVIGP 6.1.1)" if exact else ""
+    found = ["posterior"]
+    found += [f"hyperparameters {', '.join(hyper)}{alone}"] if hyper else []
+    found += [f"likelihood parameters {', '.join(likelihood)}"] if likelihood else []
+    return [*found, "inducing inputs"] if options.learn_inducing else found
+
+
+def cost(program: Program, plan: Plan, batch: int) -> tuple[float, float]:
+    """Floating-point operations and bytes of one evaluation with gradient: SAVIGP eqs. 40 and 41, times three."""
+    flops = memory = 0.0
+    held = held_at_once(program, plan, batch)
+    choice, components = plan.choice, plan.layout.family.components
+    full = choice.optimizer == "natural" or isinstance(plan.layout.family, Full)
+    for group, points in zip(program.groups, plan.inducing, strict=True):
+        if group.per_row:
+            continue
+        m = len(points)
+        width, looked_at = columns_of(group, program.translator), batch * len(group.readings.all)
+        flops += group.factors * (m**3 / 3 + 2 * m * m * width)
+        if not plan.layout.dense:
+            flops += group.factors * (m * m * looked_at + 2 * m * looked_at * width)
+        flops += group.size * components * (2 * looked_at * m * m + m**3 / 3 if full else 2 * looked_at * m)
+        features = m * m + m * held * len(group.readings.all)
+        memory += 8 * (group.factors * features + group.size * components * (m * m if full else m))
+    if choice.posterior == "coupled":
+        joint, columns = joint_size(program, plan.inducing), program.latents
+        flops += 2 * joint**3 + 2 * batch * joint * (joint + columns**2)
+        memory += 8 * (3 * joint**2 + batch * columns * joint)
+    evaluations = sum(_evaluations(t, choice) for o in program.observations for t in o.terms)
+    flops += 20 * components * batch * evaluations * program.latents
+    memory += 8 * components * held * evaluations * max(program.latents, 1)
+    return 3 * flops, 3 * memory
+
+
+def held_at_once(program: Program, plan: Plan, batch: int) -> int:
+    """Rows whose features are held at once: those of a step, or of a block of them."""
+    blocks = not plan.layout.dense and plan.choice.posterior != "coupled"
+    return (block_rows(program, plan.inducing, batch) if blocks else 0) or batch
+
+
+def _evaluations(term: Term, choice: Choice) -> int:
+    """How often a term is evaluated per row: nodes or samples."""
+    if term.method == "closed":
+        return 1
+    return NODES[len(term.latents)] ** len(term.latents) if term.method == "quadrature" else choice.samples
+
+
+def _quantity(value: float, unit: str) -> str:
+    if value <= 0:
+        return f"0 {unit}"
+    power = min(int(math.log10(value) // 3), 5)
+    return f"{value / 1000**power:.3g} {['', 'k', 'M', 'G', 'T', 'P'][power]}{unit}"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"

@@ -1,0 +1,210 @@
+"""Posterior families over the whitened inducing values: SAVIGP eq. 8, q(w) = sum_k pi_k prod_j N(w_j; m_kj, S_kj).
+
+A family says, for one group of latents, how its parameters give marginal moments, entropies and the cross entropy with
+the prior. `whitened` turns any of them into the one form that predictions use. `families` lists them by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from gpdsl.inference.posteriors.features import Features
+from gpdsl.inference.posteriors.row_variables import RowFeatures, row_moments
+from gpdsl.kernels.numerics import log_det_factor, solve_lower
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+INITIAL_SD = 0.1
+"""Start narrow: an exponential likelihood sampled under a wide prior can overflow before the first step."""
+
+Parameters = Mapping[str, Array]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Whitened:
+    """Moments of the whitened inducing values of one group, on the device or the host: covariance is root root'.
+
+    Of row variables, which are independent, `root` holds the standard deviations alone, [K, latents, rows, 1].
+    """
+
+    mean: Float[Array | np.ndarray, "K latents M"]
+    root: Float[Array | np.ndarray, "K latents M M"]
+
+    def moments(
+        self, features: Features | RowFeatures
+    ) -> tuple[Float[Array, "K latents rows"], Float[Array, "K latents rows"]]:
+        """Means and variances of the latents at the features' rows, SAVIGP eqs. 37 to 39 at unit kernel scale."""
+        if isinstance(features, RowFeatures):
+            return row_moments(jnp.asarray(self.mean), jnp.asarray(self.root)[..., 0] ** 2, features)
+        variance = project_root(features, jnp.asarray(self.root)) + features.residual
+        return project(features, jnp.asarray(self.mean)), variance
+
+
+class Family(Protocol):
+    """What every posterior family answers, for one group. Means and variances are for unit kernel scale.
+
+    `features` are what the group's kind of latents has: `Features`, or `RowFeatures` of row variables. All methods but
+    the first two take parameters as `prepare` returns them.
+    """
+
+    @property
+    def components(self) -> int:
+        """Number of mixture components."""
+
+    def init(self, mean: Float[np.ndarray, "K latents M"], reads: int) -> dict[str, np.ndarray]:
+        """Starting parameters around whitened means; `reads` counts what all rows read of a latent."""
+
+    def prepare(self, q: Parameters, features: Any) -> Parameters:
+        """What follows from the parameters, and the features of all rows, once for all other methods."""
+
+    def moments(self, q: Parameters, features: Any) -> tuple[Array, Array]:
+        """Means and variances [K, latents, rows] of the latents at the features' rows."""
+
+    def entropy(self, q: Parameters) -> Float[Array, "K"]:
+        """Entropy of each component."""
+
+    def pairs(self, q: Parameters, features: Any) -> tuple[Float[Array, "K K"], Float[Array, "K K"]]:
+        """(m_k - m_l)'(S_k + S_l)^-1 (m_k - m_l) and log |S_k + S_l|: what bounds of a mixture's entropy need."""
+
+    def cross(self, q: Parameters, features: Any) -> Float[Array, "K"]:
+        """E_k[log p(u)], SAVIGP eq. 19, in the same coordinates as `entropy`."""
+
+    def whitened(self, q: Parameters, features: Any) -> Whitened:
+        """The same distribution as means and roots of whitened values."""
+
+
+def project(features: Features, vectors: Float[Array, "K latents M"]) -> Float[Array, "K latents rows"]:
+    """phi(x)' vector for every row."""
+    if features.phi.shape[0] == 1:
+        return vectors @ features.phi[0].T
+    return jnp.einsum("jnm,kjm->kjn", features.phi, vectors)
+
+
+def project_square(features: Features, weights: Float[Array, "K latents M"]) -> Float[Array, "K latents rows"]:
+    """phi(x)' diag(weights) phi(x) for every row."""
+    return project(Features(features.phi**2, features.residual, features.factor), weights)
+
+
+def project_root(features: Features, root: Float[Array, "K latents M M"]) -> Float[Array, "K latents rows"]:
+    """|root' phi(x)|^2 for every row."""
+    return jnp.sum(jnp.square(features.phi @ root), axis=-1)
+
+
+@dataclass(frozen=True)
+class Full:
+    """Gaussians with a full covariance per latent, by its Cholesky factor: one (SAVIGP 6.2.1), or a mixture (eq. 8).
+
+    All of them are closed under linear maps, so whitened coordinates serve a dense posterior too.
+    """
+
+    components: int = 1
+
+    def init(self, mean: Float[np.ndarray, "K latents M"], reads: int) -> dict[str, np.ndarray]:
+        inducing = mean.shape[-1]
+        root = np.zeros((*mean.shape, inducing))
+        root[..., np.arange(inducing), np.arange(inducing)] = np.log(INITIAL_SD)
+        return {"mean": mean, "root": root}
+
+    def prepare(self, q: Parameters, features: Any) -> Parameters:
+        """The diagonal of a root is kept by its logarithm."""
+        raw = q["root"]
+        diagonal = jnp.exp(jnp.diagonal(raw, axis1=-2, axis2=-1))
+        return {**q, "root": jnp.tril(raw, -1) + diagonal[..., None] * jnp.eye(raw.shape[-1], dtype=raw.dtype)}
+
+    def moments(self, q: Parameters, features: Features) -> tuple[Array, Array]:
+        return project(features, q["mean"]), project_root(features, q["root"]) + features.residual
+
+    def entropy(self, q: Parameters) -> Array:
+        return 0.5 * jnp.sum(log_det_factor(q["root"]) + q["mean"].shape[-1] * (LOG_2PI + 1.0), axis=-1)
+
+    def pairs(self, q: Parameters, features: Features) -> tuple[Array, Array]:
+        """O(K^2 M^3) per latent: one Cholesky factor of S_k + S_l for each pair of components."""
+        root, mean, count = q["root"], q["mean"], self.components
+        own = jnp.diag(jnp.sum(log_det_factor(root) + mean.shape[-1] * jnp.log(2.0), axis=-1))
+        first, second = np.triu_indices(count, 1)
+        stacked = jnp.concatenate([root[first], root[second]], axis=-1)
+        factor = jnp.linalg.cholesky(stacked @ jnp.swapaxes(stacked, -1, -2))
+        apart = solve_triangular(factor, (mean[first] - mean[second])[..., None], lower=True)
+        gaps, log_dets = jnp.sum(apart**2, axis=(1, 2, 3)), jnp.sum(log_det_factor(factor), axis=-1)
+        table = jnp.zeros((count, count), mean.dtype)
+        gaps, log_dets = table.at[first, second].set(gaps), table.at[first, second].set(log_dets)
+        return gaps + gaps.T, log_dets + log_dets.T + own
+
+    def cross(self, q: Parameters, features: Features) -> Array:
+        squares = jnp.sum(q["mean"] ** 2, axis=-1) + jnp.sum(q["root"] ** 2, axis=(-1, -2))
+        return -0.5 * jnp.sum(q["mean"].shape[-1] * LOG_2PI + squares, axis=-1)
+
+    def whitened(self, q: Parameters, features: Features) -> Whitened:
+        return Whitened(q["mean"], q["root"])
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """Mixture of diagonal Gaussians (SAVIGP 6.2.2).
+
+    Sparse: diagonal in the whitened inducing values. Dense: diagonal in the latent values at the rows themselves, so
+    that their marginals are q's own (section 6.1); means are whitened in both, which changes nothing but conditioning.
+    """
+
+    components: int = 1
+    dense: bool = False
+
+    def init(self, mean: Float[np.ndarray, "K latents M"], reads: int) -> dict[str, np.ndarray]:
+        return {"mean": mean, "log_sd": np.full(mean.shape, np.log(INITIAL_SD))}
+
+    def prepare(self, q: Parameters, features: Any) -> Parameters:
+        """The parameters are used as they are."""
+        return q
+
+    def moments(self, q: Parameters, features: Features) -> tuple[Array, Array]:
+        weights = jnp.exp(2.0 * q["log_sd"])
+        variance = weights if self.dense else project_square(features, weights) + features.residual
+        return project(features, q["mean"]), variance
+
+    def entropy(self, q: Parameters) -> Array:
+        return jnp.sum(q["log_sd"] + 0.5 * (LOG_2PI + 1.0), axis=(-1, -2))
+
+    def pairs(self, q: Parameters, features: Features) -> tuple[Array, Array]:
+        means = project(features, q["mean"]) if self.dense else q["mean"]
+        weights = jnp.exp(2.0 * q["log_sd"])
+        sums = weights[:, None] + weights[None, :]
+        gaps = (means[:, None] - means[None, :]) ** 2 / sums
+        return jnp.sum(gaps, axis=(-1, -2)), jnp.sum(jnp.log(sums), axis=(-1, -2))
+
+    def cross(self, q: Parameters, features: Features) -> Array:
+        weights, count = jnp.exp(2.0 * q["log_sd"]), q["mean"].shape[-1]
+        if self.dense:
+            precision = jnp.sum(_inverse(features.factor) ** 2, axis=-2)  # diagonal of Kuu^-1
+            traces = jnp.sum(weights * precision, axis=-1) + log_det_factor(features.factor)
+        else:
+            traces = jnp.sum(weights, axis=-1)
+        return -0.5 * jnp.sum(count * LOG_2PI + jnp.sum(q["mean"] ** 2, axis=-1) + traces, axis=-1)
+
+    def whitened(self, q: Parameters, features: Features) -> Whitened:
+        sd = jnp.exp(q["log_sd"])
+        if self.dense:
+            return Whitened(q["mean"], _inverse(features.factor) * sd[..., None, :])
+        return Whitened(q["mean"], sd[..., None] * jnp.eye(sd.shape[-1], dtype=sd.dtype))
+
+
+@dataclass(frozen=True)
+class PerRow(Diagonal):
+    """Row variables: mixture of Gaussians that are diagonal over the rows."""
+
+    def moments(self, q: Parameters, features: Any) -> tuple[Array, Array]:
+        return row_moments(q["mean"], jnp.exp(2.0 * q["log_sd"]), features)
+
+    def whitened(self, q: Parameters, features: Features) -> Whitened:
+        return Whitened(q["mean"], jnp.exp(q["log_sd"])[..., None])
+
+
+def _inverse(factor: Float[Array, "g M M"]) -> Float[Array, "g M M"]:
+    return solve_lower(factor, jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape))
