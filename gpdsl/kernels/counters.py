@@ -1,0 +1,76 @@
+"""Random numbers by counter: number `draw` of stream `index`, always the same, from a seed and without any state.
+
+Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw 2011), written out so that what was drawn for a saved fit is
+drawn again by every version of JAX, in single and in double precision alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, UInt32
+
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY = 0x1BD11BDA
+BITS = 24
+"""Bits of a uniform number: as many as single precision holds exactly."""
+
+
+def threefry(
+    key: tuple[UInt32[Array, ""], UInt32[Array, ""]], first: UInt32[Array, "..."], second: UInt32[Array, "..."]
+) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:
+    """Two random words for each pair of counters."""
+    keys = (*key, key[0] ^ key[1] ^ jnp.uint32(PARITY))
+    first, second = first + keys[0], second + keys[1]
+    for block in range(5):
+        for rotation in ROTATIONS[block % 2]:
+            first = first + second
+            second = ((second << rotation) | (second >> (32 - rotation))) ^ first
+        first = first + keys[(block + 1) % 3]
+        second = second + keys[(block + 2) % 3] + jnp.uint32(block + 1)
+    return first, second
+
+
+@dataclass
+class Stream:
+    """Random numbers for each of some indices: every call takes the next ones, as from an iterator.
+
+    The numbers of an index do not depend on which others stand beside it.
+    """
+
+    seed: int
+    index: Int[Array, "k"]
+    dtype: jnp.dtype
+    taken: int = 0
+    strata: int = field(default=1)
+
+    def uniforms(self, count: int) -> Float[Array, "k count"]:
+        """Uniform on (0, 1), never 0 or 1."""
+        pairs = -(-count // 2)
+        counters = jnp.arange(self.taken, self.taken + pairs, dtype=jnp.uint32)
+        self.taken += pairs
+        index = jnp.asarray(self.index).astype(jnp.uint32)
+        words = threefry(self._key, *jnp.broadcast_arrays(index[:, None], counters[None, :]))
+        bits = jnp.stack(words, axis=-1).reshape(index.shape[0], 2 * pairs)[:, :count]
+        return ((bits >> (32 - BITS)).astype(self.dtype) + 0.5) * 2.0**-BITS
+
+    def normals(self, count: int) -> Float[Array, "k count"]:
+        """Standard normal."""
+        return jnp.sqrt(2.0).astype(self.dtype) * jax.lax.erf_inv(2.0 * self.uniforms(count) - 1.0)
+
+    def choices(self, count: int) -> Int[Array, "k"]:
+        """One of 0 to `count` - 1: uniform over seeds, and among neighbouring indices each equally often.
+
+        Several choices in turn are independent: they are digits of the index, moved by a random offset.
+        """
+        zero = jnp.uint32(0)
+        offset = threefry(self._key, zero - jnp.uint32(1), zero)[0] >> 1
+        stride, self.strata = self.strata, self.strata * count
+        moved = jnp.asarray(self.index).astype(jnp.uint32) + offset
+        return (moved // jnp.uint32(stride) % jnp.uint32(count)).astype(jnp.int32)
+
+    @property
+    def _key(self) -> tuple[Array, Array]:
+        return jnp.uint32(self.seed & 0xFFFFFFFF), jnp.uint32((self.seed >> 32) & 0xFFFFFFFF)
