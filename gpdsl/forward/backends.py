@@ -6,65 +6,20 @@ import concurrent.futures
 import math
 import os
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from gpdsl.forward.backend import LONGEST_WAIT, Backend, Job, Pieces, plural
+from gpdsl.forward.dask_cluster import DaskCluster
 from gpdsl.forward.errors import ForwardModelError
+from gpdsl.forward.futures import Futures
 from gpdsl.forward.mistakes import UnknownExecutor
-from gpdsl.forward.work import Answer, Fault, evaluate, evaluate_packed, even, take
-
-DEFAULT_TIMEOUT = 600.0
-"""Seconds that one call may take where it runs elsewhere, unless the registration says otherwise."""
-
-LONGEST_WAIT = 1e6
-"""Seconds: time-outs beyond this are more than the system takes."""
-
-PIECES = 4
-"""Pieces for each worker, where the rows of a batch are shared out once and for all: some take longer than others."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A function and how it is called. `stop`: rows after one that failed need not be tried."""
-
-    name: str
-    function: Callable[..., Any]
-    vectorized: bool
-    timeout: float | None = None
-    stop: bool = False
-
-    @property
-    def patience(self) -> float:
-        """Seconds that one call may take elsewhere."""
-        return DEFAULT_TIMEOUT if self.timeout is None else self.timeout
-
-    def pieces(self, rows: int, workers: int) -> list[slice]:
-        """Rows shared out: a vectorised function gets one piece a worker, one that takes rows gets several."""
-        return even(rows, workers if self.vectorized else PIECES * workers)
-
-    def allowed(self, rows: int) -> float:
-        """Seconds that a piece of so many rows may take."""
-        return min(self.patience * (1 if self.vectorized else rows), LONGEST_WAIT)
-
-
-Pieces = list[tuple[slice, Answer]]
-"""Answers for pieces of a batch. Rows may be left out only where a row failed and `Job.stop` is set."""
-
-
-class Backend(ABC):
-    """What runs functions: on all rows of the arguments, with time-outs on every wait."""
-
-    place: str
-    """Where that is, in words, for `explain`."""
-
-    @abstractmethod
-    def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
-        """Answers for all rows."""
+from gpdsl.forward.processes import Processes
+from gpdsl.forward.threads import Threads
+from gpdsl.forward.work import Fault, evaluate, evaluate_packed, take
 
 
 class Here(Backend):
@@ -74,8 +29,6 @@ class Here(Backend):
 
     def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
         if job.timeout is not None and math.isfinite(job.timeout):
-            from gpdsl.forward.threads import Threads
-
             return Threads(1).run(job, arguments)
         answer = evaluate(job.function, job.vectorized, arguments, stop=job.stop)
         return [(slice(0, len(arguments[0])), answer)]
@@ -113,12 +66,6 @@ class Mapped(Backend):
         return list(zip(pieces, answers, strict=True))
 
 
-def plural(count: int, noun: str) -> str:
-    """A number with its noun."""
-    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
-    return f"{count} {noun}{ending}"
-
-
 def backend_of(name: str, executor: object, workers: int | None) -> Backend:
     """What `executor=` and `workers=` of a registration ask for. Nothing is started before the first call.
 
@@ -131,8 +78,6 @@ def backend_of(name: str, executor: object, workers: int | None) -> Backend:
         case "threads":
             return _threads(count)
         case "processes":
-            from gpdsl.forward.processes import Processes
-
             return Processes(count)
         case "dask":
             return _dask(name, None, count)
@@ -145,8 +90,6 @@ def backend_of(name: str, executor: object, workers: int | None) -> Backend:
     if hasattr(executor, "scheduler_info") and hasattr(executor, "submit"):
         return _dask(name, executor, workers)
     if isinstance(executor, concurrent.futures.Executor):
-        from gpdsl.forward.futures import Futures
-
         return Futures(executor, count)
     if callable(getattr(executor, "map", None)):
         return Mapped(executor, count)
@@ -154,12 +97,8 @@ def backend_of(name: str, executor: object, workers: int | None) -> Backend:
 
 
 def _threads(workers: int) -> Backend:
-    from gpdsl.forward.threads import Threads
-
     return Threads(workers)
 
 
 def _dask(name: str, client: object, workers: int | None) -> Backend:
-    from gpdsl.forward.dask_cluster import DaskCluster
-
     return DaskCluster(name, client, workers)

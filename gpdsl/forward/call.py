@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpdsl.forward.backends import Job
+from gpdsl.forward.backend import Job
 from gpdsl.forward.cache import cache_of
 from gpdsl.forward.errors import (
     Failed,

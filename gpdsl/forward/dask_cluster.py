@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from gpdsl.forward.backends import plural
+from gpdsl.forward.backend import plural
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.futures import Window, gone
 from gpdsl.forward.mistakes import MissingExtra

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from gpdsl.forward.backends import Here, Job
+from gpdsl.forward.backend import Job
+from gpdsl.forward.backends import Here
 from gpdsl.forward.policy import Policy
 from gpdsl.forward.registry import ForwardModel
 

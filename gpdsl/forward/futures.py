@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpdsl.forward.backends import Backend, Job, Pieces, plural
+from gpdsl.forward.backend import Backend, Job, Pieces, plural
 from gpdsl.forward.work import Answer, Fault, evaluate_packed, fault_of, stops, take
 
 

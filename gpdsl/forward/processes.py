@@ -16,7 +16,7 @@ from multiprocessing.connection import wait
 
 import numpy as np
 
-from gpdsl.forward.backends import Backend, Job, Pieces, plural
+from gpdsl.forward.backend import Backend, Job, Pieces, plural
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.members import START_SECONDS, Member, hire
 from gpdsl.forward.mistakes import CannotTravel, NoWorkers

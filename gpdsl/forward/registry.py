@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from gpdsl.forward.accounting import Accounting
-from gpdsl.forward.backends import Backend, backend_of
+from gpdsl.forward.backend import Backend
+from gpdsl.forward.backends import backend_of
 from gpdsl.forward.errors import (
     ForwardModelError,
     NotAGradient,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpdsl.forward.backends import Backend, Job, Pieces, plural
+from gpdsl.forward.backend import Backend, Job, Pieces, plural
 from gpdsl.forward.work import Answer, Fault, evaluate, even, stops, take
 
 MOST_GIVEN_UP = 32

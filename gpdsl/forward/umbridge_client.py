@@ -17,7 +17,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from gpdsl.errors import GpdslWarning
-from gpdsl.forward.backends import Backend, Job, Pieces
+from gpdsl.forward.backend import Backend, Job, Pieces
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.mistakes import BadServer, WrongSizes
 from gpdsl.forward.registry import EITHER, ForwardModel, How, _checked
