@@ -17,6 +17,9 @@ PARITY = 0x1BD11BDA
 BITS = 24
 """Bits of a uniform number: as many as single precision holds exactly."""
 
+MOST_STRATA = 64
+"""So many neighbouring indices make choices that are spread evenly."""
+
 
 def threefry(
     key: tuple[UInt32[Array, ""], UInt32[Array, ""]], first: UInt32[Array, "..."], second: UInt32[Array, "..."]
@@ -63,8 +66,11 @@ class Stream:
     def choices(self, count: int) -> Int[Array, "k"]:
         """One of 0 to `count` - 1: uniform over seeds, and among neighbouring indices each equally often.
 
-        Several choices in turn are independent: they are digits of the index, moved by a random offset.
+        The first choices are digits of the index, moved by a random offset; when there are too many for that, they are
+        uniform without more. Either way they are independent of each other.
         """
+        if self.strata * count > MOST_STRATA:
+            return jnp.minimum((self.uniforms(1)[:, 0] * count).astype(jnp.int32), count - 1)
         zero = jnp.uint32(0)
         offset = threefry(self._key, zero - jnp.uint32(1), zero)[0] >> 1
         stride, self.strata = self.strata, self.strata * count

@@ -78,15 +78,16 @@ def spectral_mixture_variance(
 def coregion(a: Points, b: Points, W: Float[Array, "P R"], kappa: Float[Array, "P"]) -> Float[Array, "n m"]:
     """B = W W' + diag(kappa) between levels numbered from 1; a point between two levels belongs to the nearer one."""
     between = W @ W.T + jnp.diag(kappa)
-    return between[_level(a, kappa)[:, None], _level(b, kappa)[None, :]]
+    return between[level(a, kappa)[:, None], level(b, kappa)[None, :]]
 
 
 def coregion_variance(a: Points, W: Float[Array, "P R"], kappa: Float[Array, "P"]) -> Float[Array, "n"]:
     """The diagonal of B at each point's level."""
-    return (jnp.sum(W * W, axis=1) + kappa)[_level(a, kappa)]
+    return (jnp.sum(W * W, axis=1) + kappa)[level(a, kappa)]
 
 
-def _level(points: Points, kappa: Float[Array, "P"]) -> Array:
+def level(points: Points, kappa: Float[Array, "P"]) -> Array:
+    """The level of each point, counted from 0."""
     return jnp.clip(jnp.round(points[:, 0]).astype(int) - 1, 0, kappa.shape[0] - 1)
 
 

@@ -11,9 +11,11 @@ from typing import Protocol
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from gpdsl.errors import GpdslError
 from gpdsl.kernels.counters import Stream
-from gpdsl.kernels.waves import waves
-from gpdsl.program.groups import Group, KernelValues, kernel_values
+from gpdsl.kernels.waves import turning, unsuited, waves
+from gpdsl.lowering.turns import cosine
+from gpdsl.program.groups import Group, KernelValues, columns_of, kernel_values
 from gpdsl.program.parameters import Unconstrained
 from gpdsl.program.program import Program
 
@@ -59,7 +61,8 @@ class Latent:
 class FourierFeatures:
     """Random Fourier features: feature 2 p is the cosine and feature 2 p + 1 the sine of wave p.
 
-    Phi Phi' is k in expectation over the seed, and S is the identity. An odd number has a cosine more.
+    Phi Phi' is k in expectation over the seed, and S is the identity. Waves that do not turn have no sine: of a kernel
+    in which none does, every feature is a wave of its own.
     """
 
     latent: Latent
@@ -67,17 +70,20 @@ class FourierFeatures:
     seed: int
     diagonal: bool = True
 
+    @property
+    def per_wave(self) -> int:
+        """How many features a wave has."""
+        return 2 if turning(self.latent.group.form) else 1
+
     def values(self, parameters: Unconstrained, x: Float[Array, "n d"], index: Int[Array, "k"]) -> Float[Array, "n k"]:
         """Columns `index` of Phi."""
         scale, arguments = self.latent.kernel(parameters, x.shape[1])
-        index = jnp.asarray(index)
-        drawn = waves(self.latent.group.form, arguments, x, Stream(self.seed, index // 2, x.dtype))
-        strength = jnp.sqrt(scale * drawn.power * (2.0 / self.count))
-        phase = drawn.phase()
-        turned = (index % 2) * (jnp.pi / 2)
-        shape = strength * jnp.cos(turned if phase is None else phase - turned)
-        value = shape if drawn.amplitude is None else shape * drawn.amplitude
-        return jnp.broadcast_to(value.astype(x.dtype), (x.shape[0], index.shape[0]))
+        number, part = jnp.divmod(jnp.asarray(index), self.per_wave)
+        drawn = waves(self.latent.group.form, arguments, x, Stream(self.seed, number, x.dtype))
+        strength = jnp.sqrt(scale * drawn.power * (self.per_wave / self.count))
+        value = strength * cosine(drawn.turns() - 0.25 * part.astype(x.dtype))
+        value = value if drawn.amplitude is None else value * drawn.amplitude
+        return jnp.broadcast_to(value.astype(x.dtype), (x.shape[0], number.shape[0]))
 
     def precision(self, parameters: Unconstrained, index: Int[Array, "k"]) -> Float[Array, "k"]:
         """Ones."""
@@ -94,5 +100,13 @@ def dtype_of(parameters: Unconstrained) -> jnp.dtype:
 
 
 def fourier_features(program: Program, count: int, seed: int, group: int = 0, element: int = 0) -> FourierFeatures:
-    """`count` random Fourier features of one latent process: element `element` of a group of the program."""
-    return FourierFeatures(Latent(program, program.groups[group], element), count, seed)
+    """`count` random Fourier features of one latent process: element `element` of a group of the program.
+
+    Raises GpdslError when a part of its kernel has none.
+    """
+    latent = Latent(program, program.groups[group], element)
+    why = unsuited(latent.group.form, columns_of(latent.group, program.translator))
+    if why is not None:
+        name = latent.group.names[0]
+        raise GpdslError(f"latent `{name}` has no random Fourier features: {why}; use basis = inducing, or engine = vi")
+    return FourierFeatures(latent, count, seed)

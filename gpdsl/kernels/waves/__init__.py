@@ -1,0 +1,11 @@
+"""Random waves of a covariance function, from which random Fourier features are made.
+
+In goes a form with its parameters, points and a stream of random numbers; out come `Waves`.
+`unsuited` names a part that has none.
+"""
+
+from gpdsl.kernels.waves.algebra import Waves
+from gpdsl.kernels.waves.draw import turning, waves
+from gpdsl.kernels.waves.suited import unsuited
+
+__all__ = ["Waves", "turning", "unsuited", "waves"]

@@ -1,0 +1,55 @@
+"""`waves(form, parameters, points, stream)`: random waves of any covariance function that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from jaxtyping import Array, Float
+
+from gpdsl.kernels.counters import Stream
+from gpdsl.kernels.form import Base, ByFormula, Form, On, Patches, Product, Scaled, Sum, count
+from gpdsl.kernels.selected import selected
+from gpdsl.kernels.waves.algebra import Points, Waves, mixture, product
+from gpdsl.kernels.waves.families import STANDING, WAVES
+from gpdsl.kernels.waves.formulas import formula_waves
+
+
+def waves(form: Form, parameters: Sequence[Float[Array, "..."]], points: Points, stream: Stream) -> Waves:
+    """Random waves of a covariance function with these parameters, in the form's order; differentiable in them.
+
+    What a wave is made of depends on its index and the stream's seed alone.
+    """
+    return _waves(form, iter(parameters), points, stream)
+
+
+def _waves(form: Form, parameters: Iterator[Array], points: Points, stream: Stream) -> Waves:
+    match form:
+        case Base():
+            arguments = {name: next(parameters) for name in form.parameters} | dict(form.static)
+            return WAVES[form.name](points, stream, **arguments)
+        case ByFormula(formula=formula):
+            return formula_waves(formula, [next(parameters) for _ in range(count(form))], points, stream)
+        case On(numbers=numbers, kernel=kernel):
+            return _waves(kernel, parameters, selected(form, [next(parameters) for _ in numbers], points), stream)
+        case Scaled(kernel=kernel):
+            factor = next(parameters)
+            inner = _waves(kernel, parameters, points, stream)
+            return Waves(factor * inner.power, inner.parts, inner.amplitude)
+        case Product(factors=factors):
+            return product([_waves(factor, parameters, points, stream) for factor in factors])
+        case Sum(terms=terms):
+            choice = stream.choices(len(terms))
+            return mixture([_waves(term, parameters, points, stream) for term in terms], choice)
+    raise TypeError(form)
+
+
+def turning(form: Form) -> bool:
+    """Whether any of the waves turns; where none does, their sines are zero and only cosines are features."""
+    match form:
+        case Base(name=name):
+            return name not in STANDING
+        case On(kernel=kernel) | Scaled(kernel=kernel) | Patches(kernel=kernel):
+            return turning(kernel)
+        case Sum(terms=parts) | Product(factors=parts):
+            return any(map(turning, parts))
+    return True

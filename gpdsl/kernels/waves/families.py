@@ -1,0 +1,144 @@
+"""Random waves of each kernel of the table: how frequencies, powers and amplitudes are drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gpdsl.kernels.counters import Stream
+from gpdsl.kernels.families import level
+from gpdsl.kernels.waves.algebra import Points, Waves, mixture, product
+from gpdsl.lowering.gamma_quantile import gamma_quantile
+
+Parameter = Float[Array, "..."]
+TURN = 2.0 * math.pi
+
+
+def ones(stream: Stream) -> Float[Array, "k"]:
+    """The power of a kernel with unit variance."""
+    return jnp.ones(stream.index.shape, stream.dtype)
+
+
+def _gaussian(points: Points, stream: Stream, ell: Parameter) -> Waves:
+    return Waves(ones(stream), ((points, stream.normals(points.shape[1]) / (TURN * ell)),))
+
+
+def _matern(freedom: int) -> Callable[..., Waves]:
+    """Of smoothness nu the frequencies are Student's t of 2 nu degrees of freedom (RW 2006, eq. 4.15)."""
+
+    def draw(points: Points, stream: Stream, ell: Parameter) -> Waves:
+        normals = stream.normals(points.shape[1] + freedom)
+        spread = jnp.sqrt(jnp.mean(jnp.square(normals[:, :freedom]), axis=1, keepdims=True))
+        return Waves(ones(stream), ((points, normals[:, freedom:] / (spread * TURN * ell)),))
+
+    return draw
+
+
+def rational_quadratic(points: Points, stream: Stream, ell: Parameter, alpha: Parameter) -> Waves:
+    """A mixture of RBF kernels: 1 / ell^2 has a gamma distribution of shape and rate `alpha` (RW 2006, eq. 4.20)."""
+    alpha = jnp.asarray(alpha, stream.dtype)
+    above = gamma_quantile(alpha + 1.0, stream.normals(1))
+    precision = above * stream.uniforms(1) ** (1.0 / alpha) / alpha
+    return Waves(ones(stream), ((points, stream.normals(points.shape[1]) * jnp.sqrt(precision) / (TURN * ell)),))
+
+
+def periodic(points: Points, stream: Stream, ell: Parameter, period: Parameter) -> Waves:
+    """An RBF kernel of the points on circles: |(cos, sin) - (cos', sin')|^2 = 4 sin(pi (x - x') / period)^2.
+
+    No series is cut off, and `ell` and `period` have derivatives, which the choice of a harmonic would not have.
+    """
+    angle = TURN * points / period
+    circles = jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
+    return _gaussian(circles, stream, jnp.tile(jnp.broadcast_to(ell, points.shape[1:]), 2))
+
+
+def cosine(points: Points, stream: Stream, period: Parameter) -> Waves:
+    """One frequency, the same along every column."""
+    frequency = jnp.broadcast_to(1.0 / jnp.asarray(period, stream.dtype), (*stream.index.shape, points.shape[1]))
+    return Waves(ones(stream), ((points, frequency),))
+
+
+def _spectral_mixture(
+    points: Points, stream: Stream, weights: Float[Array, "Q"], means: Parameter, sds: Parameter
+) -> Waves:
+    """One component of the mixture each; the frequency along every column has either sign."""
+    columns, components = points.shape[1], weights.shape[0]
+    choice = stream.choices(components)
+
+    def chosen(values: Parameter) -> Float[Array, "k D"]:
+        wide = values[:, None] if values.ndim == 1 else values
+        return jnp.broadcast_to(wide, (components, columns))[choice]
+
+    signs = jnp.where(stream.uniforms(columns) < 0.5, -1.0, 1.0)
+    frequencies = signs * chosen(means) + chosen(sds) * stream.normals(columns)
+    return Waves(components * weights[choice], ((points, frequencies),))
+
+
+def _constant(points: Points, stream: Stream) -> Waves:
+    return Waves(ones(stream))
+
+
+def _linear(points: Points, stream: Stream, ell: Parameter) -> Waves:
+    """One of the columns each, D times as strong."""
+    columns = points.shape[1]
+    return Waves(columns * ones(stream), (), (points / ell)[:, stream.choices(columns)])
+
+
+def _polynomial(points: Points, stream: Stream, offset: Parameter, ell: Parameter, degree: int) -> Waves:
+    """A product of `degree` kernels, each the sum of a constant and of a linear one."""
+    factors = []
+    for _ in range(degree):
+        choice = stream.choices(2)
+        factors.append(mixture([Waves(offset * ones(stream)), _linear(points, stream, ell)], choice))
+    return product(factors) if factors else Waves(ones(stream))
+
+
+def _arc_cosine(points: Points, stream: Stream, weight: Parameter, bias: Parameter, order: int) -> Waves:
+    """h(w'x + b) for Gaussian weights and biases, h(z) = z^order where z > 0: Cho and Saul (2009), eq. 1."""
+    columns = points.shape[1]
+    normals = stream.normals(columns + 1)
+    inside = points @ (normals[:, :columns] * jnp.sqrt(weight)).T + normals[:, columns] * jnp.sqrt(bias)
+    return Waves(2.0 * ones(stream), (), jax.nn.relu(inside) ** order)
+
+
+def _coregion(points: Points, stream: Stream, W: Float[Array, "P R"], kappa: Float[Array, "P"]) -> Waves:
+    """One column each of [W, diag(sqrt(kappa))], of which the covariance between levels is the square."""
+    root = jnp.concatenate([W, jnp.diag(jnp.sqrt(kappa))], axis=1)
+    columns = root.shape[1]
+    return Waves(columns * ones(stream), (), root[level(points, kappa)][:, stream.choices(columns)])
+
+
+def _sigmoid(sign: float) -> Callable[..., Waves]:
+    """What weighs a kernel before or after a change: the same in every wave."""
+
+    def draw(points: Points, stream: Stream, at: Parameter, width: Parameter) -> Waves:
+        return Waves(ones(stream), (), jax.nn.sigmoid(sign * (points[:, 0] - at) / width)[:, None])
+
+    return draw
+
+
+WAVES: Mapping[str, Callable[..., Waves]] = {
+    "RBF": _gaussian,
+    "Matern12": _matern(1),
+    "Matern32": _matern(3),
+    "Matern52": _matern(5),
+    "RationalQuadratic": rational_quadratic,
+    "Periodic": periodic,
+    "Cosine": cosine,
+    "SpectralMixture": _spectral_mixture,
+    "Constant": _constant,
+    "Linear": _linear,
+    "Polynomial": _polynomial,
+    "ArcCosine": _arc_cosine,
+    "Coregion": _coregion,
+    "Before": _sigmoid(-1.0),
+    "After": _sigmoid(1.0),
+}
+"""How waves of each kernel of the table are drawn. `White` has none, and patches are not one wave."""
+
+STANDING = frozenset({"Constant", "Linear", "Polynomial", "ArcCosine", "Coregion", "Before", "After"})
+"""Kernels whose waves do not turn: the sine of theirs is zero."""
