@@ -13,7 +13,8 @@ import optax
 from jaxtyping import Array
 
 from gpdsl.data import minibatches
-from gpdsl.inference.ascent.joint import complete, finish, initial_state
+from gpdsl.inference.ascent.joint import finish, initial_state
+from gpdsl.inference.assessment import assessed, complete
 from gpdsl.inference.bound import elbo, marginals
 from gpdsl.inference.opaque.budget import Spent, each_step, require
 from gpdsl.inference.opaque.values import Values, compiled_arguments, evaluate_externals
@@ -32,7 +33,11 @@ LARGEST_STEP = 0.1
 
 
 def fit_adam(problem: Problem) -> Result:
-    """Stochastic ascent over everything at once. The reported bound is the mean over the last tenth of the steps."""
+    """Stochastic ascent over everything at once.
+
+    The reported bound is that of all rows at the end or, with opaque functions, the mean over the last tenth of the
+    steps.
+    """
     run = _opaque_steps if problem.program.opaque else _scanned_steps
     return run(problem)
 
@@ -102,17 +107,15 @@ def _scanned_steps(problem: Problem) -> Result:
     held = (problem.rows, problem.inducing, problem.jitter)
     chunk = _chunk(problem, optimiser)
     compiled = problem.compiled(chunk, state, memory, indices(), jax.random.split(key, size), *held)
-    trace: list[float] = []
     interrupted = False
     try:
         for done in range(size, steps + size, size):
             keys = jax.random.split(jax.random.fold_in(key, done), size)
             state, memory, values = compiled(state, memory, indices(), keys, *held)
-            trace += [float(v) for v in values]
             problem.monitor.report(min(done, steps), float(np.nanmean(np.asarray(values))))
     except KeyboardInterrupt:
         interrupted = True
-    return _finish(problem, state, trace, interrupted)
+    return _finish(problem, state, assessed(problem, state), interrupted)
 
 
 def _chunk(problem: Problem, optimiser: optax.GradientTransformation) -> Callable[..., tuple[Any, Any, Array]]:
@@ -169,7 +172,7 @@ def _opaque_steps(problem: Problem) -> Result:
         interrupted = True
     except Spent:  # steps were planned to fit, but calls were repeated
         pass
-    return _finish(problem, state, trace, interrupted)
+    return _finish(problem, state, _mean_and_error(trace), interrupted)
 
 
 def _propose(problem: Problem) -> Callable[..., tuple[dict[str, Array], Rows, Array]]:
@@ -200,10 +203,12 @@ def _update(problem: Problem, optimiser: optax.GradientTransformation) -> Callab
     return update
 
 
-def _finish(problem: Problem, state: Any, trace: list[float], interrupted: bool) -> Result:
-    """The reported bound is the mean over the last tenth of the steps, with its standard error."""
-    last = np.asarray(trace[-max(len(trace) // 10, 2) :] or [-np.inf])
+def _mean_and_error(trace: list[float]) -> tuple[float, float]:
+    """Mean bound over the last tenth of the steps, and its standard error; -inf of no steps."""
+    last = np.asarray(trace[-max(len(trace) // 10, 2) :])
     last = last[np.isfinite(last)]
-    value = float(last.mean()) if last.size else -np.inf
-    error = float(last.std() / np.sqrt(max(last.size, 1))) if last.size else 0.0
-    return finish(problem, state, value, error, "interrupted" if interrupted else "all steps done", interrupted)
+    return (float(last.mean()), float(last.std() / np.sqrt(last.size))) if last.size else (-np.inf, 0.0)
+
+
+def _finish(problem: Problem, state: Any, bound: tuple[float, float], interrupted: bool) -> Result:
+    return finish(problem, state, *bound, "interrupted" if interrupted else "all steps done", interrupted)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array
 
-from gpdsl.inference.ascent.joint import complete, finish, initial_state
+from gpdsl.inference.ascent.joint import finish, initial_state
 from gpdsl.inference.ascent.lbfgs import Outcome, maximise
-from gpdsl.inference.bound import divergence, elbo, views
+from gpdsl.inference.assessment import complete, whole_bound
+from gpdsl.inference.bound import divergence, views
 from gpdsl.inference.posteriors.free_posterior import carried, is_free
 from gpdsl.inference.problem import Problem, Result
 from gpdsl.program.program import Program
@@ -66,8 +68,7 @@ def fit_alternating(problem: Problem) -> Result:
             message = f"converged: the bound changed by less than {CHANGE:g} nats in a round"
             break
         before = value
-    bound = _full_bound(problem)
-    value, error = problem.reassessed(lambda n, s, r, h: bound(s, r, h, n, jitter), value, state, rows, held)
+    value, error = problem.reassessed(lambda n, *at: whole_bound(problem, *at, n, jitter), value, state, rows, held)
     return finish(problem, state, value, error, message, interrupted)
 
 
@@ -104,17 +105,9 @@ def _compiled(problem: Problem, block: Block, state: State, rest: tuple) -> tupl
     return block.take, objective, put
 
 
-def _full_bound(problem: Problem) -> Callable[..., Array]:
-    def bound(state: State, rows: Any, held: Any, normals: Any, jitter: Any) -> Array:
-        full = complete(state, held)
-        return elbo(problem.program, problem.layout, full, rows, problem.count, normals, None, jitter)
-
-    return bound
-
-
 def _blocks(problem: Problem) -> list[Block]:
     """The sets that are not empty, in the papers' order."""
-    program, bound = problem.program, _full_bound(problem)
+    program, bound = problem.program, partial(whole_bound, problem)
     hyper, likelihood = split_parameters(program)
     found = [_simple("posterior", "posterior", bound)]
     if hyper:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from gpdsl.inference.ascent.lbfgs import Outcome, maximise
-from gpdsl.inference.bound import elbo, prepared_for, views, weights
+from gpdsl.inference.assessment import complete, whole_bound
+from gpdsl.inference.bound import prepared_for, views, weights
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.starts import start_groups, start_logits
-from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 from gpdsl.program.rows import Rows
 
@@ -34,20 +34,13 @@ def initial_state(problem: Problem) -> dict[str, Any]:
     return jax.tree.map(lambda a: jnp.asarray(a, dtype), state)
 
 
-def complete(state: Mapping[str, Any], held: list[Functionals]) -> dict[str, Any]:
-    """The state with the inducing inputs that do not move."""
-    return {"inducing": held, **state}
-
-
 def fit_lbfgs(problem: Problem) -> Result:
     """Maximise the bound over everything at once. Sampled terms use common random numbers throughout."""
-    program, layout, rows, jitter = problem.program, problem.layout, problem.rows, problem.jitter
+    rows, jitter = problem.rows, problem.jitter
     normals = problem.batch_normals(jax.random.key(problem.options.seed))
     held, state = problem.inducing, initial_state(problem)
 
-    def bound(state: Any, rows: Rows, held: Any, normals: Any, jitter: Any) -> Array:
-        return elbo(program, layout, complete(state, held), rows, problem.count, normals, None, jitter)
-
+    bound = partial(whole_bound, problem)
     compiled = problem.compiled(jax.value_and_grad(bound), state, rows, held, normals, jitter)
 
     def objective(at: Any) -> tuple[float, Any]:
@@ -56,11 +49,7 @@ def fit_lbfgs(problem: Problem) -> Result:
 
     outcome = _search(problem, objective, state)
     value, error = problem.reassessed(
-        lambda normals, state, rows, held: bound(state, rows, held, normals, jitter),
-        outcome.value,
-        outcome.point,
-        rows,
-        held,
+        lambda n, *rest: bound(*rest, n, jitter), outcome.value, outcome.point, rows, held
     )
     return finish(problem, outcome.point, value, error, outcome.message, outcome.interrupted)
 

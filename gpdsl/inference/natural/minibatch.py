@@ -19,12 +19,14 @@ import optax
 from jaxtyping import Array
 
 from gpdsl.data import minibatches
+from gpdsl.inference.assessment import assessed
 from gpdsl.inference.natural.profiled import outer_point, split_point
 from gpdsl.inference.natural.saddle import FLAT
-from gpdsl.inference.natural.schedule import Pace, Schedule, mean_and_error, settled
+from gpdsl.inference.natural.schedule import Pace, Schedule, settled
 from gpdsl.inference.natural.sweep import Point, Sweep, carried, sweep
 from gpdsl.inference.natural.tied import Tied, host_posterior, no_sites
-from gpdsl.inference.problem import Problem, Result, as_numpy
+from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
+from gpdsl.inference.warm import near
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows
 
@@ -49,7 +51,7 @@ inputs whose values they are functions of, where these are learnt."""
 
 
 def fit_minibatch_natural(problem: Problem) -> Result:
-    """Maximise the bound. It is reported as the mean over the last tenth of the steps, with its standard error."""
+    """Maximise the bound. It is reported as all rows have it in the end."""
     run = _Run(_in_pairs(problem))
     message, interrupted = "all steps done", False
     try:
@@ -78,6 +80,7 @@ class _Run:
         self.size = -(-min(CHUNK, problem.choice.steps) // INNER) * INNER
         self.schedule = Schedule(problem.choice.steps, self.share, problem.choice.learning_rate)
         self.key = jax.random.key(problem.options.seed)
+        self.epoch = max(problem.count // problem.choice.batch, 1)
         self.draws = _batches(problem)
         self.state = _prior(problem)
         self.units = _units(self.state[0], self.held, problem.options.dtype)
@@ -96,6 +99,7 @@ class _Run:
         rng = np.random.default_rng(self.problem.options.seed)
         pairs = zip(seen, scales, strict=True)
         self.state = point, memory, [_displaced(tied, scale, rng) for tied, scale in pairs], scales, anchors
+        self.draws = _batches(self.problem)  # so that the first step begins a pass over the rows
 
     def all_steps(self) -> str:
         """Chunk after chunk, until the bound no longer rises beyond its noise and the steps have become small."""
@@ -109,9 +113,10 @@ class _Run:
                 self.schedule.slow_down()
                 continue
             self.state, done = state, done + self.size
-            self.trace += [float(v) for v in values[np.isfinite(values)]]
-            self.problem.monitor.report(min(done, self.schedule.end), float(np.nanmean(values)))
-            if settled(self.trace):
+            mean = float(np.nanmean(values))
+            self.trace += np.where(np.isfinite(values), values, mean).tolist()
+            self.problem.monitor.report(min(done, self.schedule.end), mean)
+            if settled(self.trace, self.epoch):
                 self.schedule.finish_from(done)
         rested = self.schedule.shortened
         return "converged: the bound no longer rises beyond its sampling error" if rested else "all steps done"
@@ -256,9 +261,10 @@ def _halved(sites: Sequence[Tied]) -> list[Tied]:
 
 
 def _result(problem: Problem, run: _Run, message: str, interrupted: bool) -> Result:
-    """The last step was a short one, so that what it found stands for its end as well."""
     point, _, sites, scales, _ = run.state
     learnt, inducing = split_point(point, run.held)
     posterior = [host_posterior(tied, scale) for tied, scale in zip(sites, scales, strict=True)]
-    value, error = mean_and_error(run.trace)
-    return Result(as_numpy(learnt), as_numpy(inducing), posterior, np.ones(1), value, error, message, interrupted)
+    groups = [near(problem.layout.family, q, np.ones(1), q.mean, None) for q in posterior]
+    state = {"parameters": learnt, "inducing": inducing, "posterior": {"groups": groups, "logits": np.zeros(1)}}
+    bound = assessed(problem, as_arrays(state, problem.options.dtype))
+    return Result(as_numpy(learnt), as_numpy(inducing), posterior, np.ones(1), *bound, message, interrupted)

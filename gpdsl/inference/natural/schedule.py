@@ -20,7 +20,7 @@ the share, or less when there is time to average over more.
 """
 
 WINDOW = 100
-"""Steps whose mean bound is compared with that of as many before."""
+"""Steps at least whose mean bound is compared with that of as many before, in whole passes over the data."""
 
 
 @jax.tree_util.register_dataclass
@@ -68,15 +68,18 @@ class Schedule:
         self.rate *= 0.3
 
 
-def settled(trace: Sequence[float]) -> bool:
-    """Whether the mean bound of the last steps exceeds that of the steps before by no more than its standard error."""
-    if len(trace) < 3 * WINDOW:
+def settled(trace: Sequence[float], epoch: int = 1) -> bool:
+    """Whether the mean bound of the last third of the steps exceeds that of the third before by no more than its noise,
+    two standard errors.
+
+    `epoch` steps see every row about once: their means are free of the noise of which rows were drawn, which would hide
+    a slow rise.
+    """
+    thirds = max(-(-WINDOW // epoch), len(trace) // (3 * epoch))
+    whole = len(trace) // epoch
+    if whole < 3 * thirds:
         return False
-    last, before = np.asarray(trace[-WINDOW:]), np.asarray(trace[-2 * WINDOW : -WINDOW])
-    return bool(last.mean() - before.mean() < np.sqrt((last.var() + before.var()) / WINDOW))
-
-
-def mean_and_error(trace: Sequence[float]) -> tuple[float, float]:
-    """Mean bound over the last tenth of the steps and its standard error; -inf of no steps."""
-    last = np.asarray(trace[-max(len(trace) // 10, 2) :] or [-np.inf])
-    return float(last.mean()), float(last.std() / np.sqrt(last.size)) if np.isfinite(last).all() else 0.0
+    means = np.reshape(trace[: whole * epoch], (whole, epoch)).mean(axis=1)
+    last, before = means[-thirds:], means[-2 * thirds : -thirds]
+    error = np.sqrt((last.var(ddof=1) + before.var(ddof=1)) / thirds) if thirds > 1 else 0.0
+    return bool(last.mean() - before.mean() < 2.0 * error)

@@ -142,7 +142,7 @@ def whitened(posterior: Posterior) -> Whitened:
 
 
 def host_posterior(tied: Tied, scale: Float[Array, "latents"]) -> Whitened:
-    """q(w) as predictions take it, in NumPy. All NaN where a precision is not positive definite."""
+    """q(w) as predictions take it, in NumPy, its root triangular. NaN where a precision is not positive definite."""
     h, scales = np.asarray(tied.linear, float), np.asarray(scale, float)
     precision = scales[:, None, None] * np.asarray(tied.precision, float) + np.eye(h.shape[-1])
     try:
@@ -151,7 +151,9 @@ def host_posterior(tied: Tied, scale: Float[Array, "latents"]) -> Whitened:
         inverse = np.full_like(precision, np.nan)
     mean = np.einsum("jab,jac,jc->jb", inverse, inverse, np.sqrt(scales)[:, None] * h, optimize=True)
     dtype = tied.factor.dtype
-    return Whitened(mean[None].astype(dtype), np.swapaxes(inverse, 1, 2)[None].astype(dtype))
+    root = np.swapaxes(np.linalg.qr(inverse, mode="r"), 1, 2)
+    signs = np.sign(np.diagonal(root, axis1=1, axis2=2))[:, None]
+    return Whitened(mean[None].astype(dtype), (root * signs)[None].astype(dtype))
 
 
 def forward(known: Covariances, tied: Tied, scale: Float[Array, "latents"]) -> Pass:
