@@ -17,6 +17,7 @@ from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.inference.warm import Carried
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
@@ -43,6 +44,8 @@ class Problem:
     monitor: Monitor
     begun: Carried | None = None
     """The posterior of the fit to start from."""
+    begun_weights: WeightSpace | None = None
+    """The same where it is one over weights."""
 
     def factorised(self) -> Problem:
         """The same problem with latents that are independent in the posterior."""
@@ -122,7 +125,8 @@ class Problem:
 class Result:
     """What an engine returns: unconstrained parameters, inducing inputs, q whitened, mixture weights and the bound.
 
-    `elbo_se` is the standard error of a sampled bound, 0 for an exact one.
+    `elbo_se` is the standard error of a sampled bound, 0 for an exact one. A posterior over weights stands in
+    `weight_space`, and the inducing inputs and q are empty.
     """
 
     parameters: dict[str, np.ndarray]
@@ -133,6 +137,7 @@ class Result:
     elbo_se: float
     message: str
     interrupted: bool = False
+    weight_space: WeightSpace | None = None
 
 
 def as_arrays(tree: Any, dtype: Any) -> Any:

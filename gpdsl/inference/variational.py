@@ -27,7 +27,10 @@ from gpdsl.inference.opaque.stochastic import fit_stochastic_natural
 from gpdsl.inference.plan.coupling import choose_coupling
 from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.posteriors.families import parse_family
+from gpdsl.inference.posteriors.family import Diagonal
 from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.quadruply_stochastic.choice import decide_weights
+from gpdsl.inference.quadruply_stochastic.engine import fit_qsgp
 from gpdsl.inference.sharding import shards_for
 from gpdsl.inference.threads import threads_for
 from gpdsl.inference.warm import Start, carry, check_start
@@ -40,6 +43,7 @@ from gpdsl.program.program import Program, make_rows
 
 ENGINES: dict[str, Callable[[Problem], Result]] = {
     "ep": fit_ep,
+    "qsgp": fit_qsgp,
     "natural": fit_profiled,
     "simulated natural": fit_simulated,
     "stochastic natural": fit_stochastic_natural,
@@ -65,6 +69,8 @@ class Plan:
 
 def plan(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan:
     """Decide everything that can be decided before the first step. Raises GpdslError for what cannot work."""
+    if options.engine == "qsgp":
+        return Plan(decide_weights(program, options, data.rows), Layout(Diagonal(1), False), [])
     per_row = any(group.per_row for group in program.groups)
     choice = decide(options, data.rows, opaque=program.opaque, sampled=program.sampled, per_row=per_row)
     if choice.inducing > data.rows:
@@ -144,8 +150,8 @@ def _spanning(program: Program, group: Group, inducing: Functionals, options: Op
 
 
 def _engine(choice: Choice, options: Options, program: Program) -> str:
-    if options.engine == "ep":
-        return "ep"
+    if options.engine in {"ep", "qsgp"}:
+        return options.engine
     if options.schedule == "alternating":
         return "alternating"
     if choice.optimizer != "natural":
@@ -185,9 +191,10 @@ def infer(
     inducing, parameters = shards.everywhere((inducing, parameters))
     for multiple in ESCALATION[options.dtype]:
         jitter = multiple * jitter_for(jnp.dtype(options.dtype))
-        begun = None if start is None else carry(start, program, parameters, inducing, jitter)
+        begun = carry(start, program, parameters, inducing, jitter) if start is not None and inducing else None
         problem = Problem(program, rows, count, layout, choice, options, parameters, inducing, jitter, monitor, begun)
-        with threads_for(max(map(len, planned.inducing))):
+        problem = replace(problem, begun_weights=None if start is None else start.weight_space)
+        with threads_for(max(map(len, planned.inducing), default=0)):
             result = ENGINES[engine](problem)
         if np.isfinite(result.elbo) or result.interrupted:
             return result, monitor, choice, jitter

@@ -25,6 +25,7 @@ from gpdsl.inference.posteriors.family import Family, Full, Whitened
 from gpdsl.inference.posteriors.features import factorise, sparse_features
 from gpdsl.inference.posteriors.linear import Linear
 from gpdsl.inference.posteriors.row_variables import RowFeatures
+from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.kernels.numerics import cholesky
@@ -49,6 +50,7 @@ class Start:
     weights: np.ndarray
     jitter: float
     dense: bool
+    weight_space: WeightSpace | None = None
 
     def initial(self, program: Program) -> dict[str, np.ndarray]:
         """Values of the parameters that both models have."""

@@ -26,6 +26,7 @@ __all__ = [
     "OPTIONS",
     "OPTION_WORDS",
     "OUTPUT_KINDS",
+    "POINTS",
     "POSTERIORS",
     "PROCESS",
     "REDUCTIONS",
@@ -88,6 +89,10 @@ CONTRACTIONS: Mapping[str, str] = MappingProxyType(
     {"dot": "sum of the products over the one axis that both have, the same as `a @ b`"}
 )
 
+POINTS: Mapping[str, str] = MappingProxyType(
+    {"lattice": "the points of a regular grid, `lattice(lower, upper, points)`, in the value of a constant"}
+)
+
 CONSTANTS: tuple[str, ...] = ("pi",)
 
 INPUT_KINDS = ("real", "positive", "count")
@@ -122,7 +127,7 @@ STATEMENTS: Mapping[str, str] = MappingProxyType(
 
 OBSERVATION_FORM = "y ~ Normal(f, sigma)"
 
-ENGINES = ("vi", "ep")
+ENGINES = ("vi", "ep", "qsgp")
 
 POSTERIORS = ("auto", "coupled", "full", "linear", "diagonal", "mixture(K)", "mixture_full(K)")
 
@@ -146,6 +151,11 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         "evaluations": "a whole number from 1",
         "tolerance": "a positive number",
         "power": "0.5 or any other number above 0 and at most 1",
+        "features": "a whole number from 1",
+        "chevron": "a whole number from 1",
+        "feature_batch": "a whole number from 1",
+        "support": "a whole number from 1",
+        "feature_sums": "auto, running or sampled",
     }
 )
 """Options of `infer` and the values they take."""
@@ -160,13 +170,14 @@ OPTION_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "inducing_start": ("auto", "kmeans", "greedy"),
         "optimizer": ("auto", "natural", "lbfgs", "adam", "adadelta"),
         "schedule": ("joint", "alternating"),
+        "feature_sums": ("auto", "running", "sampled"),
     }
 )
 
 PROCESS = "GP"
 
 BUILTINS: Mapping[str, str] = MappingProxyType(
-    dict.fromkeys((*FUNCTIONS, *REDUCTIONS, *CONTRACTIONS), "function")
+    dict.fromkeys((*FUNCTIONS, *REDUCTIONS, *CONTRACTIONS, *POINTS), "function")
     | dict.fromkeys(CONSTANTS, "constant")
     | dict.fromkeys(KERNELS, "kernel")
     | dict.fromkeys(DISTRIBUTIONS, "distribution")

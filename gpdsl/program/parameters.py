@@ -30,6 +30,10 @@ class Parameters:
         """Starting point of the learnt parameters on the real line."""
         return {n: self.bijectors[n].inverse(v) for n, v in self.initial.items()}
 
+    def learnt(self, values: Mapping[str, Float[Array, "..."]]) -> dict[str, Array]:
+        """Learnt parameters on the real line, from values of all in their domains."""
+        return {n: self.bijectors[n].inverse(values[n]) for n in self.initial}
+
     def constrain(self, learnt: Unconstrained) -> dict[str, Array]:
         """Values of all parameters in their domains, held ones included."""
         values = {n: self.bijectors[n].forward(jnp.asarray(u)) for n, u in learnt.items()}

@@ -20,6 +20,7 @@ from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.coupled import joint_marginals
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 from gpdsl.program.joint import Marginals
@@ -66,6 +67,8 @@ class Fit:
     columns: Mapping[str, str]
     interrupted: bool = False
     usage: Usage = field(default_factory=Usage)
+    weight_space: WeightSpace | None = None
+    """The posterior of `engine = qsgp`, over the weights of basis functions; `inducing` and `posterior` are empty."""
 
     @property
     def model(self) -> Any:
@@ -118,12 +121,18 @@ class Fit:
         compute = self._compute if program is self._predicting else jit(partial(self._marginals, program))
         found = []
         parameters = as_arrays(dict(self.parameters), self.options.dtype)
-        posterior = as_arrays(list(self.posterior), self.options.dtype)
-        inducing = as_arrays(list(self.inducing), self.options.dtype)
+        posterior = as_arrays(self._posterior, self.options.dtype)
         for index, skip in parts(count, max(1, ROWS_AT_ONCE // self._width(program))):
-            chunk = compute(take_rows(rows, index), parameters, posterior, inducing)
+            chunk = compute(take_rows(rows, index), parameters, posterior)
             found.append(jax.tree.map(lambda a, skip=skip: a[:, skip:], chunk))
         return jax.tree.map(lambda *chunks: jnp.concatenate(chunks, axis=1), *found)
+
+    @property
+    def _posterior(self) -> Any:
+        """The arrays behind the marginals."""
+        if self.weight_space is not None:
+            return self.weight_space.q
+        return list(self.posterior), list(self.inducing)
 
     @cached_property
     def _predicting(self) -> Program:
@@ -145,9 +154,11 @@ class Fit:
         program: Program,
         rows: Rows,
         parameters: Mapping[str, Array],
-        posterior: list[Whitened],
-        inducing: list[Functionals],
+        numbers: Any,
     ) -> Marginals:
+        if self.weight_space is not None:
+            return self.weight_space.marginals(program, rows, parameters, numbers)
+        posterior, inducing = numbers
         seen = views(program, parameters, inducing, rows, False, self.jitter)
         if program.coupled:
             return joint_marginals(program, parameters, rows, seen, posterior)

@@ -72,7 +72,8 @@ def start_of(fit: Any) -> Start | None:
     if not isinstance(fit, Fit):
         hint = "; read a saved fit with gpdsl.load_fit" if isinstance(fit, (str, os.PathLike)) else ""
         raise GpdslError(f"start: expected a fit, got {type(fit).__name__}{hint}")
-    return Start(fit.program, fit.parameters, fit.inducing, fit.posterior, fit.weights, fit.jitter, fit.choice.dense)
+    q = fit.inducing, fit.posterior, fit.weights
+    return Start(fit.program, fit.parameters, *q, fit.jitter, fit.choice.dense, fit.weight_space)
 
 
 def fit_model(
@@ -116,6 +117,7 @@ def fit_model(
         columns=dict(columns),
         interrupted=result.interrupted,
         usage=account.usage(),
+        weight_space=result.weight_space,
     )
     if account.fault is None:
         return fit

@@ -19,7 +19,9 @@ from safetensors.numpy import save
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage, resolve
 from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
 from gpdsl.language import compile_text
 from gpdsl.program.program import make_program
@@ -38,6 +40,8 @@ def save_fit(fit: Fit, path: Path) -> None:
     arrays |= {f"mean.{i}": np.asarray(q.mean) for i, q in enumerate(fit.posterior)}
     arrays |= {f"root.{i}": np.asarray(q.root) for i, q in enumerate(fit.posterior)}
     arrays |= {"weights": np.asarray(fit.weights), "history": np.asarray(fit.history)}
+    if fit.weight_space is not None:
+        arrays |= fit.weight_space.arrays()
     source = fit.program.declarations.source
     header = {
         "format": FORMAT,
@@ -95,8 +99,8 @@ def _rebuild(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], extern
         fixed=options.fixed,
         initial=options.init,
     )
-    choice = Choice(**header["choice"])
-    groups = range(len(program.groups))
+    choice = _choice(header["choice"])
+    groups = range(len(header["inducing"]))
     return Fit(
         program=program.under(choice.posterior),
         options=options,
@@ -108,8 +112,14 @@ def _rebuild(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], extern
         history=arrays["history"],
         columns=header["columns"],
         usage=Usage(**header.get("usage", {})),
+        weight_space=WeightSpace.from_arrays(arrays, options.seed),
         **{name: header[name] for name in SCALARS},
     )
+
+
+def _choice(kept: Mapping[str, Any]) -> Choice:
+    weights = kept.get("weights")
+    return Choice(**{**kept, "weights": None if weights is None else WeightChoice(**weights)})
 
 
 def _inducing(shape: list, group: int, arrays: Mapping[str, np.ndarray]) -> Functionals:

@@ -56,7 +56,10 @@ def plot_fit(fit: Fit, data: Any = None, names: list[str] | None = None, path: s
 
 def _single_input(fit: Fit, bound: Any) -> tuple[str, np.ndarray]:
     arguments = {a for g in fit.program.groups for a in g.inputs}
-    seen = np.asarray(every_point(fit.inducing[0]))
+    if not fit.inducing and bound is None:
+        raise GpdslError("a posterior over weights does not say where the rows were: pass data=... to plot")
+    single = [name for name in arguments if not fit.program.declarations.inputs[name].axes]
+    seen = np.asarray(every_point(fit.inducing[0])) if fit.inducing else np.zeros((0, len(single)))
     if len(arguments) == 1 and seen.shape[1] == 1:
         name = arguments.pop()
         values = seen[:, 0] if bound is None else bound.inputs[name].reshape(bound.rows, -1)[:, 0]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 SHOWN = 8
 
-EVIDENCE = {"vi": "elbo", "ep": "log Z (EP)"}
+EVIDENCE = {"vi": "elbo", "ep": "log Z (EP)", "qsgp": "elbo"}
 """What the value of a fit is, by engine: a lower bound, or an estimate of the log evidence."""
 STOPPED = "stopped"
 """How the message of a fit begins that a fault of an opaque function ended."""
@@ -44,7 +44,9 @@ def summarise(fit: Fit) -> str:
 
 
 def _support(fit: Fit) -> str:
-    """What carries the posterior: inducing points, all rows, or fewer points that determine all that the rows read."""
+    """What carries the posterior: weights, inducing points, all rows, or fewer points that determine what is read."""
+    if fit.weight_space is not None:
+        return str(fit.weight_space)
     if not fit.choice.dense:
         return f"{fit.choice.inducing} inducing points"
     most = max((len(points) for points in fit.inducing), default=fit.rows)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpdsl.errors import GpdslError
+from gpdsl.inference.plan.weights import WeightChoice
 
 DENSE_ROWS = 1500
 """Up to this many rows the default is a dense posterior: its Cholesky factor takes a fraction of a second."""
@@ -32,7 +33,7 @@ ROUNDS = 200
 CHOICES = {
     "expectations": ("auto", "closed", "quadrature", "sampled"),
     "optimizer": ("auto", "natural", "lbfgs", "adam", "adadelta"),
-    "engine": ("vi", "ep"),
+    "engine": ("vi", "ep", "qsgp"),
     "dtype": ("float64", "float32"),
     "entropy": ("pairwise", "jensen"),
     "sampling": ("qmc", "antithetic", "iid"),
@@ -40,6 +41,7 @@ CHOICES = {
     "schedule": ("joint", "alternating"),
     "inducing_start": ("auto", "kmeans", "greedy"),
     "control_variate": ("regression", "constant", "none"),
+    "feature_sums": ("auto", "running", "sampled"),
 }
 
 
@@ -54,7 +56,8 @@ class Options:
     (`inference.mixture_entropy`). sampling, gradients, control_variate: how expectations that are sampled are estimated
     (`inference.sampling`, `inference.score`). schedule: everything at once, or set by set (`inference.alternating`).
     decay, epsilon: of Adadelta. engine: `vi`, or `ep` with its power in (0, 1] (`inference.expectation_propagation`).
-    devices: how many share the rows (`inference.sharding`).
+    devices: how many share the rows (`inference.sharding`). features, chevron, feature_batch, support, feature_sums,
+    start_rows: of engine = qsgp (`inference.plan.weights`).
     """
 
     posterior: str = "auto"
@@ -76,6 +79,12 @@ class Options:
     decay: float = 0.95
     epsilon: float = 1e-6
     power: float = 1.0
+    features: int | None = None
+    chevron: int | None = None
+    feature_batch: int | None = None
+    support: int | None = None
+    feature_sums: str = "auto"
+    start_rows: int | None = None
     seed: int = 0
     dtype: str = "float64"
     engine: str = "vi"
@@ -85,6 +94,9 @@ class Options:
     fixed: tuple[str, ...] = ()
     init: Mapping[str, Any] = field(default_factory=dict)
 
+
+SINGLE_PRECISION = ("qsgp",)
+"""Engines that compute in float32 unless asked otherwise: the noise of their steps is far above its rounding."""
 
 NUMBERS = {
     "inducing": (0, int),
@@ -99,6 +111,11 @@ NUMBERS = {
     "epsilon": (0.0, float),
     "power": (1e-6, float),
     "devices": (1, int),
+    "features": (2, int),
+    "chevron": (0, int),
+    "feature_batch": (2, int),
+    "support": (1, int),
+    "start_rows": (0, int),
 }
 
 
@@ -112,6 +129,8 @@ def make_options(infer: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
             hint = f"; did you mean `{near[0]}`?" if near else ""
             raise GpdslError(f"unknown option `{name}`{hint}; options are {', '.join(known)}")
         merged[name] = _checked(name, value)
+    if merged.get("engine") in SINGLE_PRECISION:
+        merged.setdefault("dtype", "float32")
     return Options(**merged)
 
 
@@ -146,6 +165,7 @@ class Choice:
     posterior: str = "full"
     learning_rate: float = 0.01
     inducing_start: str = "kmeans"
+    weights: WeightChoice | None = None
 
 
 def decide(options: Options, rows: int, *, opaque: bool, sampled: bool, per_row: bool = False) -> Choice:

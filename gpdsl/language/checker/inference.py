@@ -138,7 +138,9 @@ _READERS: Mapping[str, Callable[[syntax.Formula, str], Value | None]] = MappingP
         "learn_inducing": _yes_no,
         "samples": lambda formula, name: _whole(formula, 1),
         **dict.fromkeys(OPTION_WORDS, _choice),
-        "batch": lambda formula, name: _whole(formula, 1),
+        **dict.fromkeys(
+            ("batch", "features", "chevron", "feature_batch", "support"), lambda formula, name: _whole(formula, 1)
+        ),
         "seed": lambda formula, name: _whole(formula, 0),
         "steps": lambda formula, name: _whole(formula, 1),
         "evaluations": lambda formula, name: _whole(formula, 1),

@@ -1,0 +1,119 @@
+"""What this engine asks of a program, and how many functions, rows and steps it takes where nobody chose."""
+
+from __future__ import annotations
+
+from gpdsl.errors import GpdslError
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.weights import WeightChoice
+from gpdsl.kernels.waves import unsuited
+from gpdsl.program.groups import columns_of
+from gpdsl.program.program import Program
+from gpdsl.program.readings import OWN_VALUE
+
+MOST_FEATURES = 20_000
+FEWEST_FEATURES = 2_000
+PER_ROW = 10
+"""Basis functions for each row, between these bounds."""
+
+BATCH = 500
+SUPPORT = 300
+BLOCK = 4_000
+"""Rows of a batch, support rows, and basis functions of a step: some megabytes of working memory."""
+
+PASSES = 20
+FEWEST_SWEEPS, MOST_SWEEPS = 300, 1_500
+"""Passes over the rows, and bounds on the passes over the basis functions."""
+
+SAMPLED_STEPS = 20_000
+SAMPLED_BLOCK = 2_000
+
+START_ROWS = 1_000
+"""Rows on which the hyperparameters start, found by another engine: QSGP appendix I.1."""
+
+
+def decide_weights(program: Program, options: Options, rows: int) -> Choice:
+    """All decisions. Raises GpdslError for what does not belong to this engine, or what it does not cover."""
+    _refuse_options(options)
+    refuse_program(program)
+    reasons: dict[str, str] = {}
+    features = options.features
+    if features is None:
+        features = min(max(PER_ROW * rows, FEWEST_FEATURES), MOST_FEATURES)
+        reasons["features"] = f"{PER_ROW} for each of {rows} rows, from {FEWEST_FEATURES} to {MOST_FEATURES}"
+    sums = options.feature_sums
+    if sums == "auto":
+        sums, reasons["feature_sums"] = "running", "gradients without noise from basis functions"
+    chevron = options.chevron or 0
+    block = min(options.feature_batch or (BLOCK if sums == "running" else SAMPLED_BLOCK), features)
+    if chevron > features:
+        raise GpdslError(f"chevron = {chevron}: there are {features} basis functions, and no more columns")
+    support = min(SUPPORT if options.support is None else options.support, rows)
+    batch = min(options.batch or BATCH, rows)
+    weights = WeightChoice(features, chevron, block, support, sums, _start_rows(program, options, rows))
+    steps = options.steps or _steps(weights, rows, batch)
+    rate = 0.01 if options.learning_rate is None else options.learning_rate
+    posterior = f"chevron({chevron})" if chevron else "diagonal"
+    optimizer = "preconditioned descent" if sums == "running" else "adagrad"
+    return Choice(False, 0, batch, 0, optimizer, steps, reasons, posterior, rate, weights=weights)
+
+
+def _steps(weights: WeightChoice, rows: int, batch: int) -> int:
+    if weights.sums == "sampled":
+        return SAMPLED_STEPS
+    sweeps = min(max(PASSES * -(-rows // batch), FEWEST_SWEEPS), MOST_SWEEPS)
+    return sweeps * weights.steps_a_sweep
+
+
+def _start_rows(program: Program, options: Options, rows: int) -> int:
+    if not program.parameters.initial:
+        return 0
+    return min(START_ROWS if options.start_rows is None else options.start_rows, rows)
+
+
+def _refuse_options(options: Options) -> None:
+    if options.posterior not in {"auto", "diagonal"}:
+        raise GpdslError(
+            f"engine = qsgp has a posterior over weights, not posterior = {options.posterior}: leave it out, and set "
+            "chevron to the number of dense columns of its root (0: diagonal)"
+        )
+    given = {
+        "inducing": options.inducing is not None,
+        "learn_inducing": options.learn_inducing,
+        "optimizer": options.optimizer != "auto",
+        "schedule": options.schedule != "joint",
+        "samples": options.samples is not None,
+        "devices": options.devices not in {None, 1},
+    }
+    wrong = [name for name, set_ in given.items() if set_]
+    if wrong:
+        raise GpdslError(
+            f"{wrong[0]} belongs to engine = vi; engine = qsgp takes features, chevron, batch, feature_batch, support, "
+            "feature_sums, steps and learning_rate"
+        )
+    if options.batch == 0:
+        raise GpdslError("engine = qsgp takes some rows a step: set batch to at least 1, or use engine = vi")
+
+
+def refuse_program(program: Program) -> None:
+    """Raise GpdslError, naming what is in the way and the engine that covers it."""
+    instead = "; use engine = vi"
+    if program.opaque:
+        names = ", ".join(sorted({f"`{use.function}`" for use in program.uses()}))
+        raise GpdslError(f"engine = qsgp needs densities that can be traced, and {names} is opaque{instead}")
+    varying = [name for group in program.groups if group.per_row for name in group.names]
+    if varying:
+        raise GpdslError(f"engine = qsgp has no weights for the row variable `{varying[0]}`{instead}")
+    latents = [name for group in program.groups for name in group.names]
+    processes = sum(group.size for group in program.groups)
+    if processes != 1:
+        raise GpdslError(
+            f"engine = qsgp fits one latent process, and this model has {processes} ({', '.join(latents)}){instead}"
+        )
+    group = program.for_prediction().groups[0]
+    if group.readings != OWN_VALUE or group.points:
+        raise GpdslError(f"engine = qsgp reads `{latents[0]}` at the row's own input alone{instead}")
+    if program.sampled:
+        raise GpdslError(f"engine = qsgp needs expectations in closed form or by quadrature, not sampled ones{instead}")
+    why = unsuited(group.form, columns_of(group, program.translator))
+    if why is not None:
+        raise GpdslError(f"`{latents[0]}` has no random Fourier features: {why}{instead}")

@@ -1,0 +1,117 @@
+"""The engine `qsgp`: hyperparameters from some rows, sweeps or sampled steps, and an unbiased bound at the end."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from gpdsl.inference.plan.weights import WeightChoice
+from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
+from gpdsl.inference.quadruply_stochastic.features import Features, fourier_features
+from gpdsl.inference.quadruply_stochastic.interruption import deferred_interrupts
+from gpdsl.inference.quadruply_stochastic.likelihood import expected, slopes
+from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
+from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments, slab, slabs
+from gpdsl.inference.quadruply_stochastic.start import start_parameters
+from gpdsl.inference.quadruply_stochastic.swept_fit import SweptFit
+from gpdsl.inference.quadruply_stochastic.weights import Weights, divergence, start_weights
+from gpdsl.program.compilation import jit
+from gpdsl.program.program import take_rows
+from gpdsl.program.rows import Rows
+
+ASSESSED_ROWS = 2_000
+"""Rows on which the bound at the end is estimated."""
+
+PROBED = 256
+"""Basis functions from which the curvature in a weight is guessed at the start."""
+
+
+class Ascent(Protocol):
+    """A way to improve q and the hyperparameters. What is not finite is not kept."""
+
+    @property
+    def q(self) -> Weights:
+        """The posterior so far."""
+
+    @property
+    def learnt(self) -> dict[str, Array]:
+        """The learnt parameters so far, on the real line."""
+
+    def advance(self) -> tuple[int, float]:
+        """Some steps: how many were done in all, and an estimate of the bound; not finite where they failed."""
+
+
+def fit_qsgp(problem: Problem) -> Result:
+    """Maximise the bound over q(w) and the learnt parameters: QSGP sections 2 and 3."""
+    choice = chosen(problem)
+    features = fourier_features(problem.program, choice.features, problem.options.seed)
+    learnt, interrupted = start_parameters(problem, choice.start_rows)
+    q = _start(problem, features, learnt, choice)
+    ascent: Ascent = SweptFit(problem, features, q, learnt)
+    message, done = "interrupted" if interrupted else "all steps done", 0
+    with deferred_interrupts() as asked:
+        while not interrupted and done < problem.choice.steps:
+            done, bound = ascent.advance()
+            problem.monitor.report(min(done, problem.choice.steps), bound)
+            if not np.isfinite(bound):
+                message = "stopped: the bound is not a finite number, the last state that was finite is kept"
+                break
+            if asked():
+                message, interrupted = "interrupted", True
+        value, error = assess(problem, features, ascent.q, ascent.learnt)
+    held = WeightSpace(as_numpy(ascent.q), problem.options.seed)
+    parameters = as_numpy(ascent.learnt)
+    return Result(parameters, [], [], np.ones(1), value, error, message, interrupted, weight_space=held)
+
+
+def chosen(problem: Problem) -> WeightChoice:
+    """The decisions about the weights."""
+    assert problem.choice.weights is not None
+    return problem.choice.weights
+
+
+def _start(problem: Problem, features: Features, learnt: dict[str, Array], choice: WeightChoice) -> Weights:
+    """The prior mean, with the curvature that all weights have on average."""
+    begun = problem.begun_weights
+    if begun is not None and begun.features == features.count and begun.q.columns == choice.chevron:
+        return as_arrays(begun.q, problem.options.dtype)
+    rows = take_rows(problem.rows, jnp.arange(min(problem.count, PROBED)))
+
+    def guess(learnt: dict[str, Array], rows: Rows) -> Array:
+        index, _ = slab(0, min(PROBED, features.count), features.count)
+        values = features.values(learnt, inputs_of(problem.program, rows), index)
+        unit = jnp.ones(values.shape[0], values.dtype)
+        known = slopes(problem.program, learnt, rows, jnp.zeros_like(unit), jnp.sum(values**2, axis=1))
+        return problem.count * jnp.mean(known.precision[:, None] * values**2)
+
+    curvature = float(np.maximum(np.nan_to_num(jit(guess)(learnt, rows)), 0.0))
+    return start_weights(features.count, choice.chevron, curvature, problem.options.dtype)
+
+
+def assess(problem: Problem, features: Features, q: Weights, learnt: dict[str, Array]) -> tuple[float, float]:
+    """The bound and its standard error: the divergence exactly, the likelihood from rows drawn without replacement."""
+    size, count = chosen(problem).block, min(problem.count, ASSESSED_ROWS)
+    index = np.random.default_rng([problem.options.seed, 1]).choice(problem.count, count, replace=False)
+
+    def compute(q: Weights, learnt: dict[str, Array], rows: Rows) -> tuple[Array, Array]:
+        projected, variance = moments(features, learnt, inputs_of(problem.program, rows), q, size)
+        values = expected(problem.program, learnt, rows, projected[:, 0], variance)
+
+        def add(total: Array, number: Array) -> tuple[Array, None]:
+            index, live = slab(number, size, features.count)
+            shares = divergence(q.at(index), features.precision(learnt, index), index)
+            return total + jnp.sum(shares * live), None
+
+        start = jnp.zeros((), values.dtype)
+        total, _ = jax.lax.scan(add, start, jnp.arange(slabs(features.count, size)))
+        return values, problem.program.log_prior(problem.program.parameters.constrain(learnt)) - total
+
+    found: Any = problem.compiled(compute, q, learnt, taken := take_rows(problem.rows, index))(q, learnt, taken)
+    values, rest = np.asarray(found[0], float), float(found[1])
+    left = 1.0 - count / problem.count
+    error = problem.count * float(values.std()) * float(np.sqrt(left / count))
+    return problem.count * float(values.mean()) + rest, error

@@ -1,0 +1,82 @@
+"""What engines and predictions read of a program with weights: its one latent's basis functions at rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gpdsl.inference.quadruply_stochastic.features import Features
+from gpdsl.inference.quadruply_stochastic.weights import Index, Weights
+from gpdsl.program.evaluation import stack_inputs
+from gpdsl.program.parameters import Unconstrained
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+
+def inputs_of(program: Program, rows: Rows) -> Float[Array, "n d"]:
+    """The arguments of the latent at the rows, side by side."""
+    return stack_inputs(program.groups[0].inputs, rows)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Seen:
+    """A block of basis functions at some points: their values, q's numbers and the diagonal of S.
+
+    `projected` are the block's shares of Phi [mu, C], and `spread` that of the variance from C's lone diagonal.
+    """
+
+    index: Index
+    values: Float[Array, "n k"]
+    q: Weights
+    precision: Float[Array, "k"]
+
+    @property
+    def projected(self) -> Float[Array, "n 1+r"]:
+        """Phi times the mean and the dense columns."""
+        return self.values @ self.q.vectors.T
+
+    @property
+    def spread(self) -> Float[Array, "n"]:
+        """Sum of phi_i^2 c_ii^2 over the functions without a dense column."""
+        return self.values**2 @ self.q.deviation(self.precision, self.index) ** 2
+
+
+def see(features: Features, learnt: Unconstrained, x: Float[Array, "n d"], index: Index, q: Weights) -> Seen:
+    """The functions `index` at the points x; `q` holds all functions."""
+    return Seen(index, features.values(learnt, x, index), q.at(index), features.precision(learnt, index))
+
+
+def moments(
+    features: Features, learnt: Unconstrained, x: Float[Array, "n d"], q: Weights, size: int
+) -> tuple[Float[Array, "n 1+r"], Float[Array, "n"]]:
+    """Phi [mu, C_1..r] and the variance of Phi w under q, from all functions, `size` at a time.
+
+    The first column is the mean of f above its prior mean; memory is that of n by `size` values.
+    """
+    size = min(size, features.count)
+
+    def add(total: tuple[Array, Array], number: Array) -> tuple[tuple[Array, Array], None]:
+        index, live = slab(number, size, features.count)
+        seen = see(features, learnt, x, index, q)
+        seen = Seen(index, seen.values * live, seen.q, seen.precision)
+        return (total[0] + seen.projected, total[1] + seen.spread), None
+
+    start = jnp.zeros((x.shape[0], 1 + q.columns), x.dtype), jnp.zeros(x.shape[0], x.dtype)
+    (projected, spread), _ = jax.lax.scan(add, start, jnp.arange(slabs(features.count, size)))
+    return projected, spread + jnp.sum(projected[:, 1:] ** 2, axis=1)
+
+
+def slabs(count: int, size: int) -> int:
+    """How many blocks of `size` cover `count` functions."""
+    return -(-count // size)
+
+
+def slab(number: Array | int, size: int, count: int) -> tuple[Index, Float[Array, "k"]]:
+    """The functions of one block of a pass over all, and 1.0 for those no block before it has: the last ends with m."""
+    start = jnp.minimum(number * size, count - size)
+    index = start + jnp.arange(size)
+    return index, jnp.asarray(index >= number * size, float)
