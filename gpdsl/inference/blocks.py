@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.kernels.functionals import Functionals
@@ -54,29 +54,76 @@ def block_rows(program: Program, inducing: Sequence[Functionals], rows: int) -> 
     return 0 if rows * each <= LARGE else max(AT_ONCE // max(each, 1), 64)
 
 
-def over_blocks(
-    rows: Rows, size: int, function: Callable[[Rows, Float[Array, "rows"], Array, Array], tuple[Any, Any]]
-) -> tuple[Any, Any]:
-    """Sums over blocks, and what there is for each row: `function(rows, weights, numbers, block)` gives both.
+@dataclass(frozen=True)
+class Block:
+    """Some rows, their numbers, and what else there is for each of them; `place` is the number of the block.
 
-    The last block is filled up with rows of weight 0. What is returned for each row has the rows first.
+    `weight` is 0 for rows that an earlier block had already: all blocks are of one size.
+    """
+
+    rows: Rows
+    beside: Any
+    weight: Float[Array, "rows"]
+    numbers: Int[Array, "rows"]
+    place: Array
+
+    @property
+    def size(self) -> int:
+        """How many rows."""
+        return self.numbers.shape[0]
+
+    def samples(self, normals: Array | Draws | None) -> Float[Array, "samples components rows latents"] | None:
+        """Those of the base samples that belong to these rows."""
+        if isinstance(normals, Draws):
+            return normals.of(self.place, self.size)
+        return None if normals is None else normals[:, :, self.numbers]
+
+
+def part_of_block(rows: Rows, size: int) -> int:
+    """How many rows of each device a block of about `size` rows has."""
+    count = next(iter(rows.observed.values())).shape[0]
+    return min(-(-size // rows.shards), count // rows.shards)
+
+
+def over_blocks(
+    rows: Rows, size: int, function: Callable[[Block], tuple[Any, Any]], beside: Any = None
+) -> tuple[Any, Any]:
+    """Sums over blocks, and what there is for each row: `function` gives both, the latter with the rows first.
+
+    `beside` are arrays with an entry for each row, taken along. Where rows are spread over several devices, a block
+    has some of each, so that nothing but the sums leaves a device.
     """
     count = next(iter(rows.observed.values())).shape[0]
-    blocks = -(-count // size)
-    index = jnp.arange(blocks * size).reshape(blocks, size)
+    each = count // rows.shards
+    part = part_of_block(rows, size)
+    blocks = -(-each // part)
+    apart = jax.tree.map(lambda a: a.reshape(rows.shards, each, *a.shape[1:]), (rows, beside))
+    shards, dtype = jnp.arange(rows.shards), next(iter(rows.observed.values())).dtype
 
-    def one(place: Array, block: Array) -> tuple[Any, Any]:
-        inside = jnp.minimum(place, count - 1)
-        some = jax.tree.map(lambda a: a[inside], rows)
-        weight = (place < count).astype(next(iter(rows.observed.values())).dtype)
-        return function(some, weight, inside, block)
+    def one(place: Array) -> tuple[Any, Any]:
+        first = jnp.minimum(place * part, each - part)
 
-    shapes = jax.eval_shape(one, index[0], jnp.asarray(0))[0]
+        def taken(array: Array) -> Array:
+            some = jax.lax.dynamic_slice_in_dim(array, first, part, axis=1)
+            return some.reshape(rows.shards * part, *array.shape[2:])
+
+        some, others = jax.tree.map(taken, apart)
+        inside = first + jnp.arange(part)
+        weight = jnp.broadcast_to(inside >= place * part, (rows.shards, part)).ravel().astype(dtype)
+        return function(Block(some, others, weight, (each * shards[:, None] + inside).ravel(), place))
+
+    def joined(values: Array) -> Array:
+        found = jnp.swapaxes(values.reshape(blocks, rows.shards, part, *values.shape[2:]), 0, 1)
+        new = each - (blocks - 1) * part
+        before = found[:, :-1].reshape(rows.shards, -1, *values.shape[2:])
+        return jnp.concatenate([before, found[:, -1, part - new :]], axis=1).reshape(count, *values.shape[2:])
+
+    shapes = jax.eval_shape(one, jnp.asarray(0))[0]
     start = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
 
-    def step(total: Any, at: tuple[Array, Array]) -> tuple[Any, Any]:
-        summed, each = jax.checkpoint(one)(*at)
-        return jax.tree.map(jnp.add, total, summed), each
+    def step(total: Any, place: Array) -> tuple[Any, Any]:
+        summed, found = jax.checkpoint(one)(place)
+        return jax.tree.map(jnp.add, total, summed), found
 
-    total, each = jax.lax.scan(step, start, (index, jnp.arange(blocks)))
-    return total, jax.tree.map(lambda a: a.reshape(blocks * size, *a.shape[2:])[:count], each)
+    total, found = jax.lax.scan(step, start, jnp.arange(blocks))
+    return total, jax.tree.map(joined, found)

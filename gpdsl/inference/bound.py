@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gpdsl.inference.blocks import Draws, block_rows, over_blocks
+from gpdsl.inference.blocks import Block, Draws, block_rows, over_blocks
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.posteriors.family import Family, Parameters, PerRow
 from gpdsl.inference.posteriors.features import Features, dense_features, factorise, sparse_features
@@ -187,19 +187,15 @@ def _in_blocks(
     seen = views(program, parameters, state["inducing"], first, False, jitter)
     parts = prepared_for(program, layout, state, rows, seen, jitter)
 
-    def expected(some: Rows, weight: Array, numbers: Array, block: Array) -> tuple[Array, None]:
-        here = views(program, parameters, state["inducing"], some, False, jitter)
+    def expected(block: Block) -> tuple[Array, None]:
+        here = views(program, parameters, state["inducing"], block.rows, False, jitter)
         moments = [family.moments(q, view.features) for (family, q), view in zip(parts, here, strict=True)]
-        q = assemble(program, parameters, some, here, moments)
-        drawn = normals.of(block, size) if isinstance(normals, Draws) else _taken(normals, numbers)
-        return jnp.sum(expected_log_likelihood(program, parameters, some, q, drawn, None) * weight, axis=1), None
+        q = assemble(program, parameters, block.rows, here, moments)
+        found = expected_log_likelihood(program, parameters, block.rows, q, block.samples(normals), None)
+        return jnp.sum(found * block.weight, axis=1), None
 
     total, _ = over_blocks(rows, size, expected)
     return jnp.sum(weights(state) * total) - divergence(layout, state, seen, parts)
-
-
-def _taken(normals: Array | None, numbers: Array) -> Array | None:
-    return None if normals is None else normals[:, :, numbers]
 
 
 def prepared_for(
@@ -216,13 +212,14 @@ def prepared_for(
     count = next(iter(rows.observed.values())).shape[0]
     size = block_rows(program, state["inducing"], count) or count
 
-    def informed(some: Rows, weight: Array, numbers: Array, block: Array) -> tuple[list[Array], None]:
+    def informed(block: Block) -> tuple[list[Array], None]:
         found = []
-        for q, view in zip(groups, views(program, parameters, state["inducing"], some, False, jitter), strict=True):
+        here = views(program, parameters, state["inducing"], block.rows, False, jitter)
+        for q, view in zip(groups, here, strict=True):
             if isinstance(view.features, RowFeatures):
                 found.append(jnp.zeros(()))
                 continue
-            sites = jnp.sinh(q["site"][0]).reshape(view.group.size, -1, count)[..., numbers] * weight
+            sites = jnp.sinh(q["site"][0]).reshape(view.group.size, -1, count)[..., block.numbers] * block.weight
             found.append(information(view.features, sites.reshape(view.group.size, -1)))
         return found, None
 

@@ -6,7 +6,7 @@ all-reduce. Everything else is on every device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -40,7 +40,8 @@ class Shards:
             return rows, length
         more = -length % self.mesh.size
         sharding = NamedSharding(self.mesh, PartitionSpec(AXIS))
-        longer = jax.tree.map(lambda a: np.concatenate([a, np.repeat(a[:1], more, axis=0)]), _on_host(rows))
+        spread = replace(_on_host(rows), shards=self.mesh.size)
+        longer = jax.tree.map(lambda a: np.concatenate([a, np.repeat(a[:1], more, axis=0)]), spread)
         for known in longer.observed.values():
             known[length:] = 0.0
         return jax.tree.map(lambda a: _global(a, sharding), longer), length + more

@@ -27,7 +27,7 @@ class Rows:
     """Data of some rows: inputs and outputs by name, [rows, *axes]; `observed` is 1.0 where an output is known.
 
     `indicators` are one-hot codes of label outputs, [rows, *axes, classes]. `numbers` says which rows of the training
-    data these are (from 0), None for new ones.
+    data these are (from 0), None for new ones. `shards`: how many devices they are spread over, in equal parts.
     """
 
     inputs: Mapping[str, Float[Array, "rows *axes"]]
@@ -35,6 +35,7 @@ class Rows:
     observed: Mapping[str, Float[Array, "rows *axes"]]
     indicators: Mapping[str, Float[Array, "rows *axes c"]] = field(default_factory=dict)
     numbers: Float[Array, "rows"] | None = None
+    shards: int = field(default=1, metadata={"static": True})
 
 
 @dataclass(frozen=True)

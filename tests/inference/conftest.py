@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference import variational
+from gpdsl.inference.problem import Problem
 from gpdsl.program.precision import precision
 
 
@@ -65,3 +68,26 @@ def counts(rng: np.random.Generator) -> tuple[gpdsl.Model, dict[str, np.ndarray]
     """Thirty-five counts with a rate that varies."""
     x = np.sort(rng.uniform(-2, 2, size=35))
     return gpdsl.compile(COUNTS), {"x": x, "n": rng.poisson(np.exp(np.sin(2 * x) + 0.3))}
+
+
+@pytest.fixture
+def caught(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The problem that a fit by expectation propagation would hand to the engine."""
+
+    class Enough(Exception):
+        pass
+
+    def problem_of(model: gpdsl.Model, data: dict[str, np.ndarray], **options: Any) -> Problem:
+        found: list[Problem] = []
+
+        def catch(problem: Problem) -> Any:
+            found.append(problem)
+            raise Enough
+
+        with monkeypatch.context() as patch:
+            patch.setitem(variational.ENGINES, "ep", catch)
+            with pytest.raises(Enough):
+                model.fit(data, engine="ep", **options)
+        return found[0]
+
+    return problem_of

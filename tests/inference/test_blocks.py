@@ -16,6 +16,7 @@ from gpdsl.inference import blocks
 from gpdsl.inference.ascent.joint import complete, initial_state
 from gpdsl.inference.bound import elbo, views
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo, value_and_target
 from gpdsl.inference.natural.sites import Sites, site_marginals, site_target, whitened_posterior
 from gpdsl.program.compilation import jit
@@ -84,8 +85,11 @@ def test_sites_in_blocks_change_nothing(text: str, monkeypatch: pytest.MonkeyPat
     sites = Sites(jax.random.normal(first, shape), jax.random.uniform(second, shape))
     learnt = problem.parameters
 
+    def setting(learnt: dict) -> Setting:
+        return Setting.at(program, learnt, inducing, rows, False, 1e-8)
+
     def bound(learnt: dict) -> jax.Array:
-        return batch_site_elbo(program, learnt, inducing, sites, rows, False, None, 1e-8)
+        return batch_site_elbo(setting(learnt), sites, None)
 
     value, slope = jit(jax.value_and_grad(bound))(learnt)
 
@@ -94,7 +98,7 @@ def test_sites_in_blocks_change_nothing(text: str, monkeypatch: pytest.MonkeyPat
         seen = views(program, parameters, inducing, rows, False, 1e-8)
         q, _, _ = site_marginals(program, parameters, rows, seen, sites)
         gradient = jax.grad(lambda q: jnp.sum(expected_log_likelihood(program, parameters, rows, q)))(q)
-        return site_target(q, gradient), whitened_posterior(program, learnt, inducing, sites, rows, False, 1e-8)
+        return site_target(q, gradient), whitened_posterior(setting(learnt), sites)
 
     expected, known = jit(reference)(learnt)
     monkeypatch.setattr(blocks, "LARGE", 0)
@@ -105,9 +109,8 @@ def test_sites_in_blocks_change_nothing(text: str, monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(b, a, rtol=1e-7)
 
     def found(learnt: dict) -> tuple:
-        parameters = program.parameters.constrain(learnt)
-        value, target = value_and_target(program, parameters, inducing, sites, rows, 64, None, 1e-8)
-        return value, target, batch_posterior(program, learnt, inducing, sites, rows, False, 1e-8)
+        value, target = value_and_target(setting(learnt), sites, 64, None)
+        return value, target, batch_posterior(setting(learnt), sites)
 
     again, target, posterior = jit(found)(learnt)
     assert again == pytest.approx(float(value), rel=1e-10)  # no priors on the parameters here
@@ -117,6 +120,26 @@ def test_sites_in_blocks_change_nothing(text: str, monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(b.mean, a.mean, rtol=1e-7, atol=1e-9)
         covariances = [root @ np.swapaxes(root, -1, -2) for root in (np.asarray(a.root), np.asarray(b.root))]
         np.testing.assert_allclose(covariances[1], covariances[0], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [(COUNTS, {}), pytest.param(COUNTS, {"expectations": "sampled"}, marks=pytest.mark.slow)],
+)
+def test_sweeps_of_expectation_propagation_in_blocks_change_nothing(
+    text: str, options: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evidence, fixed point and what is learnt on it; blocks share their base points where moments are sampled."""
+    model, data = gpdsl.compile(text), data_of("n")
+    options = {"engine": "ep", "inducing": 6, "tolerance": 1e-12, "steps": 2, **options}
+    whole = model.fit(data, **options)
+    monkeypatch.setattr(blocks, "LARGE", 0)
+    monkeypatch.setattr(blocks, "AT_ONCE", 0)
+    parts = model.fit(data, **options)
+    close = 0.1 if "expectations" in options else 1e-6
+    assert abs(whole.elbo - parts.elbo) < close
+    assert abs(parts.parameters["ell"] - whole.parameters["ell"]) < max(close, 1e-4)
+    assert np.abs(whole.predict(data).mean("f") - parts.predict(data).mean("f")).max() < max(close, 1e-4)
 
 
 def _numbered(problem):  # type: ignore[no-untyped-def]
@@ -153,7 +176,8 @@ rng = np.random.default_rng(0)
 x = rng.normal(size=(rows, 2))
 text = "input x : real[2]\\noutput y : binary\\nlatent f(x) ~ GP(0, RBF(1))\\ny ~ Bernoulli(logit = f)\\n"
 data = {"x": x, "y": (x[:, 0] + rng.normal(size=rows) > 0).astype(int)}
-fit = gpdsl.compile(text).fit(data, inducing=100, batch=0, optimizer=sys.argv[2], steps=1)
+how = {"engine": "ep"} if sys.argv[2] == "ep" else {"optimizer": sys.argv[2]}
+fit = gpdsl.compile(text).fit(data, inducing=100, batch=0, steps=1, tolerance=1e-4, **how)
 assert np.isfinite(fit.elbo)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
@@ -169,7 +193,7 @@ def peak(rows: int, optimizer: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer,rows", [("lbfgs", 1_000_000), ("natural", 500_000)])
+@pytest.mark.parametrize("optimizer,rows", [("lbfgs", 1_000_000), ("natural", 500_000), ("ep", 200_000)])
 def test_a_large_batch_fits_in_two_gibibytes(optimizer: str, rows: int) -> None:
     assert peak(rows, optimizer) < 2.0
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference import variational
 from gpdsl.inference.expectation_propagation import engine, sums, visits
 from gpdsl.inference.expectation_propagation.sweep import evidence, fixed_point
-from gpdsl.inference.natural.profiled import split_point
+from gpdsl.inference.natural.profiled import setting_of
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.natural.tied import no_sites, posterior_of
 from gpdsl.program.compilation import jit
@@ -36,50 +35,27 @@ def classes(seed: int, rows: int) -> dict[str, np.ndarray]:
     return {"x": x, "y": (np.sin(2 * x[:, 0]) + x[:, 1] + 0.5 * rng.normal(size=rows) > 0).astype(int)}
 
 
-@pytest.fixture
-def caught(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """The problem that a fit would hand to the engine."""
-
-    class Enough(Exception):
-        pass
-
-    def problem_of(model: gpdsl.Model, data: dict[str, np.ndarray], **options: Any) -> Any:
-        found: list[Any] = []
-
-        def catch(problem: Any) -> Any:
-            found.append(problem)
-            raise Enough
-
-        with monkeypatch.context() as patch:
-            patch.setitem(variational.ENGINES, "ep", catch)
-            with pytest.raises(Enough):
-                model.fit(data, engine="ep", **options)
-        return found[0]
-
-    return problem_of
-
-
 def test_the_gradient_with_posterior_and_cavities_held_is_that_of_the_evidence(caught: Callable[..., Any]) -> None:
     """SEP's eq. 4 against automatic differentiation of log Z_q, in parameters and inducing inputs."""
     problem = caught(gpdsl.compile(TEXT.format(link="logit")), classes(1, 40), inducing=6, batch=0, learn_inducing=True)
-    task = engine.make_task(problem)
-    run = engine._Run(problem, task)
+    tilted = engine.tilted_of(problem)
+    run = engine._Run(problem, tilted)
     rows, held, _, jitter = run.fixed
     point, program = run.best.point, problem.program
-    learnt, inducing = split_point(point, held)
 
     def both(point: Any) -> tuple[Any, Any]:
-        fixed = fixed_point(task, learnt, inducing, run.start, rows, None, jitter, 1e-14, 500).sites
-        direct = jax.grad(lambda p: evidence(task, *split_point(p, held), fixed, rows, None, jitter))(point)
-        parameters = program.parameters.constrain(learnt)
+        here = setting_of(problem, point, held, rows, jitter)
+        fixed = fixed_point(tilted, here, run.start, 1e-14, 500).sites
+        direct = jax.grad(lambda p: evidence(tilted, setting_of(problem, p, held, rows, jitter), fixed))(point)
+        parameters = here.parameters
         prior = prior_means(program.evaluator, program.groups, parameters, rows, 40)
         own = Sites(fixed.linear - fixed.precision * prior, fixed.precision)
-        here = sums.groups_at(problem, point, held, rows)
-        tied = sums.summed(problem, [no_sites(1, here[0].factor)], here, own, jax.tree.map(lambda a: 0 * a, own))
-        posteriors = [posterior_of(tied[0], here[0].scale)]
-        seen = visits._seen(problem, task, parameters, rows, here, posteriors, own, None)
-        kept = visits._Held(seen.q, own, seen.cavity, posteriors, here)
-        return direct, jax.grad(lambda p: visits._expected(problem, task, p, held, rows, kept, None))(point)
+        groups = sums.groups_at(problem, point, held, rows)
+        tied = sums.summed(problem, [no_sites(1, groups[0].factor)], groups, own, jax.tree.map(lambda a: 0 * a, own))
+        posteriors = [posterior_of(tied[0], groups[0].scale)]
+        seen = visits._seen(problem, tilted, parameters, rows, groups, posteriors, own)
+        kept = visits._Held(seen.q, own, seen.cavity, posteriors, groups)
+        return direct, jax.grad(lambda p: visits._expected(problem, tilted, p, held, rows, kept))(point)
 
     direct, held_fixed = jit(both)(point)
     for a, b in zip(jax.tree.leaves(direct), jax.tree.leaves(held_fixed), strict=True):
@@ -121,6 +97,6 @@ def test_a_row_keeps_two_numbers(caught: Callable[..., Any]) -> None:
     problem = caught(gpdsl.compile(TEXT.format(link="probit")), classes(6, 100), inducing=8, batch=20)
     from gpdsl.inference.expectation_propagation.minibatch import _Run
 
-    state = _Run(problem, engine.make_task(problem)).state
+    state = _Run(problem, engine.tilted_of(problem)).state
     assert state.sites.linear.size + state.sites.precision.size == 2 * 100
     assert all(100 not in leaf.shape for leaf in jax.tree.leaves((state.tied, state.point, state.memory)))

@@ -10,12 +10,15 @@ from gpdsl.data import bind
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.natural.profiled import start_sites
 from gpdsl.inference.natural.refine import Progress, refine
+from gpdsl.inference.natural.setting import Setting
+from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.plan.options import make_options
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.variational import plan
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import make_program, make_rows
+from gpdsl.program.rows import Rows
 from tests.data.shared import shared_table
 
 Table = dict[str, np.ndarray]
@@ -69,9 +72,12 @@ def refined(name: str, data: Table, init: dict[str, float]) -> Progress:
     fixed = (planned.layout, planned.choice, options, parameters, planned.inducing, jitter)
     problem = Problem(program, rows, found.rows, *fixed, Monitor(1))
     tolerance = options.tolerance * found.rows
-    return jit(
-        lambda p, z, s, r: refine(program, p, z, s, r, planned.layout.dense, None, jitter, tolerance, 10 * ITERATIONS)
-    )(parameters, planned.inducing, start_sites(problem), rows)
+
+    def found(sites: Sites, rows: Rows) -> Progress:
+        setting = Setting.at(program, parameters, planned.inducing, rows, planned.layout.dense, jitter)
+        return refine(setting, sites, None, tolerance, 10 * ITERATIONS)
+
+    return jit(found)(start_sites(problem), rows)
 
 
 @pytest.mark.parametrize("case", NAMES)

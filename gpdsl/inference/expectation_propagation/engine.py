@@ -17,10 +17,9 @@ from jaxtyping import Array
 
 from gpdsl.inference.ascent.lbfgs import Outcome, maximise
 from gpdsl.inference.expectation_propagation.minibatch import fit_ep_minibatch, optimiser_of
-from gpdsl.inference.expectation_propagation.sweep import Fixed, Task, evidence, fixed_point
-from gpdsl.inference.expectation_propagation.tilted import choose_tilted
-from gpdsl.inference.natural.profiled import outer_point, split_point, start_sites
-from gpdsl.inference.natural.site_blocks import batch_posterior
+from gpdsl.inference.expectation_propagation.sweep import Fixed, evidence, fixed_point
+from gpdsl.inference.expectation_propagation.tilted import Tilted, choose_tilted
+from gpdsl.inference.natural.profiled import outer_point, setting_of, split_point, start_sites, whitened_at
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.program.compilation import jit
@@ -42,21 +41,18 @@ class _Best:
 
 def fit_ep(problem: Problem) -> Result:
     """Maximise the EP estimate of the log marginal likelihood over the learnt parameters."""
-    task = make_task(problem)
+    tilted = tilted_of(problem)
     if problem.choice.batch:
-        return fit_ep_minibatch(problem, task)
-    run = _Run(problem, task)
+        return fit_ep_minibatch(problem, tilted)
+    run = _Run(problem, tilted)
     outcome = run.together() if problem.choice.optimizer in {"adam", "adadelta"} else run.outside()
     best = run.best
     parameters, inducing = split_point(best.point, problem.inducing)
-    dense, jitter = problem.layout.dense, problem.jitter
-    whiten = jit(lambda p, z, s, r: batch_posterior(problem.program, p, z, s, r, dense, jitter))
-    posterior = whiten(parameters, inducing, best.sites, problem.rows)
     message = outcome.message + _doubts(best, problem.count)
     return Result(
         as_numpy(parameters),
         as_numpy(inducing),
-        tidy(posterior),
+        tidy(whitened_at(problem, best.point, best.sites)),
         np.ones(1),
         best.value,
         0.0,
@@ -65,12 +61,9 @@ def fit_ep(problem: Problem) -> Result:
     )
 
 
-def make_task(problem: Problem) -> Task:
+def tilted_of(problem: Problem) -> Tilted:
     """How the tilted distributions of a problem are integrated."""
-    options = problem.options
-    return Task(
-        problem.program, choose_tilted(problem.program, options.power, options.expectations), problem.layout.dense
-    )
+    return choose_tilted(problem.program, problem.options.power, problem.options.expectations)
 
 
 def _doubts(best: _Best, count: int) -> str:
@@ -86,19 +79,20 @@ def _doubts(best: _Best, count: int) -> str:
 class _Run:
     """The moving parts of one fit."""
 
-    def __init__(self, problem: Problem, task: Task) -> None:
-        self.problem, self.task = problem, task
+    def __init__(self, problem: Problem, tilted: Tilted) -> None:
+        self.problem, self.tilted = problem, tilted
         point = outer_point(problem, problem.parameters, problem.inducing)
         self.start = start_sites(problem)
         self.best = _Best(point, self.start)
         key = jax.random.key(problem.options.seed)
-        normals = task.tilted.normals(key, problem.choice.samples, problem.count, problem.program.latents)
+        block = setting_of(problem, point, problem.inducing, problem.rows).block(self.start.coupled)
+        normals = tilted.normals(key, problem.choice.samples, block or problem.count, problem.program.latents)
         self.fixed = problem.rows, problem.inducing, normals, problem.jitter
 
     def outside(self) -> Outcome:
         """L-BFGS over what is learnt; every value is that of a fixed point."""
         problem, point, warm = self.problem, self.best.point, self.start
-        compute = problem.compiled(_converged(problem, self.task), point, warm, *self.fixed)
+        compute = problem.compiled(_converged(problem, self.tilted), point, warm, *self.fixed)
 
         def objective(at: Any) -> tuple[float, Any]:
             nonlocal warm
@@ -139,7 +133,7 @@ class _Run:
         optimiser = optimiser_of(problem)
         point, sites = self.best.point, self.start
         memory, key = optimiser.init(point), jnp.asarray(0.5, problem.options.dtype)
-        step = problem.compiled(_inner_step(problem, self.task, optimiser), point, memory, sites, key, *self.fixed)
+        step = problem.compiled(_inner_step(problem, self.tilted, optimiser), point, memory, sites, key, *self.fixed)
         outcome, trace = Outcome(point, -np.inf, "all steps done", 0), []
         try:
             for number in range(1, problem.choice.steps + 1):
@@ -154,7 +148,7 @@ class _Run:
                     break
         except KeyboardInterrupt:
             outcome.interrupted, outcome.message = True, "interrupted"
-        finish = jit(_converged(problem, self.task))
+        finish = jit(_converged(problem, self.tilted))
         value, _, fixed = finish(point, sites, *self.fixed)
         self._note(point, fixed, float(value))
         outcome.value = self.best.value
@@ -169,20 +163,19 @@ def _settled(trace: list[float], tolerance: float, window: int = 20) -> bool:
     return late - early < max(tolerance, 1e-9) * max(1.0, abs(late)) * window
 
 
-def _converged(problem: Problem, task: Task) -> Callable[..., tuple[Array, Any, Fixed]]:
+def _converged(problem: Problem, tilted: Tilted) -> Callable[..., tuple[Array, Any, Fixed]]:
     """Evidence, its gradient and the fixed point, from a warm start."""
     tolerance = max(problem.options.tolerance, 1e-12) * problem.count
 
     def objective(
         point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any
     ) -> tuple[Array, Any, Fixed]:
-        learnt, inducing = split_point(point, held)
-        found = fixed_point(task, learnt, inducing, sites, rows, normals, jitter, tolerance, SWEEPS)
+        here = tilted.using(normals)
+        found = fixed_point(here, setting_of(problem, point, held, rows, jitter), sites, tolerance, SWEEPS)
         at = jax.lax.stop_gradient(found.sites)
 
         def value(point: Any) -> Array:
-            learnt, inducing = split_point(point, held)
-            return evidence(task, learnt, inducing, at, rows, normals, jitter)
+            return evidence(here, setting_of(problem, point, held, rows, jitter), at)
 
         known, gradient = jax.value_and_grad(value)(point) if jax.tree.leaves(point) else (value(point), point)
         return known, gradient, found
@@ -190,18 +183,18 @@ def _converged(problem: Problem, task: Task) -> Callable[..., tuple[Array, Any, 
     return objective
 
 
-def _inner_step(problem: Problem, task: Task, optimiser: optax.GradientTransformation) -> Callable[..., Any]:
+def _inner_step(problem: Problem, tilted: Tilted, optimiser: optax.GradientTransformation) -> Callable[..., Any]:
     """One sweep, damped, and one step of the optimiser along the gradient at fixed sites."""
 
     def step(
         point: Any, memory: Any, sites: Sites, length: Array, rows: Any, held: Any, normals: Any, jitter: Any
     ) -> Any:
-        learnt, inducing = split_point(point, held)
-        found = fixed_point(task, learnt, inducing, sites, rows, normals, jitter, 0.0, 2, length)
+        here = tilted.using(normals)
+        found = fixed_point(here, setting_of(problem, point, held, rows, jitter), sites, 0.0, 2, length)
+        at = jax.lax.stop_gradient(found.sites)
 
         def value(point: Any) -> Array:
-            learnt, inducing = split_point(point, held)
-            return evidence(task, learnt, inducing, jax.lax.stop_gradient(found.sites), rows, normals, jitter)
+            return evidence(here, setting_of(problem, point, held, rows, jitter), at)
 
         known, gradient = jax.value_and_grad(value)(point)
         updates, memory = optimiser.update(gradient, memory, point)

@@ -22,7 +22,7 @@ from jaxtyping import Array
 
 from gpdsl.data import minibatches
 from gpdsl.inference.expectation_propagation.sums import State, added_up, groups_at
-from gpdsl.inference.expectation_propagation.sweep import Task
+from gpdsl.inference.expectation_propagation.tilted import Tilted
 from gpdsl.inference.expectation_propagation.visits import evidence_of, several_visits
 from gpdsl.inference.natural.profiled import outer_point, split_point
 from gpdsl.inference.natural.schedule import settled
@@ -39,9 +39,9 @@ COOLING = 0.5
 """The share of the steps in which the hyperparameters' steps fall to nothing."""
 
 
-def fit_ep_minibatch(problem: Problem, task: Task) -> Result:
+def fit_ep_minibatch(problem: Problem, tilted: Tilted) -> Result:
     """SEP on minibatches; the evidence is that of all rows in the end."""
-    run = _Run(problem, task)
+    run = _Run(problem, tilted)
     message, interrupted = "all steps done", False
     try:
         message = run.all_steps()
@@ -54,7 +54,7 @@ def fit_ep_minibatch(problem: Problem, task: Task) -> Result:
         here = groups_at(problem, state.point, problem.inducing, take_rows(problem.rows, slice(0, 1)))
         return [whitened(posterior_of(t, g.scale)) for t, g in zip(state.tied, here, strict=True)]
 
-    evidence = jit(lambda s, r, z, n: evidence_of(problem, task, s, r, z, n))
+    evidence = jit(lambda s, r, z, n: evidence_of(problem, tilted.using(n), s, r, z))
     value = float(evidence(state, *run.fixed))
     learnt, points = as_numpy(parameters), as_numpy(inducing)
     return Result(learnt, points, tidy(jit(whiten)(state)), np.ones(1), value, 0.0, message, interrupted)
@@ -63,12 +63,12 @@ def fit_ep_minibatch(problem: Problem, task: Task) -> Result:
 class _Run:
     """The moving parts of one fit."""
 
-    def __init__(self, problem: Problem, task: Task) -> None:
-        self.problem, self.task = problem, task
+    def __init__(self, problem: Problem, tilted: Tilted) -> None:
+        self.problem, self.tilted = problem, tilted
         self.every = -(-problem.count // problem.choice.batch)
         """Steps in a pass over the data."""
         key = jax.random.key(problem.options.seed)
-        normals = task.tilted.normals(key, problem.choice.samples, problem.choice.batch, problem.program.latents)
+        normals = tilted.normals(key, problem.choice.samples, problem.choice.batch, problem.program.latents)
         point = outer_point(problem, problem.parameters, problem.inducing)
         self.optimiser = optimiser_of(problem)
         self.draws = minibatches(problem.count, problem.choice.batch, problem.options.seed + 1)
@@ -79,7 +79,7 @@ class _Run:
         self.pace = 1.0
         self.fixed = problem.rows, problem.inducing, normals
         self.compiled = problem.compiled(
-            several_visits(problem, task, self.optimiser), self.state, self._indices(), self._lengths(0), *self.fixed
+            several_visits(problem, tilted, self.optimiser), self.state, self._indices(), self._lengths(0), *self.fixed
         )
         self.add_up = jit(lambda state, rows, held: added_up(problem, state, rows, held))
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gpdsl.inference.blocks import over_blocks
+from gpdsl.inference.blocks import Block, over_blocks
 from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.natural.sweep import covariances_at
@@ -119,17 +119,13 @@ def added_up(problem: Problem, state: State, rows: Rows, held: Any) -> State:
     """The state with the sums of all sites made anew, block by block."""
     first = groups_at(problem, state.point, held, jax.tree.map(lambda a: a[:1], rows))
     nothing = [no_sites(group.size, g.factor) for group, g in zip(problem.program.groups, first, strict=True)]
-    size = block_size(problem)
-    zeros = jnp.zeros((size, problem.program.latents), state.sites.linear.dtype)
 
-    def one(some: Rows, weight: Array, numbers: Array, block: Array) -> tuple[list[Tied], None]:
-        del block
-        sites = Sites(state.sites.linear[numbers] * weight[:, None], state.sites.precision[numbers] * weight[:, None])
-        here = groups_at(problem, state.point, held, some)
-        return [
-            replace(t, factor=jnp.zeros(())) for t in summed(problem, nothing, here, sites, Sites(zeros, zeros))
-        ], None
+    def one(block: Block) -> tuple[list[Tied], None]:
+        sites = jax.tree.map(lambda a: a * block.weight[:, None], block.beside)
+        here = groups_at(problem, state.point, held, block.rows)
+        found = summed(problem, nothing, here, sites, jax.tree.map(jnp.zeros_like, sites))
+        return [replace(t, factor=jnp.zeros(())) for t in found], None
 
-    total, _ = over_blocks(rows, size, one)
+    total, _ = over_blocks(rows, block_size(problem), one, state.sites)
     tied = [replace(t, factor=n.factor) for t, n in zip(total, nothing, strict=True)]
     return replace(state, tied=tied, anchors=state.point["inducing"])

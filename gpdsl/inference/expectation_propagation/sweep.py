@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,18 +10,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gpdsl.inference.bound import GroupView, views
+from gpdsl.inference.blocks import Block, over_blocks
+from gpdsl.inference.bound import GroupView
+from gpdsl.inference.expectation_propagation.lattices import Normaliser
 from gpdsl.inference.expectation_propagation.sites import Cavity, cavities, residuals, targets
-from gpdsl.inference.expectation_propagation.tilted import Normaliser, Tilted, derivatives, normaliser
-from gpdsl.inference.natural.sites import (
-    Sites,
-    blend,
-    flatten_sites,
-    site_marginals,
-    site_units,
-)
-from gpdsl.kernels.functionals import Functionals
-from gpdsl.program.program import Program
+from gpdsl.inference.expectation_propagation.tilted import Tilted, derivatives, normaliser
+from gpdsl.inference.natural.setting import Setting
+from gpdsl.inference.natural.site_blocks import block_marginals, posterior_in_blocks
+from gpdsl.inference.natural.sites import Sites, blend, site_marginals, site_units
+from gpdsl.program.joint import Marginals
 from gpdsl.program.rows import Rows
 
 LONGEST, SHORTEST = 1.0, 0.02
@@ -29,20 +26,6 @@ LONGEST, SHORTEST = 1.0, 0.02
 
 GROWTH = 1.2
 """How fast steps become longer while the sites settle."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is fixed during a search: the program, how tilted distributions are integrated, and the numerics."""
-
-    program: Program
-    tilted: Tilted
-    dense: bool
-
-    @property
-    def power(self) -> float:
-        """alpha."""
-        return self.tilted.power
 
 
 @jax.tree_util.register_dataclass
@@ -55,46 +38,65 @@ class Swept:
     stuck: Float[Array, ""]
 
 
-def evidence(
-    task: Task,
-    learnt: Mapping[str, Array],
-    inducing: Sequence[Functionals],
-    sites: Sites,
-    rows: Rows,
-    normals: Array | None,
-    jitter: Array | float,
-) -> Float[Array, ""]:
+Look = Callable[[Cavity, Normaliser, Sites, Array | float], tuple[Any, Any]]
+"""What is made of some rows: of their cavities, log Z_n, sites and weights. A sum over rows, and what is row by row."""
+
+Visit = Callable[[Sites, Look], tuple[Any, Any, Array]]
+"""Both of all rows under some sites, and the KL divergence of their posterior from the prior."""
+
+
+def visit_all(tilted: Tilted, setting: Setting, like: Sites) -> Visit:
+    """All rows at once, or block by block where there are many: then nothing but the sites grows with the rows."""
+    program, parameters, rows = setting.program, setting.parameters, setting.rows
+    size = setting.block(like.coupled)
+    seen = [] if size else setting.views()
+
+    def look(some: Rows, here: Sequence[GroupView], q: Marginals, sites: Sites) -> tuple[Cavity, Normaliser]:
+        residual = residuals(program, parameters, some, here, q)
+        cavity = cavities(program, parameters, some, q, residual, sites, tilted.power)
+        return cavity, normaliser(tilted, program, parameters, some, q, cavity.full)
+
+    def together(sites: Sites, function: Look) -> tuple[Any, Any, Array]:
+        q, divergence, _ = site_marginals(program, parameters, rows, seen, sites)
+        return *function(*look(rows, seen, q, sites), sites, 1.0), divergence
+
+    def in_blocks(sites: Sites, function: Look) -> tuple[Any, Any, Array]:
+        posterior, divergence = posterior_in_blocks(setting, sites, size)
+
+        def one(block: Block) -> tuple[Any, Any]:
+            here = setting.views(block.rows)
+            q = block_marginals(setting, posterior, block, here)
+            return function(*look(block.rows, here, q, block.beside), block.beside, block.weight)
+
+        return *over_blocks(rows, size, one, sites), divergence
+
+    return in_blocks if size else together
+
+
+def evidence(tilted: Tilted, setting: Setting, sites: Sites) -> Float[Array, ""]:
     """log Z_q at fixed sites, with log priors.
 
     At the fixed point its gradient is that with sites that follow: log Z_q is stationary in them (SEP, eq. 4).
     """
-    program = task.program
-    parameters = program.parameters.constrain(learnt)
-    seen = views(program, parameters, inducing, rows, task.dense, jitter)
-    cavity, log_z, divergence = _cavity(task, parameters, rows, seen, sites, normals)
-    per_row = cavity.removed + log_z(cavity.full) / task.power
-    return jnp.sum(per_row) - divergence + program.log_prior(parameters)
+
+    def look(cavity: Cavity, log_z: Normaliser, own: Sites, weight: Array | float) -> tuple[Array, None]:
+        return jnp.sum(weight * (cavity.removed + log_z(cavity.full) / tilted.power)), None
+
+    total, _, divergence = visit_all(tilted, setting, sites)(sites, look)
+    return total - divergence + setting.log_prior
 
 
-def _cavity(
-    task: Task, parameters: Mapping[str, Array], rows: Rows, seen: Sequence[GroupView], sites: Sites, normals: Any
-) -> tuple[Cavity, Normaliser, Array]:
-    program = task.program
-    q, divergence, _ = site_marginals(program, parameters, rows, seen, sites)
-    residual = residuals(program, parameters, rows, seen, q)
-    cavity = cavities(program, parameters, rows, q, residual, sites, task.power)
-    return cavity, normaliser(task.tilted, program, parameters, rows, q, cavity.full, normals), divergence
-
-
-def sweep(
-    task: Task, parameters: Mapping[str, Array], rows: Rows, seen: Sequence[GroupView], sites: Sites, normals: Any
-) -> Swept:
+def sweep(tilted: Tilted, visit: Visit, sites: Sites) -> Swept:
     """One parallel update of all rows, O(rows M^2). All NaN where the posterior is not a distribution."""
-    cavity, log_z, divergence = _cavity(task, parameters, rows, seen, sites, normals)
-    found = derivatives(log_z, cavity.full, task.tilted.separate)
-    target, fine = targets(sites, cavity, found, task.power)
-    value = jnp.sum(cavity.removed + found.value / task.power) - divergence
-    return Swept(value, target, jnp.sum(~fine).astype(value.dtype))
+
+    def look(cavity: Cavity, log_z: Normaliser, own: Sites, weight: Array | float) -> tuple[Any, Sites]:
+        found = derivatives(log_z, cavity.full, tilted.separate)
+        target, fine = targets(own, cavity, found, tilted.power)
+        value = jnp.sum(weight * (cavity.removed + found.value / tilted.power))
+        return (value, jnp.sum(weight * ~fine).astype(value.dtype)), target
+
+    (value, stuck), target, divergence = visit(sites, look)
+    return Swept(value - divergence, target, stuck)
 
 
 @jax.tree_util.register_dataclass
@@ -116,13 +118,9 @@ class Fixed:
 
 
 def fixed_point(
-    task: Task,
-    learnt: Mapping[str, Array],
-    inducing: Sequence[Functionals],
+    tilted: Tilted,
+    setting: Setting,
     sites: Sites,
-    rows: Rows,
-    normals: Array | None,
-    jitter: Array | float,
     tolerance: float,
     most: int,
     first_step: Array | float = LONGEST,
@@ -132,16 +130,15 @@ def fixed_point(
     A step after which the posterior is not a distribution is taken back and halved. Ends with `steady` < 2 when `most`
     sweeps were not enough.
     """
-    parameters = task.program.parameters.constrain(learnt)
-    seen = views(task.program, parameters, inducing, rows, task.dense, jitter)
-    units = site_units(seen, sites)
+    visit = visit_all(tilted, setting, sites)
+    first = setting.views(jax.tree.map(lambda a: a[:1], setting.rows))
+    units = site_units(first, sites)
     size = jnp.sqrt(jnp.asarray(float(sites.linear.size + sites.precision.size), sites.linear.dtype))
 
     def look(sites: Sites) -> tuple[Swept, Array]:
-        swept = sweep(task, parameters, rows, seen, sites, normals)
-        here, there = flatten_sites(sites, units), flatten_sites(swept.target, units)
-        change = jnp.linalg.norm(there - here) / (jnp.linalg.norm(here) + size * 1e-3)
-        return swept, change
+        swept = sweep(tilted, visit, sites)
+        apart = jax.tree.map(jnp.subtract, swept.target, sites)
+        return swept, _length(apart, units) / (_length(sites, units) + size * 1e-3)
 
     def advance(at: Fixed) -> Fixed:
         trial = blend(at.sites, at.swept.target, at.step)
@@ -164,3 +161,9 @@ def fixed_point(
     infinite, length = jnp.asarray(jnp.inf, size.dtype), jnp.asarray(first_step, size.dtype)
     start = Fixed(sites, unknown, infinite, length, jnp.asarray(0), jnp.asarray(0))
     return jax.lax.while_loop(going, advance, start)
+
+
+def _length(sites: Sites, units: Sites) -> Float[Array, ""]:
+    """Euclidean, of sites without dimension."""
+    squares = [jnp.sum((a * u) ** 2) for a, u in ((sites.linear, units.linear), (sites.precision, units.precision))]
+    return jnp.sqrt(sum(squares))

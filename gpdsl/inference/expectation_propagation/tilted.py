@@ -4,43 +4,42 @@ All that expectation propagation needs of a likelihood is log Z_n and its first 
 a_n. Z_n is closed form where the mathematics allows (`symbolic.tilted`), a sum over a lattice for one or two latents
 that a row reads together, or over quasi-random points for more. The nodes f = m_n + R_n z lie about the current
 marginals N(m_n, R_n R_n'), which the tilted distributions come close to; for fixed nodes the derivatives are exactly
-those of the sum. The lattice is the trapezoidal rule in t, with z = sinh(t): dense where a narrow likelihood is, and
-reaching as far as the cavity does.
+those of the sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 from jax.scipy.linalg import solve_triangular
-from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from gpdsl.inference.estimators.expected_log_likelihood import log_density, row_sum
+from gpdsl.inference.estimators.expected_log_likelihood import row_sum
 from gpdsl.inference.estimators.sampling import base_normals
-from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values
+from gpdsl.inference.expectation_propagation.lattices import (
+    LATTICE,
+    LOG_2PI,
+    Normaliser,
+    columns_read,
+    each_latent,
+    plane,
+    together,
+)
+from gpdsl.program.joint import Marginals, basis_columns, moment_values
 from gpdsl.program.program import Program
-from gpdsl.program.rows import Rows, Scope, observed_mask
+from gpdsl.program.rows import Rows, Scope
 from gpdsl.symbolic.gaussian import joint_moments_of, moments_of
 from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.tilted import POWER, tilted_normaliser
 from gpdsl.symbolic.translate import axis_key
 
-LATTICE = {1: 96, 2: 32}
-"""Nodes per latent, by the number of latents that are integrated over together."""
-
-REACH = 8.0
-"""Standard deviations of the cavity that a lattice covers on either side of its mean."""
-
 RIDGE = 1e-9
 """Added to the covariance of a row's points, of which there may be fewer than latents."""
-
-LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Tilted:
     """How the tilted distributions of a program are integrated: `closed`, `quadrature` or `sampled`, and why.
 
     `separate` says that every factor of the likelihood reads one latent, so that each has a tilted distribution of its
-    own; `formulas` are the closed forms, one per observation.
+    own; `formulas` are the closed forms, one per observation; `points` are standard normals to sample with.
     """
 
     method: str
@@ -56,6 +55,11 @@ class Tilted:
     power: float
     separate: bool
     formulas: tuple[sp.Expr, ...] = ()
+    points: Float[Array, "S 1 rows latents"] | None = None
+
+    def using(self, points: Float[Array, "S 1 rows latents"] | None) -> Tilted:
+        """The same with base points, where moments are sampled."""
+        return replace(self, points=points)
 
     def normals(self, key: Array, samples: int, rows: int, latents: int) -> Float[Array, "S 1 rows latents"] | None:
         """Base points of the `sampled` method, the same at every call with one key.
@@ -104,13 +108,6 @@ def _separate(program: Program) -> bool:
     return single and not any(group.readings.sums for group in program.groups)
 
 
-def _columns(program: Program, symbol: sp.Symbol, axes: tuple[str, ...]) -> np.ndarray:
-    """Which column of the marginals each element along the axes reads."""
-    with jax.ensure_compile_time_eval():
-        numbers = jnp.arange(program.latents)[None]
-        return np.asarray(program.evaluator.of_latent(symbol, numbers, axes))[0]
-
-
 def _overlapping(program: Program) -> bool:
     """Whether two factors of a row read the same latent, which couples their tilted distributions."""
     seen: list[int] = []
@@ -119,7 +116,7 @@ def _overlapping(program: Program) -> bool:
         declared = program.declarations.outputs[observation.outputs[0]].axes
         sizes = {axis_key(axis): program.translator.size(axis) for axis in declared}
         shape = tuple(sizes[key] for key in observation.axes)
-        read = [np.broadcast_to(_columns(program, s, observation.axes), shape).ravel() for s in latents]
+        read = [np.broadcast_to(columns_read(program, s, observation.axes), shape).ravel() for s in latents]
         for element in np.stack(read, axis=1) if read else []:
             seen += sorted(set(element.tolist()))
     return len(seen) != len(set(seen))
@@ -134,9 +131,6 @@ class Derivatives:
     curvature: Float[Array, "rows latents"] | Float[Array, "rows latents latents"]
 
 
-Normaliser = Callable[[Marginals], Float[Array, "rows"]]
-
-
 def normaliser(
     tilted: Tilted,
     program: Program,
@@ -144,7 +138,6 @@ def normaliser(
     rows: Rows,
     q: Marginals,
     cavity: Marginals,
-    normals: Float[Array, "S 1 rows latents"] | None,
 ) -> Normaliser:
     """log Z_n as a function of the cavities; nodes are placed for the current marginals `q` and cavities."""
     scope = Scope(parameters, rows)
@@ -152,42 +145,15 @@ def normaliser(
         return lambda cavity: _closed(tilted, program, scope, cavity)
     q, cavity = jax.lax.stop_gradient((q, cavity))
     if tilted.separate:
-        return _each_latent(tilted, program, scope, q, cavity)
+        return each_latent(tilted.power, program, scope, q, cavity)
     if tilted.method == "quadrature":
-        z, log_weights = _plane(program, q, cavity)
-        return _together(tilted, program, scope, q, z, log_weights)
-    assert normals is not None
+        z, log_weights = plane(program, q, cavity)
+        return together(tilted.power, program, scope, q, z, log_weights)
+    assert tilted.points is not None
+    normals = tilted.points
     squares = jnp.sum(normals[:, 0][..., basis_columns(program)] ** 2, axis=-1)
     log_weights = 0.5 * (squares + len(basis_columns(program)) * LOG_2PI) - np.log(normals.shape[0])
-    return _together(tilted, program, scope, q, normals, log_weights)
-
-
-def _line(count: int, reach: Array) -> tuple[Array, Array]:
-    """Nodes z = sinh(t) and log weights of the trapezoidal rule in t for |z| <= reach, [nodes, *reach.shape]."""
-    longest = jnp.arcsinh(reach)
-    t = jnp.linspace(-1.0, 1.0, count, dtype=reach.dtype).reshape(-1, *(1,) * reach.ndim) * longest
-    return jnp.sinh(t), jnp.log(jnp.cosh(t) * longest * (2.0 / (count - 1)))
-
-
-def _plane(program: Program, q: Marginals, cavity: Marginals) -> tuple[Array, Array]:
-    """A lattice over all latents of a row: whitened nodes [S, 1, rows, latents] and log weights [S, rows]."""
-    basis = basis_columns(program)
-    gap = jnp.abs(cavity.mean[0] - q.mean[0])[:, basis]
-    wide, here = jnp.sqrt(cavity.variance[0][:, basis]), jnp.sqrt(q.variance[0][:, basis])
-    if q.covariance is not None:
-        root = block_root(q.covariance, basis)[0]
-        inverse = solve_triangular(
-            root, jnp.broadcast_to(jnp.eye(len(basis), dtype=root.dtype), root.shape), lower=True
-        )
-        reach = jnp.sum(jnp.abs(inverse) * (gap + REACH * wide)[:, None, :], axis=2)
-    else:
-        reach = (gap + REACH * wide) / here
-    z, log_weights = _line(LATTICE[len(basis)], reach)  # [nodes, rows, basis]
-    index = np.stack([each.ravel() for each in np.indices((z.shape[0],) * len(basis))])
-    chosen = jnp.stack([z[which, :, k] for k, which in enumerate(index)], axis=-1)  # [S, rows, basis]
-    total = sum(log_weights[which, :, k] for k, which in enumerate(index))
-    placed = jnp.zeros((*chosen.shape[:2], program.latents), chosen.dtype).at[..., basis].set(chosen)
-    return placed[:, None], jnp.asarray(total)
+    return together(tilted.power, program, scope, q, normals, log_weights)
 
 
 def derivatives(log_z: Normaliser, cavity: Marginals, separate: bool) -> Derivatives:
@@ -221,73 +187,6 @@ def _closed(tilted: Tilted, program: Program, scope: Scope, cavity: Marginals) -
         values = program.evaluator(formula, scope, observation.axes, given)
         total = total + row_sum(scope.rows, observation, values, total.shape)
     return total[0]
-
-
-def _each_latent(tilted: Tilted, program: Program, scope: Scope, q: Marginals, cavity: Marginals) -> Normaliser:
-    """A sum over a lattice for every latent by itself."""
-    mean, variance = q.mean[0], q.variance[0]
-    reach = (jnp.abs(cavity.mean[0] - mean) + REACH * jnp.sqrt(cavity.variance[0])) / jnp.sqrt(variance)
-    z, log_weights = _line(LATTICE[1], reach)
-    at = mean + jnp.sqrt(variance) * z  # [nodes, rows, latents]
-    each, constant, read = _by_latent(program, Scope(scope.parameters, scope.rows, at), at.shape)
-    behind = tilted.power * each + log_weights + 0.5 * (jnp.log(variance) - LOG_2PI)
-
-    def log_z(cavity: Marginals) -> Array:
-        a, v = cavity.mean[0], cavity.variance[0]
-        terms = behind - 0.5 * ((at - a) ** 2 / v + jnp.log(v))
-        return jnp.sum(jnp.where(read, logsumexp(terms, axis=0), 0.0), axis=1) + tilted.power * constant
-
-    return log_z
-
-
-def _by_latent(program: Program, scope: Scope, shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
-    """Log density at each latent's value [nodes, rows, latents], what no latent enters [rows], and which are read."""
-    each = jnp.zeros(shape, scope.latents.dtype if scope.latents is not None else float)
-    constant = jnp.zeros(shape[1], each.dtype)
-    read = jnp.zeros(shape[1:], bool)
-    for observation in program.observations:
-        mask = observed_mask(scope.rows, observation)
-        for term in observation.terms:
-            values = program.evaluator(term.expression, scope, observation.axes)
-            if not term.latents:
-                constant = constant + row_sum(scope.rows, observation, values, (1, shape[1]))[0]
-                continue
-            full = (shape[0], *mask.shape)
-            values = jnp.where(mask > 0, jnp.broadcast_to(values, full), 0.0).reshape(*shape[:2], -1)
-            columns = np.broadcast_to(_columns(program, term.latents[0], observation.axes), mask.shape[1:]).ravel()
-            placed = jnp.asarray(np.eye(shape[2])[columns], each.dtype)  # [elements, latents]
-            each = each + values @ placed
-            read = read | ((mask.reshape(shape[1], -1) > 0).astype(each.dtype) @ placed > 0)
-    return each, constant, read
-
-
-def _together(tilted: Tilted, program: Program, scope: Scope, q: Marginals, z: Array, log_weights: Array) -> Normaliser:
-    """A sum over points of all latents of a row: the integral over z of the integrand at m + R z, times |R|."""
-    basis = basis_columns(program)
-    at = q.at(program, z)
-    values = log_density(program, Scope(scope.parameters, scope.rows, at), z.shape[:3])[:, 0]
-    f = at[:, 0][..., basis]
-    behind = tilted.power * values + log_weights + _log_root(q, basis) - 0.5 * len(basis) * LOG_2PI
-
-    def log_z(cavity: Marginals) -> Array:
-        gap = f - cavity.mean[0][..., basis]
-        if cavity.covariance is None:
-            scaled = gap / jnp.sqrt(cavity.variance[0][..., basis])
-        else:
-            root = block_root(cavity.covariance, basis)[0]
-            scaled = solve_triangular(root, jnp.moveaxis(gap, 0, -1), lower=True)
-            scaled = jnp.moveaxis(scaled, -1, 0)
-        return logsumexp(behind - 0.5 * jnp.sum(scaled**2, axis=-1) - _log_root(cavity, basis), axis=0)
-
-    return log_z
-
-
-def _log_root(q: Marginals, basis: np.ndarray) -> Float[Array, "rows"]:
-    """Half the log determinant of the covariance of the latents that are no sums."""
-    if q.covariance is None:
-        return 0.5 * jnp.sum(jnp.log(q.variance[0][..., basis]), axis=-1)
-    root = block_root(q.covariance, basis)[0]
-    return jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
 
 
 def nodes_of(tilted: Tilted, program: Program, samples: int) -> int:

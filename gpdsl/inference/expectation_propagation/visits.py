@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from gpdsl.inference.blocks import over_blocks
+from gpdsl.inference.blocks import Block, over_blocks
+from gpdsl.inference.expectation_propagation.lattices import Normaliser
 from gpdsl.inference.expectation_propagation.sites import Cavity, cavities, targets
 from gpdsl.inference.expectation_propagation.sums import (
     Group,
@@ -24,8 +25,7 @@ from gpdsl.inference.expectation_propagation.sums import (
     moments_at,
     summed,
 )
-from gpdsl.inference.expectation_propagation.sweep import Task
-from gpdsl.inference.expectation_propagation.tilted import Normaliser, derivatives, normaliser
+from gpdsl.inference.expectation_propagation.tilted import Tilted, derivatives, normaliser
 from gpdsl.inference.natural.profiled import split_point
 from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.natural.sweep import carried, covariances_at
@@ -46,13 +46,13 @@ INDUCING_PACE = 0.5
 
 
 def several_visits(
-    problem: Problem, task: Task, optimiser: optax.GradientTransformation
+    problem: Problem, tilted: Tilted, optimiser: optax.GradientTransformation
 ) -> Callable[..., tuple[State, Array]]:
     """Visits one after the other, in one compiled call: the state, and the evidence at each."""
 
     def run(state: State, numbers: Array, lengths: Array, rows: Rows, held: Any, normals: Any) -> tuple[State, Array]:
         def one(state: State, at: tuple[Array, Array]) -> tuple[State, Array]:
-            return _visit(problem, task, optimiser, state, *at, rows, held, normals)
+            return _visit(problem, tilted.using(normals), optimiser, state, *at, rows, held)
 
         return jax.lax.scan(one, state, (numbers, lengths))
 
@@ -61,14 +61,13 @@ def several_visits(
 
 def _visit(
     problem: Problem,
-    task: Task,
+    tilted: Tilted,
     optimiser: optax.GradientTransformation,
     state: State,
     numbers: Array,
     length: Array,
     rows: Rows,
     held: Any,
-    normals: Any,
 ) -> tuple[State, Array]:
     """Where anything is not finite, the state stays as it was."""
     batch = take_rows(rows, numbers)
@@ -77,45 +76,39 @@ def _visit(
     tied = carried(problem, state.point, state.anchors, state.tied, [g.factor for g in here])
     posteriors = [posterior_of(t, g.scale) for t, g in zip(tied, here, strict=True)]
     own = Sites(state.sites.linear[numbers], state.sites.precision[numbers])
-    seen = _seen(problem, task, parameters, batch, here, posteriors, own, normals)
-    found = derivatives(seen.log_z, seen.cavity.full, task.tilted.separate)
-    target, _ = targets(seen.sites, seen.cavity, found, task.power)
+    seen = _seen(problem, tilted, parameters, batch, here, posteriors, own)
+    found = derivatives(seen.log_z, seen.cavity.full, tilted.separate)
+    target, _ = targets(seen.sites, seen.cavity, found, tilted.power)
     moved = blend(seen.sites, target, DAMPING)
     moved = Sites(moved.linear - moved.precision * seen.prior, moved.precision)
     scaling = problem.count / numbers.shape[0]
-    value = scaling * jnp.sum(seen.cavity.removed + found.value / task.power) - sum(p.divergence for p in posteriors)
+    value = scaling * jnp.sum(seen.cavity.removed + found.value / tilted.power) - sum(p.divergence for p in posteriors)
     fixed = _Held(seen.q, own, seen.cavity, posteriors, here)
-    gradient = jax.grad(lambda p: _expected(problem, task, p, held, batch, fixed, normals))(state.point)
+    gradient = jax.grad(lambda p: _expected(problem, tilted, p, held, batch, fixed))(state.point)
     updates, memory = optimiser.update(gradient, state.memory, state.point)
     updates = jax.tree.map(lambda u, unit: length * unit * u, updates, _paces(state.point, held))
     point = optax.apply_updates(state.point, updates)
     sums = summed(problem, tied, here, moved, own)
-    sites = Sites(
-        state.sites.linear.at[numbers].set(moved.linear), state.sites.precision.at[numbers].set(moved.precision)
-    )
     sound = jnp.isfinite(value) & _all_finite((point, sums, moved))
-    anchors = state.point["inducing"]
-    after = State(point, memory, sites, sums, anchors)
-    before = replace(state, tied=tied, anchors=anchors)
-    return jax.tree.map(lambda a, b: jnp.where(sound, a, b), after, before), jnp.where(sound, value, jnp.nan)
+    after, before = (point, memory, sums, moved), (state.point, state.memory, tied, own)
+    point, memory, sums, kept = jax.tree.map(lambda a, b: jnp.where(sound, a, b), after, before)
+    sites = jax.tree.map(lambda every, some: every.at[numbers].set(some), state.sites, kept)
+    return State(point, memory, sites, sums, state.point["inducing"]), jnp.where(sound, value, jnp.nan)
 
 
-def evidence_of(problem: Problem, task: Task, state: State, rows: Rows, held: Any, normals: Any) -> Float[Array, ""]:
+def evidence_of(problem: Problem, tilted: Tilted, state: State, rows: Rows, held: Any) -> Float[Array, ""]:
     """log Z_q of all rows at the sites as they are, block by block, with log priors."""
     program = problem.program
     parameters = program.parameters.constrain(split_point(state.point, held)[0])
     first = groups_at(problem, state.point, held, jax.tree.map(lambda a: a[:1], rows))
     posteriors = [posterior_of(t, g.scale) for t, g in zip(state.tied, first, strict=True)]
-    size = block_size(problem)
 
-    def one(some: Rows, weight: Array, numbers: Array, block: Array) -> tuple[Array, None]:
-        del block
-        here = groups_at(problem, state.point, held, some)
-        own = Sites(state.sites.linear[numbers], state.sites.precision[numbers])
-        seen = _seen(problem, task, parameters, some, here, posteriors, own, normals)
-        return jnp.sum(weight * (seen.cavity.removed + seen.log_z(seen.cavity.full) / task.power)), None
+    def one(block: Block) -> tuple[Array, None]:
+        here = groups_at(problem, state.point, held, block.rows)
+        seen = _seen(problem, tilted, parameters, block.rows, here, posteriors, block.beside)
+        return jnp.sum(block.weight * (seen.cavity.removed + seen.log_z(seen.cavity.full) / tilted.power)), None
 
-    total, _ = over_blocks(rows, size, one)
+    total, _ = over_blocks(rows, block_size(problem), one, state.sites)
     return total - sum(p.divergence for p in posteriors) + program.log_prior(parameters)
 
 
@@ -132,20 +125,19 @@ class _Seen:
 
 def _seen(
     problem: Problem,
-    task: Task,
+    tilted: Tilted,
     parameters: Mapping[str, Array],
     rows: Rows,
     here: list[Group],
     posteriors: list[Posterior],
     own: Sites,
-    normals: Any,
 ) -> _Seen:
     program = problem.program
     q, residual = moments_at(problem, parameters, rows, here, posteriors)
     prior = prior_means(program.evaluator, program.groups, parameters, rows, own.linear.shape[0])
     sites = Sites(own.linear + own.precision * prior, own.precision)
-    cavity = cavities(program, parameters, rows, q, residual, sites, task.power)
-    return _Seen(q, sites, prior, cavity, normaliser(task.tilted, program, parameters, rows, q, cavity.full, normals))
+    cavity = cavities(program, parameters, rows, q, residual, sites, tilted.power)
+    return _Seen(q, sites, prior, cavity, normaliser(tilted, program, parameters, rows, q, cavity.full))
 
 
 def _paces(point: Any, held: Any) -> Any:
@@ -174,9 +166,7 @@ class _Held:
     here: list[Group]
 
 
-def _expected(
-    problem: Problem, task: Task, point: Any, held: Any, rows: Rows, fixed: _Held, normals: Any
-) -> Float[Array, ""]:
+def _expected(problem: Problem, tilted: Tilted, point: Any, held: Any, rows: Rows, fixed: _Held) -> Float[Array, ""]:
     """E_q[log p(u)] + (N / |B|) sum_n log Z_n / alpha as a function of the hyperparameters, and log priors: eq. 4."""
     program = problem.program
     parameters = program.parameters.constrain(split_point(point, held)[0])
@@ -186,14 +176,14 @@ def _expected(
         now = group_of(numbers, scale)
         columns = slice(group.start, group.stop)
         sites = by_latent(group, fixed.sites.linear[:, columns]), by_latent(group, fixed.sites.precision[:, columns])
-        cross, mean, variance = _one_group(task.power, was, now, q, sites, group.size)
+        cross, mean, variance = _one_group(tilted.power, was, now, q, sites, group.size)
         total = total + cross
         moments.append((mean, variance))
         scales.append(scale)
     cavity = marginals_of(problem, parameters, rows, scales, moments)
-    log_z: Normaliser = normaliser(task.tilted, program, parameters, rows, fixed.q, fixed.cavity.full, normals)
+    log_z: Normaliser = normaliser(tilted, program, parameters, rows, fixed.q, fixed.cavity.full)
     share = problem.count / cavity.mean.shape[1]
-    return total + share * jnp.sum(log_z(cavity)) / task.power + program.log_prior(parameters)
+    return total + share * jnp.sum(log_z(cavity)) / tilted.power + program.log_prior(parameters)
 
 
 def _one_group(

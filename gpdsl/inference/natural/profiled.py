@@ -25,6 +25,7 @@ from gpdsl.inference.blocks import block_rows
 from gpdsl.inference.bound import GroupView, views
 from gpdsl.inference.natural.refine import refine
 from gpdsl.inference.natural.saddle import leave_saddle
+from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo
 from gpdsl.inference.natural.sites import (
     Sites,
@@ -33,6 +34,7 @@ from gpdsl.inference.natural.sites import (
     scales,
     site_marginals,
 )
+from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.warm import site_start
 from gpdsl.kernels.functionals import Functionals
@@ -62,18 +64,15 @@ def fit_profiled(problem: Problem) -> Result:
         if outcome.interrupted:
             break
     parameters, inducing = split_point(best.point, problem.inducing)
-    rows, dense, jitter = problem.rows, problem.layout.dense, problem.jitter
-    whiten = jit(lambda p, z, s, r: batch_posterior(problem.program, p, z, s, r, dense, jitter))
-    posterior = whiten(parameters, inducing, best.sites, rows)
 
-    def bound(normals: Any, parameters: Any, inducing: Any, sites: Sites, rows: Any) -> Array:
-        return batch_site_elbo(problem.program, parameters, inducing, sites, rows, dense, normals, jitter)
+    def bound(normals: Any, point: Any, held: Any, sites: Sites, rows: Any) -> Array:
+        return batch_site_elbo(setting_of(problem, point, held, rows), sites, normals)
 
-    value, error = problem.reassessed(bound, best.elbo, parameters, inducing, best.sites, rows)
+    value, error = problem.reassessed(bound, best.elbo, best.point, problem.inducing, best.sites, problem.rows)
     return Result(
         as_numpy(parameters),
         as_numpy(inducing),
-        tidy(posterior),
+        tidy(whitened_at(problem, best.point, best.sites)),
         np.ones(1),
         value,
         error,
@@ -134,6 +133,19 @@ def split_point(point: dict[str, Any], held: list[Functionals]) -> tuple[dict[st
     return point["parameters"], point["inducing"] or held
 
 
+def setting_of(problem: Problem, point: Any, held: Any, rows: Rows, jitter: Array | float | None = None) -> Setting:
+    """The setting of the sites at a point of the search, with the problem's jitter or another."""
+    learnt, inducing = split_point(point, held)
+    jitter = problem.jitter if jitter is None else jitter
+    return Setting.at(problem.program, learnt, inducing, rows, problem.layout.dense, jitter)
+
+
+def whitened_at(problem: Problem, point: Any, sites: Sites) -> list[Whitened]:
+    """The posterior of the sites at a point of the search."""
+    found = jit(lambda point, held, sites, rows: batch_posterior(setting_of(problem, point, held, rows), sites))
+    return found(point, problem.inducing, sites, problem.rows)
+
+
 def start_sites(problem: Problem) -> Sites:
     """Sites at the start of any site-based engine."""
     if problem.program.coupled:
@@ -180,8 +192,7 @@ def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
 
     `coupling` 0 keeps the sites of different latents apart.
     """
-    program, dense = problem.program, problem.layout.dense
-    tolerance = max(problem.options.tolerance, 1e-7 if program.opaque else 1e-12)
+    tolerance = max(problem.options.tolerance, 1e-7 if problem.program.opaque else 1e-12)
 
     def objective(
         point: Any,
@@ -194,26 +205,12 @@ def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
         surrogate: Any = None,
         iterations: Any = INNER_ITERATIONS,
     ) -> tuple[Array, Any, Sites]:
-        parameters, inducing = split_point(point, held)
-        progress = refine(
-            program,
-            parameters,
-            inducing,
-            sites,
-            rows,
-            dense,
-            normals,
-            jitter,
-            tolerance * problem.count,
-            iterations,
-            coupling,
-            surrogate,
-        )
+        setting = setting_of(problem, point, held, rows, jitter)
+        progress = refine(setting, sites, normals, tolerance * problem.count, iterations, coupling, surrogate)
         refined = jax.lax.stop_gradient(progress.sites)
 
         def bound(at: Any) -> Array:
-            p, z = split_point(at, held)
-            return batch_site_elbo(program, p, z, refined, rows, dense, normals, jitter, surrogate)
+            return batch_site_elbo(setting_of(problem, at, held, rows, jitter), refined, normals, surrogate)
 
         if not jax.tree.leaves(point):
             return progress.elbo, point, refined

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -11,10 +11,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Draws
-from gpdsl.inference.bound import GroupView, views
+from gpdsl.inference.bound import GroupView
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.anderson import Memory, empty, propose, remember
-from gpdsl.inference.natural.site_blocks import site_block, value_and_target
+from gpdsl.inference.natural.setting import Setting
+from gpdsl.inference.natural.site_blocks import value_and_target
 from gpdsl.inference.natural.sites import (
     Sites,
     blend,
@@ -25,10 +26,7 @@ from gpdsl.inference.natural.sites import (
     unflatten_sites,
 )
 from gpdsl.inference.opaque.surrogate import Surrogate
-from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.joint import Marginals, same_latent
-from gpdsl.program.program import Program
-from gpdsl.program.rows import Rows
 
 Tree = TypeVar("Tree")
 
@@ -61,14 +59,9 @@ class Progress:
 
 
 def refine(
-    program: Program,
-    learnt: Mapping[str, Array],
-    inducing: Sequence[Functionals],
+    setting: Setting,
     sites: Sites,
-    rows: Rows,
-    dense: bool,
     normals: Array | Draws | None,
-    jitter: Array | float,
     tolerance: float,
     iterations: Array | int,
     coupling: Array | float = 1.0,
@@ -78,19 +71,17 @@ def refine(
 
     With `coupling` 0, sites that a row has for all latents together leave different latents independent.
     """
-    parameters = program.parameters.constrain(learnt)
-    size = site_block(program, inducing, sites, dense)
-    some = jax.tree.map(lambda a: a[:1], rows) if size else rows
-    seen = views(program, parameters, inducing, some, dense, jitter)
+    size = setting.block(sites.coupled)
+    seen = setting.views(jax.tree.map(lambda a: a[:1], setting.rows) if size else None)
     evaluate: Evaluate
     if size:
 
         def evaluate(sites: Sites) -> tuple[Array, Sites]:
-            return value_and_target(program, parameters, inducing, sites, rows, size, normals, jitter)
+            return value_and_target(setting, sites, size, normals)
 
     else:
         assert not isinstance(normals, Draws)
-        evaluate = _evaluator(program, parameters, rows, seen, normals, coupling, surrogate)
+        evaluate = _evaluator(setting, seen, normals, coupling, surrogate)
     units = site_units(seen, sites)
     dtype = sites.linear.dtype
     start = Progress(
@@ -115,15 +106,14 @@ Evaluate = Callable[[Sites], tuple[Array, Sites]]
 
 
 def _evaluator(
-    program: Program,
-    parameters: Mapping[str, Array],
-    rows: Rows,
+    setting: Setting,
     seen: Sequence[GroupView],
     normals: Array | None,
     coupling: Array | float,
     surrogate: Surrogate | None,
 ) -> Evaluate:
     """The bound at given sites and the target of a full step from there."""
+    program, parameters, rows = setting.program, setting.parameters, setting.rows
     within = same_latent(program)
 
     def evaluate(sites: Sites) -> tuple[Array, Sites]:

@@ -19,14 +19,14 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from gpdsl.inference.bound import GroupView, assemble, views
+from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.posteriors.coupled import joint_marginals, joint_posterior
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.free_posterior import by_latent
 from gpdsl.inference.posteriors.row_variables import RowFeatures, RowSites, row_sites
-from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals
@@ -119,25 +119,19 @@ def site_marginals(
 
 
 def site_elbo(
-    program: Program,
-    learnt: Mapping[str, Array],
-    inducing: Sequence[Functionals],
+    setting: Setting,
     sites: Sites,
-    rows: Rows,
-    dense: bool,
     normals: Array | None,
     externals: Mapping[str, Array] | Surrogate | None,
-    jitter: Array | float,
 ) -> Float[Array, ""]:
     """The bound as a function of the hyperparameters at fixed sites.
 
     At the sites' optimum its gradient is the gradient of the profiled bound max_q ELBO (envelope theorem).
     """
-    parameters = program.parameters.constrain(learnt)
-    seen = views(program, parameters, inducing, rows, dense, jitter)
-    q, divergence, _ = site_marginals(program, parameters, rows, seen, sites)
+    program, parameters, rows = setting.program, setting.parameters, setting.rows
+    q, divergence, _ = site_marginals(program, parameters, rows, setting.views(), sites)
     expected = jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, externals))
-    return expected - divergence + program.log_prior(parameters)
+    return expected - divergence + setting.log_prior
 
 
 def site_target(q: Marginals, gradient: Marginals, kept: Float[Array, "columns columns"] | float = 1.0) -> Sites:
@@ -184,19 +178,9 @@ def unflatten_sites(flat: Float[Array, "n"], units: Sites, like: Sites) -> Sites
     )
 
 
-def whitened_posterior(
-    program: Program,
-    learnt: Mapping[str, Array],
-    inducing: Sequence[Functionals],
-    sites: Sites,
-    rows: Rows,
-    dense: bool,
-    jitter: Array | float,
-) -> list[Whitened]:
+def whitened_posterior(setting: Setting, sites: Sites) -> list[Whitened]:
     """The sites' posterior as means and roots of whitened inducing values, group by group."""
-    parameters = program.parameters.constrain(learnt)
-    seen = views(program, parameters, inducing, rows, dense, jitter)
-    _, _, posteriors = site_marginals(program, parameters, rows, seen, sites)
+    _, _, posteriors = site_marginals(setting.program, setting.parameters, setting.rows, setting.views(), sites)
     return [p if isinstance(p, Whitened) else Whitened(p.mean[None], _root(p)[None]) for p in posteriors]
 
 

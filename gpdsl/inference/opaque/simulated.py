@@ -20,8 +20,8 @@ from scipy.special import ndtri
 
 from gpdsl.inference.ascent.lbfgs import maximise
 from gpdsl.inference.estimators.sampling import base_normals
-from gpdsl.inference.natural.profiled import outer_point, split_point, start_sites
-from gpdsl.inference.natural.sites import Sites, blend, whitened_posterior
+from gpdsl.inference.natural.profiled import outer_point, split_point, start_sites, whitened_at
+from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.opaque.derivatives import point_cost
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian
 from gpdsl.inference.opaque.simulator import Fitted, Simulator
@@ -272,8 +272,6 @@ class _Run:
             self.elbo = float(np.mean(bounds))
             self.error = float(np.hypot(self.error, np.std(bounds, ddof=1) / np.sqrt(FRESH_SETS)))
         learnt, inducing = split_point(best.point, problem.inducing)
-        dense, jitter = problem.layout.dense, problem.jitter
-        whiten = jit(lambda p, z, s, r: whitened_posterior(problem.program, p, z, s, r, dense, jitter))
-        posterior = tidy(whiten(learnt, inducing, best.sites, problem.rows))
+        posterior = tidy(whitened_at(problem, best.point, best.sites))
         weights, elbo, error = np.ones(1), self.elbo, self.error
         return Result(as_numpy(learnt), as_numpy(inducing), posterior, weights, elbo, error, message, interrupted)

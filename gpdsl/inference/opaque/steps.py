@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.inference.bound import views
 from gpdsl.inference.estimators.expected_log_likelihood import opaque_density
-from gpdsl.inference.natural.profiled import split_point
+from gpdsl.inference.natural.profiled import setting_of, split_point
 from gpdsl.inference.natural.sites import Sites, site_elbo, site_marginals, site_target
 from gpdsl.inference.opaque.surrogate import SMOOTHING, Reads, column_covariance
 from gpdsl.inference.opaque.values import FAILED, arguments_of
@@ -25,11 +24,8 @@ Compiled = Callable[..., Any]
 
 
 def _marginals(problem: Problem, point: Any, sites: Sites, rows: Rows, held: Any) -> Marginals:
-    program = problem.program
-    learnt, inducing = split_point(point, held)
-    parameters = program.parameters.constrain(learnt)
-    seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
-    return site_marginals(program, parameters, rows, seen, sites)[0]
+    setting = setting_of(problem, point, held, rows)
+    return site_marginals(setting.program, setting.parameters, rows, setting.views(), sites)[0]
 
 
 def place_step(problem: Problem, reads: Reads) -> Compiled:
@@ -139,10 +135,7 @@ def pushed_step(problem: Problem, reads: Reads) -> dict[str, Compiled]:
 
 
 def bound_step(problem: Problem) -> Compiled:
-    program, dense = problem.program, problem.layout.dense
-
     def bound(point: Any, sites: Sites, rows: Rows, held: Any, normals: Array, surrogate: Any, jitter: Any) -> Array:
-        learnt, inducing = split_point(point, held)
-        return site_elbo(program, learnt, inducing, sites, rows, dense, normals, surrogate, jitter)
+        return site_elbo(setting_of(problem, point, held, rows, jitter), sites, normals, surrogate)
 
     return bound

@@ -18,10 +18,9 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from gpdsl.inference.bound import views
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural import anderson
-from gpdsl.inference.natural.profiled import outer_point, split_point, start_sites
+from gpdsl.inference.natural.profiled import outer_point, setting_of, split_point, start_sites, whitened_at
 from gpdsl.inference.natural.sites import (
     Sites,
     blend,
@@ -31,7 +30,6 @@ from gpdsl.inference.natural.sites import (
     site_target,
     site_units,
     unflatten_sites,
-    whitened_posterior,
 )
 from gpdsl.inference.opaque.budget import Spent, each_step, require
 from gpdsl.inference.opaque.values import Values, compiled_arguments, evaluate_externals
@@ -174,11 +172,9 @@ def _settled(trace: list[float]) -> bool:
 
 
 def _marginals(problem: Problem, point: Any, sites: Sites, rows: Rows, held: Any) -> tuple[Any, Any, Marginals]:
-    program = problem.program
-    learnt, inducing = split_point(point, held)
-    parameters = program.parameters.constrain(learnt)
-    seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
-    return parameters, seen, site_marginals(program, parameters, rows, seen, sites)[0]
+    setting = setting_of(problem, point, held, rows)
+    parameters, seen = setting.parameters, setting.views()
+    return parameters, seen, site_marginals(setting.program, parameters, rows, seen, sites)[0]
 
 
 def _propose(problem: Problem) -> Callable[..., tuple[Any, Rows, Array]]:
@@ -191,7 +187,7 @@ def _propose(problem: Problem) -> Callable[..., tuple[Any, Rows, Array]]:
 
 def _update(problem: Problem, optimiser: optax.GradientTransformation) -> Callable[..., tuple[Array, Sites, Any, Any]]:
     """The bound, the target of a full step, and the hyperparameters after a step of Adam with its memory."""
-    program, dense, jitter = problem.program, problem.layout.dense, problem.jitter
+    program = problem.program
 
     def update(point: Any, sites: Sites, memory: Any, rows: Rows, held: Any, key: Array, values: Any) -> Any:
         normals = problem.normals(key)
@@ -201,8 +197,7 @@ def _update(problem: Problem, optimiser: optax.GradientTransformation) -> Callab
             return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, values))
 
         def bound(at: Any) -> Array:
-            learnt, inducing = split_point(at, held)
-            return site_elbo(program, learnt, inducing, sites, rows, dense, normals, values, jitter)
+            return site_elbo(setting_of(problem, at, held, rows), sites, normals, values)
 
         gradient = jax.grad(expected)(q)
         target = site_target(q, gradient)
@@ -253,15 +248,11 @@ def _remember(
 
 def _result(problem: Problem, run: _Run, message: str, interrupted: bool) -> Result:
     learnt, inducing = split_point(run.point, problem.inducing)
-
-    def whiten(learnt: Any, inducing: Any, sites: Sites, rows: Rows) -> Any:
-        return whitened_posterior(problem.program, learnt, inducing, sites, rows, problem.layout.dense, problem.jitter)
-
     last = np.asarray(run.final[AVERAGED // 4 :] or run.trace[-WINDOW:] or [-np.inf])
     return Result(
         as_numpy(learnt),
         as_numpy(inducing),
-        tidy(jit(whiten)(learnt, inducing, run.sites, problem.rows)),
+        tidy(whitened_at(problem, run.point, run.sites)),
         np.ones(1),
         float(last.mean()),
         float(last.std() / np.sqrt(last.size)),

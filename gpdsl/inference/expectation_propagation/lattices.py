@@ -1,0 +1,135 @@
+"""Integrals over the latents of a row: a sum over a lattice for every latent by itself, or over points of all together.
+
+The lattice is the trapezoidal rule in t, with z = sinh(t): dense where a narrow likelihood is, and reaching as far as
+the cavity does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import sympy as sp
+from jax.scipy.linalg import solve_triangular
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+
+from gpdsl.inference.estimators.expected_log_likelihood import log_density, row_sum
+from gpdsl.program.joint import Marginals, basis_columns, block_root
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Scope, observed_mask
+
+LATTICE = {1: 96, 2: 32}
+"""Nodes per latent, by the number of latents that are integrated over together."""
+
+REACH = 8.0
+"""Standard deviations of the cavity that a lattice covers on either side of its mean."""
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+
+Normaliser = Callable[[Marginals], Float[Array, "rows"]]
+"""log Z_n as a function of the cavities."""
+
+
+def columns_read(program: Program, symbol: sp.Symbol, axes: tuple[str, ...]) -> np.ndarray:
+    """Which column of the marginals each element along the axes reads."""
+    with jax.ensure_compile_time_eval():
+        numbers = jnp.arange(program.latents)[None]
+        return np.asarray(program.evaluator.of_latent(symbol, numbers, axes))[0]
+
+
+def _line(count: int, reach: Array) -> tuple[Array, Array]:
+    """Nodes z = sinh(t) and log weights of the trapezoidal rule in t for |z| <= reach, [nodes, *reach.shape]."""
+    longest = jnp.arcsinh(reach)
+    t = jnp.linspace(-1.0, 1.0, count, dtype=reach.dtype).reshape(-1, *(1,) * reach.ndim) * longest
+    return jnp.sinh(t), jnp.log(jnp.cosh(t) * longest * (2.0 / (count - 1)))
+
+
+def plane(program: Program, q: Marginals, cavity: Marginals) -> tuple[Array, Array]:
+    """A lattice over all latents of a row: whitened nodes [S, 1, rows, latents] and log weights [S, rows]."""
+    basis = basis_columns(program)
+    gap = jnp.abs(cavity.mean[0] - q.mean[0])[:, basis]
+    wide, here = jnp.sqrt(cavity.variance[0][:, basis]), jnp.sqrt(q.variance[0][:, basis])
+    if q.covariance is not None:
+        root = block_root(q.covariance, basis)[0]
+        inverse = solve_triangular(
+            root, jnp.broadcast_to(jnp.eye(len(basis), dtype=root.dtype), root.shape), lower=True
+        )
+        reach = jnp.sum(jnp.abs(inverse) * (gap + REACH * wide)[:, None, :], axis=2)
+    else:
+        reach = (gap + REACH * wide) / here
+    z, log_weights = _line(LATTICE[len(basis)], reach)  # [nodes, rows, basis]
+    index = np.stack([each.ravel() for each in np.indices((z.shape[0],) * len(basis))])
+    chosen = jnp.stack([z[which, :, k] for k, which in enumerate(index)], axis=-1)  # [S, rows, basis]
+    total = sum(log_weights[which, :, k] for k, which in enumerate(index))
+    placed = jnp.zeros((*chosen.shape[:2], program.latents), chosen.dtype).at[..., basis].set(chosen)
+    return placed[:, None], jnp.asarray(total)
+
+
+def each_latent(power: float, program: Program, scope: Scope, q: Marginals, cavity: Marginals) -> Normaliser:
+    """A sum over a lattice for every latent by itself."""
+    mean, variance = q.mean[0], q.variance[0]
+    reach = (jnp.abs(cavity.mean[0] - mean) + REACH * jnp.sqrt(cavity.variance[0])) / jnp.sqrt(variance)
+    z, log_weights = _line(LATTICE[1], reach)
+    at = mean + jnp.sqrt(variance) * z  # [nodes, rows, latents]
+    each, constant, read = _by_latent(program, Scope(scope.parameters, scope.rows, at), at.shape)
+    behind = power * each + log_weights + 0.5 * (jnp.log(variance) - LOG_2PI)
+
+    def log_z(cavity: Marginals) -> Array:
+        a, v = cavity.mean[0], cavity.variance[0]
+        terms = behind - 0.5 * ((at - a) ** 2 / v + jnp.log(v))
+        return jnp.sum(jnp.where(read, logsumexp(terms, axis=0), 0.0), axis=1) + power * constant
+
+    return log_z
+
+
+def _by_latent(program: Program, scope: Scope, shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
+    """Log density at each latent's value [nodes, rows, latents], what no latent enters [rows], and which are read."""
+    each = jnp.zeros(shape, scope.latents.dtype if scope.latents is not None else float)
+    constant = jnp.zeros(shape[1], each.dtype)
+    read = jnp.zeros(shape[1:], bool)
+    for observation in program.observations:
+        mask = observed_mask(scope.rows, observation)
+        for term in observation.terms:
+            values = program.evaluator(term.expression, scope, observation.axes)
+            if not term.latents:
+                constant = constant + row_sum(scope.rows, observation, values, (1, shape[1]))[0]
+                continue
+            full = (shape[0], *mask.shape)
+            values = jnp.where(mask > 0, jnp.broadcast_to(values, full), 0.0).reshape(*shape[:2], -1)
+            columns = np.broadcast_to(columns_read(program, term.latents[0], observation.axes), mask.shape[1:]).ravel()
+            placed = jnp.asarray(np.eye(shape[2])[columns], each.dtype)  # [elements, latents]
+            each = each + values @ placed
+            read = read | ((mask.reshape(shape[1], -1) > 0).astype(each.dtype) @ placed > 0)
+    return each, constant, read
+
+
+def together(power: float, program: Program, scope: Scope, q: Marginals, z: Array, log_weights: Array) -> Normaliser:
+    """A sum over points of all latents of a row: the integral over z of the integrand at m + R z, times |R|."""
+    basis = basis_columns(program)
+    at = q.at(program, z)
+    values = log_density(program, Scope(scope.parameters, scope.rows, at), z.shape[:3])[:, 0]
+    f = at[:, 0][..., basis]
+    behind = power * values + log_weights + _log_root(q, basis) - 0.5 * len(basis) * LOG_2PI
+
+    def log_z(cavity: Marginals) -> Array:
+        gap = f - cavity.mean[0][..., basis]
+        if cavity.covariance is None:
+            scaled = gap / jnp.sqrt(cavity.variance[0][..., basis])
+        else:
+            root = block_root(cavity.covariance, basis)[0]
+            scaled = solve_triangular(root, jnp.moveaxis(gap, 0, -1), lower=True)
+            scaled = jnp.moveaxis(scaled, -1, 0)
+        return logsumexp(behind - 0.5 * jnp.sum(scaled**2, axis=-1) - _log_root(cavity, basis), axis=0)
+
+    return log_z
+
+
+def _log_root(q: Marginals, basis: np.ndarray) -> Float[Array, "rows"]:
+    """Half the log determinant of the covariance of the latents that are no sums."""
+    if q.covariance is None:
+        return 0.5 * jnp.sum(jnp.log(q.variance[0][..., basis]), axis=-1)
+    root = block_root(q.covariance, basis)[0]
+    return jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
