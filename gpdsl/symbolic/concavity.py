@@ -1,0 +1,196 @@
+"""Whether a likelihood is log-concave in its latents, which QSGP's Theorem 3 needs: proved, checked on a grid, or not.
+
+The proof composes functions whose curvature is known (log Phi is concave and increasing, so it is concave in anything
+concave), and where no rule applies takes the sign of a second derivative that SymPy can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import sympy as sp
+
+from gpdsl.symbolic import functions as f
+from gpdsl.symbolic.concavity_grid import positive_curvature
+from gpdsl.symbolic.conditions import choose, condition
+from gpdsl.symbolic.expectations import has_external, latents_in
+from gpdsl.symbolic.kernel_calculus import differentiated, expanded
+from gpdsl.symbolic.outcomes import outcomes
+from gpdsl.symbolic.terms import ObservationTerms
+from gpdsl.symbolic.translate import Translator
+
+Verdict = Literal["proved", "checked", "refused"]
+MOST_NODES, MOST_IN_DERIVATIVE = 40, 120
+"""Size of what is differentiated twice, and of the derivatives: SymPy takes its time over the sign of large ones."""
+
+
+@dataclass(frozen=True)
+class Concavity:
+    """Whether the log density of an observation is concave in the latents, and why it is thought so."""
+
+    verdict: Verdict
+    reason: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing speaks against it."""
+        return self.verdict != "refused"
+
+
+def log_concavity(translator: Translator, observations: Sequence[ObservationTerms]) -> Concavity:
+    """The weakest verdict on any observation: what does not hold, or else what is only checked, or else proofs."""
+    found = [_of(translator, each) for each in observations]
+    order: tuple[Verdict, ...] = ("refused", "checked", "proved")
+    verdict: Verdict = min((each.verdict for each in found), key=order.index, default="proved")
+    return Concavity(verdict, "; ".join(dict.fromkeys(each.reason for each in found if each.verdict == verdict)))
+
+
+def _of(translator: Translator, observation: ObservationTerms) -> Concavity:
+    name, density = observation.distribution, observation.log_density
+    latents = latents_in(translator, density)
+    if has_external(translator, density):
+        return Concavity("refused", f"`{name}` calls an opaque function, whose curvature is not known")
+    cases = outcomes(translator, observation)
+    if all(concave(case, latents) for case in cases):
+        return Concavity("proved", f"the log density of `{name}` is concave in the latent")
+    witness = positive_curvature(translator, cases, latents)
+    if witness is not None:
+        return Concavity("refused", f"the log density of `{name}` is not concave in the latent: {witness}")
+    return Concavity(
+        "checked",
+        f"the log density of `{name}` has no positive second derivative on a grid of latents, data and parameters "
+        "(a numerical check, not a proof)",
+    )
+
+
+def concave(expression: sp.Expr, variables: Iterable[sp.Symbol]) -> bool:
+    """Whether it is proved to be concave in the variables together."""
+    return _Curvature(tuple(variables)).is_concave(expression)
+
+
+Sign = int
+"""1 for convex, -1 for concave."""
+
+
+@dataclass(frozen=True)
+class Atom:
+    """A convex (1) or concave (-1) function of one argument, and how it grows: 1, -1, or 0 for neither."""
+
+    bends: Sign
+    grows: int
+
+
+ATOMS: Mapping[type, Atom] = {
+    sp.exp: Atom(1, 1),
+    f.expm1: Atom(1, 1),
+    f.softplus: Atom(1, 1),
+    f.absolute: Atom(1, 0),
+    sp.Abs: Atom(1, 0),
+    sp.cosh: Atom(1, 0),
+    f.log_ndtr: Atom(-1, 1),
+    sp.log: Atom(-1, 1),
+    f.log1p: Atom(-1, 1),
+    f.log1mexp: Atom(-1, 1),
+}
+"""Known curvatures of functions of one argument. `log_ndtr`: Phi is log-concave, as the density it integrates is."""
+
+SEVERAL: Mapping[type, Atom] = {f.logsumexp: Atom(1, 1), f.maximum: Atom(1, 1), f.minimum: Atom(-1, 1)}
+"""And of several."""
+
+PROJECTIONS = (f.log_ndtr_interval,)
+"""Integrals of a log-concave density between affine limits: log-concave themselves (Prekopa 1973)."""
+
+LOG_CONCAVE = (f.softplus, f.sigmoid, f.ndtr, sp.exp)
+"""Functions whose logarithm is concave: a log-concave density, its integral, and the integral of that."""
+
+
+@dataclass(frozen=True)
+class _Curvature:
+    variables: tuple[sp.Symbol, ...]
+
+    def is_concave(self, expression: sp.Expr) -> bool:
+        return self.bends(expression, -1)
+
+    def bends(self, expression: sp.Expr, sign: Sign) -> bool:
+        """Whether it is proved to be convex (1) or concave (-1)."""
+        if self.affine(expression):
+            return True
+        rules: tuple[Callable[[sp.Expr, Sign], bool], ...] = (self._composed, self._by_derivative)
+        if any(rule(expression, sign) for rule in rules):
+            return True
+        flat = expanded(expression)
+        return flat != expression and any(rule(flat, sign) for rule in rules)
+
+    def affine(self, expression: sp.Expr) -> bool:
+        """Whether it is affine in the variables, those of no influence included."""
+        inside = expression.free_symbols & set(self.variables)
+        if not inside:
+            return True
+        return bool(expression.is_polynomial(*inside)) and sp.Poly(expression, *inside).total_degree() <= 1
+
+    def _composed(self, expression: sp.Expr, sign: Sign) -> bool:
+        if isinstance(expression, sp.Add):
+            return all(self.bends(term, sign) for term in expression.args)
+        if isinstance(expression, sp.Mul):
+            return self._scaled(expression, sign)
+        if isinstance(expression, sp.Pow):
+            return self._power(expression, sign)
+        if isinstance(expression, f.times_log):
+            count, inside = expression.args
+            free = not count.free_symbols & set(self.variables)
+            return free and bool(count.is_nonnegative) and self.bends(sp.log(inside), sign)
+        if isinstance(expression, sp.log) and isinstance(expression.args[0], LOG_CONCAVE):
+            return sign < 0 and self.affine(expression.args[0].args[0])
+        if isinstance(expression, choose):
+            holds, *branches = expression.args
+            free = not holds.free_symbols & set(self.variables)
+            return free and all(self.bends(each, sign) for each in branches)
+        if isinstance(expression, PROJECTIONS):
+            return sign < 0 and all(map(self.affine, expression.args))
+        atom = ATOMS.get(expression.func) or SEVERAL.get(expression.func)
+        if atom is None or atom.bends != sign:
+            return False
+        # A convex increasing function of something convex is convex; of something affine whether it grows or not.
+        return all(
+            self.affine(each) or (atom.grows != 0 and self.bends(each, sign * atom.grows)) for each in expression.args
+        )
+
+    def _scaled(self, product: sp.Mul, sign: Sign) -> bool:
+        factor, rest = product.as_independent(*self.variables, as_Add=False)
+        if factor == 1 or rest == product:
+            return False
+        if factor.is_nonnegative:
+            return self.bends(rest, sign)
+        return bool(factor.is_nonpositive) and self.bends(rest, -sign)
+
+    def _power(self, power: sp.Pow, sign: Sign) -> bool:
+        base, exponent = power.base, power.exp
+        even = exponent.is_integer and exponent.is_even and exponent.is_positive
+        return bool(even) and sign > 0 and self.affine(base)
+
+    def _by_derivative(self, expression: sp.Expr, sign: Sign) -> bool:
+        """By a second derivative whose sign SymPy tells; along every direction, so of one variable only."""
+        inside = expression.free_symbols & set(self.variables)
+        if len(inside) != 1 or _larger(expression, MOST_NODES) or expression.has(*KINKED):
+            return False
+        (variable,) = inside
+        slope = differentiated(expression, variable)
+        if slope is None or _larger(slope, MOST_IN_DERIVATIVE):
+            return False
+        second = differentiated(slope, variable)
+        if second is None or _larger(second, MOST_IN_DERIVATIVE):
+            return False
+        return any(
+            bool(form.is_nonnegative if sign > 0 else form.is_nonpositive) for form in (second, expanded(second))
+        )
+
+
+def _larger(expression: sp.Expr, most: int) -> bool:
+    """Whether it has more parts than this."""
+    return any(number >= most for number, _ in enumerate(sp.preorder_traversal(expression)))
+
+
+KINKED = (f.absolute, sp.Abs, f.maximum, f.minimum, f.floor, sp.sign, condition)
+"""Functions with kinks or jumps, of which the second derivative does not tell."""
