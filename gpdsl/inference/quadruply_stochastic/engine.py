@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
@@ -16,6 +17,7 @@ from gpdsl.inference.quadruply_stochastic.interruption import deferred_interrupt
 from gpdsl.inference.quadruply_stochastic.likelihood import expected, slopes
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments, slab, slabs
+from gpdsl.inference.quadruply_stochastic.sampled_fit import SampledFit
 from gpdsl.inference.quadruply_stochastic.start import start_parameters
 from gpdsl.inference.quadruply_stochastic.swept_fit import SweptFit
 from gpdsl.inference.quadruply_stochastic.weights import Weights, divergence, start_weights
@@ -45,13 +47,20 @@ class Ascent(Protocol):
         """Some steps: how many were done in all, and an estimate of the bound; not finite where they failed."""
 
 
+ASCENTS: dict[str, Callable[[Problem, Features, Weights, dict[str, Array]], Ascent]] = {
+    "running": SweptFit,
+    "sampled": SampledFit,
+}
+"""How sums over basis functions are had."""
+
+
 def fit_qsgp(problem: Problem) -> Result:
     """Maximise the bound over q(w) and the learnt parameters: QSGP sections 2 and 3."""
     choice = chosen(problem)
     features = fourier_features(problem.program, choice.features, problem.options.seed)
     learnt, interrupted = start_parameters(problem, choice.start_rows)
     q = _start(problem, features, learnt, choice)
-    ascent: Ascent = SweptFit(problem, features, q, learnt)
+    ascent: Ascent = ASCENTS[choice.sums](problem, features, q, learnt)
     message, done = "interrupted" if interrupted else "all steps done", 0
     with deferred_interrupts() as asked:
         while not interrupted and done < problem.choice.steps:

@@ -1,0 +1,83 @@
+"""Estimators of the bound from some rows and some basis functions: QSGP Theorems 1 to 3 and Proposition 3.
+
+Blocks I and J of k functions are drawn independently of each other (`weights.block`). A sum over all m functions is
+estimated by m / k times the sum over a block, a product of two sums by the product of the estimates from I and from J.
+What stands here is per row; n times its mean over drawn rows estimates the sum over all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gpdsl.inference.quadruply_stochastic.likelihood import Slopes, expected
+from gpdsl.inference.quadruply_stochastic.reading import Seen
+from gpdsl.inference.quadruply_stochastic.weights import divergence, log_diagonal
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+
+def quadratic_likelihood(site: Slopes, first: Seen, second: Seen, scale: float) -> Float[Array, "n"]:
+    """Theorems 1 and 2: unbiased for E_q[log p(y | f)] where log p is quadratic in f. `scale` is m / k.
+
+    (Phi mu)^2 and (Phi c_r)^2 are products of two sums, Phi^2 c_ii^2 is one.
+    """
+    one, two = scale * first.projected, scale * second.projected
+    linear = 0.5 * site.slope * (one[:, 0] + two[:, 0])
+    square = jnp.sum(one * two, axis=1) + 0.5 * scale * (first.spread + second.spread)
+    return site.value + linear - 0.5 * site.precision * square
+
+
+def control_variate(
+    precision: Float[Array, "p"],
+    first: Seen,
+    second: Seen,
+    running: Float[Array, "p 1+r"],
+    scale: float,
+) -> Float[Array, "p"]:
+    """QSGP eq. 3 at support rows p, whose mean over I and J is zero: what Theorems 1 and 2 get wrong there.
+
+    `running` is a = Phi_p [mu, C_1..r] (Proposition 3), which is known exactly. Its gradient is sparse and unbiased, as
+    in appendix F.1: that of a'a in the drawn weights alone, times m / k.
+    """
+    one, two = scale * first.projected, scale * second.projected
+    known = jax.lax.stop_gradient(running)
+    tangent = known * (one + two)
+    found = one * two - tangent + jax.lax.stop_gradient(tangent) - known**2
+    return 0.5 * jax.lax.stop_gradient(precision) * jnp.sum(found, axis=1)
+
+
+def concave_likelihood(
+    program: Program, learnt: Mapping[str, Array], rows: Rows, seen: Seen, scale: float
+) -> Float[Array, "n"]:
+    """Theorem 3, with the standard deviation of phi'w: its mean is at most E_q[log p(y | f)] where log p is concave.
+
+    Under q, phi'w = phi'mu + phi'C z with z ~ N(0, I), which is linear in what is summed over basis functions. So its
+    estimate from a block is unbiased for every z, and Jensen's inequality applies inside the expectation over z. For a
+    given block that is a Gaussian again, of variance |(m / k) phi_I'C_I|^2: one expectation in one dimension.
+    """
+    projected = scale * seen.projected
+    variance = scale**2 * seen.spread + jnp.sum(projected[:, 1:] ** 2, axis=1)
+    return expected(program, learnt, rows, projected[:, 0], variance)
+
+
+def dense_divergence(first: Seen, second: Seen, cross: Float[Array, "k k"], scale: float) -> Float[Array, ""]:
+    """Theorems 1 and 2 for a dense S: unbiased for KL(q || N(0, S^-1)) less the constant -(m + log |S|) / 2.
+
+    `cross` holds rows I and columns J of S.
+    """
+    squares = scale**2 * jnp.sum((first.q.vectors @ cross) * second.q.vectors)
+    total = 0.5 * squares
+    for seen in (first, second):
+        alone = 0.5 * seen.precision * seen.q.deviation(seen.precision, seen.index) ** 2
+        total = total + 0.5 * scale * jnp.sum(alone - log_diagonal(seen.q, seen.precision, seen.index))
+    return total
+
+
+def diagonal_divergence(first: Seen, second: Seen, scale: float) -> Float[Array, ""]:
+    """Theorems 1 and 2 and Proposition 2 for a diagonal S: unbiased for KL(q || N(0, S^-1)), by one sum over each."""
+    shares = [jnp.sum(divergence(seen.q, seen.precision, seen.index)) for seen in (first, second)]
+    return 0.5 * scale * (shares[0] + shares[1])

@@ -1,0 +1,188 @@
+"""The steps of the paper: rows and two blocks of basis functions drawn at random, AdaGrad for their weights.
+
+A step gathers the drawn weights and AdaGrad's sums for them, and writes both back; nothing else of q is touched, so its
+cost depends on the sizes of the draws alone. The running expectation of the control variate follows (Proposition 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from gpdsl.inference.quadruply_stochastic.estimators import (
+    concave_likelihood,
+    control_variate,
+    dense_divergence,
+    diagonal_divergence,
+    quadratic_likelihood,
+)
+from gpdsl.inference.quadruply_stochastic.features import Features
+from gpdsl.inference.quadruply_stochastic.likelihood import quadratic, slopes
+from gpdsl.inference.quadruply_stochastic.reading import Seen, inputs_of, see
+from gpdsl.inference.quadruply_stochastic.weights import Index, Weights, below_diagonal, block, own_column
+from gpdsl.program.program import Program, take_rows
+from gpdsl.program.rows import Rows
+
+RATE = 0.1
+"""AdaGrad's first step: QSGP appendix I.1."""
+
+TINY = 1e-12
+SHRINK = 0.5
+"""Share of its value that the diagonal element of a dense column keeps at least in one step."""
+
+LONGEST = 20.0
+"""Visits of a weight that its average curvature remembers."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Support:
+    """The rows of the control variate, fixed before the first step: inputs, precisions, and the parameters then."""
+
+    x: Float[Array, "p d"]
+    precision: Float[Array, "p"]
+    learnt: dict[str, Array]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class State:
+    """What a step changes: q, AdaGrad's sums of squares, the running expectation, hyperparameters and Adam's memory."""
+
+    q: Weights
+    squares: Float[Array, "1+r m"]
+    running: Float[Array, "p 1+r"]
+    learnt: dict[str, Array]
+    memory: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Pace:
+    """Factors of the steps in the weights and in the hyperparameters, and the number of this step."""
+
+    rate: Array
+    learning: Array
+    number: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Drawn:
+    """What a step draws: rows, and two blocks of basis functions."""
+
+    rows: Rows
+    first: Index
+    second: Index
+
+
+@dataclass(frozen=True)
+class SampledSteps:
+    """Steps on `batch` rows of `count`, and two blocks of `size` functions. `exact`: log p is quadratic in f."""
+
+    program: Program
+    features: Features
+    count: int
+    batch: int
+    size: int
+    exact: bool
+    optimiser: optax.GradientTransformation
+
+    @property
+    def scale(self) -> float:
+        """m / k."""
+        return self.features.count / self.size
+
+    def draw(self, key: Array, rows: Rows) -> Drawn:
+        """Rows with replacement, and two independent blocks: O(batch + size)."""
+        one, two, three = jax.random.split(key, 3)
+        index = jax.random.randint(one, (self.batch,), 0, self.count)
+        starts = [jax.random.randint(key, (), 0, self.features.count) for key in (two, three)]
+        first, second = (block(start, self.size, self.features.count) for start in starts)
+        return Drawn(take_rows(rows, index), first, second)
+
+    def estimate(
+        self,
+        learnt: dict[str, Array],
+        vectors: tuple[Array, Array],
+        state: State,
+        drawn: Drawn,
+        support: Support,
+    ) -> Float[Array, ""]:
+        """The bound, unbiased (a lower bound of it where log p is not quadratic), as a function of what is learnt."""
+        first, second = self._seen(learnt, inputs_of(self.program, drawn.rows), state.q, drawn, vectors)
+        if self.exact:
+            site = quadratic(self.program, learnt, drawn.rows)
+            values = quadratic_likelihood(site, first, second, self.scale)
+            first_there, second_there = self._seen(support.learnt, support.x, state.q, drawn, vectors)
+            noise = control_variate(support.precision, first_there, second_there, state.running, self.scale)
+            likelihood = self.count * (jnp.mean(values) + jnp.mean(noise))
+        else:
+            both = [concave_likelihood(self.program, learnt, drawn.rows, s, self.scale) for s in (first, second)]
+            likelihood = self.count * 0.5 * jnp.mean(both[0] + both[1])
+        if self.features.diagonal:
+            kl = diagonal_divergence(first, second, self.scale)
+        else:
+            cross = self.features.cross_precision(learnt, drawn.first, drawn.second)
+            kl = dense_divergence(first, second, cross, self.scale)
+        return likelihood - kl + self.program.log_prior(self.program.parameters.constrain(learnt))
+
+    def _seen(
+        self, learnt: dict[str, Array], x: Array, q: Weights, drawn: Drawn, vectors: tuple[Array, Array]
+    ) -> list[Seen]:
+        """Both blocks at the points x, with these vectors of theirs."""
+        both = [see(self.features, learnt, x, index, q) for index in (drawn.first, drawn.second)]
+        return [replace(seen, q=replace(seen.q, vectors=v)) for seen, v in zip(both, vectors, strict=True)]
+
+    def step(self, state: State, rows: Rows, support: Support, key: Array, pace: Pace) -> tuple[State, Array]:
+        """One step; where the estimate is not finite nothing moves."""
+        drawn = self.draw(key, rows)
+        vectors = state.q.vectors[:, drawn.first], state.q.vectors[:, drawn.second]
+        value, (slope, moves) = jax.value_and_grad(self.estimate, argnums=(0, 1))(
+            state.learnt, vectors, state, drawn, support
+        )
+        sound = jnp.isfinite(value)
+        for index, gradient in zip((drawn.first, drawn.second), moves, strict=True):
+            state = self._moved(state, index, jnp.where(sound, gradient, 0.0), support, pace)
+        state = self._settled(state, drawn, pace)
+        descent = jax.tree.map(lambda g: jnp.where(sound, -g, 0.0) * pace.learning, slope)
+        updates, memory = self.optimiser.update(descent, state.memory, state.learnt)
+        learnt = optax.apply_updates(state.learnt, jax.tree.map(lambda u: u * pace.learning, updates))
+        return replace(state, learnt=learnt, memory=memory), value
+
+    def _moved(self, state: State, index: Index, gradient: Array, support: Support, pace: Pace) -> State:
+        """AdaGrad in one block, and the running expectation after it."""
+        old, columns = state.q.vectors[:, index], state.q.columns
+        squares = state.squares[:, index] + gradient**2
+        new = old + RATE * pace.rate * gradient / jnp.sqrt(squares + TINY)
+        if columns:
+            own = own_column(columns, index) > 0
+            dense = jnp.where(own, jnp.maximum(new[1:], SHRINK * old[1:]), new[1:]) * below_diagonal(columns, index)
+            new = jnp.concatenate([new[:1], dense])
+        there = self.features.values(support.learnt, support.x, index)
+        return replace(
+            state,
+            q=replace(state.q, vectors=state.q.vectors.at[:, index].set(new)),
+            squares=state.squares.at[:, index].set(squares),
+            running=state.running + there @ (new - old).T,
+        )
+
+    def _settled(self, state: State, drawn: Drawn, pace: Pace) -> State:
+        """Proposition 1 with an average over visits for phi_i'phi_i, for the functions of the first block."""
+        seen = see(self.features, state.learnt, inputs_of(self.program, drawn.rows), drawn.first, state.q)
+        if self.exact:
+            known = quadratic(self.program, state.learnt, drawn.rows)
+        else:
+            projected = self.scale * seen.projected
+            variance = self.scale * seen.spread + jnp.sum(projected[:, 1:] ** 2, axis=1)
+            known = slopes(self.program, state.learnt, drawn.rows, projected[:, 0], variance)
+        found = self.count * jnp.mean(known.precision[:, None] * seen.values**2, axis=0)
+        visits = jnp.minimum(pace.number / self.scale, LONGEST)
+        moved = seen.q.curvature + (found - seen.q.curvature) / (1.0 + visits)
+        kept = jnp.where(jnp.isfinite(moved), moved, seen.q.curvature)
+        return replace(state, q=replace(state.q, curvature=state.q.curvature.at[drawn.first].set(kept)))

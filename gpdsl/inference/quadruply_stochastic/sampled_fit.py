@@ -1,0 +1,90 @@
+"""A fit by the paper's steps: many of them in one compiled loop, with rates that fall exponentially."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from gpdsl.inference.problem import Problem
+from gpdsl.inference.quadruply_stochastic.features import Features
+from gpdsl.inference.quadruply_stochastic.likelihood import quadratic
+from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments
+from gpdsl.inference.quadruply_stochastic.sampled import Pace, SampledSteps, State, Support
+from gpdsl.inference.quadruply_stochastic.weights import Weights
+from gpdsl.program.compilation import jit
+from gpdsl.program.program import take_rows
+from gpdsl.program.rows import Rows
+
+CHUNK = 200
+"""Steps of one compiled call: progress, interruption and checks happen between calls."""
+
+FROZEN = 0.1
+"""Share of the steps in which the hyperparameters stay as they are: QSGP appendix I.1."""
+
+LAST = 0.01
+"""What is left of the rates at the end."""
+
+
+class SampledFit:
+    """Steps of `SampledSteps`, a chunk at a time. A chunk that ends in numbers that are not finite is taken back."""
+
+    def __init__(self, problem: Problem, features: Features, q: Weights, learnt: dict[str, Array]) -> None:
+        self.problem = problem
+        choice = problem.choice.weights
+        assert choice is not None
+        exact = problem.program.conjugate
+        optimiser = optax.adam(problem.choice.learning_rate)
+        self.steps = SampledSteps(
+            problem.program, features, problem.count, problem.choice.batch, choice.block, exact, optimiser
+        )
+        rng = np.random.default_rng(problem.options.seed)
+        places = rng.choice(problem.count, choice.support if exact else 1, replace=False)
+        rows = take_rows(problem.rows, places)
+        x = inputs_of(problem.program, rows)
+
+        def begin(q: Weights, learnt: dict[str, Array], rows: Rows) -> tuple[Array, Array]:
+            projected, _ = moments(features, learnt, x, q, choice.block)
+            precision = quadratic(problem.program, learnt, rows).precision if exact else jnp.zeros(len(places))
+            return projected, precision
+
+        running, precision = jit(begin)(q, learnt, rows)
+        self.support = Support(x, precision, learnt)
+        self.state = State(q, jnp.zeros_like(q.vectors), running, learnt, optimiser.init(learnt))
+        self.done = 0
+        self._key = jax.random.key(problem.options.seed)
+        self._chunk = problem.compiled(self._several, self.state, problem.rows, self.support, self._key, 0)
+
+    @property
+    def q(self) -> Weights:
+        """The posterior so far."""
+        return self.state.q
+
+    @property
+    def learnt(self) -> dict[str, Array]:
+        """The learnt parameters so far, on the real line."""
+        return self.state.learnt
+
+    def advance(self) -> tuple[int, float]:
+        """A chunk of steps, and the mean of their estimates of the bound."""
+        state, values = self._chunk(self.state, self.problem.rows, self.support, self._key, self.done)
+        bound = float(jnp.mean(values))
+        if np.isfinite(bound):
+            self.state = state
+        self.done += min(CHUNK, self.problem.choice.steps)
+        return self.done, bound
+
+    def _several(self, state: State, rows: Rows, support: Support, key: Array, done: Array) -> tuple[State, Array]:
+        total = self.problem.choice.steps
+
+        def step(state: State, number: Array) -> tuple[State, Array]:
+            share = number / total
+            rate = LAST**share
+            learning = jnp.where(share < FROZEN, 0.0, rate)
+            dtype = state.q.vectors.dtype
+            pace = Pace(rate.astype(dtype), learning.astype(dtype), number.astype(dtype))
+            return self.steps.step(state, rows, support, jax.random.fold_in(key, number), pace)
+
+        return jax.lax.scan(step, state, done + jnp.arange(min(CHUNK, total)))
