@@ -17,6 +17,7 @@ from gpdsl.inference.ascent.joint import fit_lbfgs
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.expectation_propagation import fit_ep, suited
+from gpdsl.inference.fields.plan import infer_fields
 from gpdsl.inference.inducing.start import spanning_rows, start_inducing
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.natural.minibatch import fit_minibatch_natural
@@ -174,6 +175,8 @@ def infer(
 
     Raises GpdslError, naming the latents, when no jitter makes their covariance matrices positive definite.
     """
+    if program.fields:
+        return infer_fields(program, data, options, callback, start)
     if start is not None:
         check_start(start, program)
     if program.account is not None and options.evaluations is not None:

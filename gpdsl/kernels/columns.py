@@ -48,7 +48,7 @@ class Space:
 
 
 def _width(translator: Translator, name: str) -> int:
-    return math.prod(translator.shape(translator.declarations.axes_of(name)))
+    return math.prod(translator.shape(translator.declarations.columns_of(name)))
 
 
 Selection = tuple[tuple[sp.Expr, ...], tuple[m.Expression, ...], int]

@@ -1,8 +1,10 @@
-"""Declarations of something to be called: functions, kernels and densities by formula, and opaque functions."""
+"""Declarations of what is called (functions, kernels and densities by formula, opaque functions), and defaults."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from gpdsl.language.expressions import Axis, Expression
 from gpdsl.language.source import Span
@@ -62,3 +64,13 @@ class ExternalLikelihood(Declaration):
 
     observed: tuple[ExternalArgument, ...]
     arguments: tuple[ExternalArgument, ...]
+
+
+@dataclass(frozen=True)
+class Infer:
+    """Defaults for inference: `posterior = mixture(2), inducing = 100, samples = 100` as plain values.
+
+    A posterior with a number is text, `"mixture(2)"`.
+    """
+
+    options: Mapping[str, int | float | str | bool] = field(default_factory=lambda: MappingProxyType({}))

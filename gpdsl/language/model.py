@@ -17,6 +17,7 @@ from gpdsl.language.definitions import (
     ExternalArgument,
     ExternalLikelihood,
     Function,
+    Infer,
     KernelDefinition,
 )
 from gpdsl.language.expressions import (
@@ -171,13 +172,20 @@ class Row(Declaration):
 class Latent(Declaration):
     """`latent f[c](x) ~ GP(mean, kernel)`: independent GPs, one per value of `axes`, over the named arguments.
 
-    Arguments are inputs, row variables or other latents.
+    Arguments are inputs, row variables or other latents; or constants, the points of a field: it then has a value at
+    each of them, along the index `over`, and the same in every row.
     """
 
     axes: tuple[Axis, ...]
     arguments: tuple[str, ...]
     mean: Expression
     kernel: Kernel
+    over: Axis | None = None
+
+    @property
+    def values(self) -> tuple[Axis, ...]:
+        """The axes of what a read of it gives: its own, and that of its points."""
+        return self.axes if self.over is None else (*self.axes, self.over)
 
 
 @dataclass(frozen=True)
@@ -250,16 +258,6 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class Infer:
-    """Defaults for inference: `posterior = mixture(2), inducing = 100, samples = 100` as plain values.
-
-    A posterior with a number is text, `"mixture(2)"`.
-    """
-
-    options: Mapping[str, int | float | str | bool] = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True)
 class Declarations:
     """A checked model: declarations in source order, by kind; every mapping is by name."""
 
@@ -283,8 +281,19 @@ class Declarations:
     densities: Mapping[str, Density] = field(default_factory=lambda: MappingProxyType({}))
 
     def axes_of(self, name: str) -> tuple[Axis, ...]:
-        """The declared axes of any quantity."""
-        for table in (self.inputs, self.outputs, self.consts, self.params, self.rows, self.latents, self.lets):
+        """The axes of any quantity as it is read: the declared ones, and that of the points of a field."""
+        if name in self.latents:
+            return self.latents[name].values
+        for table in (self.inputs, self.outputs, self.consts, self.params, self.rows, self.lets):
             if name in table:
                 return table[name].axes
         raise KeyError(name)
+
+    def columns_of(self, argument: str) -> tuple[Axis, ...]:
+        """The axes of an argument of a latent at one point: those of a constant without the index of the points."""
+        return self.axes_of(argument)[1:] if argument in self.consts else self.axes_of(argument)
+
+    @property
+    def fields(self) -> tuple[Latent, ...]:
+        """The latents over points that are the same in every row."""
+        return tuple(latent for latent in self.latents.values() if latent.over is not None)

@@ -36,7 +36,8 @@ class Group:
     """Latents computed together: in columns `start:stop` of every marginal array, one reading of all after the other.
 
     `shared` says that all members have the same kernel parameters up to the overall variance, and so one factorisation.
-    `per_row` marks row variables, which are independent from row to row.
+    `per_row` marks row variables, which are independent from row to row; `points` counts those of fields, whose columns
+    are their values at one point after the other.
     """
 
     form: Form
@@ -47,6 +48,7 @@ class Group:
     shared: bool
     readings: Readings = OWN_VALUE
     per_row: bool = False
+    points: int = 0
 
     @property
     def size(self) -> int:
@@ -79,11 +81,12 @@ def make_groups(translator: Translator, readings: Mapping[str, Readings]) -> tup
     for latent in (*declared.latents.values(), *map(process_of, declared.rows.values())):
         kernel = canonical(latent.kernel, Space.of(translator, latent))
         member = Member(latent, kernel, math.prod(translator.shape(latent.axes)))
-        key = (kernel.form, latent.arguments, readings[latent.name], latent.name in declared.rows)
+        points = 0 if latent.over is None else translator.size(latent.over)
+        key = (kernel.form, latent.arguments, readings[latent.name], latent.name in declared.rows, points)
         buckets.setdefault(key, []).append(member)
     return _placed(
-        Group(form, inputs, tuple(members), 0, 0, _shared(translator, members), read, per_row)
-        for (form, inputs, read, per_row), members in buckets.items()
+        Group(form, inputs, tuple(members), 0, 0, _shared(translator, members), read, per_row, points)
+        for (form, inputs, read, per_row, points), members in buckets.items()
     )
 
 
@@ -100,7 +103,7 @@ def _placed(groups: Iterable[Group]) -> tuple[Group, ...]:
     """Groups side by side in the columns of the marginals."""
     placed, start = [], 0
     for group in groups:
-        stop = start + group.size * len(group.readings.all)
+        stop = start + group.size * len(group.readings.all) * max(group.points, 1)
         placed.append(replace(group, start=start, stop=stop))
         start = stop
     return tuple(placed)
@@ -117,8 +120,9 @@ def columns(groups: Sequence[Group]) -> Columns:
         start = group.start
         for reading in group.readings.all:
             for member in group.members:
-                found[member.latent.name, reading] = (start, start + member.count)
-                start += member.count
+                count = member.count * max(group.points, 1)
+                found[member.latent.name, reading] = (start, start + count)
+                start += count
     return found
 
 
@@ -127,7 +131,7 @@ def element_names(translator: Translator, groups: Sequence[Group]) -> list[str]:
     names = []
     for group in groups:
         for reading, member in itertools.product(group.readings.all, group.members):
-            ranges = [range(1, n + 1) for n in translator.shape(member.latent.axes)]
+            ranges = [range(1, n + 1) for n in translator.shape(member.latent.values)]
             for position in itertools.product(*ranges):
                 names.append(translator.symbol(Ref("latent", member.latent.name, position, reading)).name)
     return names
@@ -188,4 +192,4 @@ def _dtype(scope: Scope) -> jnp.dtype:
 
 def columns_of(group: Group, translator: Translator) -> int:
     """Number of input columns of a group."""
-    return sum(math.prod(translator.shape(translator.declarations.inputs[name].axes)) for name in group.inputs)
+    return sum(math.prod(translator.shape(translator.declarations.columns_of(name))) for name in group.inputs)

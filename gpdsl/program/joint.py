@@ -41,6 +41,15 @@ class Marginals:
     variance: Float[Array, "K rows latents"]
     covariance: Float[Array, "K rows latents latents"] | None = None
 
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.mean.shape[1]
+
+    def part(self, index: slice) -> Marginals:
+        """Those of some of the rows."""
+        return jax.tree.map(lambda a: a[:, index], self)
+
     def at(self, program: Program, normals: Float[Array, "S K rows latents"]) -> Float[Array, "S K rows latents"]:
         """Joint samples from standard normals, row by row."""
         if self.covariance is not None:

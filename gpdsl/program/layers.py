@@ -17,7 +17,8 @@ def uncertain_arguments(declarations: m.Declarations) -> dict[str, tuple[str, ..
     """Latents that are functions of something unobserved, and what that is."""
     found = {}
     for latent in declarations.latents.values():
-        unobserved = tuple(name for name in latent.arguments if name not in declarations.inputs)
+        known = {**declarations.inputs, **declarations.consts}
+        unobserved = tuple(name for name in latent.arguments if name not in known)
         if unobserved:
             found[latent.name] = unobserved
     return found

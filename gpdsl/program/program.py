@@ -117,6 +117,11 @@ class Program:
         return "score" in self.methods
 
     @property
+    def fields(self) -> tuple[m.Latent, ...]:
+        """Latents over points that are the same in every row. Where there are any, all latents are."""
+        return self.declarations.fields
+
+    @property
     def account(self) -> Accounting | None:
         """What the opaque functions of this program have cost so far; None where it has none."""
         return next((model.account for model in self.externals.values()), None)
@@ -142,7 +147,8 @@ def make_program(
     refuse_layers(declarations)
     translator = Translator(declarations, sizes)
     translator.traced = traced_functions(translator, externals)
-    observations = with_gradients(translator, observation_terms(translator, expectations), gradients)
+    expected = "sampled" if declarations.fields else expectations
+    observations = with_gradients(translator, observation_terms(translator, expected), gradients)
     groups = make_groups(translator, fitted_readings(translator, observations))
     parameters = make_parameters(translator, fixed, initial)
     _refuse_jumping_parameters(translator, observations, parameters)

@@ -6,7 +6,7 @@ expression's generic axes. Parameters have no rows and broadcast from the right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -93,6 +93,8 @@ class RowEvaluator:
         self, use: ExternalUse, scope: Scope, axes: tuple[str, ...], given: Mapping[sp.Symbol, Array]
     ) -> Float[Array, "*lead rows *dims"]:
         """The value of a function that can be traced, which is called with flat batches of rows."""
+        if use.function in self.translator.field_calls:
+            return self.of_field(use, scope)
         count = next(iter({**scope.rows.outputs, **scope.rows.inputs}.values())).shape[0]
         passed: list[tuple[tuple[int, ...], list[Array]]] = []
         lead: tuple[int, ...] = (count,)
@@ -106,6 +108,38 @@ class RowEvaluator:
             for shape, values in passed
         ]
         return jnp.reshape(self.translator.traced[use.function](*flat), (*lead, *use.result))  # type: ignore[arg-type]
+
+    def of_field(self, use: ExternalUse, scope: Scope) -> Float[Array, "*lead rows *dims"]:
+        """The value of a function that takes a field and can be traced, which is called once for each field.
+
+        Where none of its arguments differs between rows, there is one value for all of them.
+        """
+        assert scope.latents is not None
+        function: Callable[..., Array] = self.translator.traced[use.function]  # type: ignore[assignment]
+        for _ in scope.latents.shape[:-2]:
+            function = jax.vmap(function)
+        found = function(*self.field_arguments(use, scope))
+        return (
+            found
+            if any(self.translator.field_calls[use.function])
+            else found[(..., None, *[slice(None)] * len(use.result))]
+        )
+
+    def field_arguments(self, use: ExternalUse, scope: Scope) -> list[Float[Array, "*lead ..."]]:
+        """Arguments of a function that takes a field: [*lead, rows, *dims], or without rows where they have none."""
+        assert scope.latents is not None
+        lead, count = scope.latents.shape[:-2], next(iter(scope.rows.observed.values())).shape[0]
+        found = []
+        passed = zip(use.arguments, use.whole, self.translator.field_calls[use.function], strict=True)
+        for (shape, elements), whole, rows in passed:
+            full = (*lead, count if rows else 1)
+            if whole is not None:
+                values = jnp.asarray(self(whole[1], scope, whole[0]), scope.latents.dtype)
+            else:
+                parts = [jnp.broadcast_to(jnp.asarray(self(e, scope), scope.latents.dtype), full) for e in elements]
+                values = jnp.stack(parts, axis=-1).reshape(*full, *shape)
+            found.append(jnp.broadcast_to(values, (*full, *shape)).reshape(*(full if rows else lead), *shape))
+        return found
 
     def of_latent(self, symbol: sp.Symbol, values: Array, axes: tuple[str, ...]) -> Array:
         """`latent` for a symbol."""

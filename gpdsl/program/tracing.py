@@ -46,7 +46,9 @@ def traced_functions(translator: Translator, externals: Mapping[str, ForwardMode
     declarations, found = translator.declarations, {}
     for name, model in externals.items():
         shapes, result = signature(translator, declarations, name)
-        traced = trace(model, shapes, result) if plain(model) and made_of_jax(model.function) else None
+        per_row = translator.field_calls.get(name)
+        tried = plain(model) and made_of_jax(model.function)
+        traced = trace(model, shapes, result, per_row) if tried else None
         if traced is not None:
             found[name] = traced
     return found
@@ -67,14 +69,25 @@ def plain(model: ForwardModel) -> bool:
     return not calls and model.gradient is None and model.failures == Policy()
 
 
-def trace(model: ForwardModel, shapes: Sequence[Shape], result: Shape) -> Traced | None:
-    """The function of whole batches, if it can be traced and gives the same values as when it is called."""
-    function = model.function if model.vectorized else jax.vmap(model.function)
+def trace(
+    model: ForwardModel, shapes: Sequence[Shape], result: Shape, per_row: Sequence[bool] | None = None
+) -> Traced | None:
+    """The function of whole batches, if it can be traced and gives the same values as when it is called.
+
+    `per_row` says of a function that takes a field which arguments have rows; it is None for one that takes none.
+    """
+    rows = [True] * len(shapes) if per_row is None else list(per_row)
+    function = model.function
+    if not model.vectorized and any(rows):
+        function = jax.vmap(function, in_axes=tuple(0 if each else None for each in rows))
     rng = np.random.default_rng(0)
-    points = [1.0 + 0.1 * rng.random((PROBED, *shape)) for shape in shapes]
+    points = [
+        1.0 + 0.1 * rng.random((PROBED, *shape) if each else shape) for shape, each in zip(shapes, rows, strict=True)
+    ]
+    expected = (PROBED, *result) if any(rows) else result
     try:
         abstract = jax.eval_shape(function, *[jax.ShapeDtypeStruct(p.shape, jnp.result_type(float)) for p in points])
-        if not isinstance(abstract, jax.ShapeDtypeStruct) or abstract.shape != (PROBED, *result):
+        if not isinstance(abstract, jax.ShapeDtypeStruct) or abstract.shape != expected:
             return None
         inside = np.asarray(jax.jit(function)(*points), float)
         called = np.asarray(function(*points), float)

@@ -12,6 +12,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite, log_density
+from gpdsl.inference.fields.calls import field_samples
 from gpdsl.inference.opaque.values import Values, arguments_of, evaluate_externals
 from gpdsl.program.joint import column_roots
 from gpdsl.results.expectation import Beliefs, sample_latents
@@ -32,7 +33,7 @@ def log_predictive(beliefs: Beliefs) -> Float[np.ndarray, "rows"]:
     """log p(y_n | data) at every row of `beliefs.rows`, which must hold the outputs."""
     program = beliefs.program
     densities = [o.log_density for o in program.observations]
-    if any(has_external(program.translator, d) for d in densities):
+    if program.fields or any(has_external(program.translator, d) for d in densities):
         return _opaque(beliefs)
     if "density" not in beliefs.compiled:
         involved = _columns(beliefs, densities)
@@ -164,7 +165,8 @@ def _sampled(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
 
 
 def _mean_density(beliefs: Beliefs, latents: Array, externals: dict[str, Array]) -> Float[Array, "K rows"]:
-    values = log_density(beliefs.program, beliefs.scope(latents, externals), latents.shape[:3])
+    shape = (*latents.shape[:2], beliefs.count)
+    values = log_density(beliefs.program, beliefs.scope(latents, externals), shape)
     return logsumexp(values, axis=0) - jnp.log(values.shape[0])
 
 
@@ -178,6 +180,8 @@ def _opaque(beliefs: Beliefs) -> np.ndarray:
 def _likelihood_values(beliefs: Beliefs, latents: Array, externals: dict[str, Array]) -> dict[str, Array]:
     program = beliefs.program
     uses = [u for u in program.uses() if u.likelihood]
+    if program.fields:
+        return field_samples(program, uses, beliefs.parameters, beliefs.rows, latents[:, 0, 0], externals)[1]
 
     def arguments(use: ExternalUse, known: Values) -> list[Array]:
         return arguments_of(program, use, beliefs.parameters, beliefs.rows, latents, {**externals, **known})

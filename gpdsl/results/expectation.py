@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite
 from gpdsl.inference.estimators.sampling import base_normals
+from gpdsl.inference.fields.calls import field_samples
 from gpdsl.inference.opaque.values import arguments_of, evaluate_externals
 from gpdsl.language import model as m
 from gpdsl.program.compilation import jit
@@ -28,6 +29,9 @@ from gpdsl.symbolic.translate import NeedsElements, axis_key
 
 SAMPLES = 1024
 QUADRATURE_NODES = {1: 64, 2: 32}
+FIELD_CALLS = 128
+"""Fields at which an opaque function is called for a prediction: each call may take minutes."""
+
 SPREAD_NODES, SPREAD = 301, 2.9
 """Nodes sinh(t) for evenly spaced t up to this: dense near the mean, and out to nine standard deviations."""
 
@@ -50,12 +54,11 @@ class Beliefs:
     @property
     def count(self) -> int:
         """Number of rows."""
-        return self.marginals.mean.shape[1]
+        return self.marginals.rows
 
     def part(self, index: slice) -> Beliefs:
         """The beliefs about some of the rows."""
-        marginals = jax.tree.map(lambda a: a[:, index], self.marginals)
-        return replace(self, rows=take_rows(self.rows, index), marginals=marginals)
+        return replace(self, rows=take_rows(self.rows, index), marginals=self.marginals.part(index))
 
     def compile(self, key: Any, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, compiled once for all parts of the rows: equal keys mean equal functions of their numbers."""
@@ -156,6 +159,8 @@ def _per_component(
     if not latents:
         return _with_rows(evaluator(expression, beliefs.scope(), keys, given), beliefs, keys)
     program = beliefs.program
+    if program.fields and len(latents) > 1:  # values at different points are dependent
+        return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
     closed = joint_expectation(program.translator, pull_exponentials(expression), latents, program.coupled)
     if closed is not None:
         table = moment_values(program, latents, beliefs.marginals, keys, closed.free_symbols)
@@ -190,7 +195,7 @@ def sampled(
     opaque = has_external(beliefs.program.translator, without(expression, given))
     latents, externals = sample_latents(beliefs, SAMPLES, need_externals=opaque)
     values = jnp.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys, given))
-    full = (*latents.shape[:3], *values.shape[values.ndim - len(keys) :])
+    full = (*latents.shape[:2], beliefs.count, *values.shape[values.ndim - len(keys) :])
     return jnp.broadcast_to(values, full)
 
 
@@ -200,12 +205,17 @@ def sample_latents(
     """Samples of all latents at the rows, and the values of opaque functions there."""
     if normals is None:
         components, rows, latents_count = beliefs.marginals.mean.shape
-        normals = base_normals(jax.random.key(beliefs.seed), count, components, rows, latents_count)
+        key, scheme = jax.random.key(beliefs.seed), "antithetic" if beliefs.program.fields else "qmc"
+        if need_externals and beliefs.program.fields and beliefs.program.uses():
+            count = min(count, FIELD_CALLS)
+        normals = base_normals(key, count, components, rows, latents_count, sampling=scheme)
     latents = beliefs.marginals.at(beliefs.program, normals)
     if not need_externals:
         return latents, {}
     program = beliefs.program
     uses = [u for u in program.uses() if not u.likelihood]
+    if program.fields:
+        return field_samples(program, uses, beliefs.parameters, beliefs.rows, latents[:, 0, 0])
     values = evaluate_externals(
         program, uses, lambda use, known: arguments_of(program, use, beliefs.parameters, beliefs.rows, latents, known)
     )
@@ -244,12 +254,12 @@ def _common(
     translator, evaluator = beliefs.program.translator, beliefs.program.evaluator
     latents = tuple(sorted({f for e in expressions.values() for f in latents_in(translator, e)}, key=lambda s: s.name))
     opaque = any(has_external(translator, e) for e in expressions.values())
-    if len(latents) in rules and not opaque:
+    if len(latents) in rules and not opaque and not (beliefs.program.fields and len(latents) > 1):
         nodes, weights = rules[len(latents)]
         table, scope = _at_nodes(beliefs, latents, nodes, keys), beliefs.scope()
     else:
         samples, externals = sample_latents(beliefs, SAMPLES, opaque)
-        table, scope, weights = {}, beliefs.scope(samples, externals), np.full(SAMPLES, 1.0 / SAMPLES)
+        table, scope, weights = {}, beliefs.scope(samples, externals), np.full(len(samples), 1.0 / len(samples))
     count = len(weights)
     shape = (count, len(beliefs.weights), beliefs.count)
     values = {}

@@ -23,6 +23,7 @@ from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
+from gpdsl.program.field_marginals import field_marginals
 from gpdsl.program.joint import Marginals
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_rows, take_rows
@@ -118,6 +119,11 @@ class Fit:
 
         `program` says what is read of the latents: that of the fit, or more of them.
         """
+        if program.fields:
+            parameters = as_arrays(dict(self.parameters), self.options.dtype)
+            return field_marginals(
+                program, parameters, as_arrays(list(self.posterior), self.options.dtype), self.jitter, count
+            )
         compute = self._compute if program is self._predicting else jit(partial(self._marginals, program))
         found = []
         parameters = as_arrays(dict(self.parameters), self.options.dtype)

@@ -16,6 +16,7 @@ from gpdsl.data import Data, bind
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.forward.described import explain_externals
+from gpdsl.inference.fields.plan import explain_fields, probe_called
 from gpdsl.inference.monitor import Report
 from gpdsl.inference.opaque.probing import probe
 from gpdsl.inference.plan.explain import explain
@@ -91,7 +92,7 @@ def fit_model(
     account = program.account or Accounting()
     _warn(model.declarations)
     with precision(options.dtype), _device(options.device), _progress(progress, callback) as report:
-        probe(program, bound, options.dtype)
+        (probe_called if program.fields else probe)(program, bound, options.dtype)
         with fitting(account):
             result, monitor, choice, jitter = infer(program, bound, options, _counting(report, account), known)
         program = program.under(choice.posterior)
@@ -147,8 +148,11 @@ def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str,
         return explain_layers(model.declarations, bound)
     program, bound, options = prepare(model, data, columns, given)
     with precision(options.dtype):
-        decided = plan(program, bound, options)
-        planned = explain(program.under(decided.choice.posterior), options, decided, bound.rows)
+        if program.fields:
+            planned = explain_fields(program, bound, options)
+        else:
+            decided = plan(program, bound, options)
+            planned = explain(program.under(decided.choice.posterior), options, decided, bound.rows)
     called = [program.externals[name] for name in sorted({use.function for use in program.uses()})]
     return "\n".join([planned, *explain_externals(called), *explain_kernels(model.declarations)])
 

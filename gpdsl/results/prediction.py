@@ -191,7 +191,7 @@ class Prediction:
         latents, externals = ex.sample_latents(beliefs, len(component), opaque, normals)
         values = jnp.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys, given))
         axes = values.shape[values.ndim - len(keys) :] if values.ndim >= len(keys) else (1,) * len(keys)
-        return self._chosen(jnp.broadcast_to(values, (*latents.shape[:3], *axes)), component)
+        return self._chosen(jnp.broadcast_to(values, (*latents.shape[:2], beliefs.count, *axes)), component)
 
     def _chosen(self, values: Array, component: np.ndarray) -> Array:
         """The drawn component's value for each draw and row: [S, K, rows, ...] to [S, rows, ...]."""

@@ -67,7 +67,7 @@ def functionals_at(
     world: World, latent: m.Latent, asked: Sequence[m.Functional], points: Sequence[np.ndarray]
 ) -> Functionals:
     """Functionals of the model, each at all rows, as those of the kernels, whose columns count from 0."""
-    sizes = [int(np.prod(world.shape(world.declarations.axes_of(name)))) for name in latent.arguments]
+    sizes = [int(np.prod(world.shape(world.declarations.columns_of(name)))) for name in latent.arguments]
     parts: list[Values | Derivatives] = []
     for functional, place in zip(asked, points, strict=True):
         columns = tuple(sum(sizes[: each.argument]) + int(str(each.column)) - 1 for each in functional.derivative)

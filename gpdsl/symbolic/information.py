@@ -10,9 +10,9 @@ from typing import Any
 
 from gpdsl.language import model as m
 from gpdsl.language.writing import Writer
+from gpdsl.symbolic.dependence import row_quantities
 from gpdsl.symbolic.kernel_analysis import analyse
 from gpdsl.symbolic.kernel_checks import uses_formula
-from gpdsl.symbolic.latex.dependence import row_quantities
 from gpdsl.symbolic.requirements import requirements
 
 SCHEMA = 1

@@ -233,7 +233,7 @@ def _columns(translator: Translator, latent: m.Latent, kernel: m.KernelFormula) 
     if kernel.on:
         axes = [[axis for axis in each.axes if axis.name is None or axis.name not in own] for each in kernel.on]
     else:
-        axes = [list(translator.declarations.axes_of(name)) for name in latent.arguments]
+        axes = [list(translator.declarations.columns_of(name)) for name in latent.arguments]
     return sum(int(np.prod(translator.shape(tuple(each)))) for each in axes)
 
 

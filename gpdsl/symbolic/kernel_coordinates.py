@@ -96,7 +96,7 @@ def _coordinates(
         key = ", ".join(_key(each) for each in kernel.on)
         state.plain = state.plain and all(isinstance(each, m.Read) for each in kernel.on)
     else:
-        axes = [list(state.translator.declarations.axes_of(name)) for name in state.latent.arguments]
+        axes = [list(state.translator.declarations.columns_of(name)) for name in state.latent.arguments]
         key = ", ".join(f"{name}[*]" if each else name for name, each in zip(state.latent.arguments, axes, strict=True))
     count = sum(reduce(lambda n, size: n * size, state.translator.shape(tuple(each)), 1) for each in axes)
     if key not in state.seen:

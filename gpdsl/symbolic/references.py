@@ -20,6 +20,35 @@ PREFIXED = {"indicator", "index", "observed", "whitening"}
 """Kinds whose symbols would otherwise have the name of another one."""
 
 
+Element = tuple[str, tuple[Position, ...]]
+"""A quantity's name and where in it."""
+
+
+class DefineFirst(Exception):
+    """Another element of a `let` has to be translated before this one, or Python's stack would overflow."""
+
+    def __init__(self, element: Element) -> None:
+        super().__init__(element)
+        self.element = element
+
+
+class NeedsElements(Exception):
+    """The expression has no generic form along `axis` (a definition by cases): translate it element by element."""
+
+    def __init__(self, axis: str) -> None:
+        super().__init__(axis)
+        self.axis: str = axis
+
+
+def shifted(position: Position, offset: int) -> Position:
+    """A subscript moved by a number, which needs a number to start from."""
+    if isinstance(position, int):
+        return position + offset
+    if offset:
+        raise NeedsElements(position)
+    return position
+
+
 @dataclass(frozen=True)
 class Ref:
     """What a symbol stands for. `kind` is input, const, param, latent, output, indicator, index, external, observed or
@@ -36,13 +65,18 @@ class Ref:
 
 @dataclass(frozen=True)
 class ExternalUse:
-    """One distinct call of an opaque function: its arguments element by element, and the shape of its result."""
+    """One distinct call of an opaque function: its arguments element by element, and the shape of its result.
+
+    Of a function that takes a field, `whole` holds the arguments as formulas that are generic along their axes, where
+    there are such formulas: a field of hundreds of values is not written out when it is computed.
+    """
 
     key: str
     function: str
     arguments: tuple[tuple[tuple[int, ...], tuple[sp.Expr, ...]], ...]
     result: tuple[int, ...]
     likelihood: bool = False
+    whole: tuple[tuple[tuple[str, ...], sp.Expr] | None, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,24 @@ from gpdsl.symbolic.cases import case_of, decisive
 from gpdsl.symbolic.constants import element_of, is_real, number, settled
 from gpdsl.symbolic.errors import BeyondData, NoCase, NotReal, TooDeep, TooLarge
 from gpdsl.symbolic.extent import MAX_NESTING, MAX_OPERATIONS, Extents
+from gpdsl.symbolic.field_calls import field_calls
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
 from gpdsl.symbolic.readings import OWN, reading, shown
-from gpdsl.symbolic.references import PREFIXED, Covariance, Environment, ExternalUse, Position, Ref, axis_key
+from gpdsl.symbolic.references import (
+    PREFIXED,
+    Covariance,
+    DefineFirst,
+    Element,
+    Environment,
+    ExternalUse,
+    NeedsElements,
+    Position,
+    Ref,
+    axis_key,
+    shifted,
+)
 
 __all__ = ["Covariance", "Environment", "ExternalUse", "NeedsElements", "Position", "Ref", "Translator", "axis_key"]
-
-_Element = tuple[str, tuple[Position, ...]]
 
 POSITIVE = ("positive", "unit")
 """Kinds of outputs above 0."""
@@ -33,36 +44,19 @@ LEVELS = 40
 """How many operations deep definitions are followed inside each other before the inner one is done first."""
 
 
-class NeedsElements(Exception):
-    """The expression has no generic form along `axis` (a definition by cases): translate it element by element."""
-
-    def __init__(self, axis: str) -> None:
-        super().__init__(axis)
-        self.axis: str = axis
-
-
-class _DefineFirst(Exception):
-    """Another element of a `let` has to be translated before this one, or Python's stack would overflow."""
-
-    def __init__(self, element: _Element) -> None:
-        super().__init__(element)
-        self.element = element
-
-
-def _shifted(position: Position, offset: int) -> Position:
-    if isinstance(position, int):
-        return position + offset
-    if offset:
-        raise NeedsElements(position)
-    return position
+def generic(translator: Translator, expression: m.Expression) -> tuple[tuple[str, ...], sp.Expr] | None:
+    """The keys of the axes of an expression, and its formula along them, where there is one for all elements."""
+    try:
+        return tuple(map(axis_key, expression.axes)), translator.scalar(expression)
+    except NeedsElements:
+        return None
 
 
 class Translator:
     """Translates the expressions of one model whose sizes are known.
 
-    `references` says what each symbol produced so far stands for; `externals` lists the opaque calls met, in an order
-    in which they can be evaluated, and `covariances` the matrices behind whitening symbols. `traced` are functions of
-    the model that can be differentiated, by name: no others are opaque.
+    `references` says what each symbol produced so far stands for, `covariances` the matrices behind whitening symbols;
+    `externals` lists the calls met, in an order in which they can be made: `traced` functions are not opaque.
     """
 
     def __init__(self, declarations: m.Declarations, sizes: Mapping[str, int]) -> None:
@@ -71,11 +65,11 @@ class Translator:
         self.references: dict[sp.Symbol, Ref] = {}
         self.externals: dict[str, ExternalUse] = {}
         self.traced: Mapping[str, Callable[..., object]] = {}
+        self.field_calls = field_calls(declarations)
         self.covariances: dict[str, Covariance] = {}
-        self._lets: dict[_Element, sp.Expr] = {}
+        self._lets: dict[Element, sp.Expr] = {}
         self._extents = Extents()
-        self._level = 0
-        self._visits = 0
+        self._level = self._visits = 0
         self._deepest: int | None = None
 
     def size(self, axis: m.Axis) -> int:
@@ -144,7 +138,7 @@ class Translator:
                     return position + start - 1
                 raise NeedsElements(axis_key(axis))
             case m.IndexValue(index=index, offset=offset):
-                return _shifted(env.get(index, index), offset)
+                return shifted(env.get(index, index), offset)
         raise TypeError(subscript)
 
     def _along(self, axis: m.Axis, env: Environment) -> Position:
@@ -198,7 +192,7 @@ class Translator:
             return self._lets[wanted]
         if self._deepest is not None:
             if self._level > self._deepest:
-                raise _DefineFirst(wanted)
+                raise DefineFirst(wanted)
             return self._define(wanted)
         pending, self._deepest = [wanted], self._level + LEVELS
         try:
@@ -206,13 +200,13 @@ class Translator:
                 try:
                     self._define(pending[-1])
                     pending.pop()
-                except _DefineFirst as first:
+                except DefineFirst as first:
                     pending.append(first.element)
         finally:
             self._deepest = None
         return self._lets[wanted]
 
-    def _define(self, element: _Element) -> sp.Expr:
+    def _define(self, element: Element) -> sp.Expr:
         name, positions = element
         declared = self.declarations.lets[name]
         env = {axis_key(a): p for a, p in zip(declared.axes, positions, strict=True)}
@@ -283,7 +277,7 @@ class Translator:
         self, function: str, arguments: tuple[m.Expression, ...], observed: tuple[str, ...] = ()
     ) -> ExternalUse:
         """The use of an opaque function with these arguments (outputs `observed` first, for a likelihood)."""
-        d = self.declarations
+        d, fields = self.declarations, self.field_calls
         passed = [(self.shape(d.outputs[o].axes), self._output_elements(o)) for o in observed]
         passed += [(self.shape(a.axes), self.elements(a)) for a in arguments]
         for use in self.externals.values():
@@ -291,7 +285,8 @@ class Translator:
                 return use
         result = () if observed else self.shape(d.externals[function].result)
         key = f"{function}#{len(self.externals) + 1}"
-        use = ExternalUse(key, function, tuple(passed), result, likelihood=bool(observed))
+        whole = tuple(generic(self, each) for each in arguments) if fields else ()
+        use = ExternalUse(key, function, tuple(passed), result, bool(observed), (*[None] * len(observed), *whole))
         self.externals[key] = use
         return use
 

@@ -10,6 +10,7 @@ from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.place import Place
 from gpdsl.language.checker.scope import SORTS, Scope
 from gpdsl.language.errors.axes import SeveralAxes
+from gpdsl.language.errors.fields import NoColumnsOfPoints
 from gpdsl.language.errors.kernels import NoInputsHere, NotAnArgument
 from gpdsl.language.model import Axis, Expression, Read, parts
 
@@ -23,7 +24,7 @@ class Domain:
     """What a latent is over: its own axes, and the axis of its input (None when it has a single column).
 
     `arguments` are the names of that input, and `latent` is the declaration as written. `patches` names the kernel of
-    images inside which there are no inputs.
+    images inside which there are no inputs. `over` is the index of the points of a field.
     """
 
     axes: tuple[Axis, ...]
@@ -31,6 +32,7 @@ class Domain:
     arguments: tuple[str, ...] = ()
     latent: str = "this latent"
     patches: str = ""
+    over: Axis | None = None
 
     def describe(self) -> str:
         """How a message names the input."""
@@ -54,6 +56,8 @@ def selected(
         return (), domain
     if domain.patches:
         scope.problems.fail(NoInputsHere(formula.span, domain.patches))
+    if domain.over is not None:
+        scope.problems.fail(NoColumnsOfPoints(formula.span, domain.latent))
     items = formula.items if isinstance(formula, syntax.Array) else (formula,)
     chosen: list[Expression] = []
     for item in items:

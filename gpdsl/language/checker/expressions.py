@@ -115,7 +115,9 @@ def _local(scope: Scope, place: Place, name: syntax.Name) -> Expression:
 def _axes_of(scope: Scope, place: Place, name: syntax.Identifier) -> tuple[Axis, ...]:
     if place.recursion is not None and name.text == place.recursion[0]:
         return place.recursion[1]
-    for table in (scope.inputs, scope.outputs, scope.consts, scope.params, scope.rows, scope.latents, scope.lets):
+    if name.text in scope.latents:
+        return scope.latents[name.text].values
+    for table in (scope.inputs, scope.outputs, scope.consts, scope.params, scope.rows, scope.lets):
         if name.text in table:
             return table[name.text].axes  # type: ignore[attr-defined]
     return scope.problems.fail(UsedBeforeDefined(name.span, name.text, scope.places[name.text].line))

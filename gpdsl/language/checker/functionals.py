@@ -16,6 +16,7 @@ from gpdsl.language.checker.scope import SORTS, Scope, describe_axes
 from gpdsl.language.checker.smoothness import roughness
 from gpdsl.language.checker.subscripts import read
 from gpdsl.language.errors.calls import UnknownArgument, WrongArity
+from gpdsl.language.errors.fields import FieldInRow
 from gpdsl.language.errors.functionals import (
     InnerLayer,
     NotADirection,
@@ -43,6 +44,9 @@ def is_derivative(scope: Scope, call: syntax.Call) -> bool:
 
 def at_other_inputs(scope: Scope, place: Place, call: syntax.Call) -> Read:
     """`f(a)`: the latent, every element of it, at another input."""
+    own = scope.latents.get(call.function.text)
+    if own is not None and own.over is not None:
+        return _at_its_points(scope, place, call, own)
     latent = _latent(scope, place, call.function)
     functional = Functional(_points(scope, call, latent))
     return _recorded(scope, _everywhere(call.span, latent, functional))
@@ -71,6 +75,16 @@ def derivative(scope: Scope, place: Place, call: syntax.Call) -> Read:
     return _recorded(scope, replace(value, span=call.span, axes=tuple(axes), functional=functional))
 
 
+def _at_its_points(scope: Scope, place: Place, call: syntax.Call, field: Latent) -> Read:
+    """`f(node)` of a field over the points `node`: its values there, as `f` reads them."""
+    given = [getattr(getattr(each.value, "identifier", None), "text", None) for each in call.arguments]
+    if tuple(given) != field.arguments or any(getattr(each.value, "subscripts", None) for each in call.arguments):
+        at = ", ".join(field.arguments)
+        scope.problems.fail(FieldInRow(call.span, field.name, f"its values are those at `{at}`"))
+    plain = read(scope, place, syntax.Name(call.span, call.function, None), field.values)
+    return _recorded(scope, plain)
+
+
 def _latent(scope: Scope, place: Place, name: syntax.Identifier) -> Latent:
     """The latent of this name, when it is one over inputs that can be read here."""
     if "latent" not in place.readable:
@@ -81,6 +95,8 @@ def _latent(scope: Scope, place: Place, name: syntax.Identifier) -> Latent:
             scope.problems.give_up()
         scope.problems.fail(UsedBeforeDefined(name.span, name.text, scope.places[name.text].line))
     latent = scope.latents[name.text]
+    if latent.over is not None:
+        scope.problems.fail(FieldInRow(name.span, name.text, "it has values, and no derivatives"))
     for argument in latent.arguments:
         if argument not in scope.inputs:
             what = SORTS.get(scope.sorts.get(argument, ""), "no input")

@@ -10,6 +10,7 @@ from gpdsl.language.checker.axes import declared_axes
 from gpdsl.language.checker.build import number
 from gpdsl.language.checker.domains import Domain
 from gpdsl.language.checker.expressions import check_expression
+from gpdsl.language.checker.fields import points_index, refuse_field
 from gpdsl.language.checker.fit_left import require_axes
 from gpdsl.language.checker.kernels import check_kernel
 from gpdsl.language.checker.lets import reads
@@ -17,13 +18,14 @@ from gpdsl.language.checker.place import IndexRange, Left, Place
 from gpdsl.language.checker.scope import SORTS, Scope
 from gpdsl.language.errors.axes import SeveralAxes
 from gpdsl.language.errors.calls import NotAProcess, RepeatedArgument
+from gpdsl.language.errors.fields import FieldInRow
 from gpdsl.language.errors.names import ArgumentNotInput, NotReadable
 from gpdsl.language.model import Axis, Expression, Kernel, Latent
 from gpdsl.language.vocabulary import PROCESS
 
 _SIGNATURE = "GP(mean, kernel)"
 _IN_MEAN = frozenset({"const", "param", "input", "row", "latent"})
-_ARGUMENTS = ("input", "row", "latent")
+_ARGUMENTS = ("input", "row", "latent", "const")
 _IN_KERNEL = frozenset({"const", "param"})
 
 
@@ -33,12 +35,13 @@ def check_latent(scope: Scope, statement: syntax.LatentStatement) -> None:
     name = declared.name.text
     axes = declared_axes(scope, declared.name, declared.indices, ())
     inputs, wrong = _inputs(scope, statement)
+    over = points_index(scope, statement, inputs) if not wrong else None
     brackets = f"[{', '.join(each.text for each in declared.indices)}]" if declared.indices else ""
     text = f"latent {name}{brackets}({', '.join(each.text for each in statement.arguments)})"
-    domain = Domain(axes, None if wrong else _input_axis(scope, inputs), inputs, text)
+    domain = Domain(axes, None if wrong else _input_axis(scope, inputs), inputs, text, over=over)
     left = Left("latent", name, text, tuple(each.text for each in declared.indices))
     mean, kernel = _process(scope, statement.process, left, domain, wrong)
-    scope.latents[name] = Latent(name, declared.name.span, axes, inputs, mean, kernel)
+    scope.latents[name] = Latent(name, declared.name.span, axes, inputs, mean, kernel, over)
 
 
 def _inputs(scope: Scope, statement: syntax.LatentStatement) -> tuple[tuple[str, ...], bool]:
@@ -49,6 +52,7 @@ def _inputs(scope: Scope, statement: syntax.LatentStatement) -> tuple[tuple[str,
             sort = scope.sort_of(argument)
             if sort not in _ARGUMENTS:
                 scope.problems.fail(ArgumentNotInput(argument.span, argument.text, SORTS[sort]))
+            refuse_field(scope, argument)
             axes = argument_axes(scope, argument.text)
             if argument.text in found:
                 name = statement.declared.name.text
@@ -70,7 +74,9 @@ def _flat(scope: Scope, name: str) -> str:
 
 
 def argument_axes(scope: Scope, name: str) -> tuple[Axis, ...]:
-    """The axes of what a latent is a function of. Gives up when that could not be checked itself."""
+    """The axes of what a latent is a function of, at one point. Gives up when that could not be checked itself."""
+    if name in scope.consts:
+        return scope.consts[name].axes[1:]
     for table in (scope.inputs, scope.rows, scope.latents):
         if name in table:
             return table[name].axes  # type: ignore[attr-defined]
@@ -95,10 +101,12 @@ def _process(
         scope.problems.fail(NotAProcess(formula.span))
     matched = match_arguments(scope, formula, ("mean", "kernel"), _SIGNATURE, required=("kernel",))
     bound = {axis.name: IndexRange.of(axis) for axis in domain.axes if axis.name is not None}
+    points = {} if domain.over is None else {domain.over.name: IndexRange.of(domain.over)}
     mean: Expression | None = None
     kernel: Kernel | None = None
     with scope.problems.contained():
-        mean = _mean(scope, formula, matched.get("mean"), Place("the mean of a latent", _IN_MEAN, left, bound), domain)
+        here = Place("the mean of a latent", _IN_MEAN, left, {**bound, **points})  # type: ignore[dict-item]
+        mean = _mean(scope, formula, matched.get("mean"), here, domain)
     with scope.problems.contained():
         place = Place("a kernel", _IN_KERNEL, left, bound)
         # Without its inputs the axes of a kernel cannot be judged.
@@ -110,8 +118,10 @@ def _mean(scope: Scope, call: syntax.Call, formula: syntax.Formula | None, place
     if formula is None:
         return number(scope, call.span, 0, "0")
     mean = check_expression(scope, place, formula)
-    require_axes(scope, place.left, mean, domain.axes)
+    require_axes(scope, place.left, mean, domain.axes if domain.over is None else (*domain.axes, domain.over))
     for each in reads(mean):
+        if domain.over is not None and scope.sorts[each.name] == "input":
+            scope.problems.fail(FieldInRow(each.span, place.left.name, f"`{each.name}` differs between rows"))
         if each.name in (scope.rows.keys() | scope.latents.keys()) - set(domain.arguments):
             what, advice = SORTS[scope.sorts[each.name]], "only the arguments of the latent itself have values here"
             scope.problems.fail(NotReadable(each.span, each.name, what, place.words, advice))

@@ -13,6 +13,7 @@ from gpdsl.language.checker.constraints import (
     default_initial,
     refuse_bounds,
 )
+from gpdsl.language.checker.fields import is_lattice
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.checker.values import check_shape, evaluate_value, shape_of
 from gpdsl.language.errors.axes import BadLevels, LabelNeedsIndex, RangeStart
@@ -102,6 +103,8 @@ def check_const(scope: Scope, statement: syntax.ConstStatement) -> None:
     name, formula = statement.declared.name, statement.value
     axes = declared_axes(scope, name, statement.declared.indices, ())
     values = evaluate_value(scope, formula, name.text)
+    if is_lattice(formula) and len(axes) == 1 and isinstance(values, tuple) and isinstance(values[0], tuple):
+        axes = (*axes, Axis(None, size=len(values[0])))
     if not statement.declared.indices:
         axes = tuple(Axis(None, size=size) for size in shape_of(scope, formula, values, name.text))
         _distinct(scope, name, axes)

@@ -6,6 +6,7 @@ import math
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.facts import evaluate
+from gpdsl.language.checker.fields import is_lattice, lattice
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.errors.limits import NotFinite
 from gpdsl.language.errors.values import NotANumber, OutsideDomain, WrongShape
@@ -32,6 +33,8 @@ def evaluate_value(scope: Scope, formula: syntax.Formula, name: str, domain: str
     """The value of `formula`: a float, or nested tuples of floats for a list."""
     if isinstance(formula, syntax.Array):
         return tuple(evaluate_value(scope, item, name, domain) for item in formula.items)
+    if is_lattice(formula):
+        return lattice(scope, formula, name, evaluate_value)
     value = _number(scope, formula, name)
     if not math.isfinite(value):
         scope.problems.fail(NotFinite(formula.span, scope.quote(formula.span).strip("`")))
@@ -61,6 +64,8 @@ def _number(scope: Scope, formula: syntax.Formula, name: str) -> float:
 
 def shape_of(scope: Scope, formula: syntax.Formula, values: float | tuple, name: str) -> tuple[int, ...]:
     """The lengths of nested lists, which must be even."""
+    if isinstance(values, tuple) and is_lattice(formula):
+        return (len(values), len(values[0])) if isinstance(values[0], tuple) else (len(values),)
     if not isinstance(values, tuple) or not isinstance(formula, syntax.Array):
         return ()
     shapes = [shape_of(scope, item, value, name) for item, value in zip(formula.items, values, strict=True)]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpdsl.language import model as m
+from gpdsl.symbolic.dependence import kernel_expressions, row_quantities
 from gpdsl.symbolic.graph.labels import Label, label_of
-from gpdsl.symbolic.latex.dependence import kernel_expressions, row_quantities
 from gpdsl.symbolic.latex.names import Symbols
 
 ROWS = "rows of data"

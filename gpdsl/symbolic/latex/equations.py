@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpdsl.language import model as m
-from gpdsl.symbolic.latex.dependence import reads_of_distribution, row_quantities, unobserved
+from gpdsl.symbolic.dependence import reads_of_distribution, row_quantities, unobserved
 from gpdsl.symbolic.latex.distributions import distribution
 from gpdsl.symbolic.latex.expressions import SUM, Expressions, cases, parenthesised
 from gpdsl.symbolic.latex.kernel_formulas import definition, most_general

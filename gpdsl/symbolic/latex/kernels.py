@@ -17,7 +17,7 @@ class Kernels:
         self.first, self.second = here, here.standing(prime=True)
         self.latent = latent
         self.vector = len(latent.arguments) > 1 or any(
-            here.reads.declarations.axes_of(name) for name in latent.arguments
+            here.reads.declarations.columns_of(name) for name in latent.arguments
         )
         self.shapes: dict[Shape, None] = {}
         self.formulas: dict[str, None] = {}
@@ -54,7 +54,7 @@ class Kernels:
         return parenthesised(text) if isinstance(kernel, m.KernelSum) else text
 
     def _call(self, call: m.KernelCall) -> str:
-        axes = [self.first.reads.declarations.axes_of(name) for name in self.latent.arguments]
+        axes = [self.first.reads.declarations.columns_of(name) for name in self.latent.arguments]
         columns = axes[0] if len(axes) == 1 else ()
         own = {axis.name for axis in self.latent.axes}
         vectors = frozenset(

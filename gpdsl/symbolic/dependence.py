@@ -48,7 +48,8 @@ def kernel_expressions(kernel: m.Kernel) -> Iterator[m.Expression]:
 def row_quantities(declarations: m.Declarations) -> frozenset[str]:
     """The quantities that have a value of their own in each row."""
     d = declarations
-    varying = {*d.inputs, *d.outputs, *d.rows, *d.latents}
+    fields = {latent.name for latent in d.fields}
+    varying = {*d.inputs, *d.outputs, *d.rows, *d.latents} - fields
     for name, let in d.lets.items():  # in source order: what a `let` reads, besides itself, stands before it
         if any(read.name in varying for case in let.cases for read in reads_of(case.body)):
             varying.add(name)

@@ -1,0 +1,221 @@
+"""Inference about fields: natural gradients for one joint Gaussian, around them L-BFGS for the hyperparameters.
+
+Functions that can be traced are differentiated. Others go in rounds: they are called at fields drawn from q, all calls
+so far are interpolated (`emulator`), q is fitted to the emulators, and the rounds end when q rests. The bound is that
+of the emulators, corrected by what the latest calls gave instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from gpdsl.inference.ascent.lbfgs import maximise
+from gpdsl.inference.fields.calls import Called, FieldCalls
+from gpdsl.inference.fields.emulator import Emulator, fit_emulator
+from gpdsl.inference.fields.joint import FieldBound, Joint, difference, moved, start
+from gpdsl.inference.monitor import Monitor
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.problem import Result, as_numpy
+from gpdsl.kernels.functionals import Functionals, Values
+from gpdsl.program.compilation import jit
+from gpdsl.program.fields import points_of
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+NARROW = 0.1
+"""Share of the prior's standard deviation that q starts with: likelihoods far from the data can overflow."""
+
+STEPS = 30
+"""Most natural-gradient steps on the way to the best q."""
+
+RATES = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
+"""How far along a natural gradient, the first that raises the bound."""
+
+REST = 1e-4
+"""Symmetric KL divergence between one q and the next below which it rests: a hundredth of a standard deviation."""
+
+SETTLED = 0.03
+"""The same in standard deviations, root mean square over all values, between rounds of calls."""
+
+OUTER_STEPS = 30
+"""Iterations of L-BFGS over the hyperparameters."""
+
+EXPECTED = 32
+"""Fields over which expectations are averaged, where no call is made for any of them."""
+
+
+@dataclass(eq=False)
+class FieldRun:
+    """One fit: what it is about, and the best state so far."""
+
+    program: Program
+    rows: Rows
+    choice: Choice
+    options: Options
+    learnt: dict[str, Array]
+    jitter: float
+    monitor: Monitor
+    q: Joint = field(init=False)
+    elbo: float = -np.inf
+    error: float = 0.0
+    curvature: Any = None
+    """Mean Hessian of the log likelihood where it was last computed: the control variate of the bound."""
+
+    def __post_init__(self) -> None:
+        bound, dimension = FieldBound(self.program, self.jitter), self.program.latents
+        self.dtype = jnp.dtype(self.options.dtype)
+        self.rng = np.random.default_rng(self.options.seed)
+        self.q = start(dimension, NARROW, self.dtype)
+        self.normals = self.draw(EXPECTED if self.program.opaque else self.choice.samples)
+        self.value, self.target = jit(bound.value), jit(bound.target)
+        self.slope = jit(jax.value_and_grad(bound.value))
+        self.fields = jit(bound.fields)
+        self.likelihood = jit(bound.log_likelihood)
+        self.moved, self.difference = jit(moved), jit(difference)
+
+    def draw(self, count: int) -> Float[Array, "S D"]:
+        """Standard normals in pairs z, -z, so that linear functions are averaged exactly."""
+        half = self.rng.standard_normal(((count + 1) // 2, self.program.latents))
+        return jnp.asarray(np.concatenate([half, -half])[:count], self.dtype)
+
+    def refined(self, learnt: Any, q: Joint, known: Any, steps: int = STEPS) -> tuple[float, Joint]:
+        """The best q at these parameters, from another one, and its bound."""
+        rest = (self.normals, self.rows, known)
+        for _ in range(steps):
+            gradient, precision, self.curvature = self.target(learnt, q, *rest)
+            value = float(self.value(learnt, q, *rest, self.curvature))
+            for rate in RATES:
+                trial = self.moved(q, gradient, precision, rate)
+                new = float(self.value(learnt, trial, *rest, self.curvature))
+                if np.isfinite(new) and not new <= value:
+                    break
+            else:
+                return value, q
+            apart, q, value = float(self.difference(q, trial)), trial, new
+            if apart < REST:
+                break
+        return value, q
+
+    def maximised(self, known: Any) -> str:
+        """Move to the best q and, where any are learnt, to the best parameters; says how that ended."""
+        value, self.q = self.refined(self.learnt, self.q, known)
+        self.elbo = value
+        if not jax.tree.leaves(self.learnt):
+            return "converged"
+        best = (value, self.learnt, self.q)
+
+        def objective(learnt: Any) -> tuple[float, Any]:
+            nonlocal best
+            value, q = self.refined(learnt, best[2], known)
+            if value > best[0]:
+                best = (value, learnt, q)
+            return self.slope(learnt, q, self.normals, self.rows, known, self.curvature)
+
+        outcome = maximise(
+            objective, self.learnt, steps=OUTER_STEPS, tolerance=self.options.tolerance, report=lambda *_: None
+        )
+        self.elbo, self.learnt, self.q = best
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        return outcome.message
+
+    def traced(self) -> str:
+        """A likelihood that can be differentiated."""
+        message = self.maximised({})
+        self.monitor.report(1, self.elbo)
+        return message
+
+    def opaque(self) -> str:
+        """Rounds of calls, until q rests or the budget is used up."""
+        calls, known = FieldCalls(self.program), dict[str, list[Called]]()
+        self.q, change = start(self.program.latents, 1.0, self.dtype), np.inf
+        for number in range(1, self.choice.steps + 1):
+            size = self.affordable()
+            if size == 0:
+                return f"the budget of evaluations is used up{moving(change)}"
+            drawn = self.fields(self.learnt, self.q.mean[:, None] + self.q.root() @ self.draw(size).T)
+            parameters = self.program.parameters.constrain(self.learnt)
+            found, good = calls(parameters, self.rows, drawn)
+            emulators, missed = self.emulators(known, found)
+            before = self.summary()
+            if number == 1:
+                self.q = start(self.program.latents, NARROW, self.dtype)
+            self.maximised(emulators)
+            self.correct(found, drawn[good], emulators)
+            self.monitor.report(number, self.elbo)
+            after = self.summary()
+            shifted, widened = (after[0] - before[0]) / after[1], np.log(after[1] / before[1])
+            change = max(root_mean_square(shifted), root_mean_square(widened))
+            if change < SETTLED:
+                return (
+                    f"converged{moving(change)}; emulators miss {100 * np.sqrt(missed):.2g}% of the spread of results"
+                )
+        return f"all steps done{moving(change)}"
+
+    def affordable(self) -> int:
+        """Fields of the next round, as far as the budget goes."""
+        account, uses = self.program.account, len(self.program.uses())
+        return self.choice.samples if account is None else int(min(self.choice.samples, account.remaining // uses))
+
+    def emulators(self, known: dict[str, list[Called]], found: dict[str, Called]) -> tuple[dict[str, Emulator], float]:
+        """Emulators of everything called so far, and the largest share of variance that one of them misses."""
+        emulators, worst = {}, 0.0
+        for key, each in found.items():
+            known.setdefault(key, []).append(each)
+            arguments = np.concatenate([batch.arguments for batch in known[key]])
+            results = np.concatenate([batch.results.reshape(len(batch.results), -1) for batch in known[key]])
+            emulators[key], missed = fit_emulator(arguments, results, len(each.arguments))
+            worst = max(worst, missed)
+        return emulators, worst
+
+    def correct(self, found: dict[str, Called], drawn: Array, emulators: dict[str, Emulator]) -> None:
+        """The bound with what the calls gave instead of the emulators, on average over the latest fields."""
+        gaps = []
+        for place, values in enumerate(drawn):
+            called = {key: jnp.asarray(each.results[place].ravel(), self.dtype) for key, each in found.items()}
+            true, said = (float(self.likelihood(self.learnt, values, self.rows, k)) for k in (called, emulators))
+            gaps.append(true - said)
+        self.elbo += float(np.mean(gaps))
+        self.error = float(np.std(gaps) / np.sqrt(max(len(gaps) - 1, 1)))
+
+    def summary(self) -> tuple[Float[np.ndarray, "D"], Float[np.ndarray, "D"]]:
+        """Means and standard deviations of all values."""
+        mean, spread = self.moments(self.learnt, self.q)
+        return np.asarray(mean), np.asarray(spread)
+
+    def moments(self, learnt: Any, q: Joint) -> tuple[Array, Array]:
+        """Of all values of all fields."""
+        white = jnp.concatenate([q.mean[:, None], q.root()], axis=1)
+        values = self.fields(learnt, white)
+        zero = self.fields(learnt, jnp.zeros_like(white[:, :1]))
+        return values[0], jnp.sqrt(jnp.sum((values[1:] - zero) ** 2, axis=0))
+
+    def result(self, message: str, interrupted: bool) -> Result:
+        """The best state, group by group, the root of the covariance by rows."""
+        root, mean = np.asarray(self.q.root()), np.asarray(self.q.mean)
+        posterior: list[Whitened] = []
+        points: list[Functionals] = []
+        for group in self.program.groups:
+            shape = (1, group.size, group.points)
+            some = slice(group.start, group.stop)
+            posterior.append(Whitened(mean[some].reshape(shape), root[some].reshape(*shape, -1)))
+            points.append(as_numpy(Values(jnp.asarray(points_of(self.program.declarations, group)))))
+        learnt = as_numpy(self.learnt)
+        return Result(learnt, points, posterior, np.ones(1), self.elbo, self.error, message, interrupted)
+
+
+def moving(change: float) -> str:
+    """How far q still moved, for the message of a fit."""
+    return f": the last round moved it by {change:.2g} posterior standard deviations"
+
+
+def root_mean_square(values: np.ndarray) -> float:
+    """Over all values."""
+    return float(np.sqrt(np.mean(values**2)))

@@ -1,0 +1,202 @@
+"""What is decided about a model with fields, what is refused, and the plan in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from gpdsl.data import Data
+from gpdsl.errors import GpdslError
+from gpdsl.inference.fields.calls import probe_fields
+from gpdsl.inference.fields.emulator import moving
+from gpdsl.inference.fields.engine import EXPECTED, FieldRun
+from gpdsl.inference.monitor import Monitor, Report
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.problem import Result, as_arrays
+from gpdsl.inference.threads import threads_for
+from gpdsl.kernels.form import describe
+from gpdsl.kernels.numerics import jitter_for
+from gpdsl.program.fields import field_means, refuse_beside_fields, roots
+from gpdsl.program.groups import columns_of
+from gpdsl.program.program import Program, make_rows
+
+CALLS = 64
+"""Calls of an opaque function in a round."""
+
+ROUNDS = 20
+
+LARGEST = 3000
+"""Values of all fields together: the posterior is one covariance matrix of them."""
+
+ALLOWED = {
+    "engine": ("vi",),
+    "posterior": ("auto", "full", "coupled"),
+    "optimizer": ("auto", "natural"),
+    "schedule": ("joint",),
+    "expectations": ("auto", "sampled"),
+    "gradients": ("auto",),
+}
+ESCALATION = (1.0, 100.0, 10_000.0)
+"""Multiples of the first jitter that are tried in turn when no factorisation succeeds."""
+
+
+def decide_fields(program: Program, options: Options) -> Choice:
+    """The choices for a model with fields. Raises GpdslError for what does not go with them."""
+    refuse_beside_fields(program.declarations)
+    named = ", ".join(f"`{field.name}`" for field in program.fields)
+    for name, allowed in ALLOWED.items():
+        if getattr(options, name) not in allowed:
+            raise GpdslError(
+                f"{name} = {getattr(options, name)} does not go with a field ({named}), whose values all rows read "
+                f"together; leave it out, or set {name} = {allowed[0]}"
+            )
+    for name in ("inducing", "batch"):
+        if getattr(options, name):
+            raise GpdslError(
+                f"{name} = {getattr(options, name)}: the values of a field ({named}) at its points are inferred "
+                f"together, from all rows; leave {name} out"
+            )
+    if program.latents > LARGEST:
+        raise GpdslError(
+            f"{named}: {program.latents} values are too many for one covariance matrix (at most {LARGEST}); "
+            "take fewer points"
+        )
+    if program.opaque:
+        _refuse_passed(program)
+    reasons = {"posterior": f"every row reads all values of {named}, which makes them dependent"}
+    samples = options.samples or (CALLS if program.opaque else EXPECTED)
+    steps = options.steps or ROUNDS
+    if program.opaque and options.evaluations is not None and options.samples is None:
+        samples = max(2, min(samples, options.evaluations // (4 * max(len(program.uses()), 1))))
+    return Choice(True, 0, 0, samples, "natural", steps, reasons, "full")
+
+
+def _refuse_passed(program: Program) -> None:
+    """A parameter that is passed to an opaque function has no gradient."""
+    for use in program.uses():
+        for _, elements in use.arguments:
+            for symbol in {s for e in elements for s in e.free_symbols}:
+                ref = program.translator.references[symbol]
+                if ref.kind == "param" and ref.name in program.parameters.initial:
+                    raise GpdslError(
+                        f"parameter `{ref.name}` is passed to the opaque function `{use.function}` beside a field, so "
+                        "no gradient with respect to it exists; "
+                        f"declare it `fixed`, or pass fixed=['{ref.name}'] to fit"
+                    )
+
+
+def infer_fields(
+    program: Program, data: Data, options: Options, callback: Callable[[Report], None] | None, start: Any = None
+) -> tuple[Result, Monitor, Choice, float]:
+    """Fit q of all fields and the learnt parameters. Raises GpdslError when the bound is no number."""
+    if start is not None:
+        raise GpdslError("start: the fit of a field begins at its prior; leave start out")
+    choice = decide_fields(program, options)
+    if program.account is not None and options.evaluations is not None:
+        program.account.budget = options.evaluations
+    monitor = Monitor(choice.steps, callback, "fields, natural")
+    rows = as_arrays(make_rows(program, data), options.dtype)
+    learnt = as_arrays(program.parameters.unconstrained(), options.dtype)
+    jitter = _jitter(program, learnt, options)
+    run = FieldRun(program, rows, choice, options, learnt, jitter, monitor)
+    interrupted = False
+    with threads_for(program.latents):
+        try:
+            message = run.opaque() if program.opaque else run.traced()
+        except KeyboardInterrupt:
+            message, interrupted = "interrupted", True
+    if not np.isfinite(run.elbo) and not interrupted:
+        raise GpdslError(
+            "the bound is not a finite number: the likelihood overflows around the prior mean of the fields; "
+            "try other initial values"
+        )
+    return run.result(message, interrupted), monitor, choice, jitter
+
+
+def _jitter(program: Program, learnt: dict[str, Any], options: Options) -> float:
+    """The first jitter with which the covariances of all fields can be factorised."""
+    for multiple in ESCALATION:
+        jitter = multiple * jitter_for(jnp.dtype(options.dtype))
+        if all(np.isfinite(factor).all() for _, factor in roots(program, program.parameters.constrain(learnt), jitter)):
+            return jitter
+    names = ", ".join(f"`{field.name}`" for field in program.fields)
+    raise GpdslError(
+        f"the covariance matrix of {names} at its points is not positive definite at the initial parameters; "
+        "try a shorter length-scale or fewer points"
+    )
+
+
+def probe_called(program: Program, data: Data, dtype: Any) -> None:
+    """The probing call of the opaque functions, at the prior means of the fields."""
+    if program.opaque:
+        rows = as_arrays(make_rows(program, data), dtype)
+        parameters = program.parameters.constrain(as_arrays(program.parameters.unconstrained(), dtype))
+        probe_fields(program, parameters, rows, field_means(program, parameters)[None])
+
+
+def explain_fields(program: Program, data: Data, options: Options) -> str:
+    """The plan: which fields, what is dependent, how expectations are taken, and what that costs."""
+    choice = decide_fields(program, options)
+    rows = data.rows
+    lines = [
+        f"plan for {program.declarations.name}: {rows} rows, fields that are the same in all of them",
+        "",
+        "fields",
+    ]
+    for group in program.groups:
+        names = ", ".join(group.names)
+        over = f"{', '.join(group.inputs)} ({columns_of(group, program.translator)} column(s))"
+        lines.append(
+            f"  {names}: {group.size} process(es) at {group.points} points of {over}, kernel {describe(group.form)}"
+        )
+    lines += [
+        "",
+        "posterior",
+        f"  one Gaussian over all {program.latents} values, with a full covariance (SAVIGP 6.2.1)",
+        f"  posterior: {choice.reasons['posterior']}",
+        "",
+        "observations: they do not factorise over values, and are expected under all of them jointly",
+    ]
+    for observation in program.observations:
+        where = f"[{','.join(map(str, observation.positions))}]" if observation.positions else ""
+        lines.append(f"  {', '.join(observation.outputs)}{where} ~ {observation.distribution}")
+        if any(term.method == "score" for term in observation.terms):
+            lines.append("    through emulators of the opaque functions, by the gradient and Hessian in all values")
+        else:
+            lines.append("    by the gradient and Hessian in all values (Bonnet's and Price's theorems)")
+        lines.append(f"    averaged over {EXPECTED if program.opaque else choice.samples} antithetic fields")
+    lines += [
+        "",
+        "optimiser",
+        "  natural (one Gaussian: natural gradients for q, L-BFGS for the rest); all rows each step",
+    ]
+    lines.append(f"  learnt with q: {', '.join(program.parameters.initial) or 'nothing'}")
+    if program.parameters.held:
+        lines.append(f"  held: {', '.join(program.parameters.held)}")
+    if program.translator.traced:
+        lines.append(
+            f"  written in JAX, traced into the program and differentiated: {', '.join(program.translator.traced)}"
+        )
+    if program.opaque:
+        lines += _calls(program, options, choice)
+    return "\n".join(lines)
+
+
+def _calls(program: Program, options: Options, choice: Choice) -> list[str]:
+    lines = []
+    for use in program.uses():
+        flags = program.translator.field_calls[use.function]
+        names = program.externals[use.function].arguments or tuple(str(k + 1) for k in range(len(flags)))
+        once = [name for name, each in zip(names, flags, strict=True) if not each]
+        changing = [name for name, each in zip(names, moving(program, use), strict=True) if each]
+        lines.append(f"  opaque, called between compiled steps: {use.function}, once for each field and all rows")
+        lines.append(
+            f"    passed without rows: {', '.join(once) or 'nothing'}; emulated as a function of {', '.join(changing)}"
+        )
+    each = choice.samples * len(program.uses())
+    limit = f"; never more than {options.evaluations:,}" if options.evaluations else ""
+    lines.append(f"    evaluations: {each:,} calls a round; fits end after 3 to 8 rounds as a rule{limit}")
+    return lines

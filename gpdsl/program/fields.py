@@ -1,0 +1,90 @@
+"""Fields: latents over points that are the same in every row, and their values from whitened ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from gpdsl.errors import GpdslError
+from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.functionals import Values
+from gpdsl.kernels.numerics import cholesky
+from gpdsl.language import model as m
+from gpdsl.program.groups import Group, kernel_values
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows, Scope
+from gpdsl.symbolic.translate import axis_key
+
+NO_ROWS = Rows({}, {}, {})
+
+Roots = list[tuple[Float[Array, "latents"], Float[Array, "factors G G"]]]
+"""Of each group the standard deviations of its processes, and roots of its covariances at unit scale."""
+
+
+def refuse_beside_fields(declarations: m.Declarations) -> None:
+    """Raises GpdslError for a model that has fields and other latents or row variables."""
+    others = [name for name, latent in declarations.latents.items() if latent.over is None] + [*declarations.rows]
+    if declarations.fields and others:
+        field, other = declarations.fields[0].name, others[0]
+        raise GpdslError(
+            f"`{field}` is a field, the same in every row, and `{other}` has a value in each row: a model with both "
+            "can be checked, but its inference is not implemented yet.\n"
+            f"  help: make `{other}` a field too, over the points at which it is needed"
+        )
+
+
+def points_of(declarations: m.Declarations, group: Group) -> Float[np.ndarray, "G D"]:
+    """The points of a group of fields, the columns of all arguments side by side."""
+    tables = [np.asarray(declarations.consts[name].values, float) for name in group.inputs]
+    return np.concatenate([table.reshape(len(table), -1) for table in tables], axis=1)
+
+
+def roots(program: Program, parameters: Mapping[str, Array], jitter: Array | float) -> Roots:
+    """Standard deviations and Cholesky factors of all fields at their points."""
+    found: Roots = []
+    for group in program.groups:
+        points = jnp.asarray(points_of(program.declarations, group))
+        values = kernel_values(program.evaluator, group, parameters, points.shape[1])
+        at = Values(points.astype(values.scale.dtype))
+        factors = [
+            cholesky(covariance(group.form, [a[k] for a in values.arguments], at), jitter) for k in range(group.factors)
+        ]
+        found.append((jnp.sqrt(values.scale), jnp.stack(factors)))
+    return found
+
+
+def loadings(group: Group, root: tuple[Array, Array], white: Float[Array, "columns *rest"]) -> Array:
+    """What whitened values of a group of fields come to around the prior mean, [columns, *rest]."""
+    sd, factor = root
+    apart = white.reshape(group.size, group.points, -1)
+    spread = jnp.einsum("gab,jbr->jar" if factor.shape[0] == 1 else "jab,jbr->jar", factor, apart)
+    return (sd[:, None, None] * spread).reshape(white.shape)
+
+
+def deviations(program: Program, factors: Roots, white: Float[Array, "columns *rest"]) -> Float[Array, "columns *rest"]:
+    """Values of all fields around their prior means, from whitened ones, in the columns of marginals."""
+    pairs = zip(program.groups, factors, strict=True)
+    return jnp.concatenate([loadings(g, root, white[g.start : g.stop]) for g, root in pairs])
+
+
+def field_means(program: Program, parameters: Mapping[str, Array]) -> Float[Array, "columns"]:
+    """Prior means of all fields at their points."""
+    translator, scope, parts = program.translator, Scope(parameters, NO_ROWS), []
+    for group in program.groups:
+        for member in group.members:
+            axes = member.latent.values
+            value = jnp.asarray(
+                program.evaluator(translator.scalar(member.latent.mean), scope, tuple(map(axis_key, axes)))
+            )
+            parts.append(jnp.broadcast_to(value, translator.shape(axes)).ravel())
+    return jnp.concatenate(parts)
+
+
+def values_of(
+    program: Program, parameters: Mapping[str, Array], white: Float[Array, "columns"], jitter: Array | float
+) -> Float[Array, "1 columns"]:
+    """Values of all fields, as the one row of latents that every row of the data reads."""
+    return (field_means(program, parameters) + deviations(program, roots(program, parameters, jitter), white))[None]
