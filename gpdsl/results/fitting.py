@@ -23,6 +23,7 @@ from gpdsl.inference.plan.explain import explain
 from gpdsl.inference.plan.explain_kernels import explain_kernels
 from gpdsl.inference.plan.options import Options, make_options
 from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.quadruply_stochastic.explain import explain_weights
 from gpdsl.inference.variational import infer, plan
 from gpdsl.inference.warm import Start, check_start
 from gpdsl.language.model import Declarations
@@ -152,7 +153,10 @@ def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str,
             planned = explain_fields(program, bound, options)
         else:
             decided = plan(program, bound, options)
-            planned = explain(program.under(decided.choice.posterior), options, decided, bound.rows)
+            if decided.choice.weights is not None:
+                planned = explain_weights(program, options, decided.choice, bound.rows)
+            else:
+                planned = explain(program.under(decided.choice.posterior), options, decided, bound.rows)
     called = [program.externals[name] for name in sorted({use.function for use in program.uses()})]
     return "\n".join([planned, *explain_externals(called), *explain_kernels(model.declarations)])
 

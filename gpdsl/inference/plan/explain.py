@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from gpdsl.inference.ascent.alternating import split_parameters
 from gpdsl.inference.blocks import block_rows
 from gpdsl.inference.estimators.expected_log_likelihood import NODES
@@ -13,6 +11,7 @@ from gpdsl.inference.opaque.derivatives import has_slopes
 from gpdsl.inference.opaque.surrogate import passed_parameters
 from gpdsl.inference.plan.coupling import joint_size
 from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.quantities import quantity
 from gpdsl.inference.posteriors.families import size
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.free_posterior import is_free
@@ -46,11 +45,11 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     else:
         lines += ["", "expected log likelihood"]
         for observation in program.observations:
-            lines += _observation(program, observation, choice, options)
+            lines += explain_observation(program, observation, choice, options)
     lines += ["", "optimiser", *_optimiser(program, options, plan, rows)]
     flops, memory = cost(program, plan, batch)
     lines += ["", "cost of one evaluation of the bound and its gradient (estimate)"]
-    lines.append(f"  {_quantity(flops, 'flop')}, {_quantity(memory, 'B')} of working memory in {options.dtype}")
+    lines.append(f"  {quantity(flops, 'flop')}, {quantity(memory, 'B')} of working memory in {options.dtype}")
     if (held := held_at_once(program, plan, batch)) < batch:
         lines.append(f"  features of {held} rows at a time: those of all {batch} would be a burden")
     return "\n".join(lines)
@@ -147,14 +146,14 @@ def _sizes(program: Program, plan: Plan, rows: int, *, sites: bool) -> list[str]
         numbers = rows * (columns + columns * (columns + 1) // 2)
         whole = joint + joint * (joint + 1) // 2
         took = f"where a root of the covariance of all {joint} inducing values would take {whole}"
-        return [f"  {numbers} numbers ({_quantity(8.0 * numbers, 'B')}), {took}"]
+        return [f"  {numbers} numbers ({quantity(8.0 * numbers, 'B')}), {took}"]
     family = Linear() if sites and not plan.choice.batch else plan.layout.family
     found: dict[int, int] = {}
     for group, points in zip(program.groups, plan.inducing, strict=True):
         if not group.per_row:
             numbers = size(family, len(points), rows * len(group.readings.all))
             found[numbers] = found.get(numbers, 0) + group.size
-    shown = [f"{numbers} numbers per latent ({_quantity(8.0 * numbers, 'B')})" for numbers in found]
+    shown = [f"{numbers} numbers per latent ({quantity(8.0 * numbers, 'B')})" for numbers in found]
     instead = {size(Full(), len(z), 0) for g, z in zip(program.groups, plan.inducing, strict=True) if not g.per_row}
     if isinstance(family, Linear) and shown:
         shown[-1] += f", where a root of the covariance would take {', '.join(map(str, sorted(instead)))}"
@@ -170,7 +169,8 @@ CONTROLS = {
 }
 
 
-def _observation(program: Program, observation: ObservationTerms, choice: Choice, options: Options) -> list[str]:
+def explain_observation(program: Program, observation: ObservationTerms, choice: Choice, options: Options) -> list[str]:
+    """One observation statement: its terms, how each is computed and why."""
     where = f"[{','.join(map(str, observation.positions))}]" if observation.positions else ""
     lines = [f"  {', '.join(observation.outputs)}{where} ~ {observation.distribution}"]
     lines += [f"    {note}" for note in _notes(program, observation)]
@@ -287,13 +287,6 @@ def _evaluations(term: Term, choice: Choice) -> int:
     if term.method == "closed":
         return 1
     return NODES[len(term.latents)] ** len(term.latents) if term.method == "quadrature" else choice.samples
-
-
-def _quantity(value: float, unit: str) -> str:
-    if value <= 0:
-        return f"0 {unit}"
-    power = min(int(math.log10(value) // 3), 5)
-    return f"{value / 1000**power:.3g} {['', 'k', 'M', 'G', 'T', 'P'][power]}{unit}"
 
 
 def _shorten(text: str) -> str:

@@ -9,6 +9,7 @@ from gpdsl.kernels.waves import unsuited
 from gpdsl.program.groups import columns_of
 from gpdsl.program.program import Program
 from gpdsl.program.readings import OWN_VALUE
+from gpdsl.symbolic.concavity import log_concavity
 
 MOST_FEATURES = 20_000
 FEWEST_FEATURES = 2_000
@@ -43,6 +44,8 @@ def decide_weights(program: Program, options: Options, rows: int) -> Choice:
     sums = options.feature_sums
     if sums == "auto":
         sums, reasons["feature_sums"] = "running", "gradients without noise from basis functions"
+    if sums == "sampled":
+        _refuse_sampled(program)
     chevron = options.chevron or 0
     block = min(options.feature_batch or (BLOCK if sums == "running" else SAMPLED_BLOCK), features)
     if chevron > features:
@@ -68,6 +71,18 @@ def _start_rows(program: Program, options: Options, rows: int) -> int:
     if not program.parameters.initial:
         return 0
     return min(START_ROWS if options.start_rows is None else options.start_rows, rows)
+
+
+def _refuse_sampled(program: Program) -> None:
+    """Theorem 3 is a lower bound where the likelihood is log-concave, and nothing elsewhere."""
+    if program.conjugate:
+        return
+    known = log_concavity(program.translator, program.observations)
+    if not known.holds:
+        raise GpdslError(
+            f"feature_sums = sampled needs a log-concave likelihood (QSGP Theorem 3): {known.reason}; use feature_sums "
+            "= running, or engine = vi"
+        )
 
 
 def _refuse_options(options: Options) -> None:

@@ -167,7 +167,7 @@ class SampledSteps:
         there = self.features.values(support.learnt, support.x, index)
         return replace(
             state,
-            q=replace(state.q, vectors=state.q.vectors.at[:, index].set(new)),
+            q=replace(state.q, vectors=jnp.asarray(state.q.vectors).at[:, index].set(new)),
             squares=state.squares.at[:, index].set(squares),
             running=state.running + there @ (new - old).T,
         )
@@ -185,4 +185,4 @@ class SampledSteps:
         visits = jnp.minimum(pace.number / self.scale, LONGEST)
         moved = seen.q.curvature + (found - seen.q.curvature) / (1.0 + visits)
         kept = jnp.where(jnp.isfinite(moved), moved, seen.q.curvature)
-        return replace(state, q=replace(state.q, curvature=state.q.curvature.at[drawn.first].set(kept)))
+        return replace(state, q=replace(state.q, curvature=jnp.asarray(state.q.curvature).at[drawn.first].set(kept)))

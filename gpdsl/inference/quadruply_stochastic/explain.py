@@ -1,0 +1,74 @@
+"""The plan of a posterior over weights as text: the basis functions, q, the steps, and what one of them costs."""
+
+from __future__ import annotations
+
+from gpdsl.inference.plan.explain import explain_observation
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.quantities import quantity
+from gpdsl.inference.plan.weights import WeightChoice
+from gpdsl.kernels.form import describe
+from gpdsl.program.groups import columns_of
+from gpdsl.program.program import Program
+from gpdsl.symbolic.concavity import log_concavity
+
+OPERATIONS = 30
+"""Floating-point operations behind one value of a basis function, its cosine included."""
+
+
+def explain_weights(program: Program, options: Options, choice: Choice, rows: int) -> str:
+    """The plan for a program and `rows` rows; costs are floating-point operations and bytes per step."""
+    weights = choice.weights
+    assert weights is not None
+    d, group = program.declarations, program.groups[0]
+    columns = columns_of(group, program.translator)
+    title = f"plan for {d.name}: {rows} rows" + "".join(f", {k} = {v}" for k, v in program.sizes.items())
+    numbers = (2 + weights.chevron) * weights.features
+    size = 8.0 if options.dtype == "float64" else 4.0
+    lines = [title, "", "latent"]
+    lines.append(f"  {group.names[0]}: 1 process over {', '.join(group.inputs)} ({columns} column(s))")
+    lines.append(f"    kernel {describe(group.form)} by {weights.features} random Fourier features")
+    lines.append("    drawn again from their seed wherever they are needed, never stored")
+    lines += [f"    features: {choice.reasons['features']}"] if "features" in choice.reasons else []
+    lines += ["", "posterior", f"  {_family(weights)}: {numbers} numbers ({quantity(size * numbers, 'B')})"]
+    lines.append("  its lone diagonal in closed form (QSGP Proposition 1), the KL term analytic")
+    lines += ["", "expected log likelihood"]
+    for observation in program.observations:
+        lines += explain_observation(program, observation, choice, options)
+    lines += ["", "steps", *_steps(program, choice, weights)]
+    lines += ["", "cost of one step (estimate), whatever the numbers of rows and features"]
+    values, working = _cost(choice, weights, columns)
+    lines.append(f"  {quantity(values, 'flop')}, {quantity(size * working, 'B')} of working memory in {options.dtype}")
+    return "\n".join(lines)
+
+
+def _family(weights: WeightChoice) -> str:
+    if not weights.chevron:
+        return "independent Gaussian weights (QSGP-0)"
+    return f"Gaussian weights, a chevron root with {weights.chevron} dense columns (QSGP-{weights.chevron})"
+
+
+def _steps(program: Program, choice: Choice, weights: WeightChoice) -> list[str]:
+    lines = [f"  {choice.optimizer}: {choice.steps} steps on {choice.batch} rows and {weights.block} features"]
+    lines += [f"  hyperparameters from {weights.start_rows} rows first"] if weights.start_rows else []
+    learnt = ", ".join(program.parameters.initial)
+    lines.append(f"  learnt with q by Adam after a tenth of the steps: {learnt or 'nothing'}")
+    reason = choice.reasons.get("feature_sums", "as asked")
+    if weights.sums == "running":
+        lines.append(f"  sums over features are known exactly for the rows of a step ({reason})")
+        lines.append(f"  {weights.steps_a_sweep} step(s) are a pass; preconditioned by {weights.support} support rows")
+    elif program.conjugate:
+        lines.append(f"  sums over features are sampled ({reason}): unbiased for the bound (QSGP Theorems 1 and 2)")
+        lines.append(f"  with a control variate of rank {weights.support} (QSGP Proposition 3)")
+    else:
+        lines.append(f"  sums over features are sampled ({reason}): a lower bound of the bound (QSGP Theorem 3)")
+        lines.append(f"    {log_concavity(program.translator, program.observations).reason}")
+    return lines
+
+
+def _cost(choice: Choice, weights: WeightChoice, columns: int) -> tuple[float, float]:
+    """Operations and numbers in working memory of one step."""
+    rows = 2 * choice.batch + weights.support
+    values = float(rows * weights.block)
+    gram = 2.0 * weights.support**2 * weights.block + weights.support**3 / 3.0
+    flops = values * (OPERATIONS + 2 * columns + 4 * (1 + weights.chevron)) * 2 + gram
+    return flops, 3.0 * values + weights.support**2 + (4 + 3 * weights.chevron) * weights.block
