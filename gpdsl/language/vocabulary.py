@@ -156,6 +156,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         "feature_batch": "a whole number from 1",
         "support": "a whole number from 1",
         "feature_sums": "auto, running or sampled",
+        "basis": "fourier, inducing or relevance",
     }
 )
 """Options of `infer` and the values they take."""
@@ -171,6 +172,7 @@ OPTION_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "optimizer": ("auto", "natural", "lbfgs", "adam", "adadelta"),
         "schedule": ("joint", "alternating"),
         "feature_sums": ("auto", "running", "sampled"),
+        "basis": ("fourier", "inducing", "relevance"),
     }
 )
 

@@ -112,7 +112,7 @@ def _rebuild(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], extern
         history=arrays["history"],
         columns=header["columns"],
         usage=Usage(**header.get("usage", {})),
-        weight_space=WeightSpace.from_arrays(arrays, options.seed),
+        weight_space=WeightSpace.from_arrays(arrays, options.basis, options.seed),
         **{name: header[name] for name in SCALARS},
     )
 

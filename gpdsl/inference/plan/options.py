@@ -42,6 +42,7 @@ CHOICES = {
     "inducing_start": ("auto", "kmeans", "greedy"),
     "control_variate": ("regression", "constant", "none"),
     "feature_sums": ("auto", "running", "sampled"),
+    "basis": ("fourier", "inducing", "relevance"),
 }
 
 
@@ -56,8 +57,8 @@ class Options:
     (`inference.mixture_entropy`). sampling, gradients, control_variate: how expectations that are sampled are estimated
     (`inference.sampling`, `inference.score`). schedule: everything at once, or set by set (`inference.alternating`).
     decay, epsilon: of Adadelta. engine: `vi`, or `ep` with its power in (0, 1] (`inference.expectation_propagation`).
-    devices: how many share the rows (`inference.sharding`). features, chevron, feature_batch, support, feature_sums,
-    start_rows: of engine = qsgp (`inference.plan.weights`).
+    devices: how many share the rows (`inference.sharding`). basis, features, chevron, feature_batch, support,
+    feature_sums, start_rows: of engine = qsgp (`inference.plan.weights`).
     """
 
     posterior: str = "auto"
@@ -84,6 +85,7 @@ class Options:
     feature_batch: int | None = None
     support: int | None = None
     feature_sums: str = "auto"
+    basis: str = "fourier"
     start_rows: int | None = None
     seed: int = 0
     dtype: str = "float64"

@@ -35,14 +35,21 @@ START_ROWS = 1_000
 def decide_weights(program: Program, options: Options, rows: int) -> Choice:
     """All decisions. Raises GpdslError for what does not belong to this engine, or what it does not cover."""
     _refuse_options(options)
-    refuse_program(program)
+    refuse_program(program, options.basis)
     reasons: dict[str, str] = {}
     features = options.features
-    if features is None:
+    if options.basis != "fourier":
+        features = min(options.features or rows, rows)
+        reasons["features"] = "covariances with the rows, or with some of them"
+    elif features is None:
         features = min(max(PER_ROW * rows, FEWEST_FEATURES), MOST_FEATURES)
         reasons["features"] = f"{PER_ROW} for each of {rows} rows, from {FEWEST_FEATURES} to {MOST_FEATURES}"
     sums = options.feature_sums
-    if sums == "auto":
+    if options.basis == "inducing":
+        if sums == "running":
+            raise GpdslError("basis = inducing has a dense prior precision, which needs feature_sums = sampled")
+        sums, reasons["feature_sums"] = "sampled", "the prior precision of the weights is dense"
+    elif sums == "auto":
         sums, reasons["feature_sums"] = "running", "gradients without noise from basis functions"
     if sums == "sampled":
         _refuse_sampled(program)
@@ -109,7 +116,7 @@ def _refuse_options(options: Options) -> None:
         raise GpdslError("engine = qsgp takes some rows a step: set batch to at least 1, or use engine = vi")
 
 
-def refuse_program(program: Program) -> None:
+def refuse_program(program: Program, basis: str) -> None:
     """Raise GpdslError, naming what is in the way and the engine that covers it."""
     instead = "; use engine = vi"
     if program.opaque:
@@ -130,5 +137,5 @@ def refuse_program(program: Program) -> None:
     if program.sampled:
         raise GpdslError(f"engine = qsgp needs expectations in closed form or by quadrature, not sampled ones{instead}")
     why = unsuited(group.form, columns_of(group, program.translator))
-    if why is not None:
-        raise GpdslError(f"`{latents[0]}` has no random Fourier features: {why}{instead}")
+    if why is not None and basis == "fourier":
+        raise GpdslError(f"`{latents[0]}` has no random Fourier features: {why}; use basis = inducing, or engine = vi")

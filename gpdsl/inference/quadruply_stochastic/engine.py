@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
-from gpdsl.inference.quadruply_stochastic.features import Features, fourier_features
+from gpdsl.inference.quadruply_stochastic.basis import place_basis
+from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.interruption import deferred_interrupts
-from gpdsl.inference.quadruply_stochastic.likelihood import expected, slopes
+from gpdsl.inference.quadruply_stochastic.likelihood import Slopes, slopes
+from gpdsl.inference.quadruply_stochastic.located import gathered
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
-from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments, slab, slabs
+from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments, slab, whole_divergence
 from gpdsl.inference.quadruply_stochastic.sampled_fit import SampledFit
 from gpdsl.inference.quadruply_stochastic.start import start_parameters
 from gpdsl.inference.quadruply_stochastic.swept_fit import SweptFit
-from gpdsl.inference.quadruply_stochastic.weights import Weights, divergence, start_weights
+from gpdsl.inference.quadruply_stochastic.weights import Weights, start_weights
 from gpdsl.program.compilation import jit
-from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows
 
 ASSESSED_ROWS = 2_000
@@ -56,9 +57,12 @@ ASCENTS: dict[str, Callable[[Problem, Features, Weights, dict[str, Array]], Asce
 
 def fit_qsgp(problem: Problem) -> Result:
     """Maximise the bound over q(w) and the learnt parameters: QSGP sections 2 and 3."""
-    choice = chosen(problem)
-    features = fourier_features(problem.program, choice.features, problem.options.seed)
+    choice, options, plain = chosen(problem), problem.options, problem.program
     learnt, interrupted = start_parameters(problem, choice.start_rows)
+    basis = place_basis(plain, options.basis, _points(problem), choice.features, options.seed)
+    problem = replace(problem, program=basis.program(plain))
+    features = basis.features(problem.program, choice.features, options.seed)
+    learnt |= as_arrays(basis.numbers(), options.dtype)
     q = _start(problem, features, learnt, choice)
     ascent: Ascent = ASCENTS[choice.sums](problem, features, q, learnt)
     message, done = "interrupted" if interrupted else "all steps done", 0
@@ -71,10 +75,18 @@ def fit_qsgp(problem: Problem) -> Result:
                 break
             if asked():
                 message, interrupted = "interrupted", True
-        value, error = assess(problem, features, ascent.q, ascent.learnt)
-    held = WeightSpace(as_numpy(ascent.q), problem.options.seed)
-    parameters = as_numpy(ascent.learnt)
+        value, error, stiffness = assess(problem, features, ascent.q, ascent.learnt)
+    basis = basis.at(as_numpy(ascent.learnt))
+    held = WeightSpace(as_numpy(ascent.q), basis, options.seed, stiffness)
+    parameters = {name: np.asarray(ascent.learnt[name]) for name in plain.parameters.initial}
     return Result(parameters, [], [], np.ones(1), value, error, message, interrupted, weight_space=held)
+
+
+def _points(problem: Problem) -> np.ndarray:
+    """The latent's arguments at all rows, where basis functions have places."""
+    if problem.options.basis == "fourier":
+        return np.zeros((0, 0))
+    return np.asarray(inputs_of(problem.program, problem.rows))
 
 
 def chosen(problem: Problem) -> WeightChoice:
@@ -88,7 +100,7 @@ def _start(problem: Problem, features: Features, learnt: dict[str, Array], choic
     begun = problem.begun_weights
     if begun is not None and begun.features == features.count and begun.q.columns == choice.chevron:
         return as_arrays(begun.q, problem.options.dtype)
-    rows = take_rows(problem.rows, jnp.arange(min(problem.count, PROBED)))
+    rows = gathered(problem, np.arange(min(problem.count, PROBED)))
 
     def guess(learnt: dict[str, Array], rows: Rows) -> Array:
         index, _ = slab(0, min(PROBED, features.count), features.count)
@@ -101,26 +113,23 @@ def _start(problem: Problem, features: Features, learnt: dict[str, Array], choic
     return start_weights(features.count, choice.chevron, curvature, problem.options.dtype)
 
 
-def assess(problem: Problem, features: Features, q: Weights, learnt: dict[str, Array]) -> tuple[float, float]:
-    """The bound and its standard error: the divergence exactly, the likelihood from rows drawn without replacement."""
+def assess(problem: Problem, features: Features, q: Weights, learnt: dict[str, Array]) -> tuple[float, float, float]:
+    """The bound, its standard error, and the sum of the rows' expected precisions.
+
+    The divergence is exact (for a dense S it lacks its constant), the likelihood from rows drawn without replacement.
+    """
     size, count = chosen(problem).block, min(problem.count, ASSESSED_ROWS)
     index = np.random.default_rng([problem.options.seed, 1]).choice(problem.count, count, replace=False)
 
-    def compute(q: Weights, learnt: dict[str, Array], rows: Rows) -> tuple[Array, Array]:
+    def compute(q: Weights, learnt: dict[str, Array], rows: Rows) -> tuple[Slopes, Array]:
         projected, variance = moments(features, learnt, inputs_of(problem.program, rows), q, size)
-        values = expected(problem.program, learnt, rows, projected[:, 0], variance)
+        known = slopes(problem.program, learnt, rows, projected[:, 0], variance)
+        prior = problem.program.log_prior(problem.program.parameters.constrain(learnt))
+        return known, prior - whole_divergence(features, learnt, q, size)
 
-        def add(total: Array, number: Array) -> tuple[Array, None]:
-            index, live = slab(number, size, features.count)
-            shares = divergence(q.at(index), features.precision(learnt, index), index)
-            return total + jnp.sum(shares * live), None
-
-        start = jnp.zeros((), values.dtype)
-        total, _ = jax.lax.scan(add, start, jnp.arange(slabs(features.count, size)))
-        return values, problem.program.log_prior(problem.program.parameters.constrain(learnt)) - total
-
-    found: Any = problem.compiled(compute, q, learnt, taken := take_rows(problem.rows, index))(q, learnt, taken)
-    values, rest = np.asarray(found[0], float), float(found[1])
+    found: Any = problem.compiled(compute, q, learnt, taken := gathered(problem, index))(q, learnt, taken)
+    values, rest = np.asarray(found[0].value, float), float(found[1])
     left = 1.0 - count / problem.count
     error = problem.count * float(values.std()) * float(np.sqrt(left / count))
-    return problem.count * float(values.mean()) + rest, error
+    stiffness = problem.count * float(np.mean(found[0].precision))
+    return problem.count * float(values.mean()) + rest, error, stiffness

@@ -7,7 +7,7 @@ What stands here is per row; n times its mean over drawn rows estimates the sum 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -32,22 +32,23 @@ def quadratic_likelihood(site: Slopes, first: Seen, second: Seen, scale: float) 
 
 
 def control_variate(
-    precision: Float[Array, "p"],
+    pull: Callable[[Float[Array, "p v"]], Float[Array, "p v"]],
     first: Seen,
     second: Seen,
     running: Float[Array, "p 1+r"],
     scale: float,
-) -> Float[Array, "p"]:
-    """QSGP eq. 3 at support rows p, whose mean over I and J is zero: what Theorems 1 and 2 get wrong there.
+) -> Float[Array, ""]:
+    """QSGP eq. 3 from support rows p, whose mean over I and J is zero: what Theorems 1 and 2 get wrong there.
 
-    `running` is a = Phi_p [mu, C_1..r] (Proposition 3), which is known exactly. Its gradient is sparse and unbiased, as
-    in appendix F.1: that of a'a in the drawn weights alone, times m / k.
+    `running` is a = Phi_p [mu, C_1..r] (Proposition 3), which is known exactly. `pull` multiplies by a symmetric matrix
+    A, and the quadratic form is a'A a / 2: (n / p) times the precisions for the likelihood (eq. 3), K_pp^-1 for a prior
+    with S = K (appendix F.2). The gradient is sparse and unbiased, as in F.1: that in the drawn weights, times m / k.
     """
     one, two = scale * first.projected, scale * second.projected
     known = jax.lax.stop_gradient(running)
-    tangent = known * (one + two)
-    found = one * two - tangent + jax.lax.stop_gradient(tangent) - known**2
-    return 0.5 * jax.lax.stop_gradient(precision) * jnp.sum(found, axis=1)
+    pulled = pull(known)
+    tangent = jnp.sum(pulled * (one + two))
+    return 0.5 * (jnp.sum(pull(one) * two) - tangent + jax.lax.stop_gradient(tangent) - jnp.sum(pulled * known))
 
 
 def concave_likelihood(

@@ -6,6 +6,7 @@ from gpdsl.inference.plan.explain import explain_observation
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.quantities import quantity
 from gpdsl.inference.plan.weights import WeightChoice
+from gpdsl.inference.quadruply_stochastic.posterior import KINDS
 from gpdsl.kernels.form import describe
 from gpdsl.program.groups import columns_of
 from gpdsl.program.program import Program
@@ -26,8 +27,9 @@ def explain_weights(program: Program, options: Options, choice: Choice, rows: in
     size = 8.0 if options.dtype == "float64" else 4.0
     lines = [title, "", "latent"]
     lines.append(f"  {group.names[0]}: 1 process over {', '.join(group.inputs)} ({columns} column(s))")
-    lines.append(f"    kernel {describe(group.form)} by {weights.features} random Fourier features")
-    lines.append("    drawn again from their seed wherever they are needed, never stored")
+    lines.append(f"    kernel {describe(group.form)} by {weights.features} {KINDS[options.basis]}")
+    if options.basis == "fourier":
+        lines.append("    drawn again from their seed wherever they are needed, never stored")
     lines += [f"    features: {choice.reasons['features']}"] if "features" in choice.reasons else []
     lines += ["", "posterior", f"  {_family(weights)}: {numbers} numbers ({quantity(size * numbers, 'B')})"]
     lines.append("  its lone diagonal in closed form (QSGP Proposition 1), the KL term analytic")

@@ -13,6 +13,8 @@ from jaxtyping import Array, Float, Int
 
 from gpdsl.errors import GpdslError
 from gpdsl.kernels.counters import Stream
+from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.functionals import Values
 from gpdsl.kernels.waves import turning, unsuited, waves
 from gpdsl.lowering.turns import cosine
 from gpdsl.program.groups import Group, KernelValues, columns_of, kernel_values
@@ -22,6 +24,10 @@ from gpdsl.program.program import Program
 
 class Features(Protocol):
     """m basis functions phi(x) and the prior precision S of their weights: f(x) = phi(x)'w, w ~ N(0, S^-1)."""
+
+    @property
+    def latent(self) -> Latent:
+        """Whose functions they are."""
 
     @property
     def count(self) -> int:
@@ -55,6 +61,11 @@ class Latent:
         values: KernelValues = kernel_values(self.program.evaluator, self.group, known, columns)
         which = 0 if self.group.factors == 1 else self.element
         return values.scale[self.element], tuple(argument[which] for argument in values.arguments)
+
+    def covariance(self, parameters: Unconstrained, x: Float[Array, "n d"]) -> Float[Array, "n n"]:
+        """The prior covariance of its values at points."""
+        scale, arguments = self.kernel(parameters, x.shape[1])
+        return scale * covariance(self.group.form, arguments, Values(x))
 
 
 @dataclass(frozen=True)

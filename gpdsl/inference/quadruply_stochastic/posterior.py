@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from gpdsl.inference.quadruply_stochastic.features import fourier_features
-from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments
+from gpdsl.inference.quadruply_stochastic.basis import Basis
+from gpdsl.inference.quadruply_stochastic.features import Features
+from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments, slab, slabs
 from gpdsl.inference.quadruply_stochastic.weights import Weights
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals
@@ -21,15 +24,24 @@ BLOCK = 4_000
 """Basis functions at a time, when a fit predicts."""
 
 
+KINDS = {
+    "fourier": "random Fourier features",
+    "inducing": "inducing points, predictions augmented (QSGP Proposition 4)",
+    "relevance": "relevance vectors before pruning",
+}
+
+
 @dataclass(frozen=True, eq=False)
 class WeightSpace:
-    """q(w) over the basis functions that a seed draws.
+    """q(w) over basis functions. Random ones are drawn again from the seed wherever they are needed.
 
-    The functions are drawn again from their seed wherever they are needed, so they take no memory.
+    `stiffness` is the sum of the expected precisions -E[d^2 log p / df^2] over the rows of the data.
     """
 
     q: Weights
+    basis: Basis
     seed: int
+    stiffness: float
 
     @property
     def features(self) -> int:
@@ -41,22 +53,49 @@ class WeightSpace:
 
         `parameters` are constrained, and `q` is this posterior's on the device.
         """
-        learnt = program.parameters.learnt(parameters)
-        basis = fourier_features(program, self.features, self.seed)
-        projected, variance = moments(basis, learnt, inputs_of(program, rows), q, BLOCK)
+        numbers = {name: jnp.asarray(values) for name, values in self.basis.numbers().items()}
+        learnt = program.parameters.learnt(parameters) | numbers
+        features = self.basis.features(self.basis.program(program), self.features, self.seed)
+        x = inputs_of(program, rows)
+        projected, variance = moments(features, learnt, x, q, BLOCK)
+        if self.basis.kind == "inducing":
+            variance = variance + augmentation(features, learnt, x, self.stiffness, BLOCK)
         prior: Array = prior_means(program.evaluator, program.groups, parameters, rows, variance.shape[0])
         return Marginals((prior[:, 0] + projected[:, 0])[None, :, None], jnp.asarray(variance)[None, :, None])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file keeps."""
-        return {"weights.vectors": np.asarray(self.q.vectors), "weights.curvature": np.asarray(self.q.curvature)}
+        kept: dict[str, Any] = {"vectors": self.q.vectors, "curvature": self.q.curvature, "stiffness": self.stiffness}
+        kept |= {"centres": self.basis.centres, "precision": self.basis.precision}
+        return {f"weights.{name}": np.asarray(values) for name, values in kept.items() if values is not None}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], seed: int) -> WeightSpace | None:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], kind: str, seed: int) -> WeightSpace | None:
         """The posterior of a file, None where it holds no weights."""
         if "weights.vectors" not in arrays:
             return None
-        return cls(Weights(arrays["weights.vectors"], arrays["weights.curvature"]), seed)
+        q = Weights(arrays["weights.vectors"], arrays["weights.curvature"])
+        basis = Basis(kind, arrays.get("weights.centres"), arrays.get("weights.precision"))
+        return cls(q, basis, seed, float(arrays["weights.stiffness"]))
 
     def __str__(self) -> str:
-        return f"{self.features} random Fourier features"
+        return f"{self.features} {KINDS[self.basis.kind]}"
+
+
+def augmentation(
+    features: Features, learnt: Mapping[str, Array], x: Float[Array, "n d"], stiffness: float, size: int
+) -> Float[Array, "n"]:
+    """What a basis function k(., x*) of its own adds to the variance at each point x*: QSGP Proposition 4.
+
+    Its weight has the variance 1 / (h + k(x*, x*)) with h = sum_l precision_l k(x_l, x*)^2 over the rows, of which the
+    inducing points are a sample.
+    """
+    size = min(size, features.count)
+
+    def add(total: Array, number: Array) -> tuple[Array, None]:
+        index, live = slab(number, size, features.count)
+        return total + features.values(learnt, x, index) ** 2 @ live, None
+
+    squares, _ = jax.lax.scan(add, jnp.zeros(x.shape[0], x.dtype), jnp.arange(slabs(features.count, size)))
+    own = jax.vmap(lambda point: features.latent.covariance(learnt, point[None])[0, 0])(x)
+    return own**2 / (stiffness / features.count * squares + own)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.quadruply_stochastic.features import Features
-from gpdsl.inference.quadruply_stochastic.weights import Index, Weights
+from gpdsl.inference.quadruply_stochastic.weights import Index, Weights, divergence, log_diagonal
 from gpdsl.program.evaluation import stack_inputs
 from gpdsl.program.parameters import Unconstrained
 from gpdsl.program.program import Program
@@ -68,6 +68,34 @@ def moments(
     start = jnp.zeros((x.shape[0], 1 + q.columns), x.dtype), jnp.zeros(x.shape[0], x.dtype)
     (projected, spread), _ = jax.lax.scan(add, start, jnp.arange(slabs(features.count, size)))
     return projected, spread + jnp.sum(projected[:, 1:] ** 2, axis=1)
+
+
+def whole_divergence(features: Features, learnt: Unconstrained, q: Weights, size: int) -> Float[Array, ""]:
+    """KL(q || N(0, S^-1)), a block after the other; for a dense S without its constant -(m + log |S|) / 2.
+
+    A dense S takes all pairs of blocks, O(m^2) once.
+    """
+    size = min(size, features.count)
+    blocks = jnp.arange(slabs(features.count, size))
+
+    def add(total: Array, number: Array) -> tuple[Array, None]:
+        index, live = slab(number, size, features.count)
+        part, precision = q.at(index), features.precision(learnt, index)
+        if features.diagonal:
+            return total + jnp.sum(divergence(part, precision, index) * live), None
+        vectors = part.vectors * live
+
+        def pair(sum_: Array, other: Array) -> tuple[Array, None]:
+            there, seen = slab(other, size, features.count)
+            cross = features.cross_precision(learnt, index, there)
+            return sum_ + 0.5 * jnp.sum((vectors @ cross) * q.at(there).vectors * seen), None
+
+        squares, _ = jax.lax.scan(pair, jnp.zeros((), vectors.dtype), blocks)
+        alone = 0.5 * precision * part.deviation(precision, index) ** 2 - log_diagonal(part, precision, index)
+        return total + squares + jnp.sum(alone * live), None
+
+    total, _ = jax.lax.scan(add, jnp.zeros((), q.vectors.dtype), blocks)
+    return total
 
 
 def slabs(count: int, size: int) -> int:

@@ -7,6 +7,7 @@ cost depends on the sizes of the draws alone. The running expectation of the con
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -25,7 +26,7 @@ from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.likelihood import quadratic, slopes
 from gpdsl.inference.quadruply_stochastic.reading import Seen, inputs_of, see
 from gpdsl.inference.quadruply_stochastic.weights import Index, Weights, below_diagonal, block, own_column
-from gpdsl.program.program import Program, take_rows
+from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
 RATE = 0.1
@@ -42,11 +43,20 @@ LONGEST = 20.0
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Support:
-    """The rows of the control variate, fixed before the first step: inputs, precisions, and the parameters then."""
+    """The rows of the control variate, fixed before the first step: inputs, precisions, and the parameters then.
+
+    `prior` is K_pp^-1 where the weights' prior precision is dense, and has no elements where it is diagonal.
+    """
 
     x: Float[Array, "p d"]
     precision: Float[Array, "p"]
     learnt: dict[str, Array]
+    prior: Float[Array, "p p"]
+
+    def pull(self, count: int, vectors: Float[Array, "p v"]) -> Float[Array, "p v"]:
+        """The matrix of the quadratic form that stands for that of all `count` rows, times vectors."""
+        likelihood = (count / self.x.shape[0]) * self.precision[:, None] * vectors
+        return likelihood + self.prior @ vectors if self.prior.size else likelihood
 
 
 @jax.tree_util.register_dataclass
@@ -99,12 +109,10 @@ class SampledSteps:
         return self.features.count / self.size
 
     def draw(self, key: Array, rows: Rows) -> Drawn:
-        """Rows with replacement, and two independent blocks: O(batch + size)."""
-        one, two, three = jax.random.split(key, 3)
-        index = jax.random.randint(one, (self.batch,), 0, self.count)
-        starts = [jax.random.randint(key, (), 0, self.features.count) for key in (two, three)]
+        """Two independent blocks of basis functions for rows that were drawn with replacement: O(batch + size)."""
+        starts = [jax.random.randint(each, (), 0, self.features.count) for each in jax.random.split(key)]
         first, second = (block(start, self.size, self.features.count) for start in starts)
-        return Drawn(take_rows(rows, index), first, second)
+        return Drawn(rows, first, second)
 
     def estimate(
         self,
@@ -120,8 +128,9 @@ class SampledSteps:
             site = quadratic(self.program, learnt, drawn.rows)
             values = quadratic_likelihood(site, first, second, self.scale)
             first_there, second_there = self._seen(support.learnt, support.x, state.q, drawn, vectors)
-            noise = control_variate(support.precision, first_there, second_there, state.running, self.scale)
-            likelihood = self.count * (jnp.mean(values) + jnp.mean(noise))
+            pull = partial(support.pull, self.count)
+            noise = control_variate(pull, first_there, second_there, state.running, self.scale)
+            likelihood = self.count * jnp.mean(values) + noise
         else:
             both = [concave_likelihood(self.program, learnt, drawn.rows, s, self.scale) for s in (first, second)]
             likelihood = self.count * 0.5 * jnp.mean(both[0] + both[1])

@@ -11,9 +11,11 @@ from jaxtyping import Array
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.likelihood import quadratic
+from gpdsl.inference.quadruply_stochastic.located import gathered, located
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments
 from gpdsl.inference.quadruply_stochastic.sampled import Pace, SampledSteps, State, Support
 from gpdsl.inference.quadruply_stochastic.weights import Weights
+from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows
@@ -26,6 +28,15 @@ FROZEN = 0.1
 
 LAST = 0.01
 """What is left of the rates at the end."""
+
+
+def _prior(features: Features, learnt: dict[str, Array], x: Array) -> Array:
+    """K_pp^-1 for a dense prior precision, whose Nyström approximation it gives: QSGP appendix F.2."""
+    if features.diagonal:
+        return jnp.zeros((0, 0), x.dtype)
+    covariance = features.latent.covariance(learnt, x)
+    jitter = jitter_for(covariance.dtype) * jnp.mean(jnp.diagonal(covariance))
+    return jnp.linalg.inv(covariance + jitter * jnp.eye(x.shape[0], dtype=x.dtype))
 
 
 class SampledFit:
@@ -42,20 +53,19 @@ class SampledFit:
         )
         rng = np.random.default_rng(problem.options.seed)
         places = rng.choice(problem.count, choice.support if exact else 1, replace=False)
-        rows = take_rows(problem.rows, places)
+        rows = gathered(problem, places)
         x = inputs_of(problem.program, rows)
 
-        def begin(q: Weights, learnt: dict[str, Array], rows: Rows) -> tuple[Array, Array]:
+        def begin(q: Weights, learnt: dict[str, Array], rows: Rows) -> tuple[Array, Support]:
             projected, _ = moments(features, learnt, x, q, choice.block)
             precision = quadratic(problem.program, learnt, rows).precision if exact else jnp.zeros(len(places))
-            return projected, precision
+            return projected, Support(x, precision, learnt, _prior(features, learnt, x))
 
-        running, precision = jit(begin)(q, learnt, rows)
-        self.support = Support(x, precision, learnt)
+        running, self.support = jit(begin)(q, learnt, rows)
         self.state = State(q, jnp.zeros_like(q.vectors), running, learnt, optimiser.init(learnt))
         self.done = 0
-        self._key = jax.random.key(problem.options.seed)
-        self._chunk = problem.compiled(self._several, self.state, problem.rows, self.support, self._key, 0)
+        self._key, self._rng = jax.random.key(problem.options.seed), rng
+        self._chunk = problem.compiled(self._several, self.state, *self._drawn(), self.support, self._key, 0)
 
     @property
     def q(self) -> Weights:
@@ -69,22 +79,31 @@ class SampledFit:
 
     def advance(self) -> tuple[int, float]:
         """A chunk of steps, and the mean of their estimates of the bound."""
-        state, values = self._chunk(self.state, self.problem.rows, self.support, self._key, self.done)
+        state, values = self._chunk(self.state, *self._drawn(), self.support, self._key, self.done)
         bound = float(jnp.mean(values))
         if np.isfinite(bound):
             self.state = state
         self.done += min(CHUNK, self.problem.choice.steps)
         return self.done, bound
 
-    def _several(self, state: State, rows: Rows, support: Support, key: Array, done: Array) -> tuple[State, Array]:
+    def _drawn(self) -> tuple[Rows, Array]:
+        """The rows of a chunk's steps, drawn with replacement, and where they stand: [steps, batch]."""
+        steps = min(CHUNK, self.problem.choice.steps)
+        rows, (index,) = located(self.problem, self._rng.integers(self.problem.count, size=(steps, self.steps.batch)))
+        return rows, index
+
+    def _several(
+        self, state: State, rows: Rows, index: Array, support: Support, key: Array, done: Array
+    ) -> tuple[State, Array]:
         total = self.problem.choice.steps
 
-        def step(state: State, number: Array) -> tuple[State, Array]:
+        def step(state: State, each: tuple[Array, Array]) -> tuple[State, Array]:
+            number, here = each
             share = number / total
             rate = LAST**share
             learning = jnp.where(share < FROZEN, 0.0, rate)
             dtype = state.q.vectors.dtype
             pace = Pace(rate.astype(dtype), learning.astype(dtype), number.astype(dtype))
-            return self.steps.step(state, rows, support, jax.random.fold_in(key, number), pace)
+            return self.steps.step(state, take_rows(rows, here), support, jax.random.fold_in(key, number), pace)
 
-        return jax.lax.scan(step, state, done + jnp.arange(min(CHUNK, total)))
+        return jax.lax.scan(step, state, (done + jnp.arange(len(index)), index))

@@ -12,6 +12,7 @@ from jaxtyping import Array
 from gpdsl.data import minibatches
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.quadruply_stochastic.features import Features
+from gpdsl.inference.quadruply_stochastic.located import gathered, located
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments
 from gpdsl.inference.quadruply_stochastic.swept import Batches, Pace, Running, State, Sweeps, damping
 from gpdsl.inference.quadruply_stochastic.weights import Weights
@@ -44,13 +45,13 @@ class SweptFit:
         self._batches = minibatches(problem.count, problem.choice.batch, problem.options.seed + 1)
         rng = np.random.default_rng(problem.options.seed)
         support = rng.choice(problem.count, choice.support, replace=False)
-        self._support = inputs_of(problem.program, take_rows(problem.rows, support))
-        self._here, self._next = jnp.asarray(next(self._batches)), jnp.asarray(next(self._batches))
+        self._support = inputs_of(problem.program, gathered(problem, support))
+        self._here, self._next = next(self._batches), next(self._batches)
         self._running = jit(partial(running, problem, features))
         self.state = self._begun(q, learnt)
         self._damping = jit(self._found_damping)
-        self._tau = self._damping(self.state, problem.rows, *self._places())
-        self._sweep = problem.compiled(self._swept, self.state, problem.rows, *self._places(), self._pace(0))
+        self._tau = self._damping(self.state, *self._places())
+        self._sweep = problem.compiled(self._swept, self.state, *self._places(), self._pace(0))
 
     @property
     def q(self) -> Weights:
@@ -66,18 +67,19 @@ class SweptFit:
         """One sweep."""
         number = int(self.state.number)
         if number and number % REFRESHED == 0:
-            self._tau = self._damping(self.state, self.problem.rows, *self._places())
-        state, (bound, _) = self._sweep(self.state, self.problem.rows, *self._places(), self._pace(number))
+            self._tau = self._damping(self.state, *self._places())
+        state, (bound, _) = self._sweep(self.state, *self._places(), self._pace(number))
         if np.isfinite(float(bound)):
             self.state = state
-        self._here, self._next = self._next, jnp.asarray(next(self._batches))
+        self._here, self._next = self._next, next(self._batches)
         return (number + 1) * self.sweeps.steps, float(bound)
 
-    def _places(self) -> tuple[Array, Array, Array]:
-        return self._here, self._next, self._support
+    def _places(self) -> tuple[Rows, Array, Array, Array]:
+        rows, (here, following) = located(self.problem, self._here, self._next)
+        return rows, here, following, self._support
 
     def _begun(self, q: Weights, learnt: dict[str, Array]) -> State:
-        known = self._running(q, learnt, self.problem.rows, self._here)
+        known = self._running(q, learnt, gathered(self.problem, self._here))
         return State(q, learnt, self.sweeps.optimiser.init(learnt), known, jnp.zeros((), int))
 
     def _pace(self, number: int) -> Pace:
@@ -98,11 +100,9 @@ class SweptFit:
         return damping(self.problem.program, self.features, state, batches, self.problem.count, size)
 
 
-def running(
-    problem: Problem, features: Features, q: Weights, learnt: dict[str, Array], rows: Rows, index: Array
-) -> Running:
+def running(problem: Problem, features: Features, q: Weights, learnt: dict[str, Array], rows: Rows) -> Running:
     """The sums over all basis functions at some rows."""
     assert problem.choice.weights is not None
-    x = inputs_of(problem.program, take_rows(rows, index))
+    x = inputs_of(problem.program, rows)
     projected, variance = moments(features, learnt, x, q, problem.choice.weights.block)
     return Running(projected, variance - jnp.sum(projected[:, 1:] ** 2, axis=1))

@@ -19,6 +19,7 @@ from gpdsl.inference.quadruply_stochastic.likelihood import quadratic
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of
 from gpdsl.inference.quadruply_stochastic.sampled import SampledSteps, State, Support
 from gpdsl.program.compilation import jit
+from gpdsl.program.program import take_rows
 from tests.inference.quadruply_stochastic.conftest import Case
 
 DRAWS = 10_000
@@ -52,7 +53,10 @@ def steps_of(case: Case, size: int = 3, batch: int = 5, exact: bool = True) -> S
 def support_of(case: Case, count: int) -> Support:
     rows = jax.tree.map(lambda a: a[:count], case.rows)
     precision = quadratic(case.program, case.learnt, rows).precision
-    return Support(inputs_of(case.program, rows), precision, case.learnt)
+    prior = jnp.zeros((0, 0))
+    if not case.features.diagonal:
+        prior = jnp.linalg.inv(case.features.cross_precision({}, jnp.arange(count), jnp.arange(count)))
+    return Support(inputs_of(case.program, rows), precision, case.learnt, prior)
 
 
 def state_of(case: Case, support: Support) -> State:
@@ -65,7 +69,9 @@ def draws(case: Case, steps: SampledSteps, support: Support, count: int = DRAWS)
     state = state_of(case, support)
 
     def one(key: jax.Array) -> tuple:
-        drawn = steps.draw(key, case.rows)
+        key, other = jax.random.split(key)
+        index = jax.random.randint(other, (steps.batch,), 0, steps.count)
+        drawn = steps.draw(key, take_rows(case.rows, index))
         vectors = case.q.vectors[:, drawn.first], case.q.vectors[:, drawn.second]
         estimate = jax.value_and_grad(steps.estimate, argnums=(0, 1))
         value, (slope, (one, two)) = estimate(case.learnt, vectors, state, drawn, support)
@@ -139,7 +145,7 @@ def test_the_control_variate_takes_most_of_the_variance_away(rng: np.random.Gene
 
 def test_theorem_3_is_a_lower_bound_that_closes_with_all_functions(classes: Case) -> None:
     case = classes
-    none = Support(case.rows.inputs["x"][:1], jnp.zeros(1), case.learnt)
+    none = Support(case.rows.inputs["x"][:1], jnp.zeros(1), case.learnt, jnp.zeros((0, 0)))
     phi, root = case.phi(), case.root()
     mean, deviation = phi @ np.asarray(case.q.vectors[0]), np.linalg.norm(phi @ root, axis=1)
     nodes, weights = np.polynomial.hermite_e.hermegauss(64)

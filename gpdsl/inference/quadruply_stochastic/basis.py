@@ -1,0 +1,152 @@
+"""Basis functions that are covariances with points: inducing points (S = K) and relevance vectors (S = diag(s)).
+
+QSGP appendices I.2 and I.3. Both keep the points, which random Fourier features do not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from gpdsl.errors import GpdslError
+from gpdsl.inference.quadruply_stochastic.features import Features, Latent, dtype_of, fourier_features
+from gpdsl.kernels.covariance import covariance, variance
+from gpdsl.kernels.functionals import Values
+from gpdsl.program.bijectors import bijector
+from gpdsl.program.parameters import Unconstrained
+from gpdsl.program.program import Program
+
+PRECISION = "prior precision of the weights"
+"""Name of the parameter that holds s: no name of the language has spaces."""
+
+STARTING_PRECISION = 1.0
+FINITE = 1e4
+"""Precisions below this are said to be finite: the points of these functions are the relevance vectors (I.3)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """What basis functions are made of: their kind, and for those of points the points and (relevance) s."""
+
+    kind: str = "fourier"
+    centres: Float[np.ndarray, "m d"] | None = None
+    precision: Float[np.ndarray, "m"] | None = None
+
+    @property
+    def relevant(self) -> Float[np.ndarray, "r d"]:
+        """The relevance vectors: points whose functions have a finite precision."""
+        assert self.centres is not None and self.precision is not None
+        return self.centres[self.precision < FINITE]
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        """What joins the learnt parameters, on the real line: log s."""
+        return {} if self.precision is None else {PRECISION: np.log(self.precision)}
+
+    def at(self, learnt: Mapping[str, np.ndarray]) -> Basis:
+        """The same functions at learnt parameters."""
+        return replace(self, precision=np.exp(learnt[PRECISION])) if PRECISION in learnt else self
+
+    def program(self, program: Program) -> Program:
+        """The program with the precisions among its learnt parameters, where there are any."""
+        if self.precision is None:
+            return program
+        known = program.parameters
+        bijectors = {**known.bijectors, PRECISION: bijector("positive")}
+        initial = {**known.initial, PRECISION: self.precision}
+        return replace(program, parameters=replace(known, bijectors=bijectors, initial=initial))
+
+    def features(self, program: Program, count: int, seed: int) -> Features:
+        """The basis functions of the one latent of a program. Raises GpdslError for a kernel that has none."""
+        if self.kind == "fourier":
+            return fourier_features(program, count, seed)
+        assert self.centres is not None
+        latent = Latent(program, program.groups[0], 0)
+        return (InducingFeatures if self.kind == "inducing" else RelevanceFeatures)(latent, self.centres)
+
+
+def place_basis(program: Program, kind: str, points: Float[np.ndarray, "n d"], count: int, seed: int) -> Basis:
+    """A basis of `count` functions: random ones, or covariances with some of the points (all when there are fewer).
+
+    Raises GpdslError for inducing points and hyperparameters that are learnt. Points may be repeated: nothing here
+    divides by K.
+    """
+    if kind == "fourier":
+        return Basis()
+    chosen = np.sort(np.random.default_rng([seed, 3]).permutation(len(points))[:count])
+    centres = np.asarray(points)[chosen]
+    if kind == "relevance":
+        return Basis(kind, centres, np.full(len(centres), STARTING_PRECISION))
+    if program.parameters.initial:
+        names = ", ".join(f"`{name}`" for name in program.parameters.initial)
+        raise GpdslError(
+            "basis = inducing has no estimator of log |K| (QSGP section 2.3), so hyperparameters cannot be learnt: "
+            f"pass fixed=[...] for {names} with values that engine = vi found, or use basis = fourier"
+        )
+    return Basis(kind, centres)
+
+
+@dataclass(frozen=True, eq=False)
+class _Centred:
+    """Covariances with points."""
+
+    latent: Latent
+    centres: Float[np.ndarray, "m d"]
+
+    @property
+    def count(self) -> int:
+        """m."""
+        return self.centres.shape[0]
+
+    def _values(self, parameters: Unconstrained, x: Float[Array, "n d"], index: Int[Array, "k"]) -> Float[Array, "n k"]:
+        scale, arguments = self.latent.kernel(parameters, x.shape[1])
+        return scale * covariance(self.latent.group.form, arguments, Values(x), Values(self._at(index, x.dtype)))
+
+    def _at(self, index: Int[Array, "k"], dtype: jnp.dtype) -> Float[Array, "k d"]:
+        return jnp.asarray(self.centres, dtype)[index]
+
+
+class InducingFeatures(_Centred):
+    """phi_j(x) = k(x, z_j) and S = K(z, z): with a point at every row, the exact GP prior at the rows."""
+
+    diagonal = False
+
+    def values(self, parameters: Unconstrained, x: Float[Array, "n d"], index: Int[Array, "k"]) -> Float[Array, "n k"]:
+        """Columns `index` of Phi."""
+        return self._values(parameters, x, index)
+
+    def precision(self, parameters: Unconstrained, index: Int[Array, "k"]) -> Float[Array, "k"]:
+        """k(z_j, z_j)."""
+        dtype = dtype_of(parameters)
+        at = self._at(index, dtype)
+        scale, arguments = self.latent.kernel(parameters, at.shape[1])
+        return scale * variance(self.latent.group.form, arguments, Values(at))
+
+    def cross_precision(self, parameters: Unconstrained, i: Int[Array, "k"], j: Int[Array, "l"]) -> Float[Array, "k l"]:
+        """K(z_i, z_j)."""
+        return self._values(parameters, self._at(i, dtype_of(parameters)), j)
+
+
+class RelevanceFeatures(_Centred):
+    """phi_j(x) = k(x, z_j) / sqrt(s_j): the weights' prior precisions s are taken into the functions, so that S = I.
+
+    Phi S^-1 Phi' is that of k(x, z_j) with S = diag(s). A function whose s grows without bound vanishes.
+    """
+
+    diagonal = True
+
+    def values(self, parameters: Unconstrained, x: Float[Array, "n d"], index: Int[Array, "k"]) -> Float[Array, "n k"]:
+        """Columns `index` of Phi."""
+        logarithms = jnp.asarray(parameters[PRECISION])[index]  # the learnt one is positive through exp
+        return self._values(parameters, x, index) * jnp.exp(-0.5 * logarithms)
+
+    def precision(self, parameters: Unconstrained, index: Int[Array, "k"]) -> Float[Array, "k"]:
+        """Ones."""
+        return jnp.ones(jnp.shape(index), dtype_of(parameters))
+
+    def cross_precision(self, parameters: Unconstrained, i: Int[Array, "k"], j: Int[Array, "l"]) -> Float[Array, "k l"]:
+        """The identity."""
+        return jnp.asarray(i[:, None] == j[None, :], dtype_of(parameters))
