@@ -23,6 +23,7 @@ from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import mixture_of_normals, weighted_quantile
 from gpdsl.results.warp import Warped
 from gpdsl.symbolic.conditions import choose
+from gpdsl.symbolic.field_calls import field_quantities
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.sources import marginal
 from gpdsl.symbolic.terms import ObservationTerms, has_external, latents_in
@@ -32,8 +33,9 @@ from gpdsl.symbolic.translate import Ref, axis_key
 class Prediction:
     """What a fit says about some rows.
 
-    Every method takes the name of a latent, a row variable, a `let` or an output and returns arrays [rows, *axes]. The
-    mean of a label or ordinal output holds the probabilities of its levels, [rows, levels].
+    Every method takes the name of a latent, a row variable, a `let` or an output and returns arrays [rows, *axes],
+    [*axes] of a field and of what is computed from fields alone. The mean of a label or ordinal output holds the
+    probabilities of its levels, [rows, levels].
     """
 
     def __init__(self, beliefs: ex.Beliefs, dtype: str) -> None:
@@ -50,15 +52,18 @@ class Prediction:
     @in_precision
     def mean(self, name: str) -> np.ndarray:
         """Posterior (predictive) mean, SAVIGP eqs. 36 and 38; probabilities for a label output."""
-        return self._by_parts(lambda part, _: part._mean(name))
+        return self._by_parts(name, lambda part, _: part._mean(name))
 
     @in_precision
     def variance(self, name: str) -> np.ndarray:
         """Posterior (predictive) variance; that of the class indicators for a label output."""
-        return self._by_parts(lambda part, _: part._variance(name))
+        return self._by_parts(name, lambda part, _: part._variance(name))
 
-    def _by_parts(self, compute: Callable[[Prediction, int], np.ndarray], axis: int = 0) -> np.ndarray:
-        """Something about all rows, some rows at a time."""
+    def _by_parts(self, name: str, compute: Callable[[Prediction, int], np.ndarray], axis: int = 0) -> np.ndarray:
+        """Something about all rows, some rows at a time; once, and without rows, for what is the same in all of them."""
+        if name in field_quantities(self._declarations):
+            first = Prediction(self.beliefs.part(slice(0, 1)), self.dtype)
+            return np.take(compute(first, 0), 0, axis)
         return by_parts(
             self.beliefs.count,
             lambda number, rows: compute(Prediction(self.beliefs.part(rows), self.dtype), number),
@@ -88,7 +93,7 @@ class Prediction:
             )
         if self._is_output(name) and self._declarations.outputs[name].kind == "label":
             raise GpdslError(f"`{name}` is a label: it has no quantiles; use mean for the levels' probabilities")
-        found = self._by_parts(lambda part, _: np.stack([part._quantile_of(name, p) for p in several]), axis=1)
+        found = self._by_parts(name, lambda part, _: np.stack([part._quantile_of(name, p) for p in several]), axis=1)
         return found if np.ndim(probabilities) else found[0]
 
     def _quantile_of(self, name: str, p: float) -> np.ndarray:
@@ -105,7 +110,7 @@ class Prediction:
         def draw(part: Prediction, number: int) -> np.ndarray:
             return part._sample(name, count, np.random.default_rng([seed, number] if number else seed))
 
-        return self._by_parts(draw, axis=1)
+        return self._by_parts(name, draw, axis=1)
 
     def _sample(self, name: str, count: int, rng: np.random.Generator) -> np.ndarray:
         normals, component = self._latent_draws(count, rng)

@@ -47,6 +47,8 @@ def _support(fit: Fit) -> str:
     """What carries the posterior: weights, inducing points, all rows, or fewer points that determine what is read."""
     if fit.weight_space is not None:
         return str(fit.weight_space)
+    if fit.program.fields:
+        return f"all {fit.program.latents} values of {', '.join(field.name for field in fit.program.fields)} jointly"
     if not fit.choice.dense:
         return f"{fit.choice.inducing} inducing points"
     most = max((len(points) for points in fit.inducing), default=fit.rows)

@@ -6,9 +6,12 @@ import copy
 import zlib
 from collections.abc import Mapping
 
+import jax.numpy as jnp
 import numpy as np
 
 from gpdsl.forward import ForwardModel, call
+from gpdsl.forward.fields import per_field
+from gpdsl.kernels.functionals import Values
 from gpdsl.language import model as m
 from gpdsl.simulation.distributions import draw
 from gpdsl.simulation.functionals import functionals_of
@@ -17,6 +20,7 @@ from gpdsl.simulation.latents import JointDraws
 from gpdsl.simulation.observations import draw_element
 from gpdsl.simulation.processes import functionals_at, points_of, processes_of
 from gpdsl.simulation.vectors import draw_vector
+from gpdsl.symbolic.field_calls import field_calls
 from gpdsl.symbolic.translate import axis_key
 
 STEP = 1e-4
@@ -42,6 +46,7 @@ class World(Interpreter):
         self.externals = externals
         self.seed = seed
         self.functionals = functionals_of(self)
+        self.field_calls = field_calls(declarations)
         self.latents: dict[tuple[str, m.Functional], np.ndarray] = {}
         self.row_variables: dict[str, np.ndarray] = {}
         self._vectors: dict[str, np.ndarray] = {}
@@ -96,8 +101,19 @@ class World(Interpreter):
         key = function, tuple(each.tobytes() for each in arguments)
         if key not in self._results:
             shape = self.shape(self.declarations.externals[function].result)
-            self._results[key] = call(self.externals[function], arguments, shape, data_rows=self.rows)
+            if self.declarations.fields:
+                self._results[key] = self._of_field(function, arguments, shape)
+            else:
+                self._results[key] = call(self.externals[function], arguments, shape, data_rows=self.rows)
         return self._results[key]
+
+    def _of_field(self, function: str, arguments: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+        """One call with what is the same in every row as it is, and the rows of everything else."""
+        rows = self.field_calls[function]
+        passed = [(each if has else each[0])[None] for each, has in zip(arguments, rows, strict=True)]
+        expected = (self.rows, *shape) if any(rows) else shape
+        found = call(per_field(self.externals[function], rows), passed, expected)[0]
+        return found if any(rows) else np.broadcast_to(found, (self.rows, *shape))
 
     def draw_output(self, name: str, element: tuple[int, ...]) -> np.ndarray:
         """See `Interpreter.draw_output`."""
@@ -116,6 +132,9 @@ class World(Interpreter):
         return self.latents[name, functional]
 
     def _draw_latent(self, latent: m.Latent) -> None:
+        if latent.over is not None:
+            self._draw_field(latent, latent.over)
+            return
         asked = self.functionals[latent.name]
         at = functionals_at(self, latent, asked, [points_of(self, latent, functional) for functional in asked])
         draws = JointDraws(latent.name, self.declarations.source.name, at)
@@ -128,6 +147,19 @@ class World(Interpreter):
         for place, functional in enumerate(asked):
             block = together[place * self.rows : (place + 1) * self.rows]
             self.latents[latent.name, functional] = block.reshape(self.rows, *self.shape(latent.axes))
+
+    def _draw_field(self, latent: m.Latent, over: m.Axis) -> None:
+        """One draw at the points, which every row reads."""
+        count, keys, drawn = self.size(over), [axis_key(axis) for axis in latent.axes], []
+        tables = [np.asarray(self.quantity(name), float).reshape(count, -1) for name in latent.arguments]
+        draws = JointDraws(latent.name, self.declarations.source.name, Values(jnp.asarray(np.concatenate(tables, 1))))
+        for element, process in zip(self.positions(latent.axes), processes_of(self, latent), strict=True):
+            env = dict(zip(keys, element, strict=True))
+            places = ({**env, axis_key(over): k} for k in range(1, count + 1))
+            mean = np.asarray([float(np.ravel(self.value(latent.mean, place))[0]) for place in places])
+            drawn.append(mean + draws.draw(process, self.generator(latent.name, element)))
+        values = np.stack(drawn).reshape(*self.shape(latent.values))
+        self.latents[latent.name, m.VALUE] = np.broadcast_to(values, (self.rows, *values.shape))
 
     def _mean(self, latent: m.Latent, functional: m.Functional, env: Mapping[str, int]) -> np.ndarray:
         """The mean of a functional, [rows]: derivatives by central differences."""

@@ -25,7 +25,12 @@ def field_calls(declarations: m.Declarations) -> Mapping[str, tuple[bool, ...]]:
 
 
 def field_quantities(declarations: m.Declarations) -> frozenset[str]:
-    """Fields, and the `let`s that are the same in every row because they read nothing that differs."""
+    """Fields, and the `let`s that are the same in every row because they read nothing that differs.
+
+    Without fields there are none: predictions of a `let` of parameters alone have rows, as all others have.
+    """
+    if not declarations.fields:
+        return frozenset()
     return frozenset({*declarations.latents, *declarations.lets} - row_quantities(declarations))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -11,41 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.forward import ForwardModel, evaluate, stopping_fit
+from gpdsl.forward import evaluate, stopping_fit
 from gpdsl.forward.errors import ForwardModelError
+from gpdsl.forward.fields import per_field
 from gpdsl.forward.mistakes import EverythingFailed
 from gpdsl.inference.fields.emulator import result_shape, varying
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.symbolic.translate import ExternalUse
-
-
-@dataclass(frozen=True)
-class PerField:
-    """A function of one field and all rows, made of values that can travel to another process.
-
-    `rows` says which arguments have rows. A function that takes one row at a time is called for each of them.
-    """
-
-    function: Callable[..., Any]
-    together: bool
-    rows: tuple[bool, ...]
-
-    def __call__(self, *arguments: np.ndarray) -> np.ndarray:
-        if self.together or not any(self.rows):
-            return self.function(*arguments)
-        count = next(len(a) for a, each in zip(arguments, self.rows, strict=True) if each)
-        pick = lambda k: [a[k] if each else a for a, each in zip(arguments, self.rows, strict=True)]  # noqa: E731
-        return np.stack([np.asarray(self.function(*pick(k)), float) for k in range(count)])
-
-
-def per_field(program: Program, use: ExternalUse) -> ForwardModel:
-    """The function as one that is called with a field at a time."""
-    model = program.externals[use.function]
-    together = model.vectorized or model.flat
-    function = PerField(model.function, together, tuple(program.translator.field_calls[use.function]))
-    return replace(model, function=function, vectorized=False, gradient=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +36,8 @@ class FieldCalls:
     def __init__(self, program: Program, uses: Sequence[ExternalUse] | None = None) -> None:
         self.program = program
         self.uses = program.uses() if uses is None else tuple(uses)
-        self.models = {use.key: per_field(program, use) for use in self.uses}
+        flags = program.translator.field_calls
+        self.models = {use.key: per_field(program.externals[use.function], flags[use.function]) for use in self.uses}
         self._arguments = {use.key: jit(self._making(use)) for use in self.uses}
 
     def _making(self, use: ExternalUse) -> Callable[..., tuple[list[Array], Array]]:

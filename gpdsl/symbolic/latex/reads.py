@@ -86,7 +86,11 @@ class Reads:
     ) -> str:
         """A quantity with these subscripts: of this row when it differs between rows, a latent at its inputs."""
         symbol = self.symbols.of(name)
-        if name in self.declarations.latents and self.row:
+        latent = self.declarations.latents.get(name)
+        if latent is not None and latent.over is not None and len(below) > len(latent.axes):
+            at = ", ".join(self.point(each, below[-1]) for each in latent.arguments)
+            return f"{symbol.render(below[:-1])}({at})"
+        if latent is not None and latent.over is None and self.row:
             return self._latent(name, symbol.render(below, bold=bold), functional)
         prime = self.prime and name in self.varying
         row = [self.symbols.row] if self.row and name in self.varying else []
@@ -113,8 +117,15 @@ class Reads:
         return self.symbols.of(name).render(column)
 
     def argument(self, name: str) -> str:
-        """An argument of a latent, whole: a vector in bold, another latent at its own inputs."""
+        """An argument of a latent, whole: a vector in bold, another latent at its own inputs, a point of a field."""
+        if name in self.declarations.consts:
+            index = self.symbols.index(self.declarations.consts[name].axes[0])
+            return self.point(name, f"{index}'" if self.prime else index)
         return self.quantity(name, bold=bool(self.declarations.axes_of(name)))
+
+    def point(self, name: str, place: str) -> str:
+        """One of the points of a field."""
+        return self.symbols.of(name).render([place], bold=bool(self.declarations.columns_of(name)))
 
     def local(self, name: str, subscripts: Sequence[m.Subscript], axes: Sequence[m.Axis]) -> str:
         """An argument inside a definition."""
