@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from gpdsl.data.bound import Data
 from gpdsl.data.columns import Found, Wanted, find, mapped
 from gpdsl.data.errors import DataError, DataMistake, listed, shown
 from gpdsl.data.level_columns import level_columns, wrong_level
+from gpdsl.data.memory_maps import pieces, stays_on_disk
 from gpdsl.data.mistakes import ConstantColumn, DifferentLengths, NoRows, NothingObserved, OrderUnknown, UnknownMapping
 from gpdsl.data.read import read_table
 from gpdsl.data.sizes import Sizes
@@ -173,7 +175,9 @@ class _Binding:
             raise
 
     def output(self, found: Found, levels: Mapping[str, tuple[Level, ...]]) -> np.ndarray:
-        """Coded values of an output, NaN where not observed; all NaN after noting a mistake."""
+        """Coded values of an output, in memory, NaN where not observed; all NaN after noting a mistake."""
+        if stays_on_disk(found.values):
+            found = replace(found, values=np.asarray(found.values, np.float64))
         declared = self.declarations.outputs[found.name]
         try:
             if declared.label is not None:
@@ -193,7 +197,8 @@ class _Binding:
             latents = [f"`{each.name}`" for each in self.declarations.latents.values() if name in each.arguments]
             if not latents or values.shape[0] < 2 or values.dtype == object:
                 continue
-            constant = np.atleast_1d((values == values[:1]).all(axis=0)).ravel()
+            alike = [(piece == values[:1]).all(axis=0) for _, piece in pieces(values)]
+            constant = np.atleast_1d(np.all(alike, axis=0)).ravel()
             first = values.reshape(values.shape[0], -1)[0]
             found = [(founds[name].columns[k], shown(float(first[k]))) for k in np.flatnonzero(constant)]
             if constant.all():

@@ -12,7 +12,8 @@ import numpy as np
 class Data:
     """The arrays of one model, float64, first axis the rows.
 
-    `inputs[name]` is [rows] or [rows, *axes]. `outputs[name]` is [rows, *axes]: binary as 0 and 1, a label as its
+    `inputs[name]` is [rows] or [rows, *axes]; a memory map of numbers keeps its type and stays on disk.
+    `outputs[name]` is [rows, *axes]: binary as 0 and 1, a label as its
     number from 0; 0 where `observed[name]`, of the same shape, is false. `sizes` binds dimension letters, `levels`
     gives the labels of an index in order; `column_names` are the names the user gave, for messages.
     """

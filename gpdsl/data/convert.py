@@ -8,6 +8,7 @@ import numpy as np
 
 from gpdsl.data.errors import DataError
 from gpdsl.data.file_mistakes import NotAColumn
+from gpdsl.data.memory_maps import stays_on_disk
 
 MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none"})
 NUMBER_KINDS = "biuf"
@@ -36,7 +37,12 @@ def from_texts(values: Sequence[str]) -> np.ndarray:
 
 
 def from_object(name: str, values: object, source: str) -> np.ndarray:
-    """An entry of a dictionary: a sequence or an array with rows first. Raises DataError for anything else."""
+    """An entry of a dictionary: a sequence or an array with rows first. Raises DataError for anything else.
+
+    A memory map of numbers is left where it is.
+    """
+    if stays_on_disk(values):
+        return values  # type: ignore[return-value]
     if isinstance(values, np.ma.MaskedArray):
         values = np.ma.filled(values.astype(np.float64), np.nan)
     try:

@@ -11,6 +11,7 @@ from gpdsl.data.csv_file import read_csv
 from gpdsl.data.errors import DataError
 from gpdsl.data.file_mistakes import NotATable, UnknownFormat, Unreadable
 from gpdsl.data.frames import is_frame, read_frame, read_npz, read_parquet
+from gpdsl.data.memory_maps import read_folder
 from gpdsl.data.table import Table, source_name
 
 READERS: dict[str, Callable[[Path], Table]] = {
@@ -26,7 +27,8 @@ READERS: dict[str, Callable[[Path], Table]] = {
 def read_table(source: object) -> Table:
     """Read a table: a dictionary of arrays [rows, ...], a pandas DataFrame, a path, or a Table (returned as it is).
 
-    Numbers become float64, text object arrays. Raises DataError for what is no table, with file and line.
+    Numbers become float64, text object arrays; memory maps, also those of a folder of `.npy` files, stay on disk.
+    Raises DataError for what is no table, with file and line.
     """
     if isinstance(source, Table):
         return source
@@ -44,7 +46,7 @@ def _read_file(path: Path) -> Table:
     if not path.exists():
         raise DataError(Unreadable("no such file"), source=str(path))
     if path.is_dir():
-        raise DataError(Unreadable("it is a folder"), source=str(path))
+        return read_folder(path)
     if reader is None:
         raise DataError(UnknownFormat(path.suffix or path.name), source=source_name(path))
     return reader(path)

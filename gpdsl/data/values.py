@@ -10,6 +10,7 @@ import numpy as np
 from gpdsl.data.columns import Found
 from gpdsl.data.convert import number_of
 from gpdsl.data.errors import DataError, DataMistake, listed, shown
+from gpdsl.data.memory_maps import pieces
 from gpdsl.data.mistakes import (
     InfiniteOutput,
     LabelOutside,
@@ -70,25 +71,30 @@ RULES: dict[str, Rule] = {
 }
 
 
-def check_rule(found: Found, values: np.ndarray, kind: str) -> None:
-    """Raise Wrong at the first finite value that breaks the rule of its kind; kinds without a rule take any number."""
+def check_rule(found: Found, values: np.ndarray, kind: str, start: int = 0) -> None:
+    """Raise Wrong at the first finite value that breaks the rule of its kind; kinds without a rule take any number.
+
+    `values` are those of the rows after `start`.
+    """
     rule = RULES.get(kind)
     if rule is None:
         return
     broken = np.isfinite(values) & rule.broken(np.where(np.isfinite(values), values, 1.0))
     if broken.any():
         column, row, at = place_of(found, broken)
-        raise Wrong(rule.mistake(column, row, shown(float(values[at]))))
+        raise Wrong(rule.mistake(column, start + row, shown(float(values[at]))))
 
 
 def input_values(found: Found, kind: str) -> np.ndarray:
     """An input: every value known and finite, and right for its kind."""
     values = numbers(found)
-    wrong = ~np.isfinite(values)
-    if wrong.any():
-        column, row, at = place_of(found, wrong)
-        raise Wrong(NotFinite(column, row, "missing" if np.isnan(values[at]) else shown(float(values[at]))))
-    check_rule(found, values, kind)
+    for start, piece in pieces(values):
+        wrong = ~np.isfinite(piece)
+        if wrong.any():
+            column, row, at = place_of(found, wrong)
+            value = "missing" if np.isnan(piece[at]) else shown(float(piece[at]))
+            raise Wrong(NotFinite(column, start + row, value))
+        check_rule(found, piece, kind, start)
     return values
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from gpdsl.data import Data, DataError, TooManyInducing
+from gpdsl.data.memory_maps import stays_on_disk
 from gpdsl.errors import GpdslError
 from gpdsl.inference.ascent.adam import fit_adam
 from gpdsl.inference.ascent.alternating import fit_alternating
@@ -41,6 +43,7 @@ from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.compilation import jit
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program, make_rows
+from gpdsl.program.rows import Rows
 
 ENGINES: dict[str, Callable[[Problem], Result]] = {
     "ep": fit_ep,
@@ -150,6 +153,13 @@ def _spanning(program: Program, group: Group, inducing: Functionals, options: Op
     return Values(rows[spanning_rows(values, jitter * float(np.mean(np.diag(values))))])
 
 
+def _placed(rows: Rows, options: Options) -> Rows:
+    """The rows on the device, but for memory maps where the engine reads what it needs of them."""
+    if options.engine != "qsgp":
+        return as_arrays(rows, options.dtype)
+    return jax.tree.map(lambda a: a if stays_on_disk(a) else jnp.asarray(a, options.dtype), rows)
+
+
 def _engine(choice: Choice, options: Options, program: Program) -> str:
     if options.engine in {"ep", "qsgp"}:
         return options.engine
@@ -186,7 +196,7 @@ def infer(
     program = program.under(choice.posterior)
     engine = _engine(choice, options, program)
     monitor = Monitor(choice.steps, callback, f"{choice.posterior} posterior, {engine}")
-    rows = as_arrays(replace(make_rows(program, data), numbers=jnp.arange(data.rows)), options.dtype)
+    rows = _placed(replace(make_rows(program, data), numbers=jnp.arange(data.rows)), options)
     inducing = as_arrays(planned.inducing, options.dtype)
     parameters = as_arrays(program.parameters.unconstrained(), options.dtype)
     shards = shards_for(options.devices, layout.dense, program.opaque)

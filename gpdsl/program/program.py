@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.data import Data
+from gpdsl.data.memory_maps import stays_on_disk
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Accounting, ForwardModel
 from gpdsl.language import model as m
@@ -191,6 +192,8 @@ HARMLESS = {"positive": 1.0, "unit": 0.5}
 def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64) -> Rows:
     """The arrays of the data as the program wants them: missing outputs get a harmless value and no weight.
 
+    Inputs that are memory maps stay what they are.
+
     Raises GpdslError for a value that a truncated distribution cannot have.
     """
     outputs: dict[str, Any] = {}  # NumPy arrays, until a compiled function takes them
@@ -205,7 +208,7 @@ def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64)
         if declared.label is not None:
             classes = np.arange(program.translator.size(declared.label))
             indicators[name] = (outputs[name][..., None] == classes).astype(dtype)
-    inputs: dict[str, Any] = {name: values.astype(dtype) for name, values in data.inputs.items()}
+    inputs: dict[str, Any] = {n: v if stays_on_disk(v) else v.astype(dtype) for n, v in data.inputs.items()}
     rows = Rows(inputs, outputs, observed, indicators)
     for observation in program.observations:
         refuse_outside(program.evaluator, observation, rows)

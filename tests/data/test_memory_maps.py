@@ -1,0 +1,89 @@
+"""Memory maps stay on disk: what is bound is the map itself, checked some rows at a time."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.data import DataError, bind, read_table
+from gpdsl.data.spread import spreads
+from gpdsl.program.program import make_program, make_rows
+
+TEXT = "input x : real[D]\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n"
+ROWS, COLUMNS = 200_000, 12
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of two columns, `x` in single precision."""
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.normal(size=(ROWS, COLUMNS)).astype(np.float32))
+    np.save(tmp_path / "y.npy", rng.normal(size=ROWS))
+    return tmp_path
+
+
+def test_a_folder_is_a_table_that_stays_on_disk(folder: Path) -> None:
+    """The map arrives in the rows of a program as it is; outputs are in memory."""
+    declarations = gpdsl.compile(TEXT).declarations
+    data = bind(declarations, folder)
+    assert isinstance(data.inputs["x"], np.memmap) and data.inputs["x"].dtype == np.float32
+    assert data.rows == ROWS and data.sizes == {"D": COLUMNS}
+    rows = make_rows(make_program(declarations, data.sizes, {}, {}), data, np.float32)
+    assert isinstance(rows.inputs["x"], np.memmap)
+    assert not isinstance(rows.outputs["y"], np.memmap) and rows.outputs["y"].dtype == np.float32
+
+
+def test_binding_takes_a_fraction_of_the_memory(folder: Path) -> None:
+    """Checks of every value included: the peak stays below half of what the inputs take on disk."""
+    declarations = gpdsl.compile(TEXT).declarations
+    bind(declarations, {"x": np.zeros((2, COLUMNS)) + [[0], [1]], "y": np.zeros(2)})
+    y = np.zeros(ROWS)
+    x = np.load(folder / "x.npy", mmap_mode="r")
+    tracemalloc.start()
+    bind(declarations, {"x": x, "y": y})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    own = 4 * y.nbytes  # values, a copy, and what is observed
+    assert peak - own < x.nbytes / 2
+
+
+def test_a_value_that_is_not_finite_is_found_wherever_it_is(folder: Path) -> None:
+    """With its row among all rows."""
+    x = np.load(folder / "x.npy", mmap_mode="r+")
+    x[150_000, 3] = np.nan
+    x.flush()
+    with pytest.raises(DataError, match="150001"):
+        bind(gpdsl.compile(TEXT).declarations, folder)
+
+
+def test_spreads_are_those_of_the_whole(folder: Path) -> None:
+    """Added up piece by piece."""
+    data = bind(gpdsl.compile(TEXT).declarations, folder)
+    np.testing.assert_allclose(spreads(data)["x"], np.asarray(data.inputs["x"], float).std(axis=0), rtol=1e-6)
+
+
+def test_folders_that_are_no_tables(tmp_path: Path) -> None:
+    """Nothing in them, objects, and files that are no arrays."""
+    with pytest.raises(DataError, match=r"without \.npy files"):
+        read_table(tmp_path)
+    np.save(tmp_path / "x.npy", np.array(["a", None], dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match=r"x\.npy is no plain NumPy array"):
+        read_table(tmp_path)
+    np.save(tmp_path / "x.npy", np.array(["a", "b"]))
+    with pytest.raises(DataError, match=r"x\.npy holds no numbers"):
+        read_table(tmp_path)
+
+
+def test_a_fit_of_maps_is_that_of_arrays(folder: Path) -> None:
+    """The rows of every step are read from disk, and are the same rows."""
+    text = TEXT.replace("RBF(1)", "RBF(4)").replace("0.1", "1")
+    maps = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("x", "y")}
+    arrays = {name: np.asarray(values) for name, values in maps.items()}
+    options = {"engine": "qsgp", "features": 200, "batch": 50, "support": 20, "steps": 12}
+    for sums in ("running", "sampled"):
+        one, other = (gpdsl.compile(text).fit(d, feature_sums=sums, **options) for d in (maps, arrays))
+        np.testing.assert_allclose(one.history[:, :2], other.history[:, :2], rtol=1e-5)  # the rest is time

@@ -1,0 +1,77 @@
+"""Basis functions of points: inducing points give the kernel itself at the points, relevance vectors that of an RVM."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference.quadruply_stochastic.basis import PRECISION, Basis, place_basis
+from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.functionals import Values
+from gpdsl.program.program import Program, make_program
+
+TEXT = """
+input x : real[2]
+output y : real
+param s2  : positive = 1.4{fixed}
+param ell : positive = 0.8{fixed}
+latent f(x) ~ GP(0, s2 * Matern32(ell) + Linear(1))
+y ~ Normal(f, 0.1)
+"""
+
+
+def program(fixed: str = "") -> Program:
+    """A regression with two hyperparameters."""
+    return make_program(gpdsl.compile(TEXT.format(fixed=fixed)).declarations, {}, {}, {})
+
+
+def dense(of: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The covariance function by the kernels' own code, at the initial values."""
+    group = of.groups[0]
+    values = of.parameters.constrain(of.parameters.unconstrained())
+    arguments = (jnp.asarray(values["s2"]), jnp.asarray(values["ell"]), jnp.ones(()))
+    return np.asarray(covariance(group.form, arguments, Values(jnp.asarray(a)), Values(jnp.asarray(b))))
+
+
+def test_inducing_points_at_the_rows_give_the_kernel_itself() -> None:
+    """Phi S^-1 Phi' = K for Phi = S = K, in any columns: QSGP appendix I.2."""
+    of, x = program(" fixed"), np.random.default_rng(0).normal(size=(12, 2))
+    basis = place_basis(of, "inducing", x, 12, 0)
+    features, start = basis.features(of, 12, 0), of.parameters.unconstrained()
+    every = jnp.arange(12)
+    phi, s = features.values(start, jnp.asarray(x), every), features.cross_precision(start, every, every)
+    np.testing.assert_allclose(phi @ jnp.linalg.solve(s, phi.T), dense(of, x, x), atol=1e-8)
+    np.testing.assert_allclose(features.precision(start, every), jnp.diag(s), rtol=1e-12)
+    some = jnp.array([7, 2, 2])
+    np.testing.assert_allclose(features.values(start, jnp.asarray(x), some), phi[:, some], rtol=1e-12)
+    np.testing.assert_allclose(features.cross_precision(start, some, every), s[some], rtol=1e-12)
+
+
+def test_relevance_vectors_have_a_precision_each() -> None:
+    """Phi S^-1 Phi' = sum_j k(x, z_j) k(x', z_j) / s_j: QSGP appendix I.3."""
+    plain, rng = program(), np.random.default_rng(1)
+    z, x = rng.normal(size=(9, 2)), rng.normal(size=(4, 2))
+    basis = Basis("relevance", z, np.exp(rng.normal(size=9)))
+    of = basis.program(plain)
+    features, start = basis.features(of, 9, 0), of.parameters.unconstrained()
+    phi = features.values(start, jnp.asarray(x), jnp.arange(9))
+    across = dense(plain, x, z)
+    np.testing.assert_allclose(phi @ phi.T, across @ np.diag(1 / basis.precision) @ across.T, rtol=1e-8)
+    np.testing.assert_array_equal(features.precision(start, jnp.arange(9)), np.ones(9))
+    np.testing.assert_allclose(start[PRECISION], basis.numbers()[PRECISION])
+
+
+def test_fewer_functions_than_rows_stand_at_some_of_the_rows() -> None:
+    """Every centre is a row, and none is taken twice."""
+    x = np.random.default_rng(2).normal(size=(30, 2))
+    basis = place_basis(program(), "relevance", x, 10, 3)
+    assert len(np.unique(basis.centres, axis=0)) == 10
+    assert {tuple(row) for row in basis.centres} <= {tuple(row) for row in x}
+
+
+def test_hyperparameters_of_inducing_points_are_not_learnt() -> None:
+    """QSGP section 2.3 has no estimator of log |K|."""
+    with pytest.raises(gpdsl.GpdslError, match=r"fixed=\[...\] for `s2`, `ell`"):
+        place_basis(program(), "inducing", np.zeros((3, 2)), 3, 0)
