@@ -95,7 +95,7 @@ class RowEvaluator:
         """The value of a function that can be traced, which is called with flat batches of rows."""
         if use.function in self.translator.field_calls:
             return self.of_field(use, scope)
-        count = next(iter({**scope.rows.outputs, **scope.rows.inputs}.values())).shape[0]
+        count = row_count(scope.rows)
         passed: list[tuple[tuple[int, ...], list[Array]]] = []
         lead: tuple[int, ...] = (count,)
         for shape, elements in use.arguments:
@@ -128,7 +128,7 @@ class RowEvaluator:
     def field_arguments(self, use: ExternalUse, scope: Scope) -> list[Float[Array, "*lead ..."]]:
         """Arguments of a function that takes a field: [*lead, rows, *dims], or without rows where they have none."""
         assert scope.latents is not None
-        lead, count = scope.latents.shape[:-2], next(iter(scope.rows.observed.values())).shape[0]
+        lead, count = scope.latents.shape[:-2], row_count(scope.rows)
         found = []
         passed = zip(use.arguments, use.whole, self.translator.field_calls[use.function], strict=True)
         for (shape, elements), whole, rows in passed:
@@ -196,6 +196,11 @@ class RowEvaluator:
                 axis = self.translator.declarations.indices[ref.name].axis
                 return jnp.arange(1.0, self.translator.size(axis) + 1.0)
         raise KeyError(ref.kind)
+
+
+def row_count(rows: Rows) -> int:
+    """How many rows these are; a model without inputs has no quantity in new rows but one value of each."""
+    return next((values.shape[0] for values in {**rows.outputs, **rows.inputs}.values()), 1)
 
 
 def observed_mask(rows: Rows, observation: ObservationTerms) -> Array:

@@ -60,7 +60,7 @@ class Prediction:
         return self._by_parts(name, lambda part, _: part._variance(name))
 
     def _by_parts(self, name: str, compute: Callable[[Prediction, int], np.ndarray], axis: int = 0) -> np.ndarray:
-        """Something about all rows, some rows at a time; once, and without rows, for what is the same in all of them."""
+        """Something about all rows, some rows at a time; without rows where it is the same in all of them."""
         if name in field_quantities(self._declarations):
             first = Prediction(self.beliefs.part(slice(0, 1)), self.dtype)
             return np.take(compute(first, 0), 0, axis)

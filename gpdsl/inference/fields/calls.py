@@ -18,7 +18,7 @@ from gpdsl.forward.mistakes import EverythingFailed
 from gpdsl.inference.fields.emulator import result_shape, varying
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program
-from gpdsl.program.rows import Rows, Scope
+from gpdsl.program.rows import Rows, Scope, row_count
 from gpdsl.symbolic.translate import ExternalUse
 
 
@@ -61,7 +61,7 @@ class FieldCalls:
 
         Raises ForwardModelError, in a fit `Stopped`, when nothing is left, or when failures are not to be penalised.
         """
-        count = next(iter(rows.observed.values())).shape[0]
+        count = row_count(rows)
         values: dict[str, Array] = dict(before)
         found: dict[str, Called] = {}
         good = np.arange(len(fields))

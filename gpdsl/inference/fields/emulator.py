@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 from scipy.linalg import cho_factor, cho_solve
 
 from gpdsl.program.program import Program
-from gpdsl.program.rows import Rows, Scope
+from gpdsl.program.rows import Rows, Scope, row_count
 from gpdsl.symbolic.translate import ExternalUse
 
 CURVATURES = (0.3, 3.0, 30.0, 300.0, 3000.0)
@@ -62,10 +62,8 @@ def _kernel(inner: Array, rho: Array | float) -> Array:
     return inner + inner**2 / (2.0 * rho) + inner**3 / (6.0 * rho**2)
 
 
-def fit_emulator(
-    arguments: Float[np.ndarray, "E P"], results: Float[np.ndarray, "E O"], latest: int
-) -> tuple[Emulator, float]:
-    """The emulator of all calls, the `latest` ones standing at the end, and the share of their variance it misses."""
+def fit_emulator(arguments: Float[np.ndarray, "E P"], results: Float[np.ndarray, "E O"], latest: int) -> Emulator:
+    """The emulator of all calls, the `latest` ones standing at the end."""
     arguments, results = arguments[-MOST:], results[-MOST:]
     latest = min(latest, len(arguments))
     centre, level = arguments[-latest:].mean(axis=0), results[-latest:].mean(axis=0)
@@ -86,10 +84,8 @@ def fit_emulator(
         missed = float(np.mean((weights[-latest:] / inverse[-latest:, None]) ** 2))
         if missed < best[0]:
             best = missed, rho, weights
-    missed, rho, weights = best
-    total = float(np.mean(around[-latest:] ** 2)) or 1.0
-    emulator = Emulator(*map(jnp.asarray, (_padded(points), centre, 1.0 / length, rho, _padded(weights), level)))
-    return emulator, missed / total
+    _, rho, weights = best
+    return Emulator(*map(jnp.asarray, (_padded(points), centre, 1.0 / length, rho, _padded(weights), level)))
 
 
 def _padded(table: Float[np.ndarray, "E P"]) -> Float[np.ndarray, "padded P"]:
@@ -127,7 +123,7 @@ def emulated(
 ) -> dict[str, Float[Array, "rows *dims"]]:
     """Results of all opaque functions at these fields, by emulators or as they are known; nothing without any."""
     values: dict[str, Array] = {}
-    count = next(iter(rows.observed.values())).shape[0]
+    count = row_count(rows)
     for use in program.uses() if known else ():
         scope = Scope(parameters, rows, latents, values)
         found, shape = known[use.key], result_shape(program, use, count)

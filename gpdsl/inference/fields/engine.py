@@ -38,14 +38,17 @@ STEPS = 30
 RATES = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
 """How far along a natural gradient, the first that raises the bound."""
 
-REST = 1e-4
-"""Symmetric KL divergence between one q and the next below which it rests: a hundredth of a standard deviation."""
+REST = 1e-3
+"""Symmetric KL divergence between one q and the next, over all values together, below which q rests."""
 
 SETTLED = 0.03
 """The same in standard deviations, root mean square over all values, between rounds of calls."""
 
 OUTER_STEPS = 30
 """Iterations of L-BFGS over the hyperparameters."""
+
+OUTER_STEPS_A_ROUND = 5
+"""The same between two rounds of calls."""
 
 EXPECTED = 32
 """Fields over which expectations are averaged, where no call is made for any of them."""
@@ -65,6 +68,8 @@ class FieldRun:
     q: Joint = field(init=False)
     elbo: float = -np.inf
     error: float = 0.0
+    off: float = np.inf
+    """Standard deviation of the log likelihood that emulators miss, over fields drawn from q afterwards."""
     curvature: Any = None
     """Mean Hessian of the log likelihood where it was last computed: the control variate of the bound."""
 
@@ -118,8 +123,9 @@ class FieldRun:
                 best = (value, learnt, q)
             return self.slope(learnt, q, self.normals, self.rows, known, self.curvature)
 
+        steps = OUTER_STEPS_A_ROUND if known else OUTER_STEPS
         outcome = maximise(
-            objective, self.learnt, steps=OUTER_STEPS, tolerance=self.options.tolerance, report=lambda *_: None
+            objective, self.learnt, steps=steps, tolerance=self.options.tolerance, report=lambda *_: None
         )
         self.elbo, self.learnt, self.q = best
         if outcome.interrupted:
@@ -136,56 +142,56 @@ class FieldRun:
         """Rounds of calls, until q rests or the budget is used up."""
         calls, known = FieldCalls(self.program), dict[str, list[Called]]()
         self.q, change = start(self.program.latents, 1.0, self.dtype), np.inf
+        emulators: dict[str, Emulator] = {}
         for number in range(1, self.choice.steps + 1):
             size = self.affordable()
             if size == 0:
-                return f"the budget of evaluations is used up{moving(change)}"
+                return f"the budget of evaluations is used up{self.accuracy(change)}"
             drawn = self.fields(self.learnt, self.q.mean[:, None] + self.q.root() @ self.draw(size).T)
-            parameters = self.program.parameters.constrain(self.learnt)
-            found, good = calls(parameters, self.rows, drawn)
-            emulators, missed = self.emulators(known, found)
-            before = self.summary()
-            if number == 1:
-                self.q = start(self.program.latents, NARROW, self.dtype)
+            found, good = calls(self.program.parameters.constrain(self.learnt), self.rows, drawn)
+            checked = self.checked(found, drawn[good], emulators) if emulators else -np.inf
+            before, emulators = self.summary(), self.emulators(known, found)
+            self.q = self.q if number > 1 else start(self.program.latents, NARROW, self.dtype)
             self.maximised(emulators)
-            self.correct(found, drawn[good], emulators)
             self.monitor.report(number, self.elbo)
-            after = self.summary()
-            shifted, widened = (after[0] - before[0]) / after[1], np.log(after[1] / before[1])
-            change = max(root_mean_square(shifted), root_mean_square(widened))
-            if change < SETTLED:
-                return (
-                    f"converged{moving(change)}; emulators miss {100 * np.sqrt(missed):.2g}% of the spread of results"
-                )
-        return f"all steps done{moving(change)}"
+            change = distance(before, self.summary())
+            if change < SETTLED:  # the bound is that of the latest calls, which chose neither q nor the emulators
+                self.elbo, self.error = checked, self.off / np.sqrt(max(len(good) - 1, 1))
+                return f"converged{self.accuracy(change)}"
+        return f"all steps done{self.accuracy(change)}"
+
+    def accuracy(self, change: float) -> str:
+        """How far q still moved, and how well the emulators did, for the message of a fit."""
+        self.error = min(self.error or self.off, self.off)
+        moved = f": the last round moved q by {change:.2g} posterior standard deviations"
+        return moved + (f"; emulators are {self.off:.2g} nats off" if np.isfinite(self.off) else "")
 
     def affordable(self) -> int:
         """Fields of the next round, as far as the budget goes."""
         account, uses = self.program.account, len(self.program.uses())
         return self.choice.samples if account is None else int(min(self.choice.samples, account.remaining // uses))
 
-    def emulators(self, known: dict[str, list[Called]], found: dict[str, Called]) -> tuple[dict[str, Emulator], float]:
-        """Emulators of everything called so far, and the largest share of variance that one of them misses."""
-        emulators, worst = {}, 0.0
+    def emulators(self, known: dict[str, list[Called]], found: dict[str, Called]) -> dict[str, Emulator]:
+        """Emulators of everything called so far."""
+        emulators = {}
         for key, each in found.items():
             known.setdefault(key, []).append(each)
             arguments = np.concatenate([batch.arguments for batch in known[key]])
             results = np.concatenate([batch.results.reshape(len(batch.results), -1) for batch in known[key]])
-            emulators[key], missed = fit_emulator(arguments, results, len(each.arguments))
-            worst = max(worst, missed)
-        return emulators, worst
+            emulators[key] = fit_emulator(arguments, results, len(each.arguments))
+        return emulators
 
-    def correct(self, found: dict[str, Called], drawn: Array, emulators: dict[str, Emulator]) -> None:
-        """The bound with what the calls gave instead of the emulators, on average over the latest fields."""
+    def checked(self, found: dict[str, Called], drawn: Array, emulators: dict[str, Emulator]) -> float:
+        """The bound of q with what calls at fields drawn from it gave, instead of the emulators it was fitted to."""
         gaps = []
         for place, values in enumerate(drawn):
             called = {key: jnp.asarray(each.results[place].ravel(), self.dtype) for key, each in found.items()}
             true, said = (float(self.likelihood(self.learnt, values, self.rows, k)) for k in (called, emulators))
             gaps.append(true - said)
-        self.elbo += float(np.mean(gaps))
-        self.error = float(np.std(gaps) / np.sqrt(max(len(gaps) - 1, 1)))
+        self.off = float(np.std(gaps))
+        return self.elbo + float(np.mean(gaps))
 
-    def summary(self) -> tuple[Float[np.ndarray, "D"], Float[np.ndarray, "D"]]:
+    def summary(self) -> Moments:
         """Means and standard deviations of all values."""
         mean, spread = self.moments(self.learnt, self.q)
         return np.asarray(mean), np.asarray(spread)
@@ -211,11 +217,10 @@ class FieldRun:
         return Result(learnt, points, posterior, np.ones(1), self.elbo, self.error, message, interrupted)
 
 
-def moving(change: float) -> str:
-    """How far q still moved, for the message of a fit."""
-    return f": the last round moved it by {change:.2g} posterior standard deviations"
+Moments = tuple[Float[np.ndarray, "D"], Float[np.ndarray, "D"]]
 
 
-def root_mean_square(values: np.ndarray) -> float:
-    """Over all values."""
-    return float(np.sqrt(np.mean(values**2)))
+def distance(before: Moments, after: Moments) -> float:
+    """The larger of the changes of means, in standard deviations, and of the logarithms of these: root mean squares."""
+    shifted, widened = (after[0] - before[0]) / after[1], np.log(after[1] / before[1])
+    return float(np.sqrt(max(np.mean(shifted**2), np.mean(widened**2))))

@@ -25,7 +25,7 @@ from gpdsl.inference.fields.emulator import Emulator, emulated
 from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.fields import Roots, deviations, field_means, roots
 from gpdsl.program.program import Program
-from gpdsl.program.rows import Rows, Scope
+from gpdsl.program.rows import Rows, Scope, row_count
 
 Learnt = Mapping[str, Array]
 Known = Mapping[str, Emulator | Array]
@@ -61,7 +61,7 @@ class FieldBound:
         """log p(all observations | fields)."""
         parameters = self.program.parameters.constrain(learnt)
         latents = values[None]
-        count = next(iter(rows.observed.values())).shape[0]
+        count = row_count(rows)
         scope = Scope(parameters, rows, latents, emulated(self.program, parameters, rows, latents, known))
         return jnp.sum(log_density(self.program, scope, (count,)))
 
