@@ -51,6 +51,11 @@ class Problem:
         """The same problem with latents that are independent in the posterior."""
         return self if self.program.factorised is None else replace(self, program=self.program.factorised)
 
+    @property
+    def epoch(self) -> int:
+        """Steps on minibatches in which every row is seen once, but for what is left over."""
+        return max(self.count // (self.choice.batch or self.count), 1)
+
     def normals(self, key: Array, count: int | None = None) -> Array | None:
         """Base samples for `count` rows, when anything is sampled."""
         return self.draws(key, count) if self.program.sampled else None

@@ -129,15 +129,18 @@ def _leading(problem: Problem, parameters: dict[str, Array], inducing: list) -> 
             continue
         kernel = kernel_values(program.evaluator, group, constrained, every_point(functionals).shape[-1])
         factor = factorise(group, kernel, functionals, problem.jitter)
-        found.append(_principal(factor))
+        found.append(APART * principal(factor))
     return found
 
 
-def _principal(factor: Float[Array, "g M M"]) -> Float[Array, "g M"]:
-    """Power iteration for the largest right singular vector of a root, from the constant function."""
+def principal(factor: Float[Array, "g M M"]) -> Float[Array, "g M"]:
+    """Whitened values of the function along which a prior varies most, whose root mean square is one.
+
+    Power iteration for the largest right singular vector of a root, from the constant function.
+    """
     vector = jnp.sum(factor, axis=1)  # L'1
     for _ in range(POWER_STEPS):
         vector = jnp.einsum("gnm,gn->gm", factor, jnp.einsum("gnm,gm->gn", factor, vector))
         vector = vector / jnp.linalg.norm(vector, axis=1, keepdims=True)
     function = jnp.einsum("gnm,gm->gn", factor, vector)
-    return APART * vector / jnp.sqrt(jnp.mean(function**2, axis=1, keepdims=True))
+    return vector / jnp.sqrt(jnp.mean(function**2, axis=1, keepdims=True))

@@ -111,7 +111,7 @@ class _Run:
             self.problem.monitor.report(min(done, steps), float(fine.mean()))
             if since >= self.every:
                 self.state, since = self.add_up(self.state, *self.fixed[:2]), 0
-            if done > (1 - COOLING) * steps and settled(self.trace):
+            if done > (1 - COOLING) * steps and settled(self.trace, self.problem.epoch):
                 return "converged: the evidence no longer rises beyond its sampling error"
         return "all steps done"
 

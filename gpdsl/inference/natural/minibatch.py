@@ -20,8 +20,8 @@ from jaxtyping import Array
 
 from gpdsl.data import minibatches
 from gpdsl.inference.assessment import assessed
+from gpdsl.inference.natural.departure import departed
 from gpdsl.inference.natural.profiled import outer_point, split_point
-from gpdsl.inference.natural.saddle import FLAT
 from gpdsl.inference.natural.schedule import Pace, Schedule, settled
 from gpdsl.inference.natural.sweep import Point, Sweep, carried, sweep
 from gpdsl.inference.natural.tied import Tied, host_posterior, no_sites
@@ -35,6 +35,8 @@ INNER = 5
 
 CHUNK = 10 * INNER
 """Steps between which there is progress, and checks; `INNER` of them are one call of a compiled program."""
+
+ADAM = optax.scale_by_adam()
 
 FAINT = 1e-6
 """Weight of what the first look at the rows says: enough to be seen, too little to move the posterior."""
@@ -80,7 +82,6 @@ class _Run:
         self.size = -(-min(CHUNK, problem.choice.steps) // INNER) * INNER
         self.schedule = Schedule(problem.choice.steps, self.share, problem.choice.learning_rate)
         self.key = jax.random.key(problem.options.seed)
-        self.epoch = max(problem.count // problem.choice.batch, 1)
         self.draws = _batches(problem)
         self.state = _prior(problem)
         self.units = _units(self.state[0], self.held, problem.options.dtype)
@@ -88,17 +89,17 @@ class _Run:
         self.compiled = problem.compiled(_steps(problem), *self._arguments(self.state, 0, self._paces(0)))
 
     def start(self) -> None:
-        """The prior; latents whose means nothing pulls away from it, as in a product of two, start at a draw from it.
-
-        Steps of no length say which ones those are, and give the sites their coordinates.
-        """
+        """The prior, but for latents that nothing would pull away from it; steps of no length say which those are."""
+        point, memory, prior, scales, anchors = self.state
         still = np.zeros(INNER, self.problem.options.dtype)
-        look = Pace(still, still, still + FAINT)
-        point, memory, *_ = self.state
-        (_, _, seen, scales, anchors), _ = self.compiled(*self._arguments(self.state, 0, look))
-        rng = np.random.default_rng(self.problem.options.seed)
-        pairs = zip(seen, scales, strict=True)
-        self.state = point, memory, [_displaced(tied, scale, rng) for tied, scale in pairs], scales, anchors
+        faint = Pace(still, still + 1.0, np.where(np.arange(INNER) < INNER - 1, still, FAINT).astype(still.dtype))
+
+        def look(sites: list[Tied]) -> tuple[list[Tied], list[Array]]:
+            state = self.compiled(*self._arguments((point, memory, sites, scales, anchors), 0, faint))[0]
+            return state[2], state[3]
+
+        sites, scales = departed(self.problem.program.groups, prior, look, self.problem.options.seed)
+        self.state = point, memory, sites, scales, anchors
         self.draws = _batches(self.problem)  # so that the first step begins a pass over the rows
 
     def all_steps(self) -> str:
@@ -116,7 +117,7 @@ class _Run:
             mean = float(np.nanmean(values))
             self.trace += np.where(np.isfinite(values), values, mean).tolist()
             self.problem.monitor.report(min(done, self.schedule.end), mean)
-            if settled(self.trace, self.epoch):
+            if settled(self.trace, self.problem.epoch):
                 self.schedule.finish_from(done)
         rested = self.schedule.shortened
         return "converged: the bound no longer rises beyond its sampling error" if rested else "all steps done"
@@ -150,10 +151,6 @@ def _sound(state: State, values: np.ndarray) -> bool:
     return finite and bool(np.isfinite(values[-1])) and np.isfinite(values).mean() > 0.5
 
 
-def _optimiser() -> optax.GradientTransformation:
-    return optax.scale_by_adam()
-
-
 def _prior(problem: Problem) -> State:
     """Sites that say nothing, in coordinates that do not matter yet."""
     point, dtype = outer_point(problem, problem.parameters, problem.inducing), problem.options.dtype
@@ -163,16 +160,7 @@ def _prior(problem: Problem) -> State:
         factor = jnp.asarray(np.broadcast_to(identity, (group.factors, *identity.shape)))
         sites.append(no_sites(group.size, factor))
         scales.append(jnp.asarray(np.ones(group.size, dtype)))
-    return point, _optimiser().init(point), sites, scales, point["inducing"]
-
-
-def _displaced(tied: Tied, scale: Array, rng: np.random.Generator) -> Tied:
-    """No sites, but a draw from the prior for latents that got no slope in their means from anything."""
-    steepest = np.max(np.abs(tied.linear), axis=1) * np.sqrt(scale)
-    curved = np.max(np.abs(np.diagonal(tied.precision, axis1=1, axis2=2)), axis=1) * np.asarray(scale)
-    flat = (steepest <= FLAT * curved) & (curved > 0)
-    draw = rng.standard_normal(tied.linear.shape) * flat[:, None] / np.sqrt(scale)[:, None]
-    return replace(no_sites(len(flat), tied.factor), linear=jnp.asarray(draw, tied.factor.dtype))
+    return point, ADAM.init(point), sites, scales, point["inducing"]
 
 
 @dataclass(frozen=True)
@@ -217,7 +205,7 @@ def _step(
     batch = take_rows(rows, at.index)
     seen = sweep(problem, point, held, sites, batch, problem.normals(at.key, at.index.shape[0]))
     sound = _finite(seen)
-    updates, moved = _optimiser().update(seen.gradient, memory)
+    updates, moved = ADAM.update(seen.gradient, memory)
     updates = jax.tree.map(lambda u, unit: at.pace.length * unit * u, updates, at.units)
 
     def keep(new: Any, old: Any) -> Any:
@@ -264,7 +252,7 @@ def _result(problem: Problem, run: _Run, message: str, interrupted: bool) -> Res
     point, _, sites, scales, _ = run.state
     learnt, inducing = split_point(point, run.held)
     posterior = [host_posterior(tied, scale) for tied, scale in zip(sites, scales, strict=True)]
-    groups = [near(problem.layout.family, q, np.ones(1), q.mean, None) for q in posterior]
+    groups = [near(problem.layout.family, q, np.ones(1), np.asarray(q.mean), None) for q in posterior]
     state = {"parameters": learnt, "inducing": inducing, "posterior": {"groups": groups, "logits": np.zeros(1)}}
     bound = assessed(problem, as_arrays(state, problem.options.dtype))
     return Result(as_numpy(learnt), as_numpy(inducing), posterior, np.ones(1), *bound, message, interrupted)

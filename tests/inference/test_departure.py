@@ -1,0 +1,41 @@
+"""Minibatch fits leave starts from which nothing leads away, by as few latents as that takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference.natural import minibatch
+from gpdsl.inference.natural.departure import departed
+
+NETWORK = """
+index p in 1..3
+input x : real
+output y[p] : real
+param sigma[p] : positive = 0.2
+latent w[p](x) ~ GP(0, RBF(2))
+latent g(x) ~ GP(0, RBF(1))
+y[p] ~ Normal(w[p] * g, sigma[p])
+"""
+
+
+def test_a_network_starts_with_one_latent_that_keeps_its_sign(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that gives slopes to all others: the weights stay at their prior."""
+    seen = []
+
+    def recorded(*arguments: object) -> object:
+        seen.append(departed(*arguments))  # type: ignore[arg-type]
+        return seen[-1]
+
+    monkeypatch.setattr(minibatch, "departed", recorded)
+    x = rng.uniform(-2, 2, 90)
+    y = np.stack([np.sin(k * x) for k in (1, 2, 3)], axis=1) + 0.1 * rng.standard_normal((90, 3))
+    gpdsl.compile(NETWORK).fit({"x": x, "y": y}, inducing=10, batch=30, steps=5)
+    ((start,), _) = seen[0]
+    assert np.all(start.linear[:3] == 0)
+    function = np.asarray(start.factor[3] @ start.linear[3])
+    assert np.all(function > 0) or np.all(function < 0)
+    assert np.sqrt(np.mean(function**2)) == pytest.approx(1.0)
