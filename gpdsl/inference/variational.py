@@ -211,6 +211,10 @@ def infer(
             result = ENGINES[engine](problem)
         if np.isfinite(result.elbo) or result.interrupted:
             return result, monitor, choice, jitter
+        if not inducing:
+            raise GpdslError(
+                "the bound is not a finite number from the first step on: check `init` and the scale of the data"
+            )
         trouble = diagnose(program, parameters, inducing, rows, options.dtype, jitter)
         if not trouble.matrix:
             break

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -140,7 +141,8 @@ class RelevanceFeatures(_Centred):
 
     def values(self, parameters: Unconstrained, x: Float[Array, "n d"], index: Int[Array, "k"]) -> Float[Array, "n k"]:
         """Columns `index` of Phi."""
-        logarithms = jnp.asarray(parameters[PRECISION])[index]  # the learnt one is positive through exp
+        # Positive through exp on the real line; learnt by its fixed point (`relevance`), not by gradients.
+        logarithms = jax.lax.stop_gradient(jnp.asarray(parameters[PRECISION]))[index]
         return self._values(parameters, x, index) * jnp.exp(-0.5 * logarithms)
 
     def precision(self, parameters: Unconstrained, index: Int[Array, "k"]) -> Float[Array, "k"]:

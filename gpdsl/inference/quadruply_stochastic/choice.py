@@ -54,6 +54,12 @@ def decide_weights(program: Program, options: Options, rows: int) -> Choice:
     if sums == "sampled":
         _refuse_sampled(program)
     chevron = options.chevron or 0
+    if options.basis == "relevance" and (chevron or sums == "sampled"):
+        what = f"chevron = {chevron}" if chevron else "feature_sums = sampled"
+        raise GpdslError(
+            f"basis = relevance finds precisions from sums over all rows of a sweep and prunes most functions, the "
+            f"first ones too, at which dense columns would stand: leave out {what}"
+        )
     block = min(options.feature_batch or (BLOCK if sums == "running" else SAMPLED_BLOCK), features)
     if chevron > features:
         raise GpdslError(f"chevron = {chevron}: there are {features} basis functions, and no more columns")

@@ -11,9 +11,11 @@ from jaxtyping import Array
 
 from gpdsl.data import minibatches
 from gpdsl.inference.problem import Problem
+from gpdsl.inference.quadruply_stochastic.basis import PRECISION
 from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.located import gathered, located
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments
+from gpdsl.inference.quadruply_stochastic.relevance import repositioned
 from gpdsl.inference.quadruply_stochastic.swept import Batches, Pace, Running, State, Sweeps, damping
 from gpdsl.inference.quadruply_stochastic.weights import Weights
 from gpdsl.program.compilation import jit
@@ -48,10 +50,11 @@ class SweptFit:
         self._support = inputs_of(problem.program, gathered(problem, support))
         self._here, self._next = next(self._batches), next(self._batches)
         self._running = jit(partial(running, problem, features))
-        self.state = self._begun(q, learnt)
+        self.state = self._sound = self._begun(q, learnt)
         self._damping = jit(self._found_damping)
         self._tau = self._damping(self.state, *self._places())
         self._sweep = problem.compiled(self._swept, self.state, *self._places(), self._pace(0))
+        self._repositioned = jit(repositioned) if PRECISION in learnt else None
 
     @property
     def q(self) -> Weights:
@@ -69,8 +72,10 @@ class SweptFit:
         if number and number % REFRESHED == 0:
             self._tau = self._damping(self.state, *self._places())
         state, (bound, _) = self._sweep(self.state, *self._places(), self._pace(number))
-        if np.isfinite(float(bound)):
-            self.state = state
+        if np.isfinite(float(bound)):  # the bound is that of the state before the sweep
+            self._sound, self.state = self.state, state if self._repositioned is None else self._repositioned(state)
+        else:
+            self.state = self._sound
         self._here, self._next = self._next, next(self._batches)
         return (number + 1) * self.sweeps.steps, float(bound)
 

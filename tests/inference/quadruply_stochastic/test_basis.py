@@ -71,6 +71,31 @@ def test_fewer_functions_than_rows_stand_at_some_of_the_rows() -> None:
     assert {tuple(row) for row in basis.centres} <= {tuple(row) for row in x}
 
 
+def test_few_relevance_vectors_are_left_of_a_noisy_sinc() -> None:
+    """QSGP appendix I.3 has 13 of 500. Where the bound is stationary, s (E[w]^2 + V[w]) = 1."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-10, 10, 200)
+    text = "input x : real\noutput y : real\nparam s : positive = 0.2\nlatent f(x) ~ GP(0, RBF(2))\ny ~ Normal(f, s)\n"
+    data = {"x": x, "y": np.sinc(x / np.pi) + 0.1 * rng.normal(size=200)}
+    options = {"engine": "qsgp", "basis": "relevance", "steps": 250, "batch": 100}
+    fit = gpdsl.compile(text).fit(data, **options)
+    basis, q = fit.weight_space.basis, fit.weight_space.q
+    assert 3 <= len(basis.relevant) <= 15
+    grid = np.linspace(-9, 9, 100)
+    assert np.sqrt(np.mean((fit.predict({"x": grid}).mean("f") - np.sinc(grid / np.pi)) ** 2)) < 0.05
+    left = basis.precision < 100
+    second = q.vectors[0] ** 2 + 1 / (1 + q.curvature)
+    np.testing.assert_allclose(second[left], 1, atol=0.1)
+
+
+@pytest.mark.parametrize("option", [{"chevron": 2}, {"feature_sums": "sampled"}])
+def test_relevance_vectors_take_sweeps_and_a_diagonal(option: dict) -> None:
+    """Dense columns would stand at functions that are pruned."""
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(2))\ny ~ Normal(f, 0.1)\n"
+    with pytest.raises(gpdsl.GpdslError, match="basis = relevance .* leave out"):
+        gpdsl.compile(text).fit({"x": [0.0, 1.0], "y": [0.0, 1.0]}, engine="qsgp", basis="relevance", **option)
+
+
 def test_hyperparameters_of_inducing_points_are_not_learnt() -> None:
     """QSGP section 2.3 has no estimator of log |K|."""
     with pytest.raises(gpdsl.GpdslError, match=r"fixed=\[...\] for `s2`, `ell`"):
