@@ -1,7 +1,7 @@
 """SEP section 4 and what EP is worth: table 1, the banana of figure 2, odd and even digits of figure 4, and NUTS.
 
-`python benchmarks/papers/sep.py breast banana digits nuts` (any of them; `--keep FILE` goes on where a run stopped,
-`--out FOLDER` takes the pictures). The three methods of the paper are
+`python benchmarks/papers/sep.py table speed scaling banana digits nuts` (any of them; `--keep FILE` goes on where a
+run stopped, `--out FOLDER` takes the pictures). The three methods of the paper are
 
 - SEP: `engine = ep` with a step of Adam after every sweep (inner);
 - GFITC: `engine = ep` with L-BFGS on the evidence of settled sites (outer). Its fixed point is that of EP under the
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,84 +22,15 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (2, 1, 0)]
 
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
+import sep_scaling  # noqa: E402
 from jax.scipy.special import log_ndtr, ndtr  # noqa: E402
 from kept import Kept  # noqa: E402
 from peers import nuts  # noqa: E402
 from report import CONSOLE, find_data, show  # noqa: E402
+from sep_methods import ISOTROPIC, METHODS, classes_of, measured, table_of  # noqa: E402
+from sep_table import speed, table_1  # noqa: E402
 
 import gpdsl  # noqa: E402
-
-ARD = """
-input x : real[D]
-output y : binary
-param s2  : positive = 1
-param ell : positive[D] = {ell}
-param noise : positive = 0.1
-latent f(x) ~ GP(0, s2 * RBF(ell) + noise * White())
-y ~ Bernoulli(probit = f)
-"""
-ISOTROPIC = """
-input x : real[D]
-output y : binary
-param s2  : positive = 4
-param ell : positive = {ell}
-latent f(x) ~ GP(0, s2 * RBF(ell))
-y ~ Bernoulli(probit = f)
-"""
-
-METHODS: dict[str, dict[str, Any]] = {
-    "GFITC": {"engine": "ep", "batch": 0, "steps": 250},
-    "SEP": {"engine": "ep", "batch": 0, "optimizer": "adam", "steps": 250},
-    "SVI": {"batch": 0, "steps": 250},
-}
-BREAST = {15: (0.10, 0.11, 0.10), 25: (0.11, 0.11, 0.10), 50: (0.11, 0.11, 0.10)}
-SECONDS = {15: (59, 17, 40), 25: (133, 37, 65), 50: (494, 130, 195)}
-"""Table 1 of the paper: negative test log likelihood on `Breast`, and its average training times, in the same order."""
-
-
-def measured(text: str, train: dict[str, Any], test: dict[str, Any], options: dict[str, Any]) -> list[float]:
-    """Negative log likelihood and error rate on test rows, and seconds of the fit without compilation and with it."""
-    start = time.perf_counter()
-    fit = gpdsl.compile(text).fit(train, **options)
-    seconds = time.perf_counter() - start
-    wrong = np.mean((fit.predict(test).mean("y") > 0.5) != (test["y"] > 0))
-    return [-float(fit.log_predictive_density(test).mean()), float(wrong), seconds - fit.compile_seconds, seconds]
-
-
-def breast(kept: Kept, repetitions: int) -> None:
-    """Table 1, its data set `Breast`: 90 % of the rows train, inducing inputs learnt."""
-    files = find_data("wisconsin/train_1.csv", "wisconsin/test_1.csv")
-    if files is None:
-        return
-    every = np.concatenate([_table(file) for file in files])
-    rows = []
-    for share in (15, 25, 50):
-        for place, (name, options) in enumerate(METHODS.items()):
-            found = []
-            for seed in range(repetitions):
-                order = np.random.default_rng(seed).permutation(len(every))
-                cut = int(0.9 * len(every))
-                train, test = (_classes(every[each]) for each in (order[:cut], order[cut:]))
-                asked = {"inducing": int(share / 100 * cut), "learn_inducing": True, "seed": seed, **options}
-                label = f"breast {share} {name} {seed}"
-                found.append(kept.measure(label, lambda a=asked, t=train, u=test: measured(ARD.format(ell=2), t, u, a)))
-            table = np.asarray(found)
-            spread = f"{table[:, 0].mean():.3f} ± {table[:, 0].std():.3f}"
-            paper = f"{BREAST[share][place]:.2f}, {SECONDS[share][place]} s"
-            rows.append([f"{share} %", name, spread, 100 * table[:, 1].mean(), *table[:, 2:].mean(axis=0), paper])
-    columns = ("inducing", "method", "test NLL", "error, %", "seconds", "with compiling", "paper: NLL, average time")
-    show(f"SEP table 1, Breast (wisconsin), {repetitions} repetitions of 90 / 10", columns, rows)
-
-
-def _table(file: Path) -> np.ndarray:
-    """The columns of a file, the class last."""
-    names = file.read_text().split("\n", 1)[0].split(",")
-    values = np.genfromtxt(file, delimiter=",", skip_header=1)
-    return np.column_stack([np.delete(values, names.index("y"), axis=1), values[:, names.index("y")]])
-
-
-def _classes(table: np.ndarray) -> dict[str, np.ndarray]:
-    return {"x": table[:, :-1], "y": (table[:, -1] > 0).astype(int)}
 
 
 def banana(kept: Kept, folder: Path) -> None:
@@ -106,9 +38,9 @@ def banana(kept: Kept, folder: Path) -> None:
     files = find_data("banana.csv")
     if files is None:
         return
-    table = _table(files[0])
+    table = table_of(files[0])
     order = np.random.default_rng(0).permutation(len(table))
-    train, test = _classes(table[order[:1000]]), _classes(table[order[1000:]])
+    train, test = classes_of(table[order[:1000]]), classes_of(table[order[1000:]])
     rows, sizes = [], (4, 8, 16, 32, 64, 128)
     fits: dict[tuple[str, int], Any] = {}
     for size in sizes:
@@ -179,6 +111,23 @@ def digits(kept: Kept) -> None:
     show("SEP figure 4, odd against even digits, m = 200", columns, rows, note)
 
 
+def scaling(kept: Kept, folder: Path) -> None:
+    """Sweeps and visits against rows, sweeps against devices: figure 3 (right), and beyond it."""
+    by_rows = np.asarray(
+        [kept.measure(f"rows {rows}", partial(sep_scaling.apart, rows, 1)) for rows in sep_scaling.ROWS]
+    )
+    shared = sep_scaling.SHARED_ROWS
+    by_devices = np.asarray(
+        [kept.measure(f"devices {each}", partial(sep_scaling.apart, shared, each)) for each in sep_scaling.DEVICES]
+    )
+    pairs = [*zip(sep_scaling.ROWS, by_rows, strict=True), *((shared, each) for each in by_devices)]
+    devices = [1] * len(by_rows) + list(sep_scaling.DEVICES)
+    rows = [[n, k, *each[:4], each[4] / 1e6, each[5]] for (n, each), k in zip(pairs, devices, strict=True)]
+    columns = ("rows", "devices", "sweep: s", "processor s", "visit: s", "processor s", "sites, MB", "memory, GiB")
+    show("expectation propagation on made-up flight delays, float32", columns, rows)
+    sep_scaling.draw(by_rows, by_devices, folder / "ep_scaling.svg")
+
+
 TESTED = 50
 """New rows at which probabilities are compared."""
 
@@ -235,7 +184,7 @@ def _moments(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", default=["breast", "banana", "digits", "nuts"])
+    parser.add_argument("what", nargs="*", default=["table", "speed", "scaling", "banana", "digits", "nuts"])
     parser.add_argument("--repetitions", type=int, default=5, help="the paper has 20")
     parser.add_argument("--keep", type=Path, default=None)
     parser.add_argument("--out", type=Path, default=Path())
@@ -243,8 +192,12 @@ def main() -> None:
     kept = Kept(asked.keep)
     for name in asked.what:
         match name:
-            case "breast":
-                breast(kept, asked.repetitions)
+            case "table":
+                table_1(kept, asked.repetitions)
+            case "speed":
+                speed(kept, asked.repetitions)
+            case "scaling":
+                scaling(kept, asked.out)
             case "banana":
                 banana(kept, asked.out)
             case "digits":
@@ -252,7 +205,7 @@ def main() -> None:
             case "nuts":
                 against_nuts(kept)
             case _:
-                parser.error(f"no experiment {name!r}: breast, banana, digits or nuts")
+                parser.error(f"no experiment {name!r}: table, speed, scaling, banana, digits or nuts")
 
 
 if __name__ == "__main__":

@@ -103,12 +103,14 @@ class Problem:
         fresh = np.asarray([float(compiled(number, key, *arguments)) for number in range(FRESH_SETS)])
         return float(fresh.mean()), float(fresh.std(ddof=1) / np.sqrt(FRESH_SETS))
 
-    def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-        """Compile for these arguments now, and account for the time."""
+    def compiled(
+        self, function: Callable[..., Any], *arguments: Any, given: tuple[int, ...] = ()
+    ) -> Callable[..., Any]:
+        """Compile for these arguments now, and account for the time. Those in the places `given` will be used up."""
         import time
 
         start = time.perf_counter()
-        executable = jit(function).lower(*arguments).compile()
+        executable = jit(function, given=given).lower(*arguments).compile()
         self.monitor.compile_seconds += time.perf_counter() - start
         return executable
 

@@ -54,9 +54,13 @@ os.environ.setdefault("PJRT_NPROC", str(max(FEWEST_THREADS, os.cpu_count() or 1)
 keep_compiled_programs()
 
 
-def jit(function: Callable[..., Any]) -> Any:
-    """`jax.jit` with the compiler options this project needs on the backend in use."""
-    return jax.jit(function, compiler_options=_cpu_options() if jax.default_backend() == "cpu" else None)
+def jit(function: Callable[..., Any], *, given: tuple[int, ...] = ()) -> Any:
+    """`jax.jit` with the compiler options this project needs on the backend in use.
+
+    The memory of the arguments in the places `given` becomes the function's, for its results: they are lost.
+    """
+    options = _cpu_options() if jax.default_backend() == "cpu" else None
+    return jax.jit(function, compiler_options=options, donate_argnums=given)
 
 
 @functools.cache

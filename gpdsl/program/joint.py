@@ -55,7 +55,7 @@ class Marginals:
         if self.covariance is not None:
             basis = basis_columns(program)
             moved = jnp.einsum("...ij,...j->...i", block_root(self.covariance, basis), normals[..., basis])
-            return _with_sums(program, self.mean[..., basis] + moved)
+            return with_sums(program, self.mean[..., basis] + moved)
         drawn = self.mean + deviation(self.variance) * normals
         for group in program.groups:
             if group.readings.sums:
@@ -194,7 +194,7 @@ def block_root(covariance: Float[Array, "*lead n n"], columns: np.ndarray) -> Fl
     return _nudged_root(covariance[..., columns[:, None], columns[None, :]])
 
 
-def _with_sums(program: Program, basis: Float[Array, "*lead basis"]) -> Float[Array, "*lead columns"]:
+def with_sums(program: Program, basis: Float[Array, "*lead basis"]) -> Float[Array, "*lead columns"]:
     """All columns, from the values of those that are no sums."""
     if not any(group.readings.sums for group in program.groups):
         return basis

@@ -11,7 +11,7 @@ from scipy import integrate, special, stats
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference.expectation_propagation import engine
+from gpdsl.inference.expectation_propagation import engine, objective
 
 HEAD = "input x : real[2]\noutput y : {kind}\nlatent f(x) ~ GP({mean}, {s2} * RBF({ell}))\n"
 
@@ -166,7 +166,7 @@ def test_gradient_of_the_evidence_is_that_of_sites_that_follow(likelihood: str, 
     point = {"m": 0.3, "s2": 1.7, "ell": [0.8, 1.4]}
     problem = caught(compiled, data, inducing=0, init=point, tolerance=1e-13)
     run = engine._Run(problem, engine.tilted_of(problem))
-    compute = engine.jit(engine._converged(problem, run.tilted))
+    compute = engine.jit(objective.converged(problem, run.tilted))
     like = run.start.linear.dtype.type
     value, gradient, _ = compute(run.best.point, run.start, *run.fixed)
     for name, slope in gradient["parameters"].items():
@@ -228,7 +228,7 @@ def test_hyperparameters_with_every_sweep_end_where_those_after_convergence_do()
 
 
 def test_a_fixed_point_that_is_not_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "SWEEPS", 2)
+    monkeypatch.setattr(objective, "SWEEPS", 2)
     fit = model("Bernoulli(probit = f)").fit(classes(np.random.default_rng(9), 30), engine="ep", inducing=0)
     assert "did not settle within 2 sweeps" in fit.message and "did not settle" in fit.summary()
 

@@ -5,27 +5,23 @@ Or both at once, a step of Adam after every sweep (SEP, section 2.3): `optimizer
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array
 
 from gpdsl.inference.ascent.lbfgs import Outcome, maximise
 from gpdsl.inference.expectation_propagation.minibatch import fit_ep_minibatch, optimiser_of
-from gpdsl.inference.expectation_propagation.sweep import Fixed, evidence, fixed_point
+from gpdsl.inference.expectation_propagation.objective import converged, doubts, inner_step
+from gpdsl.inference.expectation_propagation.opaque import fit_ep_opaque
+from gpdsl.inference.expectation_propagation.sweep import Fixed
 from gpdsl.inference.expectation_propagation.tilted import Tilted, choose_tilted
 from gpdsl.inference.natural.profiled import outer_point, setting_of, split_point, start_sites, whitened_at
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.program.compilation import jit
-
-SWEEPS = 500
-"""Most sweeps at one set of hyperparameters."""
 
 
 @dataclass
@@ -42,13 +38,15 @@ class _Best:
 def fit_ep(problem: Problem) -> Result:
     """Maximise the EP estimate of the log marginal likelihood over the learnt parameters."""
     tilted = tilted_of(problem)
+    if problem.program.opaque:
+        return fit_ep_opaque(problem, tilted)
     if problem.choice.batch:
         return fit_ep_minibatch(problem, tilted)
     run = _Run(problem, tilted)
     outcome = run.together() if problem.choice.optimizer in {"adam", "adadelta"} else run.outside()
     best = run.best
     parameters, inducing = split_point(best.point, problem.inducing)
-    message = outcome.message + _doubts(best, problem.count)
+    message = outcome.message + doubts(best.settled, best.stuck, problem.count)
     return Result(
         as_numpy(parameters),
         as_numpy(inducing),
@@ -64,16 +62,6 @@ def fit_ep(problem: Problem) -> Result:
 def tilted_of(problem: Problem) -> Tilted:
     """How the tilted distributions of a problem are integrated."""
     return choose_tilted(problem.program, problem.options.power, problem.options.expectations)
-
-
-def _doubts(best: _Best, count: int) -> str:
-    """What a user must know of a fixed point that was not reached."""
-    found = []
-    if not best.settled:
-        found.append(f"the sites did not settle within {SWEEPS} sweeps, so the answer is approximate: try power = 0.5")
-    if best.stuck:
-        found.append(f"{best.stuck:.0f} of {count} rows have improper cavities and kept their last sites")
-    return "".join(f"; {each}" for each in found)
 
 
 class _Run:
@@ -92,7 +80,7 @@ class _Run:
     def outside(self) -> Outcome:
         """L-BFGS over what is learnt; every value is that of a fixed point."""
         problem, point, warm = self.problem, self.best.point, self.start
-        compute = problem.compiled(_converged(problem, self.tilted), point, warm, *self.fixed)
+        compute = problem.compiled(converged(problem, self.tilted), point, warm, *self.fixed)
 
         def objective(at: Any) -> tuple[float, Any]:
             nonlocal warm
@@ -133,7 +121,7 @@ class _Run:
         optimiser = optimiser_of(problem)
         point, sites = self.best.point, self.start
         memory, key = optimiser.init(point), jnp.asarray(0.5, problem.options.dtype)
-        step = problem.compiled(_inner_step(problem, self.tilted, optimiser), point, memory, sites, key, *self.fixed)
+        step = problem.compiled(inner_step(problem, self.tilted, optimiser), point, memory, sites, key, *self.fixed)
         outcome, trace = Outcome(point, -np.inf, "all steps done", 0), []
         try:
             for number in range(1, problem.choice.steps + 1):
@@ -148,7 +136,7 @@ class _Run:
                     break
         except KeyboardInterrupt:
             outcome.interrupted, outcome.message = True, "interrupted"
-        finish = jit(_converged(problem, self.tilted))
+        finish = jit(converged(problem, self.tilted))
         value, _, fixed = finish(point, sites, *self.fixed)
         self._note(point, fixed, float(value))
         outcome.value = self.best.value
@@ -161,43 +149,3 @@ def _settled(trace: list[float], tolerance: float, window: int = 20) -> bool:
         return False
     late, early = float(np.mean(trace[-window:])), float(np.mean(trace[-2 * window : -window]))
     return late - early < max(tolerance, 1e-9) * max(1.0, abs(late)) * window
-
-
-def _converged(problem: Problem, tilted: Tilted) -> Callable[..., tuple[Array, Any, Fixed]]:
-    """Evidence, its gradient and the fixed point, from a warm start."""
-    tolerance = max(problem.options.tolerance, 1e-12) * problem.count
-
-    def objective(
-        point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any
-    ) -> tuple[Array, Any, Fixed]:
-        here = tilted.using(normals)
-        found = fixed_point(here, setting_of(problem, point, held, rows, jitter), sites, tolerance, SWEEPS)
-        at = jax.lax.stop_gradient(found.sites)
-
-        def value(point: Any) -> Array:
-            return evidence(here, setting_of(problem, point, held, rows, jitter), at)
-
-        known, gradient = jax.value_and_grad(value)(point) if jax.tree.leaves(point) else (value(point), point)
-        return known, gradient, found
-
-    return objective
-
-
-def _inner_step(problem: Problem, tilted: Tilted, optimiser: optax.GradientTransformation) -> Callable[..., Any]:
-    """One sweep, damped, and one step of the optimiser along the gradient at fixed sites."""
-
-    def step(
-        point: Any, memory: Any, sites: Sites, length: Array, rows: Any, held: Any, normals: Any, jitter: Any
-    ) -> Any:
-        here = tilted.using(normals)
-        found = fixed_point(here, setting_of(problem, point, held, rows, jitter), sites, 0.0, 2, length)
-        at = jax.lax.stop_gradient(found.sites)
-
-        def value(point: Any) -> Array:
-            return evidence(here, setting_of(problem, point, held, rows, jitter), at)
-
-        known, gradient = jax.value_and_grad(value)(point)
-        updates, memory = optimiser.update(gradient, memory, point)
-        return optax.apply_updates(point, updates), memory, found.sites, found.step, known
-
-    return step

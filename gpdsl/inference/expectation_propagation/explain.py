@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpdsl.inference.expectation_propagation.tilted import choose_tilted, nodes_of
-from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.options import EP_SAMPLES, Choice, Options
 from gpdsl.program.program import Program
 from gpdsl.symbolic.written import written
 
@@ -29,6 +29,10 @@ def explain_tilted(program: Program, options: Options, choice: Choice) -> list[s
         "quadrature": f"quadrature, {count} nodes about the current posterior",
         "sampled": f"{count} quasi-Monte-Carlo points from the current posterior, reweighted",
     }[tilted.method]
+    if program.opaque:
+        count = nodes_of(tilted, program, EP_SAMPLES)
+        names = ", ".join(sorted({use.function for use in program.uses()}))
+        how = f"{tilted.method}, {count} points, of surrogates of {names}, corrected by reweighted evaluations"
     lines = [f"  {how}", f"    why: {tilted.reason}"]
     for observation, formula in zip(program.observations, tilted.formulas, strict=False):
         lines.append(f"    log normaliser of {', '.join(observation.outputs)}: {written(formula)}")

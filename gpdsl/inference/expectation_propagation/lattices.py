@@ -6,7 +6,7 @@ the cavity does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,8 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.estimators.expected_log_likelihood import log_density, row_sum
+from gpdsl.inference.opaque.surrogate import Surrogate
+from gpdsl.inference.opaque.values import penalised
 from gpdsl.program.joint import Marginals, basis_columns, block_root
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Scope, observed_mask
@@ -107,24 +109,52 @@ def _by_latent(program: Program, scope: Scope, shape: tuple[int, ...]) -> tuple[
 
 
 def together(power: float, program: Program, scope: Scope, q: Marginals, z: Array, log_weights: Array) -> Normaliser:
-    """A sum over points of all latents of a row: the integral over z of the integrand at m + R z, times |R|."""
+    """A sum over points of all latents of a row: the integral over z of the integrand at m + R z, times |R|.
+
+    `scope` has what opaque functions give there.
+    """
     basis = basis_columns(program)
-    at = q.at(program, z)
-    values = log_density(program, Scope(scope.parameters, scope.rows, at), z.shape[:3])[:, 0]
-    f = at[:, 0][..., basis]
+    assert scope.latents is not None
+    values = log_density(program, scope, z.shape[:3])[:, 0]
+    f = scope.latents[:, 0][..., basis]
     behind = power * values + log_weights + _log_root(q, basis) - 0.5 * len(basis) * LOG_2PI
+    return lambda cavity: logsumexp(behind + log_normal(f, cavity, basis), axis=0)
 
-    def log_z(cavity: Marginals) -> Array:
-        gap = f - cavity.mean[0][..., basis]
-        if cavity.covariance is None:
-            scaled = gap / jnp.sqrt(cavity.variance[0][..., basis])
-        else:
-            root = block_root(cavity.covariance, basis)[0]
-            scaled = solve_triangular(root, jnp.moveaxis(gap, 0, -1), lower=True)
-            scaled = jnp.moveaxis(scaled, -1, 0)
-        return logsumexp(behind - 0.5 * jnp.sum(scaled**2, axis=-1) - _log_root(cavity, basis), axis=0)
 
-    return log_z
+def log_normal(f: Float[Array, "S rows J"], q: Marginals, basis: np.ndarray) -> Float[Array, "S rows"]:
+    """Log density of the latents that are no sums, without the constant of 2 pi."""
+    gap = f - q.mean[0][..., basis]
+    if q.covariance is None:
+        scaled = gap / jnp.sqrt(q.variance[0][..., basis])
+    else:
+        root = block_root(q.covariance, basis)[0]
+        scaled = jnp.moveaxis(solve_triangular(root, jnp.moveaxis(gap, 0, -1), lower=True), -1, 0)
+    return -0.5 * jnp.sum(scaled**2, axis=-1) - _log_root(q, basis)
+
+
+def corrected(power: float, program: Program, scope: Scope, surrogate: Surrogate) -> Normaliser:
+    """What log Z_n of the true values adds to that of the surrogates: a ratio of sums over the points evaluated so far.
+
+    These are reweighted from where they were drawn to the cavity. What a surrogate says at a point was learnt without
+    it, and both sums have much the same error.
+    """
+    points, basis = surrogate.anchors, basis_columns(program)
+    assert points is not None
+    width, f = len(basis), points.latents[:, 0][..., basis]
+    z = jnp.einsum("nij,snj->sni", surrogate.inverse[:, :width, :width], f - surrogate.centre[:, :width])
+    behind = jnp.log(points.weights) + 0.5 * jnp.sum(z**2, axis=-1)
+
+    def known(values: Mapping[str, Array]) -> Float[Array, "S rows"]:
+        at = Scope(scope.parameters, scope.rows, points.latents, values)
+        return power * penalised(log_density(program, at, points.latents.shape[:3]), values)[:, 0]
+
+    true, said = known(points.true), known(points.said)
+
+    def log_ratio(cavity: Marginals) -> Array:
+        weighed = behind + log_normal(f, cavity, basis)
+        return logsumexp(true + weighed, axis=0) - logsumexp(said + weighed, axis=0)
+
+    return log_ratio
 
 
 def _log_root(q: Marginals, basis: np.ndarray) -> Float[Array, "rows"]:

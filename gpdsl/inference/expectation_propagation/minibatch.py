@@ -12,6 +12,7 @@ The gradient is eq. 4, with the posterior and the cavities of the rows held fixe
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -78,49 +79,53 @@ class _Run:
         self.trace: list[float] = []
         self.pace = 1.0
         self.fixed = problem.rows, problem.inducing, normals
-        self.compiled = problem.compiled(
-            several_visits(problem, tilted, self.optimiser), self.state, self._indices(), self._lengths(0), *self.fixed
-        )
+        visits = several_visits(problem, tilted, self.optimiser)
+        self.compiled = problem.compiled(visits, *self._arguments(0), given=(0,))
         self.add_up = jit(lambda state, rows, held: added_up(problem, state, rows, held))
 
     def _start(self, point: Any) -> State:
         problem = self.problem
         dtype, columns = problem.options.dtype, problem.program.latents
-        zeros = jnp.zeros((problem.count, columns), dtype)
+        sites = Sites(*(jnp.zeros((problem.count, columns), dtype) for _ in range(2)))
         first = take_rows(problem.rows, slice(0, 1))
         factors = jit(lambda p, z, r: [g.factor for g in groups_at(problem, p, z, r)])
         here = factors(point, problem.inducing, first)
         tied = [no_sites(g.size, factor) for g, factor in zip(problem.program.groups, here, strict=True)]
-        return State(point, self.optimiser.init(point), Sites(zeros, zeros), tied, point["inducing"])
+        return State(point, self.optimiser.init(point), sites, tied, point["inducing"])
 
     def all_steps(self) -> str:
         """Chunks of steps, the sums added up anew after every pass."""
         done, since, retries, steps = 0, 0, 0, self.problem.choice.steps
         while done < steps:
-            state, values = self.compiled(self.state, self._indices(), self._lengths(done), *self.fixed)
+            state, values = self.compiled(*self._arguments(done))
             values = np.asarray(values, float)
             fine = values[np.isfinite(values)]
             if 2 * fine.size < values.size or not np.isfinite(values[-1]):
                 retries, self.pace, since = retries + 1, 0.5 * self.pace, 0
                 if retries > RETRIES:
                     return "stopped: the evidence is not a finite number, however small the steps"
-                self.state = self.add_up(self.state, *self.fixed[:2])
+                self.state = replace(self.state, sites=state.sites)  # those before are no more, these are sound
+                self.state = self.refreshed()
                 continue
             self.state, done, since = state, done + self.size, since + self.size
             self.trace += fine.tolist()
             self.problem.monitor.report(min(done, steps), float(fine.mean()))
             if since >= self.every:
-                self.state, since = self.add_up(self.state, *self.fixed[:2]), 0
+                self.state, since = self.refreshed(), 0
             if done > (1 - COOLING) * steps and settled(self.trace, self.problem.epoch):
                 return "converged: the evidence no longer rises beyond its sampling error"
         return "all steps done"
 
     def refreshed(self) -> State:
         """The state with sums of all rows at its own hyperparameters."""
-        return self.add_up(self.state, *self.fixed[:2])
+        tied = self.add_up(self.state, *self.fixed[:2])
+        return replace(self.state, tied=tied, anchors=self.state.point["inducing"])
 
-    def _indices(self) -> Array:
-        return jnp.asarray(np.stack([*itertools.islice(self.draws, self.size)]))
+    def _arguments(self, done: int) -> tuple[Any, ...]:
+        """What the next visits take, after so many: the sites, which they use up, the rest of the state, and rows."""
+        numbers = jnp.asarray(np.stack([*itertools.islice(self.draws, self.size)]))
+        rest = replace(self.state, sites=None)
+        return self.state.sites, rest, numbers, self._lengths(done), *self.fixed
 
     def _lengths(self, done: int) -> Array:
         """Of the optimiser's steps: nothing before every row has a site, then full pace, then ever less."""

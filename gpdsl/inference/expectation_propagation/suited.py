@@ -11,9 +11,13 @@ from gpdsl.program.program import Program
 
 def suited(program: Program, choice: Choice, options: Options) -> Choice:
     """The choice for this engine. Raises GpdslError for a program it does not cover."""
-    if program.opaque:
+    if program.opaque and (choice.batch or choice.optimizer != "lbfgs"):
         names = ", ".join(sorted({f"`{use.function}`" for use in program.uses()}))
-        raise GpdslError(f"engine = ep needs densities that can be traced, and {names} is opaque: use engine = vi")
+        what = f"optimizer = {choice.optimizer}" if not choice.batch else f"batch = {choice.batch}"
+        raise GpdslError(
+            f"{names} is opaque, and engine = ep evaluates opaque functions for all rows in rounds, which {what} does "
+            "not: set batch = 0 and leave optimizer out"
+        )
     jointly = [name for group in program.groups if group.readings.sums for name in group.names]
     if not jointly or choice.posterior == "coupled":
         return choice

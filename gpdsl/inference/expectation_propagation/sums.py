@@ -27,14 +27,14 @@ from gpdsl.program.rows import Rows
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class State:
-    """What is learnt, the optimiser's memory, every row's sites (relative to the prior mean), and their sums.
+    """What is learnt, the optimiser's memory, every row's `Sites` (relative to the prior mean), and their sums.
 
     `anchors` are the inducing inputs that the sums belong to, where these are learnt.
     """
 
     point: Any
     memory: Any
-    sites: Sites
+    sites: Any
     tied: list[Tied]
     anchors: Any
 
@@ -115,8 +115,8 @@ def summed(problem: Problem, tied: list[Tied], here: list[Group], new: Sites, ol
     return found
 
 
-def added_up(problem: Problem, state: State, rows: Rows, held: Any) -> State:
-    """The state with the sums of all sites made anew, block by block."""
+def added_up(problem: Problem, state: State, rows: Rows, held: Any) -> list[Tied]:
+    """The sums of all sites made anew, block by block."""
     first = groups_at(problem, state.point, held, jax.tree.map(lambda a: a[:1], rows))
     nothing = [no_sites(group.size, g.factor) for group, g in zip(problem.program.groups, first, strict=True)]
 
@@ -127,5 +127,4 @@ def added_up(problem: Problem, state: State, rows: Rows, held: Any) -> State:
         return [replace(t, factor=jnp.zeros(())) for t in found], None
 
     total, _ = over_blocks(rows, block_size(problem), one, state.sites)
-    tied = [replace(t, factor=n.factor) for t, n in zip(total, nothing, strict=True)]
-    return replace(state, tied=tied, anchors=state.point["inducing"])
+    return [replace(t, factor=n.factor) for t, n in zip(total, nothing, strict=True)]

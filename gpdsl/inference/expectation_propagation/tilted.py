@@ -26,10 +26,12 @@ from gpdsl.inference.expectation_propagation.lattices import (
     LOG_2PI,
     Normaliser,
     columns_read,
+    corrected,
     each_latent,
     plane,
     together,
 )
+from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.program.joint import Marginals, basis_columns, moment_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope
@@ -47,7 +49,8 @@ class Tilted:
     """How the tilted distributions of a program are integrated: `closed`, `quadrature` or `sampled`, and why.
 
     `separate` says that every factor of the likelihood reads one latent, so that each has a tilted distribution of its
-    own; `formulas` are the closed forms, one per observation; `points` are standard normals to sample with.
+    own; `formulas` are the closed forms, one per observation; `points` are standard normals to sample with,
+    `surrogate` stands for opaque functions, and carries along all points at which these are known.
     """
 
     method: str
@@ -56,10 +59,11 @@ class Tilted:
     separate: bool
     formulas: tuple[sp.Expr, ...] = ()
     points: Float[Array, "S 1 rows latents"] | None = None
+    surrogate: Surrogate | None = None
 
-    def using(self, points: Float[Array, "S 1 rows latents"] | None) -> Tilted:
-        """The same with base points, where moments are sampled."""
-        return replace(self, points=points)
+    def using(self, points: Float[Array, "S 1 rows latents"] | None, surrogate: Surrogate | None = None) -> Tilted:
+        """The same with base points, where moments are sampled, and surrogates, where functions are opaque."""
+        return replace(self, points=points, surrogate=surrogate)
 
     def normals(self, key: Array, samples: int, rows: int, latents: int) -> Float[Array, "S 1 rows latents"] | None:
         """Base points of the `sampled` method, the same at every call with one key.
@@ -80,6 +84,9 @@ class Tilted:
 def choose_tilted(program: Program, power: float, expectations: str) -> Tilted:
     """The method for a program's likelihood at this power."""
     separate = not program.coupled and _separate(program)
+    if program.opaque:
+        method = "quadrature" if len(basis_columns(program)) <= 2 else "sampled"
+        return Tilted(method, "an opaque function is known at the points evaluated so far", power, False)
     if expectations == "sampled":
         return Tilted("sampled", "as asked", power, False)
     if expectations == "auto" and not _overlapping(program):
@@ -148,12 +155,18 @@ def normaliser(
         return each_latent(tilted.power, program, scope, q, cavity)
     if tilted.method == "quadrature":
         z, log_weights = plane(program, q, cavity)
-        return together(tilted.power, program, scope, q, z, log_weights)
-    assert tilted.points is not None
-    normals = tilted.points
-    squares = jnp.sum(normals[:, 0][..., basis_columns(program)] ** 2, axis=-1)
-    log_weights = 0.5 * (squares + len(basis_columns(program)) * LOG_2PI) - np.log(normals.shape[0])
-    return together(tilted.power, program, scope, q, normals, log_weights)
+    else:
+        assert tilted.points is not None
+        z, basis = tilted.points, basis_columns(program)
+        squares = jnp.sum(z[:, 0][..., basis] ** 2, axis=-1)
+        log_weights = 0.5 * (squares + len(basis) * LOG_2PI) - np.log(z.shape[0])
+    at, surrogate = q.at(program, z), tilted.surrogate
+    if surrogate is None:
+        return together(tilted.power, program, Scope(parameters, rows, at), q, z, log_weights)
+    said = Scope(parameters, rows, at, surrogate.values(program, parameters, at))
+    whole = together(tilted.power, program, said, q, z, log_weights)
+    more = corrected(tilted.power, program, scope, surrogate)
+    return lambda cavity: whole(cavity) + more(cavity)
 
 
 def derivatives(log_z: Normaliser, cavity: Marginals, separate: bool) -> Derivatives:

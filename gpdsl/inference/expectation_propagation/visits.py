@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -48,13 +48,18 @@ INDUCING_PACE = 0.5
 def several_visits(
     problem: Problem, tilted: Tilted, optimiser: optax.GradientTransformation
 ) -> Callable[..., tuple[State, Array]]:
-    """Visits one after the other, in one compiled call: the state, and the evidence at each."""
+    """Visits one after the other, in one compiled call: the state, and the evidence at each.
 
-    def run(state: State, numbers: Array, lengths: Array, rows: Rows, held: Any, normals: Any) -> tuple[State, Array]:
+    The sites come by themselves, ahead of a state without them, so that they can be changed where they are.
+    """
+
+    def run(
+        sites: Sites, rest: State, numbers: Array, lengths: Array, rows: Rows, held: Any, normals: Any
+    ) -> tuple[State, Array]:
         def one(state: State, at: tuple[Array, Array]) -> tuple[State, Array]:
             return _visit(problem, tilted.using(normals), optimiser, state, *at, rows, held)
 
-        return jax.lax.scan(one, state, (numbers, lengths))
+        return jax.lax.scan(one, replace(rest, sites=sites), (numbers, lengths))
 
     return run
 

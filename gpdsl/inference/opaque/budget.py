@@ -39,8 +39,10 @@ def is_simulated(program: Program, options: Options, choice: Choice) -> bool:
 
     Not where the papers' estimators are asked for, nor where a latent makes a jump, whose gradient values alone see.
     """
+    if options.engine == "ep":
+        return program.opaque and not choice.batch
     papers = options.gradients == "score" or options.control_variate != "regression"
-    sites = choice.optimizer == "natural" and not choice.batch and options.engine == "vi"
+    sites = choice.optimizer == "natural" and not choice.batch
     terms = [term for each in program.observations for term in each.terms if term.method == "score"]
     smooth = all(has_opaque(program.translator, t.expression) and not jumps(t.expression, t.latents) for t in terms)
     return program.opaque and sites and smooth and not papers
@@ -70,14 +72,15 @@ def each_step(program: Program, choice: Choice, rows: int, simulated: bool = Fal
 def within_budget(program: Program, options: Options, choice: Choice, rows: int) -> Choice:
     """The choice with samples and steps that the budget allows. Raises GpdslError for one that allows nothing."""
     simulated = is_simulated(program, options, choice)
+    width = opaque_reads(program, whole=options.engine == "ep").width if simulated else 0
     if simulated and options.samples is None:
-        choice = replace(choice, samples=points_for(opaque_reads(program).width, slopes=has_slopes(program)))
+        choice = replace(choice, samples=points_for(width, slopes=has_slopes(program)))
     if options.evaluations is None or not program.uses():
         return choice
     left = options.evaluations - (program.account.evaluations if program.account is not None else 0)
     if simulated and options.samples is None:
         a_point, slopes = rows * point_cost(program), has_slopes(program)
-        linear = min(points_for(opaque_reads(program).width, quadratic=False, slopes=slopes), left // a_point)
+        linear = min(points_for(width, quadratic=False, slopes=slopes), left // a_point)
         choice = replace(choice, samples=max(2, linear, min(choice.samples, left // (ROUNDS * a_point))))
     each = each_step(program, choice, rows, simulated)
     if left < each:

@@ -66,13 +66,7 @@ class Place:
 
 def fit_simulated(problem: Problem) -> Result:
     """Maximise the bound of an opaque likelihood. The reported bound is corrected by the residual, with its error."""
-    run = _Run(problem)
-    message, interrupted = "all steps done", False
-    try:
-        message = run.rounds()
-    except KeyboardInterrupt:
-        message, interrupted = "interrupted", True
-    return run.result(message, interrupted)
+    return Rounds(problem, Simulator.of(problem)).fit()
 
 
 class _Points:
@@ -93,12 +87,11 @@ class _Points:
         return ndtri(np.clip((taken[:, None, :] + self.shift) % 1.0, 1e-12, 1.0 - 1e-12))
 
 
-class _Run:
+class Rounds:
     """The moving parts of one fit."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.simulator = Simulator.of(problem)
+    def __init__(self, problem: Problem, simulator: Simulator) -> None:
+        self.problem, self.simulator = problem, simulator
         self.known = Evaluations()
         point, sites = outer_point(problem, problem.parameters, problem.inducing), start_sites(problem)
         self.here = Place(point, sites, self.simulator.place(point, sites))
@@ -111,6 +104,15 @@ class _Run:
         self.quadratic = is_quadratic(self.size, width, self.simulator.sloping)
         self.points = _Points(problem.count, width, problem.options.seed)
         self.blend = jit(blend)
+
+    def fit(self) -> Result:
+        """All rounds, and what they came to."""
+        message, interrupted = "all steps done", False
+        try:
+            message = self.rounds()
+        except KeyboardInterrupt:
+            message, interrupted = "interrupted", True
+        return self.result(message, interrupted)
 
     def rounds(self) -> str:
         """Evaluate and improve until q rests, the budget is used up, or all rounds are done."""
@@ -174,7 +176,7 @@ class _Run:
         """The opaque functions at new points drawn from q."""
         return self.simulator.evaluate(self.here.point, self.here.q, self.points.next(size))
 
-    def normals(self, fresh: int = 0) -> Float[Array, "S 1 rows latents"]:
+    def normals(self, fresh: int = 0) -> Float[Array, "S 1 rows latents"] | None:
         """Common random numbers of the whole fit, so that q rests when the surrogates do; or fresh ones."""
         problem = self.problem
         key = jax.random.fold_in(jax.random.key(problem.options.seed), fresh)

@@ -5,9 +5,9 @@ Compiled steps and calls of the functions alternate here; nothing compiled ever 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +18,7 @@ from gpdsl.inference.ascent.alternating import split_parameters
 from gpdsl.inference.natural.profiled import profiled_bound
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.opaque.derivatives import has_slopes, jacobian
-from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian
+from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian, Regression
 from gpdsl.inference.opaque.steps import (
     Compiled,
     bound_step,
@@ -64,8 +64,15 @@ class Simulator:
 
     @classmethod
     def of(cls, problem: Problem) -> Simulator:
-        """Nothing is compiled before it is used."""
-        reads = opaque_reads(problem.program)
+        """For the bound of variational inference."""
+        return cls.around(problem, opaque_reads(problem.program), bound_step(problem), profiled_bound(problem))
+
+    @classmethod
+    def around(cls, problem: Problem, reads: Reads, value: Compiled, best: Compiled) -> Self:
+        """For a value of sites and the best of it, as functions of what `bound_step` and `profiled_bound` take.
+
+        Nothing is compiled before it is used.
+        """
         return cls(
             problem,
             reads,
@@ -73,8 +80,8 @@ class Simulator:
             problem.compiling(shaken_step(problem, reads)),
             problem.compiling(density_step(problem, reads)),
             problem.compiling(slope_step(problem, reads)),
-            problem.compiling(bound_step(problem)),
-            problem.compiling(profiled_bound(problem)),
+            problem.compiling(value),
+            problem.compiling(best),
             compiled_arguments(problem.program, propose_step(problem, reads)),
             bool(split_parameters(problem.program)[1]),
             pushed_step(problem, reads) if has_slopes(problem.program) else {},
@@ -133,9 +140,7 @@ class Simulator:
         if self.sloping and all(batch.failed is None for batch in found.batches):
             slopes = np.concatenate([self.residual_slopes(point, q, batch, guess) for batch, guess in pairs])
         moments = found.moments(np.concatenate(residuals), slopes, self.problem.options.seed + len(known.batches))
-        anchors = None
-        if self.likelihood_learnt:
-            anchors = self.anchors(found.batches[-1], said[-1], found.weights[-len(residuals[-1]) :], residuals[-1])
+        anchors = self.anchored(found, said, residuals)
         slope, curvature = _gradients(q, moments.first, moments.second)
         numbers = {
             "centre": q.mean,
@@ -162,7 +167,7 @@ class Simulator:
         """What the log densities of the true values add to those of guesses."""
         here = point, self.problem.rows, batch.x
         true = self.compiled_density(*here, batch.values, batch.failed)
-        return np.asarray(true - self.compiled_density(*here, _values(said), None), float)
+        return np.asarray(true - self.compiled_density(*here, values_alone(said), None), float)
 
     def residual_slopes(
         self, point: Any, q: Gaussian, batch: Batch, said: Mapping[str, np.ndarray]
@@ -170,31 +175,39 @@ class Simulator:
         """Derivatives of the residual in z: pathwise, through the values and their slopes."""
         known, guess = batch.slopes_in(q), {key: values[:, :, 1:] for key, values in said.items()}
         total: np.ndarray | float = 0.0
-        for sign, values, slopes in ((1.0, batch.values, known), (-1.0, _values(said), guess)):
+        for sign, values, slopes in ((1.0, batch.values, known), (-1.0, values_alone(said), guess)):
             direct, through = self.compiled_slope(point, self.problem.rows, batch.x, values, None)
             total = total + sign * np.einsum("sni,nij->snj", np.asarray(direct, float), q.root)
             for key, each in through.items():
                 total = total + sign * np.einsum("snjv,snv->snj", slopes[key], np.asarray(each, float))
         return np.asarray(total)
 
+    def anchored(
+        self, found: Regression, said: Sequence[Mapping[str, np.ndarray]], residuals: Sequence[np.ndarray]
+    ) -> Anchors | None:
+        """Points that a surrogate carries along: some of the last batch, where parameters of the likelihood move."""
+        if not self.likelihood_learnt:
+            return None
+        return self.anchors(found.batches[-1], said[-1], found.weights[-len(residuals[-1]) :], residuals[-1])
+
     def anchors(self, batch: Batch, guess: Mapping[str, np.ndarray], weights: np.ndarray, r: np.ndarray) -> Anchors:
         """The first points of a batch, always as many of them, so that nothing is compiled again."""
         size = min(self.problem.choice.samples, len(batch.x))
         weights = weights[:size] / np.maximum(weights[:size].mean(axis=0), 1e-300)
-        true, guessed = ({k: v[:size] for k, v in each.items()} for each in (batch.values, _values(guess)))
+        true, guessed = ({k: v[:size] for k, v in each.items()} for each in (batch.values, values_alone(guess)))
         latents = latents_of(self.problem, self.reads, jnp.asarray(batch.x[:size]))
         known, said = shaped_of(self.problem, latents, true), shaped_of(self.problem, latents, guessed)
         if batch.failed is not None:
             known[FAILED] = jnp.asarray(batch.failed[:size])[:, None]
         return Anchors(latents, known, said, jnp.asarray(weights), jnp.mean(jnp.asarray(weights * r[:size]), axis=0))
 
-    def bound(self, point: Any, sites: Sites, normals: Array, surrogate: Surrogate) -> float:
+    def bound(self, point: Any, sites: Sites, normals: Array | None, surrogate: Surrogate) -> float:
         """The bound at a place, corrected by the residual."""
         rows, held, jitter = self.problem.rows, self.problem.inducing, self.problem.jitter
         return float(self.compiled_bound(point, sites, rows, held, normals, surrogate, jitter))
 
     def profiled(
-        self, point: Any, sites: Sites, normals: Array, surrogate: Surrogate, iterations: int
+        self, point: Any, sites: Sites, normals: Array | None, surrogate: Surrogate, iterations: int
     ) -> tuple[float, Any, Sites]:
         """The bound maximised over q from these sites, its gradient in the hyperparameters, and the best sites."""
         rows, held, jitter = self.problem.rows, self.problem.inducing, self.problem.jitter
@@ -204,7 +217,9 @@ class Simulator:
         return float(value), gradient, refined
 
 
-def _values(said: Mapping[str, Float[np.ndarray, "S rows E values"]]) -> dict[str, Float[np.ndarray, "S rows values"]]:
+def values_alone(
+    said: Mapping[str, Float[np.ndarray, "S rows E values"]],
+) -> dict[str, Float[np.ndarray, "S rows values"]]:
     """Values alone, of values and derivatives."""
     return {key: each[:, :, 0] for key, each in said.items()}
 

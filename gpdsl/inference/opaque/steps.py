@@ -16,7 +16,7 @@ from gpdsl.inference.natural.sites import Sites, site_elbo, site_marginals, site
 from gpdsl.inference.opaque.surrogate import SMOOTHING, Reads, column_covariance
 from gpdsl.inference.opaque.values import FAILED, arguments_of
 from gpdsl.inference.problem import Problem
-from gpdsl.program.joint import Marginals, block_root
+from gpdsl.program.joint import Marginals, basis_columns, block_root, with_sums
 from gpdsl.program.rows import Rows
 from gpdsl.symbolic.translate import ExternalUse
 
@@ -68,8 +68,10 @@ def shaken_step(problem: Problem, reads: Reads) -> Compiled:
 
 
 def latents_of(problem: Problem, reads: Reads, x: Float[Array, "S rows J"]) -> Float[Array, "S 1 rows all"]:
-    """All columns, where only some matter."""
+    """All columns, where only some matter; all that matter, where sums follow from the others."""
     x = jnp.asarray(x, problem.options.dtype)[:, None, :, : len(reads.columns)]
+    if reads.columns == tuple(basis_columns(problem.program)):
+        return with_sums(problem.program, x)
     return jnp.zeros((*x.shape[:-1], problem.program.latents), x.dtype).at[..., np.asarray(reads.columns)].set(x)
 
 

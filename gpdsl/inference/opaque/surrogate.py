@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.program.joint import Marginals, covariance_table
+from gpdsl.program.joint import Marginals, basis_columns, covariance_table
 from gpdsl.program.program import Program
 from gpdsl.symbolic.terms import latents_in
 
@@ -182,11 +182,15 @@ def points_for(width: int, quadratic: bool = True, slopes: bool = False) -> int:
     return max(FEWEST, int(np.ceil(ENOUGH * feature_count(width, True))))
 
 
-def opaque_reads(program: Program) -> Reads:
-    """What terms with opaque values read of the latents, and the learnt parameters that opaque functions do."""
+def opaque_reads(program: Program, whole: bool = False) -> Reads:
+    """What terms with opaque values read of the latents, and the learnt parameters that opaque functions do.
+
+    With `whole`, all that a row reads of the latents: what moments of whole rows are made of.
+    """
     names = passed_parameters(program)
     starts = program.parameters.unconstrained()
-    return Reads(_opaque_columns(program), tuple((name, np.shape(starts[name])) for name in names))
+    columns = tuple(map(int, basis_columns(program))) if whole else _opaque_columns(program)
+    return Reads(columns, tuple((name, np.shape(starts[name])) for name in names))
 
 
 def passed_parameters(program: Program) -> list[str]:

@@ -1,0 +1,159 @@
+"""How expectation propagation grows with rows and devices: seconds of a sweep, of a visit to some rows, and memory.
+
+Every measurement is a process of its own: `python benchmarks/papers/sep_scaling.py ROWS DEVICES`. The data are made up,
+in the shape of the flight delays: eight columns, and whether a flight is late.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = (10_000, 100_000, 1_000_000, 10_000_000)
+DEVICES = (1, 2, 4)
+SHARED_ROWS = 200_000
+"""Rows that several devices share in the second panel."""
+
+SWEEPS_INDUCING, VISITS_INDUCING, VISITED, VISITS = 50, 200, 200, 20
+REPEATS = 3
+TEXT = """
+input x : real[8]
+output late : binary
+param s2 : positive = 1
+param ell : positive[8] = 3
+latent f(x) ~ GP(0, s2 * RBF(ell))
+late ~ Bernoulli(probit = f)
+"""
+
+
+def flights(rows: int) -> dict[str, np.ndarray]:
+    """Eight standardised columns; delays go with the hour, and with distance on some days."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((rows, 8), dtype=np.float32)
+    f = np.sin(1.5 * x[:, 0]) + 0.5 * x[:, 1] * x[:, 2] + 0.3 * x[:, 3]
+    return {"x": x, "late": (f + 0.7 * rng.standard_normal(rows, dtype=np.float32) > 0).astype(np.int8)}
+
+
+def problem_of(rows: int, devices: int, **given: Any) -> Any:
+    """What `fit` hands to an engine."""
+    import gpdsl
+    from gpdsl.inference import variational
+
+    found: list[Any] = []
+
+    class Caught(Exception):
+        pass
+
+    def catch(problem: Any) -> Any:
+        found.append(problem)
+        raise Caught
+
+    kept = variational.ENGINES["ep"]
+    variational.ENGINES["ep"] = catch
+    try:
+        gpdsl.compile(TEXT).fit(flights(rows), engine="ep", dtype="float32", devices=devices, **given)
+    except Caught:
+        pass
+    finally:
+        variational.ENGINES["ep"] = kept
+    return found[0]
+
+
+def measure(rows: int, devices: int) -> dict[str, float]:
+    """Wall and processor seconds of a sweep, of a visit, the bytes of the sites, and the most memory in GiB."""
+    import jax
+
+    from gpdsl.inference.expectation_propagation import minibatch, sweep
+    from gpdsl.inference.expectation_propagation.engine import tilted_of
+    from gpdsl.inference.natural.profiled import outer_point, setting_of, start_sites
+    from gpdsl.program.compilation import jit
+    from gpdsl.program.precision import precision
+
+    with precision("float32"):
+        problem = problem_of(rows, devices, batch=0, inducing=SWEEPS_INDUCING)
+        tilted, sites = tilted_of(problem), start_sites(problem)
+        point = outer_point(problem, problem.parameters, problem.inducing)
+
+        def once(point: Any, sites: Any, rows: Any, held: Any) -> Any:
+            setting = setting_of(problem, point, held, rows)
+            return sweep.sweep(tilted, sweep.visit_all(tilted, setting, sites), sites)
+
+        given = point, sites, problem.rows, problem.inducing
+        compiled = jit(once).lower(*given).compile()
+        found = {"sites": float(sum(leaf.nbytes for leaf in jax.tree.leaves(sites)))}
+        found["sweep wall"], found["sweep processor"] = fastest(lambda: jax.block_until_ready(compiled(*given)))
+        if devices == 1:
+            del problem, given, compiled, sites
+            problem = problem_of(rows, 1, batch=VISITED, inducing=VISITS_INDUCING, steps=VISITS)
+            run = minibatch._Run(problem, tilted_of(problem))
+
+            def visit() -> None:
+                run.state, _ = run.compiled(*run._arguments(0))
+                jax.block_until_ready(run.state.tied)
+
+            visit()
+            wall, processor = fastest(visit)
+            found |= {"visit wall": wall / run.size, "visit processor": processor / run.size}
+    found["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return found
+
+
+def fastest(function: Any) -> tuple[float, float]:
+    """Least wall and processor seconds of some calls."""
+    walls, processors = [], []
+    for _ in range(REPEATS):
+        wall, processor = time.perf_counter(), time.process_time()
+        function()
+        walls.append(time.perf_counter() - wall)
+        processors.append(time.process_time() - processor)
+    return min(walls), min(processors)
+
+
+NAMES = ("sweep wall", "sweep processor", "visit wall", "visit processor", "sites", "memory")
+
+
+def apart(rows: int, devices: int) -> list[float]:
+    """`measure` in a process with so many CPU devices."""
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(Path(__file__).resolve()), str(rows), str(devices)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    return [found.get(name, float("nan")) for name in NAMES]
+
+
+def draw(by_rows: np.ndarray, by_devices: np.ndarray, path: Path) -> None:
+    """Both panels; `by_rows` and `by_devices` have the columns of `NAMES`."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4))
+    rows = np.asarray(ROWS, float)
+    left.loglog(rows, by_rows[:, 1], "o-", color="#3465a4", label=f"a sweep over all rows, m = {SWEEPS_INDUCING}")
+    left.loglog(rows, by_rows[-1, 1] * rows / rows[-1], ":", color="#3465a4", label="in proportion to the rows")
+    label = f"a visit to {VISITED} rows, m = {VISITS_INDUCING}"
+    left.loglog(rows, by_rows[:, 3], "s-", color="#cc4444", label=label)
+    left.set(xlabel="rows", ylabel="processor seconds")
+    left.legend(frameon=False, fontsize=8)
+    right.plot(DEVICES, by_devices[:, 0], "o-", color="#3465a4", label=f"a sweep over {SHARED_ROWS:,} rows")
+    right.plot(DEVICES, by_devices[0, 0] / np.asarray(DEVICES), ":", color="#3465a4", label="in proportion")
+    right.set(xlabel="CPU devices, on two cores", ylabel="seconds", xticks=DEVICES, ylim=(0, None))
+    right.legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT)]
+    print(json.dumps(measure(int(sys.argv[1]), int(sys.argv[2]))))
