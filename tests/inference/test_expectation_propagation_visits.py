@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -91,6 +92,19 @@ def test_inducing_inputs_can_move_under_the_sites() -> None:
     moved = model.fit(data, engine="ep", inducing=12, batch=80, steps=500, learn_inducing=True)
     assert moved.elbo > still.elbo - 0.5
     assert not np.allclose(moved.inducing[0].points, still.inducing[0].points, atol=1e-3)
+
+
+def test_an_interruption_keeps_the_last_chunk() -> None:
+    """A real signal, in the middle of compiled visits that have the memory of the sites."""
+    model, data, steps = gpdsl.compile(TEXT.format(link="probit")), classes(7, 200), []
+
+    def report(each: Any) -> None:
+        steps.append(each.step)
+        if len(steps) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    fit = model.fit(data, engine="ep", inducing=8, batch=40, steps=2000, callback=report)
+    assert fit.interrupted and np.isfinite(fit.elbo) and len(steps) == 2
 
 
 def test_a_row_keeps_two_numbers(caught: Callable[..., Any]) -> None:

@@ -12,6 +12,7 @@ The gradient is eq. 4, with the posterior and the cavities of the rows held fixe
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from gpdsl.inference.natural.schedule import settled
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.natural.tied import no_sites, posterior_of, whitened
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.quadruply_stochastic.interruption import deferred_interrupts
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import take_rows
 
@@ -41,12 +43,18 @@ COOLING = 0.5
 
 
 def fit_ep_minibatch(problem: Problem, tilted: Tilted) -> Result:
-    """SEP on minibatches; the evidence is that of all rows in the end."""
+    """SEP on minibatches; the evidence is that of all rows in the end.
+
+    Ctrl-C ends it between two compiled calls, which hand the sites on; a second one ends it without a result.
+    """
     run = _Run(problem, tilted)
     message, interrupted = "all steps done", False
     try:
-        message = run.all_steps()
+        with deferred_interrupts() as asked:
+            message = run.all_steps(asked)
     except KeyboardInterrupt:
+        if run.state.sites.linear.is_deleted():
+            raise
         message, interrupted = "interrupted", True
     state = run.refreshed()
     parameters, inducing = split_point(state.point, problem.inducing)
@@ -93,10 +101,12 @@ class _Run:
         tied = [no_sites(g.size, factor) for g, factor in zip(problem.program.groups, here, strict=True)]
         return State(point, self.optimiser.init(point), sites, tied, point["inducing"])
 
-    def all_steps(self) -> str:
-        """Chunks of steps, the sums added up anew after every pass."""
+    def all_steps(self, asked: Callable[[], bool]) -> str:
+        """Chunks of steps, the sums added up anew after every pass, until the user has `asked` to stop."""
         done, since, retries, steps = 0, 0, 0, self.problem.choice.steps
         while done < steps:
+            if asked():
+                raise KeyboardInterrupt
             state, values = self.compiled(*self._arguments(done))
             values = np.asarray(values, float)
             fine = values[np.isfinite(values)]
