@@ -89,3 +89,12 @@ def test_every_example_has_a_test() -> None:
     missing = [p.name for p in (ROOT / "examples").glob("*.py") if f'run("{p.name}"' not in written]
     assert missing == []
     assert all(p.read_text(encoding="utf-8").count("\n") < 90 for p in (ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.slow
+def test_relevance_vectors(tmp_path: Path) -> None:
+    printed = run("relevance_vectors.py", tmp_path)
+    assert 3 <= numbers("relevance vectors", printed)[0] <= 15
+    (error,) = numbers("root mean squared error against the sinc itself", printed)
+    assert error < 0.04
+    assert (tmp_path / "relevance_vectors.png").read_bytes().startswith(PNG)

@@ -1,7 +1,7 @@
 """Prior precisions of relevance vectors by their fixed point, which finds zeros where gradients hardly move.
 
 The bound is stationary in s_j where s_j E_q[w_j^2] = 1. With gamma_j = 1 - s_j V_q[w_j], how well w_j is
-determined, that is s_j = gamma_j / E_q[w_j]^2 (MacKay 1992; Tipping 2001, eq. 16): the same point, reached in fewer steps.
+determined, that is s_j = gamma_j / E_q[w_j]^2 (MacKay 1992; Tipping 2001, eq. 16): the same point, in fewer steps.
 """
 
 from __future__ import annotations
