@@ -84,6 +84,19 @@ def test_umbridge_client(tmp_path: Path) -> None:
     assert 500 < evaluations < 20_000
 
 
+@pytest.mark.slow
+def test_first_arrival_tomography(tmp_path: Path) -> None:
+    pytest.importorskip("skfmm", reason="the solver of this example is the package scikit-fmm")
+    printed = run("first_arrival_tomography.py", tmp_path, str(tmp_path), "4", "6")
+    error, said = numbers("slowness, s/km:", printed)
+    assert error < 1.5 * said < 0.04
+    (inside,) = numbers("within two standard deviations:", printed)
+    assert inside > 80
+    (evaluations, *_) = numbers("simulator", printed.replace(",", ""))
+    assert evaluations <= 2000
+    assert (tmp_path / "first_arrival_tomography.png").read_bytes().startswith(PNG)
+
+
 def test_every_example_has_a_test() -> None:
     written = Path(__file__).read_text(encoding="utf-8")
     missing = [p.name for p in (ROOT / "examples").glob("*.py") if f'run("{p.name}"' not in written]

@@ -1,4 +1,4 @@
-"""Fields: straight rays against linear algebra, bent ones against Markov chains, opaque functions against traced ones."""
+"""Fields: straight rays against linear algebra, bent ones against Markov chains, opaque functions against traced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ let tau = travel(f, path)
 t ~ Normal(tau, s)
 """
 
-BENT = STRAIGHT.replace("travel(f, path)", "travel(exp(2 * f(node)), path)")
+BENT = STRAIGHT.replace("travel(f, path)", "travel(exp(f(node)), path)").replace(
+    f"positive = {NOISE}", "positive = 0.5"
+)
 
 
 def traced(slowness: Any, path: Any) -> Any:
@@ -53,7 +55,11 @@ def rays(rows: int, seed: int) -> np.ndarray:
 
 def straight_data(rows: int = 20, seed: int = 0) -> dict[str, np.ndarray]:
     rng, path = np.random.default_rng(seed + 1), rays(rows, seed)
-    f = 1 + 0.5 * POINTS[:, 1] + np.linalg.cholesky(covariance() + 1e-9 * np.eye(SIDE**2)) @ rng.standard_normal(SIDE**2)
+    f = (
+        1
+        + 0.5 * POINTS[:, 1]
+        + np.linalg.cholesky(covariance() + 1e-9 * np.eye(SIDE**2)) @ rng.standard_normal(SIDE**2)
+    )
     return {"path": path, "t": path @ f + NOISE * rng.standard_normal(rows)}
 
 
@@ -84,3 +90,148 @@ def test_straight_rays_are_exact(function: Any) -> None:
         np.testing.assert_allclose(together, np.diag(new["path"] @ spread @ new["path"].T), rtol=0.15)
     if function is called:
         assert fit.usage.evaluations <= 1 + 3 * 64
+
+
+def chain(fit: Any, data: dict[str, np.ndarray], steps: int, seed: int) -> np.ndarray:
+    """Draws of the field by a random walk around q that leaves q invariant (pCN), corrected to the posterior."""
+    program, learnt = fit.program, {name: jnp.asarray(value) for name, value in fit.parameters.items()}
+    ((sd, factor),) = roots(program, learnt, fit.jitter)
+    load, centre = float(sd[0]) * np.asarray(factor[0]), np.asarray(field_means(program, learnt))
+    mean, root = fit.posterior[0].mean[0, 0], fit.posterior[0].root[0, 0]
+
+    def excess(z: np.ndarray) -> float:
+        white = mean + root @ z
+        gap = data["t"] - data["path"] @ np.exp(centre + load @ white)
+        return float(-0.5 * np.sum((gap / 0.5) ** 2) - 0.5 * white @ white + 0.5 * z @ z)
+
+    rng, z = np.random.default_rng(seed), np.zeros(len(mean))
+    here, draws = excess(z), []
+    for _ in range(steps):
+        proposed = np.sqrt(1 - 0.5**2) * z + 0.5 * rng.standard_normal(len(z))
+        there = excess(proposed)
+        if np.log(rng.random()) < there - here:
+            z, here = proposed, there
+        draws.append(centre + load @ (mean + root @ z))
+    return np.asarray(draws[steps // 10 :])
+
+
+def bent_data() -> dict[str, np.ndarray]:
+    rng, path = np.random.default_rng(4), rays(15, seed=3)
+    f = (
+        1
+        + 0.5 * POINTS[:, 1]
+        + np.linalg.cholesky(covariance() + 1e-9 * np.eye(SIDE**2)) @ rng.standard_normal(SIDE**2)
+    )
+    return {"path": path, "t": path @ np.exp(f) + 0.5 * rng.standard_normal(15)}
+
+
+def test_bent_rays_against_a_markov_chain() -> None:
+    """Nonlinear, so that q is an approximation: traced and opaque functions come to the same, and the chain near it."""
+    data, found = bent_data(), {}
+    for name, function in {"traced": traced, "called": called}.items():
+        fit = gpdsl.compile(BENT, externals={"travel": function}).fit(data, fixed=["s", "ell"])
+        prediction = fit.predict(data)
+        found[name] = prediction.mean("f"), np.sqrt(prediction.variance("f")), fit
+    (mean, sd, fit), (said, spread, opaque) = found["traced"], found["called"]
+    assert np.sqrt(np.mean(((said - mean) / sd) ** 2)) < 0.05
+    assert np.abs(np.log(spread / sd)).max() < 0.1
+    assert opaque.usage.evaluations < 300
+    assert abs(opaque.elbo - fit.elbo) < 4 * np.hypot(opaque.elbo_se, 0.05)
+    draws = chain(fit, data, 20_000, seed=0)
+    assert np.abs((draws.mean(axis=0) - mean) / draws.std(axis=0)).mean() < 0.15
+    assert 0.88 < np.mean(sd / draws.std(axis=0)) < 1.05  # a Gaussian inside a bent posterior is somewhat narrow
+
+
+def test_hyperparameters_are_those_of_the_evidence() -> None:
+    """Noise and length-scale learnt: the bound is the log evidence here, so they maximise it."""
+    data = straight_data(rows=40, seed=5)
+    fit = gpdsl.compile(STRAIGHT, externals={"travel": traced}).fit(data)
+    s, ell = (float(fit.parameters[name]) for name in ("s", "ell"))
+    best = exact(data, s, ell)[2]
+    assert abs(fit.elbo - best) < 0.01
+    for other in ((s * 1.1, ell), (s / 1.1, ell), (s, ell * 1.1), (s, ell / 1.1)):
+        assert exact(data, *other)[2] < best + 1e-3
+
+
+def test_a_budget_is_kept_and_failures_are_left_out() -> None:
+    data, calls = bent_data(), 0
+
+    def failing(slowness: np.ndarray, path: np.ndarray) -> np.ndarray:
+        nonlocal calls
+        calls += 1
+        return path @ slowness if calls == 1 or calls % 10 else np.full(len(path), np.nan)
+
+    kept = {"travel": gpdsl.opaque(failing, policy="penalise")}
+    fit = gpdsl.compile(BENT, externals=kept).fit(data, fixed=["s", "ell"], evaluations=150)
+    assert fit.usage.evaluations == calls <= 150
+    assert fit.usage.penalised > 5
+    clean = gpdsl.compile(BENT, externals={"travel": traced}).fit(data, fixed=["s", "ell"])
+    gap = fit.predict(data).mean("f") - clean.predict(data).mean("f")
+    assert np.sqrt(np.mean(gap**2 / clean.predict(data).variance("f"))) < 0.1
+    with pytest.raises(gpdsl.GpdslError, match="NaN"):
+        gpdsl.compile(BENT, externals={"travel": failing}).fit(data, fixed=["s", "ell"], evaluations=150)
+
+
+@pytest.mark.slow
+def test_one_row_at_a_time_and_a_result_without_rows() -> None:
+    data = bent_data()
+    single = gpdsl.opaque(lambda slowness, path: float(path @ slowness), vectorized=False)
+    fit = gpdsl.compile(BENT, externals={"travel": single}).fit(data, fixed=["s", "ell"], samples=30, steps=2)
+    text = """
+model average "All that is passed is the same in every row, and so is the result"
+index g in 1..6
+output t : real
+const node[g] = lattice(0, 1, 6)
+latent f(node) ~ GP(0, RBF(0.5))
+external level(field: real[g]) -> real
+t ~ Normal(level(f), 0.1)
+"""
+    shapes = set()
+
+    def level(field: np.ndarray) -> float:
+        shapes.add(np.shape(field))
+        return float(field.mean())
+
+    other = gpdsl.compile(text, externals={"level": level}).fit({"t": np.full(5, 0.7)}, samples=20)
+    assert shapes == {(6,)}
+    assert abs(other.predict({"t": np.zeros(5)}).mean("f").mean() - 0.7) < 0.02
+    assert np.isfinite(fit.elbo)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"posterior": "mixture(2)"}, "posterior = mixture"),
+        ({"batch": 5}, "batch = 5"),
+        ({"optimizer": "adam"}, "optimizer = adam"),
+        ({"inducing": 10}, "inducing = 10"),
+        ({"engine": "ep"}, "engine = ep"),
+    ],
+)
+def test_what_does_not_go_with_a_field_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(gpdsl.GpdslError, match=said):
+        gpdsl.compile(STRAIGHT, externals={"travel": traced}).fit(straight_data(), **options)
+
+
+def test_a_field_beside_another_latent_is_refused() -> None:
+    text = STRAIGHT.replace("let tau", "input x : real\nlatent h(x) ~ GP(0, RBF(1))\nlet tau").replace(
+        "Normal(tau, s)", "Normal(tau + h, s)"
+    )
+    with pytest.raises(gpdsl.GpdslError, match="`f` is a field"):
+        gpdsl.compile(text, externals={"travel": traced}).fit({**straight_data(), "x": np.arange(20.0)})
+
+
+def test_a_fit_is_saved_and_drawn_from(tmp_path: Any) -> None:
+    model = gpdsl.compile(STRAIGHT, externals={"travel": called})
+    drawn = model.sample_prior({"path": rays(20, seed=2)}, seed=3)
+    truth = drawn.latents["f"][0]
+    assert (drawn.latents["f"] == truth).all()
+    np.testing.assert_allclose(drawn.lets["tau"], rays(20, seed=2) @ truth)
+    fit = model.fit(drawn.data, fixed=["s", "ell"])
+    fit.save(tmp_path / "rays.gpfit")
+    again = gpdsl.load_fit(tmp_path / "rays.gpfit", externals={"travel": called})
+    for name in ("f", "t"):
+        np.testing.assert_array_equal(again.predict(drawn.data).mean(name), fit.predict(drawn.data).mean(name))
+    assert "does not factorise" in model.explain(drawn.data)
+    assert "all 25 values of f jointly" in fit.summary()
+    assert np.isfinite(fit.log_predictive_density(drawn.data)).all()

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from gpdsl.inference.ascent.lbfgs import maximise
 from gpdsl.inference.fields.calls import Called, FieldCalls
 from gpdsl.inference.fields.emulator import Emulator, fit_emulator
-from gpdsl.inference.fields.joint import FieldBound, Joint, difference, moved, start
+from gpdsl.inference.fields.joint import FieldBound, Joint, difference, moved, reflected, start
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Whitened
@@ -35,8 +35,8 @@ NARROW = 0.1
 STEPS = 30
 """Most natural-gradient steps on the way to the best q."""
 
-RATES = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
-"""How far along a natural gradient, the first that raises the bound."""
+RATES = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.003, 0.001)
+"""How far along a natural gradient: the first that raises the bound."""
 
 REST = 1e-3
 """Symmetric KL divergence between one q and the next, over all values together, below which q rests."""
@@ -70,6 +70,8 @@ class FieldRun:
     error: float = 0.0
     off: float = np.inf
     """Standard deviation of the log likelihood that emulators miss, over fields drawn from q afterwards."""
+    stuck: bool = False
+    """Whether the last search ended where no step raises the bound, and yet its gradient points somewhere."""
     curvature: Any = None
     """Mean Hessian of the log likelihood where it was last computed: the control variate of the bound."""
 
@@ -83,7 +85,7 @@ class FieldRun:
         self.slope = jit(jax.value_and_grad(bound.value))
         self.fields = jit(bound.fields)
         self.likelihood = jit(bound.log_likelihood)
-        self.moved, self.difference = jit(moved), jit(difference)
+        self.moved, self.difference, self.reflected = jit(moved), jit(difference), jit(reflected)
 
     def draw(self, count: int) -> Float[Array, "S D"]:
         """Standard normals in pairs z, -z, so that linear functions are averaged exactly."""
@@ -92,28 +94,36 @@ class FieldRun:
 
     def refined(self, learnt: Any, q: Joint, known: Any, steps: int = STEPS) -> tuple[float, Joint]:
         """The best q at these parameters, from another one, and its bound."""
-        rest = (self.normals, self.rows, known)
+        value = -np.inf
         for _ in range(steps):
-            gradient, precision, self.curvature = self.target(learnt, q, *rest)
-            value = float(self.value(learnt, q, *rest, self.curvature))
-            for rate in RATES:
-                trial = self.moved(q, gradient, precision, rate)
-                new = float(self.value(learnt, trial, *rest, self.curvature))
-                if np.isfinite(new) and not new <= value:
-                    break
-            else:
-                return value, q
-            apart, q, value = float(self.difference(q, trial)), trial, new
-            if apart < REST:
+            before, (q, value) = q, self.ascended(learnt, q, known)
+            if q is before or float(self.difference(before, q)) < REST:
                 break
         return value, q
+
+    def ascended(self, learnt: Any, q: Joint, known: Any) -> tuple[Joint, float]:
+        """A natural-gradient step as far as the bound rises, and the bound there; q itself where it does not."""
+        rest = (self.normals, self.rows, known)
+        gradient, precision, self.curvature = self.target(learnt, q, *rest)
+        value = float(self.value(learnt, q, *rest, self.curvature))
+        if not bool(jnp.isfinite(jnp.linalg.cholesky(precision)).all()):
+            precision = self.reflected(precision)
+        for rate in RATES:
+            trial = self.moved(q, gradient, precision, rate)
+            new = float(self.value(learnt, trial, *rest, self.curvature))
+            if np.isfinite(new) and not new <= value:
+                self.stuck = False
+                return trial, new
+        rise = jnp.dot(gradient - q.mean, self.moved(q, gradient, precision, 1.0).mean - q.mean)
+        self.stuck = not float(rise) < REST
+        return q, value
 
     def maximised(self, known: Any) -> str:
         """Move to the best q and, where any are learnt, to the best parameters; says how that ended."""
         value, self.q = self.refined(self.learnt, self.q, known)
         self.elbo = value
         if not jax.tree.leaves(self.learnt):
-            return "converged"
+            return "stopped: no step raises the bound" if self.stuck else "converged"
         best = (value, self.learnt, self.q)
 
         def objective(learnt: Any) -> tuple[float, Any]:

@@ -113,11 +113,19 @@ class FieldBound:
 
 
 def moved(q: Joint, gradient: Float[Array, "D"], precision: Float[Array, "D D"], rate: Any) -> Joint:
-    """A natural-gradient step. All NaN where the precision it leads to is indefinite."""
+    """A natural-gradient step; a short one is a part of a whole one, in the mean and in the precision.
+
+    (The mean's own short step would divide by the precision that it leads to, which may still be far too small.)
+    """
     mixed = (1.0 - rate) * (q.factor @ q.factor.T) + rate * precision
-    factor = jnp.linalg.cholesky(0.5 * (mixed + mixed.T))
-    step = jax.scipy.linalg.cho_solve((factor, True), gradient - q.mean)
-    return Joint(q.mean + rate * step, factor)
+    step = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(precision), True), gradient - q.mean)
+    return Joint(q.mean + rate * step, jnp.linalg.cholesky(0.5 * (mixed + mixed.T)))
+
+
+def reflected(precision: Float[Array, "D D"]) -> Float[Array, "D D"]:
+    """A matrix with its negative eigenvalues turned positive, for a step from where the likelihood is convex."""
+    values, vectors = jnp.linalg.eigh(0.5 * (precision + precision.T))
+    return (vectors * jnp.abs(values)) @ vectors.T
 
 
 def start(dimension: int, sd: float, dtype: Any) -> Joint:

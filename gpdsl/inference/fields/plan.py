@@ -158,11 +158,12 @@ def explain_fields(program: Program, data: Data, options: Options) -> str:
         f"  one Gaussian over all {program.latents} values, with a full covariance (SAVIGP 6.2.1)",
         f"  posterior: {choice.reasons['posterior']}",
         "",
-        "observations: they do not factorise over values, and are expected under all of them jointly",
+        "observations",
     ]
     for observation in program.observations:
         where = f"[{','.join(map(str, observation.positions))}]" if observation.positions else ""
         lines.append(f"  {', '.join(observation.outputs)}{where} ~ {observation.distribution}")
+        lines.append("    does not factorise: one value observed depends on all values of the fields, jointly Gaussian")
         if any(term.method == "score" for term in observation.terms):
             lines.append("    through emulators of the opaque functions, by the gradient and Hessian in all values")
         else:
