@@ -92,7 +92,7 @@ class FourierFeatures:
         number, part = jnp.divmod(jnp.asarray(index), self.per_wave)
         drawn = waves(self.latent.group.form, arguments, x, Stream(self.seed, number, x.dtype))
         strength = jnp.sqrt(scale * drawn.power * (self.per_wave / self.count))
-        value = strength * cosine(drawn.turns() - 0.25 * part.astype(x.dtype))
+        value = strength * cosine(drawn.turns(-0.25 * part.astype(x.dtype)))
         value = value if drawn.amplitude is None else value * drawn.amplitude
         return jnp.broadcast_to(value.astype(x.dtype), (x.shape[0], number.shape[0]))
 

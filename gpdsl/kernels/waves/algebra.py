@@ -29,10 +29,14 @@ class Waves:
     parts: tuple[Part, ...] = ()
     amplitude: Float[Array, "n k"] | None = None
 
-    def turns(self) -> Float[Array, "n k"] | float:
-        """How often each wave has turned at each point."""
-        each = [points @ frequencies.T for points, frequencies in self.parts]
-        return functools.reduce(jnp.add, each) if each else 0.0
+    def turns(self, start: Float[Array, "k"]) -> Float[Array, "n k"] | Float[Array, "k"]:
+        """How often each wave has turned at each point, from `start` on."""
+        if not self.parts:
+            return start
+        first, *others = self.parts
+        one = jnp.ones((first[0].shape[0], 1), first[0].dtype)  # one column more costs less than a sum afterwards
+        wider = jnp.concatenate([first[0], one], axis=1), jnp.concatenate([first[1], start[:, None]], axis=1)
+        return functools.reduce(jnp.add, [points @ frequencies.T for points, frequencies in (wider, *others)])
 
 
 def product(factors: Sequence[Waves]) -> Waves:
