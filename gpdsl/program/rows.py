@@ -20,6 +20,19 @@ from gpdsl.symbolic.readings import Reading
 from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import Covariance, ExternalUse, Ref, Translator
 
+ALONG: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
+    {
+        "sum": lambda values: jnp.sum(values, axis=-1),
+        "prod": lambda values: jnp.prod(values, axis=-1),
+        "mean": lambda values: jnp.mean(values, axis=-1),
+        "max": lambda values: jnp.max(values, axis=-1),
+        "min": lambda values: jnp.min(values, axis=-1),
+        "norm": lambda values: jnp.linalg.norm(values, axis=-1),
+        "logsumexp": lambda values: jax.scipy.special.logsumexp(values, axis=-1),
+    }
+)
+"""Reductions along the last axis."""
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -79,6 +92,11 @@ class RowEvaluator:
         if ref.kind == "latent":
             assert scope.latents is not None
             return self.latent(ref, scope.latents, axes)
+        if ref.kind == "reduced":
+            whole = self.translator.reduced[ref.name]
+            values = jnp.asarray(self(whole.body, scope, (*axes, whole.axis), given))
+            lead = values.shape[:-1] if values.ndim else ()
+            return ALONG[whole.operator](jnp.broadcast_to(values, (*lead, whole.count)))
         if ref.kind == "whitening":
             if ref.name not in memo:
                 memo[ref.name] = self._whitening(self.translator.covariances[ref.name], scope)

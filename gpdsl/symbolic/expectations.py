@@ -10,6 +10,7 @@ import sympy as sp
 from gpdsl.errors import GpdslError
 from gpdsl.symbolic.joint import combined, correlated, joint_expectation
 from gpdsl.symbolic.jumps import jumps, refuse_quadrature
+from gpdsl.symbolic.reduced import elements_of
 from gpdsl.symbolic.translate import Translator
 from gpdsl.symbolic.written import written
 
@@ -43,6 +44,10 @@ def latents_in(translator: Translator, expression: sp.Expr) -> tuple[sp.Symbol, 
             for _, elements in translator.externals[ref.name].arguments:
                 for element in elements:
                     found.update(latents_in(translator, element))
+        elif ref.kind == "reduced":
+            whole = translator.reduced[ref.name]
+            for inside in latents_in(translator, whole.body):
+                found.update(elements_of(translator, whole, inside))
     return tuple(sorted(found, key=lambda s: s.name))
 
 

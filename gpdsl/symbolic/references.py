@@ -51,8 +51,8 @@ def shifted(position: Position, offset: int) -> Position:
 
 @dataclass(frozen=True)
 class Ref:
-    """What a symbol stands for. `kind` is input, const, param, latent, output, indicator, index, external, observed or
-    whitening.
+    """What a symbol stands for. `kind` is input, const, param, latent, output, indicator, index, external, observed,
+    whitening or reduced.
 
     Row variables are latents too: independent values, one per row. `reading` says what is read of a latent.
     """
@@ -77,6 +77,16 @@ class ExternalUse:
     result: tuple[int, ...]
     likelihood: bool = False
     whole: tuple[tuple[tuple[str, ...], sp.Expr] | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A reduction by `operator` over the `count` elements of `body` along `axis`, along which it is generic."""
+
+    operator: str
+    axis: str
+    count: int
+    body: sp.Expr
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from gpdsl.symbolic.extent import MAX_NESTING, MAX_OPERATIONS, Extents
 from gpdsl.symbolic.field_calls import field_calls
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
 from gpdsl.symbolic.readings import OWN, reading, shown
+from gpdsl.symbolic.reduced import reduced
 from gpdsl.symbolic.references import (
     PREFIXED,
     Covariance,
@@ -26,6 +27,7 @@ from gpdsl.symbolic.references import (
     ExternalUse,
     NeedsElements,
     Position,
+    Reduced,
     Ref,
     axis_key,
     shifted,
@@ -67,6 +69,7 @@ class Translator:
         self.traced: Mapping[str, Callable[..., object]] = {}
         self.field_calls = field_calls(declarations)
         self.covariances: dict[str, Covariance] = {}
+        self.reduced: dict[str, Reduced] = {}
         self._lets: dict[Element, sp.Expr] = {}
         self._extents = Extents()
         self._level = self._visits = 0
@@ -252,6 +255,8 @@ class Translator:
         return value
 
     def _reduction(self, reduction: m.Reduction, env: Environment) -> sp.Expr:
+        if self.declarations.fields and (whole := reduced(self, reduction, env)) is not None:
+            return whole
         what = f"`{reduction.operator}` over `{reduction.axis.describe()}`"
         count, key = self.size(reduction.axis), axis_key(reduction.axis)
         if count > MAX_TERMS:

@@ -106,7 +106,8 @@ def moving(program: Program, use: ExternalUse) -> tuple[bool, ...]:
     """Which arguments depend on latents; the others are the same in every call."""
     reads = [{s for e in elements for s in e.free_symbols} for _, elements in use.arguments]
     references = program.translator.references
-    return tuple(any(references[s].kind in {"latent", "external"} for s in each) for each in reads)
+    moved = {"latent", "external", "reduced"}
+    return tuple(any(references[s].kind in moved for s in each) for each in reads)
 
 
 def result_shape(program: Program, use: ExternalUse, count: int) -> tuple[int, ...]:

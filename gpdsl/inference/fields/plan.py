@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import sympy as sp
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
@@ -22,6 +23,7 @@ from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.fields import field_means, refuse_beside_fields, roots
 from gpdsl.program.groups import columns_of
 from gpdsl.program.program import Program, make_rows
+from gpdsl.symbolic.translate import Ref
 
 CALLS = 64
 """Calls of an opaque function in a round."""
@@ -78,14 +80,21 @@ def _refuse_passed(program: Program) -> None:
     """A parameter that is passed to an opaque function has no gradient."""
     for use in program.uses():
         for _, elements in use.arguments:
-            for symbol in {s for e in elements for s in e.free_symbols}:
-                ref = program.translator.references[symbol]
+            for ref in _read(program, elements):
                 if ref.kind == "param" and ref.name in program.parameters.initial:
                     raise GpdslError(
                         f"parameter `{ref.name}` is passed to the opaque function `{use.function}` beside a field, so "
                         "no gradient with respect to it exists; "
                         f"declare it `fixed`, or pass fixed=['{ref.name}'] to fit"
                     )
+
+
+def _read(program: Program, elements: Sequence[sp.Expr]) -> set[Ref]:
+    """Everything that expressions read, inside reductions too."""
+    translator = program.translator
+    found = {translator.references[s] for e in elements for s in e.free_symbols}
+    inside = [translator.reduced[ref.name].body for ref in found if ref.kind == "reduced"]
+    return found | {translator.references[s] for body in inside for s in body.free_symbols}
 
 
 def infer_fields(
