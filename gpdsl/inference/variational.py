@@ -191,7 +191,8 @@ def infer(
         check_start(start, program)
     if program.account is not None and options.evaluations is not None:
         program.account.budget = options.evaluations
-    planned = plan(program, data, options, start)
+    process = start if start is not None and start.weight_space is None else None
+    planned = plan(program, data, options, process)
     choice, layout = planned.choice, planned.layout
     program = program.under(choice.posterior)
     engine = _engine(choice, options, program)
@@ -204,7 +205,7 @@ def infer(
     inducing, parameters = shards.everywhere((inducing, parameters))
     for multiple in ESCALATION[options.dtype]:
         jitter = multiple * jitter_for(jnp.dtype(options.dtype))
-        begun = carry(start, program, parameters, inducing, jitter) if start is not None and inducing else None
+        begun = carry(process, program, parameters, inducing, jitter) if process is not None and inducing else None
         problem = Problem(program, rows, count, layout, choice, options, parameters, inducing, jitter, monitor, begun)
         problem = replace(problem, begun_weights=None if start is None else start.weight_space)
         with threads_for(max(map(len, planned.inducing), default=0)):

@@ -63,6 +63,8 @@ def decide_weights(program: Program, options: Options, rows: int) -> Choice:
     block = min(options.feature_batch or (BLOCK if sums == "running" else SAMPLED_BLOCK), features)
     if chevron > features:
         raise GpdslError(f"chevron = {chevron}: there are {features} basis functions, and no more columns")
+    if chevron > block:
+        raise GpdslError(f"chevron = {chevron}: a step has feature_batch = {block} functions, which must hold them all")
     support = min(SUPPORT if options.support is None else options.support, rows)
     batch = min(options.batch or BATCH, rows)
     weights = WeightChoice(features, chevron, block, support, sums, _start_rows(program, options, rows))

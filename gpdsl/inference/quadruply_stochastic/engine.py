@@ -65,21 +65,29 @@ def fit_qsgp(problem: Problem) -> Result:
     learnt |= as_arrays(basis.numbers(), options.dtype)
     q = _start(problem, features, learnt, choice)
     ascent: Ascent = ASCENTS[choice.sums](problem, features, q, learnt)
-    message, done = "interrupted" if interrupted else "all steps done", 0
-    with deferred_interrupts() as asked:
-        while not interrupted and done < problem.choice.steps:
-            done, bound = ascent.advance()
-            problem.monitor.report(min(done, problem.choice.steps), bound)
-            if not np.isfinite(bound):
-                message = "stopped: the bound is not a finite number, the last state that was finite is kept"
-                break
-            if asked():
-                message, interrupted = "interrupted", True
-        value, error, stiffness = assess(problem, features, ascent.q, ascent.learnt)
+    message, interrupted = ("interrupted", True) if interrupted else _ascend(problem, ascent)
+    value, error, stiffness = assess(problem, features, ascent.q, ascent.learnt)
     basis = basis.at(as_numpy(ascent.learnt))
     held = WeightSpace(as_numpy(ascent.q), basis, options.seed, stiffness)
     parameters = {name: np.asarray(ascent.learnt[name]) for name in plain.parameters.initial}
     return Result(parameters, [], [], np.ones(1), value, error, message, interrupted, weight_space=held)
+
+
+def _ascend(problem: Problem, ascent: Ascent) -> tuple[str, bool]:
+    """All steps, unless the user interrupts them: what is to be said of the end, and whether that is what happened."""
+    done = 0
+    with deferred_interrupts() as asked:
+        try:
+            while done < problem.choice.steps:
+                done, bound = ascent.advance()
+                problem.monitor.report(min(done, problem.choice.steps), bound)
+                if not np.isfinite(bound):
+                    return "stopped: the bound is not a finite number, and the last state that was is kept", False
+                if asked():
+                    return "interrupted", True
+        except KeyboardInterrupt:
+            return "interrupted", True
+    return "all steps done", False
 
 
 def _points(problem: Problem) -> np.ndarray:

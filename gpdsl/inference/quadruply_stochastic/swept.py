@@ -25,13 +25,14 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.likelihood import Slopes, expected, slopes
+from gpdsl.inference.quadruply_stochastic.preconditioner import preconditioner
 from gpdsl.inference.quadruply_stochastic.reading import Seen, inputs_of, slab, slabs
-from gpdsl.inference.quadruply_stochastic.weights import Index, Weights, below_diagonal, divergence, own_column
+from gpdsl.inference.quadruply_stochastic.weights import Index, Weights, divergence, own_column
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
-SMALLEST = 1e-3
-"""Share of its value that the diagonal element of a dense column keeps at least in one step."""
+COLUMNS = 0.5
+"""Pace of the dense columns, whose diagonal elements and others move at once, each as if the rest stood still."""
 
 
 @jax.tree_util.register_dataclass
@@ -138,9 +139,12 @@ class Sweeps:
 
             (_, (values, kl)), moved = jax.value_and_grad(share, has_aux=True)(state.learnt)
             support = features.values(state.learnt, batches.support, index) * live
-            slope = pull.T @ values - precision * old.vectors + _barrier(old, index)
-            direction = self._preconditioned(slope, support, stiffness, pace)
-            new = _moved(old, direction * live, index, pace.rate)
+            slope = pull.T @ values - precision * old.vectors
+            ridge = (1.0 + pace.damping) * (self.size / features.count) * support.shape[0] / stiffness
+            direction = preconditioner(support, ridge, pace.damping).directions(slope, index)
+            direction = direction + _diagonal_move(old, slope, precision, index)
+            paces = jnp.where(jnp.arange(slope.shape[0]) > 0, COLUMNS, 1.0)[:, None] * pace.rate
+            new = replace(old, vectors=old.vectors + paces * direction * live)
             seen_curvature = self.count * jnp.mean(known.precision[:, None] * values**2, axis=0)
             forget = live / (1.0 + jnp.asarray(state.number, values.dtype))
             new = replace(new, curvature=old.curvature + forget * (seen_curvature - old.curvature))
@@ -173,39 +177,25 @@ class Sweeps:
         kl = jnp.sum(divergence(q, precision, index) * live)
         return jnp.sum(pull * seen.projected) - jnp.sum(bend * seen.spread) - kl, (values, kl)
 
-    def _preconditioned(
-        self, slope: Float[Array, "v k"], support: Float[Array, "s k"], stiffness: Array, pace: Pace
-    ) -> Float[Array, "v k"]:
-        """P^-1 slope by Woodbury's formula, P = (1 + tau) I + kappa Phi_s' Phi_s with a block standing for them all."""
-        share = self.size / self.features.count
-        ridge = (1.0 + pace.damping) * share * support.shape[0] / stiffness
-        gram = support @ support.T + ridge * jnp.eye(support.shape[0], dtype=support.dtype)
-        inner = cho_solve(cho_factor(gram, lower=True), support @ slope.T)
-        return (slope - inner.T @ support) / (1.0 + pace.damping)
-
 
 def _pull(known: Slopes, running: Running) -> Float[Array, "n 1+r"]:
     """Derivatives of the expected log likelihood in Phi mu and in Phi C."""
     return jnp.concatenate([known.slope[:, None], -known.precision[:, None] * running.projected[:, 1:]], axis=1)
 
 
-def _barrier(q: Weights, index: Index) -> Float[Array, "1+r k"]:
-    """The slope of log |C| in the vectors."""
-    nothing = jnp.zeros_like(q.vectors[:1])
-    if not q.columns:
-        return nothing
+def _diagonal_move(
+    q: Weights, slope: Float[Array, "1+r k"], precision: Float[Array, "k"], index: Index
+) -> Float[Array, "1+r k"]:
+    """From the diagonal elements of dense columns to where the bound is largest in them alone.
+
+    With H = S + sum_n p_n phi_n phi_n' and b = sum_(j != r) H_rj c_jr that is the positive root of H_rr c^2 + b c = 1;
+    `slope` is -H c, which leaves out that of log c.
+    """
+    stiff = precision + q.curvature
+    rest = -slope - stiff * q.vectors
+    target = 0.5 * (jnp.sqrt(rest**2 + 4.0 * stiff) - rest) / stiff
     own = own_column(q.columns, index)
-    return jnp.concatenate([nothing, own / jnp.where(own > 0, q.vectors[1:], 1.0)])
-
-
-def _moved(q: Weights, direction: Float[Array, "1+r k"], index: Index, rate: Array) -> Weights:
-    """A step, in which the dense columns stay below the diagonal and their diagonal elements positive."""
-    vectors = q.vectors + rate * direction
-    if q.columns:
-        own = own_column(q.columns, index) > 0
-        columns = jnp.where(own, jnp.maximum(vectors[1:], SMALLEST * q.vectors[1:]), vectors[1:])
-        vectors = jnp.concatenate([vectors[:1], columns * below_diagonal(q.columns, index)])
-    return replace(q, vectors=vectors)
+    return jnp.concatenate([jnp.zeros_like(slope[:1]), own * (target - q.vectors)[1:]])
 
 
 def _slice(q: Weights, start: Array, size: int) -> Weights:

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 
 from gpdsl.inference.quadruply_stochastic.likelihood import quadratic
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of
@@ -88,9 +87,8 @@ def z_scores(sampled: np.ndarray, exact: np.ndarray) -> np.ndarray:
     return (sampled.mean(axis=0) - np.asarray(exact)) / np.where(error > 0, error, 1.0)
 
 
-@pytest.mark.parametrize("support", [1, 7])
-def test_theorems_1_and_2_and_propositions_2_and_3_are_unbiased(regression: Case, support: int) -> None:
-    case, there = regression, support_of(regression, support)
+def test_theorems_1_and_2_and_propositions_2_and_3_are_unbiased(regression: Case) -> None:
+    case, there = regression, support_of(regression, 7)
     value, slope, moves = draws(case, steps_of(case), there)
     exact, (parameters, vectors) = jax.value_and_grad(partial(dense_bound, case), argnums=(0, 1))(
         case.learnt, case.q.vectors
@@ -157,9 +155,8 @@ def test_theorem_3_is_a_lower_bound_that_closes_with_all_functions(classes: Case
     kl = 0.5 * (np.trace(covariance) + np.sum(np.asarray(case.q.vectors[0]) ** 2) - m)
     exact = likelihood - kl + np.sum(np.log(np.diag(root)))
     found = {}
-    for size in (2, 4, m):
-        value, _, _ = draws(case, steps_of(case, size=size, batch=6, exact=False), none, 4_000)
+    for size in (2, m):
+        value, _, _ = draws(case, steps_of(case, size=size, batch=6, exact=False), none, 3_000)
         found[size] = value.mean(), value.std() / np.sqrt(len(value))
     assert found[2][0] + 3 * found[2][1] < exact
-    assert found[2][0] < found[4][0] < exact + LARGEST_Z * found[4][1]
     assert abs(found[m][0] - exact) < LARGEST_Z * found[m][1]

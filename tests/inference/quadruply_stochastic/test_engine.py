@@ -1,0 +1,251 @@
+"""The engine against exact inference: linear regression in weight space, exact GPs, other engines; and its habits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import gpdsl
+import gpdsl.inference.monitor
+from gpdsl.inference.quadruply_stochastic.basis import Basis
+from gpdsl.inference.quadruply_stochastic.posterior import augmentation
+from gpdsl.inference.quadruply_stochastic.reading import moments
+from gpdsl.inference.quadruply_stochastic.swept import Batches, Pace, Running, State, Sweeps
+from gpdsl.program.compilation import jit
+from tests.inference.quadruply_stochastic.conftest import CLASSES, REGRESSION, Case
+from tests.inference.quadruply_stochastic.test_estimators import dense_bound
+
+FIXED = ["mu", "s2", "ell", "sigma"]
+Data = dict[str, np.ndarray]
+
+
+def rows_of(rng: np.random.Generator, n: int) -> Data:
+    x = rng.standard_normal((n, 2))
+    return {"x": x, "y": np.sin(1.5 * x[:, 0]) * np.cos(x[:, 1]) + 0.3 * rng.standard_normal(n)}
+
+
+def weight_space(fit: gpdsl.Fit, data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Phi of the data, and the exact posterior of the weights."""
+    assert fit.weight_space is not None
+    values = fit.parameters
+    learnt = fit.program.parameters.learnt(values)
+    features = fit.weight_space.basis.features(fit.program, fit.weight_space.features, fit.options.seed)
+    phi = np.asarray(features.values(learnt, jnp.asarray(data["x"]), jnp.arange(features.count)), float)
+    noise = float(values["sigma"]) ** 2
+    covariance = np.linalg.inv(phi.T @ phi / noise + np.eye(features.count))
+    return phi, covariance @ phi.T @ (data["y"] - float(values["mu"])) / noise, covariance
+
+
+def test_a_full_root_converges_to_exact_bayesian_linear_regression(rng: np.random.Generator) -> None:
+    data, m = rows_of(rng, 40), 12
+    model = gpdsl.compile(REGRESSION)
+    choices = {"features": m, "chevron": m, "fixed": FIXED, "dtype": "float64"}
+    fit = model.fit(data, engine="qsgp", steps=300, **choices)
+    phi, mean, covariance = weight_space(fit, data)
+    prediction = fit.predict(data)
+    assert np.allclose(prediction.mean("f"), phi @ mean + 0.3, atol=1e-4)
+    assert np.allclose(prediction.variance("f"), np.sum((phi @ covariance) * phi, axis=1), rtol=2e-3)
+    noise = float(fit.parameters["sigma"]) ** 2
+    marginal = phi @ phi.T + noise * np.eye(40)
+    residual = data["y"] - 0.3
+    evidence = -0.5 * (residual @ np.linalg.solve(marginal, residual) + np.linalg.slogdet(2 * np.pi * marginal)[1])
+    assert fit.elbo == pytest.approx(evidence, abs=0.01)
+    assert fit.elbo_se == 0.0  # all rows were seen
+
+
+def test_the_diagonal_is_proposition_1(rng: np.random.Generator) -> None:
+    data, m = rows_of(rng, 60), 30
+    fit = gpdsl.compile(REGRESSION).fit(data, engine="qsgp", features=m, fixed=FIXED, steps=60, dtype="float64")
+    phi, mean, _ = weight_space(fit, data)
+    assert fit.weight_space is not None
+    noise = float(fit.parameters["sigma"]) ** 2
+    assert np.allclose(fit.weight_space.q.curvature, np.sum(phi**2, axis=0) / noise, rtol=1e-6)
+    assert np.allclose(phi @ fit.weight_space.q.vectors[0], phi @ mean, atol=1e-3)
+
+
+def test_minibatches_of_rows_and_functions_come_near_the_exact_gp(rng: np.random.Generator) -> None:
+    data, there = rows_of(rng, 400), rows_of(rng, 50)
+    model = gpdsl.compile(REGRESSION)
+    exact = model.fit(data, fixed=FIXED).predict(there).mean("f")
+    prior = float(np.std(exact))
+    swept = model.fit(data, engine="qsgp", features=1000, batch=100, feature_batch=300, fixed=FIXED, steps=600)
+    assert np.sqrt(np.mean((swept.predict(there).mean("f") - exact) ** 2)) < 0.15 * prior
+
+
+@pytest.mark.slow
+def test_the_papers_steps_come_near_the_exact_gp(rng: np.random.Generator) -> None:
+    data, there = rows_of(rng, 400), rows_of(rng, 50)
+    model = gpdsl.compile(REGRESSION)
+    exact = model.fit(data, fixed=FIXED).predict(there).mean("f")
+    choices = {"features": 400, "batch": 50, "feature_batch": 100, "feature_sums": "sampled", "fixed": FIXED}
+    found = model.fit(data, engine="qsgp", steps=3000, **choices).predict(there).mean("f")
+    assert np.sqrt(np.mean((found - exact) ** 2)) < 0.3 * float(np.std(exact))
+
+
+def test_a_sweep_sees_the_exact_bound_and_its_gradient_in_the_hyperparameters(regression: Case) -> None:
+    case = regression
+    rate = 1e-3
+    sweeps = Sweeps(case.program, case.features, 3, case.count, optax.sgd(rate))
+    x = case.rows.inputs["x"]
+    projected, variance = moments(case.features, case.learnt, x, case.q, 3)
+    running = Running(projected, variance - jnp.sum(projected[:, 1:] ** 2, axis=1))
+    state = State(case.q, case.learnt, optax.sgd(rate).init(case.learnt), running, jnp.zeros((), int))
+    pace = Pace(jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(1.0))
+    after, (bound, _) = jit(sweeps.sweep)(state, Batches(case.rows, case.rows, x[:4]), pace)
+    exact, slope = jax.value_and_grad(lambda learnt: dense_bound(case, learnt, case.q.vectors))(case.learnt)
+    assert float(bound) == pytest.approx(float(exact), rel=1e-10)
+    for name, value in case.learnt.items():
+        assert np.allclose((after.learnt[name] - value) / rate, slope[name], rtol=1e-8), name
+    assert np.allclose(after.running.projected, projected)  # the same rows, and no step in q
+
+
+def test_a_sweep_moves_along_an_unbiased_gradient(regression: Case) -> None:
+    case = regression
+    sweeps = Sweeps(case.program, case.features, 3, case.count, optax.sgd(0.0))
+    x = case.rows.inputs["x"]
+
+    def moved(key: jax.Array) -> jax.Array:
+        index = jax.random.choice(key, case.count, (4,), replace=False)
+        rows = jax.tree.map(lambda a: a[index], case.rows)
+        projected, variance = moments(case.features, case.learnt, x[index], case.q, 3)
+        running = Running(projected, variance - jnp.sum(projected[:, 1:] ** 2, axis=1))
+        state = State(case.q, case.learnt, (optax.EmptyState(),) * 2, running, jnp.zeros((), int))
+        plain = Pace(jnp.asarray(1e3), jnp.asarray(1e9), jnp.asarray(0.0))  # so much damping leaves nothing else
+        after, _ = sweeps.sweep(state, Batches(rows, rows, x[:4]), plain)
+        return (after.q.vectors - case.q.vectors) / 1e-6
+
+    found = np.asarray(jit(jax.vmap(moved))(jax.random.split(jax.random.key(1), 4_000)))
+    slope = jax.grad(lambda vectors: dense_bound(case, case.learnt, vectors))(case.q.vectors)
+    error = found.std(axis=0) / np.sqrt(len(found))
+    free = np.asarray(case.q.vectors) != 0
+    assert np.all(np.abs(found.mean(axis=0) - slope)[free] < 5 * error[free] + 1e-6)
+
+
+def test_a_classification_agrees_with_variational_inference(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((250, 2))
+    data = {"x": x, "y": (rng.random(250) < 1 / (1 + np.exp(-3 * x[:, 0]))).astype(int)}
+    model = gpdsl.compile(CLASSES)
+    wanted = model.fit(data, fixed=["s2"]).predict(data).mean("f")
+    fit = model.fit(data, engine="qsgp", features=1500, fixed=["s2"], steps=300)
+    found = fit.predict(data).mean("f")
+    assert np.corrcoef(found, wanted)[0, 1] > 0.99
+
+
+@pytest.mark.slow
+def test_theorem_3_classifies_as_variational_inference_does(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((250, 2))
+    data = {"x": x, "y": (rng.random(250) < 1 / (1 + np.exp(-3 * x[:, 0]))).astype(int)}
+    model = gpdsl.compile(CLASSES)
+    wanted = model.fit(data, fixed=["s2"]).predict(data).mean("f")
+    choices = {"features": 500, "feature_batch": 250, "feature_sums": "sampled", "fixed": ["s2"]}
+    found = model.fit(data, engine="qsgp", steps=1000, **choices).predict(data).mean("f")
+    assert np.corrcoef(found, wanted)[0, 1] > 0.95
+
+
+@pytest.mark.slow
+def test_dense_columns_narrow_the_variance_on_minibatches(rng: np.random.Generator) -> None:
+    data = rows_of(rng, 600)
+    model = gpdsl.compile(REGRESSION)
+    choices = {"features": 200, "batch": 150, "feature_batch": 60, "fixed": FIXED, "steps": 1200}
+    plain = model.fit(data, engine="qsgp", **choices)
+    dense = model.fit(data, engine="qsgp", chevron=40, **choices)
+    assert dense.elbo > plain.elbo
+    phi, _, covariance = weight_space(dense, data)
+    exact = np.sum((phi @ covariance) * phi, axis=1)
+    error = [np.mean(np.abs(np.log(each.predict(data).variance("f") / exact))) for each in (plain, dense)]
+    assert error[1] < error[0]
+
+
+def test_it_learns_hyperparameters_from_some_rows_first(rng: np.random.Generator) -> None:
+    data = rows_of(rng, 300)
+    fit = gpdsl.compile(REGRESSION).fit(data, engine="qsgp", features=500, start_rows=100, steps=60)
+    assert 0.2 < float(fit.parameters["sigma"]) < 0.5
+    assert fit.options.dtype == "float32"
+    assert "500 random Fourier features" in fit.summary()
+
+
+def test_augmentation_is_proposition_4(regression: Case) -> None:
+    case, noise = regression, 0.16
+    x = np.asarray(case.rows.inputs["x"])
+    features = Basis("inducing", x).features(case.program, len(x), 0)
+    points = jnp.asarray(np.concatenate([x[:2] + 0.1, [[50.0, 50.0]]]))
+    added = augmentation(features, case.learnt, points, case.count / noise, 5)
+    scaled = (np.asarray(points)[:, None] - x[None]) / 0.9
+    k = 1.4 * np.exp(-0.5 * np.sum(scaled**2, axis=2))
+    wanted = noise * 1.4**2 / (np.sum(k**2, axis=1) + noise * 1.4)
+    assert np.allclose(added, wanted)
+    assert added[2] == pytest.approx(1.4)  # the prior variance, far from all rows
+
+
+@pytest.mark.parametrize(
+    "basis", ["fourier", pytest.param("inducing", marks=SLOW), pytest.param("relevance", marks=SLOW)]
+)
+def test_a_saved_fit_predicts_the_same(rng: np.random.Generator, tmp_path: Path, basis: str) -> None:
+    data = rows_of(rng, 50)
+    fit = gpdsl.compile(REGRESSION).fit(data, engine="qsgp", basis=basis, features=40, fixed=FIXED, steps=20)
+    fit.save(tmp_path / "a.gpfit")
+    again = gpdsl.load_fit(tmp_path / "a.gpfit")
+    for name in ("f", "y"):
+        assert np.array_equal(fit.predict(data).mean(name), again.predict(data).mean(name))
+        assert np.array_equal(fit.predict(data).variance(name), again.predict(data).variance(name))
+    assert again.summary() == fit.summary()
+
+
+def test_an_interrupted_fit_keeps_its_state(rng: np.random.Generator) -> None:
+    def stop(report: gpdsl.inference.monitor.Report) -> None:
+        if report.step >= 4:
+            raise KeyboardInterrupt
+
+    fit = gpdsl.compile(REGRESSION).fit(
+        rows_of(rng, 50), engine="qsgp", features=100, fixed=FIXED, steps=50, callback=stop
+    )
+    assert fit.interrupted
+    assert np.isfinite(fit.elbo)
+    assert len(fit.history) == 4
+
+
+def test_a_fit_goes_on_from_another(rng: np.random.Generator) -> None:
+    data, model = rows_of(rng, 200), gpdsl.compile(REGRESSION)
+    choices = {"engine": "qsgp", "features": 300, "batch": 200, "fixed": FIXED}
+    first = model.fit(data, steps=100, **choices)
+    second = model.fit(data, steps=1, start=first, **choices)
+    alone = model.fit(data, steps=1, **choices)
+    assert second.elbo > alone.elbo
+    assert second.elbo == pytest.approx(first.elbo, abs=0.05 * abs(first.elbo))
+
+
+REFUSED = {
+    "several": ("latent g(x) ~ GP(0, RBF(1))\ny ~ Normal(f + g, 0.3)", {}, "one latent process"),
+    "kernel": ("y ~ Normal(f, 0.3)", {"posterior": "full"}, "chevron"),
+    "inducing": ("y ~ Normal(f, 0.3)", {"inducing": 10}, "belongs to engine = vi"),
+    "concave": ("y ~ StudentT(4, f, 0.3)", {"feature_sums": "sampled"}, "log-concave"),
+    "dense": ("y ~ Normal(f, 0.3)", {"basis": "inducing", "feature_sums": "running"}, "dense prior precision"),
+    "chevron": ("y ~ Normal(f, 0.3)", {"features": 5, "chevron": 6}, "no more columns"),
+    "row": ("row w ~ Normal(0, 1)\ny ~ Normal(f + w, 0.3)", {}, "row variable `w`"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_it_does_not_cover_is_refused_with_a_way_out(rng: np.random.Generator, case: str) -> None:
+    rest, choices, words = REFUSED[case]
+    model = gpdsl.compile(f"input x : real[2]\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\n{rest}\n")
+    with pytest.raises(gpdsl.GpdslError, match=words):
+        model.fit(rows_of(rng, 20), engine="qsgp", **choices)
+
+
+def test_a_kernel_without_random_features_is_refused(rng: np.random.Generator) -> None:
+    model = gpdsl.compile(
+        "input x : real[2]\noutput y : real\nlatent f(x) ~ GP(0, RBF(1) + 0.1 * White())\ny ~ Normal(f, 0.3)\n"
+    )
+    with pytest.raises(gpdsl.GpdslError, match="random Fourier features"):
+        model.fit(rows_of(rng, 20), engine="qsgp")
+
+
+def test_a_model_can_ask_for_it() -> None:
+    model = gpdsl.compile(REGRESSION + "infer qsgp: features = 200, chevron = 2, feature_sums = sampled\n")
+    assert model.declarations.infer.options["features"] == 200
