@@ -96,7 +96,10 @@ class UnknownEngine(Mistake):
     code: ClassVar = "E323"
     message: ClassVar = "unknown inference engine `{name}`"
     label: ClassVar = "expected {known}"
-    help: ClassVar = "write `infer vi: ...` for variational inference, `infer ep: ...` for expectation propagation"
+    help: ClassVar = (
+        "write `infer vi: ...` for variational inference, `infer ep: ...` for expectation propagation, "
+        "`infer qsgp: ...` for weights of basis functions"
+    )
 
 
 @dataclass(frozen=True)
