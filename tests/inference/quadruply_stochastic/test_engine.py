@@ -182,9 +182,10 @@ def test_augmentation_is_proposition_4(regression: Case) -> None:
     assert added[2] == pytest.approx(1.4)  # the prior variance, far from all rows
 
 
-@pytest.mark.parametrize(
-    "basis", ["fourier", pytest.param("inducing", marks=SLOW), pytest.param("relevance", marks=SLOW)]
-)
+OTHERS = [pytest.param(basis, marks=pytest.mark.slow) for basis in ("inducing", "relevance")]
+
+
+@pytest.mark.parametrize("basis", ["fourier", *OTHERS])
 def test_a_saved_fit_predicts_the_same(rng: np.random.Generator, tmp_path: Path, basis: str) -> None:
     data = rows_of(rng, 50)
     fit = gpdsl.compile(REGRESSION).fit(data, engine="qsgp", basis=basis, features=40, fixed=FIXED, steps=20)
