@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from math import gamma, pi
+from math import gamma, log, pi
 
 import jax.numpy as jnp
 import numpy as np
@@ -38,16 +38,35 @@ def suited(density: sp.Expr, columns: int) -> bool:
 def density_waves(density: sp.Expr, load: Callable[[sp.Symbol], Array], points: Points, stream: Stream) -> Waves:
     """Waves of the kernel with this density, a function of `FREQUENCY` in radians; its mass is their power."""
     columns = points.shape[1]
-    radii = jnp.asarray(table_radii(density, columns), stream.dtype)
-    values = jnp.broadcast_to(evaluate(density, lambda s: radii if s == FREQUENCY else load(s)), radii.shape)
-    logs = jnp.log(radii)
-    masses = jnp.maximum(values, 0.0).astype(stream.dtype) * _shell(logs, columns)
-    steps = 0.5 * (masses[1:] + masses[:-1]) * jnp.diff(logs)
-    cumulated = jnp.concatenate([jnp.zeros(1, steps.dtype), jnp.cumsum(steps)])
+    if density.free_symbols == {FREQUENCY}:
+        logs, cumulated = (jnp.asarray(each, stream.dtype) for each in _fixed_table(density, columns))
+    else:
+        logs, cumulated = _table(density, load, columns, stream.dtype)
     power = cumulated[-1]
     radius = jnp.exp(jnp.interp(stream.uniforms(1), cumulated / power, logs))
     frequencies = radius * _directions(stream, columns) / (2.0 * pi)
     return Waves(jnp.broadcast_to(power, stream.index.shape), ((points, frequencies),))
+
+
+def _table(
+    density: sp.Expr, load: Callable[[sp.Symbol], Array], columns: int, dtype: jnp.dtype
+) -> tuple[Float[Array, "G"], Float[Array, "G"]]:
+    """Logarithms of radii, and the mass within them, at the parameters' values."""
+    radii = jnp.asarray(table_radii(density, columns), dtype)
+    values = jnp.broadcast_to(evaluate(density, lambda s: radii if s == FREQUENCY else load(s)), radii.shape)
+    logs = jnp.log(radii)
+    masses = jnp.maximum(values, 0.0).astype(dtype) * _surface(columns) * jnp.exp(columns * (logs - log(2.0 * pi)))
+    steps = 0.5 * (masses[1:] + masses[:-1]) * jnp.diff(logs)
+    return logs, jnp.concatenate([jnp.zeros(1, dtype), jnp.cumsum(steps)])
+
+
+@functools.lru_cache(maxsize=256)
+def _fixed_table(density: sp.Expr, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same of a density without parameters, once: length-scales stand in the points."""
+    radii = table_radii(density, columns)
+    values, logs = np.asarray(numeric.evaluate(density, {FREQUENCY: radii})), np.log(radii)
+    masses = np.maximum(values, 0.0) * _surface(columns) * np.exp(columns * (logs - log(2.0 * pi)))
+    return logs, np.concatenate([[0.0], np.cumsum(0.5 * (masses[1:] + masses[:-1]) * np.diff(logs))])
 
 
 @functools.lru_cache(maxsize=256)
@@ -70,10 +89,9 @@ def _masses(density: sp.Expr, columns: int) -> np.ndarray | None:
     return masses if np.isfinite(masses).all() and np.max(masses) > 0 else None
 
 
-def _shell(logs: Float[Array, "G"], columns: int) -> Float[Array, "G"]:
-    """Mass per density and unit of log radius: surface of the sphere times r^D over (2 pi)^D."""
-    surface = 2.0 * pi ** (columns / 2) / gamma(columns / 2)
-    return surface * jnp.exp(columns * (logs - jnp.log(2.0 * pi)))
+def _surface(columns: int) -> float:
+    """Of the unit sphere: the mass in a shell is that times S(r) r^D / (2 pi)^D per unit of log radius."""
+    return 2.0 * pi ** (columns / 2) / gamma(columns / 2)
 
 
 def _directions(stream: Stream, columns: int) -> Float[Array, "k D"]:
