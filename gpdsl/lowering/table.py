@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import sympy as sp
 from jax.scipy.special import erf, gammaln, ndtr, ndtri
-from jax.scipy.special import log_ndtr as jax_log_ndtr
 from jaxtyping import Array
 
 from gpdsl.lowering import gammas, tails
@@ -61,7 +60,7 @@ TABLE: dict[type, Callable[..., Array]] = {
     f.log1p: jnp.log1p,
     f.expm1: jnp.expm1,
     f.ndtr: ndtr,
-    f.log_ndtr: jax_log_ndtr,
+    f.log_ndtr: tails.log_ndtr,
     f.ndtri: ndtri,
     f.floor: jnp.floor,
     f.logsumexp: _logsumexp,
@@ -83,6 +82,10 @@ TABLE: dict[type, Callable[..., Array]] = {
 }
 
 
+TOGETHER = (f.log_ndtr, f.log_ndtr_interval)
+"""Functions of many operations: all calls in an expression are computed by one, as for the levels of an Ordinal."""
+
+
 def evaluate(expression: sp.Expr, load: Loader) -> Array:
     """Value of an expression whose symbols `load` turns into arrays; shapes follow NumPy broadcasting."""
     return _evaluate(expression, load, None)
@@ -93,6 +96,8 @@ def _evaluate(expression: sp.Basic, load: Loader, taken: Array | None) -> Array:
     memo: dict[sp.Basic, Array] = {}
 
     def visit(node: sp.Basic) -> Array:
+        if node not in memo and isinstance(node, TOGETHER):
+            memo.update(_together(_calls(expression, node.func), visit))
         if node not in memo:
             memo[node] = _choice(node, visit, load, taken) if isinstance(node, c.choose) else _node(node, visit, leaf)
         return memo[node]
@@ -103,6 +108,25 @@ def _evaluate(expression: sp.Basic, load: Loader, taken: Array | None) -> Array:
         return value if taken is None else jnp.where(taken, value, jax.lax.stop_gradient(value))
 
     return visit(expression)
+
+
+def _calls(expression: sp.Basic, function: type) -> list[sp.Basic]:
+    """Calls of a function outside of conditionals, unless one is part of another."""
+    found, visited = [], [expression]
+    while visited:
+        node = visited.pop()
+        found += [node] if node.func == function else []
+        visited += [] if isinstance(node, c.choose) else node.args
+    return [] if any(argument.has(function) for call in found for argument in call.args) else [*dict.fromkeys(found)]
+
+
+def _together(calls: list[sp.Basic], visit: Visit) -> dict[sp.Basic, Array]:
+    """Values of several calls from one call of their function, where all are of one shape; else nothing."""
+    arguments = [jnp.broadcast_arrays(*[visit(a) for a in call.args]) for call in calls]
+    if len({each[0].shape for each in arguments}) != 1:
+        return {}
+    stacked = [jnp.stack(each) for each in zip(*arguments, strict=True)]
+    return dict(zip(calls, TABLE[calls[0].func](*stacked), strict=True))
 
 
 def _choice(node: c.choose, visit: Visit, load: Loader, taken: Array | None) -> Array:

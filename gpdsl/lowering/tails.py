@@ -6,19 +6,22 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import betainc, gammainc, gammaincc, gammaln
-from jax.scipy.special import log_ndtr as jax_log_ndtr
+from jax.scipy.special import betainc, erfc, gammainc, gammaincc, gammaln
 from jaxtyping import Array
 
 from gpdsl.lowering.gammas import log_beta, log_rising
 
 LOG_2 = 0.6931471805599453
+LOG_ROOT_2_PI = 0.9189385332046727
 
 FRACTION = 20.0
 """Levels of the continued fractions; where they are used, each gains a digit or more."""
 
 DEVIATIONS = 20.0
 """So many standard deviations from the mean the incomplete gamma functions are found from their fractions."""
+
+LOW = {"float32": -10.0, "float64": -20.0}
+"""Below this the normal distribution function comes from its asymptotic series, whose eighth term is then nothing."""
 
 FAR = 3.0
 """Beyond this Student's distribution function is found from a continued fraction, within it from the centre."""
@@ -45,12 +48,47 @@ def log_difference(larger: Array | float, smaller: Array | float) -> Array:
     return larger + log1mexp(larger - smaller)
 
 
+@jax.custom_jvp
+def log_ndtr(x: Array | float) -> Array:
+    """log Phi(x), from one complementary error function, where JAX's own needs six error functions of two kinds."""
+    (x,) = _promoted(x)
+    far, near, deep = _apart(x)
+    half = 0.5 * erfc(jnp.abs(near) * 0.5**0.5)
+    inside = jnp.where(x > 0, jnp.log1p(-half), jnp.log(half))
+    return jnp.where(far, jnp.log(_normal_series(deep) / -deep) - 0.5 * deep**2 - LOG_ROOT_2_PI, inside)
+
+
+@log_ndtr.defjvp
+def _log_ndtr_slope(values: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """Density over distribution function; far out their ratio is that of -x and the series."""
+    (x,) = _promoted(values[0])
+    value, (far, near, deep) = log_ndtr(x), _apart(x)
+    inside = jnp.exp(-0.5 * near**2 - LOG_ROOT_2_PI - jnp.where(far, 0.0, value))
+    return value, jnp.where(far, -deep / _normal_series(deep), inside) * tangents[0]
+
+
+def _apart(x: Array) -> tuple[Array, Array, Array]:
+    """Whether x is far out, and x where it is not and where it is, the edge elsewhere."""
+    low = LOW[x.dtype.name]
+    far = x < low
+    return far, jnp.where(far, low, x), jnp.where(far, x, low)
+
+
+def _normal_series(x: Array) -> Array:
+    """-x Phi(x) / phi(x) far out: 1 - 1/x^2 + 3/x^4 - 15/x^6 + ... (Abramowitz and Stegun 26.2.12)."""
+    inverse, total = x**-2, jnp.ones_like(x)
+    for odd in range(13, 0, -2):
+        total = 1.0 - odd * inverse * total
+    return total
+
+
 def log_ndtr_interval(lower: Array | float, upper: Array | float) -> Array:
     """log(Phi(upper) - Phi(lower)): taken in the lower tail, to which the interval is reflected when need be."""
     lower, upper = _promoted(lower, upper)
     flip = lower + upper > 0
     a, b = jnp.where(flip, -upper, lower), jnp.where(flip, -lower, upper)
-    return log_difference(jax_log_ndtr(b), jax_log_ndtr(a))
+    larger, smaller = log_ndtr(jnp.stack(jnp.broadcast_arrays(b, a)))
+    return log_difference(larger, smaller)
 
 
 def _fraction(level: Callable[[Array, Array], Array], like: Array, levels: float = FRACTION) -> Array:

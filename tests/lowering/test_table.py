@@ -13,7 +13,8 @@ import sympy as sp
 
 from gpdsl.language.vocabulary import FUNCTIONS, REDUCTIONS
 from gpdsl.lowering.table import align, evaluate
-from gpdsl.symbolic.functions import ELEMENTARY
+from gpdsl.program.compilation import jit
+from gpdsl.symbolic.functions import ELEMENTARY, log_ndtr, log_ndtr_interval
 from gpdsl.symbolic.functions import REDUCTIONS as REDUCED
 
 A, B = sp.Symbol("a", real=True), sp.Symbol("b", real=True)
@@ -148,3 +149,23 @@ ARRAY = np.arange(24.0).reshape(2, 3, 4)
 )
 def test_align(positions: tuple[int | str, ...], keys: tuple[str, ...], expected: np.ndarray) -> None:
     np.testing.assert_array_equal(align(jnp.asarray(ARRAY), positions, keys), expected)
+
+
+def test_calls_of_an_expensive_function_are_made_as_one() -> None:
+    """Those outside of conditionals, of one shape; a call within a call stays where it is."""
+    values = {"a": np.array([0.3, -1.0, 2.0]), "b": np.array([1.5, 0.0, 2.5])}
+    parts = [log_ndtr(A), log_ndtr(2 * B), log_ndtr_interval(A, B + 1), log_ndtr_interval(A - 1, B)]
+    nested, several = log_ndtr(log_ndtr(A)) + log_ndtr(B), sp.Add(*[(k + 1) * part for k, part in enumerate(parts)])
+
+    def together(given: dict[str, np.ndarray]) -> list[jax.Array]:
+        return [evaluate(each, lambda s: given[s.name]) for each in (several, nested, *parts)]
+
+    with jax.enable_x64(True):
+        found, inside, *separate = [np.asarray(each) for each in jit(together)(values)]
+        assert str(jax.make_jaxpr(lambda given: evaluate(several, lambda s: given[s.name]))(values)).count("erfc ") == 2
+    np.testing.assert_allclose(found, sum((k + 1) * part for k, part in enumerate(separate)), rtol=1e-14)
+    reference = scipy.special.log_ndtr
+    np.testing.assert_allclose(inside, reference(reference(values["a"])) + reference(values["b"]), rtol=1e-13)
+    shapes = {"a": np.array(0.3), "b": np.array([1.5, 0.0])}
+    expected = reference(0.3) + reference([1.5, 0.0])
+    np.testing.assert_allclose(lowered(log_ndtr(A) + log_ndtr(B), **shapes), expected, rtol=1e-13)

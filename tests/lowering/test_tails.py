@@ -92,6 +92,23 @@ def test_normal_interval(bounds: tuple[float, float]) -> None:
     assert all(np.isfinite(float(slope)) for slope in slopes)
 
 
+def test_log_ndtr() -> None:
+    """Value, slope (density over distribution function) and curvature, -s (s + x), across both joints."""
+    x = np.concatenate([-np.geomspace(1e8, 1e-6, 60), [-20.0, -19.999999, 0.0], np.linspace(0.01, 37, 40)])
+    with mpmath.workdps(340):
+        value = [mpmath.log(mpmath.ncdf(mpmath.mpf(v))) for v in x]
+        slope = [mpmath.exp(mpmath.log(mpmath.npdf(mpmath.mpf(v))) - of) for v, of in zip(x, value, strict=True)]
+        curvature = [-s * (s + mpmath.mpf(v)) for v, s in zip(x, slope, strict=True)]
+    np.testing.assert_allclose(jit(tails.log_ndtr)(x), np.asarray(value, float), rtol=1e-12)
+    np.testing.assert_allclose(derivatives(tails.log_ndtr, x), np.asarray(slope, float), rtol=1e-11)
+    near = x > -100  # beyond, s and x cancel
+    second = derivatives(jax.grad(tails.log_ndtr), x[near])
+    np.testing.assert_allclose(second, np.asarray(curvature, float)[near], rtol=1e-7, atol=1e-300)
+    single = jit(tails.log_ndtr)(jnp.asarray(x, jnp.float32))
+    assert single.dtype == jnp.float32
+    np.testing.assert_allclose(single, special.log_ndtr(np.asarray(x, np.float32).astype(float)), rtol=1e-5, atol=1e-37)
+
+
 def test_log1mexp() -> None:
     x = np.geomspace(1e-300, 700.0, 200)
     expected = np.where(x < 1, np.log(-special.expm1(-x)), special.log1p(-np.exp(-x)))
