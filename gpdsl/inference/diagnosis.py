@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.form import describe
-from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.kernels.functionals import Functionals, blocks, every_point
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program
@@ -37,11 +37,15 @@ class Trouble:
 
 @dataclass(frozen=True)
 class _Matrix:
-    """A covariance matrix at unit scale and the points it belongs to."""
+    """A covariance matrix at unit scale, the points it belongs to, and the size of the numbers its entries are made of.
+
+    Covariances of differences of nearby values are small differences of large numbers, whose rounding they keep.
+    """
 
     values: np.ndarray
     points: np.ndarray
     size: int
+    terms: float
 
 
 def diagnose(
@@ -97,7 +101,17 @@ def _matrix(group: Group, arguments: Sequence[Array], functionals: Functionals) 
     if size > LARGEST:
         some = np.sort(np.random.default_rng(0).choice(size, LARGEST, replace=False))
         values = values[np.ix_(some, some)]
-    return _Matrix(values, points, size)
+    return _Matrix(values, points, size, _largest_terms(group, arguments, functionals))
+
+
+def _largest_terms(group: Group, arguments: Sequence[Array], functionals: Functionals) -> float:
+    """The largest variance that a weighted sum of values would have if nothing in it cancelled."""
+
+    def deviation(elementary: Functionals) -> np.ndarray:
+        return np.sqrt(np.diag(np.asarray(covariance(group.form, list(arguments), elementary), float)))
+
+    sums = [block for block in blocks(functionals) if len(block) > 1]
+    return max((float(np.max(sum(abs(w) * deviation(e) for w, e in block)) ** 2) for block in sums), default=0.0)
 
 
 def _matrix_trouble(matrix: _Matrix, dtype: str, jitter: float) -> tuple[str, str] | None:
@@ -107,7 +121,7 @@ def _matrix_trouble(matrix: _Matrix, dtype: str, jitter: float) -> tuple[str, st
     eigenvalues = np.linalg.eigvalsh(values)
     largest, smallest = float(eigenvalues[-1]), float(eigenvalues[0])
     lifted = jitter * float(np.mean(np.diag(values)))
-    rounding = {"float64": 2e-16, "float32": 1.2e-7}[dtype] * largest * len(values)
+    rounding = {"float64": 2e-16, "float32": 1.2e-7}[dtype] * max(largest * len(values), matrix.terms)
     if smallest + lifted > rounding:
         return None
     what = f"is not positive definite in {dtype} with jitter {jitter:.0e} (eigenvalues {smallest:.2g} to {largest:.2g})"

@@ -46,6 +46,20 @@ def test_kernels(body: str, change: dict[str, Any], expected: str) -> None:
     assert re.search(r"latent `f`, kernel .*, size \d+, ", found)
 
 
+def test_differences_of_nearby_values_are_too_small_for_single_precision() -> None:
+    """Their covariances are rounded like the values' own, which is no fault of the kernel."""
+    model = gpdsl.zoo("preference")
+    drawn = model.sample_prior(rows=40, seed=1).data
+    real = [name for name, declared in model.declarations.inputs.items() if declared.kind == "real"]
+    data = {name: 1e-3 * values if name in real else values for name, values in drawn.items()}
+    program, bound, chosen = prepare(model, data, {}, {"inducing": 0, "dtype": "float32"})
+    with precision("float32"):
+        inducing = plan(program, bound, chosen).inducing
+        learnt = program.parameters.unconstrained()
+        found = diagnose(program, learnt, inducing, make_rows(program, bound), "float32", 1e-3).text
+    assert "single precision is too coarse" in found
+
+
 def test_the_row_at_which_a_likelihood_is_infinite_is_named() -> None:
     text = f"{START}param m : real = 800\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(exp(f + m), 1)\n"
     found = said(text)
