@@ -160,3 +160,22 @@ class EverythingFailed(ForwardMistake):
     code: ClassVar = "F211"
     message: ClassVar = "all of {rows} evaluations failed, so there is nothing to compare with"
     help: ClassVar = "leave out policy='penalise' to see why one of them fails"
+
+
+@dataclass(frozen=True)
+class WrongGradient(ForwardMistake):
+    """A `gradient` that is not the derivative of the function."""
+
+    where: str
+    inputs: str
+    said: str
+    found: str
+    code: ClassVar = "F212"
+    message: ClassVar = (
+        "its gradient is not that of the function: along a random direction in {where} it says {said}, and differences "
+        "of the function give {found}\n   with {inputs}"
+    )
+    help: ClassVar = (
+        "gradient(*arguments, sensitivity) returns for each argument the sum, over the numbers of the result, of "
+        "sensitivity times derivative; without a gradient evaluations alone will do"
+    )

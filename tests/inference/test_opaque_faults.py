@@ -169,3 +169,51 @@ def test_values_come_from_the_cache_the_second_time(tmp_path: Path) -> None:
     assert second.usage.evaluations == 0
     assert second.elbo == first.elbo
     assert "answered by the cache" in second.summary()
+
+
+def test_a_wrong_gradient_ends_the_fit_at_its_start() -> None:
+    function = Counting()
+
+    def right(level: np.ndarray, sensitivity: np.ndarray) -> np.ndarray:
+        return sensitivity * np.where(level > 0, 1.0, 0.2)
+
+    def negative(level: np.ndarray, sensitivity: np.ndarray) -> np.ndarray:
+        return -right(level, sensitivity)
+
+    def by_row(level: np.ndarray, sensitivity: np.ndarray) -> np.ndarray:
+        return right(level, sensitivity) * 1.05  # an adjoint that is 5% off is one
+
+    model = gpdsl.compile(GAUGE, externals={"response": gpdsl.opaque(function, gradient=negative)})
+    with pytest.raises(gpdsl.ForwardModelError, match=r"F212.*not that of the function") as caught:
+        model.fit(DATA)
+    assert "level = " in str(caught.value)
+    assert len(function.rows) == 5  # the probing call, and two pairs of differences
+    for good in (right, by_row):
+        gpdsl.compile(GAUGE, externals={"response": gpdsl.opaque(response, gradient=good)}).fit(DATA, evaluations=700)
+
+
+def test_failures_are_penalised_beside_a_gradient() -> None:
+    """5% of the calls fail, of the function and of its gradient; the fit is as without, within its own accuracy."""
+    numbers = np.random.default_rng(3)
+
+    def some(values: np.ndarray) -> np.ndarray:
+        return np.where(numbers.random(len(values)) < 0.05, np.nan, values)
+
+    def failing(level: np.ndarray) -> np.ndarray:
+        return some(np.exp(0.5 * level))
+
+    def pulled(level: np.ndarray, sensitivity: np.ndarray) -> np.ndarray:
+        return some(sensitivity * 0.5 * np.exp(0.5 * level))
+
+    data = {"x": X, "y": np.exp(0.5 * np.sin(2 * X))}
+    fits = [
+        gpdsl.compile(GAUGE, externals={"response": forward}).fit(data, seed=1)
+        for forward in (
+            gpdsl.opaque(failing, gradient=pulled, policy="penalise"),
+            gpdsl.opaque(lambda level: np.exp(0.5 * level)),
+        )
+    ]
+    (mean, variance), (clean, known) = ((p.mean("level"), p.variance("level")) for p in (f.predict(data) for f in fits))
+    assert fits[0].usage.penalised > 0
+    assert np.sqrt(np.mean((mean - clean) ** 2 / known)) < 0.15
+    assert np.abs(np.log(variance / known)).max() < 0.4

@@ -10,9 +10,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from gpdsl.forward import ForwardModel, evaluate
+from gpdsl.forward import ForwardModel, ForwardModelError, Policy, evaluate
+from gpdsl.forward.errors import describe_row
+from gpdsl.forward.mistakes import WrongGradient
 from gpdsl.program.program import Program
 from gpdsl.symbolic.translate import ExternalUse
+
+STEPS = (1e-3, 1e-5)
+"""Steps of the differences that a gradient is checked against, relative to the arguments: the second if need be."""
+
+DISAGREES = 0.1
+"""Relative difference between a gradient and differences of the function that no rounding and no curvature explains."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +67,7 @@ def jacobian(
     """
     shapes = [shape for shape, _ in use.arguments]
     sizes = [math.prod(shape) for shape in shapes]
-    names = (*model.arguments, "sensitivity")
-    pulling = replace(model, function=Flattened(model.gradient, model.vectorized), arguments=names, cache=None)
+    pulling = _pulling(model)
     rows, found = len(arguments[0]), []
     for place in np.ndindex(*use.result):
         sensitivity = np.zeros((rows, *use.result))
@@ -69,3 +76,44 @@ def jacobian(
     whole = np.stack(found, axis=1)
     parts = np.split(whole, np.cumsum(sizes)[:-1], axis=2)
     return [part.reshape(rows, len(found), *shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _pulling(model: ForwardModel) -> ForwardModel:
+    """The gradient as a function to be called: of the arguments and a sensitivity, all parts behind each other."""
+    names = (*model.arguments, "sensitivity")
+    return replace(model, function=Flattened(model.gradient, model.vectorized), arguments=names, cache=None)
+
+
+def check_gradient(model: ForwardModel, use: ExternalUse, arguments: Sequence[np.ndarray]) -> None:
+    """Raise ForwardModelError where a gradient is wrong in every row: along one random direction, for one sensitivity.
+
+    It takes three calls for these rows, five where the first differences disagree; one that fails ends the check.
+    """
+    rng, tolerant = np.random.default_rng(0), replace(model, policy=Policy(0, "penalise"))
+    along = [rng.standard_normal(a.shape) * np.where(a == 0.0, 1.0, np.abs(a)) for a in arguments]
+    sensitivity = rng.standard_normal((len(arguments[0]), *use.result))
+    by_row = lambda values: np.asarray(values).reshape(len(sensitivity), -1).sum(axis=1)  # noqa: E731
+
+    def values(of: ForwardModel, at: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+        found = evaluate(of, at, shape)
+        of.account.penalised -= int(found.failed.sum())
+        return found.values
+
+    width = sum(math.prod(shape) for shape, _ in use.arguments)
+    pulled = values(_pulling(tolerant), [*arguments, sensitivity], (width,))
+    said = by_row(pulled * np.concatenate([each.reshape(len(each), -1) for each in along], axis=1))
+    wrong = np.ones(len(said), bool)
+    found = said
+    for step in STEPS:
+        ends = [
+            values(tolerant, [a + sign * step * each for a, each in zip(arguments, along, strict=True)], use.result)
+            for sign in (1.0, -1.0)
+        ]
+        found = by_row(sensitivity * (ends[0] - ends[1])) / (2.0 * step)
+        rounding = 1e-9 * by_row(np.abs(sensitivity * ends[0])) / step
+        wrong &= np.abs(said - found) > DISAGREES * np.maximum(np.abs(said), np.abs(found)) + rounding
+        if not wrong.all():  # so are comparisons with what failed
+            return
+    names = model.arguments or [f"argument {place}" for place in range(1, len(arguments) + 1)]
+    shown = describe_row(names, arguments, 0)
+    raise ForwardModelError(WrongGradient(model.name, "row 1 of the data", shown, f"{said[0]:.4g}", f"{found[0]:.4g}"))

@@ -61,6 +61,16 @@ class Batch:
     """1 where a function failed and its failures are penalised: such a point tells a surrogate nothing."""
     slopes: Mapping[str, Float[np.ndarray, "S rows values J"]] | None = None
     """Derivatives of the values in x, where the functions give them."""
+    blind: Float[np.ndarray, "S rows"] | None = None
+    """1 where a gradient failed, whose derivatives are 0 instead: such a point tells a surrogate nothing either."""
+
+    @property
+    def sound(self) -> Float[np.ndarray, "S rows"]:
+        """1 for points that nothing failed at, else 0."""
+        whole = np.ones(self.x.shape[:2])
+        for lost in (self.failed, self.blind):
+            whole = whole if lost is None else whole * (1.0 - lost)
+        return whole
 
     def slopes_in(self, q: Gaussian) -> dict[str, Float[np.ndarray, "S rows J values"]]:
         """Derivatives in the z of another Gaussian."""
@@ -166,6 +176,11 @@ class Evaluations:
                 return used, weights / np.maximum(weights.mean(axis=0), 1e-300)
             used.remove(poor[0])
 
+    def worth(self, q: Gaussian) -> float:
+        """How many points drawn from q those known are worth in a row, the median over the rows."""
+        weights = self.weights(q)[1]
+        return float(np.median(weights.sum(axis=0) ** 2 / np.maximum((weights**2).sum(axis=0), 1e-300)))
+
     def regress(self, q: Gaussian, quadratic: bool) -> Regression:
         """Weighted least squares of every call's values, and slopes where there are any, on polynomials of z."""
         used, weights = self.weights(q)
@@ -176,7 +191,7 @@ class Evaluations:
         if slopes:
             features = np.concatenate([features, hermite_slopes(z, quadratic)], axis=2)
         targets = {key: _swapped(_targets(q, batches, key, slopes)) for key in batches[0].values}
-        sound = np.swapaxes(weights * _sound(batches), 0, 1)
+        sound = np.swapaxes(weights * np.concatenate([batch.sound for batch in batches]), 0, 1)
         coefficients, said = least_squares(_swapped(features), sound, targets)
         return Regression(coefficients, batches, weights, z, {key: _swapped(each) for key, each in said.items()})
 
@@ -197,8 +212,3 @@ def _targets(q: Gaussian, batches: Sequence[Batch], key: str, slopes: bool) -> F
 def _mixture(densities: Sequence[np.ndarray], share: Float[np.ndarray, "batches"]) -> np.ndarray:
     """Log density of the mixture."""
     return np.logaddexp.reduce([density + s for density, s in zip(densities, share, strict=True)])
-
-
-def _sound(batches: Sequence[Batch]) -> Float[np.ndarray, "P rows"]:
-    """0 for points where a function failed, else 1."""
-    return np.concatenate([np.ones(b.x.shape[:2]) if b.failed is None else 1.0 - b.failed for b in batches])

@@ -15,6 +15,7 @@ from jaxtyping import Array
 
 from gpdsl.data import Data
 from gpdsl.forward import ForwardModel, Policy, evaluate
+from gpdsl.inference.opaque.derivatives import check_gradient
 from gpdsl.inference.opaque.values import Values, arguments_of
 from gpdsl.inference.problem import as_arrays
 from gpdsl.program.compilation import jit
@@ -46,6 +47,8 @@ def probe(program: Program, data: Data, dtype: Any) -> None:
 
         passed = [np.asarray(a) for a in jit(arguments)(parameters, rows, values)]
         values[use.key] = jnp.asarray(_probed(model, passed, use), dtype)
+        if model.gradient is not None:
+            check_gradient(model, use, passed)
 
 
 def _probed(model: ForwardModel, arguments: list[np.ndarray], use: ExternalUse) -> np.ndarray:

@@ -25,7 +25,7 @@ from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.opaque.derivatives import point_cost
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian
 from gpdsl.inference.opaque.simulator import Fitted, Simulator
-from gpdsl.inference.opaque.surrogate import Surrogate, is_quadratic
+from gpdsl.inference.opaque.surrogate import MOST_POLYNOMIALS, Surrogate, feature_count, is_quadratic
 from gpdsl.inference.opaque.trust import Damping, Trust, change, distance
 from gpdsl.inference.problem import FRESH_SETS, Problem, Result, as_numpy, tidy
 from gpdsl.program.compilation import jit
@@ -47,6 +47,9 @@ SURROGATE_NUMBERS = 4_000_000
 
 LADDER = (1000, 100, 30, 10, 4)
 """Natural-gradient steps on one set of surrogates, fewer where they lead too far."""
+
+LEAST_ROUND = 0.5
+"""Of the points of the first round: a bound from fewer says too little to undo a step for."""
 
 LEAST_PART = 1e-2
 """Of the way to other hyperparameters."""
@@ -121,6 +124,8 @@ class Rounds:
             if size == 0:
                 return self.ended("the budget of evaluations is used up")
             self.known.add(self.evaluate(size))
+            if not self.quadratic and self.carried():  # bounds of linear surrogates say nothing beside the better ones
+                self.quadratic, self.elbo = True, -np.inf
             fitted = self.simulator.surrogate(self.here.point, self.here.q, self.known, self.quadratic)
             value = self.simulator.bound(self.here.point, self.here.sites, self.normals(), fitted.surrogate)
             self.problem.monitor.report(number, value)
@@ -161,16 +166,23 @@ class Rounds:
             self.here, _ = self.shortened(self.here.point, self.here.sites, self.damping.taken)
 
     def affordable(self) -> int:
-        """Points per row of the next round, as far as the budget goes."""
+        """Points per row of the next round, as far as the budget goes; none where so few are left that they mislead."""
         account = self.problem.program.account
         each = self.problem.count * point_cost(self.problem.program)
-        return self.size if account is None else int(min(self.size, account.remaining // each))
+        size = self.size if account is None else int(min(self.size, account.remaining // each))
+        return size if size >= LEAST_ROUND * self.problem.choice.samples else 0
 
     def grow(self) -> None:
         """More points a round, where noise moves q and the batches that count are far from enough to bring it down."""
         batches = len(self.known.weights(self.here.q)[0])
         if batches * (self.noise / SETTLED) ** 2 > 2 * batches + 2:
             self.size = min(2 * self.size, MOST_AT_ONCE * self.problem.choice.samples)
+
+    def carried(self) -> bool:
+        """Whether all points that count carry quadratic surrogates together, where those of one round do not."""
+        width = self.simulator.reads.width
+        few = feature_count(width, True) <= MOST_POLYNOMIALS
+        return few and is_quadratic(int(self.known.worth(self.here.q)), width, self.simulator.sloping)
 
     def evaluate(self, size: int) -> Batch:
         """The opaque functions at new points drawn from q."""

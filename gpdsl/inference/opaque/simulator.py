@@ -107,8 +107,12 @@ class Simulator:
         found = evaluate_externals(self.problem.program, uses, give)
         flat = {use.key: np.asarray(found[use.key], float).reshape(*x.shape[:2], -1) for use in uses}
         failed = np.asarray(found[FAILED], float)[:, 0] if FAILED in found else None
-        slopes = {use.key: self.slopes(use, point, x) for use in uses} if self.sloping else None
-        return Batch(q, x, flat, failed, slopes)
+        if not self.sloping:
+            return Batch(q, x, flat, failed)
+        slopes = {use.key: self.slopes(use, point, x) for use in uses}
+        known = np.all([np.isfinite(each).all(axis=(2, 3)) for each in slopes.values()], axis=0)
+        slopes = {key: np.where(known[..., None, None], each, 0.0) for key, each in slopes.items()}
+        return Batch(q, x, flat, failed, slopes, None if known.all() else 1.0 - known)
 
     def slopes(self, use: ExternalUse, point: Any, x: Float[np.ndarray, "S rows J"]) -> Float[np.ndarray, "S rows D J"]:
         """Derivatives of the values of a call in what it reads, by its gradient and the chain rule."""
@@ -137,7 +141,7 @@ class Simulator:
         pairs = list(zip(found.batches, said, strict=True))
         residuals = [self.residual(point, batch, guess) for batch, guess in pairs]
         slopes = None
-        if self.sloping and all(batch.failed is None for batch in found.batches):
+        if self.sloping and all(batch.failed is None and batch.blind is None for batch in found.batches):
             slopes = np.concatenate([self.residual_slopes(point, q, batch, guess) for batch, guess in pairs])
         moments = found.moments(np.concatenate(residuals), slopes, self.problem.options.seed + len(known.batches))
         anchors = self.anchored(found, said, residuals)

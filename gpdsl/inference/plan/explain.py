@@ -8,7 +8,7 @@ from gpdsl.inference.estimators.expected_log_likelihood import NODES
 from gpdsl.inference.expectation_propagation.explain import explain_sites, explain_tilted
 from gpdsl.inference.opaque.budget import is_simulated, planned_evaluations
 from gpdsl.inference.opaque.derivatives import has_slopes
-from gpdsl.inference.opaque.surrogate import passed_parameters
+from gpdsl.inference.opaque.surrogate import is_quadratic, opaque_reads, passed_parameters
 from gpdsl.inference.plan.coupling import joint_size
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.quantities import quantity
@@ -207,7 +207,9 @@ def _method(program: Program, term: Term, choice: Choice, options: Options) -> s
             return f"sampled, {choice.samples} {SCHEMES[options.sampling]} samples, pathwise gradients"
     if is_simulated(program, options, choice):
         what = "values and gradients" if has_slopes(program) else "evaluations"
-        return f"quadratic surrogates from {choice.samples} {what} a row and round, corrected by what they leave"
+        carried = is_quadratic(choice.samples, opaque_reads(program).width, has_slopes(program))
+        degree = "quadratic" if carried else "linear"
+        return f"{degree} surrogates from {choice.samples} {what} a row and round, corrected by what they leave"
     control = CONTROLS[options.control_variate]
     return f"sampled, {choice.samples} {SCHEMES[options.sampling]} samples, score-function gradients with {control}"
 
