@@ -46,8 +46,8 @@ class Seen:
 
 
 def see(features: Features, learnt: Unconstrained, x: Float[Array, "n d"], index: Index, q: Weights) -> Seen:
-    """The functions `index` at the points x; `q` holds all functions."""
-    return Seen(index, features.values(learnt, x, index), q.at(index), features.precision(learnt, index))
+    """The functions `index` at the points x, of which `q` holds the numbers."""
+    return Seen(index, features.values(learnt, x, index), q, features.precision(learnt, index))
 
 
 def moments(
@@ -61,7 +61,7 @@ def moments(
 
     def add(total: tuple[Array, Array], number: Array) -> tuple[tuple[Array, Array], None]:
         index, live = slab(number, size, features.count)
-        seen = see(features, learnt, x, index, q)
+        seen = see(features, learnt, x, index, q.at(index))
         seen = Seen(index, seen.values * live, seen.q, seen.precision)
         return (total[0] + seen.projected, total[1] + seen.spread), None
 

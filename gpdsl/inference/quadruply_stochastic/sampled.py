@@ -91,6 +91,10 @@ class Drawn:
     second: Index
 
 
+Parts = tuple[Weights, Weights]
+"""The numbers of q for the functions of both blocks."""
+
+
 @dataclass(frozen=True)
 class SampledSteps:
     """Steps on `batch` rows of `count`, and two blocks of `size` functions. `exact`: log p is quadratic in f."""
@@ -117,19 +121,19 @@ class SampledSteps:
     def estimate(
         self,
         learnt: dict[str, Array],
-        vectors: tuple[Array, Array],
-        state: State,
+        parts: Parts,
+        running: Float[Array, "p 1+r"],
         drawn: Drawn,
         support: Support,
     ) -> Float[Array, ""]:
         """The bound, unbiased (a lower bound of it where log p is not quadratic), as a function of what is learnt."""
-        first, second = self._seen(learnt, inputs_of(self.program, drawn.rows), state.q, drawn, vectors)
+        first, second = self._seen(learnt, inputs_of(self.program, drawn.rows), parts, drawn)
         if self.exact:
             site = quadratic(self.program, learnt, drawn.rows)
             values = quadratic_likelihood(site, first, second, self.scale)
-            first_there, second_there = self._seen(support.learnt, support.x, state.q, drawn, vectors)
+            first_there, second_there = self._seen(support.learnt, support.x, parts, drawn)
             pull = partial(support.pull, self.count)
-            noise = control_variate(pull, first_there, second_there, state.running, self.scale)
+            noise = control_variate(pull, first_there, second_there, running, self.scale)
             likelihood = self.count * jnp.mean(values) + noise
         else:
             both = [concave_likelihood(self.program, learnt, drawn.rows, s, self.scale) for s in (first, second)]
@@ -141,24 +145,26 @@ class SampledSteps:
             kl = dense_divergence(first, second, cross, self.scale)
         return likelihood - kl + self.program.log_prior(self.program.parameters.constrain(learnt))
 
-    def _seen(
-        self, learnt: dict[str, Array], x: Array, q: Weights, drawn: Drawn, vectors: tuple[Array, Array]
-    ) -> list[Seen]:
-        """Both blocks at the points x, with these vectors of theirs."""
-        both = [see(self.features, learnt, x, index, q) for index in (drawn.first, drawn.second)]
-        return [replace(seen, q=replace(seen.q, vectors=v)) for seen, v in zip(both, vectors, strict=True)]
+    def _seen(self, learnt: dict[str, Array], x: Array, parts: Parts, drawn: Drawn) -> list[Seen]:
+        """Both blocks at the points x."""
+        blocks = zip((drawn.first, drawn.second), parts, strict=True)
+        return [see(self.features, learnt, x, index, part) for index, part in blocks]
 
     def step(self, state: State, rows: Rows, support: Support, key: Array, pace: Pace) -> tuple[State, Array]:
-        """One step; where the estimate is not finite nothing moves."""
+        """One step; where the estimate is not finite nothing moves.
+
+        What is read of q is read at once, before anything is written: else XLA would copy all of q.
+        """
         drawn = self.draw(key, rows)
-        vectors = state.q.vectors[:, drawn.first], state.q.vectors[:, drawn.second]
+        both = state.q.at(jnp.concatenate([drawn.first, drawn.second]))
+        parts = both.at(jnp.arange(self.size)), both.at(self.size + jnp.arange(self.size))
         value, (slope, moves) = jax.value_and_grad(self.estimate, argnums=(0, 1))(
-            state.learnt, vectors, state, drawn, support
+            state.learnt, parts, state.running, drawn, support
         )
         sound = jnp.isfinite(value)
         for index, gradient in zip((drawn.first, drawn.second), moves, strict=True):
-            state = self._moved(state, index, jnp.where(sound, gradient, 0.0), support, pace)
-        state = self._settled(state, drawn, pace)
+            state = self._moved(state, index, jnp.where(sound, gradient.vectors, 0.0), support, pace)
+        state = self._settled(state, drawn, parts[0], pace)
         descent = jax.tree.map(lambda g: jnp.where(sound, -g, 0.0) * pace.learning, slope)
         updates, memory = self.optimiser.update(descent, state.memory, state.learnt)
         learnt = optax.apply_updates(state.learnt, jax.tree.map(lambda u: u * pace.learning, updates))
@@ -181,9 +187,9 @@ class SampledSteps:
             running=state.running + there @ (new - old).T,
         )
 
-    def _settled(self, state: State, drawn: Drawn, pace: Pace) -> State:
+    def _settled(self, state: State, drawn: Drawn, part: Weights, pace: Pace) -> State:
         """Proposition 1 with an average over visits for phi_i'phi_i, for the functions of the first block."""
-        seen = see(self.features, state.learnt, inputs_of(self.program, drawn.rows), drawn.first, state.q)
+        seen = see(self.features, state.learnt, inputs_of(self.program, drawn.rows), drawn.first, part)
         if self.exact:
             known = quadratic(self.program, state.learnt, drawn.rows)
         else:

@@ -16,7 +16,7 @@ import optax
 
 from gpdsl.inference.quadruply_stochastic.likelihood import quadratic
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of
-from gpdsl.inference.quadruply_stochastic.sampled import SampledSteps, State, Support
+from gpdsl.inference.quadruply_stochastic.sampled import SampledSteps, Support
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import take_rows
 from tests.inference.quadruply_stochastic.conftest import Case
@@ -58,23 +58,24 @@ def support_of(case: Case, count: int) -> Support:
     return Support(inputs_of(case.program, rows), precision, case.learnt, prior)
 
 
-def state_of(case: Case, support: Support) -> State:
+def running_of(case: Case, support: Support) -> jax.Array:
     phi = case.features.values(support.learnt, support.x, jnp.arange(case.features.count))
-    return State(case.q, jnp.zeros_like(case.q.vectors), phi @ case.q.vectors.T, case.learnt, None)
+    return phi @ case.q.vectors.T
 
 
 def draws(case: Case, steps: SampledSteps, support: Support, count: int = DRAWS) -> tuple[np.ndarray, dict, np.ndarray]:
     """Values, gradients in the hyperparameters and (dense) gradients in the vectors, one for each draw."""
-    state = state_of(case, support)
+    running = running_of(case, support)
 
     def one(key: jax.Array) -> tuple:
         key, other = jax.random.split(key)
         index = jax.random.randint(other, (steps.batch,), 0, steps.count)
         drawn = steps.draw(key, take_rows(case.rows, index))
-        vectors = case.q.vectors[:, drawn.first], case.q.vectors[:, drawn.second]
+        parts = case.q.at(drawn.first), case.q.at(drawn.second)
         estimate = jax.value_and_grad(steps.estimate, argnums=(0, 1))
-        value, (slope, (one, two)) = estimate(case.learnt, vectors, state, drawn, support)
-        dense = jnp.zeros_like(case.q.vectors).at[:, drawn.first].add(one).at[:, drawn.second].add(two)
+        value, (slope, (one, two)) = estimate(case.learnt, parts, running, drawn, support)
+        dense = jnp.zeros_like(case.q.vectors)
+        dense = dense.at[:, drawn.first].add(one.vectors).at[:, drawn.second].add(two.vectors)
         return value, slope, dense
 
     keys = jax.random.split(jax.random.key(7), count)
