@@ -29,6 +29,8 @@ def assessed(problem: Problem, state: Mapping[str, Any]) -> tuple[float, float]:
     """The bound of all rows at a state and its standard error, 0 where nothing is sampled. Nothing may be opaque."""
     arguments, jitter = (state, problem.rows, problem.inducing), problem.jitter
     if problem.program.sampled:
-        return problem.reassessed(lambda n, *rest: whole_bound(problem, *rest, n, jitter), 0.0, *arguments)
-    compiled = problem.compiled(lambda *rest: whole_bound(problem, *rest, None, jitter), *arguments)
+        return problem.reassessed(
+            lambda n, at, rows, held: whole_bound(problem, at, rows, held, n, jitter), 0.0, *arguments
+        )
+    compiled = problem.compiled(lambda at, rows, held: whole_bound(problem, at, rows, held, None, jitter), *arguments)
     return float(compiled(*arguments)), 0.0

@@ -68,7 +68,9 @@ def fit_alternating(problem: Problem) -> Result:
             message = f"converged: the bound changed by less than {CHANGE:g} nats in a round"
             break
         before = value
-    value, error = problem.reassessed(lambda n, *at: whole_bound(problem, *at, n, jitter), value, state, rows, held)
+    value, error = problem.reassessed(
+        lambda n, at, rows, held: whole_bound(problem, at, rows, held, n, jitter), value, state, rows, held
+    )
     return finish(problem, state, value, error, message, interrupted)
 
 

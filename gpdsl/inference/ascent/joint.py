@@ -49,7 +49,7 @@ def fit_lbfgs(problem: Problem) -> Result:
 
     outcome = _search(problem, objective, state)
     value, error = problem.reassessed(
-        lambda n, *rest: bound(*rest, n, jitter), outcome.value, outcome.point, rows, held
+        lambda n, at, rows, held: bound(at, rows, held, n, jitter), outcome.value, outcome.point, rows, held
     )
     return finish(problem, outcome.point, value, error, outcome.message, outcome.interrupted)
 
