@@ -7,6 +7,8 @@ run stopped, `--out FOLDER` takes the pictures). The three methods of the paper 
 - GFITC: `engine = ep` with L-BFGS on the evidence of settled sites (outer). Its fixed point is that of EP under the
   prior of FITC, as a test shows: that the inducing values are marginalised in the paper changes nothing;
 - SVI: `engine = vi`.
+
+Beside them stands power EP with alpha = 0.5.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from kept import Kept  # noqa: E402
 from peers import nuts  # noqa: E402
 from report import CONSOLE, find_data, show  # noqa: E402
 from sep_methods import ISOTROPIC, METHODS, classes_of, measured, table_of  # noqa: E402
-from sep_table import speed, table_1  # noqa: E402
+from sep_table import PROBLEMS, speed, table_1  # noqa: E402
 
 import gpdsl  # noqa: E402
 
@@ -186,6 +188,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", default=["table", "speed", "scaling", "banana", "digits", "nuts"])
     parser.add_argument("--repetitions", type=int, default=5, help="the paper has 20")
+    parser.add_argument("--problems", nargs="*", choices=list(PROBLEMS), default=list(PROBLEMS), help="of table 1")
+    parser.add_argument("--shares", nargs="*", type=int, choices=(15, 25, 50), default=[15, 25, 50], help="%% inducing")
     parser.add_argument("--keep", type=Path, default=None)
     parser.add_argument("--out", type=Path, default=Path())
     asked = parser.parse_args()
@@ -193,7 +197,7 @@ def main() -> None:
     for name in asked.what:
         match name:
             case "table":
-                table_1(kept, asked.repetitions)
+                table_1(kept, asked.repetitions, asked.problems, asked.shares)
             case "speed":
                 speed(kept, asked.repetitions)
             case "scaling":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
@@ -12,6 +14,8 @@ from scipy import integrate, special, stats
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.expectation_propagation import engine, objective
+from gpdsl.inference.expectation_propagation.normalisers import Corrected, EachLatent, Formula, Together
+from gpdsl.program.joint import Marginals
 
 HEAD = "input x : real[2]\noutput y : {kind}\nlatent f(x) ~ GP({mean}, {s2} * RBF({ell}))\n"
 
@@ -204,6 +208,27 @@ def test_estimates_of_one_moment_agree() -> None:
     )
     assert abs(closed - lattice) < 1e-8
     assert 0 < abs(closed - sampled) < 0.05
+
+
+@pytest.mark.parametrize("latents", [1, 3])
+def test_derivatives_of_sums_are_those_of_automatic_differentiation(latents: int) -> None:
+    rng = np.random.default_rng(latents)
+    root = np.tril(rng.normal(size=(4, latents, latents))) + 2 * np.eye(latents)
+    covariance = root @ np.swapaxes(root, 1, 2)
+    variance = np.diagonal(covariance, axis1=1, axis2=2)
+    mean, points = rng.normal(size=(4, latents)), 2 * rng.normal(size=(50, 4, latents))
+    basis = np.arange(latents)
+    first, second = (Together(jnp.asarray(points), jnp.asarray(rng.normal(size=(50, 4))), basis) for _ in range(2))
+    read = jnp.asarray(rng.random((4, latents)) < 0.7)
+    each = EachLatent(jnp.asarray(points), jnp.asarray(rng.normal(size=points.shape)), read, jnp.ones(4))
+    apart = Marginals(jnp.asarray(mean)[None], jnp.asarray(variance)[None])
+    joint = Marginals(jnp.asarray(mean)[None], jnp.asarray(variance)[None], jnp.asarray(covariance)[None])
+    cases = [(first, apart), (first, joint), (Corrected(first, second, first), joint), (each, apart)]
+    for normaliser, cavity in cases:
+        found = normaliser.derivatives(cavity)
+        known = Formula(normaliser, separate=False).derivatives(cavity)
+        for a, b in zip(jax.tree.leaves(vars(found)), jax.tree.leaves(vars(known)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
 
 def test_outliers_have_sites_of_negative_precision() -> None:

@@ -1,4 +1,4 @@
-"""Integrals over the latents of a row: a sum over a lattice for every latent by itself, or over points of all together.
+"""Where the sums stand that are integrals over the latents of a row: on a lattice, or at points of all together.
 
 The lattice is the trapezoidal rule in t, with z = sinh(t): dense where a narrow likelihood is, and reaching as far as
 the cavity does.
@@ -6,17 +6,17 @@ the cavity does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 from jax.scipy.linalg import solve_triangular
-from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from gpdsl.inference.estimators.expected_log_likelihood import log_density, row_sum
+from gpdsl.inference.expectation_propagation.normalisers import Corrected, EachLatent, Together, root_of
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.opaque.values import penalised
 from gpdsl.program.joint import Marginals, basis_columns, block_root
@@ -30,9 +30,6 @@ REACH = 8.0
 """Standard deviations of the cavity that a lattice covers on either side of its mean."""
 
 LOG_2PI = float(np.log(2.0 * np.pi))
-
-Normaliser = Callable[[Marginals], Float[Array, "rows"]]
-"""log Z_n as a function of the cavities."""
 
 
 def columns_read(program: Program, symbol: sp.Symbol, axes: tuple[str, ...]) -> np.ndarray:
@@ -70,21 +67,15 @@ def plane(program: Program, q: Marginals, cavity: Marginals) -> tuple[Array, Arr
     return placed[:, None], jnp.asarray(total)
 
 
-def each_latent(power: float, program: Program, scope: Scope, q: Marginals, cavity: Marginals) -> Normaliser:
+def each_latent(power: float, program: Program, scope: Scope, q: Marginals, cavity: Marginals) -> EachLatent:
     """A sum over a lattice for every latent by itself."""
     mean, variance = q.mean[0], q.variance[0]
     reach = (jnp.abs(cavity.mean[0] - mean) + REACH * jnp.sqrt(cavity.variance[0])) / jnp.sqrt(variance)
     z, log_weights = _line(LATTICE[1], reach)
     at = mean + jnp.sqrt(variance) * z  # [nodes, rows, latents]
-    each, constant, read = _by_latent(program, Scope(scope.parameters, scope.rows, at), at.shape)
+    each, rest, read = _by_latent(program, Scope(scope.parameters, scope.rows, at), at.shape)
     behind = power * each + log_weights + 0.5 * (jnp.log(variance) - LOG_2PI)
-
-    def log_z(cavity: Marginals) -> Array:
-        a, v = cavity.mean[0], cavity.variance[0]
-        terms = behind - 0.5 * ((at - a) ** 2 / v + jnp.log(v))
-        return jnp.sum(jnp.where(read, logsumexp(terms, axis=0), 0.0), axis=1) + power * constant
-
-    return log_z
+    return EachLatent(at, behind, read, power * rest)
 
 
 def _by_latent(program: Program, scope: Scope, shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
@@ -108,7 +99,7 @@ def _by_latent(program: Program, scope: Scope, shape: tuple[int, ...]) -> tuple[
     return each, constant, read
 
 
-def together(power: float, program: Program, scope: Scope, q: Marginals, z: Array, log_weights: Array) -> Normaliser:
+def together(power: float, program: Program, scope: Scope, q: Marginals, z: Array, log_weights: Array) -> Together:
     """A sum over points of all latents of a row: the integral over z of the integrand at m + R z, times |R|.
 
     `scope` has what opaque functions give there.
@@ -116,23 +107,12 @@ def together(power: float, program: Program, scope: Scope, q: Marginals, z: Arra
     basis = basis_columns(program)
     assert scope.latents is not None
     values = log_density(program, scope, z.shape[:3])[:, 0]
-    f = scope.latents[:, 0][..., basis]
-    behind = power * values + log_weights + _log_root(q, basis) - 0.5 * len(basis) * LOG_2PI
-    return lambda cavity: logsumexp(behind + log_normal(f, cavity, basis), axis=0)
+    log_det = jnp.sum(jnp.log(jnp.diagonal(root_of(q, basis), axis1=-2, axis2=-1)), axis=-1)
+    behind = power * values + log_weights + log_det - 0.5 * len(basis) * LOG_2PI
+    return Together(scope.latents[:, 0][..., basis], behind, basis)
 
 
-def log_normal(f: Float[Array, "S rows J"], q: Marginals, basis: np.ndarray) -> Float[Array, "S rows"]:
-    """Log density of the latents that are no sums, without the constant of 2 pi."""
-    gap = f - q.mean[0][..., basis]
-    if q.covariance is None:
-        scaled = gap / jnp.sqrt(q.variance[0][..., basis])
-    else:
-        root = block_root(q.covariance, basis)[0]
-        scaled = jnp.moveaxis(solve_triangular(root, jnp.moveaxis(gap, 0, -1), lower=True), -1, 0)
-    return -0.5 * jnp.sum(scaled**2, axis=-1) - _log_root(q, basis)
-
-
-def corrected(power: float, program: Program, scope: Scope, surrogate: Surrogate) -> Normaliser:
+def corrected(power: float, program: Program, scope: Scope, surrogate: Surrogate, whole: Together) -> Corrected:
     """What log Z_n of the true values adds to that of the surrogates: a ratio of sums over the points evaluated so far.
 
     These are reweighted from where they were drawn to the cavity. What a surrogate says at a point was learnt without
@@ -144,22 +124,9 @@ def corrected(power: float, program: Program, scope: Scope, surrogate: Surrogate
     z = jnp.einsum("nij,snj->sni", surrogate.inverse[:, :width, :width], f - surrogate.centre[:, :width])
     behind = jnp.log(points.weights) + 0.5 * jnp.sum(z**2, axis=-1)
 
-    def known(values: Mapping[str, Array]) -> Float[Array, "S rows"]:
+    def known(values: Mapping[str, Array]) -> Together:
         at = Scope(scope.parameters, scope.rows, points.latents, values)
-        return power * penalised(log_density(program, at, points.latents.shape[:3]), values)[:, 0]
+        found = penalised(log_density(program, at, points.latents.shape[:3]), values)[:, 0]
+        return Together(f, behind + power * found, basis)
 
-    true, said = known(points.true), known(points.said)
-
-    def log_ratio(cavity: Marginals) -> Array:
-        weighed = behind + log_normal(f, cavity, basis)
-        return logsumexp(true + weighed, axis=0) - logsumexp(said + weighed, axis=0)
-
-    return log_ratio
-
-
-def _log_root(q: Marginals, basis: np.ndarray) -> Float[Array, "rows"]:
-    """Half the log determinant of the covariance of the latents that are no sums."""
-    if q.covariance is None:
-        return 0.5 * jnp.sum(jnp.log(q.variance[0][..., basis]), axis=-1)
-    root = block_root(q.covariance, basis)[0]
-    return jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
+    return Corrected(whole, known(points.true), known(points.said))

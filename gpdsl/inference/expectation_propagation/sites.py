@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.bound import GroupView, assemble
-from gpdsl.inference.expectation_propagation.tilted import Derivatives
+from gpdsl.inference.expectation_propagation.normalisers import Derivatives
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.posteriors.coupled import unexplained
 from gpdsl.inference.posteriors.row_variables import RowFeatures

@@ -12,9 +12,9 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Block, over_blocks
 from gpdsl.inference.bound import GroupView
-from gpdsl.inference.expectation_propagation.lattices import Normaliser
+from gpdsl.inference.expectation_propagation.normalisers import Normaliser
 from gpdsl.inference.expectation_propagation.sites import Cavity, cavities, residuals, targets
-from gpdsl.inference.expectation_propagation.tilted import Tilted, derivatives, normaliser
+from gpdsl.inference.expectation_propagation.tilted import Tilted, normaliser
 from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.natural.site_blocks import block_marginals, posterior_in_blocks
 from gpdsl.inference.natural.sites import Sites, blend, site_marginals, site_units
@@ -90,7 +90,7 @@ def sweep(tilted: Tilted, visit: Visit, sites: Sites) -> Swept:
     """One parallel update of all rows, O(rows M^2). All NaN where the posterior is not a distribution."""
 
     def look(cavity: Cavity, log_z: Normaliser, own: Sites, weight: Array | float) -> tuple[Any, Sites]:
-        found = derivatives(log_z, cavity.full, tilted.separate)
+        found = log_z.derivatives(cavity.full)
         target, fine = targets(own, cavity, found, tilted.power)
         value = jnp.sum(weight * (cavity.removed + found.value / tilted.power))
         return (value, jnp.sum(weight * ~fine).astype(value.dtype)), target

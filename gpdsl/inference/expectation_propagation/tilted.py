@@ -24,13 +24,13 @@ from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.expectation_propagation.lattices import (
     LATTICE,
     LOG_2PI,
-    Normaliser,
     columns_read,
     corrected,
     each_latent,
     plane,
     together,
 )
+from gpdsl.inference.expectation_propagation.normalisers import Formula, Normaliser
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.program.joint import Marginals, basis_columns, moment_values
 from gpdsl.program.program import Program
@@ -129,15 +129,6 @@ def _overlapping(program: Program) -> bool:
     return len(seen) != len(set(seen))
 
 
-@dataclass(frozen=True)
-class Derivatives:
-    """log Z_n of each row, and its gradient and (block of) second derivatives in the mean of the cavity."""
-
-    value: Float[Array, "rows"]
-    slope: Float[Array, "rows latents"]
-    curvature: Float[Array, "rows latents"] | Float[Array, "rows latents latents"]
-
-
 def normaliser(
     tilted: Tilted,
     program: Program,
@@ -149,7 +140,7 @@ def normaliser(
     """log Z_n as a function of the cavities; nodes are placed for the current marginals `q` and cavities."""
     scope = Scope(parameters, rows)
     if tilted.method == "closed":
-        return lambda cavity: _closed(tilted, program, scope, cavity)
+        return Formula(lambda cavity: _closed(tilted, program, scope, cavity), tilted.separate)
     q, cavity = jax.lax.stop_gradient((q, cavity))
     if tilted.separate:
         return each_latent(tilted.power, program, scope, q, cavity)
@@ -165,30 +156,7 @@ def normaliser(
         return together(tilted.power, program, Scope(parameters, rows, at), q, z, log_weights)
     said = Scope(parameters, rows, at, surrogate.values(program, parameters, at))
     whole = together(tilted.power, program, said, q, z, log_weights)
-    more = corrected(tilted.power, program, scope, surrogate)
-    return lambda cavity: whole(cavity) + more(cavity)
-
-
-def derivatives(log_z: Normaliser, cavity: Marginals, separate: bool) -> Derivatives:
-    """log Z and its derivatives in the cavity's mean."""
-
-    def at(mean: Array) -> Array:
-        return log_z(Marginals(mean[None], cavity.variance, cavity.covariance))
-
-    def slope(mean: Array) -> Array:
-        return jax.grad(lambda m: jnp.sum(at(m)))(mean)
-
-    mean = cavity.mean[0]
-    along = jnp.eye(mean.shape[1], dtype=mean.dtype)
-    if separate:
-        first, curvature = jax.jvp(slope, (mean,), (jnp.ones_like(mean),))
-        return Derivatives(at(mean), first, curvature)
-    first, second = jax.vmap(lambda e: jax.jvp(slope, (mean,), (jnp.broadcast_to(e, mean.shape),)), out_axes=(None, 2))(
-        along
-    )
-    block = 0.5 * (second + jnp.swapaxes(second, 1, 2))
-    own = jnp.diagonal(block, axis1=1, axis2=2)
-    return Derivatives(at(mean), first, own if cavity.covariance is None else block)
+    return corrected(tilted.power, program, scope, surrogate, whole)
 
 
 def _closed(tilted: Tilted, program: Program, scope: Scope, cavity: Marginals) -> Float[Array, "rows"]:

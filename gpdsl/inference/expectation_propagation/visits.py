@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Block, over_blocks
-from gpdsl.inference.expectation_propagation.lattices import Normaliser
+from gpdsl.inference.expectation_propagation.normalisers import Normaliser
 from gpdsl.inference.expectation_propagation.sites import Cavity, cavities, targets
 from gpdsl.inference.expectation_propagation.sums import (
     Group,
@@ -25,7 +25,7 @@ from gpdsl.inference.expectation_propagation.sums import (
     moments_at,
     summed,
 )
-from gpdsl.inference.expectation_propagation.tilted import Tilted, derivatives, normaliser
+from gpdsl.inference.expectation_propagation.tilted import Tilted, normaliser
 from gpdsl.inference.natural.profiled import split_point
 from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.natural.sweep import carried, covariances_at
@@ -82,7 +82,7 @@ def _visit(
     posteriors = [posterior_of(t, g.scale) for t, g in zip(tied, here, strict=True)]
     own = Sites(state.sites.linear[numbers], state.sites.precision[numbers])
     seen = _seen(problem, tilted, parameters, batch, here, posteriors, own)
-    found = derivatives(seen.log_z, seen.cavity.full, tilted.separate)
+    found = seen.log_z.derivatives(seen.cavity.full)
     target, _ = targets(seen.sites, seen.cavity, found, tilted.power)
     moved = blend(seen.sites, target, DAMPING)
     moved = Sites(moved.linear - moved.precision * seen.prior, moved.precision)
