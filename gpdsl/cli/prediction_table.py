@@ -13,33 +13,52 @@ import numpy as np
 from gpdsl.cli.replacing import Replacing
 from gpdsl.errors import GpdslError
 from gpdsl.language.model import Declarations
+from gpdsl.symbolic.field_calls import field_quantities
 
 
 def default_names(declarations: Declarations) -> list[str]:
-    """Outputs and lets; not the outputs of an opaque likelihood, from which nothing can be drawn. Latents if none."""
+    """Outputs and lets; not the outputs of an opaque likelihood, from which nothing can be drawn. Latents if none.
+
+    Nor what is the same in every row, where there is anything else.
+    """
     opaque = {name for each in declarations.observations if each.distribution.external for name in each.outputs}
     names = [name for name in declarations.outputs if name not in opaque]
-    return [*names, *declarations.lets] or list(declarations.latents)
+    fields = field_quantities(declarations)
+    return [*names, *(name for name in declarations.lets if name not in fields)] or list(declarations.latents)
 
 
 def table_of(
     prediction: Any, declarations: Declarations, names: Iterable[str], quantiles: Sequence[float]
 ) -> dict[str, np.ndarray]:
-    """Columns of numbers (text for labels), each [rows], for every element of every name."""
+    """Columns of numbers (text for labels), each [rows], for every element of every name.
+
+    Of a field, and of what is computed from fields alone, the rows are its points. Raises GpdslError for such names
+    beside others.
+    """
+    fields, names = field_quantities(declarations), list(names)
+    apart = [name for name in names if name in fields]
+    if apart and len(apart) < len(names):
+        raise GpdslError(f"`{apart[0]}` is the same in every row: ask for it alone, and get one row for each point")
     table: dict[str, np.ndarray] = {}
     for name in names:
         output = declarations.outputs.get(name)
         if output is not None and output.label is not None:
             table |= _label_columns(prediction, name)
         else:
-            table |= _number_columns(prediction, name, quantiles)
+            table |= _number_columns(prediction, name, quantiles, by_point=name in fields)
+    if len({len(values) for values in table.values()}) > 1:
+        raise GpdslError(f"{', '.join(names)} have different numbers of points: ask for one after the other")
     return table
 
 
-def _number_columns(prediction: Any, name: str, quantiles: Sequence[float]) -> dict[str, np.ndarray]:
+def _number_columns(
+    prediction: Any, name: str, quantiles: Sequence[float], *, by_point: bool = False
+) -> dict[str, np.ndarray]:
     parts = {"mean": prediction.mean(name), "sd": np.sqrt(prediction.variance(name))}
     if quantiles:
         parts |= {f"q{p:g}": values for p, values in zip(quantiles, prediction.quantile(name, quantiles), strict=True)}
+    if by_point:  # the last axis numbers the points; a number computed from a field is a table of one row
+        parts = {part: np.moveaxis(np.atleast_1d(values), -1, 0) for part, values in parts.items()}
     columns: dict[str, np.ndarray] = {}
     for position in np.ndindex(*np.shape(parts["mean"])[1:]):
         element = name + _subscript(each + 1 for each in position)

@@ -90,7 +90,7 @@ CONTRACTIONS: Mapping[str, str] = MappingProxyType(
 )
 
 POINTS: Mapping[str, str] = MappingProxyType(
-    {"lattice": "the points of a regular grid, `lattice(lower, upper, points)`, in the value of a constant"}
+    {"lattice": "points of a regular grid, the last coordinate running fastest: the value of a constant"}
 )
 
 CONSTANTS: tuple[str, ...] = ("pi",)

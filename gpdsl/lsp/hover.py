@@ -41,6 +41,8 @@ def builtin(name: str) -> str:
             return _code(f"{name}({arguments})") + f"{entry.meaning}{over}"
     if name in v.REDUCTIONS:
         return _code(f"{name}(p, ...)") + v.REDUCTIONS[name]
+    if name in v.POINTS:
+        return _code(f"{name}(lower, upper, points)") + v.POINTS[name]
     if name == v.PROCESS:
         return _code("GP(mean, kernel)") + "Gaussian process"
     return _code(name) + v.BUILTINS.get(name, "")

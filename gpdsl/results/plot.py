@@ -34,6 +34,11 @@ def plot_fit(fit: Fit, data: Any = None, names: list[str] | None = None, path: s
         raise GpdslError("plots need matplotlib: install it with `pip install gpdsl[plot]`") from error
     del matplotlib
     d = fit.program.declarations
+    if d.fields:
+        raise GpdslError(
+            "plot shows quantities against an input, and fields are over points of their own; plot "
+            f"fit.predict(...).mean('{d.fields[0].name}') against these"
+        )
     names = names or [*d.lets, *(o for o in d.outputs if d.outputs[o].label is None)] or list(d.latents)
     bound = None if data is None else fit.bind(data, None, outputs=False)
     variable, positions = _single_input(fit, bound)

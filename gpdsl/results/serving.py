@@ -11,6 +11,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.forward.server import Offered
 from gpdsl.language import model as m
 from gpdsl.results.fit import Fit
+from gpdsl.symbolic.field_calls import field_quantities
 
 LOG_DENSITY = "log_density"
 
@@ -69,11 +70,13 @@ def _quantity(fit: Fit, name: str) -> Offered:
 
     def evaluate(rows: np.ndarray) -> np.ndarray:
         prediction = fit.predict(_columns(fit, inputs, rows), columns={})
-        mean, variance = prediction.mean(name), prediction.variance(name)
-        return np.concatenate([np.reshape(each, (len(rows), -1)) for each in (mean, np.sqrt(variance))], axis=1)
+        moments = prediction.mean(name), np.sqrt(prediction.variance(name))
+        if name in field_quantities(declared):
+            moments = tuple(np.broadcast_to(each, (len(rows), *each.shape)) for each in moments)
+        return np.concatenate([np.reshape(each, (len(rows), -1)) for each in moments], axis=1)
 
     output = declared.outputs.get(name)
-    axes = output.axes if output is not None else {**declared.latents, **declared.lets}[name].axes  # type: ignore[attr-defined]
+    axes = declared.axes_of(name)
     levels = () if output is None or output.label is None else (output.label,)
     size = int(np.prod(_shape(fit, (*axes, *levels)), dtype=int))
     return Offered(_sizes(fit, inputs), (size, size), evaluate)

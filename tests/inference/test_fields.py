@@ -240,3 +240,22 @@ def test_a_fit_is_saved_and_drawn_from(tmp_path: Any) -> None:
     assert "does not factorise" in model.explain(drawn.data)
     assert "all 25 values of f jointly" in fit.summary()
     assert np.isfinite(fit.log_predictive_density(drawn.data)).all()
+
+
+def test_tables_and_servers_of_a_fit(tmp_path: Any) -> None:
+    """A table has a row per point for what has no rows; a server repeats it for every row it is asked about."""
+    from gpdsl.cli.prediction_table import default_names, table_of
+    from gpdsl.results.serving import offered
+
+    data = straight_data(rows=5)
+    fit = gpdsl.compile(STRAIGHT, externals={"travel": traced}).fit(data, fixed=["s", "ell"], samples=4)
+    declared, prediction = fit.program.declarations, fit.predict(data)
+    assert default_names(declared) == ["t", "tau"]
+    table = table_of(prediction, declared, ["f"], [])
+    np.testing.assert_array_equal(table["f_mean"], prediction.mean("f"))
+    with pytest.raises(gpdsl.GpdslError, match="the same in every row"):
+        table_of(prediction, declared, ["t", "f"], [])
+    served = offered(fit, ["f"])["f"].evaluate(data["path"])
+    np.testing.assert_allclose(served[:, : SIDE**2], np.tile(prediction.mean("f"), (5, 1)))
+    with pytest.raises(gpdsl.GpdslError, match="plot"):
+        fit.plot()
