@@ -31,6 +31,9 @@ from gpdsl.inference.quadruply_stochastic.weights import Index, Weights, diverge
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
+LONGEST = 50
+"""Sweeps that the average curvature of a weight remembers: the hyperparameters move."""
+
 COLUMNS = 0.5
 """Pace of the dense columns, whose diagonal elements and others move at once, each as if the rest stood still."""
 
@@ -146,7 +149,7 @@ class Sweeps:
             paces = jnp.where(jnp.arange(slope.shape[0]) > 0, COLUMNS, 1.0)[:, None] * pace.rate
             new = replace(old, vectors=old.vectors + paces * direction * live)
             seen_curvature = self.count * jnp.mean(known.precision[:, None] * values**2, axis=0)
-            forget = live / (1.0 + jnp.asarray(state.number, values.dtype))
+            forget = live / (1.0 + jnp.minimum(state.number, LONGEST).astype(values.dtype))
             new = replace(new, curvature=old.curvature + forget * (seen_curvature - old.curvature))
             later = features.values(state.learnt, following_x, index) * live
             seen = Seen(index, later, new, precision)
@@ -222,15 +225,18 @@ def damping(
     weight = count * jnp.mean(known.precision)
     cross, identity = s @ p.T, jnp.eye(s.shape[0], dtype=s.dtype)
     own, among = p @ p.T, s @ s.T
-    tau = jnp.zeros((), s.dtype)
+    # Where support rows are nearly the same, the ridge is what the factorisation needs in this precision.
+    least = ROUNDING * jnp.finfo(s.dtype).eps * jnp.trace(among) * weight / s.shape[0]
+    tau = least
     for _ in range(ROUNDS):
         ridge = (1.0 + tau) * s.shape[0] / weight
         left = own - cross.T @ cho_solve(cho_factor(among + ridge * identity, lower=True), cross)
-        tau = weight / p.shape[0] * _largest(left)
+        tau = jnp.maximum(weight / p.shape[0] * _largest(left), least)
     return tau
 
 
 ROUNDS = 4
+ROUNDING = 10.0
 POWERS = 20
 
 
