@@ -28,6 +28,10 @@ FEWEST_SWEEPS, MOST_SWEEPS = 300, 1_500
 SAMPLED_STEPS = 20_000
 SAMPLED_BLOCK = 2_000
 
+FAR = 0.01
+NEAR = {"running": 0.001, "sampled": 0.00001}
+"""Learning rates of hyperparameters, for sweeps and for the paper's steps (QSGP appendix I.1)."""
+
 START_ROWS = 1_000
 """Rows on which the hyperparameters start, found by another engine: QSGP appendix I.1."""
 
@@ -69,10 +73,17 @@ def decide_weights(program: Program, options: Options, rows: int) -> Choice:
     batch = min(options.batch or BATCH, rows)
     weights = WeightChoice(features, chevron, block, support, sums, _start_rows(program, options, rows))
     steps = options.steps or _steps(weights, rows, batch)
-    rate = 0.01 if options.learning_rate is None else options.learning_rate
+    rate = _rate(options, weights) if options.learning_rate is None else options.learning_rate
     posterior = f"chevron({chevron})" if chevron else "diagonal"
     optimizer = "preconditioned descent" if sums == "running" else "adagrad"
     return Choice(False, 0, batch, 0, optimizer, steps, reasons, posterior, rate, weights=weights)
+
+
+def _rate(options: Options, weights: WeightChoice) -> float:
+    """Of Adam: hyperparameters that start where exact inference puts them have no far way to go."""
+    if not weights.start_rows or options.basis == "relevance":
+        return FAR
+    return NEAR[weights.sums]
 
 
 def _steps(weights: WeightChoice, rows: int, batch: int) -> int:
