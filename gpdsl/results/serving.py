@@ -70,9 +70,9 @@ def _quantity(fit: Fit, name: str) -> Offered:
 
     def evaluate(rows: np.ndarray) -> np.ndarray:
         prediction = fit.predict(_columns(fit, inputs, rows), columns={})
-        moments = prediction.mean(name), np.sqrt(prediction.variance(name))
+        moments = [prediction.mean(name), np.sqrt(prediction.variance(name))]
         if name in field_quantities(declared):
-            moments = tuple(np.broadcast_to(each, (len(rows), *each.shape)) for each in moments)
+            moments = [np.broadcast_to(each, (len(rows), *each.shape)) for each in moments]
         return np.concatenate([np.reshape(each, (len(rows), -1)) for each in moments], axis=1)
 
     output = declared.outputs.get(name)

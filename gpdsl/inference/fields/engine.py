@@ -22,7 +22,7 @@ from gpdsl.inference.fields.joint import FieldBound, Joint, difference, moved, r
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.problem import Result, as_numpy
+from gpdsl.inference.problem import FRESH_SETS, Result, as_numpy
 from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.program.compilation import jit
 from gpdsl.program.fields import points_of
@@ -146,7 +146,14 @@ class FieldRun:
         """A likelihood that can be differentiated."""
         message = self.maximised({})
         self.monitor.report(1, self.elbo)
+        self.elbo, self.error = self.assessed({})
         return message
+
+    def assessed(self, known: Any) -> tuple[float, float]:
+        """The bound and its standard error, on samples for which it was not maximised."""
+        sets = [self.draw(len(self.normals)) for _ in range(FRESH_SETS)]
+        found = [float(self.value(self.learnt, self.q, each, self.rows, known, self.curvature)) for each in sets]
+        return float(np.mean(found)), float(np.std(found, ddof=1) / np.sqrt(FRESH_SETS))
 
     def opaque(self) -> str:
         """Rounds of calls, until q rests or the budget is used up."""
@@ -156,23 +163,25 @@ class FieldRun:
         for number in range(1, self.choice.steps + 1):
             size = self.affordable()
             if size == 0:
+                self.error = self.off
                 return f"the budget of evaluations is used up{self.accuracy(change)}"
             drawn = self.fields(self.learnt, self.q.mean[:, None] + self.q.root() @ self.draw(size).T)
             found, good = calls(self.program.parameters.constrain(self.learnt), self.rows, drawn)
-            checked = self.checked(found, drawn[good], emulators) if emulators else -np.inf
+            checked = self.checked(found, drawn[good], emulators) if emulators else (-np.inf, np.inf)
             before, emulators = self.summary(), self.emulators(known, found)
             self.q = self.q if number > 1 else start(self.program.latents, NARROW, self.dtype)
             self.maximised(emulators)
             self.monitor.report(number, self.elbo)
             change = distance(before, self.summary())
             if change < SETTLED:  # the bound is that of the latest calls, which chose neither q nor the emulators
-                self.elbo, self.error = checked, self.off / np.sqrt(max(len(good) - 1, 1))
-                return f"converged{self.accuracy(change)}"
+                self.elbo, self.error = checked
+                ended = "stopped, as no step raises the bound of the emulators" if self.stuck else "converged"
+                return f"{ended}{self.accuracy(change)}"
+        self.error = self.off
         return f"all steps done{self.accuracy(change)}"
 
     def accuracy(self, change: float) -> str:
         """How far q still moved, and how well the emulators did, for the message of a fit."""
-        self.error = min(self.error or self.off, self.off)
         moved = f": the last round moved q by {change:.2g} posterior standard deviations"
         return moved + (f"; emulators are {self.off:.2g} nats off" if np.isfinite(self.off) else "")
 
@@ -191,15 +200,19 @@ class FieldRun:
             emulators[key] = fit_emulator(arguments, results, len(each.arguments))
         return emulators
 
-    def checked(self, found: dict[str, Called], drawn: Array, emulators: dict[str, Emulator]) -> float:
-        """The bound of q with what calls at fields drawn from it gave, instead of the emulators it was fitted to."""
+    def checked(self, found: dict[str, Called], drawn: Array, emulators: dict[str, Emulator]) -> tuple[float, float]:
+        """The bound of q with what calls at fields drawn from it gave, instead of the emulators it was fitted to.
+
+        With its standard error.
+        """
         gaps = []
         for place, values in enumerate(drawn):
             called = {key: jnp.asarray(each.results[place].ravel(), self.dtype) for key, each in found.items()}
             true, said = (float(self.likelihood(self.learnt, values, self.rows, k)) for k in (called, emulators))
             gaps.append(true - said)
         self.off = float(np.std(gaps))
-        return self.elbo + float(np.mean(gaps))
+        level, error = self.assessed(emulators)
+        return level + float(np.mean(gaps)), float(np.hypot(error, self.off / np.sqrt(max(len(gaps) - 1, 1))))
 
     def summary(self) -> Moments:
         """Means and standard deviations of all values."""
