@@ -14,6 +14,7 @@ from gpdsl.inference.natural.profiled import fit_profiled
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.problem import Problem, as_arrays
+from gpdsl.inference.quadruply_stochastic.restraint import restrained
 from gpdsl.inference.threads import threads_for
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.evaluation import functionals_at
@@ -28,8 +29,9 @@ STEPS = 60
 def start_parameters(problem: Problem, count: int) -> tuple[dict[str, Array], bool]:
     """The learnt parameters, on the real line, that `count` rows alone would give; the declared ones for none.
 
-    The rows' posterior is a full Gaussian, dense in the rows: for a Gaussian likelihood this is the exact GP. Values
-    that are not finite numbers are not taken. Tells also whether the user has interrupted the search.
+    The rows' posterior is a full Gaussian, dense in the rows: for a Gaussian likelihood this is the exact GP. Weak
+    priors keep what the rows do not determine near the declared values; values that are not finite numbers are not
+    taken. Tells also whether the user has interrupted the search.
     """
     if not count:
         return problem.parameters, False
@@ -50,7 +52,7 @@ def start_parameters(problem: Problem, count: int) -> tuple[dict[str, Array], bo
             jitter=jitter_for(jnp.dtype(DTYPE)),
             monitor=Monitor(STEPS, problem.monitor.callback, f"hyperparameters from {count} rows"),
         )
-        found = fit_profiled(some)
+        found = fit_profiled(replace(some, program=restrained(some)))
     sound = all(np.all(np.isfinite(value)) for value in found.parameters.values())
     taken = as_arrays(found.parameters, problem.options.dtype) if sound else problem.parameters
     return taken, found.interrupted

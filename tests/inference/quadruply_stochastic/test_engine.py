@@ -171,6 +171,18 @@ def test_it_learns_hyperparameters_from_some_rows_first(rng: np.random.Generator
     assert "500 random Fourier features" in fit.summary()
 
 
+def test_the_start_stays_finite_where_its_rows_say_nothing(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((60, 2))
+    data = {"x": x, "y": 1e4 * np.sin(x[:, 0])}  # without noise, in a unit of its own, and flat in the other column
+    sizes = {"features": 100, "start_rows": 60, "steps": 1}
+    fit = gpdsl.compile(REGRESSION).fit(data, engine="qsgp", **sizes)
+    noise = float(fit.parameters["sigma"]) / np.std(data["y"])
+    assert 4e-4 < noise < 2e-3  # what single precision can follow; without restraint it goes to nothing
+    near, useless = fit.parameters["ell"]
+    assert 0.5 < near < 10
+    assert 10 * near < useless < 1e6
+
+
 def test_augmentation_is_proposition_4(regression: Case) -> None:
     case, noise = regression, 0.16
     x = np.asarray(case.rows.inputs["x"])
