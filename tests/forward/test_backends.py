@@ -155,22 +155,23 @@ def test_a_vectorised_function_that_dies_is_searched_for_the_row() -> None:
     pool.close()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Interrupts arrive, also where the tests were started in the background, in which case a shell turns them off."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_workers_that_are_busy_and_the_pool_goes_on(pools: dict[str, Processes]) -> None:
     one = pooled(pools, simulators.hanging)
     evaluate(one, [DEPTH, SPEED], (4,))
-    over = threading.Event()
-
-    def insist() -> None:  # an interrupt is lost where it meets a callback of the garbage collector
-        while not over.wait(2.0):
-            signal.raise_signal(signal.SIGINT)
-
-    threading.Thread(target=insist, daemon=True).start()
+    alarm = threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT))
+    alarm.start()
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        try:
-            evaluate(one, with_bad_row(), (4,))
-        finally:
-            over.set()
+        evaluate(one, with_bad_row(), (4,))
     assert time.monotonic() - start < 50
     assert not evaluate(one, [DEPTH, SPEED], (4,)).failed.any()
 
