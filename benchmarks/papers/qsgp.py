@@ -16,8 +16,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (2, 1, 0)]
 
 import numpy as np  # noqa: E402
 from kept import Kept  # noqa: E402
+from odd_digits import odd_or_even  # noqa: E402
 from qsgp_measures import ARD, cost, split, variance  # noqa: E402
-from report import find_data, show  # noqa: E402
+from report import show  # noqa: E402
 
 import gpdsl  # noqa: E402
 
@@ -116,13 +117,10 @@ def sinc(kept: Kept) -> None:
 
 def digits(kept: Kept) -> None:
     """Odd against even digits: 9000 of the 10000 at hand train."""
-    files = find_data("mnist10k.npz")
-    if files is None:
+    digits_at_hand = odd_or_even()
+    if digits_at_hand is None:
         return
-    table = np.load(files[0])
-    x = table[next(k for k in table.files if k != "labels")].reshape(10000, -1) / 255.0
-    y = table["labels"] % 2
-    train, test = {"x": x[:9000], "y": y[:9000]}, {"x": x[9000:], "y": y[9000:]}
+    train, test = digits_at_hand
     rows = []
     for name, options in DIGITS.items():
         found = kept.measure(f"digits {name}", lambda o=options: _classified(train, test, o))

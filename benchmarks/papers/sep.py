@@ -27,6 +27,7 @@ import numpy as np  # noqa: E402
 import sep_scaling  # noqa: E402
 from jax.scipy.special import log_ndtr, ndtr  # noqa: E402
 from kept import Kept  # noqa: E402
+from odd_digits import odd_or_even  # noqa: E402
 from peers import nuts  # noqa: E402
 from report import CONSOLE, find_data, show  # noqa: E402
 from sep_methods import ISOTROPIC, METHODS, classes_of, measured, table_of  # noqa: E402
@@ -87,13 +88,10 @@ def _boundaries(fits: dict[tuple[str, int], Any], sizes: tuple[int, ...], train:
 
 def digits(kept: Kept) -> None:
     """Figure 4: odd against even digits, all rows and minibatches of 200."""
-    files = find_data("mnist10k.npz")
-    if files is None:
+    digits_at_hand = odd_or_even()
+    if digits_at_hand is None:
         return
-    table = np.load(files[0])
-    x = table[next(k for k in table.files if k != "labels")].reshape(10000, -1) / 255.0
-    y = table["labels"] % 2
-    train, test = {"x": x[:9000], "y": y[:9000]}, {"x": x[9000:], "y": y[9000:]}
+    train, test = digits_at_hand
     common = {"inducing": 200, "learn_inducing": True, "dtype": "float32"}
     cases = {
         "SEP, minibatches": {"engine": "ep", "batch": 200, "steps": 2000},

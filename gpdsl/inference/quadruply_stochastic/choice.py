@@ -32,6 +32,9 @@ FAR = 0.01
 NEAR = {"running": 0.001, "sampled": 0.00001}
 """Learning rates of hyperparameters, for sweeps and for the paper's steps (QSGP appendix I.1)."""
 
+FROZEN = 0.1
+"""Share of the steps in which the hyperparameters stay as they are: QSGP appendix I.1."""
+
 START_ROWS = 1_000
 """Rows on which the hyperparameters start, found by another engine: QSGP appendix I.1."""
 

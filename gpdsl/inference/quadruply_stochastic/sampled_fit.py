@@ -9,6 +9,7 @@ import optax
 from jaxtyping import Array
 
 from gpdsl.inference.problem import Problem
+from gpdsl.inference.quadruply_stochastic.choice import FROZEN
 from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.likelihood import quadratic
 from gpdsl.inference.quadruply_stochastic.located import gathered, located
@@ -22,9 +23,6 @@ from gpdsl.program.rows import Rows
 
 CHUNK = 200
 """Steps of one compiled call: progress, interruption and checks happen between calls."""
-
-FROZEN = 0.1
-"""Share of the steps in which the hyperparameters stay as they are: QSGP appendix I.1."""
 
 LAST = 0.01
 """What is left of the rates at the end."""

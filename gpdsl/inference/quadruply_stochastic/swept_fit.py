@@ -12,6 +12,7 @@ from jaxtyping import Array
 from gpdsl.data import minibatches
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.quadruply_stochastic.basis import PRECISION
+from gpdsl.inference.quadruply_stochastic.choice import FROZEN
 from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.located import gathered, located
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments
@@ -21,9 +22,6 @@ from gpdsl.inference.quadruply_stochastic.weights import Weights
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows
-
-FROZEN = 0.1
-"""Share of the steps in which the hyperparameters stay as they are: QSGP appendix I.1."""
 
 REFRESHED = 25
 """Sweeps after which the damping is found again."""
