@@ -91,7 +91,7 @@ def table_1(kept: Kept, repetitions: int, problems: Sequence[str], shares: Seque
                 times = table[:, 2:].mean(axis=0)
                 paper = _of_paper(problem, share, place)
                 rows.append([f"{share} %", name, spread, 100 * table[:, 1].mean(), *times, paper])
-        columns = ("inducing", "method", "test NLL", "error, %", "seconds", "with compiling", "paper")
+        columns = ("inducing", "method", "test NLL", "error, %", "seconds", "whole fit", "paper")
         show(f"SEP table 1, {problem}, {len(every)} rows, {repetitions} repetitions of 90 / 10", columns, rows)
 
 
@@ -108,30 +108,33 @@ def _one(every: np.ndarray, text: str, share: int, seed: int, options: dict[str,
     return measured(text, train, test, asked)
 
 
-def speed(kept: Kept, repetitions: int) -> None:
+def speed(kept: Kept, repetitions: int, problems: Sequence[str]) -> None:
     """Seconds to the quality that SVI has after all iterations, with 15 % of the rows as inducing inputs."""
-    load, text = PROBLEMS["breast"]
-    every = load()
-    if every is None:
-        return
-    rows, quality, seconds = [], {}, {}
+    for problem in problems:
+        load, text = PROBLEMS[problem]
+        every = load()
+        if every is not None:
+            _speed_on(problem, partial(_one, every, text, 15), kept, repetitions)
+
+
+def _speed_on(problem: str, fitted: Callable[..., list[float]], kept: Kept, repetitions: int) -> None:
+    quality, seconds = {}, {}
     for name, options in METHODS.items():
-        found = np.asarray(
+        found = [
             [
-                [
-                    kept.measure(
-                        f"speed {name} {steps} {seed}",
-                        partial(_one, every, text, 15, seed, {**options, "steps": steps}),
-                    )
-                    for seed in range(repetitions)
-                ]
-                for steps in STEPS
+                kept.measure(
+                    f"speed {problem} {name} {steps} {seed}", partial(fitted, seed, {**options, "steps": steps})
+                )
+                for seed in range(repetitions)
             ]
-        )
-        quality[name], seconds[name] = found[:, :, 0].mean(axis=1), np.median(found[:, :, 2], axis=1)
-        pairs = zip(quality[name], seconds[name], strict=True)
-        rows.append([name, *(f"{nll:.4f}, {time:.2f} s" for nll, time in pairs)])
-    show("breast, 15 %: test NLL and seconds after so many iterations", ("method", *map(str, STEPS)), rows)
+            for steps in STEPS
+        ]
+        table = np.asarray(found)
+        quality[name], seconds[name] = table[:, :, 0].mean(axis=1), np.median(table[:, :, 2], axis=1)
+    rows = [
+        [name, *(f"{q:.4f}, {t:.2f} s" for q, t in zip(quality[name], seconds[name], strict=True))] for name in METHODS
+    ]
+    show(f"{problem}, 15 %: test NLL and seconds after so many iterations", ("method", *map(str, STEPS)), rows)
     final = quality["SVI"][-1]
     for name in METHODS:
         good = np.flatnonzero(quality[name] <= final + CLOSE)

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from gpdsl.inference.ascent.lbfgs import Outcome, maximise
-from gpdsl.inference.expectation_propagation.minibatch import fit_ep_minibatch, optimiser_of
-from gpdsl.inference.expectation_propagation.objective import converged, doubts, inner_step
+from gpdsl.inference.expectation_propagation.minibatch import RETRIES, fit_ep_minibatch, optimiser_of
+from gpdsl.inference.expectation_propagation.objective import converged, doubts, first_turn, inner_step
 from gpdsl.inference.expectation_propagation.opaque import fit_ep_opaque
 from gpdsl.inference.expectation_propagation.sweep import Fixed
 from gpdsl.inference.expectation_propagation.tilted import Tilted, choose_tilted
@@ -117,25 +116,28 @@ class _Run:
 
     def together(self) -> Outcome:
         """A sweep and a step of Adam in turn, until the evidence no longer rises; then sweeps alone."""
-        problem = self.problem
-        optimiser = optimiser_of(problem)
-        point, sites = self.best.point, self.start
-        memory, key = optimiser.init(point), jnp.asarray(0.5, problem.options.dtype)
-        step = problem.compiled(inner_step(problem, self.tilted, optimiser), point, memory, sites, key, *self.fixed)
-        outcome, trace = Outcome(point, -np.inf, "all steps done", 0), []
+        problem, optimiser = self.problem, optimiser_of(self.problem)
+        turn = first_turn(problem, self.best.point, self.start, optimiser)
+        step = problem.compiled(inner_step(problem, self.tilted, optimiser), turn, *self.fixed)
+        outcome, trace, lost = Outcome(turn.point, -np.inf, "all steps done", 0), [], 0
         try:
             for number in range(1, problem.choice.steps + 1):
-                point, memory, sites, key, value = step(point, memory, sites, key, *self.fixed)
+                turn, value = step(turn, *self.fixed)
+                if not np.isfinite(float(value)):
+                    lost += 1
+                    if lost > RETRIES:
+                        outcome.message = "stopped: the evidence is not a finite number, however small the steps"
+                        break
+                    continue
+                lost = 0
                 trace.append(float(value))
                 problem.monitor.report(number, trace[-1])
-                if not np.isfinite(trace[-1]):
-                    outcome.message = "stopped: the evidence is not a finite number"
-                    break
                 if _settled(trace, problem.options.tolerance):
                     outcome.message = "converged"
                     break
         except KeyboardInterrupt:
             outcome.interrupted, outcome.message = True, "interrupted"
+        point, sites = turn.sound
         finish = jit(converged(problem, self.tilted))
         value, _, fixed = finish(point, sites, *self.fixed)
         self._note(point, fixed, float(value))

@@ -123,32 +123,22 @@ def fixed_point(
     sites: Sites,
     tolerance: float,
     most: int,
-    first_step: Array | float = LONGEST,
 ) -> Fixed:
     """Sweep until the sites no longer move, with steps that become shorter where they oscillate.
 
     A step after which the posterior is not a distribution is taken back and halved. Ends with `steady` < 2 when `most`
     sweeps were not enough.
     """
-    visit = visit_all(tilted, setting, sites)
-    first = setting.views(jax.tree.map(lambda a: a[:1], setting.rows))
-    units = site_units(first, sites)
-    size = jnp.sqrt(jnp.asarray(float(sites.linear.size + sites.precision.size), sites.linear.dtype))
-
-    def look(sites: Sites) -> tuple[Swept, Array]:
-        swept = sweep(tilted, visit, sites)
-        apart = jax.tree.map(jnp.subtract, swept.target, sites)
-        return swept, _length(apart, units) / (_length(sites, units) + size * 1e-3)
+    visit, units = visit_all(tilted, setting, sites), units_of(setting, sites)
 
     def advance(at: Fixed) -> Fixed:
         trial = blend(at.sites, at.swept.target, at.step)
-        swept, change = look(trial)
+        swept = sweep(tilted, visit, trial)
+        change = relative_change(swept, trial, units)
         sound = jnp.isfinite(swept.evidence) & jnp.isfinite(change)
-        calmer = change < at.change
         gained = jnp.abs(swept.evidence - at.swept.evidence)  # not a number at first
         still = sound & ((change < 1e-9) | ((gained < tolerance) & (change < 1e-4) & (at.step >= SHORTEST)))
-        step = jnp.where(calmer, jnp.minimum(GROWTH * at.step, LONGEST), 0.6 * at.step)
-        step = jnp.maximum(jnp.where(sound, step, 0.5 * at.step), jnp.where(sound, SHORTEST, 0.0))
+        step = jnp.where(sound, next_length(at.step, change < at.change), 0.5 * at.step)
         moved = Fixed(trial, swept, change, step, jnp.where(still, at.steady + 1, 0), at.sweeps + 1)
         kept = replace(at, step=step, sweeps=at.sweeps + 1)
         return jax.tree.map(lambda a, b: jnp.where(sound, a, b), moved, kept)
@@ -157,10 +147,27 @@ def fixed_point(
         lost = (at.sweeps > 0) & ~jnp.isfinite(at.swept.evidence)
         return (at.steady < 2) & (at.sweeps < most) & (at.step > 1e-6) & ~lost
 
-    unknown = Swept(jnp.asarray(jnp.nan, size.dtype), sites, jnp.zeros((), size.dtype))
-    infinite, length = jnp.asarray(jnp.inf, size.dtype), jnp.asarray(first_step, size.dtype)
-    start = Fixed(sites, unknown, infinite, length, jnp.asarray(0), jnp.asarray(0))
+    none, far, full = jnp.asarray([jnp.nan, jnp.inf, LONGEST], sites.linear.dtype)
+    unknown = Swept(none, sites, jnp.zeros_like(none))
+    start = Fixed(sites, unknown, far, full, jnp.asarray(0), jnp.asarray(0))
     return jax.lax.while_loop(going, advance, start)
+
+
+def next_length(length: Float[Array, ""], calmer: Array) -> Float[Array, ""]:
+    """Of the steps of sites: longer while they come closer to their targets, shorter where they oscillate."""
+    return jnp.where(calmer, jnp.minimum(GROWTH * length, LONGEST), jnp.maximum(0.6 * length, SHORTEST))
+
+
+def units_of(setting: Setting, sites: Sites) -> Sites:
+    """Factors that make the sites dimensionless."""
+    return site_units(setting.views(jax.tree.map(lambda a: a[:1], setting.rows)), sites)
+
+
+def relative_change(swept: Swept, sites: Sites, units: Sites) -> Float[Array, ""]:
+    """The distance from sites to their targets, relative to their own size."""
+    apart = jax.tree.map(jnp.subtract, swept.target, sites)
+    size = float(sites.linear.size + sites.precision.size) ** 0.5
+    return _length(apart, units) / (_length(sites, units) + size * 1e-3)
 
 
 def _length(sites: Sites, units: Sites) -> Float[Array, ""]:
