@@ -27,6 +27,7 @@ from gpdsl.inference.quadruply_stochastic.explain import explain_weights
 from gpdsl.inference.variational import infer, plan
 from gpdsl.inference.warm import Start, check_start
 from gpdsl.language.model import Declarations
+from gpdsl.program.compilation import jit
 from gpdsl.program.layers import explain_layers, uncertain_arguments
 from gpdsl.program.parameters import make_parameters
 from gpdsl.program.precision import precision
@@ -98,7 +99,7 @@ def fit_model(
             result, monitor, choice, jitter = infer(program, bound, options, _counting(report, account), known)
         program = program.under(choice.posterior)
         learnt = as_arrays(result.parameters, options.dtype)
-        values = program.parameters.constrain(learnt)
+        values = jit(program.parameters.constrain)(learnt)
         parameters = {name: np.asarray(values[name]) for name in model.declarations.params}
     fit = Fit(
         program=program,
