@@ -72,7 +72,7 @@ def views(
             features: Features = dense_features(factor)
         else:
             at = functionals_at(group, group.readings.all, rows)
-            features = sparse_features(group, kernel, functionals, at, factor)
+            features = sparse_features(group, kernel, functionals, at, factor, rows.shards)
         found.append(GroupView(group, kernel, features))
     return found
 

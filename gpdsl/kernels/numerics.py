@@ -37,6 +37,20 @@ def solve_lower(factor: Float[Array, "*b n n"], right: Float[Array, "*b n m"]) -
     return jax.vmap(lambda f, r: solve_triangular(f, r, lower=True))(factor, right)
 
 
+def solve_lower_apart(factor: Float[Array, "g n n"], right: Float[Array, "g n m"], parts: int) -> Float[Array, "g n m"]:
+    """`solve_lower` of right-hand sides that lie on several devices, in equal parts, each on its own device.
+
+    XLA divides a solve along leading axes only: as it stands, every device would gather all right-hand sides and solve
+    for all of them.
+    """
+    groups, n, m = right.shape
+    if parts == 1 or m % parts:
+        return solve_lower(factor, right)
+    apart = jnp.moveaxis(right.reshape(groups, n, parts, m // parts), 2, 0).reshape(parts * groups, n, m // parts)
+    solved = solve_lower(jnp.tile(factor, (parts, 1, 1)), apart)
+    return jnp.moveaxis(solved.reshape(parts, groups, n, m // parts), 0, 2).reshape(groups, n, m)
+
+
 def log_det_factor(factor: Float[Array, "... n n"]) -> Float[Array, "..."]:
     """log |L L'| from the lower factor L."""
     return 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)

@@ -47,6 +47,30 @@ print(json.dumps(found))
 """
 
 
+TRAFFIC = """
+import json, os, re
+import numpy as np
+import gpdsl
+from gpdsl.inference.problem import Problem
+texts, plain = [], Problem.compiled
+
+def recorded(self, *arguments, **options):
+    texts.append((found := plain(self, *arguments, **options)).as_text())
+    return found
+
+Problem.compiled = recorded
+rng = np.random.default_rng(0)
+x = rng.normal(size=(4096, 2))
+data = {"x": x, "y": (np.sin(2 * x[:, 0]) + x[:, 1] > 0).astype(int)}
+for options in json.loads(os.environ["CASES"]):
+    gpdsl.compile(os.environ["MODEL"]).fit(data, inducing=9, batch=0, steps=1, devices=4, **options)
+sent = re.findall(r"= (\\S.*?) (?:all-gather|all-reduce|all-to-all|collective-permute)\\(", "".join(texts))
+shapes = [dims for each in sent for dims in re.findall(r"\\[([0-9,]*)\\]", each)]
+sizes = [np.prod([int(n) for n in dims.split(",") if n]) for dims in shapes]
+print(json.dumps({"sent": len(sizes), "largest": int(max(sizes))}))
+"""
+
+
 def command(cases: dict[str, dict[str, object]], *more: str) -> list[str]:
     return [sys.executable, "-c", SCRIPT, json.dumps(cases), *more]
 
@@ -75,6 +99,23 @@ def test_devices_share_the_rows_and_agree() -> None:
     found = {name: np.asarray(each) for name, each in json.loads(done.stdout.splitlines()[-1]).items()}
     for name in found:
         assert np.abs(found[name] - found[f"{name[:2]} 1"]).max() < 1e-8
+
+
+def test_only_sums_leave_a_device() -> None:
+    """Nothing that grows with the rows, 1024 of which are on each of four devices."""
+    cases = [{"engine": "ep"}, {"engine": "ep", "optimizer": "adam"}, {}, {"posterior": "linear"}]
+    done = subprocess.run(
+        [sys.executable, "-c", TRAFFIC],
+        capture_output=True,
+        text=True,
+        env={**environment(4), "CASES": json.dumps(cases)},
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["sent"] >= len(cases)
+    assert found["largest"] <= 9 * 9
 
 
 @pytest.mark.slow

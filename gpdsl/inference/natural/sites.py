@@ -87,9 +87,9 @@ def site_posterior(view: GroupView, sites: Sites, prior: Float[Array, "rows colu
     def one(phi: Array, weight: Array, linear: Array) -> tuple[Array, Array, Array, Array]:
         identity = jnp.eye(phi.shape[1], dtype=phi.dtype)
         factor = jnp.linalg.cholesky(identity + (phi.T * weight) @ phi)
-        solved = solve_triangular(factor, phi.T, lower=True)  # [M, rows]
-        mean = solve_triangular(factor, solved @ linear, lower=True, trans=1)
-        explained = jnp.sum(solved**2, axis=0)
+        root = solve_triangular(factor, identity, lower=True, trans=1)
+        mean = root @ (root.T @ (phi.T @ linear))
+        explained = jnp.sum((phi @ root) ** 2, axis=1)
         return mean, factor, phi @ mean, explained
 
     parts = (phi[0] if shared else phi, precision, linear)
@@ -166,16 +166,16 @@ def scales(seen: Sequence[GroupView]) -> list[Float[Array, "columns"]]:
 
 
 def flatten_sites(sites: Sites, units: Sites) -> Float[Array, "n"]:
-    """Dimensionless sites as one vector."""
-    return jnp.concatenate([(sites.linear * units.linear).ravel(), (sites.precision * units.precision).ravel()])
+    """Dimensionless sites as one vector, row after row: what is on one device stays there."""
+    linear, precision = sites.linear * units.linear, sites.precision * units.precision
+    return jnp.concatenate([linear, precision.reshape(len(linear), -1)], axis=1).ravel()
 
 
 def unflatten_sites(flat: Float[Array, "n"], units: Sites, like: Sites) -> Sites:
     """Inverse of `flatten_sites`."""
-    linear, precision = jnp.split(flat, [like.linear.size])
-    return Sites(
-        linear.reshape(like.linear.shape) / units.linear, precision.reshape(like.precision.shape) / units.precision
-    )
+    rows, columns = like.linear.shape
+    linear, precision = jnp.split(flat.reshape(rows, -1), [columns], axis=1)
+    return Sites(linear / units.linear, precision.reshape(like.precision.shape) / units.precision)
 
 
 def whitened_posterior(setting: Setting, sites: Sites) -> list[Whitened]:

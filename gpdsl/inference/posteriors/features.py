@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.functionals import Functionals
-from gpdsl.kernels.numerics import cholesky, solve_lower, with_jitter
+from gpdsl.kernels.numerics import cholesky, solve_lower_apart, with_jitter
 from gpdsl.program.groups import Group, KernelValues
 
 
@@ -50,12 +50,17 @@ def dense_features(factor: Float[Array, "g M M"]) -> Features:
 
 
 def sparse_features(
-    group: Group, values: KernelValues, inducing: Functionals, at: Functionals, factor: Float[Array, "g M M"]
+    group: Group,
+    values: KernelValues,
+    inducing: Functionals,
+    at: Functionals,
+    factor: Float[Array, "g M M"],
+    shards: int = 1,
 ) -> Features:
-    """Features of other functionals, such as the values at the rows' inputs."""
+    """Features of other functionals, such as the values at the rows' inputs, which lie on so many devices."""
     cross = _each(group, lambda a: covariance(group.form, a, inducing, at), values)
     prior = prior_variances(group, values, at)
-    phi = jnp.swapaxes(solve_lower(factor, cross), -1, -2)
+    phi = jnp.swapaxes(solve_lower_apart(factor, cross, shards), -1, -2)
     return Features(phi, jnp.maximum(prior - jnp.sum(phi**2, axis=-1), 0.0), factor)
 
 
