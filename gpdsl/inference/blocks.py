@@ -7,14 +7,16 @@ of rows makes its features anew, in the forward pass and again in the reverse pa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from gpdsl.inference.estimators.sampling import base_normals
+from gpdsl.inference.sharding import AXIS
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
@@ -80,43 +82,53 @@ class Block:
 
 
 def part_of_block(rows: Rows, size: int) -> int:
-    """How many rows of each device a block of about `size` rows has."""
+    """How many rows blocks have that are to have `size`, and no more than are on a device."""
     count = next(iter(rows.observed.values())).shape[0]
-    return min(-(-size // rows.shards), count // rows.shards)
+    return min(size, count // rows.shards)
 
 
 def over_blocks(
-    rows: Rows, size: int, function: Callable[[Block], tuple[Any, Any]], beside: Any = None
+    rows: Rows, size: int, function: Callable[[Block, Any], tuple[Any, Any]], beside: Any = None, given: Any = None
 ) -> tuple[Any, Any]:
     """Sums over blocks, and what there is for each row: `function` gives both, the latter with the rows first.
 
-    `beside` are arrays with an entry for each row, taken along. Where rows are spread over several devices, a block
-    has some of each, so that nothing but the sums leaves a device.
+    `beside` are arrays with an entry for each row, taken along. Where rows are spread over several devices, each goes
+    through blocks of its own, and their sums are added up once, in the end. The function's second argument is `given`:
+    all that gradients are taken in has to be there, since JAX takes none in what a function of a device closes over.
     """
-    count = next(iter(rows.observed.values())).shape[0]
-    each = count // rows.shards
     part = part_of_block(rows, size)
-    blocks = -(-each // part)
-    apart = jax.tree.map(lambda a: a.reshape(rows.shards, each, *a.shape[1:]), (rows, beside))
-    shards, dtype = jnp.arange(rows.shards), next(iter(rows.observed.values())).dtype
+    if rows.mesh is None:
+        return _in_turn(rows, part, function, beside, given, jnp.asarray(0))
+
+    def on_device(own: Rows, beside: Any, given: Any) -> tuple[Any, Any]:
+        device = jax.lax.axis_index(AXIS)
+        total, found = _in_turn(replace(own, mesh=None), part, function, beside, given, device)
+        return jax.tree.map(lambda a: a[None], total), found
+
+    spread, everywhere = PartitionSpec(AXIS), PartitionSpec()
+    specs = (spread, spread, everywhere)
+    apart = jax.shard_map(on_device, mesh=rows.mesh, in_specs=specs, out_specs=spread, check_vma=False)
+    total, found = apart(rows, beside, given)
+    return jax.tree.map(lambda a: jnp.sum(a, axis=0), total), found
+
+
+def _in_turn(
+    rows: Rows, part: int, function: Callable[[Block, Any], tuple[Any, Any]], beside: Any, given: Any, device: Array
+) -> tuple[Any, Any]:
+    """The same for the rows of one device, `part` at a time."""
+    count = next(iter(rows.observed.values())).shape[0]
+    blocks, dtype = -(-count // part), next(iter(rows.observed.values())).dtype
 
     def one(place: Array) -> tuple[Any, Any]:
-        first = jnp.minimum(place * part, each - part)
-
-        def taken(array: Array) -> Array:
-            some = jax.lax.dynamic_slice_in_dim(array, first, part, axis=1)
-            return some.reshape(rows.shards * part, *array.shape[2:])
-
-        some, others = jax.tree.map(taken, apart)
+        first = jnp.minimum(place * part, count - part)
+        some, others = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, first, part), (rows, beside))
         inside = first + jnp.arange(part)
-        weight = jnp.broadcast_to(inside >= place * part, (rows.shards, part)).ravel().astype(dtype)
-        return function(Block(some, others, weight, (each * shards[:, None] + inside).ravel(), place))
+        weight = (inside >= place * part).astype(dtype)
+        return function(Block(some, others, weight, device * count + inside, device * blocks + place), given)
 
     def joined(values: Array) -> Array:
-        found = jnp.swapaxes(values.reshape(blocks, rows.shards, part, *values.shape[2:]), 0, 1)
-        new = each - (blocks - 1) * part
-        before = found[:, :-1].reshape(rows.shards, -1, *values.shape[2:])
-        return jnp.concatenate([before, found[:, -1, part - new :]], axis=1).reshape(count, *values.shape[2:])
+        new = count - (blocks - 1) * part
+        return jnp.concatenate([values[:-1].reshape(-1, *values.shape[2:]), values[-1, part - new :]])
 
     shapes = jax.eval_shape(one, jnp.asarray(0))[0]
     start = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)

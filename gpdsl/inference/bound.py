@@ -187,14 +187,16 @@ def _in_blocks(
     seen = views(program, parameters, state["inducing"], first, False, jitter)
     parts = prepared_for(program, layout, state, rows, seen, jitter)
 
-    def expected(block: Block) -> tuple[Array, None]:
-        here = views(program, parameters, state["inducing"], block.rows, False, jitter)
-        moments = [family.moments(q, view.features) for (family, q), view in zip(parts, here, strict=True)]
+    def expected(block: Block, given: Any) -> tuple[Array, None]:
+        parameters, inducing, parts = given
+        here = views(program, parameters, inducing, block.rows, False, jitter)
+        moments = [family.moments(q, view.features) for family, q, view in zip(families, parts, here, strict=True)]
         q = assemble(program, parameters, block.rows, here, moments)
         found = expected_log_likelihood(program, parameters, block.rows, q, block.samples(normals), None)
         return jnp.sum(found * block.weight, axis=1), None
 
-    total, _ = over_blocks(rows, size, expected)
+    families, of_groups = zip(*parts, strict=True)
+    total, _ = over_blocks(rows, size, expected, given=(parameters, state["inducing"], of_groups))
     return jnp.sum(weights(state) * total) - divergence(layout, state, seen, parts)
 
 
@@ -212,9 +214,9 @@ def prepared_for(
     count = next(iter(rows.observed.values())).shape[0]
     size = block_rows(program, state["inducing"], count) or count
 
-    def informed(block: Block) -> tuple[list[Array], None]:
-        found = []
-        here = views(program, parameters, state["inducing"], block.rows, False, jitter)
+    def informed(block: Block, given: Any) -> tuple[list[Array], None]:
+        parameters, inducing, groups = given
+        found, here = [], views(program, parameters, inducing, block.rows, False, jitter)
         for q, view in zip(groups, here, strict=True):
             if isinstance(view.features, RowFeatures):
                 found.append(jnp.zeros(()))
@@ -223,7 +225,7 @@ def prepared_for(
             found.append(information(view.features, sites.reshape(view.group.size, -1)))
         return found, None
 
-    total, _ = over_blocks(rows, size, informed)
+    total, _ = over_blocks(rows, size, informed, given=(parameters, state["inducing"], groups))
     parts: Parts = []
     for q, view, each in zip(groups, seen, total, strict=True):
         family = layout.family_of(view.group)

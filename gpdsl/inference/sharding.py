@@ -40,7 +40,7 @@ class Shards:
             return rows, length
         more = -length % self.mesh.size
         sharding = NamedSharding(self.mesh, PartitionSpec(AXIS))
-        spread = replace(_on_host(rows), shards=self.mesh.size)
+        spread = replace(_on_host(rows), mesh=self.mesh)
         longer = jax.tree.map(lambda a: np.concatenate([a, np.repeat(a[:1], more, axis=0)]), spread)
         for known in longer.observed.values():
             known[length:] = 0.0

@@ -13,6 +13,7 @@ from types import MappingProxyType
 import jax
 import jax.numpy as jnp
 import sympy as sp
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from gpdsl.lowering.table import align, evaluate
@@ -40,7 +41,7 @@ class Rows:
     """Data of some rows: inputs and outputs by name, [rows, *axes]; `observed` is 1.0 where an output is known.
 
     `indicators` are one-hot codes of label outputs, [rows, *axes, classes]. `numbers` says which rows of the training
-    data these are (from 0), None for new ones. `shards`: how many devices they are spread over, in equal parts.
+    data these are (from 0), None for new ones. `mesh`: the devices they are spread over, in equal parts, if not on one.
     """
 
     inputs: Mapping[str, Float[Array, "rows *axes"]]
@@ -48,7 +49,12 @@ class Rows:
     observed: Mapping[str, Float[Array, "rows *axes"]]
     indicators: Mapping[str, Float[Array, "rows *axes c"]] = field(default_factory=dict)
     numbers: Float[Array, "rows"] | None = None
-    shards: int = field(default=1, metadata={"static": True})
+    mesh: Mesh | None = field(default=None, metadata={"static": True})
+
+    @property
+    def shards(self) -> int:
+        """How many devices there are."""
+        return 1 if self.mesh is None else self.mesh.size
 
 
 @dataclass(frozen=True)

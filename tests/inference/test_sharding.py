@@ -51,6 +51,7 @@ TRAFFIC = """
 import json, os, re
 import numpy as np
 import gpdsl
+from gpdsl.inference import blocks
 from gpdsl.inference.problem import Problem
 texts, plain = [], Problem.compiled
 
@@ -63,11 +64,14 @@ rng = np.random.default_rng(0)
 x = rng.normal(size=(4096, 2))
 data = {"x": x, "y": (np.sin(2 * x[:, 0]) + x[:, 1] > 0).astype(int)}
 for options in json.loads(os.environ["CASES"]):
+    blocks.LARGE = blocks.AT_ONCE = 0 if options.pop("in blocks") else 2**25
     gpdsl.compile(os.environ["MODEL"]).fit(data, inducing=9, batch=0, steps=1, devices=4, **options)
-sent = re.findall(r"= (\\S.*?) (?:all-gather|all-reduce|all-to-all|collective-permute)\\(", "".join(texts))
-shapes = [dims for each in sent for dims in re.findall(r"\\[([0-9,]*)\\]", each)]
+between = re.compile(r"= (\\S.*?) (?:all-gather|all-reduce|all-to-all|collective-permute)\\(.*")
+sent = [found for text in texts for found in between.finditer(text)]
+shapes = [dims for each in sent for dims in re.findall(r"\\[([0-9,]*)\\]", each[1])]
 sizes = [np.prod([int(n) for n in dims.split(",") if n]) for dims in shapes]
-print(json.dumps({"sent": len(sizes), "largest": int(max(sizes))}))
+loops = max(each[0].count("while/body") for each in sent)
+print(json.dumps({"sent": len(sent), "largest": int(max(sizes)), "loops": loops}))
 """
 
 
@@ -102,8 +106,10 @@ def test_devices_share_the_rows_and_agree() -> None:
 
 
 def test_only_sums_leave_a_device() -> None:
-    """Nothing that grows with the rows, 1024 of which are on each of four devices."""
-    cases = [{"engine": "ep"}, {"engine": "ep", "optimizer": "adam"}, {}, {"posterior": "linear"}]
+    """Nothing that grows with the rows, 1024 of which are on each of four devices; and once, not for every block."""
+    kinds: list[dict[str, object]] = [{"engine": "ep"}, {"engine": "ep", "optimizer": "adam"}, {}]
+    cases = [{"in blocks": each, **kind} for kind in kinds for each in (False, True)]
+    cases.append({"in blocks": False, "posterior": "linear"})
     done = subprocess.run(
         [sys.executable, "-c", TRAFFIC],
         capture_output=True,
@@ -116,6 +122,7 @@ def test_only_sums_leave_a_device() -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["sent"] >= len(cases)
     assert found["largest"] <= 9 * 9
+    assert found["loops"] == 1  # that of the steps, not that of the blocks inside it
 
 
 @pytest.mark.slow

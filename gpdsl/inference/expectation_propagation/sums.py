@@ -120,7 +120,7 @@ def added_up(problem: Problem, state: State, rows: Rows, held: Any) -> list[Tied
     first = groups_at(problem, state.point, held, jax.tree.map(lambda a: a[:1], rows))
     nothing = [no_sites(group.size, g.factor) for group, g in zip(problem.program.groups, first, strict=True)]
 
-    def one(block: Block) -> tuple[list[Tied], None]:
+    def one(block: Block, _: None) -> tuple[list[Tied], None]:
         sites = jax.tree.map(lambda a: a * block.weight[:, None], block.beside)
         here = groups_at(problem, state.point, held, block.rows)
         found = summed(problem, nothing, here, sites, jax.tree.map(jnp.zeros_like, sites))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,28 +47,31 @@ Visit = Callable[[Sites, Look], tuple[Any, Any, Array]]
 
 def visit_all(tilted: Tilted, setting: Setting, like: Sites) -> Visit:
     """All rows at once, or block by block where there are many: then nothing but the sites grows with the rows."""
-    program, parameters, rows = setting.program, setting.parameters, setting.rows
+    program, rows = setting.program, setting.rows
     size = setting.block(like.coupled)
     seen = [] if size else setting.views()
 
-    def look(some: Rows, here: Sequence[GroupView], q: Marginals, sites: Sites) -> tuple[Cavity, Normaliser]:
+    def look(
+        parameters: Mapping[str, Array], some: Rows, here: Sequence[GroupView], q: Marginals, sites: Sites
+    ) -> tuple[Cavity, Normaliser]:
         residual = residuals(program, parameters, some, here, q)
         cavity = cavities(program, parameters, some, q, residual, sites, tilted.power)
         return cavity, normaliser(tilted, program, parameters, some, q, cavity.full)
 
     def together(sites: Sites, function: Look) -> tuple[Any, Any, Array]:
-        q, divergence, _ = site_marginals(program, parameters, rows, seen, sites)
-        return *function(*look(rows, seen, q, sites), sites, 1.0), divergence
+        q, divergence, _ = site_marginals(program, setting.parameters, rows, seen, sites)
+        return *function(*look(setting.parameters, rows, seen, q, sites), sites, 1.0), divergence
 
     def in_blocks(sites: Sites, function: Look) -> tuple[Any, Any, Array]:
         posterior, divergence = posterior_in_blocks(setting, sites, size)
 
-        def one(block: Block) -> tuple[Any, Any]:
-            here = setting.views(block.rows)
-            q = block_marginals(setting, posterior, block, here)
-            return function(*look(block.rows, here, q, block.beside), block.beside, block.weight)
+        def one(block: Block, given: Any) -> tuple[Any, Any]:
+            here, posterior = setting.there(given[0]), given[1]
+            views = here.views(block.rows)
+            q = block_marginals(here, posterior, block, views)
+            return function(*look(here.parameters, block.rows, views, q, block.beside), block.beside, block.weight)
 
-        return *over_blocks(rows, size, one, sites), divergence
+        return *over_blocks(rows, size, one, sites, (setting.place, posterior)), divergence
 
     return in_blocks if size else together
 

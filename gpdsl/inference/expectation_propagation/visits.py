@@ -108,7 +108,7 @@ def evidence_of(problem: Problem, tilted: Tilted, state: State, rows: Rows, held
     first = groups_at(problem, state.point, held, jax.tree.map(lambda a: a[:1], rows))
     posteriors = [posterior_of(t, g.scale) for t, g in zip(state.tied, first, strict=True)]
 
-    def one(block: Block) -> tuple[Array, None]:
+    def one(block: Block, _: None) -> tuple[Array, None]:
         here = groups_at(problem, state.point, held, block.rows)
         seen = _seen(problem, tilted, parameters, block.rows, here, posteriors, block.beside)
         return jnp.sum(block.weight * (seen.cavity.removed + seen.log_z(seen.cavity.full) / tilted.power)), None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxtyping import Array
 
@@ -12,6 +12,9 @@ from gpdsl.inference.bound import GroupView, views
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
+
+Place = tuple[Mapping[str, Array], Sequence[Functionals]]
+"""Constrained parameters, and inducing values."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,16 @@ class Setting:
         return cls(program, program.parameters.constrain(learnt), inducing, rows, dense, jitter)
 
     @property
+    def place(self) -> Place:
+        """What of it a gradient may be taken in."""
+        return self.parameters, self.inducing
+
+    def there(self, place: Place) -> Setting:
+        """The same at another place."""
+        parameters, inducing = place
+        return replace(self, parameters=parameters, inducing=inducing)
+
+    @property
     def count(self) -> int:
         """Number of rows."""
         return next(iter(self.rows.observed.values())).shape[0]
@@ -54,9 +67,9 @@ class Setting:
         return views(self.program, self.parameters, self.inducing, some, self.dense, self.jitter)
 
     def block(self, coupled: bool) -> int:
-        """How many rows to take at a time; 0 for all, where they are few or belong together."""
+        """How many rows of each device to take at a time; 0 for all, where they are few or belong together."""
         program = self.program
         if self.dense or coupled or program.opaque or any(group.per_row for group in program.groups):
             return 0
         size = block_rows(program, self.inducing, self.count)
-        return size and self.rows.shards * part_of_block(self.rows, size)
+        return size and part_of_block(self.rows, size)

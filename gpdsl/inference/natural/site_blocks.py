@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from gpdsl.inference.blocks import Block, Draws, over_blocks
 from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.natural.setting import Setting
+from gpdsl.inference.natural.setting import Place, Setting
 from gpdsl.inference.natural.sites import Sites, site_elbo, site_target, whitened_posterior
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.posteriors.family import Whitened
@@ -37,13 +37,14 @@ def batch_site_elbo(
         return site_elbo(setting, sites, normals, surrogate)
     posterior, divergence = posterior_in_blocks(setting, sites, size)
 
-    def expected(block: Block) -> tuple[Array, None]:
-        q = block_marginals(setting, posterior, block, setting.views(block.rows))
+    def expected(block: Block, given: Any) -> tuple[Array, None]:
+        here, posterior = setting.there(given[0]), given[1]
+        q = block_marginals(here, posterior, block, here.views(block.rows))
         samples = block.samples(normals)
-        per_row = expected_log_likelihood(setting.program, setting.parameters, block.rows, q, samples, None)
+        per_row = expected_log_likelihood(here.program, here.parameters, block.rows, q, samples, None)
         return jnp.sum(per_row[0] * block.weight), None
 
-    value, _ = over_blocks(setting.rows, size, expected)
+    value, _ = over_blocks(setting.rows, size, expected, given=(setting.place, posterior))
     return value - divergence + setting.log_prior
 
 
@@ -53,7 +54,7 @@ def value_and_target(
     """The bound at given sites, without log priors, and where a full natural-gradient step leads."""
     posterior, divergence = posterior_in_blocks(setting, sites, size)
 
-    def one(block: Block) -> tuple[Array, Sites]:
+    def one(block: Block, _: None) -> tuple[Array, Sites]:
         q = block_marginals(setting, posterior, block, setting.views(block.rows))
         samples = block.samples(normals)
 
@@ -78,13 +79,14 @@ def posterior_in_blocks(setting: Setting, sites: Sites, size: int) -> tuple[list
     """q(w) of every group, and its KL divergence."""
     program = setting.program
 
-    def sums(block: Block) -> tuple[Any, None]:
-        prior = prior_means(program.evaluator, program.groups, setting.parameters, block.rows, block.size)
+    def sums(block: Block, place: Place) -> tuple[Any, None]:
+        here = setting.there(place)
+        prior = prior_means(program.evaluator, program.groups, here.parameters, block.rows, block.size)
         precision = block.beside.precision * block.weight[:, None]
         linear = block.beside.linear * block.weight[:, None] - precision * prior
-        return [_sums(view, linear, precision) for view in setting.views(block.rows)], None
+        return [_sums(view, linear, precision) for view in here.views(block.rows)], None
 
-    total, _ = over_blocks(setting.rows, size, sums, sites)
+    total, _ = over_blocks(setting.rows, size, sums, sites, setting.place)
     found, divergence = [], jnp.zeros((), sites.linear.dtype)
     for precision, moment in total:
         root = inverse_root(precision)
