@@ -125,7 +125,7 @@ def scaling(kept: Kept, folder: Path) -> None:
     rows = [[n, k, *each[:4], each[4] / 1e6, each[5]] for (n, each), k in zip(pairs, devices, strict=True)]
     columns = ("rows", "devices", "sweep: s", "processor s", "visit: s", "processor s", "sites, MB", "memory, GiB")
     show("expectation propagation on made-up flight delays, float32", columns, rows)
-    sep_scaling.draw(by_rows, folder / "ep_scaling.svg")
+    sep_scaling.draw(by_rows, by_devices, folder / "ep_scaling.svg")
 
 
 TESTED = 50

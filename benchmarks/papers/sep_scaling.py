@@ -20,11 +20,11 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = (10_000, 100_000, 1_000_000, 10_000_000)
 DEVICES = (1, 2, 4)
-SHARED_ROWS = 200_000
+SHARED_ROWS = 1_000_000
 """Rows that several devices share."""
 
 SWEEPS_INDUCING, VISITS_INDUCING, VISITED, VISITS = 50, 200, 200, 20
-REPEATS = {"sweep": 3, "visit": 10}
+REPEATS = {"sweep": 5, "visit": 10}
 TEXT = """
 input x : real[8]
 output late : binary
@@ -127,29 +127,37 @@ def apart(rows: int, devices: int) -> list[float]:
     """`measure` in a process with so many CPU devices."""
     flags = f"--xla_force_host_platform_device_count={devices}"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    environment["OPENBLAS_NUM_THREADS"] = "1"  # as in a fit, see `gpdsl.inference.threads`
     command = [sys.executable, str(Path(__file__).resolve()), str(rows), str(devices)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
     return [found.get(name, float("nan")) for name in NAMES]
 
 
-def draw(by_rows: np.ndarray, path: Path) -> None:
-    """Sweeps against rows; the columns are those of `NAMES`."""
+def draw(by_rows: np.ndarray, by_devices: np.ndarray, path: Path) -> None:
+    """Sweeps against rows, and against devices; the columns are those of `NAMES`."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, panel = plt.subplots(figsize=(5.5, 3.4))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.5, 3.4), width_ratios=[3, 2])
     rows, seconds = np.asarray(ROWS[: len(by_rows)], float), by_rows[:, 1]
-    panel.loglog(rows, seconds, "o-", color="#3465a4", label=f"a sweep over all rows, m = {SWEEPS_INDUCING}")
-    panel.loglog(rows, seconds[-1] * rows / rows[-1], ":", color="#3465a4", label="in proportion to the rows")
-    panel.set(xlabel="rows", ylabel="processor seconds")
-    panel.legend(frameon=False, fontsize=8)
+    left.loglog(rows, seconds, "o-", color="#3465a4", label=f"a sweep over all rows, m = {SWEEPS_INDUCING}")
+    left.loglog(rows, seconds[-1] * rows / rows[-1], ":", color="#3465a4", label="in proportion to the rows")
+    left.loglog(rows, by_rows[:, 3], "s-", color="#cc4444", label=f"a visit to {VISITED} rows, m = {VISITS_INDUCING}")
+    left.set(xlabel="rows", ylabel="processor seconds")
+    right.plot(DEVICES, by_devices[:, 0], "o-", color="#3465a4", label=f"{SHARED_ROWS:,} rows, on the clock")
+    right.plot(DEVICES, by_devices[:, 1], "s:", color="#3465a4", label="processor")
+    right.set(xlabel="CPU devices, on two cores", ylabel="seconds of a sweep", xticks=DEVICES, ylim=(0, None))
+    for panel in (left, right):
+        panel.legend(frameon=False, fontsize=8)
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT)]
+    if hasattr(os, "sched_setaffinity"):  # a core for every device, as far as there are so many
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[2])])
     print(json.dumps(measure(int(sys.argv[1]), int(sys.argv[2]))))
