@@ -94,9 +94,9 @@ def digits(kept: Kept) -> None:
     train, test = digits_at_hand
     common = {"inducing": 200, "learn_inducing": True, "dtype": "float32"}
     cases = {
-        "SEP, minibatches": {"engine": "ep", "batch": 200, "steps": 2000},
-        "SEP, minibatches, 200 steps": {"engine": "ep", "batch": 200, "steps": 200},
-        "SEP, all rows": {"engine": "ep", "batch": 0, "optimizer": "adam", "steps": 100},
+        "SEP, minibatches": {"engine": "ep", "power": 1, "batch": 200, "steps": 2000},
+        "SEP, minibatches, 200 steps": {"engine": "ep", "power": 1, "batch": 200, "steps": 200},
+        "SEP, all rows": {"engine": "ep", "power": 1, "batch": 0, "optimizer": "adam", "steps": 100},
         "SVI, minibatches": {"batch": 200, "steps": 2000},
         "SVI, minibatches, 200 steps": {"batch": 200, "steps": 200},
         "SVI, all rows": {"batch": 0, "steps": 30},

@@ -29,8 +29,8 @@ y ~ Bernoulli(probit = f)
 """
 
 METHODS: dict[str, dict[str, Any]] = {
-    "GFITC": {"engine": "ep", "batch": 0, "steps": 250},
-    "SEP": {"engine": "ep", "batch": 0, "optimizer": "adam", "steps": 250},
+    "GFITC": {"engine": "ep", "batch": 0, "steps": 250, "power": 1},
+    "SEP": {"engine": "ep", "batch": 0, "optimizer": "adam", "steps": 250, "power": 1},
     "SVI": {"batch": 0, "steps": 250},
     "power 0.5": {"engine": "ep", "batch": 0, "steps": 250, "power": 0.5},
 }

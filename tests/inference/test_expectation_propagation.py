@@ -280,4 +280,8 @@ def test_the_plan_and_the_summary_say_what_is_done() -> None:
     assert "closed form" in model("Bernoulli(probit = f)").explain(data, engine="ep")
     plan = model("Bernoulli(logit = f)").explain(data, engine="ep", power=0.5)
     assert "power 0.5" in plan and "96 nodes" in plan
+    moved = {"inducing": 4, "learn_inducing": True}
+    plan = model("Bernoulli(probit = f)").explain(data, engine="ep", **moved)
+    assert "power 0.5" in plan and "power: at power 1 inducing inputs that move" in plan and "quadrature" in plan
+    assert "closed form" in model("Bernoulli(probit = f)").explain(data, engine="ep", power=1, **moved)
     assert "log Z (EP)" in model("Bernoulli(probit = f)").fit(data, engine="ep").summary()

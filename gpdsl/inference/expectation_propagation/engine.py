@@ -60,7 +60,7 @@ def fit_ep(problem: Problem) -> Result:
 
 def tilted_of(problem: Problem) -> Tilted:
     """How the tilted distributions of a problem are integrated."""
-    return choose_tilted(problem.program, problem.options.power, problem.options.expectations)
+    return choose_tilted(problem.program, problem.choice.power, problem.options.expectations)
 
 
 class _Run:

@@ -8,21 +8,20 @@ from gpdsl.program.program import Program
 from gpdsl.symbolic.written import written
 
 
-def explain_sites(choice: Choice, options: Options) -> list[str]:
+def explain_sites(choice: Choice) -> list[str]:
     """The posterior, by its sites."""
     per = "row, for all its latents together" if choice.posterior == "coupled" else "row and latent"
-    name = (
-        "expectation propagation" if options.power == 1 else f"power expectation propagation, power {options.power:g}"
-    )
-    return [
+    name = "expectation propagation" if choice.power == 1 else f"power expectation propagation, power {choice.power:g}"
+    lines = [
         f"  one Gaussian site per {per}, of the rank of what a row reads: {name} (SEP eqs. 2 and 10)",
         "  what inducing values leave open enters row by row, as in FITC",
     ]
+    return lines + ([f"  power: {choice.reasons['power']}"] if "power" in choice.reasons else [])
 
 
 def explain_tilted(program: Program, options: Options, choice: Choice) -> list[str]:
     """How moments of the tilted distributions are computed, and why."""
-    tilted = choose_tilted(program, options.power, options.expectations)
+    tilted = choose_tilted(program, choice.power, options.expectations)
     count = nodes_of(tilted, program, choice.samples)
     how = {
         "closed": "closed form",

@@ -120,7 +120,7 @@ def _posterior(program: Program, options: Options, plan: Plan, rows: int) -> lis
     choice, layout = plan.choice, plan.layout
     components = layout.family.components
     if options.engine == "ep":
-        lines = explain_sites(choice, options)
+        lines = explain_sites(choice)
     elif choice.posterior == "coupled":
         lines = ["  one Gaussian across all latents, by one site with a block of their covariances per row"]
     elif choice.optimizer == "natural" and choice.batch:

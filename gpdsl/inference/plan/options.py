@@ -79,7 +79,7 @@ class Options:
     learning_rate: float | None = None
     decay: float = 0.95
     epsilon: float = 1e-6
-    power: float = 1.0
+    power: float | None = None
     features: int | None = None
     chevron: int | None = None
     feature_batch: int | None = None
@@ -168,6 +168,7 @@ class Choice:
     learning_rate: float = 0.01
     inducing_start: str = "kmeans"
     weights: WeightChoice | None = None
+    power: float = 1.0
 
 
 def decide(options: Options, rows: int, *, opaque: bool, sampled: bool, per_row: bool = False) -> Choice:
@@ -224,7 +225,7 @@ def _decide_ep(
     if batch and (posterior == "coupled" or options.optimizer == "lbfgs"):
         what = "posterior = coupled" if posterior == "coupled" else "optimizer = lbfgs"
         raise GpdslError(f"engine = ep with {what} takes all rows at once: set batch = 0, or leave {what} out")
-    if options.power > 1:
+    if options.power is not None and options.power > 1:
         raise GpdslError(f"power = {options.power!r}: expected a number above 0 and at most 1")
     if options.schedule == "alternating" or options.optimizer == "natural":
         what = "schedule = alternating" if options.schedule == "alternating" else "optimizer = natural"
@@ -240,7 +241,13 @@ def _decide_ep(
     least = 200 if optimizer == "lbfgs" else BATCH_STEPS
     steps = options.steps or (max(least, EP_PASSES * -(-rows // batch)) if batch else least)
     rate = 0.05 if options.learning_rate is None else options.learning_rate
-    return Choice(dense, inducing, batch, options.samples or EP_SAMPLES, optimizer, steps, reasons, posterior, rate)
+    power = options.power
+    if power is None:
+        power = 0.5 if options.learn_inducing and not dense else 1.0
+        if power < 1:
+            reasons["power"] = "at power 1 inducing inputs that move raise the evidence above that of the dense model"
+    samples = options.samples or EP_SAMPLES
+    return Choice(dense, inducing, batch, samples, optimizer, steps, reasons, posterior, rate, power=power)
 
 
 def _refuse_schedule(options: Options, optimizer: str) -> None:
