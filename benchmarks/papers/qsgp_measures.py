@@ -146,8 +146,7 @@ def _cost(m: int, n: int, sums: str, seconds: float = 20.0) -> list[float]:
     problem = _problem(ARD.format(ell=2.8), rows, {"features": m, "feature_sums": sums, "feature_batch": 2000})
     features = fourier_features(problem.program, m, 0)
     ascent: Any = engine.ASCENTS[sums](problem, features, start_weights(m, 0, 1.0, "float32"), problem.parameters)
-    compiled = ascent._chunk if sums == "sampled" else ascent._sweep
-    memory = compiled.memory_analysis().temp_size_in_bytes / 2**20
+    memory = ascent.working_memory() / 2**20
     jax.block_until_ready(jnp.zeros(()))
     times, done, begun = [], 0, time.process_time()
     while not times or (time.process_time() - begun < seconds and len(times) < 30):

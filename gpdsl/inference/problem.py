@@ -114,15 +114,15 @@ class Problem:
         self.monitor.compile_seconds += time.perf_counter() - start
         return executable
 
-    def compiling(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function compiled when it is first called, and again for arguments of other shapes; accounts for it."""
+    def compiling(self, function: Callable[..., Any], *, given: tuple[int, ...] = ()) -> Callable[..., Any]:
+        """The function compiled when it is first called, and again for arguments of other shapes; see `compiled`."""
         ready: dict[Any, Callable[..., Any]] = {}
 
         def call(*arguments: Any) -> Any:
             leaves, tree = jax.tree.flatten(arguments)
             key = tree, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
             if key not in ready:
-                ready[key] = self.compiled(function, *arguments)
+                ready[key] = self.compiled(function, *arguments, given=given)
             return ready[key](*arguments)
 
         return call

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class WeightChoice:
     """How many basis functions and dense columns of the root, and what one step takes.
 
-    A step moves the weights of `block` functions, with `support` rows behind its preconditioner or control variate.
+    A step moves the weights of `block` functions, with `support` rows behind its control variate.
     `sums` over basis functions are `running`, known for the rows of every step, or `sampled` as in the paper.
     `start_rows` are those on which the hyperparameters start, 0 for their declared values.
     """

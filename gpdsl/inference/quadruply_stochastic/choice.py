@@ -21,16 +21,19 @@ SUPPORT = 300
 BLOCK = 4_000
 """Rows of a batch, support rows, and basis functions of a step: some megabytes of working memory."""
 
-PASSES = 20
-FEWEST_SWEEPS, MOST_SWEEPS = 300, 1_500
+PASSES = 10
+FEWEST_SWEEPS, MOST_SWEEPS = 200, 1_500
 """Passes over the rows, and bounds on the passes over the basis functions."""
 
 SAMPLED_STEPS = 20_000
 SAMPLED_BLOCK = 2_000
 
-FAR = 0.01
-NEAR = {"running": 0.001, "sampled": 0.00001}
-"""Learning rates of hyperparameters, for sweeps and for the paper's steps (QSGP appendix I.1)."""
+FAR = {"running": 0.05, "sampled": 0.01}
+NEAR = {"running": 0.005, "sampled": 0.00001}
+"""Learning rates of hyperparameters, for passes over the rows and for the paper's steps (QSGP appendix I.1)."""
+
+RELEVANCE = 0.01
+"""The same beside precisions, which take a whole fit to settle."""
 
 FROZEN = 0.1
 """Share of the steps in which the hyperparameters stay as they are: QSGP appendix I.1."""
@@ -72,21 +75,23 @@ def decide_weights(program: Program, options: Options, rows: int) -> Choice:
         raise GpdslError(f"chevron = {chevron}: there are {features} basis functions, and no more columns")
     if chevron > block:
         raise GpdslError(f"chevron = {chevron}: a step has feature_batch = {block} functions, which must hold them all")
-    support = min(SUPPORT if options.support is None else options.support, rows)
+    if sums == "running" and options.support is not None:
+        raise GpdslError("support rows are those of a control variate, which feature_sums = running does not need")
+    support = 0 if sums == "running" else min(SUPPORT if options.support is None else options.support, rows)
     batch = min(options.batch or BATCH, rows)
     weights = WeightChoice(features, chevron, block, support, sums, _start_rows(program, options, rows))
     steps = options.steps or _steps(weights, rows, batch)
     rate = _rate(options, weights) if options.learning_rate is None else options.learning_rate
     posterior = f"chevron({chevron})" if chevron else "diagonal"
-    optimizer = "preconditioned descent" if sums == "running" else "adagrad"
+    optimizer = "dual block ascent" if sums == "running" else "adagrad"
     return Choice(False, 0, batch, 0, optimizer, steps, reasons, posterior, rate, weights=weights)
 
 
 def _rate(options: Options, weights: WeightChoice) -> float:
     """Of Adam: hyperparameters that start where exact inference puts them have no far way to go."""
-    if not weights.start_rows or options.basis == "relevance":
-        return FAR
-    return NEAR[weights.sums]
+    if options.basis == "relevance":
+        return RELEVANCE
+    return (NEAR if weights.start_rows else FAR)[weights.sums]
 
 
 def _steps(weights: WeightChoice, rows: int, batch: int) -> int:

@@ -34,7 +34,7 @@ PROBED = 256
 
 
 class Ascent(Protocol):
-    """A way to improve q and the hyperparameters. What is not finite is not kept."""
+    """A way to improve q and the hyperparameters, which numbers that are not finite do not move."""
 
     @property
     def q(self) -> Weights:
@@ -46,6 +46,9 @@ class Ascent(Protocol):
 
     def advance(self) -> tuple[int, float]:
         """Some steps: how many were done in all, and an estimate of the bound; not finite where they failed."""
+
+    def working_memory(self) -> int:
+        """Bytes that a compiled call of steps takes besides what it changes."""
 
 
 ASCENTS: dict[str, Callable[[Problem, Features, Weights, dict[str, Array]], Ascent]] = {
@@ -86,6 +89,8 @@ def _ascend(problem: Problem, ascent: Ascent) -> tuple[str, bool]:
                 if asked():
                     return "interrupted", True
         except KeyboardInterrupt:
+            if asked():  # the second Ctrl-C, which may have come before the result of a call was kept
+                raise
             return "interrupted", True
     return "all steps done", False
 

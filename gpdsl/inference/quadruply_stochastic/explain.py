@@ -57,7 +57,9 @@ def _steps(program: Program, choice: Choice, weights: WeightChoice) -> list[str]
     reason = choice.reasons.get("feature_sums", "as asked")
     if weights.sums == "running":
         lines.append(f"  sums over features are known exactly for the rows of a step ({reason})")
-        lines.append(f"  {weights.steps_a_sweep} step(s) are a pass; preconditioned by {weights.support} support rows")
+        lines.append(
+            f"  {weights.steps_a_sweep} step(s) are a pass, after which its rows are at their best given others"
+        )
     elif program.conjugate:
         lines.append(f"  sums over features are sampled ({reason}): unbiased for the bound (QSGP Theorems 1 and 2)")
         lines.append(f"  with a control variate of rank {weights.support} (QSGP Proposition 3)")
@@ -69,8 +71,10 @@ def _steps(program: Program, choice: Choice, weights: WeightChoice) -> list[str]
 
 def _cost(choice: Choice, weights: WeightChoice, columns: int) -> tuple[float, float]:
     """Operations and numbers in working memory of one step."""
+    running = weights.sums == "running"
     rows = 2 * choice.batch + weights.support
     values = float(rows * weights.block)
-    gram = 2.0 * weights.support**2 * weights.block + weights.support**3 / 3.0
+    square = choice.batch if running else 0
+    gram = 2.0 * square**2 * weights.block + square**3 / 3.0 / weights.steps_a_sweep
     flops = values * (OPERATIONS + 2 * columns + 4 * (1 + weights.chevron)) * 2 + gram
-    return flops, 3.0 * values + weights.support**2 + (4 + 3 * weights.chevron) * weights.block
+    return flops, 3.0 * values + square**2 + (4 + 3 * weights.chevron) * weights.block

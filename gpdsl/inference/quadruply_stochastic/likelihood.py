@@ -17,6 +17,9 @@ from gpdsl.program.rows import Rows
 
 Values = Float[Array, "n"]
 
+FLATTEST = 1e-6
+"""Least weight of a row, in units of the largest."""
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -29,6 +32,11 @@ class Slopes:
     value: Values
     slope: Values
     precision: Values
+
+    @property
+    def weight(self) -> Values:
+        """The precision, where it is positive: a log likelihood that is not concave there counts as nearly flat."""
+        return jnp.maximum(self.precision, FLATTEST * jnp.max(jnp.abs(self.precision)))
 
 
 def expected(program: Program, learnt: Mapping[str, Array], rows: Rows, shift: Values, variance: Values) -> Values:

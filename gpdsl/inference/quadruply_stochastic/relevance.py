@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.quadruply_stochastic.basis import PRECISION
+from gpdsl.inference.quadruply_stochastic.sums import Held
 from gpdsl.inference.quadruply_stochastic.swept import State
 
 FASTEST = 1.5
@@ -24,16 +25,17 @@ LARGEST = 1e12
 
 
 def repositioned(state: State) -> State:
-    """The state with every precision moved towards its fixed point, and the same q over the weights w.
+    """The state with every precision moved towards its fixed point, and the weights that the rows' duals have there.
 
-    q holds v = sqrt(s) w, whose prior is N(0, I): so it is scaled along.
+    q holds v = sqrt(s) w, whose prior is N(0, I), and v = Phi' alpha for functions that 1 / sqrt(s) scales.
     """
-    q, logarithms = state.q, state.learnt[PRECISION]
+    q, logarithms = state.held.average, state.learnt[PRECISION]
     index = jnp.arange(logarithms.shape[0])
-    variance = q.deviation(jnp.ones_like(logarithms), index) ** 2 + jnp.sum(q.vectors[1:] ** 2, axis=0)
+    variance = q.deviation(jnp.ones_like(logarithms), index) ** 2
     settled = jnp.clip(1.0 - variance, LEAST, 1.0)
     factor = jnp.clip(settled / (q.vectors[0] ** 2 + LEAST / LARGEST), 1.0 / FASTEST, FASTEST)
     moved = jnp.minimum(logarithms + jnp.log(factor), jnp.log(LARGEST))
     change: Float[Array, "m"] = jnp.exp(moved - logarithms)
-    scaled = replace(q, vectors=q.vectors * jnp.sqrt(change), curvature=q.curvature / change)
-    return replace(state, q=scaled, learnt={**state.learnt, PRECISION: moved})
+    scale = 1.0 / jnp.sqrt(change)
+    held = Held(state.held.now * scale, replace(q, vectors=q.vectors * scale, curvature=q.curvature / change))
+    return replace(state, held=held, learnt={**state.learnt, PRECISION: moved})

@@ -161,7 +161,7 @@ class SampledSteps:
         value, (slope, moves) = jax.value_and_grad(self.estimate, argnums=(0, 1))(
             state.learnt, parts, state.running, drawn, support
         )
-        sound = jnp.isfinite(value)
+        sound = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(each)) for each in jax.tree.leaves((value, slope, moves))]))
         for index, gradient in zip((drawn.first, drawn.second), moves, strict=True):
             state = self._moved(state, index, jnp.where(sound, gradient.vectors, 0.0), support, pace)
         state = self._settled(state, drawn, parts[0], pace)

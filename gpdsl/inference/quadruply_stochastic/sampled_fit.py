@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,7 +40,7 @@ def _prior(features: Features, learnt: dict[str, Array], x: Array) -> Array:
 
 
 class SampledFit:
-    """Steps of `SampledSteps`, a chunk at a time. A chunk that ends in numbers that are not finite is taken back."""
+    """Steps of `SampledSteps`, a chunk at a time, in the memory of the state before it."""
 
     def __init__(self, problem: Problem, features: Features, q: Weights, learnt: dict[str, Array]) -> None:
         self.problem = problem
@@ -60,10 +62,12 @@ class SampledFit:
             return projected, Support(x, precision, learnt, _prior(features, learnt, x))
 
         running, self.support = jit(begin)(q, learnt, rows)
+        q, learnt = jax.tree.map(jnp.copy, (q, learnt))  # the state's own: steps use up its memory
         self.state = State(q, jnp.zeros_like(q.vectors), running, learnt, optimiser.init(learnt))
         self.done = 0
         self._key, self._rng = jax.random.key(problem.options.seed), rng
-        self._chunk = problem.compiled(self._several, self.state, *self._drawn(), self.support, self._key, 0)
+        arguments = (self.state, *self._drawn(), self.support, self._key, 0)
+        self._chunk: Any = problem.compiled(self._several, *arguments, given=(0,))
 
     @property
     def q(self) -> Weights:
@@ -77,12 +81,13 @@ class SampledFit:
 
     def advance(self) -> tuple[int, float]:
         """A chunk of steps, and the mean of their estimates of the bound."""
-        state, values = self._chunk(self.state, *self._drawn(), self.support, self._key, self.done)
-        bound = float(jnp.mean(values))
-        if np.isfinite(bound):
-            self.state = state
+        self.state, values = self._chunk(self.state, *self._drawn(), self.support, self._key, self.done)
         self.done += min(CHUNK, self.problem.choice.steps)
-        return self.done, bound
+        return self.done, float(jnp.mean(values))
+
+    def working_memory(self) -> int:
+        """Bytes that a chunk takes besides the state, which it changes in place."""
+        return int(self._chunk.memory_analysis().temp_size_in_bytes)
 
     def _drawn(self) -> tuple[Rows, Array]:
         """The rows of a chunk's steps, drawn with replacement, and where they stand: [steps, batch]."""

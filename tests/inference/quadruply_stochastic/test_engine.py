@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import gpdsl
 import gpdsl.inference.monitor
 from gpdsl.inference.quadruply_stochastic.basis import Basis
 from gpdsl.inference.quadruply_stochastic.posterior import augmentation
-from gpdsl.inference.quadruply_stochastic.reading import moments
-from gpdsl.inference.quadruply_stochastic.swept import COLUMNS, Batches, Pace, Running, State, Sweeps
-from gpdsl.program.compilation import jit
 from tests.inference.quadruply_stochastic.conftest import CLASSES, REGRESSION, Case
-from tests.inference.quadruply_stochastic.test_estimators import dense_bound
 
 FIXED = ["mu", "s2", "ell", "sigma"]
 Data = dict[str, np.ndarray]
@@ -85,47 +79,6 @@ def test_the_papers_steps_come_near_the_exact_gp(rng: np.random.Generator) -> No
     choices = {"features": 400, "batch": 50, "feature_batch": 100, "feature_sums": "sampled", "fixed": FIXED}
     found = model.fit(data, engine="qsgp", steps=3000, **choices).predict(there).mean("f")
     assert np.sqrt(np.mean((found - exact) ** 2)) < 0.3 * float(np.std(exact))
-
-
-def test_a_sweep_sees_the_exact_bound_and_its_gradient_in_the_hyperparameters(regression: Case) -> None:
-    case = regression
-    rate = 1e-3
-    sweeps = Sweeps(case.program, case.features, 3, case.count, optax.sgd(rate))
-    x = case.rows.inputs["x"]
-    projected, variance = moments(case.features, case.learnt, x, case.q, 3)
-    running = Running(projected, variance - jnp.sum(projected[:, 1:] ** 2, axis=1))
-    state = State(case.q, case.learnt, optax.sgd(rate).init(case.learnt), running, jnp.zeros((), int))
-    pace = Pace(jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(1.0))
-    after, (bound, _) = jit(sweeps.sweep)(state, Batches(case.rows, case.rows, x[:4]), pace)
-    exact, slope = jax.value_and_grad(lambda learnt: dense_bound(case, learnt, case.q.vectors))(case.learnt)
-    assert float(bound) == pytest.approx(float(exact), rel=1e-10)
-    for name, value in case.learnt.items():
-        assert np.allclose((after.learnt[name] - value) / rate, slope[name], rtol=1e-8), name
-    assert np.allclose(after.running.projected, projected)  # the same rows, and no step in q
-
-
-def test_a_sweep_moves_along_an_unbiased_gradient(regression: Case) -> None:
-    case = regression
-    sweeps = Sweeps(case.program, case.features, 3, case.count, optax.sgd(0.0))
-    x = case.rows.inputs["x"]
-
-    def moved(key: jax.Array) -> jax.Array:
-        index = jax.random.choice(key, case.count, (4,), replace=False)
-        rows = jax.tree.map(lambda a: a[index], case.rows)
-        projected, variance = moments(case.features, case.learnt, x[index], case.q, 3)
-        running = Running(projected, variance - jnp.sum(projected[:, 1:] ** 2, axis=1))
-        state = State(case.q, case.learnt, (optax.EmptyState(),) * 2, running, jnp.zeros((), int))
-        plain = Pace(jnp.asarray(1e3), jnp.asarray(1e9), jnp.asarray(0.0))  # so much damping leaves nothing else
-        after, _ = sweeps.sweep(state, Batches(rows, rows, x[:4]), plain)
-        return (after.q.vectors - case.q.vectors) / 1e-6
-
-    found = np.array(jit(jax.vmap(moved))(jax.random.split(jax.random.key(1), 4_000)))
-    found[:, 1:] /= COLUMNS
-    slope = jax.grad(lambda vectors: dense_bound(case, case.learnt, vectors))(case.q.vectors)
-    error = found.std(axis=0) / np.sqrt(len(found))
-    free = np.array(case.q.vectors) != 0
-    free[1 + np.arange(case.q.columns), np.arange(case.q.columns)] = False  # these move to their best values
-    assert np.all(np.abs(found.mean(axis=0) - slope)[free] < 5 * error[free] + 1e-6)
 
 
 def test_a_classification_agrees_with_variational_inference(rng: np.random.Generator) -> None:
