@@ -46,15 +46,22 @@ class Problem:
     """The posterior of the fit to start from."""
     begun_weights: WeightSpace | None = None
     """The same where it is one over weights."""
+    copies: int = 0
+    """Rows at the end that fill up devices: nothing is observed in them."""
 
     def factorised(self) -> Problem:
         """The same problem with latents that are independent in the posterior."""
         return self if self.program.factorised is None else replace(self, program=self.program.factorised)
 
     @property
+    def data_rows(self) -> int:
+        """Rows that minibatches are drawn from, and stand for: those of the data."""
+        return self.count - self.copies
+
+    @property
     def epoch(self) -> int:
         """Steps on minibatches in which every row is seen once, but for what is left over."""
-        return max(self.count // (self.choice.batch or self.count), 1)
+        return max(self.data_rows // (self.choice.batch or self.data_rows), 1)
 
     def normals(self, key: Array, count: int | None = None) -> Array | None:
         """Base samples for `count` rows, when anything is sampled."""

@@ -207,7 +207,8 @@ def infer(
         jitter = multiple * jitter_for(jnp.dtype(options.dtype))
         begun = carry(process, program, parameters, inducing, jitter) if process is not None and inducing else None
         problem = Problem(program, rows, count, layout, choice, options, parameters, inducing, jitter, monitor, begun)
-        problem = replace(problem, begun_weights=None if start is None else start.weight_space)
+        weights = None if start is None else start.weight_space
+        problem = replace(problem, begun_weights=weights, copies=count - data.rows)
         with threads_for(max(map(len, planned.inducing), default=0)):
             result = ENGINES[engine](problem)
         if np.isfinite(result.elbo) or result.interrupted:

@@ -85,14 +85,14 @@ def _ascend(
 
 
 def _whole(problem: Problem) -> bool:
-    return not problem.choice.batch or problem.choice.batch >= problem.count
+    return not problem.choice.batch or problem.choice.batch >= problem.data_rows
 
 
 def _batches(problem: Problem) -> Iterator[np.ndarray]:
     """Row numbers of one step at a time: epochs without replacement, or all rows in order."""
     if _whole(problem):
         return itertools.repeat(np.arange(problem.count))
-    return minibatches(problem.count, problem.choice.batch, problem.options.seed + 1)
+    return minibatches(problem.data_rows, problem.choice.batch, problem.options.seed + 1)
 
 
 def _scanned_steps(problem: Problem) -> Result:
@@ -121,6 +121,7 @@ def _scanned_steps(problem: Problem) -> Result:
 def _chunk(problem: Problem, optimiser: optax.GradientTransformation) -> Callable[..., tuple[Any, Any, Array]]:
     """Several steps as one program, for the row numbers and random keys of each."""
     program, layout, whole = problem.program, problem.layout, _whole(problem)
+    total = problem.count if whole else problem.data_rows
 
     def chunk(
         state: Any, memory: Any, index: Array, keys: Array, rows: Rows, held: Any, jitter: Any
@@ -131,7 +132,7 @@ def _chunk(problem: Problem, optimiser: optax.GradientTransformation) -> Callabl
 
             def bound(state: Any) -> Array:
                 normals = problem.normals(key, _count(batch))
-                return elbo(program, layout, complete(state, held), batch, problem.count, normals, None, jitter)
+                return elbo(program, layout, complete(state, held), batch, total, normals, None, jitter)
 
             state, memory, value = _ascend(optimiser, bound, *carry)
             return (state, memory), value

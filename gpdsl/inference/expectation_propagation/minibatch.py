@@ -74,13 +74,13 @@ class _Run:
 
     def __init__(self, problem: Problem, tilted: Tilted) -> None:
         self.problem, self.tilted = problem, tilted
-        self.every = -(-problem.count // problem.choice.batch)
+        self.every = -(-problem.data_rows // problem.choice.batch)
         """Steps in a pass over the data."""
         key = jax.random.key(problem.options.seed)
         normals = tilted.normals(key, problem.choice.samples, problem.choice.batch, problem.program.latents)
         point = outer_point(problem, problem.parameters, problem.inducing)
         self.optimiser = optimiser_of(problem)
-        self.draws = minibatches(problem.count, problem.choice.batch, problem.options.seed + 1)
+        self.draws = minibatches(problem.data_rows, problem.choice.batch, problem.options.seed + 1)
         self.state = self._start(point)
         chunk = min(self.every, 50, problem.choice.steps)
         self.size = chunk

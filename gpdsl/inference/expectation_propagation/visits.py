@@ -86,7 +86,7 @@ def _visit(
     target, _ = targets(seen.sites, seen.cavity, found, tilted.power)
     moved = blend(seen.sites, target, DAMPING)
     moved = Sites(moved.linear - moved.precision * seen.prior, moved.precision)
-    scaling = problem.count / numbers.shape[0]
+    scaling = problem.data_rows / numbers.shape[0]
     value = scaling * jnp.sum(seen.cavity.removed + found.value / tilted.power) - sum(p.divergence for p in posteriors)
     fixed = _Held(seen.q, own, seen.cavity, posteriors, here)
     gradient = jax.grad(lambda p: _expected(problem, tilted, p, held, batch, fixed))(state.point)
@@ -187,7 +187,7 @@ def _expected(problem: Problem, tilted: Tilted, point: Any, held: Any, rows: Row
         scales.append(scale)
     cavity = marginals_of(problem, parameters, rows, scales, moments)
     log_z: Normaliser = normaliser(tilted, program, parameters, rows, fixed.q, fixed.cavity.full)
-    share = problem.count / cavity.mean.shape[1]
+    share = problem.data_rows / cavity.mean.shape[1]
     return total + share * jnp.sum(log_z(cavity)) / tilted.power + program.log_prior(parameters)
 
 

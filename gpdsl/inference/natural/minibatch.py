@@ -78,7 +78,7 @@ class _Run:
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.held = problem, problem.inducing
-        self.share = min(problem.choice.batch / problem.count, 1.0)
+        self.share = min(problem.choice.batch / problem.data_rows, 1.0)
         self.size = -(-min(CHUNK, problem.choice.steps) // INNER) * INNER
         self.schedule = Schedule(problem.choice.steps, self.share, problem.choice.learning_rate)
         self.key = jax.random.key(problem.options.seed)
@@ -142,7 +142,7 @@ class _Run:
 
 
 def _batches(problem: Problem) -> Iterator[np.ndarray]:
-    return minibatches(problem.count, problem.choice.batch, problem.options.seed + 1)
+    return minibatches(problem.data_rows, problem.choice.batch, problem.options.seed + 1)
 
 
 def _sound(state: State, values: np.ndarray) -> bool:

@@ -61,7 +61,7 @@ def sweep(
         parameters = program.parameters.constrain(point["parameters"])
         q = _marginals(program, parameters, rows, scales, passes, moments)
         per_row = expected_log_likelihood(program, parameters, rows, q, normals)
-        return jnp.sum(per_row) * (problem.count / per_row.shape[1]) + program.log_prior(parameters)
+        return jnp.sum(per_row) * (problem.data_rows / per_row.shape[1]) + program.log_prior(parameters)
 
     value, (direct, d_scales, d_moments) = jax.value_and_grad(expected, argnums=(0, 1, 2))(point, scales, moments)
     slopes = [backward(p, s, dm[0], dv[0]) for p, s, (dm, dv) in zip(passes, scales, d_moments, strict=True)]
