@@ -16,7 +16,7 @@ from gpdsl.inference.quadruply_stochastic.sums import Held
 from gpdsl.inference.quadruply_stochastic.swept import State
 
 FASTEST = 1.5
-"""Factor by which a precision changes at most after one sweep, in which its weight cannot be found again."""
+"""Factor by which a precision changes at most after a pass over the rows, in which its weight is hardly found again."""
 
 LEAST = 1e-6
 """Of gamma, which rounding and weights that are not settled could make zero or less."""
