@@ -17,6 +17,10 @@ ENDINGS = {0: "converged", 1: "stopped at the limit of steps; set a larger steps
 """Why SciPy's search ended, by its status."""
 
 
+class Enough(Exception):
+    """An objective raises this when it is worth no more evaluations, and says why; the best point is the answer."""
+
+
 @dataclass
 class Outcome:
     """Best point seen, its value, and why the search ended."""
@@ -38,7 +42,7 @@ def maximise(
 ) -> Outcome:
     """Maximise `objective`, which gives value and gradient. A value that is not finite makes the line search back off.
 
-    KeyboardInterrupt ends the search with the best point so far.
+    KeyboardInterrupt ends the search with the best point so far, and so does `Enough`.
     """
     flat, unravel = ravel_pytree(start)
     outcome = Outcome(start, -np.inf, "no finite value", 0)
@@ -65,6 +69,8 @@ def maximise(
             report(1, outcome.value)
     except KeyboardInterrupt:
         outcome.interrupted, outcome.message = True, "interrupted"
+    except Enough as reason:
+        outcome.message = str(reason)
     return outcome
 
 

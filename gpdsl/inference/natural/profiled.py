@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from gpdsl.inference.ascent.lbfgs import Outcome, maximise
+from gpdsl.inference.ascent.lbfgs import Enough, Outcome, maximise
 from gpdsl.inference.blocks import block_rows
 from gpdsl.inference.bound import GroupView, views
 from gpdsl.inference.natural.refine import refine
@@ -44,6 +44,19 @@ from gpdsl.program.rows import Rows
 
 INNER_ITERATIONS = 1000
 
+PATIENCE, FIRST_PATIENCE = 50, 200
+"""Iterations after which natural gradients of latents that an observation mixes are taken to be on a ridge.
+
+More the first time: the program of Newton's method has to be compiled then, which costs as much as hundreds of them.
+"""
+
+RIDGE_ITERATIONS = 300
+"""Most iterations on a ridge, by Newton's method."""
+
+LITTLE, TRIALS, MOST = 1.0, 3, 20
+"""A search ends where sites do not settle, at so many points in a row that gain less than so many nats, or so many in
+all."""
+
 
 @dataclass
 class _Best:
@@ -52,6 +65,21 @@ class _Best:
     point: Any
     sites: Sites
     elbo: float = -np.inf
+    idle: int = 0
+    unsettled: int = 0
+    """Points where the sites had not settled: in a row without a gain, and in all."""
+
+    def see(self, point: Any, sites: Sites, elbo: float, settled: bool) -> None:
+        """Keep what is better. Raises Enough on a ridge that leads nowhere, or on and on."""
+        self.idle = 0 if settled or elbo > self.elbo + LITTLE else self.idle + 1
+        self.unsettled += not settled
+        if elbo > self.elbo:
+            self.point, self.sites, self.elbo = point, sites, elbo
+        if self.idle == TRIALS or self.unsettled == MOST:
+            raise Enough(
+                f"stopped on a ridge of the bound, where q does not settle in {RIDGE_ITERATIONS} iterations: a noise "
+                "that goes to zero makes such ridges; a fit with start= this one goes on"
+            )
 
 
 def fit_profiled(problem: Problem) -> Result:
@@ -81,28 +109,47 @@ def fit_profiled(problem: Problem) -> Result:
     )
 
 
-def _compiled(problem: Problem, start: _Best) -> Callable[[Any, Sites, Array], tuple[Array, Any, Sites]]:
-    """The bound at a point, from sites, with this much coupling between latents."""
+def _compiled(problem: Problem, start: _Best) -> Callable[[Any, Sites, Array], tuple[Array, Any, Sites, bool]]:
+    """The bound at a point, from sites, with this much coupling between latents, and whether the sites settled."""
     normals = problem.batch_normals(jax.random.key(problem.options.seed))
     fixed = problem.rows, problem.inducing, normals, problem.jitter
-    compiled = problem.compiled(profiled_bound(problem), start.point, start.sites, *fixed, jnp.asarray(1.0))
-    return lambda point, sites, coupling: compiled(point, sites, *fixed, coupling)
+    ridges = _may_have_ridges(problem)
+    patience = FIRST_PATIENCE if ridges else INNER_ITERATIONS
+    rest = *fixed, jnp.asarray(1.0), None, jnp.asarray(patience)
+    ordinary = problem.compiled(_ascended(problem), start.point, start.sites, *rest)
+    on_ridges = problem.compiling(_ascended(problem, newton=True))
+
+    def compute(point: Any, sites: Sites, coupling: Array) -> tuple[Array, Any, Sites, bool]:
+        nonlocal patience
+        *found, settled = ordinary(point, sites, *fixed, coupling, None, jnp.asarray(patience))
+        if ridges and not settled:
+            patience = PATIENCE
+            *found, settled = on_ridges(point, found[-1], *fixed, coupling, None, jnp.asarray(RIDGE_ITERATIONS))
+        return *found, bool(settled) or not ridges
+
+    return compute
+
+
+def _may_have_ridges(problem: Problem) -> bool:
+    """Whether observations mix latents, and the rows are taken together, as Newton's method wants them."""
+    program = problem.program
+    together = problem.layout.dense or program.coupled
+    return bool(program.mixing) and (together or not block_rows(program, problem.inducing, problem.count))
 
 
 def _maximised(
-    problem: Problem, compute: Callable[..., tuple[Array, Any, Sites]], start: _Best, coupling: float
+    problem: Problem, compute: Callable[..., tuple[Array, Any, Sites, bool]], start: _Best, coupling: float
 ) -> tuple[_Best, Outcome]:
     """The best of a search from a start."""
     best, warm = _Best(start.point, start.sites), start.sites
 
     def objective(at: Any) -> tuple[float, Any]:
         nonlocal warm
-        found, gradient, refined = compute(at, warm, jnp.asarray(coupling))
+        found, gradient, refined, settled = compute(at, warm, jnp.asarray(coupling))
         value = float(found)
         if np.isfinite(value):
             warm = refined
-            if value > best.elbo:
-                best.point, best.sites, best.elbo = at, refined, value
+            best.see(at, refined, value, settled)
         return value, gradient
 
     return best, _search(problem, objective, start.point)
@@ -192,6 +239,12 @@ def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
 
     `coupling` 0 keeps the sites of different latents apart.
     """
+    ascended = _ascended(problem)
+    return lambda *at, **more: ascended(*at, **more)[:3]
+
+
+def _ascended(problem: Problem, newton: bool = False) -> Callable[..., tuple[Array, Any, Sites, Array]]:
+    """What `profiled_bound` gives, and whether the sites have settled."""
     tolerance = max(problem.options.tolerance, 1e-7 if problem.program.opaque else 1e-12)
 
     def objective(
@@ -204,17 +257,17 @@ def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
         coupling: Any,
         surrogate: Any = None,
         iterations: Any = INNER_ITERATIONS,
-    ) -> tuple[Array, Any, Sites]:
-        setting = setting_of(problem, point, held, rows, jitter)
-        progress = refine(setting, sites, normals, tolerance * problem.count, iterations, coupling, surrogate)
+    ) -> tuple[Array, Any, Sites, Array]:
+        setting, least = setting_of(problem, point, held, rows, jitter), tolerance * problem.count
+        progress = refine(setting, sites, normals, least, iterations, coupling, surrogate, newton)
         refined = jax.lax.stop_gradient(progress.sites)
 
         def bound(at: Any) -> Array:
             return batch_site_elbo(setting_of(problem, at, held, rows, jitter), refined, normals, surrogate)
 
         if not jax.tree.leaves(point):
-            return progress.elbo, point, refined
+            return progress.elbo, point, refined, progress.done
         value, gradient = jax.value_and_grad(bound)(point)
-        return value, gradient, refined
+        return value, gradient, refined, progress.done
 
     return objective

@@ -14,6 +14,7 @@ from gpdsl.inference.blocks import Draws
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.anderson import Memory, empty, propose, remember
+from gpdsl.inference.natural.newton import Stride, newton_target
 from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.natural.site_blocks import value_and_target
 from gpdsl.inference.natural.sites import (
@@ -45,10 +46,12 @@ class Progress:
 
     Before the first iteration nothing is known: its trial is the start itself, so that the bound is compiled only once.
     `plain` asks for an unaccelerated step of length `step`; `quiet` counts accepted steps that gained next to nothing.
+    `stride` is there where the means are found by Newton's method.
     """
 
     sites: Sites
     target: Sites
+    stride: Stride | None
     elbo: Float[Array, ""]
     step: Float[Array, ""]
     plain: Array
@@ -66,18 +69,20 @@ def refine(
     iterations: Array | int,
     coupling: Array | float = 1.0,
     surrogate: Surrogate | None = None,
+    newton: bool = False,
 ) -> Progress:
     """Ascend in q until the bound rises by less than `tolerance` nats a step, three times in a row.
 
-    With `coupling` 0, sites that a row has for all latents together leave different latents independent.
+    With `coupling` 0, sites that a row has for all latents together leave different latents independent. `newton` finds
+    the means by Newton's method, unless the rows are taken block by block.
     """
     size = setting.block(sites.coupled)
     seen = setting.views(jax.tree.map(lambda a: a[:1], setting.rows) if size else None)
     evaluate: Evaluate
     if size:
 
-        def evaluate(sites: Sites) -> tuple[Array, Sites]:
-            return value_and_target(setting, sites, size, normals)
+        def evaluate(sites: Sites, stride: Stride | None) -> tuple[Array, Sites, None]:
+            return *value_and_target(setting, sites, size, normals), None
 
     else:
         assert not isinstance(normals, Draws)
@@ -87,6 +92,7 @@ def refine(
     start = Progress(
         sites,
         sites,
+        Stride.first(sites.linear) if newton and not size else None,
         jnp.asarray(-jnp.inf, dtype),
         jnp.asarray(1.0, dtype),
         jnp.asarray(False),
@@ -102,7 +108,8 @@ def refine(
     return jax.lax.while_loop(lambda p: ~p.done & (p.iterations < iterations), advance, start)
 
 
-Evaluate = Callable[[Sites], tuple[Array, Sites]]
+Evaluate = Callable[[Sites, Stride | None], tuple[Array, Sites, Array | None]]
+"""The bound at given sites, the target of a full step from there, and the bend of shorter Newton steps."""
 
 
 def _evaluator(
@@ -112,18 +119,23 @@ def _evaluator(
     coupling: Array | float,
     surrogate: Surrogate | None,
 ) -> Evaluate:
-    """The bound at given sites and the target of a full step from there."""
     program, parameters, rows = setting.program, setting.parameters, setting.rows
     within = same_latent(program)
 
-    def evaluate(sites: Sites) -> tuple[Array, Sites]:
-        q, divergence, _ = site_marginals(program, parameters, rows, seen, sites)
+    def expected(q: Marginals) -> Array:
+        return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, surrogate))
 
-        def expected(q: Marginals) -> Array:
-            return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, surrogate))
-
+    def evaluate(sites: Sites, stride: Stride | None) -> tuple[Array, Sites, Array | None]:
+        q, divergence, posteriors = site_marginals(program, parameters, rows, seen, sites)
         value, gradient = jax.value_and_grad(expected)(q)
-        return value - divergence, site_target(q, gradient, coupling * (1.0 - within) + within)
+        target = site_target(q, gradient, coupling * (1.0 - within) + within)
+        if stride is None:
+            return value - divergence, target, None
+
+        def slope(mean: Array) -> Array:
+            return jax.grad(expected)(replace(q, mean=mean[None])).mean[0]
+
+        return value - divergence, *newton_target(seen, posteriors, q, slope, sites, target, stride.reach)
 
     return evaluate
 
@@ -132,8 +144,9 @@ def _advance(p: Progress, evaluate: Evaluate, units: Sites, tolerance: float) ->
     here = flatten_sites(p.sites, units)
     residual = flatten_sites(p.target, units) - here
     fast = unflatten_sites(propose(p.memory, here, residual), units, p.sites)
-    trial = _choose(p.plain, blend(p.sites, p.target, p.step), fast)
-    value, target = evaluate(trial)
+    plain = blend(p.sites, p.target, p.step)
+    trial = _choose(p.plain, plain if p.stride is None else p.stride.along(plain, p.step), fast)
+    value, target, bend = evaluate(trial, p.stride)
     rounding = max(1e-12, ROUNDING * float(jnp.finfo(value.dtype).eps)) * jnp.abs(p.elbo)
     better = jnp.isfinite(value) & ((value >= p.elbo - rounding) | ~jnp.isfinite(p.elbo))
     there = flatten_sites(trial, units)
@@ -144,9 +157,13 @@ def _advance(p: Progress, evaluate: Evaluate, units: Sites, tolerance: float) ->
     # a refused accelerated step is retried plain; a refused plain step is retried at half its length
     step = jnp.where(better, jnp.minimum(1.0, 2.0 * p.step), jnp.where(p.plain, 0.5 * p.step, p.step))
     done = (quiet >= 3) | (better & (_change(target, trial) < SETTLED)) | (step < SMALLEST_STEP)
-    accepted = replace(p, sites=trial, target=target, elbo=value, memory=moved)
+    stride = None if p.stride is None or bend is None else replace(p.stride, bend=bend)
+    accepted = replace(p, sites=trial, target=target, stride=stride, elbo=value, memory=moved)
     refused = replace(p, memory=_choose(p.plain, p.memory, replace(p.memory, filled=jnp.zeros_like(p.memory.filled))))
     chosen = _choose(better, accepted, refused)
+    if chosen.stride is not None:
+        reach = chosen.stride.after(better, step >= 1.0, p.plain)
+        chosen = replace(chosen, stride=replace(chosen.stride, reach=reach))
     return replace(chosen, step=step, plain=~better | (step < 1.0), quiet=quiet, iterations=p.iterations + 1, done=done)
 
 

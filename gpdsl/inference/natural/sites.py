@@ -148,6 +148,13 @@ def site_target(q: Marginals, gradient: Marginals, kept: Float[Array, "columns c
     return Sites(gradient.mean[0] + jnp.einsum("nij,nj->ni", block, q.mean[0]), block)
 
 
+def precision_times(
+    precision: Float[Array, "rows latents"] | Float[Array, "rows latents latents"], values: Float[Array, "rows latents"]
+) -> Float[Array, "rows latents"]:
+    """Every row's precision times its values: a number per latent, or a matrix per row."""
+    return precision * values if precision.ndim == 2 else jnp.einsum("nij,nj->ni", precision, values)
+
+
 def blend(sites: Sites, target: Sites, step: Array | float) -> Sites:
     """(1 - step) sites + step target."""
     return jax.tree.map(lambda a, b: a + step * (b - a), sites, target)
