@@ -57,7 +57,8 @@ class Stream:
         index = jnp.asarray(self.index).astype(jnp.uint32)
         words = threefry(self._key, *jnp.broadcast_arrays(index[:, None], counters[None, :]))
         bits = jnp.stack(words, axis=-1).reshape(index.shape[0], 2 * pairs)[:, :count]
-        return ((bits >> (32 - BITS)).astype(self.dtype) + 0.5) * 2.0**-BITS
+        drawn = ((bits >> (32 - BITS)).astype(self.dtype) + 0.5) * 2.0**-BITS
+        return jnp.minimum(drawn, 1.0 - jnp.finfo(self.dtype).epsneg)  # the last one rounds to 1 in single precision
 
     def normals(self, count: int) -> Float[Array, "k count"]:
         """Standard normal."""
