@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from jaxtyping import Array
@@ -27,10 +28,8 @@ def whole_bound(
 
 def assessed(problem: Problem, state: Mapping[str, Any]) -> tuple[float, float]:
     """The bound of all rows at a state and its standard error, 0 where nothing is sampled. Nothing may be opaque."""
-    arguments, jitter = (state, problem.rows, problem.inducing), problem.jitter
+    given = state, problem.rows, problem.inducing
+    bound = problem.compiling(partial(whole_bound, problem))
     if problem.program.sampled:
-        return problem.reassessed(
-            lambda n, at, rows, held: whole_bound(problem, at, rows, held, n, jitter), 0.0, *arguments
-        )
-    compiled = problem.compiled(lambda at, rows, held: whole_bound(problem, at, rows, held, None, jitter), *arguments)
-    return float(compiled(*arguments)), 0.0
+        return problem.reassessed(lambda n: bound(*given, n, problem.jitter), 0.0)
+    return float(bound(*given, None, problem.jitter)), 0.0

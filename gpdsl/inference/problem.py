@@ -93,21 +93,16 @@ class Problem:
             sampling=self.options.sampling,
         )
 
-    def reassessed(self, bound: Callable[..., Array], value: float, *arguments: Any) -> tuple[float, float]:
+    def reassessed(self, bound: Callable[[Array | Draws], Array], value: float) -> tuple[float, float]:
         """A maximised bound and its standard error: on fresh samples when it was maximised over one set of them.
 
-        The maximum over fixed samples is optimistic, as a training error is. `bound(normals, *arguments)` is the bound.
+        The maximum over fixed samples is optimistic, as a training error is. `bound` is compiled, or calls what is.
         """
         if not self.program.sampled or not np.isfinite(value):
             return value, 0.0
-        key = jax.random.key(self.options.seed)
-
-        def compute(number: Array, key: Array, *rest: Any) -> Array:
-            fresh = jax.random.fold_in(jax.random.fold_in(key, 1), number)
-            return bound(self.drawn(fresh), *rest)
-
-        compiled = jit(compute)
-        fresh = np.asarray([float(compiled(number, key, *arguments)) for number in range(FRESH_SETS)])
+        key = jax.random.fold_in(jax.random.key(self.options.seed), 1)
+        sets = (self.drawn(jax.random.fold_in(key, number)) for number in range(FRESH_SETS))
+        fresh = np.asarray([float(bound(normals)) for normals in sets])
         return float(fresh.mean()), float(fresh.std(ddof=1) / np.sqrt(FRESH_SETS))
 
     def compiled(

@@ -21,6 +21,7 @@ from gpdsl.inference.assessment import complete, whole_bound
 from gpdsl.inference.bound import divergence, views
 from gpdsl.inference.posteriors.free_posterior import carried, is_free
 from gpdsl.inference.problem import Problem, Result
+from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program
 from gpdsl.symbolic.translate import Translator
 
@@ -68,9 +69,8 @@ def fit_alternating(problem: Problem) -> Result:
             message = f"converged: the bound changed by less than {CHANGE:g} nats in a round"
             break
         before = value
-    value, error = problem.reassessed(
-        lambda n, at, rows, held: whole_bound(problem, at, rows, held, n, jitter), value, state, rows, held
-    )
+    bound = jit(partial(whole_bound, problem))
+    value, error = problem.reassessed(lambda n: bound(state, rows, held, n, jitter), value)
     return finish(problem, state, value, error, message, interrupted)
 
 

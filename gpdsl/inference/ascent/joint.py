@@ -48,9 +48,7 @@ def fit_lbfgs(problem: Problem) -> Result:
         return float(value), gradient
 
     outcome = _search(problem, objective, state)
-    value, error = problem.reassessed(
-        lambda n, at, rows, held: bound(at, rows, held, n, jitter), outcome.value, outcome.point, rows, held
-    )
+    value, error = problem.reassessed(lambda n: compiled(outcome.point, rows, held, n, jitter)[0], outcome.value)
     return finish(problem, outcome.point, value, error, outcome.message, outcome.interrupted)
 
 

@@ -82,21 +82,21 @@ class _Best:
             )
 
 
+Compute = Callable[[Any, Sites, Array], tuple[Array, Any, Sites, bool]]
+"""Bound, gradient, sites, and whether these settled, from a point, sites, and how far latents are coupled."""
+
+
 def fit_profiled(problem: Problem) -> Result:
     """Maximise the bound. Sampled terms use one fixed set of samples, so the objective is deterministic."""
     best = _Best(outer_point(problem, problem.parameters, problem.inducing), start_sites(problem))
-    compute = _compiled(problem, best)
+    compute, bound = _compiled(problem, best)
     coupled = problem.program.coupled
     for coupling in (0.0, 1.0) if coupled and not problem.program.conjugate else (1.0,):
         best, outcome = _maximised(problem, compute, best, coupling)
         if outcome.interrupted:
             break
     parameters, inducing = split_point(best.point, problem.inducing)
-
-    def bound(normals: Any, point: Any, held: Any, sites: Sites, rows: Any) -> Array:
-        return batch_site_elbo(setting_of(problem, point, held, rows), sites, normals)
-
-    value, error = problem.reassessed(bound, best.elbo, best.point, problem.inducing, best.sites, problem.rows)
+    value, error = problem.reassessed(lambda normals: bound(best.point, best.sites, normals), best.elbo)
     return Result(
         as_numpy(parameters),
         as_numpy(inducing),
@@ -109,8 +109,8 @@ def fit_profiled(problem: Problem) -> Result:
     )
 
 
-def _compiled(problem: Problem, start: _Best) -> Callable[[Any, Sites, Array], tuple[Array, Any, Sites, bool]]:
-    """The bound at a point, from sites, with this much coupling between latents, and whether the sites settled."""
+def _compiled(problem: Problem, start: _Best) -> tuple[Compute, Callable[[Any, Sites, Any], Array]]:
+    """The bound at a point maximised over the sites, and at given sites with other samples: one program for both."""
     normals = problem.batch_normals(jax.random.key(problem.options.seed))
     fixed = problem.rows, problem.inducing, normals, problem.jitter
     ridges = _may_have_ridges(problem)
@@ -127,7 +127,11 @@ def _compiled(problem: Problem, start: _Best) -> Callable[[Any, Sites, Array], t
             *found, settled = on_ridges(point, found[-1], *fixed, coupling, None, jnp.asarray(RIDGE_ITERATIONS))
         return *found, bool(settled) or not ridges
 
-    return compute
+    def bound(point: Any, sites: Sites, normals: Any) -> Array:
+        as_it_is = jnp.asarray(1)  # the first iteration looks at the start
+        return ordinary(point, sites, *fixed[:2], normals, problem.jitter, jnp.asarray(1.0), None, as_it_is)[0]
+
+    return compute, bound
 
 
 def _may_have_ridges(problem: Problem) -> bool:
@@ -137,9 +141,7 @@ def _may_have_ridges(problem: Problem) -> bool:
     return bool(program.mixing) and (together or not block_rows(program, problem.inducing, problem.count))
 
 
-def _maximised(
-    problem: Problem, compute: Callable[..., tuple[Array, Any, Sites, bool]], start: _Best, coupling: float
-) -> tuple[_Best, Outcome]:
+def _maximised(problem: Problem, compute: Compute, start: _Best, coupling: float) -> tuple[_Best, Outcome]:
     """The best of a search from a start."""
     best, warm = _Best(start.point, start.sites), start.sites
 
