@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import gpdsl
 import gpdsl.inference.monitor
 from gpdsl.inference.quadruply_stochastic.basis import Basis
+from gpdsl.inference.quadruply_stochastic.engine import _ascend
 from gpdsl.inference.quadruply_stochastic.posterior import augmentation
 from tests.inference.quadruply_stochastic.conftest import CLASSES, REGRESSION, Case
 
@@ -175,6 +178,23 @@ def test_an_interrupted_fit_keeps_its_state(rng: np.random.Generator) -> None:
     assert fit.interrupted
     assert np.isfinite(fit.elbo)
     assert len(fit.history) == 4
+
+
+@pytest.mark.parametrize(("presses", "kept"), [(1, True), (2, False)])
+def test_a_second_interrupt_ends_without_a_state(presses: int, kept: bool) -> None:
+    """It may come when a call has used up the memory of the state and its result is not kept yet."""
+
+    def advance() -> tuple[int, float]:
+        for _ in range(presses):
+            signal.raise_signal(signal.SIGINT)
+        return 1, 0.0
+
+    problem = SimpleNamespace(choice=SimpleNamespace(steps=10), monitor=gpdsl.inference.monitor.Monitor(10))
+    if kept:
+        assert _ascend(problem, SimpleNamespace(advance=advance)) == ("interrupted", True)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            _ascend(problem, SimpleNamespace(advance=advance))
 
 
 def test_a_fit_goes_on_from_another(rng: np.random.Generator) -> None:
