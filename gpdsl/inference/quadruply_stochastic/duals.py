@@ -24,9 +24,14 @@ Values = Float[Array, "n"]
 
 
 def newton_step(gram: Float[Array, "n n"], weight: Values, residual: Float[Array, "n v"]) -> Float[Array, "n v"]:
-    """(I + W K)^-1 residual: what sets g' - alpha to zero where g' is linear with the slope -W < 0, for each column."""
+    """(I + W K)^-1 residual: what sets g' - alpha to zero where g' is linear with the slope -W < 0, for each column.
+
+    What rounding could make indefinite has a ridge, which shortens a step and leaves the solution where it is.
+    """
     half = jnp.sqrt(weight + jnp.finfo(weight.dtype).tiny)[:, None]
-    matrix = jnp.eye(gram.shape[0], dtype=gram.dtype) + half * gram * half.T
+    scaled = half * gram * half.T
+    ridge = jnp.finfo(gram.dtype).eps * jnp.trace(scaled)
+    matrix = scaled + (1.0 + ridge) * jnp.eye(gram.shape[0], dtype=gram.dtype)
     return half * cho_solve(cho_factor(matrix, lower=True), residual / half)
 
 
