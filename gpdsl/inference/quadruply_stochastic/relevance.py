@@ -27,8 +27,8 @@ LARGEST = 1e12
 def repositioned(state: State) -> State:
     """The state with every precision moved towards its fixed point, and the weights that the rows' duals have there.
 
-    q holds v = sqrt(s) w, whose prior is N(0, I), and v = Phi' alpha for functions that 1 / sqrt(s) scales. The average,
-    which is q and tells the slope in the hyperparameters, keeps w.
+    q holds v = sqrt(s) w, whose prior is N(0, I), and v = Phi' alpha for functions that 1 / sqrt(s) scales. The
+    average, which is q and tells the slope in the hyperparameters, keeps w.
     """
     q, logarithms = state.held.average, state.learnt[PRECISION]
     index = jnp.arange(logarithms.shape[0])
