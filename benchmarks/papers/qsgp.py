@@ -44,7 +44,7 @@ PAPER = {
     "keggdirected": (0.135, -0.79),
     "keggundirected": (0.120, -0.27),
 }
-"""Table 2: RMSE of QSGP, and the better MNLP of QSGP-0 and QSGP-100 that the issue asks for."""
+"""Table 2: RMSE of QSGP, and the MNLP of QSGP-0 or QSGP-100, whichever is better."""
 METHODS: dict[str, dict[str, Any]] = {
     "QSGP": {"engine": "qsgp", "dtype": "float32"},
     "SVGP": {"inducing": 512, "learn_inducing": False, "dtype": "float32", "steps": 1000},
