@@ -83,7 +83,7 @@ def test_a_fit_of_maps_is_that_of_arrays(folder: Path) -> None:
     text = TEXT.replace("RBF(1)", "RBF(4)").replace("0.1", "1")
     maps = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("x", "y")}
     arrays = {name: np.asarray(values) for name, values in maps.items()}
-    options = {"engine": "qsgp", "features": 200, "batch": 50, "support": 20, "steps": 12}
+    options = {"engine": "qsgp", "features": 200, "batch": 50, "steps": 12}
     for sums in ("running", "sampled"):
         one, other = (gpdsl.compile(text).fit(d, feature_sums=sums, **options) for d in (maps, arrays))
         np.testing.assert_allclose(one.history[:, :2], other.history[:, :2], rtol=1e-5)  # the rest is time
