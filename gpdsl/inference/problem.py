@@ -63,6 +63,12 @@ class Problem:
         """Steps on minibatches in which every row is seen once, but for what is left over."""
         return max(self.data_rows // (self.choice.batch or self.data_rows), 1)
 
+    @property
+    def at_once(self) -> bool:
+        """Whether all rows are taken together, and not block by block."""
+        together = self.layout.dense or self.program.coupled
+        return together or not block_rows(self.program, self.inducing, self.count)
+
     def normals(self, key: Array, count: int | None = None) -> Array | None:
         """Base samples for `count` rows, when anything is sampled."""
         return self.draws(key, count) if self.program.sampled else None
@@ -75,8 +81,7 @@ class Problem:
 
     def drawn(self, key: Array) -> Array | Draws:
         """`draws`, or what gives them block by block."""
-        together = self.layout.dense or self.program.coupled
-        if together or not block_rows(self.program, self.inducing, self.count):
+        if self.at_once:
             return self.draws(key)
         components, program = self.layout.family.components, self.program
         return Draws(key, self.choice.samples, components, program.latents, program.opaque, self.options.sampling)

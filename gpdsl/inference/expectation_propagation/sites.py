@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.expectation_propagation.normalisers import Derivatives
-from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.natural.sites import Sites, row_times
 from gpdsl.inference.posteriors.coupled import unexplained
 from gpdsl.inference.posteriors.row_variables import RowFeatures
 from gpdsl.program.evaluation import prior_means
@@ -102,7 +102,7 @@ def _apart(mean: Array, explained: Array, residual: Array, sites: Sites, prior: 
 
 def _together(mean: Array, explained: Array, residual: Array, sites: Sites, prior: Array, power: float) -> Cavity:
     h, precision = mean - prior, sites.precision
-    linear = sites.linear - _times(precision, prior)
+    linear = sites.linear - row_times(precision, prior)
     identity = jnp.eye(mean.shape[1], dtype=mean.dtype)
     kept = identity - power * explained @ precision
     sign, log_det = jnp.linalg.slogdet(kept)
@@ -112,21 +112,17 @@ def _together(mean: Array, explained: Array, residual: Array, sites: Sites, prio
     least = jnp.linalg.eigvalsh(spread / (scale[:, :, None] * scale[:, None, :]))[:, 0]
     proper = (sign > 0) & (log_det > jnp.log(SMALLEST)) & (least > -1e-9)
     spread = jnp.where(proper[:, None, None], spread, explained)
-    pull = jnp.where(proper[:, None], power * (_times(precision, h) - linear), 0.0)
-    squares = jnp.sum(h * _times(precision, h), axis=1)
+    pull = jnp.where(proper[:, None], power * (row_times(precision, h) - linear), 0.0)
+    squares = jnp.sum(h * row_times(precision, h), axis=1)
     inner = jnp.sum(linear * h, axis=1)
     left_out = (
-        0.5 * power * squares - power * inner + 0.5 * jnp.sum(pull * _times(spread, pull), axis=1) - 0.5 * log_det
+        0.5 * power * squares - power * inner + 0.5 * jnp.sum(pull * row_times(spread, pull), axis=1) - 0.5 * log_det
     )
     own = inner - 0.5 * (jnp.sum(precision * explained, axis=(1, 2)) + squares)
     full = spread + residual
     variance = jnp.diagonal(full, axis1=1, axis2=2)
-    marginals = Marginals((mean + _times(spread, pull))[None], variance[None], full[None])
+    marginals = Marginals((mean + row_times(spread, pull))[None], variance[None], full[None])
     return Cavity(marginals, spread, own + jnp.where(proper, left_out, 0.0) / power, proper)
-
-
-def _times(block: Float[Array, "rows a b"], vector: Float[Array, "rows b"]) -> Float[Array, "rows a"]:
-    return jnp.einsum("nab,nb->na", block, vector)
 
 
 def targets(sites: Sites, cavity: Cavity, found: Derivatives, power: float) -> tuple[Sites, Bool[Array, "rows"]]:
@@ -147,7 +143,7 @@ def targets(sites: Sites, cavity: Cavity, found: Derivatives, power: float) -> t
         sign, log_det = jnp.linalg.slogdet(wider)
         fine = (sign > 0) & (log_det > jnp.log(SMALLEST))
         wider = jnp.where(fine[:, None, None], wider, identity)
-        right = jnp.concatenate([curvature, (found.slope - _times(curvature, mean))[..., None]], axis=2)
+        right = jnp.concatenate([curvature, (found.slope - row_times(curvature, mean))[..., None]], axis=2)
         solved = jnp.linalg.solve(wider, right) / power
         precision, linear = -solved[..., :-1], solved[..., -1]
         precision = 0.5 * (precision + jnp.swapaxes(precision, 1, 2))

@@ -24,7 +24,7 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import GroupView, by_reading
-from gpdsl.inference.natural.sites import SitePosterior, Sites, precision_times
+from gpdsl.inference.natural.sites import SitePosterior, Sites, row_times
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.row_variables import RowFeatures, RowSites
 from gpdsl.program.joint import Marginals
@@ -96,8 +96,8 @@ def newton_target(
     gradient, curvature = jax.linearize(slope, q.mean[0])
     moved = _moved(seen, posteriors, gradient, curvature, reach)
     moved = jnp.where(jnp.all(jnp.isfinite(moved)), moved, 0.0)
-    held = precision_times(target.precision, moved)
-    bend = precision_times(sites.precision, moved) - held
+    held = row_times(target.precision, moved)
+    bend = row_times(sites.precision, moved) - held
     return Sites(target.linear + curvature(moved) + held, target.precision), bend
 
 

@@ -136,9 +136,7 @@ def _compiled(problem: Problem, start: _Best) -> tuple[Compute, Callable[[Any, S
 
 def _may_have_ridges(problem: Problem) -> bool:
     """Whether observations mix latents, and the rows are taken together, as Newton's method wants them."""
-    program = problem.program
-    together = problem.layout.dense or program.coupled
-    return bool(program.mixing) and (together or not block_rows(program, problem.inducing, problem.count))
+    return bool(problem.program.mixing) and problem.at_once
 
 
 def _maximised(problem: Problem, compute: Compute, start: _Best, coupling: float) -> tuple[_Best, Outcome]:

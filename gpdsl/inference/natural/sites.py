@@ -148,11 +148,11 @@ def site_target(q: Marginals, gradient: Marginals, kept: Float[Array, "columns c
     return Sites(gradient.mean[0] + jnp.einsum("nij,nj->ni", block, q.mean[0]), block)
 
 
-def precision_times(
-    precision: Float[Array, "rows latents"] | Float[Array, "rows latents latents"], values: Float[Array, "rows latents"]
+def row_times(
+    block: Float[Array, "rows latents"] | Float[Array, "rows latents latents"], values: Float[Array, "rows latents"]
 ) -> Float[Array, "rows latents"]:
-    """Every row's precision times its values: a number per latent, or a matrix per row."""
-    return precision * values if precision.ndim == 2 else jnp.einsum("nij,nj->ni", precision, values)
+    """Every row's values times what the row has for them: a number per latent, or a matrix."""
+    return block * values if block.ndim == 2 else jnp.einsum("nij,nj->ni", block, values)
 
 
 def blend(sites: Sites, target: Sites, step: Array | float) -> Sites:
