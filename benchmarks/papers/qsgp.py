@@ -50,9 +50,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "SVGP": {"inducing": 512, "learn_inducing": False, "dtype": "float32", "steps": 1000},
 }
 DIGITS: dict[str, dict[str, Any]] = {
-    "QSGP, m = 1,000,000": {"engine": "qsgp", "features": 1_000_000, "steps": 4_500},
-    "QSGP, m = 20,000": {"engine": "qsgp", "features": 20_000},
-    "SVGP, m = 200": {"inducing": 200, "dtype": "float32", "batch": 200, "steps": 2000},
+    "QSGP, m = 1,000,000": {"engine": "qsgp", "features": 1_000_000, "batch": 1000, "steps": 6_750, "dtype": "float32"},
+    "QSGP, m = 20,000": {"engine": "qsgp", "features": 20_000, "dtype": "float32"},
+    "SVGP, m = 200": {"inducing": 200, "learn_inducing": True, "dtype": "float32", "batch": 200, "steps": 2000},
+    "SVGP, m = 1000": {"inducing": 1000, "learn_inducing": True, "dtype": "float32", "batch": 500, "steps": 15_000},
 }
 
 

@@ -24,6 +24,9 @@ from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
+BRIEF = 20_000
+"""Covariances, of all kernels together, up to which compiling a program well takes longer than it saves."""
+
 FRESH_SETS = 10
 """Sets of fresh samples on which a bound maximised over one set is assessed again."""
 
@@ -69,6 +72,13 @@ class Problem:
         together = self.layout.dense or self.program.coupled
         return together or not block_rows(self.program, self.inducing, self.count)
 
+    @property
+    def brief(self) -> bool:
+        """Whether steps on all rows work so little that it counts more how soon their program is compiled."""
+        kernels = zip(self.program.groups, self.inducing, strict=True)
+        covariances = sum(group.factors * len(points) * self.count for group, points in kernels)
+        return covariances <= BRIEF and not self.program.sampled
+
     def normals(self, key: Array, count: int | None = None) -> Array | None:
         """Base samples for `count` rows, when anything is sampled."""
         return self.draws(key, count) if self.program.sampled else None
@@ -111,17 +121,19 @@ class Problem:
         return float(fresh.mean()), float(fresh.std(ddof=1) / np.sqrt(FRESH_SETS))
 
     def compiled(
-        self, function: Callable[..., Any], *arguments: Any, given: tuple[int, ...] = ()
+        self, function: Callable[..., Any], *arguments: Any, given: tuple[int, ...] = (), brief: bool = False
     ) -> Callable[..., Any]:
-        """Compile for these arguments now, and account for the time. Those in the places `given` will be used up."""
+        """Compile for these arguments now, and account for the time; `given` and `brief` are those of `jit`."""
         import time
 
         start = time.perf_counter()
-        executable = jit(function, given=given).lower(*arguments).compile()
+        executable = jit(function, given=given, brief=brief).lower(*arguments).compile()
         self.monitor.compile_seconds += time.perf_counter() - start
         return executable
 
-    def compiling(self, function: Callable[..., Any], *, given: tuple[int, ...] = ()) -> Callable[..., Any]:
+    def compiling(
+        self, function: Callable[..., Any], *, given: tuple[int, ...] = (), brief: bool = False
+    ) -> Callable[..., Any]:
         """The function compiled when it is first called, and again for arguments of other shapes; see `compiled`."""
         ready: dict[Any, Callable[..., Any]] = {}
 
@@ -129,7 +141,7 @@ class Problem:
             leaves, tree = jax.tree.flatten(arguments)
             key = tree, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
             if key not in ready:
-                ready[key] = self.compiled(function, *arguments, given=given)
+                ready[key] = self.compiled(function, *arguments, given=given, brief=brief)
             return ready[key](*arguments)
 
         return call
@@ -155,8 +167,8 @@ class Result:
 
 
 def as_arrays(tree: Any, dtype: Any) -> Any:
-    """Every leaf as a device array of this dtype."""
-    return jax.tree.map(lambda a: jnp.asarray(a, dtype), tree)
+    """Every leaf as a device array of this dtype, cast on the host where it is there: a device compiles a cast."""
+    return jax.tree.map(lambda a: jnp.asarray(a if isinstance(a, jax.Array) else np.asarray(a, dtype), dtype), tree)
 
 
 def as_numpy(tree: Any) -> Any:

@@ -157,7 +157,7 @@ def _placed(rows: Rows, options: Options) -> Rows:
     """The rows on the device, but for memory maps where the engine reads what it needs of them."""
     if options.engine != "qsgp":
         return as_arrays(rows, options.dtype)
-    return jax.tree.map(lambda a: a if stays_on_disk(a) else jnp.asarray(a, options.dtype), rows)
+    return jax.tree.map(lambda a: a if stays_on_disk(a) else as_arrays(a, options.dtype), rows)
 
 
 def _engine(choice: Choice, options: Options, program: Program) -> str:
@@ -197,7 +197,7 @@ def infer(
     program = program.under(choice.posterior)
     engine = _engine(choice, options, program)
     monitor = Monitor(choice.steps, callback, f"{choice.posterior} posterior, {engine}")
-    rows = _placed(replace(make_rows(program, data), numbers=jnp.arange(data.rows)), options)
+    rows = _placed(replace(make_rows(program, data), numbers=jnp.asarray(np.arange(data.rows))), options)
     inducing = as_arrays(planned.inducing, options.dtype)
     parameters = as_arrays(program.parameters.unconstrained(), options.dtype)
     shards = shards_for(options.devices, layout.dense, program.opaque)

@@ -6,6 +6,7 @@ drawn again by every version of JAX, in single and in double precision alike.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import jax
@@ -16,6 +17,16 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 BITS = 24
 """Bits of a uniform number: as many as single precision holds exactly."""
+
+CENTRAL = (
+    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 2.1858087e-04),
+    *(-1.25372503e-03, -4.17768164e-03, 0.246640727, 1.50140941),
+)
+OUTER = (
+    *(-2.00214257e-04, 1.00950558e-04, 1.34934322e-03, -3.67342844e-03, 5.73950773e-03),
+    *(-7.6224613e-03, 9.43887047e-03, 1.00167406, 2.83297682),
+)
+"""Of the inverse error function over its argument, in -log(1 - x^2) and its root."""
 
 MOST_STRATA = 64
 """So many neighbouring indices make choices that are spread evenly."""
@@ -34,6 +45,24 @@ def threefry(
         first = first + keys[(block + 1) % 3]
         second = second + keys[(block + 2) % 3] + jnp.uint32(block + 1)
     return first, second
+
+
+def quick_normal_quantile(probability: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Where a standard normal's distribution function has this value, to single precision (Giles 2010, table 5).
+
+    XLA's inverse error function takes five times as long on CPU, for a logarithm that is not vectorised.
+    """
+    from_middle = 2.0 * probability - 1.0
+    tail = -jnp.log(4.0 * probability * (1.0 - probability))
+    ratio = jnp.where(tail < 5.0, _polynomial(CENTRAL, tail - 2.5), _polynomial(OUTER, jnp.sqrt(tail) - 3.0))
+    return math.sqrt(2.0) * from_middle * ratio
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Float[Array, "..."]) -> Float[Array, "..."]:
+    total = jnp.full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        total = total * x + coefficient
+    return total
 
 
 @dataclass
@@ -62,7 +91,10 @@ class Stream:
 
     def normals(self, count: int) -> Float[Array, "k count"]:
         """Standard normal."""
-        return jnp.sqrt(2.0).astype(self.dtype) * jax.lax.erf_inv(2.0 * self.uniforms(count) - 1.0)
+        drawn = self.uniforms(count)
+        if drawn.dtype == jnp.float32:
+            return quick_normal_quantile(drawn)
+        return jnp.sqrt(2.0).astype(self.dtype) * jax.lax.erf_inv(2.0 * drawn - 1.0)
 
     def choices(self, count: int) -> Int[Array, "k"]:
         """One of 0 to `count` - 1: uniform over seeds, and among neighbouring indices each equally often.

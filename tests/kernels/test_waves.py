@@ -12,7 +12,7 @@ from scipy import special, stats
 
 import gpdsl
 from gpdsl.inference.quadruply_stochastic.features import FourierFeatures, fourier_features
-from gpdsl.kernels.counters import Stream, threefry
+from gpdsl.kernels.counters import Stream, quick_normal_quantile, threefry
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
 from gpdsl.lowering.gamma_quantile import gamma_quantile
@@ -185,6 +185,27 @@ def test_the_largest_uniform_number_is_below_1(dtype: str) -> None:
     assert 1.0 - 1e-7 < float(stream.uniforms(1)[0, 0]) < 1.0
     again = Stream(0, jnp.asarray([3_154_904]), jnp.dtype(dtype))
     assert 5.0 < float(again.normals(1)[0, 0]) < 6.0
+
+
+def test_quick_normal_quantiles() -> None:
+    """Against SciPy, from one tail to the other."""
+    probability = (np.concatenate([np.arange(0, 2**24, 997), [2**24 - 2]]) + 0.5) * 2.0**-24
+    single = probability.astype(np.float32)
+    exact = stats.norm.ppf(single.astype(float))
+    np.testing.assert_allclose(quick_normal_quantile(jnp.asarray(single)), exact, rtol=1e-6, atol=5e-7)
+
+
+@pytest.mark.parametrize(("columns", "kernel"), [(33, "s * RBF(ell)"), (40, "Matern32(ell) * Linear(1) + RBF(1)")])
+def test_consecutive_functions_are_those_of_their_indices(columns: int, kernel: str) -> None:
+    """A cosine and a sine of one wave draw it once; runs may begin with either, and end with either."""
+    of = program(columns, kernel)
+    features, learnt = fourier_features(of, 101, 3), of.parameters.unconstrained()
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(5, columns)))
+    for first, size in ((0, 101), (6, 8), (7, 8), (7, 9), (94, 7), (100, 1)):
+        index = first + jnp.arange(size)
+        np.testing.assert_allclose(
+            features.consecutive(learnt, x, index), features.values(learnt, x, index), atol=1e-13
+        )
 
 
 def test_cosines_of_turns() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from gpdsl.inference.ascent.lbfgs import Outcome, maximise
 from gpdsl.inference.assessment import complete, whole_bound
 from gpdsl.inference.bound import prepared_for, views, weights
-from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy, tidy
 from gpdsl.inference.starts import start_groups, start_logits
 from gpdsl.program.compilation import jit
 from gpdsl.program.rows import Rows
@@ -31,7 +31,7 @@ def initial_state(problem: Problem) -> dict[str, Any]:
     state = {"parameters": problem.parameters, "posterior": posterior}
     if problem.options.learn_inducing:
         state["inducing"] = problem.inducing
-    return jax.tree.map(lambda a: jnp.asarray(a, dtype), state)
+    return as_arrays(state, dtype)
 
 
 def fit_lbfgs(problem: Problem) -> Result:

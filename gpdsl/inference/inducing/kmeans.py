@@ -13,13 +13,18 @@ ROWS_AT_ONCE = 4096
 
 
 def lloyd(rows: Float[np.ndarray, "n D"], count: int, rng: np.random.Generator) -> Float[np.ndarray, "count D"]:
-    """Centres of `rows` that start at distinct rows at random; a centre that loses all its rows starts at another."""
+    """Centres of `rows`, in single precision: around zero and of unit scale, so that it tells which centre is nearest.
+
+    They start at distinct rows at random; a centre that loses all its rows starts at another.
+    """
+    rows = rows.astype(np.float32)
+    ones = np.ones(len(rows), np.float32)
     centres = rows[rng.choice(len(rows), count, replace=False)]
     for _ in range(ITERATIONS):
         nearest = _nearest(rows, centres)
         members = np.bincount(nearest, minlength=count)
-        sums = csr_matrix((np.ones(len(rows)), (nearest, np.arange(len(rows)))), (count, len(rows))) @ rows
-        centres = sums / np.maximum(members, 1)[:, None]
+        sums = csr_matrix((ones, (nearest, np.arange(len(rows)))), (count, len(rows))) @ rows
+        centres = sums / np.maximum(members, 1, dtype=np.float32)[:, None]
         empty = np.flatnonzero(members == 0)
         centres[empty] = rows[rng.choice(len(rows), len(empty), replace=False)]
     return centres

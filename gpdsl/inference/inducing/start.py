@@ -93,12 +93,21 @@ def kmeans_centres(inputs: np.ndarray, count: int, rng: np.random.Generator) -> 
     if count > inputs.shape[0]:
         raise DataError(TooManyInducing(count, inputs.shape[0]))
     rows = subsample(inputs, rng)
-    distinct = np.unique(rows, axis=0)
+    distinct = _distinct(rows)
     if distinct.shape[0] <= count:  # every distinct row is a centre; duplicates would make Kuu singular
         return distinct
-    scale = distinct.std(axis=0)
+    middle, scale = distinct.mean(axis=0), distinct.std(axis=0)
     scale[scale == 0] = 1.0
-    return _separate(lloyd(distinct / scale, count, rng) * scale, distinct, rng)
+    return _separate(middle + scale * lloyd((distinct - middle) / scale, count, rng), distinct, rng)
+
+
+def _distinct(rows: np.ndarray) -> np.ndarray:
+    """Rows without their repetitions, by their bytes: sorting rows of many columns takes ten times as long."""
+    positive = np.add(rows, 0.0, order="C")  # a zero has a sign, which is not a difference
+    first: dict[int, int] = {}
+    for number, row in enumerate(positive):
+        first.setdefault(hash(row.tobytes()), number)
+    return positive[[*first.values()]]
 
 
 def _separate(centres: np.ndarray, distinct: np.ndarray, rng: np.random.Generator) -> np.ndarray:

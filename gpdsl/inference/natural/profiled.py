@@ -116,8 +116,8 @@ def _compiled(problem: Problem, start: _Best) -> tuple[Compute, Callable[[Any, S
     ridges = _may_have_ridges(problem)
     patience = FIRST_PATIENCE if ridges else INNER_ITERATIONS
     rest = *fixed, jnp.asarray(1.0), None, jnp.asarray(patience)
-    ordinary = problem.compiled(_ascended(problem), start.point, start.sites, *rest)
-    on_ridges = problem.compiling(_ascended(problem, newton=True))
+    ordinary = problem.compiled(_ascended(problem), start.point, start.sites, *rest, brief=problem.brief)
+    on_ridges = problem.compiling(_ascended(problem, newton=True), brief=problem.brief)
 
     def compute(point: Any, sites: Sites, coupling: Array) -> tuple[Array, Any, Sites, bool]:
         nonlocal patience
@@ -189,8 +189,11 @@ def setting_of(problem: Problem, point: Any, held: Any, rows: Rows, jitter: Arra
 
 def whitened_at(problem: Problem, point: Any, sites: Sites) -> list[Whitened]:
     """The posterior of the sites at a point of the search."""
-    found = jit(lambda point, held, sites, rows: batch_posterior(setting_of(problem, point, held, rows), sites))
-    return found(point, problem.inducing, sites, problem.rows)
+
+    def found(point: Any, held: Any, sites: Sites, rows: Rows) -> list[Whitened]:
+        return batch_posterior(setting_of(problem, point, held, rows), sites)
+
+    return jit(found, brief=True)(point, problem.inducing, sites, problem.rows)
 
 
 def start_sites(problem: Problem) -> Sites:
@@ -218,7 +221,7 @@ def start_sites(problem: Problem) -> Sites:
     some = 0 if dense else block_rows(program, problem.inducing, problem.count)
     some = some if some and not any(group.per_row for group in program.groups) else problem.count
     normals = problem.normals(key) if some == problem.count else None
-    return jit(start)(problem.parameters, problem.inducing, problem.rows)
+    return jit(start, brief=True)(problem.parameters, problem.inducing, problem.rows)
 
 
 def _of_all_rows(

@@ -102,6 +102,16 @@ class _Centred:
         """m."""
         return self.centres.shape[0]
 
+    def consecutive(
+        self, parameters: Unconstrained, x: Float[Array, "n d"], index: Int[Array, "k"]
+    ) -> Float[Array, "n k"]:
+        """`values`: covariances have nothing in common."""
+        return self.values(parameters, x, index)
+
+    def values(self, parameters: Unconstrained, x: Float[Array, "n d"], index: Int[Array, "k"]) -> Float[Array, "n k"]:
+        """Columns `index` of Phi."""
+        return self._values(parameters, x, index)
+
     def _values(self, parameters: Unconstrained, x: Float[Array, "n d"], index: Int[Array, "k"]) -> Float[Array, "n k"]:
         scale, arguments = self.latent.kernel(parameters, x.shape[1])
         return scale * covariance(self.latent.group.form, arguments, Values(x), Values(self._at(index, x.dtype)))
@@ -114,10 +124,6 @@ class InducingFeatures(_Centred):
     """phi_j(x) = k(x, z_j) and S = K(z, z): with a point at every row, the exact GP prior at the rows."""
 
     diagonal = False
-
-    def values(self, parameters: Unconstrained, x: Float[Array, "n d"], index: Int[Array, "k"]) -> Float[Array, "n k"]:
-        """Columns `index` of Phi."""
-        return self._values(parameters, x, index)
 
     def precision(self, parameters: Unconstrained, index: Int[Array, "k"]) -> Float[Array, "k"]:
         """k(z_j, z_j)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -20,6 +21,9 @@ from gpdsl.lowering.turns import cosine
 from gpdsl.program.groups import Group, KernelValues, columns_of, kernel_values
 from gpdsl.program.parameters import Unconstrained
 from gpdsl.program.program import Program
+
+SHARED = 32
+"""Columns from which on a cosine and a sine with one wave's turns take less time than two features on their own."""
 
 
 class Features(Protocol):
@@ -39,6 +43,11 @@ class Features(Protocol):
 
     def values(self, parameters: Unconstrained, x: Float[Array, "n d"], index: Int[Array, "k"]) -> Float[Array, "n k"]:
         """Columns `index` of Phi at the points x: the latent's arguments side by side."""
+
+    def consecutive(
+        self, parameters: Unconstrained, x: Float[Array, "n d"], index: Int[Array, "k"]
+    ) -> Float[Array, "n k"]:
+        """`values` at indices that follow each other, which may have much in common."""
 
     def precision(self, parameters: Unconstrained, index: Int[Array, "k"]) -> Float[Array, "k"]:
         """The diagonal of S at `index`."""
@@ -95,6 +104,24 @@ class FourierFeatures:
         value = strength * cosine(drawn.turns(-0.25 * part.astype(x.dtype)))
         value = value if drawn.amplitude is None else value * drawn.amplitude
         return jnp.broadcast_to(value.astype(x.dtype), (x.shape[0], number.shape[0]))
+
+    def consecutive(
+        self, parameters: Unconstrained, x: Float[Array, "n d"], index: Int[Array, "k"]
+    ) -> Float[Array, "n k"]:
+        """`values`; where waves have many columns, each is drawn once for its cosine and its sine."""
+        if self.per_wave == 1 or x.shape[1] < SHARED:
+            return self.values(parameters, x, index)
+        size, first = index.shape[0], index[0] // 2
+        scale, arguments = self.latent.kernel(parameters, x.shape[1])
+        drawn = waves(
+            self.latent.group.form, arguments, x, Stream(self.seed, first + jnp.arange(size // 2 + 1), x.dtype)
+        )
+        strength = jnp.sqrt(scale * drawn.power * (2 / self.count))
+        amplitude = strength if drawn.amplitude is None else strength * drawn.amplitude
+        turns = drawn.turns(jnp.zeros_like(drawn.power))
+        both = cosine(turns[..., None] - jnp.asarray([0.0, 0.25], x.dtype)) * amplitude[..., None]
+        both = jnp.broadcast_to(both.astype(x.dtype), (x.shape[0], *both.shape[-2:])).reshape(x.shape[0], -1)
+        return jax.lax.dynamic_slice_in_dim(both, index[0] - 2 * first, size, axis=1)
 
     def precision(self, parameters: Unconstrained, index: Int[Array, "k"]) -> Float[Array, "k"]:
         """Ones."""

@@ -61,8 +61,8 @@ def moments(
 
     def add(total: tuple[Array, Array], number: Array) -> tuple[tuple[Array, Array], None]:
         index, live = slab(number, size, features.count)
-        seen = see(features, learnt, x, index, q.at(index))
-        seen = Seen(index, seen.values * live, seen.q, seen.precision)
+        values = features.consecutive(learnt, x, index) * live
+        seen = Seen(index, values, q.at(index), features.precision(learnt, index))
         return (total[0] + seen.projected, total[1] + seen.spread), None
 
     start = jnp.zeros((x.shape[0], 1 + q.columns), x.dtype), jnp.zeros(x.shape[0], x.dtype)

@@ -55,7 +55,7 @@ def surveyed(features: Features, learnt: Mapping[str, Array], x: Float[Array, "b
 
     def add(sums: Running, number: Array) -> tuple[Running, None]:
         index, live = slab(number, size, features.count)
-        values = features.values(learnt, x, index) * live
+        values = features.consecutive(learnt, x, index) * live
         seen = Seen(index, values, held.average.at(index), features.precision(learnt, index))
         return sums.joined(seen, held.now[:, index]), None
 
@@ -70,7 +70,7 @@ def added(
 
     def add(vectors: Array, number: Array) -> tuple[Array, None]:
         index, live = slab(number, size, features.count)
-        share = duals.T @ (features.values(learnt, x, index) * live) / features.precision(learnt, index)
+        share = duals.T @ (features.consecutive(learnt, x, index) * live) / features.precision(learnt, index)
         return with_part(vectors, part_of(vectors, index[0], size) + share, index[0]), None
 
     return jax.lax.scan(add, vectors, jnp.arange(slabs(features.count, size)))[0]

@@ -202,7 +202,7 @@ class Sweeps:
                 _, (values, kl) = share(learnt)
             precision = features.precision(learnt, index)
             new = self._moved(old, visit, values, precision, live)
-            later = features.values(learnt, visit.following, index) * live
+            later = features.consecutive(learnt, visit.following, index) * live
             own = jnp.asarray(new.average.vectors[1:]) * live
             sums = replace(
                 sums,
@@ -232,7 +232,7 @@ class Sweeps:
 
         With it the values, and the block's share of the divergence.
         """
-        values = self.features.values(learnt, visit.x, index) * live
+        values = self.features.consecutive(learnt, visit.x, index) * live
         precision = self.features.precision(learnt, index)
         seen = Seen(index, values, q, precision)
         scale = self.count / visit.x.shape[0]

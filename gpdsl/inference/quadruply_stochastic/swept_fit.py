@@ -71,7 +71,7 @@ class SweptFit:
         self.state, bound = sweep(self.state, *self._places())
         self._here, self._next = self._next, next(self._batches)
         if (number + 1) % self.problem.epoch == 0:
-            self._passed(rate)
+            self._passed(rate if number + 1 < self.total else None)
         return (number + 1) * self.sweeps.steps, float(bound)
 
     def _passed(self, rate: float | None) -> None:
