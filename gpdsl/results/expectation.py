@@ -38,6 +38,10 @@ SPREAD_NODES, SPREAD = 301, 2.9
 Pick = Callable[[dict[str, int | str]], sp.Expr]
 
 
+FEW = 500
+"""Rows up to which expectations take less time than compiling them well."""
+
+
 @dataclass(frozen=True)
 class Beliefs:
     """Marginals of the latents at some rows, and everything else an expression may read there."""
@@ -62,7 +66,9 @@ class Beliefs:
 
     def compile(self, key: Any, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, compiled once for all parts of the rows: equal keys mean equal functions of their numbers."""
-        return self.compiled.setdefault(key, jit(function))
+        if key not in self.compiled:
+            self.compiled[key] = jit(function, brief=self.count <= FEW)
+        return self.compiled[key]
 
     def numbers(self) -> tuple[Any, ...]:
         """The arrays, as arguments of a compiled function."""

@@ -97,8 +97,8 @@ def _compiled(problem: Problem, block: Block, state: State, rest: tuple) -> tupl
         return block.bound(block.put(part, state, rows, held, jitter), rows, held, normals, jitter)
 
     part = block.take(state)
-    compiled = problem.compiled(jax.value_and_grad(bound), part, state, *rest)
-    put = problem.compiled(block.put, part, state, rows, held, jitter)
+    compiled = problem.compiled(jax.value_and_grad(bound), part, state, *rest, brief=problem.brief)
+    put = problem.compiled(block.put, part, state, rows, held, jitter, brief=problem.brief)
 
     def objective(part: Any, state: State, rest: tuple) -> tuple[float, Any]:
         value, gradient = compiled(part, state, *rest)

@@ -41,7 +41,7 @@ def fit_lbfgs(problem: Problem) -> Result:
     held, state = problem.inducing, initial_state(problem)
 
     bound = partial(whole_bound, problem)
-    compiled = problem.compiled(jax.value_and_grad(bound), state, rows, held, normals, jitter)
+    compiled = problem.compiled(jax.value_and_grad(bound), state, rows, held, normals, jitter, brief=problem.brief)
 
     def objective(at: Any) -> tuple[float, Any]:
         value, gradient = compiled(at, rows, held, normals, jitter)

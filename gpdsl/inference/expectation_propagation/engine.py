@@ -79,7 +79,7 @@ class _Run:
     def outside(self) -> Outcome:
         """L-BFGS over what is learnt; every value is that of a fixed point."""
         problem, point, warm = self.problem, self.best.point, self.start
-        compute = problem.compiled(converged(problem, self.tilted), point, warm, *self.fixed)
+        compute = problem.compiled(converged(problem, self.tilted), point, warm, *self.fixed, brief=problem.brief)
 
         def objective(at: Any) -> tuple[float, Any]:
             nonlocal warm
@@ -118,7 +118,7 @@ class _Run:
         """A sweep and a step of Adam in turn, until the evidence no longer rises; then sweeps alone."""
         problem, optimiser = self.problem, optimiser_of(self.problem)
         turn = first_turn(problem, self.best.point, self.start, optimiser)
-        step = problem.compiled(inner_step(problem, self.tilted, optimiser), turn, *self.fixed)
+        step = problem.compiled(inner_step(problem, self.tilted, optimiser), turn, *self.fixed, brief=problem.brief)
         outcome, trace, lost = Outcome(turn.point, -np.inf, "all steps done", 0), [], 0
         try:
             for number in range(1, problem.choice.steps + 1):
