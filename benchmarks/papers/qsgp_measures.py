@@ -65,15 +65,14 @@ def _variance(rows: dict[str, np.ndarray], rank: int, draws: int = 1000, size: i
     import jax.numpy as jnp
 
     from gpdsl.inference.quadruply_stochastic.features import fourier_features
+    from gpdsl.inference.quadruply_stochastic.support import support_at
     from gpdsl.program.compilation import jit
-    from gpdsl.results.fitting import prepare
 
     some = {name: values[:1000] for name, values in rows.items()}
     fit = gpdsl.compile(ARD.format(ell=2.8)).fit(some, inducing=0, seed=0)
-    program, _, _ = prepare(fit.model, rows, {}, {"init": dict(fit.parameters)})
     m, n = 10_000, len(rows["y"])
-    features = fourier_features(program, m, 0)
-    learnt = {name: jnp.asarray(value, jnp.float32) for name, value in program.parameters.unconstrained().items()}
+    problem = _problem(ARD.format(ell=2.8), rows, {"init": dict(fit.parameters), "features": m, "dtype": "float32"})
+    features, learnt = fourier_features(problem.program, m, 0), problem.parameters
     rng = np.random.default_rng(0)
     x = jnp.asarray(rows["x"], jnp.float32)
     support = x[rng.permutation(n)[:rank]]
@@ -82,6 +81,7 @@ def _variance(rows: dict[str, np.ndarray], rank: int, draws: int = 1000, size: i
         jnp.concatenate([features.values(learnt, support, jnp.arange(i, i + 1000)) for i in range(0, m, 1000)], 1) @ mu
     )
     weight = n / float(fit.parameters["noise"]) ** 2
+    form = support_at(problem, features, learnt, support, rng).form if rank else None
 
     def estimate(mu: jax.Array, key: jax.Array) -> jax.Array:
         keys = jax.random.split(key, 3)
@@ -93,9 +93,9 @@ def _variance(rows: dict[str, np.ndarray], rank: int, draws: int = 1000, size: i
         if not rank:
             return value
         one, two = sums(support)
-        tangent = exact * (one + two)  # the gradient of the expectation in the drawn weights alone: appendix F.1
-        known = tangent - jax.lax.stop_gradient(tangent) + exact**2
-        return value + weight * jnp.mean(known - one * two)
+        pulled = form @ exact
+        tangent = pulled @ (one + two)  # the gradient of the expectation in the drawn weights alone: appendix F.1
+        return value + tangent - jax.lax.stop_gradient(tangent) + exact @ pulled - one @ form @ two
 
     @jit
     def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:

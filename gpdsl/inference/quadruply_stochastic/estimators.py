@@ -7,7 +7,7 @@ What stands here is per row; n times its mean over drawn rows estimates the sum 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def quadratic_likelihood(site: Slopes, first: Seen, second: Seen, scale: float) 
 
 
 def control_variate(
-    pull: Callable[[Float[Array, "p v"]], Float[Array, "p v"]],
+    form: Float[Array, "p p"],
     first: Seen,
     second: Seen,
     running: Float[Array, "p 1+r"],
@@ -40,15 +40,15 @@ def control_variate(
 ) -> Float[Array, ""]:
     """QSGP eq. 3 from support rows p, whose mean over I and J is zero: what Theorems 1 and 2 get wrong there.
 
-    `running` is a = Phi_p [mu, C_1..r] (Proposition 3), which is known exactly. `pull` multiplies by a symmetric matrix
-    A, and the quadratic form is a'A a / 2: (n / p) times the precisions for the likelihood (eq. 3), K_pp^-1 for a prior
-    with S = K (appendix F.2). The gradient is sparse and unbiased, as in F.1: that in the drawn weights, times m / k.
+    `running` is a = Phi_p [mu, C_1..r] (Proposition 3), which is known exactly, and the quadratic form is a'A a / 2
+    with A the symmetric `form` (`support`). Its gradient is sparse and unbiased, as in F.1: that in the drawn weights,
+    times m / k.
     """
     one, two = scale * first.projected, scale * second.projected
     known = jax.lax.stop_gradient(running)
-    pulled = pull(known)
+    pulled = form @ known
     tangent = jnp.sum(pulled * (one + two))
-    return 0.5 * (jnp.sum(pull(one) * two) - tangent + jax.lax.stop_gradient(tangent) - jnp.sum(pulled * known))
+    return 0.5 * (jnp.sum((form @ one) * two) - tangent + jax.lax.stop_gradient(tangent) - jnp.sum(pulled * known))
 
 
 def concave_likelihood(

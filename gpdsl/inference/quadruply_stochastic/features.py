@@ -71,10 +71,12 @@ class Latent:
         which = 0 if self.group.factors == 1 else self.element
         return values.scale[self.element], tuple(argument[which] for argument in values.arguments)
 
-    def covariance(self, parameters: Unconstrained, x: Float[Array, "n d"]) -> Float[Array, "n n"]:
-        """The prior covariance of its values at points."""
+    def covariance(
+        self, parameters: Unconstrained, x: Float[Array, "n d"], other: Float[Array, "k d"] | None = None
+    ) -> Float[Array, "n k"]:
+        """The prior covariance of its values at points, with those at other points if there are any."""
         scale, arguments = self.kernel(parameters, x.shape[1])
-        return scale * covariance(self.group.form, arguments, Values(x))
+        return scale * covariance(self.group.form, arguments, Values(x), None if other is None else Values(other))
 
 
 @dataclass(frozen=True)

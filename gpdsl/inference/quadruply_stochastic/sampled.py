@@ -7,7 +7,6 @@ cost depends on the sizes of the draws alone. The running expectation of the con
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -25,6 +24,7 @@ from gpdsl.inference.quadruply_stochastic.estimators import (
 from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.likelihood import quadratic, slopes
 from gpdsl.inference.quadruply_stochastic.reading import Seen, inputs_of, see
+from gpdsl.inference.quadruply_stochastic.support import Support
 from gpdsl.inference.quadruply_stochastic.weights import Index, Weights, below_diagonal, block, own_column
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
@@ -38,25 +38,6 @@ SHRINK = 0.5
 
 LONGEST = 20.0
 """Visits of a weight that its average curvature remembers."""
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Support:
-    """The rows of the control variate, fixed before the first step: inputs, precisions, and the parameters then.
-
-    `prior` is K_pp^-1 where the weights' prior precision is dense, and has no elements where it is diagonal.
-    """
-
-    x: Float[Array, "p d"]
-    precision: Float[Array, "p"]
-    learnt: dict[str, Array]
-    prior: Float[Array, "p p"]
-
-    def pull(self, count: int, vectors: Float[Array, "p v"]) -> Float[Array, "p v"]:
-        """The matrix of the quadratic form that stands for that of all `count` rows, times vectors."""
-        likelihood = (count / self.x.shape[0]) * self.precision[:, None] * vectors
-        return likelihood + self.prior @ vectors if self.prior.size else likelihood
 
 
 @jax.tree_util.register_dataclass
@@ -132,8 +113,7 @@ class SampledSteps:
             site = quadratic(self.program, learnt, drawn.rows)
             values = quadratic_likelihood(site, first, second, self.scale)
             first_there, second_there = self._seen(support.learnt, support.x, parts, drawn)
-            pull = partial(support.pull, self.count)
-            noise = control_variate(pull, first_there, second_there, running, self.scale)
+            noise = control_variate(support.form, first_there, second_there, running, self.scale)
             likelihood = self.count * jnp.mean(values) + noise
         else:
             both = [concave_likelihood(self.program, learnt, drawn.rows, s, self.scale) for s in (first, second)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,12 +14,11 @@ from jaxtyping import Array
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.quadruply_stochastic.choice import FROZEN
 from gpdsl.inference.quadruply_stochastic.features import Features
-from gpdsl.inference.quadruply_stochastic.likelihood import quadratic
 from gpdsl.inference.quadruply_stochastic.located import gathered, located
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments
-from gpdsl.inference.quadruply_stochastic.sampled import Pace, SampledSteps, State, Support
+from gpdsl.inference.quadruply_stochastic.sampled import Pace, SampledSteps, State
+from gpdsl.inference.quadruply_stochastic.support import Support, no_support, support_at
 from gpdsl.inference.quadruply_stochastic.weights import Weights
-from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows
@@ -28,15 +28,6 @@ CHUNK = 200
 
 LAST = 0.01
 """What is left of the rates at the end."""
-
-
-def _prior(features: Features, learnt: dict[str, Array], x: Array) -> Array:
-    """K_pp^-1 for a dense prior precision, whose Nyström approximation it gives: QSGP appendix F.2."""
-    if features.diagonal:
-        return jnp.zeros((0, 0), x.dtype)
-    covariance = features.latent.covariance(learnt, x)
-    jitter = jitter_for(covariance.dtype) * jnp.mean(jnp.diagonal(covariance))
-    return jnp.linalg.inv(covariance + jitter * jnp.eye(x.shape[0], dtype=x.dtype))
 
 
 class SampledFit:
@@ -53,15 +44,10 @@ class SampledFit:
         )
         rng = np.random.default_rng(problem.options.seed)
         places = rng.choice(problem.count, choice.support if exact else 1, replace=False)
-        rows = gathered(problem, places)
-        x = inputs_of(problem.program, rows)
-
-        def begin(q: Weights, learnt: dict[str, Array], rows: Rows) -> tuple[Array, Support]:
-            projected, _ = moments(features, learnt, x, q, choice.block)
-            precision = quadratic(problem.program, learnt, rows).precision if exact else jnp.zeros(len(places))
-            return projected, Support(x, precision, learnt, _prior(features, learnt, x))
-
-        running, self.support = jit(begin)(q, learnt, rows)
+        x = inputs_of(problem.program, gathered(problem, places))
+        self.support = support_at(problem, features, learnt, x, rng) if exact else no_support(x, learnt)
+        there = partial(moments, features, size=choice.block)
+        running, _ = jit(there)(learnt, x, q)
         q, learnt = jax.tree.map(jnp.copy, (q, learnt))  # the state's own: steps use up its memory
         self.state = State(q, jnp.zeros_like(q.vectors), running, learnt, optimiser.init(learnt))
         self.done = 0

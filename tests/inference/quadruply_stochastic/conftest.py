@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.problem import as_arrays
+from gpdsl.inference import variational
+from gpdsl.inference.monitor import Monitor
+from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.quadruply_stochastic.features import Features, fourier_features
 from gpdsl.inference.quadruply_stochastic.weights import Weights
 from gpdsl.program.program import Program, make_rows
@@ -80,6 +83,15 @@ def make_case(text: str, rng: np.random.Generator, n: int = 12, m: int = 8, colu
     learnt = as_arrays(program.parameters.unconstrained(), "float64")
     rows = as_arrays(make_rows(program, data), "float64")
     return Case(program, rows, learnt, fourier_features(program, m, 3), q)
+
+
+def make_problem(text: str, table: dict[str, np.ndarray], dtype: str, **given: Any) -> Problem:
+    """What the engine is given, at the declared parameters."""
+    options = {"engine": "qsgp", "start_rows": 0, **given}
+    program, data, known = prepare(gpdsl.compile(text), table, {}, options)
+    planned = variational.plan(program, data, known)
+    rows, learnt = (as_arrays(each, dtype) for each in (make_rows(program, data), program.parameters.unconstrained()))
+    return Problem(program, rows, data.rows, planned.layout, planned.choice, known, learnt, [], 0.0, Monitor(1))
 
 
 @pytest.fixture

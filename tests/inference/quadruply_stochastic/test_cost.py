@@ -6,18 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import gpdsl
-from gpdsl.inference import variational
-from gpdsl.inference.monitor import Monitor
-from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.quadruply_stochastic.features import fourier_features
 from gpdsl.inference.quadruply_stochastic.sampled_fit import SampledFit
 from gpdsl.inference.quadruply_stochastic.swept_fit import SweptFit
 from gpdsl.inference.quadruply_stochastic.weights import start_weights
 from gpdsl.program.precision import precision
-from gpdsl.program.program import make_rows
-from gpdsl.results.fitting import prepare
-from tests.inference.quadruply_stochastic.conftest import REGRESSION
+from tests.inference.quadruply_stochastic.conftest import REGRESSION, make_problem
 from tests.timing import holds_once, processor_seconds
 
 FITS = {"sampled": SampledFit, "running": SweptFit}
@@ -26,16 +20,10 @@ FITS = {"sampled": SampledFit, "running": SweptFit}
 def begun_fit(rng: np.random.Generator, sums: str, rows: int, features: int) -> SampledFit | SweptFit:
     """A fit with steps of one size, before the first of them."""
     x = rng.standard_normal((rows, 2))
-    sizes = {"features": features, "batch": 100, "feature_batch": 500, "start_rows": 0}
-    given = {"engine": "qsgp", "feature_sums": sums, **sizes}
-    program, data, options = prepare(gpdsl.compile(REGRESSION), {"x": x, "y": x[:, 0]}, {}, given)
-    planned = variational.plan(program, data, options)
-    table = as_arrays(make_rows(program, data), "float32")
-    learnt = as_arrays(program.parameters.unconstrained(), "float32")
-    monitor = Monitor(1)
-    problem = Problem(program, table, rows, planned.layout, planned.choice, options, learnt, [], 0.0, monitor)
+    sizes = {"features": features, "batch": 100, "feature_batch": 500, "feature_sums": sums}
+    problem = make_problem(REGRESSION, {"x": x, "y": x[:, 0]}, "float32", **sizes)
     q = start_weights(features, 0, 1.0, "float32")
-    return FITS[sums](problem, fourier_features(program, features, 0), q, learnt)
+    return FITS[sums](problem, fourier_features(problem.program, features, 0), q, problem.parameters)
 
 
 @pytest.mark.parametrize("sums", FITS)
