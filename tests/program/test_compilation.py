@@ -1,0 +1,64 @@
+"""Programs that work little compile sooner, and compute the same."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference.problem import Problem
+from gpdsl.program.compilation import jit
+from tests.timing import holds_once, processor_seconds
+
+MODEL = """
+input x : real
+output y : count
+param s : positive = 1
+latent f(x) ~ GP(0, s * Matern32(0.5))
+y ~ Poisson(exp(f))
+"""
+
+
+def many_loops(x: jax.Array) -> jax.Array:
+    """Loops that the compiler cannot join, of functions that it has to write out."""
+    for number in range(12):
+        x = jnp.sort(jax.scipy.special.gammaln(1.0 + x**2) + jnp.sin(number * x))
+    return x
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="the options are those of the CPU's compiler")
+def test_brief_programs_compile_sooner_and_compute_the_same() -> None:
+    x = jnp.asarray(np.random.default_rng(0).standard_normal(50), jnp.float32)
+
+    def compiled(brief: bool) -> object:
+        jax.clear_caches()
+        options = jit(many_loops, brief=brief).lower(x)
+        return options.compile()
+
+    def sooner() -> bool:
+        return processor_seconds(lambda: compiled(True)) < 0.7 * processor_seconds(lambda: compiled(False))
+
+    np.testing.assert_allclose(jit(many_loops, brief=True)(x), jit(many_loops)(x), rtol=1e-4, atol=1e-4)
+    cached = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    try:
+        assert holds_once(sooner)
+    finally:
+        jax.config.update("jax_enable_compilation_cache", cached)
+
+
+@pytest.mark.parametrize(("rows", "brief"), [(60, True), (300, False)])
+def test_small_problems_are_brief(monkeypatch: pytest.MonkeyPatch, rows: int, brief: bool) -> None:
+    asked = []
+    compiled = Problem.compiled
+
+    def seen(self: Problem, *arguments: object, **options: object) -> object:
+        asked.append(options.get("brief", False))
+        return compiled(self, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Problem, "compiled", seen)
+    x = np.linspace(0, 3, rows)
+    gpdsl.compile(MODEL).fit({"x": x, "y": np.ones(rows)}, steps=1, progress=False)
+    assert asked == [brief]
