@@ -98,7 +98,9 @@ def kmeans_centres(inputs: np.ndarray, count: int, rng: np.random.Generator) -> 
         return distinct
     middle, scale = distinct.mean(axis=0), distinct.std(axis=0)
     scale[scale == 0] = 1.0
-    return _separate(middle + scale * lloyd((distinct - middle) / scale, count, rng), distinct, rng)
+    centres = middle + scale * lloyd((distinct - middle) / scale, count, rng)
+    inside = np.clip(centres, distinct.min(axis=0), distinct.max(axis=0))  # where single precision has rounded outwards
+    return _separate(inside, distinct, rng)
 
 
 def _distinct(rows: np.ndarray) -> np.ndarray:
