@@ -17,11 +17,10 @@ from jaxtyping import Array
 
 from gpdsl.inference.ascent.joint import finish, initial_state
 from gpdsl.inference.ascent.lbfgs import Outcome, maximise
-from gpdsl.inference.assessment import complete, whole_bound
+from gpdsl.inference.assessment import assessed, complete, whole_bound
 from gpdsl.inference.bound import divergence, views
 from gpdsl.inference.posteriors.free_posterior import carried, is_free
 from gpdsl.inference.problem import Problem, Result
-from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program
 from gpdsl.symbolic.translate import Translator
 
@@ -69,8 +68,9 @@ def fit_alternating(problem: Problem) -> Result:
             message = f"converged: the bound changed by less than {CHANGE:g} nats in a round"
             break
         before = value
-    bound = jit(partial(whole_bound, problem))
-    value, error = problem.reassessed(lambda n: bound(state, rows, held, n, jitter), value)
+    error = 0.0
+    if problem.program.sampled and np.isfinite(value):
+        value, error = assessed(problem, state)
     return finish(problem, state, value, error, message, interrupted)
 
 

@@ -86,7 +86,7 @@ def finish(problem: Problem, state: Any, value: float, error: float, message: st
         parts = prepared_for(problem.program, problem.layout, full, rows, seen, problem.jitter)
         return [family.whitened(q, view.features) for (family, q), view in zip(parts, seen, strict=True)], weights(full)
 
-    posterior, pi = jit(whiten)(state, problem.rows, problem.inducing)
+    posterior, pi = jit(whiten, brief=True)(state, problem.rows, problem.inducing)
     full = complete(state, problem.inducing)
     return Result(
         as_numpy(full["parameters"]),
