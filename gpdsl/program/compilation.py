@@ -68,7 +68,7 @@ def jit(function: Callable[..., Any], *, given: tuple[int, ...] = (), brief: boo
     """
     options = _cpu_options() if jax.default_backend() == "cpu" else None
     if options and brief:
-        options = {**options, **dict(LEAST)}
+        options = {**options, **{name: value for name, value in LEAST if name in options}}
     return jax.jit(function, compiler_options=options, donate_argnums=given)
 
 
