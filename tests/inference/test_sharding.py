@@ -89,7 +89,7 @@ def command(cases: dict[str, dict[str, object]], *more: str) -> list[str]:
 
 
 def environment(devices: int) -> dict[str, str]:
-    flags = f"--xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     return {**os.environ, "MODEL": TEXT, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
 
 

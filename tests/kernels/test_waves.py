@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -201,11 +202,10 @@ def test_consecutive_functions_are_those_of_their_indices(columns: int, kernel: 
     of = program(columns, kernel)
     features, learnt = fourier_features(of, 101, 3), of.parameters.unconstrained()
     x = jnp.asarray(np.random.default_rng(0).normal(size=(5, columns)))
+    consecutive, each = jit(partial(features.consecutive, learnt, x)), jit(partial(features.values, learnt, x))
     for first, size in ((0, 101), (6, 8), (7, 8), (7, 9), (94, 7), (100, 1)):
         index = first + jnp.arange(size)
-        np.testing.assert_allclose(
-            features.consecutive(learnt, x, index), features.values(learnt, x, index), atol=1e-13
-        )
+        np.testing.assert_allclose(consecutive(index), each(index), atol=1e-13)
 
 
 def test_cosines_of_turns() -> None:

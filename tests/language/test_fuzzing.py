@@ -58,6 +58,14 @@ def limited(text: str) -> Iterator[None]:
             signal.signal(which, handler)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _everything_is_loaded() -> None:
+    """The limit is for an input, not for what the first one of a process imports."""
+    Model(compile_text(ZOO["wisconsin"])).info()
+    for derive in (Model.latex, Model.graph):
+        derive(Model(compile_text(ZOO["gprn"])))
+
+
 def survives(text: str) -> Declarations | None:
     """Compile a text, and everything that is derived from the text alone; None when it was refused, as it should be."""
     with limited(text):
