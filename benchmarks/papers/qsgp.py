@@ -82,10 +82,10 @@ def regression(kept: Kept, sets: list[str], methods: list[str], splits: int, mor
                 text = ARD.format(ell=f"{ell:.3f}")
                 found.append(kept.measure(label, lambda t=text, d=data, o=options: measured(t, *d, o)))
             table = np.asarray(found)
-            spread = f"{table[:, 0].mean():.3f} ± {table[:, 0].std():.3f}"
+            spreads = [f"{column.mean():.3f} ± {column.std():.3f}" for column in table[:, :2].T]
             paper = "{:.3f}, {:.3f}".format(*PAPER[name]) if method == "QSGP" else ""
-            rows.append([name, method, spread, table[0, 1], *table[:, 2:].mean(axis=0), paper])
-    columns = ("data", "method", "test RMSE", "MNLP, first split", "seconds", "CPU s", "paper, QSGP")
+            rows.append([name, method, *spreads, *table[:, 2:].mean(axis=0), paper])
+    columns = ("data", "method", "test RMSE", "MNLP", "seconds", "CPU s", "paper, QSGP")
     show("QSGP table 2", columns, rows)
 
 

@@ -47,6 +47,8 @@ LEAST: tuple[tuple[str, Any], ...] = (("xla_backend_optimization_level", 0),)
 Run time grows by a third where factorisations and products lead, and by five times where samples of many latents do.
 """
 
+VARIABLE = "GPDSL_BRIEF"
+
 PRODUCTS: tuple[tuple[str, Any], ...] = (
     ("xla_cpu_experimental_ynn_fusion_type", "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"),
 )
@@ -67,9 +69,14 @@ def jit(function: Callable[..., Any], *, given: tuple[int, ...] = (), brief: boo
     `brief` works so little that compiling it well takes longer.
     """
     options = _cpu_options() if jax.default_backend() == "cpu" else None
-    if options and brief:
+    if options and (brief or all_brief()):
         options = {**options, **{name: value for name, value in LEAST if name in options}}
     return jax.jit(function, compiler_options=options, donate_argnums=given)
+
+
+def all_brief() -> bool:
+    """Whether `GPDSL_BRIEF` asks for programs that compile quickly, however long they run."""
+    return os.environ.get(VARIABLE, "").strip().lower() not in ("", "0", "off", "no", "false")
 
 
 @functools.cache

@@ -199,11 +199,11 @@ def test_a_second_interrupt_ends_without_a_state(presses: int, kept: bool) -> No
 
 def test_a_fit_goes_on_from_another(rng: np.random.Generator) -> None:
     data, model = rows_of(rng, 200), gpdsl.compile(REGRESSION)
-    choices = {"engine": "qsgp", "features": 300, "batch": 200, "fixed": FIXED}
+    choices = {"engine": "qsgp", "features": 300, "batch": 20, "fixed": FIXED}
     first = model.fit(data, steps=100, **choices)
     second = model.fit(data, steps=1, start=first, **choices)
     alone = model.fit(data, steps=1, **choices)
-    assert second.elbo > alone.elbo
+    assert second.elbo > alone.elbo + 0.05 * abs(first.elbo)
     assert second.elbo == pytest.approx(first.elbo, abs=0.05 * abs(first.elbo))
 
 
