@@ -157,14 +157,17 @@ ALARM = settings(
 
 
 def fuzz(strategy: st.SearchStrategy[str], count: int) -> None:
-    """Run a property over so many random texts."""
+    """Run a property over so many random texts, of which not all are alike."""
+    texts = set()
 
     @settings(ALARM, max_examples=count)
     @given(strategy)
     def run(text: str) -> None:
+        texts.add(text)
         survives(text)
 
     run()
+    assert len(texts) > count // 2
 
 
 def many(few: int, count: int) -> Callable:
