@@ -46,10 +46,15 @@ def cache_folder() -> Path | None:
     """Where compiled programs are kept, or None when they are not."""
     chosen = os.environ.get(VARIABLE)
     if chosen is not None:
-        return None if chosen.strip().lower() in ("", *OFF) else Path(chosen).expanduser()
+        return None if says_no(chosen) else Path(chosen).expanduser()
     with suppress(RuntimeError):  # no home folder
         return _user_cache() / "gpdsl"
     return None
+
+
+def says_no(value: str) -> bool:
+    """Whether what an environment variable holds turns something off, or says nothing."""
+    return value.strip().lower() in ("", *OFF)
 
 
 def _user_cache() -> Path:

@@ -25,7 +25,7 @@ from typing import Any
 
 import jax
 
-from gpdsl.program.cache import keep_compiled_programs
+from gpdsl.program.cache import keep_compiled_programs, says_no
 
 SEQUENTIAL: tuple[tuple[str, Any], ...] = (
     ("xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"),
@@ -47,12 +47,13 @@ LEAST: tuple[tuple[str, Any], ...] = (("xla_backend_optimization_level", 0),)
 Run time grows by a third where factorisations and products lead, and by five times where samples of many latents do.
 """
 
-VARIABLE = "GPDSL_BRIEF"
-
 PRODUCTS: tuple[tuple[str, Any], ...] = (
     ("xla_cpu_experimental_ynn_fusion_type", "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"),
 )
 """The library for matrix products gets these alone: its sums over a leading axis take twenty times as long as XLA's."""
+
+ALL_BRIEF = "GPDSL_BRIEF"
+"""The environment variable that asks for programs that compile quickly, however long they run."""
 
 FEWEST_THREADS = 8
 """Threads of the CPU backend: more than tasks that wait for each other."""
@@ -69,14 +70,9 @@ def jit(function: Callable[..., Any], *, given: tuple[int, ...] = (), brief: boo
     `brief` works so little that compiling it well takes longer.
     """
     options = _cpu_options() if jax.default_backend() == "cpu" else None
-    if options and (brief or all_brief()):
+    if options and (brief or not says_no(os.environ.get(ALL_BRIEF, ""))):
         options = {**options, **{name: value for name, value in LEAST if name in options}}
     return jax.jit(function, compiler_options=options, donate_argnums=given)
-
-
-def all_brief() -> bool:
-    """Whether `GPDSL_BRIEF` asks for programs that compile quickly, however long they run."""
-    return os.environ.get(VARIABLE, "").strip().lower() not in ("", "0", "off", "no", "false")
 
 
 @functools.cache
