@@ -69,8 +69,7 @@ def _stationary(profile: Callable[..., Array]) -> Callable[..., Array]:
     def kernel(a: Points, b: Points, ell: Parameter, **others: Parameter) -> Array:
         if jnp.ndim(ell) == 0:
             return profile(squared_distance(a, b) / (ell * ell), **others)
-        scaled = a / ell
-        return profile(squared_distance(scaled, scaled if b is a else b / ell), **others)
+        return profile(squared_distance(a, b, ell), **others)
 
     return kernel
 

@@ -54,3 +54,8 @@ def solve_lower_apart(factor: Float[Array, "g n n"], right: Float[Array, "g n m"
 def log_det_factor(factor: Float[Array, "... n n"]) -> Float[Array, "..."]:
     """log |L L'| from the lower factor L."""
     return 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
+
+
+def trace(matrix: Float[Array, "n n"]) -> Float[Array, ""]:
+    """Sum of the diagonal. `jax.numpy.trace` goes through the whole matrix."""
+    return jnp.sum(jnp.diagonal(matrix))

@@ -1,18 +1,23 @@
 """Products with triangular and symmetric matrices, made of ordinary matrix products of their blocks.
 
 A matrix product runs on all cores near the machine's peak, a triangular solve at a quarter of that (measured with
-LAPACK on two cores, sizes 200 to 1000). In bands that end where the zeros begin, a product leaves out most of them.
+LAPACK on two cores, sizes 200 to 1000). In bands that end where the zeros begin, a product leaves out most of them; of
+a symmetric result only the lower half is worked out. A product whose left factor is transposed runs at half the rate of
+others on CPUs, so that a transposed copy is made first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gpdsl.kernels.numerics import solve_lower
 
-LEAF = 256
-"""Size up to which a matrix is multiplied as if it were full: blocks of it lose more speed than they leave out."""
+LEAF = 128
+"""Size up to which a matrix is multiplied as if it were full: bands of it lose more speed than they leave out."""
 
 BLOCKS = 4
 """Bands of rows or columns that a larger matrix is cut into, each of which ends where the zeros begin."""
@@ -43,9 +48,8 @@ def lower_times(lower: Float[Array, "*b n n"], right: Float[Array, "*b n m"]) ->
 
 def lower_transposed_times(lower: Float[Array, "*b n n"], right: Float[Array, "*b n m"]) -> Float[Array, "*b n m"]:
     """`lower' @ right`."""
-    cuts = _cuts(lower.shape[-1])
-    rows = [jnp.swapaxes(lower[..., a:, a:b], -1, -2) @ right[..., a:, :] for a, b in cuts]
-    return jnp.concatenate(rows, axis=-2)
+    upper, cuts = _turned(lower), _cuts(lower.shape[-1])
+    return jnp.concatenate([upper[..., a:b, a:] @ right[..., a:, :] for a, b in cuts], axis=-2)
 
 
 def times_lower(left: Float[Array, "*b m n"], lower: Float[Array, "*b n n"]) -> Float[Array, "*b m n"]:
@@ -56,35 +60,30 @@ def times_lower(left: Float[Array, "*b m n"], lower: Float[Array, "*b n n"]) -> 
 
 def symmetric_product(left: Float[Array, "*b n m"], right: Float[Array, "*b n m"]) -> Float[Array, "*b n n"]:
     """`left @ right'` where that is known to be symmetric: `left` is `right` times a symmetric matrix."""
-    n, other = left.shape[-2], jnp.swapaxes(right, -1, -2)
-    cuts = _cuts(n)
-    if len(cuts) == 1:
-        return left @ other
-    rows = [_widened(left[..., a:b, :] @ other[..., :b], n) for a, b in cuts]
-    found = jnp.concatenate(rows, axis=-2)
-    below = jnp.arange(n)[:, None] >= jnp.arange(n)
-    return jnp.where(below, found, jnp.swapaxes(found, -1, -2))
+    cuts = _cuts(left.shape[-2])
+    return _mirrored([left[..., a:b, :] @ _swapped(right[..., :b, :]) for a, b in cuts], cuts)
 
 
 def congruence(lower: Float[Array, "*b n n"], symmetric: Float[Array, "*b n n"]) -> Float[Array, "*b n n"]:
     """`lower' @ symmetric @ lower`, symmetric again."""
-    half_way = lower_transposed_times(lower, symmetric)
-    return 0.5 * _both(times_lower(half_way, lower))
+    return symmetric_times_lower(lower_transposed_times(lower, symmetric), lower)
+
+
+def symmetric_times_lower(left: Float[Array, "*b n n"], lower: Float[Array, "*b n n"]) -> Float[Array, "*b n n"]:
+    """`left @ lower` where that is known to be symmetric."""
+    cuts = _cuts(lower.shape[-1])
+    columns = [left[..., a:, a:] @ lower[..., a:, a:b] for a, b in cuts]
+    rows = [
+        jnp.concatenate([columns[j][..., a - cuts[j][0] : b - cuts[j][0], :] for j in range(i + 1)], axis=-1)
+        for i, (a, b) in enumerate(cuts)
+    ]
+    return _mirrored(rows, cuts)
 
 
 def gram_of_lower(lower: Float[Array, "*b n n"]) -> Float[Array, "*b n n"]:
     """`lower' @ lower`: a symmetric matrix from the factor that its inverse's Cholesky factor inverts to."""
-    n = lower.shape[-1]
-    if n <= LEAF:
-        return jnp.swapaxes(lower, -1, -2) @ lower
-    half = n // 2
-    below, last = lower[..., half:, :half], lower[..., half:, half:]
-    corner = jnp.swapaxes(below, -1, -2)
-    first = gram_of_lower(lower[..., :half, :half]) + symmetric_product(corner, corner)
-    crossed = times_lower(corner, last)
-    return jnp.concatenate(
-        [_beside(first, crossed), _beside(jnp.swapaxes(crossed, -1, -2), gram_of_lower(last))], axis=-2
-    )
+    upper, cuts = _turned(lower), _cuts(lower.shape[-1])
+    return _mirrored([upper[..., a:b, a:] @ _swapped(upper[..., :b, a:]) for a, b in cuts], cuts)
 
 
 def _cuts(n: int) -> list[tuple[int, int]]:
@@ -94,14 +93,28 @@ def _cuts(n: int) -> list[tuple[int, int]]:
     return list(zip(places, places[1:], strict=False))
 
 
-def _widened(rows: Float[Array, "*b m k"], n: int) -> Float[Array, "*b m n"]:
-    """With zeros on the right, up to `n` columns."""
-    return jnp.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, n - rows.shape[-1])])
+def _mirrored(rows: Sequence[Float[Array, "*b k m"]], cuts: Sequence[tuple[int, int]]) -> Float[Array, "*b n n"]:
+    """A symmetric matrix from its bands of rows, each as far as the diagonal.
+
+    The bands are finished first: taken into the loop that puts them together, they would be worked out twice.
+    """
+    if len(cuts) == 1:
+        return rows[0]
+    rows = jax.lax.optimization_barrier(tuple(rows))
+    bands = []
+    for i, (a, b) in enumerate(cuts):
+        beyond = [_swapped(row[..., a:b]) for row in rows[i + 1 :]]
+        bands.append(jnp.concatenate([rows[i], *beyond], axis=-1))
+    return jnp.concatenate(bands, axis=-2)
 
 
-def _both(matrix: Array) -> Array:
-    """A matrix plus its transpose."""
-    return matrix + jnp.swapaxes(matrix, -1, -2)
+def _turned(matrix: Float[Array, "*b n m"]) -> Float[Array, "*b m n"]:
+    """The transposed matrix as a copy in memory, which a product cannot undo."""
+    return jax.lax.optimization_barrier(_swapped(matrix))
+
+
+def _swapped(matrix: Float[Array, "*b n m"]) -> Float[Array, "*b m n"]:
+    return jnp.swapaxes(matrix, -1, -2)
 
 
 def _beside(left: Array, right: Array) -> Array:

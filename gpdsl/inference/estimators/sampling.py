@@ -11,6 +11,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
+from gpdsl.kernels.counters import quick_normals
 from gpdsl.program.compilation import jit
 
 Shape = tuple[int, int, int, int]
@@ -73,12 +74,16 @@ def _kronecker_slopes(dimension: int) -> np.ndarray:
 
 def _antithetic(key: Array, shape: Shape) -> Float[Array, "samples components rows latents"]:
     """Pairs z, -z: odd functions of a sample cancel exactly. An odd number of samples leaves one without its mirror."""
-    drawn = jax.random.normal(key, ((shape[0] + 1) // 2, *shape[1:]))
+    drawn = _independent(key, ((shape[0] + 1) // 2, *shape[1:]))
     return jnp.concatenate([drawn, -drawn])[: shape[0]]
+
+
+def _independent(key: Array, shape: Shape) -> Float[Array, "samples components rows latents"]:
+    return quick_normals(key, shape) if jnp.result_type(float) == jnp.float32 else jax.random.normal(key, shape)
 
 
 SCHEMES: dict[str, Callable[[Array, Shape], Array]] = {
     "qmc": _kronecker,
     "antithetic": _antithetic,
-    "iid": jax.random.normal,
+    "iid": _independent,
 }

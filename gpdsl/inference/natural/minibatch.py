@@ -8,6 +8,7 @@ of rows in a minibatch, with which every row's site is as old as its last visit.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,8 +34,15 @@ from gpdsl.program.rows import Rows
 INNER = 5
 """Steps between two changes of the sites' coordinates; hyperparameters move little in that time."""
 
-CHUNK = 10 * INNER
-"""Steps between which there is progress, and checks; `INNER` of them are one call of a compiled program."""
+ROUNDS = 10
+"""Times `INNER` steps that one call of the compiled program makes at most."""
+
+CHUNK = ROUNDS * INNER
+"""Steps between which there is progress, and checks."""
+
+PATIENCE = 2.0
+"""Seconds that a call should take. Each gets its working memory anew, which takes a tenth as long as five steps (500
+inducing inputs); but Ctrl-C waits for its end."""
 
 ADAM = optax.scale_by_adam()
 
@@ -86,7 +94,8 @@ class _Run:
         self.state = _prior(problem)
         self.units = _units(self.state[0], self.held, problem.options.dtype)
         self.trace: list[float] = []
-        self.compiled = problem.compiled(_steps(problem), *self._arguments(self.state, 0, self._paces(0)))
+        self.rounds = 1
+        self.compiled = problem.compiled(_steps(problem), *self._arguments(self.state, 0, 1, self._paces(0)))
 
     def start(self) -> None:
         """The prior, but for latents that nothing would pull away from it; steps of no length say which those are."""
@@ -95,7 +104,7 @@ class _Run:
         faint = Pace(still, still + 1.0, np.where(np.arange(INNER) < INNER - 1, still, FAINT).astype(still.dtype))
 
         def look(sites: list[Tied]) -> tuple[list[Tied], list[Array]]:
-            state = self.compiled(*self._arguments((point, memory, sites, scales, anchors), 0, faint))[0]
+            state = self.compiled(*self._arguments((point, memory, sites, scales, anchors), 0, 1, faint))[0]
             return state[2], state[3]
 
         sites, scales = departed(self.problem.program.groups, prior, look, self.problem.options.seed)
@@ -125,20 +134,33 @@ class _Run:
     def _chunk(self, done: int) -> tuple[State, np.ndarray]:
         """The state and the bounds after the steps that follow the first `done` ones."""
         state, paces, found = self.state, self._paces(done), []
-        for first in range(0, self.size, INNER):
-            some = jax.tree.map(lambda a, at=first: a[at : at + INNER], paces)
-            state, values = self.compiled(*self._arguments(state, done + first, some))
-            found.append(np.asarray(values, float))
+        whole, begun = self.size // INNER, 0
+        while begun < whole:
+            rounds, start = min(self.rounds, whole - begun), time.perf_counter()
+            some = jax.tree.map(lambda a, at=begun * INNER: a[at:], paces)
+            state, values = self.compiled(*self._arguments(state, done + begun * INNER, rounds, some))
+            found.append(np.asarray(values, float)[:rounds].ravel())
+            begun += rounds
+            self.rounds = int(np.clip(PATIENCE * rounds / (time.perf_counter() - start), 1, ROUNDS))
         return state, np.concatenate(found)
 
-    def _arguments(self, state: State, done: int, paces: Pace) -> tuple[Any, ...]:
+    def _arguments(self, state: State, done: int, rounds: int, paces: Pace) -> tuple[Any, ...]:
         """What the compiled steps take: the next minibatches, the numbers of the steps, and their paces."""
-        index = np.stack([*itertools.islice(self.draws, INNER)])
-        numbers, few = np.arange(done, done + INNER), jax.tree.map(lambda a: a[:INNER], paces)
-        return state, index, numbers, few, self.key, self.units, self.problem.rows, self.held
+        index = np.stack([*itertools.islice(self.draws, rounds * INNER)])
+        numbers = np.arange(done, done + rounds * INNER)
+        few = jax.tree.map(lambda a: _in_rounds(a[: rounds * INNER]), paces)
+        each = _in_rounds(index), _in_rounds(numbers), few
+        return state, np.int32(rounds), *each, self.key, self.units, self.problem.rows, self.held
 
     def _paces(self, done: int) -> Pace:
         return self.schedule.paces(done, self.size, self.problem.options.dtype)
+
+
+def _in_rounds(each: np.ndarray) -> np.ndarray:
+    """Of the steps of some rounds, by rounds; zeros where there could be more of them."""
+    found = np.zeros((ROUNDS, INNER, *each.shape[1:]), each.dtype)
+    found.reshape(CHUNK, *each.shape[1:])[: len(each)] = each
+    return found
 
 
 def _batches(problem: Problem) -> Iterator[np.ndarray]:
@@ -174,21 +196,34 @@ class _Step:
 
 
 def _steps(problem: Problem) -> Callable[..., tuple[State, Array]]:
-    """Several steps as one program, for the row numbers, numbers and paces of each."""
+    """Several rounds of steps as one program, for the row numbers, numbers and paces of each."""
 
     def steps(
-        state: State, index: Array, numbers: Array, paces: Pace, key: Array, units: Point, rows: Rows, held: Any
+        state: State,
+        rounds: Array,
+        index: Array,
+        numbers: Array,
+        paces: Pace,
+        key: Array,
+        units: Point,
+        rows: Rows,
+        held: Any,
     ) -> tuple[State, Array]:
         def step(carry: tuple[State, Where], at: tuple[Array, Array, Pace]) -> tuple[Any, Array]:
             index, number, pace = at
             here = _Step(index, jax.random.fold_in(key, number), pace, units)
             return _step(problem, *carry, here, rows, held)
 
-        here = {**state[0], "inducing": state[4]}, [tied.factor for tied in state[2]]
-        carry, values = jax.lax.scan(step, (state, here), (index, numbers, paces))
-        (point, memory, sites, scales, anchors), (last, factors) = carry
-        moved = carried(problem, last, anchors, sites, factors)
-        return (point, memory, moved, scales, last["inducing"]), values
+        def one_round(number: Array, carry: tuple[State, Array]) -> tuple[State, Array]:
+            state, values = carry
+            here = {**state[0], "inducing": state[4]}, [tied.factor for tied in state[2]]
+            at = jax.tree.map(lambda a: a[number], (index, numbers, paces))
+            ((point, memory, sites, scales, anchors), (last, factors)), found = jax.lax.scan(step, (state, here), at)
+            moved = carried(problem, last, anchors, sites, factors)
+            return (point, memory, moved, scales, last["inducing"]), values.at[number].set(found)
+
+        nothing = jnp.zeros(numbers.shape, problem.options.dtype)
+        return jax.lax.fori_loop(0, rounds, one_round, (state, nothing))
 
     return steps
 

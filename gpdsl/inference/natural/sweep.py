@@ -64,6 +64,7 @@ def sweep(
         return jnp.sum(per_row) * (problem.data_rows / per_row.shape[1]) + program.log_prior(parameters)
 
     value, (direct, d_scales, d_moments) = jax.value_and_grad(expected, argnums=(0, 1, 2))(point, scales, moments)
+    d_moments = jax.lax.optimization_barrier(d_moments)  # else worked out for every element of their products
     slopes = [backward(p, s, dm[0], dv[0]) for p, s, (dm, dv) in zip(passes, scales, d_moments, strict=True)]
     (through,) = pull([(s.covariances, s.scale + d) for s, d in zip(slopes, d_scales, strict=True)])
     return Sweep(

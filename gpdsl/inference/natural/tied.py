@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import Covariances
-from gpdsl.kernels.numerics import log_det_factor
+from gpdsl.kernels.numerics import log_det_factor, trace
 from gpdsl.kernels.triangular import (
     congruence,
     gram_of_lower,
@@ -109,13 +109,13 @@ def read_anew(tied: Tied, cross: Float[Array, "g M M"], factor: Float[Array, "g 
     The old values are read from the new ones by their mean K_on K_nn^-1 u_n, so w_o = L_o^-1 K_on L_n^-T w_n. With
     inputs that stay this is `transported`.
     """
-    change = inverse_lower(tied.factor) @ cross @ jnp.swapaxes(inverse_lower(factor), -1, -2)
+    half_way = jnp.swapaxes(lower_times(inverse_lower(tied.factor), cross), -1, -2)
+    transposed = lower_times(inverse_lower(factor), half_way)
 
-    def one(change: Array, linear: Array, precision: Array) -> tuple[Array, Array]:
-        moved = change.T @ precision @ change
-        return linear @ change, 0.5 * (moved + moved.T)
+    def one(transposed: Array, linear: Array, precision: Array) -> tuple[Array, Array]:
+        return transposed @ linear, symmetric_product(transposed, transposed @ precision)
 
-    linear, precision = _each(one, (*_axes(factor), 0, 0), change, tied.linear, tied.precision)
+    linear, precision = _each(one, (*_axes(factor), 0, 0), transposed, tied.linear, tied.precision)
     return Tied(linear, precision, factor)
 
 
@@ -129,7 +129,7 @@ def posterior_of(tied: Tied, scale: Float[Array, "latents"]) -> Posterior:
         inverse = inverse_lower(factor)
         covariance = gram_of_lower(inverse)
         mean = covariance @ (jnp.sqrt(scale) * linear)
-        divergence = jnp.trace(covariance) + mean @ mean - size + log_det_factor(factor)
+        divergence = trace(covariance) + mean @ mean - size + log_det_factor(factor)
         return mean, covariance, inverse.T, 0.5 * divergence
 
     mean, covariance, root, divergence = _each(one, (0, 0, 0), tied.linear, tied.precision, scale)
@@ -160,7 +160,7 @@ def forward(known: Covariances, tied: Tied, scale: Float[Array, "latents"]) -> P
     """Moments of the rows under q, and what `backward` needs."""
     factor = jax.lax.linalg.cholesky(known.inducing, symmetrize_input=False)
     inverse = inverse_lower(factor)
-    phi = lower_times(inverse, known.cross)
+    phi = jax.lax.optimization_barrier(lower_times(inverse, known.cross))  # else put together at every use
     q = posterior_of(tied, scale)
     shrunk = q.covariance - jnp.eye(factor.shape[-1], dtype=factor.dtype)
     bend = shrunk if _shared(inverse, scale) else lower_transposed_times(inverse, shrunk)
@@ -168,7 +168,8 @@ def forward(known: Covariances, tied: Tied, scale: Float[Array, "latents"]) -> P
 
     def one(phi: Array, cross: Array, prior: Array, mean: Array, bend: Array) -> tuple[Array, Array, Array]:
         bent = bend @ phi
-        variance = prior + jnp.sum((phi if _shared(inverse, scale) else cross) * bent, axis=0)
+        # ones @: a sum over the leading axis takes XLA three to nine times as long
+        variance = prior + jnp.ones(len(bent), bent.dtype) @ ((phi if _shared(inverse, scale) else cross) * bent)
         return mean @ phi, jnp.maximum(variance, jnp.finfo(prior.dtype).eps * prior), bent
 
     mean, variance, bent = _each(one, axes, phi, known.cross, known.prior, q.mean, bend)
@@ -226,7 +227,7 @@ def _slopes_of(shared: bool) -> Callable[..., Any]:
             back = middle + 0.5 * (outer + outer.T), jnp.outer(weights, dm) + 2.0 * bent * dv
             curved = jnp.sum(middle * inducing)
         # through P = I + s G and m = S sqrt(s) h
-        d_scale = curved + jnp.sum(half * shrunk) + 0.5 * jnp.trace(shrunk) + (0.5 * residual + pushed) @ mean
+        d_scale = curved + jnp.sum(half * shrunk) + 0.5 * trace(shrunk) + (0.5 * residual + pushed) @ mean
         linear = (pulled - 2.0 * square @ mean) / jnp.sqrt(scale)
         return back, d_scale / scale, linear, -2.0 / scale * square
 
