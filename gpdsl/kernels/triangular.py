@@ -66,17 +66,12 @@ def symmetric_product(left: Float[Array, "*b n m"], right: Float[Array, "*b n m"
 
 def congruence(lower: Float[Array, "*b n n"], symmetric: Float[Array, "*b n n"]) -> Float[Array, "*b n n"]:
     """`lower' @ symmetric @ lower`, symmetric again."""
-    return symmetric_times_lower(lower_transposed_times(lower, symmetric), lower)
-
-
-def symmetric_times_lower(left: Float[Array, "*b n n"], lower: Float[Array, "*b n n"]) -> Float[Array, "*b n n"]:
-    """`left @ lower` where that is known to be symmetric."""
-    cuts = _cuts(lower.shape[-1])
+    left, cuts = lower_transposed_times(lower, symmetric), _cuts(lower.shape[-1])
     columns = [left[..., a:, a:] @ lower[..., a:, a:b] for a, b in cuts]
-    rows = [
-        jnp.concatenate([columns[j][..., a - cuts[j][0] : b - cuts[j][0], :] for j in range(i + 1)], axis=-1)
-        for i, (a, b) in enumerate(cuts)
-    ]
+    rows = []
+    for i, (a, b) in enumerate(cuts):
+        parts = [columns[j][..., a - cuts[j][0] : b - cuts[j][0], :] for j in range(i + 1)]
+        rows.append(jnp.concatenate(parts, axis=-1))
     return _mirrored(rows, cuts)
 
 

@@ -150,6 +150,29 @@ def test_distances_far_from_the_origin(columns: int) -> None:
     assert (copied >= 0).all()
 
 
+@pytest.mark.parametrize("columns", [2, 7])
+@pytest.mark.parametrize("same", [True, False])
+def test_distances_in_units_of_length_scales(columns: int, same: bool) -> None:
+    rng = np.random.default_rng(columns)
+    points, others, ell = rng.normal(size=(6, columns)), rng.normal(size=(9, columns)), rng.uniform(0.5, 2, columns)
+    others, weights = points if same else others, rng.normal(size=(6, len(points if same else others)))
+
+    def direct(a: jnp.ndarray, b: jnp.ndarray, ell: jnp.ndarray) -> jnp.ndarray:
+        return jnp.sum(weights * jnp.sum(((a[:, None] - b[None]) / ell) ** 2, axis=-1))
+
+    def ours(a: jnp.ndarray, b: jnp.ndarray, ell: jnp.ndarray) -> jnp.ndarray:
+        return jnp.sum(weights * (squared_distance(a, a, ell) if same else squared_distance(a, b, ell)))
+
+    with jax.enable_x64(True):
+        given = (jnp.asarray(points), jnp.asarray(others), jnp.asarray(ell))
+        assert float(ours(*given)) == pytest.approx(float(direct(*given)), rel=1e-10)
+        found, expected = jax.grad(ours, (0, 1, 2))(*given), jax.grad(direct, (0, 1, 2))(*given)
+        if same:  # all of the gradient in the first argument
+            found, expected = (found[0], found[2]), (expected[0] + expected[1], expected[2])
+        for slope, reference_slope in zip(found, expected, strict=True):
+            np.testing.assert_allclose(slope, reference_slope, rtol=1e-9, atol=1e-10)
+
+
 def test_white_noise_is_new_at_every_functional() -> None:
     points = Values(jnp.ones((3, 1)))
     np.testing.assert_array_equal(covariance(Base("White", ()), (), points), np.eye(3))

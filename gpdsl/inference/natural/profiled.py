@@ -113,22 +113,23 @@ def _compiled(problem: Problem, start: _Best) -> tuple[Compute, Callable[[Any, S
     """The bound at a point maximised over the sites, and at given sites with other samples: one program for both."""
     normals = problem.batch_normals(jax.random.key(problem.options.seed))
     fixed = problem.rows, problem.inducing, normals, problem.jitter
+    as_it_is = jnp.asarray(1)  # the first iteration looks at the start
     ridges = _may_have_ridges(problem)
     patience = FIRST_PATIENCE if ridges else INNER_ITERATIONS
     rest = *fixed, jnp.asarray(1.0), None, jnp.asarray(patience)
     ordinary = problem.compiled(_ascended(problem), start.point, start.sites, *rest, brief=problem.brief)
-    on_ridges = problem.compiling(_ascended(problem, newton=True), brief=problem.brief)
+    on_ridges = problem.compiling(_on_ridges(problem), brief=problem.brief)
 
     def compute(point: Any, sites: Sites, coupling: Array) -> tuple[Array, Any, Sites, bool]:
         nonlocal patience
         *found, settled = ordinary(point, sites, *fixed, coupling, None, jnp.asarray(patience))
         if ridges and not settled:
             patience = PATIENCE
-            *found, settled = on_ridges(point, found[-1], *fixed, coupling, None, jnp.asarray(RIDGE_ITERATIONS))
+            sites, settled = on_ridges(point, found[-1], *fixed, coupling)
+            *found, _ = ordinary(point, sites, *fixed, coupling, None, as_it_is)
         return *found, bool(settled) or not ridges
 
     def bound(point: Any, sites: Sites, normals: Any) -> Array:
-        as_it_is = jnp.asarray(1)  # the first iteration looks at the start
         return ordinary(point, sites, *fixed[:2], normals, problem.jitter, jnp.asarray(1.0), None, as_it_is)[0]
 
     return compute, bound
@@ -246,9 +247,25 @@ def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
     return lambda *at, **more: ascended(*at, **more)[:3]
 
 
-def _ascended(problem: Problem, newton: bool = False) -> Callable[..., tuple[Array, Any, Sites, Array]]:
+def _tolerance(problem: Problem) -> float:
+    return max(problem.options.tolerance, 1e-7 if problem.program.opaque else 1e-12) * problem.count
+
+
+def _on_ridges(problem: Problem) -> Callable[..., tuple[Sites, Array]]:
+    """Sites by Newton's method, and whether they have settled; without the bound's gradient it compiles sooner."""
+
+    def settle(
+        point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any, coupling: Any
+    ) -> tuple[Sites, Array]:
+        setting = setting_of(problem, point, held, rows, jitter)
+        progress = refine(setting, sites, normals, _tolerance(problem), RIDGE_ITERATIONS, coupling, newton=True)
+        return progress.sites, progress.done
+
+    return settle
+
+
+def _ascended(problem: Problem) -> Callable[..., tuple[Array, Any, Sites, Array]]:
     """What `profiled_bound` gives, and whether the sites have settled."""
-    tolerance = max(problem.options.tolerance, 1e-7 if problem.program.opaque else 1e-12)
 
     def objective(
         point: Any,
@@ -261,8 +278,8 @@ def _ascended(problem: Problem, newton: bool = False) -> Callable[..., tuple[Arr
         surrogate: Any = None,
         iterations: Any = INNER_ITERATIONS,
     ) -> tuple[Array, Any, Sites, Array]:
-        setting, least = setting_of(problem, point, held, rows, jitter), tolerance * problem.count
-        progress = refine(setting, sites, normals, least, iterations, coupling, surrogate, newton)
+        setting = setting_of(problem, point, held, rows, jitter)
+        progress = refine(setting, sites, normals, _tolerance(problem), iterations, coupling, surrogate)
         refined = jax.lax.stop_gradient(progress.sites)
 
         def bound(at: Any) -> Array:
