@@ -13,7 +13,8 @@ import gpdsl
 from gpdsl.data import bind
 from gpdsl.inference.bound import views
 from gpdsl.inference.monitor import Monitor
-from gpdsl.inference.natural.profiled import outer_point, profiled_bound, start_sites
+from gpdsl.inference.natural.profiled import outer_point, profiled_bound
+from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.plan import coupling
 from gpdsl.inference.plan.options import make_options
 from gpdsl.inference.posteriors.coupled import joint_marginals, joint_posterior

@@ -7,7 +7,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.natural import minibatch
-from gpdsl.inference.natural.departure import departed
+from gpdsl.inference.natural.tied_starts import departed
 
 NETWORK = """
 index p in 1..3

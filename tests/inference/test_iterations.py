@@ -8,9 +8,9 @@ import pytest
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.inference.monitor import Monitor
-from gpdsl.inference.natural.profiled import start_sites
 from gpdsl.inference.natural.refine import Progress, refine
 from gpdsl.inference.natural.setting import Setting
+from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.plan.options import make_options
 from gpdsl.inference.problem import Problem, as_arrays

@@ -10,9 +10,10 @@ import gpdsl
 from gpdsl.data import bind
 from gpdsl.inference.ascent.lbfgs import Enough, maximise
 from gpdsl.inference.monitor import Monitor
-from gpdsl.inference.natural.profiled import LITTLE, MOST, TRIALS, _Best, start_sites
+from gpdsl.inference.natural.profiled import FIRST_PATIENCE, LITTLE, MOST, RIDGE_ITERATIONS, TRIALS, _Best
 from gpdsl.inference.natural.refine import Progress, refine
 from gpdsl.inference.natural.setting import Setting
+from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites, site_marginals
 from gpdsl.inference.plan.options import make_options
 from gpdsl.inference.problem import Problem, as_arrays
@@ -43,8 +44,8 @@ Table = dict[str, np.ndarray]
 
 
 def ascended(text: str, data: Table, iterations: int, **options: object) -> tuple[Progress, np.ndarray]:
-    """The ascent in independent latents, with and without Newton's method, and the rows' means."""
-    newton = bool(options.pop("newton"))
+    """The ascent in independent latents, by Newton's method after `first` iterations or without, and the means."""
+    newton, first = bool(options.pop("newton")), int(options.pop("first", 0))  # type: ignore[call-overload]
     declarations = gpdsl.compile(text).declarations
     found, chosen = bind(declarations, data), make_options({}, {"posterior": "full", **options})
     program = make_program(declarations, found.sizes, found.levels, {})
@@ -56,7 +57,8 @@ def ascended(text: str, data: Table, iterations: int, **options: object) -> tupl
 
     def best(sites: Sites, rows: Rows) -> tuple[Progress, jnp.ndarray]:
         setting = Setting.at(program, parameters, inducing, rows, planned.layout.dense, jitter)
-        end = refine(setting, sites, None, 1e-9, iterations, newton=newton)
+        begun = refine(setting, sites, None, 1e-9, first).sites
+        end = refine(setting, begun, None, 1e-9, iterations, newton=newton)
         return end, site_marginals(program, setting.parameters, rows, setting.views(), end.sites)[0].mean[0]
 
     progress, means = jit(best)(start_sites(problem), rows)
@@ -83,7 +85,7 @@ def test_products_with_little_noise_settle() -> None:
     x = np.linspace(-2, 2, 20)
     data = {"x": x, "y": np.stack([np.sin(2 * x), 1 + 0.3 * x], axis=1)}
     slow, _ = ascended(NETWORK, data, 1000, newton=False)
-    quick, _ = ascended(NETWORK, data, 300, newton=True)
+    quick, _ = ascended(NETWORK, data, RIDGE_ITERATIONS, newton=True, first=FIRST_PATIENCE)
     assert bool(quick.done) and not bool(slow.done)
     assert float(quick.elbo) > float(slow.elbo) - 1e-3
 

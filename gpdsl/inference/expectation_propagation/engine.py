@@ -17,7 +17,8 @@ from gpdsl.inference.expectation_propagation.objective import converged, doubts,
 from gpdsl.inference.expectation_propagation.opaque import fit_ep_opaque
 from gpdsl.inference.expectation_propagation.sweep import Fixed
 from gpdsl.inference.expectation_propagation.tilted import Tilted, choose_tilted
-from gpdsl.inference.natural.profiled import outer_point, setting_of, split_point, start_sites, whitened_at
+from gpdsl.inference.natural.profiled import outer_point, setting_of, split_point, whitened_at
+from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.program.compilation import jit

@@ -1,67 +1,50 @@
-"""Where sites on minibatches start: at the prior, but for latents that would never leave it.
+"""Leaving a start from which no step leads anywhere, by as few latents as that takes.
 
-Nothing pulls away from zero the means of latents that multiply each other. In a regression network, y[p] = w[p] g, a
-start at draws from the prior makes g change its sign, and every w[p] has to follow at the same places: it ends at poor
-optima. One latent that starts elsewhere can be enough to give slopes to all others; it is looked for, and starts at the
-function that its prior varies along most, which has one sign wherever covariances are positive.
+In a Gaussian process regression network, y[p] = w[p] g, E[w g] has the gradient E[g] in the mean of w and E[w] in that
+of g: with both priors at zero the symmetric q is a stationary point, and hyperparameters learnt there explain all as
+noise. A start at draws from the prior makes g change its sign, and every w[p] has to follow at the same places: it
+ends at poor optima. One latent that starts elsewhere can be enough to give slopes to all others; it is looked for, and
+starts at the function that its prior varies along most, which has one sign wherever covariances are positive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Bool, Float
 
-from gpdsl.inference.natural.saddle import FLAT
-from gpdsl.inference.natural.tied import Tied
-from gpdsl.inference.starts import principal
-from gpdsl.program.compilation import jit
 from gpdsl.program.groups import Group
 
-Look = Callable[[list[Tied]], tuple[list[Tied], list[Array]]]
-"""What some rows add to given sites, faintly, and the scales of the kernels."""
+FLAT = 1e-8
+"""Largest slope in the means, relative to that in the variances, of a latent that nothing pulls away from its start."""
 
 ONE_BY_ONE = 8
 """Latents that are displaced one after the other; if more have to be, the rest is displaced at once."""
 
+Latent = tuple[int, int]
+"""A latent: the place of its group, and its number there."""
 
-def departed(groups: Sequence[Group], prior: list[Tied], look: Look, seed: int) -> tuple[list[Tied], list[Array]]:
-    """Sites that are one as far as rows pull the latents, and mean displacements alone elsewhere; and the scales."""
-    added, scales = look(prior)
-    sites = [replace(_nothing(tied), factor=now.factor) for tied, now in zip(prior, added, strict=True)]
-    rng, flat = np.random.default_rng(seed), _flat(added, scales)
+Look = Callable[[list[Latent]], Sequence[Bool[np.ndarray, "latents"]]]
+"""Which latents of each group have no slope in their means, though in their variances, when some are displaced."""
+
+
+def departures(groups: Sequence[Group], look: Look) -> list[Latent]:
+    """The latents to displace, in the order in which they were found."""
+    chosen: list[Latent] = []
+    flat = look(chosen)
     for _ in range(ONE_BY_ONE):
         if not any(each.any() for each in flat):
-            return sites, scales
-        trials = [_displaced(sites, scales, *at, rng) for at in _first(groups, flat)]
-        left = [[a & b for a, b in zip(flat, _flat(*look(trial)), strict=True)] for trial in trials]
+            return chosen
+        trials = [[*chosen, latent] for latent in _first(groups, flat)]
+        left = [[a & b for a, b in zip(flat, look(trial), strict=True)] for trial in trials]
         best = int(np.argmin([sum(each.sum() for each in rest) for rest in left]))
-        sites, flat = trials[best], left[best]
-    for place, each in enumerate(flat):
-        for latent in np.flatnonzero(each):
-            sites = _displaced(sites, scales, place, int(latent), rng)
-    return sites, scales
+        chosen, flat = trials[best], left[best]
+    return [*chosen, *((place, int(latent)) for place, each in enumerate(flat) for latent in np.flatnonzero(each))]
 
 
-def _nothing(tied: Tied) -> Tied:
-    return replace(tied, linear=jnp.zeros_like(tied.linear), precision=jnp.zeros_like(tied.precision))
-
-
-def _flat(added: Sequence[Tied], scales: Sequence[Array]) -> list[Bool[np.ndarray, "latents"]]:
-    """Which latents of each group get no slope in their means, though there is one in their variances."""
-    found = []
-    for tied, scale in zip(added, scales, strict=True):
-        steepest = np.max(np.abs(tied.linear), axis=1) * np.sqrt(scale)
-        curved = np.max(np.abs(np.diagonal(tied.precision, axis1=1, axis2=2)), axis=1) * np.asarray(scale)
-        found.append((steepest <= FLAT * curved) & (curved > 0))
-    return found
-
-
-def _first(groups: Sequence[Group], flat: Sequence[Bool[np.ndarray, "latents"]]) -> Iterator[tuple[int, int]]:
-    """Group and number of the first flat element of every latent: elements of one latent differ in data alone."""
+def _first(groups: Sequence[Group], flat: Sequence[Bool[np.ndarray, "latents"]]) -> Iterator[Latent]:
+    """The first flat element of every latent: elements of one latent differ in data alone."""
     for place, (group, each) in enumerate(zip(groups, flat, strict=True)):
         before = 0
         for member in group.members:
@@ -71,13 +54,18 @@ def _first(groups: Sequence[Group], flat: Sequence[Bool[np.ndarray, "latents"]])
             before += member.count
 
 
-def _displaced(sites: list[Tied], scales: list[Array], place: int, latent: int, rng: np.random.Generator) -> list[Tied]:
-    """The first of a group's latents along the leading function of its prior, others at a draw from it."""
-    tied = sites[place]
-    linear = np.array(tied.linear)
-    shape = linear.shape[1]
-    factor = tied.factor[latent if tied.factor.shape[0] > 1 else 0]
-    draw = rng.standard_normal(shape) if linear.any() else np.asarray(jit(principal)(factor[None]))[0]
-    linear[latent] = draw / np.sqrt(np.asarray(scales[place])[latent])
-    moved = replace(tied, linear=jnp.asarray(linear, tied.linear.dtype))
-    return [*sites[:place], moved, *sites[place + 1 :]]
+def directions(
+    groups: Sequence[Group], chosen: Sequence[Latent], sizes: Sequence[int], seed: int
+) -> list[tuple[Float[np.ndarray, "latents"], Float[np.ndarray, "latents M"]]]:
+    """Where the chosen latents of each group start: so many times the leading function, and a draw in whitened values.
+
+    The first of a group starts at that function, others at a draw from the prior, as do row variables.
+    """
+    found = [(np.zeros(group.size), np.zeros((group.size, size))) for group, size in zip(groups, sizes, strict=True)]
+    for place, latent in chosen:
+        leading, draws = found[place]
+        if groups[place].per_row or leading.any():
+            draws[latent] = np.random.default_rng([seed, place, latent]).standard_normal(draws.shape[1])
+        else:
+            leading[latent] = 1.0
+    return found

@@ -21,11 +21,11 @@ from jaxtyping import Array
 
 from gpdsl.data import minibatches
 from gpdsl.inference.assessment import assessed
-from gpdsl.inference.natural.departure import departed
 from gpdsl.inference.natural.profiled import outer_point, split_point
 from gpdsl.inference.natural.schedule import Pace, Schedule, settled
 from gpdsl.inference.natural.sweep import Point, Sweep, carried, sweep
 from gpdsl.inference.natural.tied import Tied, host_posterior, no_sites
+from gpdsl.inference.natural.tied_starts import departed
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
 from gpdsl.inference.warm import near
 from gpdsl.program.program import take_rows

@@ -21,25 +21,15 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.inference.ascent.lbfgs import Enough, Outcome, maximise
-from gpdsl.inference.blocks import block_rows
-from gpdsl.inference.bound import GroupView, views
 from gpdsl.inference.natural.refine import refine
-from gpdsl.inference.natural.saddle import leave_saddle
 from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo
-from gpdsl.inference.natural.sites import (
-    Sites,
-    coupled_sites,
-    initial_sites,
-    scales,
-    site_marginals,
-)
+from gpdsl.inference.natural.site_starts import start_sites
+from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
-from gpdsl.inference.warm import site_start
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
-from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
 INNER_ITERATIONS = 1000
@@ -195,47 +185,6 @@ def whitened_at(problem: Problem, point: Any, sites: Sites) -> list[Whitened]:
         return batch_posterior(setting_of(problem, point, held, rows), sites)
 
     return jit(found, brief=True)(point, problem.inducing, sites, problem.rows)
-
-
-def start_sites(problem: Problem) -> Sites:
-    """Sites at the start of any site-based engine."""
-    if problem.program.coupled:
-        return coupled_sites(start_sites(problem.factorised()))
-    program, dense, jitter = problem.program, problem.layout.dense, problem.jitter
-
-    def start(parameters: Any, inducing: Any, rows: Any) -> Sites:
-        constrained = program.parameters.constrain(parameters)
-        first = jax.tree.map(lambda a: a[:some], rows)
-        seen = views(program, constrained, inducing, first, dense, jitter)
-        sites = initial_sites(program, constrained, rows, scales(seen))
-        if some < problem.count:
-            return _of_all_rows(program, constrained, first, seen, sites, key)
-        if program.opaque:  # no slopes to look at before the first evaluations
-            return sites
-        if problem.begun is not None:
-            begun = site_start(program, constrained, rows, seen, problem.begun, normals)
-            _, known, _ = site_marginals(program, constrained, rows, seen, begun)
-            return jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(known), a, b), begun, sites)
-        return leave_saddle(program, constrained, rows, seen, sites, normals, key)
-
-    key = jax.random.key(problem.options.seed)
-    some = 0 if dense else block_rows(program, problem.inducing, problem.count)
-    some = some if some and not any(group.per_row for group in program.groups) else problem.count
-    normals = problem.normals(key) if some == problem.count else None
-    return jit(start, brief=True)(problem.parameters, problem.inducing, problem.rows)
-
-
-def _of_all_rows(
-    program: Program, parameters: Any, first: Rows, seen: list[GroupView], sites: Sites, key: Array
-) -> Sites:
-    """Sites of more rows than are looked at: latents without a slope at the first ones start apart in all."""
-    if program.sampled:
-        return sites
-    start = jax.tree.map(lambda a: a[: next(iter(first.observed.values())).shape[0]], sites)
-    left = leave_saddle(program, parameters, first, seen, start, None, key)
-    flat = jnp.any(left.linear != start.linear, axis=0)
-    noise = jax.random.normal(key, sites.linear.shape, sites.linear.dtype) * jnp.sqrt(sites.precision)
-    return Sites(jnp.where(flat, sites.linear + noise, sites.linear), sites.precision)
 
 
 def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:

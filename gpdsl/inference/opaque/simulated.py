@@ -20,7 +20,8 @@ from scipy.special import ndtri
 
 from gpdsl.inference.ascent.lbfgs import maximise
 from gpdsl.inference.estimators.sampling import base_normals
-from gpdsl.inference.natural.profiled import outer_point, split_point, start_sites, whitened_at
+from gpdsl.inference.natural.profiled import outer_point, split_point, whitened_at
+from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.opaque.derivatives import point_cost
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian

@@ -20,7 +20,8 @@ from jaxtyping import Array
 
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural import anderson
-from gpdsl.inference.natural.profiled import outer_point, setting_of, split_point, start_sites, whitened_at
+from gpdsl.inference.natural.profiled import outer_point, setting_of, split_point, whitened_at
+from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import (
     Sites,
     blend,
