@@ -1,13 +1,22 @@
-"""Minibatch fits leave starts from which nothing leads away, by as few latents as that takes."""
+"""Fits leave starts from which nothing leads away, by as few latents as that takes."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.natural import minibatch
+from gpdsl.inference.monitor import Monitor
+from gpdsl.inference.natural import minibatch, site_starts
+from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.natural.tied_starts import departed
+from gpdsl.inference.posteriors.family import Full
+from gpdsl.inference.problem import Problem, as_arrays
+from gpdsl.inference.variational import plan
+from gpdsl.program.program import make_rows
+from gpdsl.results.fitting import prepare
 
 NETWORK = """
 index p in 1..3
@@ -39,3 +48,28 @@ def test_a_network_starts_with_one_latent_that_keeps_its_sign(
     function = np.asarray(start.factor[3] @ start.linear[3])
     assert np.all(function > 0) or np.all(function < 0)
     assert np.sqrt(np.mean(function**2)) == pytest.approx(1.0)
+
+
+def test_a_batch_starts_with_that_one_too(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for all rows as block by block."""
+    x = rng.uniform(-2, 2, 90)
+    y = np.stack([np.sin(k * x) for k in (1, 2, 3)], axis=1) + 0.1 * rng.standard_normal((90, 3))
+    whole = _starting(x, y)
+    means = np.asarray(whole.linear / whole.precision)
+    assert np.all(means[:, :3] == 0)
+    assert np.all(means[:, 3] > 0) or np.all(means[:, 3] < 0)
+    monkeypatch.setattr(site_starts, "block_rows", lambda *_: 32)
+    parts = _starting(x, y)
+    np.testing.assert_allclose(parts.precision, whole.precision, rtol=1e-12)
+    np.testing.assert_allclose(parts.linear, whole.linear, rtol=1e-9, atol=1e-12)
+
+
+def _starting(x: np.ndarray, y: np.ndarray) -> Sites:
+    """Sites at the start of a batch fit."""
+    program, bound, options = prepare(gpdsl.compile(NETWORK), {"x": x, "y": y}, {}, {"inducing": 10, "batch": 0})
+    planned, rows = plan(program, bound, options), as_arrays(make_rows(program, bound), "float64")
+    known = as_arrays((program.parameters.unconstrained(), planned.inducing), "float64")
+    layout = replace(planned.layout, family=Full())
+    return site_starts.start_sites(
+        Problem(program, rows, bound.rows, layout, planned.choice, options, *known, 1e-8, Monitor(1))
+    )
