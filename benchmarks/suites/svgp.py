@@ -142,7 +142,7 @@ def _ours(name: str, folder: Path, dtype: str, steps: int, *, score: bool = Fals
 def _per_step(seen: list[tuple[int, float, float]]) -> dict[str, float]:
     pairs = list(zip(seen, seen[1:], strict=False))
     each = [[(b[k] - a[k]) / (b[0] - a[0]) for a, b in pairs] for k in (1, 2)]
-    return {"wall": float(np.min(each[0])), "cpu": float(np.min(each[1]))}
+    return {"wall": float(np.median(each[0])), "cpu": float(np.median(each[1]))}
 
 
 def _peer(name: str, folder: Path, dtype: str, steps: int = PEER_STEPS, peer: str = "GPflow") -> Mapping[str, float]:
