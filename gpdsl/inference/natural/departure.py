@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
 from gpdsl.program.groups import Group
 
@@ -25,22 +25,28 @@ ONE_BY_ONE = 8
 Latent = tuple[int, int]
 """A latent: the place of its group, and its number there."""
 
-Look = Callable[[list[Latent]], Sequence[Bool[np.ndarray, "latents"]]]
+Chosen = tuple[Latent, ...]
+"""Latents that are displaced, in the order in which they were found."""
+
+Direction = tuple[Float[np.ndarray, "latents"], Float[np.ndarray, "latents M"]]
+"""Where the latents of a group are displaced to: so many times the leading function, and a draw in whitened values."""
+
+Look = Callable[[Chosen], Sequence[Bool[np.ndarray, "latents"]]]
 """Which latents of each group have no slope in their means, though in their variances, when some are displaced."""
 
 
-def departures(groups: Sequence[Group], look: Look) -> list[Latent]:
-    """The latents to displace, in the order in which they were found."""
-    chosen: list[Latent] = []
+def departures(groups: Sequence[Group], look: Look) -> Chosen:
+    """The latents to displace."""
+    chosen: Chosen = ()
     flat = look(chosen)
     for _ in range(ONE_BY_ONE):
         if not any(each.any() for each in flat):
             return chosen
-        trials = [[*chosen, latent] for latent in _first(groups, flat)]
+        trials = [(*chosen, latent) for latent in _first(groups, flat)]
         left = [[a & b for a, b in zip(flat, look(trial), strict=True)] for trial in trials]
         best = int(np.argmin([sum(each.sum() for each in rest) for rest in left]))
         chosen, flat = trials[best], left[best]
-    return [*chosen, *((place, int(latent)) for place, each in enumerate(flat) for latent in np.flatnonzero(each))]
+    return (*chosen, *((place, int(latent)) for place, each in enumerate(flat) for latent in np.flatnonzero(each)))
 
 
 def _first(groups: Sequence[Group], flat: Sequence[Bool[np.ndarray, "latents"]]) -> Iterator[Latent]:
@@ -54,12 +60,15 @@ def _first(groups: Sequence[Group], flat: Sequence[Bool[np.ndarray, "latents"]])
             before += member.count
 
 
-def directions(
-    groups: Sequence[Group], chosen: Sequence[Latent], sizes: Sequence[int], seed: int
-) -> list[tuple[Float[np.ndarray, "latents"], Float[np.ndarray, "latents M"]]]:
-    """Where the chosen latents of each group start: so many times the leading function, and a draw in whitened values.
+def slopeless(steepest: Array, curved: Array) -> Array:
+    """Where the largest slope in the means is nothing beside that in the variances."""
+    return (steepest <= FLAT * curved) & (curved > 0)
 
-    The first of a group starts at that function, others at a draw from the prior, as do row variables.
+
+def directions(groups: Sequence[Group], chosen: Chosen, sizes: Sequence[int], seed: int) -> list[Direction]:
+    """Where the latents of each group start.
+
+    The first chosen of a group starts at the leading function, others at a draw from the prior, as do row variables.
     """
     found = [(np.zeros(group.size), np.zeros((group.size, size))) for group, size in zip(groups, sizes, strict=True)]
     for place, latent in chosen:

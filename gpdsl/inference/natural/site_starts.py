@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,8 +14,9 @@ from jaxtyping import Array, Bool, Float
 from gpdsl.inference.blocks import block_rows
 from gpdsl.inference.bound import GroupView, by_reading, views
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.natural.departure import FLAT, Latent, departures, directions
+from gpdsl.inference.natural.departure import Chosen, Direction, departures, directions, slopeless
 from gpdsl.inference.natural.sites import Sites, coupled_sites, initial_sites, scales, site_marginals
+from gpdsl.inference.posteriors.family import project
 from gpdsl.inference.posteriors.row_variables import RowFeatures
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.starts import principal
@@ -24,7 +26,8 @@ from gpdsl.program.groups import Group
 from gpdsl.program.joint import Marginals
 from gpdsl.program.rows import Rows
 
-Directions = Sequence[tuple[Array, Array]]
+Begun = tuple[Sites, list[Bool[Array, "latents"]]]
+"""Sites, and which latents of each group they leave without a slope."""
 
 
 def start_sites(problem: Problem) -> Sites:
@@ -35,18 +38,21 @@ def start_sites(problem: Problem) -> Sites:
     given = problem.parameters, problem.inducing, problem.rows
     start = jit(_start(problem, some), brief=True)
 
-    def toward(chosen: Sequence[Latent]) -> Directions:
+    def toward(chosen: Chosen) -> list[Direction] | None:
+        if not chosen:
+            return None
         sizes = [problem.count if g.per_row else len(z) for g, z in zip(groups, problem.inducing, strict=True)]
         return as_arrays(directions(groups, chosen, sizes, problem.options.seed), problem.options.dtype)
 
-    def look(chosen: list[Latent]) -> list[Bool[np.ndarray, "latents"]]:
-        return [np.asarray(flat) for flat in start(*given, toward(chosen))[1]]
+    @functools.cache
+    def begun(chosen: Chosen) -> Begun:
+        return start(*given, toward(chosen))
 
-    chosen = departures(groups, look)
-    sites = start(*given, toward(chosen))[0]
-    if not chosen or some == problem.count:
+    chosen = departures(groups, lambda trial: [np.asarray(flat) for flat in begun(trial)[1]])
+    sites, moved = begun(chosen)[0], toward(chosen)
+    if moved is None or some == problem.count:
         return sites
-    return _in_blocks(problem, sites, toward(chosen), some)
+    return _in_blocks(problem, sites, moved, some)
 
 
 def _looked_at(problem: Problem) -> int:
@@ -56,14 +62,14 @@ def _looked_at(problem: Problem) -> int:
     return block_rows(problem.program, problem.inducing, problem.count) or problem.count
 
 
-def _start(problem: Problem, some: int) -> Callable[..., tuple[Sites, list[Array]]]:
+def _start(problem: Problem, some: int) -> Callable[..., Begun]:
     """Sites of all rows, displaced if the first `some` are all; and which latents of each group those leave flat."""
     program, dense, jitter, groups = problem.program, problem.layout.dense, problem.jitter, problem.program.groups
     key = jax.random.key(problem.options.seed)
     normals = problem.normals(key) if some == problem.count else None
     unseen = some < problem.count and program.sampled
 
-    def start(parameters: Any, inducing: Any, rows: Rows, toward: Directions) -> tuple[Sites, list[Array]]:
+    def start(parameters: Any, inducing: Any, rows: Rows, toward: list[Direction] | None) -> Begun:
         constrained = program.parameters.constrain(parameters)
         first = jax.tree.map(lambda a: a[:some], rows)
         seen = views(program, constrained, inducing, first, dense, jitter)
@@ -76,7 +82,7 @@ def _start(problem: Problem, some: int) -> Callable[..., tuple[Sites, list[Array
             _, known, _ = site_marginals(program, constrained, rows, seen, begun)
             return jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(known), a, b), begun, sites), nowhere
         near = jax.tree.map(lambda a: a[:some], sites)
-        moved = Sites(near.linear + near.precision * _functions(seen, toward), near.precision)
+        moved = near if toward is None else _displaced(near, _functions(seen, toward))
         q, _, _ = site_marginals(program, constrained, first, seen, moved)
 
         def expected(q: Marginals) -> Array:
@@ -88,11 +94,16 @@ def _start(problem: Problem, some: int) -> Callable[..., tuple[Sites, list[Array
     return start
 
 
-def _in_blocks(problem: Problem, sites: Sites, toward: Directions, size: int) -> Sites:
+def _displaced(sites: Sites, functions: Float[Array, "rows columns"]) -> Sites:
+    """Sites whose means are moved by the values of some functions."""
+    return Sites(sites.linear + sites.precision * functions, sites.precision)
+
+
+def _in_blocks(problem: Problem, sites: Sites, toward: list[Direction], size: int) -> Sites:
     """The sites displaced, with the features of so many rows at a time."""
     program = problem.program
 
-    def functions(parameters: Any, inducing: Any, rows: Rows, toward: Directions) -> Array:
+    def functions(parameters: Any, inducing: Any, rows: Rows, toward: list[Direction]) -> Array:
         constrained = program.parameters.constrain(parameters)
         return _functions(views(program, constrained, inducing, rows, problem.layout.dense, problem.jitter), toward)
 
@@ -101,20 +112,18 @@ def _in_blocks(problem: Problem, sites: Sites, toward: Directions, size: int) ->
         index = np.minimum(np.arange(begin, begin + size), problem.count - 1)
         rows = jax.tree.map(lambda a, index=index: a[index], problem.rows)
         found.append(compiled(problem.parameters, problem.inducing, rows, toward))
-    return Sites(sites.linear + sites.precision * jnp.concatenate(found)[: problem.count], sites.precision)
+    return _displaced(sites, jnp.concatenate(found)[: problem.count])
 
 
-def _functions(seen: Sequence[GroupView], toward: Directions) -> Float[Array, "rows columns"]:
+def _functions(seen: Sequence[GroupView], toward: Sequence[Direction]) -> Float[Array, "rows columns"]:
     """Values at the rows of the functions that latents are displaced to, without the prior's mean."""
     found = []
     for view, (leading, draws) in zip(seen, toward, strict=True):
         features = view.features
-        if isinstance(features, RowFeatures):
-            values = draws
-        else:
-            whitened = leading[:, None] * principal(features.factor) + draws
-            shared = features.phi.shape[0] == 1
-            values = whitened @ features.phi[0].T if shared else jnp.einsum("jnm,jm->jn", features.phi, whitened)
+        values = jnp.asarray(draws)
+        if not isinstance(features, RowFeatures):
+            whitened = principal(features.factor) * leading[:, None] + values
+            values = project(features, whitened[None])[0]
         values = jnp.sqrt(view.kernel.scale)[:, None] * values
         found.append(by_reading(view.group, values[None])[0].T)
     return jnp.concatenate(found, axis=1)
@@ -124,7 +133,7 @@ def _slopeless(q: Marginals, slope: Marginals) -> Bool[Array, "columns"]:
     """Which columns have no slope in their means, by the gradients in all means and variances."""
     steepest = jnp.max(jnp.abs(slope.mean[0]) * jnp.sqrt(q.variance[0]), axis=0)
     curved = jnp.max(jnp.abs(slope.variance[0]) * q.variance[0], axis=0)
-    return (steepest <= FLAT * curved) & (curved > 0)
+    return slopeless(steepest, curved)
 
 
 def _by_group(groups: Sequence[Group], columns: Bool[Array, "columns"]) -> list[Bool[Array, "latents"]]:

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from gpdsl.inference.natural.departure import FLAT, Latent, departures, directions
-from gpdsl.inference.natural.tied import Tied
+from gpdsl.inference.natural.departure import Chosen, departures, directions, slopeless
+from gpdsl.inference.natural.tied import Tied, no_sites
 from gpdsl.inference.starts import principal
 from gpdsl.program.compilation import jit
 from gpdsl.program.groups import Group
@@ -22,16 +22,13 @@ Added = tuple[list[Tied], list[Array]]
 def departed(groups: Sequence[Group], prior: list[Tied], add: Callable[[list[Tied]], Added], seed: int) -> Added:
     """Sites that are one as far as rows pull the latents, and mean displacements alone elsewhere; and the scales."""
     added, scales = add(prior)
-    nothing = [
-        Tied(jnp.zeros_like(tied.linear), jnp.zeros_like(tied.precision), now.factor)
-        for tied, now in zip(prior, added, strict=True)
-    ]
+    nothing = [no_sites(group.size, now.factor) for group, now in zip(groups, added, strict=True)]
 
-    def displaced(chosen: Sequence[Latent]) -> list[Tied]:
+    def displaced(chosen: Chosen) -> list[Tied]:
         toward = directions(groups, chosen, [tied.linear.shape[1] for tied in nothing], seed)
         return [_toward(tied, *each, scale) for tied, each, scale in zip(nothing, toward, scales, strict=True)]
 
-    def look(chosen: list[Latent]) -> list[Bool[np.ndarray, "latents"]]:
+    def look(chosen: Chosen) -> list[Bool[np.ndarray, "latents"]]:
         return _flat(*(add(displaced(chosen)) if chosen else (added, scales)))
 
     return displaced(departures(groups, look)), scales
@@ -51,5 +48,5 @@ def _flat(added: Sequence[Tied], scales: Sequence[Array]) -> list[Bool[np.ndarra
     for tied, scale in zip(added, scales, strict=True):
         steepest = np.max(np.abs(tied.linear), axis=1) * np.sqrt(scale)
         curved = np.max(np.abs(np.diagonal(tied.precision, axis1=1, axis2=2)), axis=1) * np.asarray(scale)
-        found.append((steepest <= FLAT * curved) & (curved > 0))
+        found.append(np.asarray(slopeless(steepest, curved)))
     return found
