@@ -78,6 +78,11 @@ def test_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
             run_console(block.text, capsys)
         elif block.kind == "python":
             exec(compile(block.text, page, "exec"), names)  # noqa: S102 - the page is part of this repository
+    shown = any(output for block in blocks(page) if block.kind == "console" for _, output in commands(block.text))
+    ran = [block.text for block in blocks(page) if block.kind == "python"]
+    assert shown or not ran or any("assert " in text for text in ran), (
+        "the code runs, and nothing looks at what it gives"
+    )
 
 
 def test_pages_have_blocks_of_every_kind() -> None:
