@@ -5,14 +5,34 @@ The slow tests run programs of gpdsl that are compiled as users have them.
 
 from __future__ import annotations
 
+import gc
+import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 """For JAX without gpdsl. A fifth of the processor time of all tests; the second flag is most of it."""
+
+
+FORGET_AFTER = 30
+"""Modules of tests after which a process forgets what it has compiled: it would grow to five gigabytes."""
+
+_MODULES = itertools.count(1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget() -> Iterator[None]:
+    """What earlier modules left behind slows no later one: looking through it for garbage takes a second each time."""
+    yield
+    if next(_MODULES) % FORGET_AFTER == 0 and (jax := sys.modules.get("jax")):
+        jax.clear_caches()
+        gc.unfreeze()
+        gc.collect()
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import jax.numpy as jnp
 import numpy as np
+import sympy as sp
+from jaxtyping import Array
 
 from gpdsl.lowering.curves import Curve, curve
 from gpdsl.lowering.table import evaluate
+from gpdsl.program.compilation import jit
 from gpdsl.results import expectation as ex
 from gpdsl.results.predictive import ValuesOf
 from gpdsl.results.quantiles import invert
@@ -75,7 +78,7 @@ class ByFormula:
         shape = (self.beliefs.count, *self.sizes)
         return np.concatenate(means).reshape(shape), np.concatenate(variances).reshape(shape)
 
-    def _symbols(self) -> list:
+    def _symbols(self) -> list[sp.Symbol]:
         symbols = self.formula.log_density.free_symbols - {self.formula.symbol}
         return sorted(symbols, key=lambda each: each.name)
 
@@ -96,11 +99,21 @@ class ByFormula:
             rows = min(size, count - start)
             yield self._curve(part, rows * len(joint)), joint
 
-    def _curve(self, leaves: dict, size: int) -> Curve:
-        symbol, formula = self.formula.symbol, self.formula.log_density
+    def _curve(self, leaves: dict[sp.Symbol, np.ndarray], size: int) -> Curve:
+        compiled = _compiled(self.formula.log_density, self.formula.symbol)
+        given = {each.name: values for each, values in leaves.items()}
 
         def log_density(y: np.ndarray) -> np.ndarray:
-            value = evaluate(formula, lambda each: jnp.asarray(y) if each == symbol else jnp.asarray(leaves[each]))
-            return np.broadcast_to(np.asarray(value), y.shape)
+            return np.broadcast_to(np.asarray(compiled(y, given)), y.shape)
 
         return curve(log_density, size, self.formula.kind)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(formula: sp.Expr, symbol: sp.Symbol) -> Callable[[np.ndarray, dict[str, np.ndarray]], Array]:
+    """A formula at values y of the symbol, given by name what else it reads; one program for each size of a grid."""
+
+    def at(y: Array, given: dict[str, Array]) -> Array:
+        return evaluate(formula, lambda each: y if each == symbol else given[each.name])
+
+    return jit(at, brief=True)

@@ -78,12 +78,12 @@ def test_folders_that_are_no_tables(tmp_path: Path) -> None:
         read_table(tmp_path)
 
 
-def test_a_fit_of_maps_is_that_of_arrays(folder: Path) -> None:
+@pytest.mark.parametrize("sums", ["running", pytest.param("sampled", marks=pytest.mark.slow)])
+def test_a_fit_of_maps_is_that_of_arrays(folder: Path, sums: str) -> None:
     """The rows of every step are read from disk, and are the same rows."""
     text = TEXT.replace("RBF(1)", "RBF(4)").replace("0.1", "1")
     maps = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("x", "y")}
     arrays = {name: np.asarray(values) for name, values in maps.items()}
-    options = {"engine": "qsgp", "features": 200, "batch": 50, "steps": 12}
-    for sums in ("running", "sampled"):
-        one, other = (gpdsl.compile(text).fit(d, feature_sums=sums, **options) for d in (maps, arrays))
-        np.testing.assert_allclose(one.history[:, :2], other.history[:, :2], rtol=1e-5)  # the rest is time
+    options = {"engine": "qsgp", "features": 200, "batch": 50, "steps": 12, "feature_sums": sums}
+    one, other = (gpdsl.compile(text).fit(d, **options) for d in (maps, arrays))
+    np.testing.assert_allclose(one.history[:, :2], other.history[:, :2], rtol=1e-5)  # the rest is time

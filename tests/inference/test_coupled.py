@@ -287,6 +287,7 @@ def test_never_below_the_factorised_posterior(name: str, seed: int) -> None:
     assert np.all(np.isfinite(coupled.predict(data).variance(next(iter(full.program.declarations.latents)))))
 
 
+@pytest.mark.slow
 def test_an_opaque_function_gives_the_posterior_of_its_formula() -> None:
     """A depth and a velocity of which only the ratio is seen: values alone find how they go together."""
     text = """

@@ -84,6 +84,7 @@ def test_an_opaque_model_reaches_the_posterior_of_the_symbolic_one(counts: Case,
     assert spread.min() > 0.85 and spread.max() < 1.15
 
 
+@pytest.mark.slow
 def test_an_opaque_model_with_a_mixture_or_hyperparameters(counts: Case) -> None:
     _, data = counts
     model = gpdsl.compile(OPAQUE_COUNTS, externals={"rate": rate})
@@ -175,6 +176,7 @@ def test_a_prior_pulls_its_parameter(counts: Case) -> None:
     assert abs(free.parameters["ell"] - np.exp(1.5)) > 1.0
 
 
+@pytest.mark.slow
 def test_a_mixture_finds_both_signs_of_a_squared_latent() -> None:
     """y = f^2 + noise leaves the sign open: one Gaussian must choose, two components need not."""
     text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(5))\ny ~ Normal(f^2, 0.2)\n"

@@ -210,7 +210,7 @@ def test_estimates_of_one_moment_agree() -> None:
     assert 0 < abs(closed - sampled) < 0.05
 
 
-@pytest.mark.parametrize("latents", [1, 3])
+@pytest.mark.parametrize("latents", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_derivatives_of_sums_are_those_of_automatic_differentiation(latents: int) -> None:
     rng = np.random.default_rng(latents)
     root = np.tril(rng.normal(size=(4, latents, latents))) + 2 * np.eye(latents)

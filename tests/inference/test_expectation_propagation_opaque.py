@@ -86,6 +86,7 @@ def test_the_answer_is_that_of_the_formula(name: str) -> None:
         assert np.abs(np.sqrt(found.predict(data).variance(latent) / variance) - 1).max() < 0.08
 
 
+@pytest.mark.slow
 def test_a_poor_surrogate_is_corrected_by_the_evaluations() -> None:
     """One row and a step as the function, which no quadratic resembles: the evidence is that of the integral."""
     model = gpdsl.compile(

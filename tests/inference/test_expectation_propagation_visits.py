@@ -64,7 +64,7 @@ def test_the_gradient_with_posterior_and_cavities_held_is_that_of_the_evidence(c
         assert np.abs(np.asarray(a) - np.asarray(b)).max() < 1e-6
 
 
-@pytest.mark.parametrize("link", ["probit", "logit"])
+@pytest.mark.parametrize("link", ["probit", pytest.param("logit", marks=pytest.mark.slow)])
 def test_visits_end_at_the_fixed_point_of_all_rows(link: str) -> None:
     model, data, held = gpdsl.compile(TEXT.format(link=link)), classes(2, 250), ["m", "s2", "ell"]
     whole = model.fit(data, engine="ep", inducing=10, batch=0, fixed=held)
@@ -75,7 +75,7 @@ def test_visits_end_at_the_fixed_point_of_all_rows(link: str) -> None:
     assert np.abs(visited.predict(new).variance("f") / whole.predict(new).variance("f") - 1).max() < 1e-3
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adadelta"])
+@pytest.mark.parametrize("optimizer", [pytest.param("adam", marks=pytest.mark.slow), "adadelta"])
 def test_what_is_learnt_on_visits_is_near_the_optimum(optimizer: str) -> None:
     model, data = gpdsl.compile(TEXT.format(link="probit")), classes(4, 400)
     whole = model.fit(data, engine="ep", inducing=12, batch=0)

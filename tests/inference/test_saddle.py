@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import gpdsl
 
 
+@pytest.mark.slow
 def test_a_regression_network_does_not_explain_everything_as_noise() -> None:
     random = np.random.default_rng(3)
     x = np.linspace(-2, 2, 40)

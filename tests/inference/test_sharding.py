@@ -93,20 +93,20 @@ def environment(devices: int) -> dict[str, str]:
     return {**os.environ, "MODEL": TEXT, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
 
 
-def test_devices_share_the_rows_and_agree() -> None:
+@pytest.mark.parametrize("devices", [4, pytest.param(2, marks=pytest.mark.slow)])
+def test_devices_share_the_rows_and_agree(devices: int) -> None:
     """101 rows do not fall into equal parts, so some devices have a row in which nothing is observed.
 
     With blocks of 64 rows, a device works on 16 of its 26 at a time.
     """
     held = {"fixed": ["s2", "ell"]}
     cases: dict[str, dict[str, object]] = {}
-    for devices in (1, 2, 4):
-        cases[f"ep {devices}"] = {"engine": "ep", "devices": devices, **held}
-        cases[f"vi {devices}"] = {"devices": devices, **held}
-        for name, options in VISITS.items() if devices != 2 else ():
-            cases[f"{name} {devices}"] = {"devices": devices, "batch": 20, "steps": 25, **options}
+    for each in (1, devices):
+        cases[f"ep {each}"] = {"engine": "ep", "devices": each, **held}
+        cases[f"vi {each}"] = {"devices": each, **held}
+        for name, options in VISITS.items():
+            cases[f"{name} {each}"] = {"devices": each, "batch": 20, "steps": 25, **options}
     cases["ep in blocks 4"] = {"engine": "ep", "devices": 4, **held}
-    cases["vi in blocks 2"] = {"devices": 2, **held}
     done = subprocess.run(
         command(cases, "alone"), capture_output=True, text=True, env=environment(4), timeout=600, check=False
     )
@@ -117,11 +117,23 @@ def test_devices_share_the_rows_and_agree() -> None:
         assert np.abs(found[name] - alone).max() < 1e-8
 
 
-def test_only_sums_leave_a_device() -> None:
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        [{"engine": "ep"}, {"in blocks": True}],
+        pytest.param(
+            [
+                {"engine": "ep", "in blocks": True},
+                *({"engine": "ep", "optimizer": "adam", "in blocks": each} for each in (False, True)),
+                *({"posterior": each} for each in ("full", "linear")),
+            ],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_only_sums_leave_a_device(kinds: list[dict[str, object]]) -> None:
     """Nothing that grows with the rows, 1024 of which are on each of four devices; and once, not for every block."""
-    kinds: list[dict[str, object]] = [{"engine": "ep"}, {"engine": "ep", "optimizer": "adam"}, {}]
-    cases = [{"in blocks": each, **kind} for kind in kinds for each in (False, True)]
-    cases.append({"in blocks": False, "posterior": "linear"})
+    cases = [{"in blocks": False, **kind} for kind in kinds]
     done = subprocess.run(
         [sys.executable, "-c", TRAFFIC],
         capture_output=True,

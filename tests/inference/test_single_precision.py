@@ -12,7 +12,7 @@ import pytest
 from tests.inference.test_no_divergence import MODELS
 from tests.simulation.test_requests import zoo_model
 
-QUICK = {"boston", "coal_mining", "multitask"}
+QUICK = {"boston", "coal_mining"}
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in MODELS])

@@ -197,7 +197,7 @@ def test_random_statements_after_a_model(count: int) -> None:
     assert len(fuzz(generator.texts(3).map(lambda text: examples.REGRESSION + text), count)) > count // 2
 
 
-@many(200, 6_000)
+@many(100, 6_000)
 def test_random_models_that_make_sense(count: int) -> None:
     accepted = fuzz(generator.models(), count)
     assert len(accepted) > count // 2

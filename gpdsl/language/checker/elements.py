@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from itertools import product
 
-from gpdsl.language.checker.guards import missing_element, values
+from gpdsl.language.checker.guards import meet, missing_element, values
 from gpdsl.language.checker.left import Observed
 from gpdsl.language.checker.lets import reads, steps
 from gpdsl.language.checker.scope import Scope
@@ -61,12 +61,12 @@ def check_repeated(scope: Scope, observed: Observed, new: Observation) -> None:
     if len(earlier) == MAX_CASES:
         scope.lost.add(name)  # said once
         scope.problems.fail(TooManyObservations(observed.span, name, MAX_CASES))
-    for old in earlier:
-        sizes = _sizes(scope, name, (old, new))
-        boxes = zip(_box(scope, old, name, sizes), _box(scope, new, name, sizes), strict=True)
-        if all(not a.isdisjoint(b) for a, b in boxes):
-            scope.problems.fail(ObservedTwice(observed.span, name, old.span.line))
-    earlier.append(new)
+    axes = observed.output.axes
+    guards = guards_of(scope, new) if len(new.outputs) == 1 else tuple(Guard(axis.name or "") for axis in axes)
+    for line, old in earlier:
+        if all(map(meet, old, guards, axes)):
+            scope.problems.fail(ObservedTwice(observed.span, name, line))
+    earlier.append((new.span.line, guards))
 
 
 def check_elements(scope: Scope, seen: Sequence[Observation], wrong: Collection[str]) -> None:

@@ -110,6 +110,19 @@ def values(guard: Guard, axis: Axis) -> Sequence[int]:
     return range(max(low, 1), min(high, size) + 1)
 
 
+def meet(first: Guard, second: Guard, axis: Axis) -> bool:
+    """Whether some value of an index passes both guards; an axis of unknown size goes on beyond every limit."""
+    low, high = 1, axis.size if axis.size is not None else max(first.value, second.value) + 2
+    without = set()
+    for guard in (first, second):
+        if guard.operator == "!=":
+            without.add(guard.value)
+        else:
+            least, most = _BETWEEN[guard.operator](guard.value)
+            low, high = max(low, least), min(high, most)
+    return high - low + 1 > sum(low <= value <= high for value in without)
+
+
 def reach(guard: Guard, axis: Axis) -> IndexRange:
     """From where to where an index runs under a guard."""
     allowed = values(guard, axis)
@@ -126,11 +139,11 @@ def check_coverage(scope: Scope, name: str, span: Span, axes: tuple[Axis, ...], 
         Axis(axis.name, size=limit + 2 if axis.size is None else min(axis.size, limit + 2))
         for axis, limit in zip(axes, limits, strict=True)
     ]
+    for k, case in enumerate(cases):
+        for other in cases[:k]:
+            if all(map(meet, case.guards, other.guards, axes)):
+                scope.problems.fail(CasesOverlap(case.span, name, other.span.line))
     boxes = [[frozenset(values(guard, axis)) for guard, axis in zip(case.guards, sized, strict=True)] for case in cases]
-    for k, box in enumerate(boxes):
-        for j in range(k):
-            if not any(a.isdisjoint(b) for a, b in zip(box, boxes[j], strict=True)):
-                scope.problems.fail(CasesOverlap(cases[k].span, name, cases[j].span.line))
     missing = missing_element(boxes, [frozenset(range(1, (axis.size or 1) + 1)) for axis in sized])
     if missing is not None:
         scope.problems.fail(CasesMissing(span, name, ", ".join(map(str, missing))))

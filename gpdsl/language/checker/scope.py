@@ -17,12 +17,12 @@ from gpdsl.language.model import (
     ExternalLikelihood,
     Function,
     Functional,
+    Guard,
     Index,
     Input,
     KernelDefinition,
     Latent,
     Let,
-    Observation,
     Output,
     Param,
     Row,
@@ -76,7 +76,8 @@ class Scope:
     kernel_statements: dict[str, KernelStatement] = field(default_factory=dict)
     externals: dict[str, External] = field(default_factory=dict)
     likelihoods: dict[str, ExternalLikelihood] = field(default_factory=dict)
-    observed: dict[str, list[Observation]] = field(default_factory=dict)
+    observed: dict[str, list[tuple[int, tuple[Guard, ...]]]] = field(default_factory=dict)
+    """Of each output the lines that observe it, and which elements each does."""
     facts: dict[int, tuple[Expression, Fact]] = field(default_factory=dict)
     let_facts: dict[str, Fact] = field(default_factory=dict)
     readings: dict[str, set[Functional]] = field(default_factory=dict)

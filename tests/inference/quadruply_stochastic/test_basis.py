@@ -71,6 +71,7 @@ def test_fewer_functions_than_rows_stand_at_some_of_the_rows() -> None:
     assert {tuple(row) for row in basis.centres} <= {tuple(row) for row in x}
 
 
+@pytest.mark.slow
 def test_few_relevance_vectors_are_left_of_a_noisy_sinc() -> None:
     """QSGP appendix I.3 has 13 of 500. Where the bound is stationary, s (E[w]^2 + V[w]) = 1."""
     rng = np.random.default_rng(0)

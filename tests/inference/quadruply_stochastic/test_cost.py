@@ -26,7 +26,7 @@ def begun_fit(rng: np.random.Generator, sums: str, rows: int, features: int) -> 
     return FITS[sums](problem, fourier_features(problem.program, features, 0), q, problem.parameters)
 
 
-@pytest.mark.parametrize("sums", FITS)
+@pytest.mark.parametrize("sums", ["running", pytest.param("sampled", marks=pytest.mark.slow)])
 def test_steps_take_as_much_memory_for_many_functions_as_for_few(rng: np.random.Generator, sums: str) -> None:
     """Weights are written in place, and nothing is copied where a loop starts."""
     with precision("float32"):

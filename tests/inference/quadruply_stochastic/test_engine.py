@@ -84,6 +84,7 @@ def test_the_papers_steps_come_near_the_exact_gp(rng: np.random.Generator) -> No
     assert np.sqrt(np.mean((found - exact) ** 2)) < 0.3 * float(np.std(exact))
 
 
+@pytest.mark.slow
 def test_a_classification_agrees_with_variational_inference(rng: np.random.Generator) -> None:
     x = rng.standard_normal((250, 2))
     data = {"x": x, "y": (rng.random(250) < 1 / (1 + np.exp(-3 * x[:, 0]))).astype(int)}
@@ -119,6 +120,7 @@ def test_dense_columns_narrow_the_variance_on_minibatches(rng: np.random.Generat
     assert error[1] < error[0]
 
 
+@pytest.mark.slow
 def test_it_learns_hyperparameters_from_some_rows_first(rng: np.random.Generator) -> None:
     data = rows_of(rng, 300)
     fit = gpdsl.compile(REGRESSION).fit(data, engine="qsgp", features=500, start_rows=100, steps=60)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from gpdsl.inference.quadruply_stochastic.likelihood import quadratic
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of
@@ -134,6 +135,7 @@ def test_theorems_1_and_2_are_unbiased_with_a_dense_prior_precision(regression: 
     assert np.all(np.abs(z_scores(moves, vectors))[free] < LARGEST_Z)
 
 
+@pytest.mark.slow
 def test_the_control_variate_takes_most_of_the_variance_away(rng: np.random.Generator, make: Callable) -> None:
     case = make(rng, n=200, m=40, columns=1)
     steps = steps_of(case, size=4, batch=50)
