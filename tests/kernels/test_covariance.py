@@ -171,6 +171,12 @@ def test_distances_in_units_of_length_scales(columns: int, same: bool) -> None:
             found, expected = (found[0], found[2]), (expected[0] + expected[1], expected[2])
         for slope, reference_slope in zip(found, expected, strict=True):
             np.testing.assert_allclose(slope, reference_slope, rtol=1e-9, atol=1e-10)
+        at, moves = given[::2], tuple(jnp.asarray(rng.normal(size=each.shape)) for each in given[::2])
+        curves = [
+            jax.jvp(jax.grad(lambda a, ell, f=f: f(a, a if same else given[1], ell)), at, moves)[1]
+            for f in (ours, direct)
+        ]
+        np.testing.assert_allclose(*curves, rtol=1e-9, atol=1e-9)
 
 
 def test_white_noise_is_new_at_every_functional() -> None:

@@ -182,7 +182,8 @@ def _prior(problem: Problem) -> State:
         factor = jnp.asarray(np.broadcast_to(identity, (group.factors, *identity.shape)))
         sites.append(no_sites(group.size, factor))
         scales.append(jnp.asarray(np.ones(group.size, dtype)))
-    return point, ADAM.init(point), sites, scales, point["inducing"]
+    memory = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), jax.eval_shape(ADAM.init, point))
+    return point, memory, sites, scales, point["inducing"]
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,7 @@ def _step(
     point, memory, sites, scales, anchors = state
     batch = take_rows(rows, at.index)
     seen = sweep(problem, point, held, sites, batch, problem.normals(at.key, at.index.shape[0]))
-    sound = _finite(seen)
+    sound = jax.lax.optimization_barrier(_finite(seen))  # else worked out for every element that it guards
     updates, moved = ADAM.update(seen.gradient, memory)
     updates = jax.tree.map(lambda u, unit: at.pace.length * unit * u, updates, at.units)
 

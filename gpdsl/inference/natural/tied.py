@@ -87,8 +87,9 @@ class Slopes:
 
 def no_sites(latents: int, factor: Float[Array, "g M M"]) -> Tied:
     """t = 1: the posterior is the prior."""
-    size = factor.shape[-1]
-    return Tied(jnp.zeros((latents, size), factor.dtype), jnp.zeros((latents, size, size), factor.dtype), factor)
+    size, nothing = factor.shape[-1], np.zeros((), factor.dtype)  # on the host, where it needs no program
+    linear, precision = (np.broadcast_to(nothing, (latents, *rest)) for rest in ((size,), (size, size)))
+    return Tied(jnp.asarray(linear), jnp.asarray(precision), factor)
 
 
 def transported(tied: Tied, factor: Float[Array, "g M M"]) -> Tied:
