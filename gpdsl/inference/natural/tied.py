@@ -239,7 +239,8 @@ def _shared_slopes(at: Pass, back: tuple[Array, Array], d_mean: Array, d_varianc
     """dKuu and dKuf of the kernel that all latents share, whose sums are matrix products themselves."""
     (inner, pushed), mean = back, at.posterior.mean
     outer = (pushed - 0.5 * mean).T @ mean
-    middle = jnp.einsum("jab,jbc->ac", inner, at.bend) + 0.5 * (outer + outer.T)
+    wide = [jnp.swapaxes(each, 0, 1).reshape(each.shape[1], -1) for each in (inner, at.bend)]
+    middle = symmetric_product(*wide) + 0.5 * (outer + outer.T)
     d_phi = mean.T @ d_mean + 2.0 * jnp.sum(at.bent * d_variance[:, None], axis=0)
     inverse = at.inverse[0]
     return congruence(inverse, middle)[None], lower_transposed_times(inverse, d_phi)[None]
