@@ -21,7 +21,7 @@ from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo
 from gpdsl.inference.natural.sites import Sites, site_marginals, site_target, whitened_posterior
 from gpdsl.program.compilation import jit
 from tests.inference.conftest import COUNTS, NOISY
-from tests.inference.test_schedules import problem_of
+from tests.inference.problems import problem_of
 
 ROWS = 150
 
@@ -59,8 +59,6 @@ def test_blocks_change_nothing(text: str, posterior: str, options: dict, monkeyp
     keys = iter(jax.random.split(jax.random.key(1), 99))
     state = jax.tree.map(lambda a: a + 0.1 * jax.random.normal(next(keys), a.shape), initial_state(problem))
     assert not problem.program.sampled
-    if "w ~" in text:
-        problem = _numbered(problem)
 
     def bound(state: dict) -> jax.Array:
         full = complete(state, problem.inducing)
@@ -140,12 +138,6 @@ def test_sweeps_of_expectation_propagation_in_blocks_change_nothing(
     assert abs(whole.elbo - parts.elbo) < close
     assert abs(parts.parameters["ell"] - whole.parameters["ell"]) < max(close, 1e-4)
     assert np.abs(whole.predict(data).mean("f") - parts.predict(data).mean("f")).max() < max(close, 1e-4)
-
-
-def _numbered(problem):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
-    return replace(problem, rows=replace(problem.rows, numbers=jnp.arange(float(ROWS))))
 
 
 def test_samples_of_a_block_are_its_own() -> None:

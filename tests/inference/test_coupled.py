@@ -12,17 +12,17 @@ from scipy.stats import multivariate_normal
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.inference.bound import views
-from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.natural.profiled import outer_point, profiled_bound
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.plan import coupling
 from gpdsl.inference.plan.options import make_options
 from gpdsl.inference.posteriors.coupled import joint_marginals, joint_posterior
-from gpdsl.inference.problem import Problem, as_arrays
+from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.variational import plan
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program, make_program, make_rows
+from tests.inference.problems import problem_of
 
 JITTER = 1e-8
 A, B = np.array([1.0, 0.5, -0.4]), np.array([0.2, -1.0, 0.7])
@@ -346,18 +346,12 @@ def test_the_gradient_of_the_profiled_bound_is_that_of_finite_differences(rng: n
     )
     text = text.replace("y[p] ~ Normal(a[p] * f + b[p] * g, sigma)", "y[p] ~ Normal(a[p] * f + b[p] * exp(g), sigma)")
     data = {"x": x, "y": np.sin(x)[:, None] * A + 0.1 * rng.normal(size=(10, 3))}
-    program, found, options = _planned(text, data, {"tolerance": 1e-13})
-    program, planned = program.coupling, plan(program, found, options)
-    rows = as_arrays(make_rows(program, found), "float64")
-    point = as_arrays(program.parameters.unconstrained(), "float64")
-    problem = Problem(
-        program, rows, 10, planned.layout, planned.choice, options, point, planned.inducing, JITTER, Monitor(1)
-    )
-    start = outer_point(problem, point, planned.inducing)
+    problem = problem_of(text, data, tolerance=1e-13)
+    point, start = problem.parameters, outer_point(problem, problem.parameters, problem.inducing)
     objective = jit(profiled_bound(problem))
 
     def at(point: dict) -> tuple:
-        return objective(point, start_sites(problem), rows, planned.inducing, None, JITTER, 1.0)
+        return objective(point, start_sites(problem), problem.rows, problem.inducing, None, JITTER, 1.0)
 
     _, gradient, sites = at(start)
     assert sites.coupled and np.abs(np.asarray(sites.precision[:, 0, 1])).max() > 0.1

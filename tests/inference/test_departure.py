@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.natural import minibatch, site_starts
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.natural.tied_starts import departed
-from gpdsl.inference.posteriors.family import Full
-from gpdsl.inference.problem import Problem, as_arrays
-from gpdsl.inference.variational import plan
-from gpdsl.program.program import make_rows
-from gpdsl.results.fitting import prepare
+from tests.inference.problems import problem_of
 
 NETWORK = """
 index p in 1..3
@@ -66,10 +59,5 @@ def test_a_batch_starts_with_that_one_too(rng: np.random.Generator, monkeypatch:
 
 def _starting(x: np.ndarray, y: np.ndarray) -> Sites:
     """Sites at the start of a batch fit."""
-    program, bound, options = prepare(gpdsl.compile(NETWORK), {"x": x, "y": y}, {}, {"inducing": 10, "batch": 0})
-    planned, rows = plan(program, bound, options), as_arrays(make_rows(program, bound), "float64")
-    known = as_arrays((program.parameters.unconstrained(), planned.inducing), "float64")
-    layout = replace(planned.layout, family=Full())
-    return site_starts.start_sites(
-        Problem(program, rows, bound.rows, layout, planned.choice, options, *known, 1e-8, Monitor(1))
-    )
+    problem = problem_of(NETWORK, {"x": x, "y": y}, inducing=10, batch=0, posterior="full")
+    return site_starts.start_sites(problem)

@@ -6,20 +6,14 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.data import bind
-from gpdsl.inference.monitor import Monitor
+from gpdsl.inference.natural.profiled import outer_point, setting_of
 from gpdsl.inference.natural.refine import Progress, refine
-from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites
-from gpdsl.inference.plan.options import make_options
-from gpdsl.inference.problem import Problem, as_arrays
-from gpdsl.inference.variational import plan
-from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.compilation import jit
-from gpdsl.program.program import make_program, make_rows
 from gpdsl.program.rows import Rows
 from tests.data.shared import shared_table
+from tests.inference.problems import problem_of
 
 Table = dict[str, np.ndarray]
 ITERATIONS = 30
@@ -64,20 +58,15 @@ NAMES = [*list(CASES)[:2], *(pytest.param(name, marks=pytest.mark.slow) for name
 
 def refined(name: str, data: Table, init: dict[str, float]) -> Progress:
     """The natural-gradient iteration at the starting hyperparameters, from the default start."""
-    declarations = gpdsl.zoo(name).declarations
-    found, options = bind(declarations, data), make_options({}, {"inducing": 0})
-    program = make_program(declarations, found.sizes, found.levels, {}, initial=init)
-    planned, rows = plan(program, found, options), as_arrays(make_rows(program, found), "float64")
-    parameters, jitter = as_arrays(program.parameters.unconstrained(), "float64"), jitter_for(np.dtype("float64"))
-    fixed = (planned.layout, planned.choice, options, parameters, planned.inducing, jitter)
-    problem = Problem(program, rows, found.rows, *fixed, Monitor(1))
-    tolerance = options.tolerance * found.rows
+    problem = problem_of(gpdsl.zoo(name), data, inducing=0, init=init)
+    tolerance = problem.options.tolerance * problem.data_rows
+    start = outer_point(problem, problem.parameters, problem.inducing)
 
     def found(sites: Sites, rows: Rows) -> Progress:
-        setting = Setting.at(program, parameters, planned.inducing, rows, planned.layout.dense, jitter)
+        setting = setting_of(problem, start, problem.inducing, rows)
         return refine(setting, sites, None, tolerance, 10 * ITERATIONS)
 
-    return jit(found)(start_sites(problem), rows)
+    return jit(found)(start_sites(problem), problem.rows)
 
 
 @pytest.mark.parametrize("case", NAMES)

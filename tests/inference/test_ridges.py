@@ -7,21 +7,23 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.data import bind
 from gpdsl.inference.ascent.lbfgs import Enough, maximise
-from gpdsl.inference.monitor import Monitor
-from gpdsl.inference.natural.profiled import FIRST_PATIENCE, LITTLE, MOST, RIDGE_ITERATIONS, TRIALS, _Best
+from gpdsl.inference.natural.profiled import (
+    FIRST_PATIENCE,
+    LITTLE,
+    MOST,
+    RIDGE_ITERATIONS,
+    TRIALS,
+    _Best,
+    outer_point,
+    setting_of,
+)
 from gpdsl.inference.natural.refine import Progress, refine
-from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites, site_marginals
-from gpdsl.inference.plan.options import make_options
-from gpdsl.inference.problem import Problem, as_arrays
-from gpdsl.inference.variational import plan
-from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.compilation import jit
-from gpdsl.program.program import make_program, make_rows
 from gpdsl.program.rows import Rows
+from tests.inference.problems import problem_of
 
 SUM = """
 input x : real
@@ -46,22 +48,16 @@ Table = dict[str, np.ndarray]
 def ascended(text: str, data: Table, iterations: int, **options: object) -> tuple[Progress, np.ndarray]:
     """The ascent in independent latents, by Newton's method after `first` iterations or without, and the means."""
     newton, first = bool(options.pop("newton")), int(options.pop("first", 0))  # type: ignore[call-overload]
-    declarations = gpdsl.compile(text).declarations
-    found, chosen = bind(declarations, data), make_options({}, {"posterior": "full", **options})
-    program = make_program(declarations, found.sizes, found.levels, {})
-    planned, rows = plan(program, found, chosen), as_arrays(make_rows(program, found), chosen.dtype)
-    parameters, jitter = as_arrays(program.parameters.unconstrained(), chosen.dtype), jitter_for(np.dtype(chosen.dtype))
-    inducing = as_arrays(planned.inducing, chosen.dtype)
-    fixed = (planned.layout, planned.choice, chosen, parameters, inducing, jitter)
-    problem = Problem(program, rows, found.rows, *fixed, Monitor(1))
+    problem = problem_of(text, data, posterior="full", **options)
+    program, start = problem.program, outer_point(problem, problem.parameters, problem.inducing)
 
     def best(sites: Sites, rows: Rows) -> tuple[Progress, jnp.ndarray]:
-        setting = Setting.at(program, parameters, inducing, rows, planned.layout.dense, jitter)
+        setting = setting_of(problem, start, problem.inducing, rows)
         begun = refine(setting, sites, None, 1e-9, first).sites
         end = refine(setting, begun, None, 1e-9, iterations, newton=newton)
         return end, site_marginals(program, setting.parameters, rows, setting.views(), end.sites)[0].mean[0]
 
-    progress, means = jit(best)(start_sites(problem), rows)
+    progress, means = jit(best)(start_sites(problem), problem.rows)
     return progress, np.asarray(means)
 
 

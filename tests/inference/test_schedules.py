@@ -9,31 +9,15 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import gpdsl
-from gpdsl.data import bind
 from gpdsl.errors import GpdslError
 from gpdsl.inference.ascent.alternating import _blocks, split_parameters
 from gpdsl.inference.ascent.joint import complete, initial_state
 from gpdsl.inference.bound import elbo
-from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import make_options
-from gpdsl.inference.problem import Problem, as_arrays
-from gpdsl.inference.variational import plan
-from gpdsl.program.program import make_program, make_rows
+from gpdsl.inference.problem import Problem
 from tests.inference.conftest import COUNTS, REGRESSION
+from tests.inference.problems import problem_of
 from tests.inference.test_exact import Case
-
-
-def problem_of(model: gpdsl.Model, data: dict, **given: object) -> Problem:
-    """The problem that `fit` would hand to an engine."""
-    options, bound = make_options({}, given), bind(model.declarations, data)
-    program = make_program(model.declarations, bound.sizes, bound.levels, {}, expectations=options.expectations)
-    planned = plan(program, bound, options)
-    rows, parameters = as_arrays(make_rows(program, bound), "float64"), program.parameters.unconstrained()
-    inducing = as_arrays(planned.inducing, "float64")
-    start = as_arrays(parameters, "float64")
-    return Problem(
-        program, rows, bound.rows, planned.layout, planned.choice, options, start, inducing, 1e-8, Monitor(1)
-    )
 
 
 @pytest.mark.parametrize("posterior", ["full", "mixture(2)"])

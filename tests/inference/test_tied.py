@@ -14,21 +14,19 @@ from scipy.stats import multivariate_normal
 import gpdsl
 from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.natural.profiled import outer_point, split_point
 from gpdsl.inference.natural.sweep import covariances_at, sweep
 from gpdsl.inference.natural.tied import Tied, no_sites, transported
 from gpdsl.inference.posteriors.features import Features
-from gpdsl.inference.problem import Problem, as_arrays
-from gpdsl.inference.variational import plan
+from gpdsl.inference.problem import Problem
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.functionals import every_point
 from gpdsl.kernels.numerics import cholesky
 from gpdsl.program.compilation import jit
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import kernel_values
-from gpdsl.program.program import make_rows, take_rows
-from gpdsl.results.fitting import prepare
+from gpdsl.program.program import take_rows
+from tests.inference.problems import problem_of
 
 Case = tuple[gpdsl.Model, dict[str, np.ndarray]]
 
@@ -89,16 +87,6 @@ def _data(text: str, rows: int, seed: int) -> dict[str, Any]:
     return data | ({"dy": 2 * np.cos(2 * x) + 0.5 * rng.standard_normal(rows)} if "dy" in text else {})
 
 
-def _problem(text: str, data: dict[str, Any], **given: Any) -> Problem:
-    model = gpdsl.compile(text)
-    program, bound, options = prepare(model, data, {}, given)
-    planned = plan(program, bound, options)
-    rows = as_arrays(replace(make_rows(program, bound), numbers=jnp.arange(bound.rows)), "float64")
-    start, inducing = program.parameters.unconstrained(), planned.inducing
-    known = as_arrays(start, "float64"), as_arrays(inducing, "float64")
-    return Problem(program, rows, bound.rows, planned.layout, planned.choice, options, *known, 1e-8, Monitor(1))
-
-
 def _some_sites(problem: Problem, point: Any, seed: int) -> list[Tied]:
     rng, found = np.random.default_rng(seed), []
     for group, (factor, _) in zip(problem.program.groups, factors(problem, point), strict=True):
@@ -147,7 +135,7 @@ def _dense_bound(problem: Problem, point: Any, sites: list[Tied], rows: Any, nor
 
 @pytest.mark.parametrize("text", [ONE, SHARED, APART, SLOPES])
 def test_gradient_by_hand(text: str) -> None:
-    problem = _problem(text, _data(text, 40, 3), inducing=6, batch=15, learn_inducing=True, samples=20)
+    problem = problem_of(text, _data(text, 40, 3), inducing=6, batch=15, learn_inducing=True, samples=20)
     point = outer_point(problem, problem.parameters, problem.inducing)
     sites = _some_sites(problem, point, 4)
     rows = take_rows(problem.rows, np.arange(5, 20))
@@ -163,7 +151,7 @@ def test_one_full_step_is_the_titsias_optimum(regression: Case) -> None:
     """With a Gaussian likelihood and all rows, a step of length one ends at the collapsed bound."""
     model, data = regression
     text = model.declarations.source.text
-    problem = _problem(text, data, inducing=7, batch=40)
+    problem = problem_of(text, data, inducing=7, batch=40)
     point = outer_point(problem, problem.parameters, problem.inducing)
     known = factors(problem, point)
     start = [no_sites(group.size, factor) for group, (factor, _) in zip(problem.program.groups, known, strict=True)]
@@ -187,7 +175,7 @@ def _titsias(problem: Problem, data: dict[str, np.ndarray]) -> float:
 
 
 def test_sites_survive_a_change_of_coordinates() -> None:
-    problem = _problem(SHARED, _data(SHARED, 30, 1), inducing=6, batch=15)
+    problem = problem_of(SHARED, _data(SHARED, 30, 1), inducing=6, batch=15)
     point = outer_point(problem, problem.parameters, problem.inducing)
     (tied,) = _some_sites(problem, point, 2)
     factor = jnp.linalg.cholesky(jnp.eye(6) + tied.factor @ jnp.swapaxes(tied.factor, 1, 2))

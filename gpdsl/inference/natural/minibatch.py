@@ -40,7 +40,7 @@ ROUNDS = 10
 CHUNK = ROUNDS * INNER
 """Steps between which there is progress, and checks."""
 
-PATIENCE = 2.0
+CALL_SECONDS = 2.0
 """Seconds that a call should take. Each gets its working memory anew, which takes a tenth as long as five steps (500
 inducing inputs); but Ctrl-C waits for its end."""
 
@@ -141,7 +141,7 @@ class _Run:
             state, values = self.compiled(*self._arguments(state, done + begun * INNER, rounds, some))
             found.append(np.asarray(values, float)[:rounds].ravel())
             begun += rounds
-            self.rounds = int(np.clip(PATIENCE * rounds / (time.perf_counter() - start), 1, ROUNDS))
+            self.rounds = int(np.clip(CALL_SECONDS * rounds / (time.perf_counter() - start), 1, ROUNDS))
         return state, np.concatenate(found)
 
     def _arguments(self, state: State, done: int, rounds: int, paces: Pace) -> tuple[Any, ...]:

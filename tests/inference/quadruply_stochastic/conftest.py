@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference import variational
-from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.quadruply_stochastic.features import Features, fourier_features
 from gpdsl.inference.quadruply_stochastic.weights import Weights
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Rows
 from gpdsl.results.fitting import prepare
+from tests.inference.problems import problem_of
 
 REGRESSION = """
 input x : real[2]
@@ -87,11 +86,7 @@ def make_case(text: str, rng: np.random.Generator, n: int = 12, m: int = 8, colu
 
 def make_problem(text: str, table: dict[str, np.ndarray], dtype: str, **given: Any) -> Problem:
     """What the engine is given, at the declared parameters."""
-    options = {"engine": "qsgp", "start_rows": 0, **given}
-    program, data, known = prepare(gpdsl.compile(text), table, {}, options)
-    planned = variational.plan(program, data, known)
-    rows, learnt = (as_arrays(each, dtype) for each in (make_rows(program, data), program.parameters.unconstrained()))
-    return Problem(program, rows, data.rows, planned.layout, planned.choice, known, learnt, [], 0.0, Monitor(1))
+    return problem_of(text, table, engine="qsgp", start_rows=0, dtype=dtype, **given)
 
 
 @pytest.fixture
