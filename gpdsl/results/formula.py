@@ -100,20 +100,23 @@ class ByFormula:
             yield self._curve(part, rows * len(joint)), joint
 
     def _curve(self, leaves: dict[sp.Symbol, np.ndarray], size: int) -> Curve:
-        compiled = _compiled(self.formula.log_density, self.formula.symbol)
-        given = {each.name: values for each, values in leaves.items()}
+        order = tuple(leaves)
+        compiled = _compiled(self.formula.log_density, self.formula.symbol, order)
 
         def log_density(y: np.ndarray) -> np.ndarray:
-            return np.broadcast_to(np.asarray(compiled(y, given)), y.shape)
+            return np.broadcast_to(np.asarray(compiled(y, [leaves[each] for each in order])), y.shape)
 
         return curve(log_density, size, self.formula.kind)
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(formula: sp.Expr, symbol: sp.Symbol) -> Callable[[np.ndarray, dict[str, np.ndarray]], Array]:
-    """A formula at values y of the symbol, given by name what else it reads; one program for each size of a grid."""
+def _compiled(
+    formula: sp.Expr, symbol: sp.Symbol, others: tuple[sp.Symbol, ...]
+) -> Callable[[np.ndarray, list[np.ndarray]], Array]:
+    """A formula at values y of a symbol and values of the others; one program for each size of a grid."""
 
-    def at(y: Array, given: dict[str, Array]) -> Array:
-        return evaluate(formula, lambda each: y if each == symbol else given[each.name])
+    def at(y: Array, given: list[Array]) -> Array:
+        known = {symbol: y, **dict(zip(others, given, strict=True))}
+        return evaluate(formula, known.__getitem__)
 
     return jit(at, brief=True)
