@@ -66,6 +66,7 @@ CASES = [
     Case("SARCOS-2", "minibatches, learnt", 140, LEARNT, "1779: 0.0033, 0.0065"),
     Case("SARCOS-2", "minibatches, learnt", 350, LEARNT),
     Case("SARCOS-2", "all rows, fixed", 35, {"batch": 0}),
+    Case("SARCOS-2", "all rows, learnt", 35, {"batch": 0, "learn_inducing": True}),
     Case("SARCOS", "minibatches, fixed", 140, MINI),
     Case("SARCOS", "minibatches, learnt", 140, LEARNT),
 ]
