@@ -22,6 +22,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 from report import CONSOLE, find_data, show  # noqa: E402
 
 import gpdsl  # noqa: E402
+import gpdsl.results.fitting  # noqa: E402  # JAX begins after it has been told how
 
 SMALL, INDUCING_SMALL = 1200, 60
 ELBO_GAP = 3e-3

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpdsl.errors import GpdslError
+from gpdsl.program.beginning import before_jax_begins
 
 if TYPE_CHECKING:
     from gpdsl.data import standardise
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from gpdsl.results.prediction import Prediction
 
 __version__ = "0.1.0"
+
+before_jax_begins()
 
 _HOMES = {
     "Model": "gpdsl.model",

@@ -4,16 +4,6 @@ With the concurrency-optimised scheduler, programs with loops around factorisati
 cores: every worker thread waits for work that none is given. Seen with jaxlib 0.10 on two cores: a softmax model in the
 natural-gradient loop hangs every time with it and never with the scheduler for memory, which executes in sequence. Each
 matrix product still uses all cores.
-
-Dispatching CPU programs to a thread of their own must be off too: on two busy cores a regression network stops in the
-same way in four fits of five, with every thread idle and its result never announced, and never without. It can only be
-chosen before JAX starts its CPU backend, so it is done on import; calls from JAX code of the user then return when
-they are finished, and give the same answers.
-
-Programs that are not compiled here, such as single operations outside a compiled function, keep the concurrent
-scheduler, whose threads wait for each other when there are no more of them than tasks that wait: with two threads a
-batch of small factorisations stopped for ever in three runs of ten, with eight in none of eight. So the backend gets
-eight threads at least, unless PJRT_NPROC says how many.
 """
 
 from __future__ import annotations
@@ -25,6 +15,7 @@ from typing import Any
 
 import jax
 
+from gpdsl.program.beginning import before_jax_begins
 from gpdsl.program.cache import keep_compiled_programs, says_no
 
 SEQUENTIAL: tuple[tuple[str, Any], ...] = (
@@ -55,11 +46,7 @@ PRODUCTS: tuple[tuple[str, Any], ...] = (
 ALL_BRIEF = "GPDSL_BRIEF"
 """The environment variable that asks for programs that compile quickly, however long they run."""
 
-FEWEST_THREADS = 8
-"""Threads of the CPU backend: more than tasks that wait for each other."""
-
-jax.config.update("jax_cpu_enable_async_dispatch", False)
-os.environ.setdefault("PJRT_NPROC", str(max(FEWEST_THREADS, os.cpu_count() or 1)))
+before_jax_begins()
 keep_compiled_programs()
 
 

@@ -1,0 +1,47 @@
+"""What must be chosen before JAX starts its CPU backend, so that fits do not stop for ever on machines with few cores.
+
+Dispatching CPU programs to a thread of their own must be off: on two busy cores a regression network stops in four
+fits of five, with every thread idle and its result never announced, and never without. Calls from JAX code of the user
+then return when they are finished, and give the same answers.
+
+Programs that are not compiled by gpdsl, such as single operations outside a compiled function, keep XLA's concurrent
+scheduler, whose threads wait for each other when there are no more of them than tasks that wait: with two threads a
+batch of small factorisations stopped for ever in three runs of ten, with eight in none of eight. So the backend gets
+eight threads at least, unless PJRT_NPROC says how many.
+
+Importing gpdsl chooses both where JAX has been imported and has not begun, and the threads where it is yet to be
+imported; the rest is chosen where gpdsl first needs JAX. Whoever computes with JAX before that is warned: fits of the
+digits of `make gpu-check` stopped in two runs of two, on two cores.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+
+from gpdsl.errors import GpdslWarning
+
+FEWEST_THREADS = 8
+"""Threads of the CPU backend: more than tasks that wait for each other."""
+
+ASYNCHRONOUS = "jax_cpu_enable_async_dispatch"
+
+
+def before_jax_begins() -> None:
+    """Choose what can be chosen now. Loads no JAX."""
+    bridge, jax = sys.modules.get("jax._src.xla_bridge"), sys.modules.get("jax")
+    begun = bridge is not None and bridge.backends_are_initialized()
+    if not begun:
+        os.environ.setdefault("PJRT_NPROC", str(max(FEWEST_THREADS, os.cpu_count() or 1)))
+    if jax is None:
+        return
+    if not begun:
+        jax.config.update(ASYNCHRONOUS, False)
+    elif jax.config.values.get(ASYNCHRONOUS, False) and (os.cpu_count() or 1) < FEWEST_THREADS:
+        warnings.warn(
+            "JAX has computed before gpdsl was loaded: on a machine with so few cores a fit may stop for ever; "
+            "import gpdsl after jax, and before the first computation",
+            GpdslWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,48 @@
+"""JAX is told how to begin, or the user that it has begun another way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEN = "import os; print(os.environ['PJRT_NPROC'], jax.config.values['jax_cpu_enable_async_dispatch'])"
+
+
+def said(program: str) -> tuple[str, str]:
+    """What a process of its own prints, and what it warns of."""
+    environment = {key: value for key, value in os.environ.items() if key != "PJRT_NPROC"}
+    environment |= {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    few = "import os; os.cpu_count = lambda: 2; "
+    done = subprocess.run(
+        [sys.executable, "-c", few + program], capture_output=True, text=True, env=environment, check=True
+    )
+    return done.stdout.strip(), done.stderr
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import gpdsl, jax; import gpdsl.program.compilation; jax.devices()",
+        "import jax, gpdsl; jax.devices()",
+    ],
+)
+def test_it_has_threads_enough_and_waits_for_its_programs(program: str) -> None:
+    printed, warned = said(f"{program}; {SEEN}")
+    assert printed == "8 False" and "GpdslWarning" not in warned
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["import jax; jax.devices(); import gpdsl", "import gpdsl, jax; jax.devices(); import gpdsl.program.compilation"],
+)
+def test_who_has_begun_it_before_is_warned(program: str) -> None:
+    assert "JAX has computed before gpdsl was loaded" in said(program)[1]
+
+
+def test_importing_loads_no_jax() -> None:
+    assert said("import sys, gpdsl; print('jax' in sys.modules)")[0] == "False"
