@@ -37,12 +37,12 @@ def before_jax_begins() -> None:
         os.environ.setdefault("PJRT_NPROC", str(max(FEWEST_THREADS, os.cpu_count() or 1)))
     if jax is None:
         return
-    if not begun:
-        jax.config.update(ASYNCHRONOUS, False)
-    elif jax.config.values.get(ASYNCHRONOUS, False) and (os.cpu_count() or 1) < FEWEST_THREADS:
+    few = (os.cpu_count() or 1) < FEWEST_THREADS
+    if begun and few and jax.config.values.get(ASYNCHRONOUS, False) and jax.default_backend() == "cpu":
         warnings.warn(
             "JAX has computed before gpdsl could tell it how: on a machine with so few cores a fit may stop for ever; "
             "import gpdsl after jax, and before the first computation",
             GpdslWarning,
             stacklevel=3,
         )
+    jax.config.update(ASYNCHRONOUS, False)  # where JAX has begun, only so that nobody is warned twice

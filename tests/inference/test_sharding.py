@@ -106,7 +106,8 @@ def test_devices_share_the_rows_and_agree(devices: int) -> None:
         cases[f"vi {each}"] = {"devices": each, **held}
         for name, options in VISITS.items():
             cases[f"{name} {each}"] = {"devices": each, "batch": 20, "steps": 25, **options}
-    cases["ep in blocks 4"] = {"engine": "ep", "devices": 4, **held}
+    name = "ep" if devices == 4 else "vi"
+    cases[f"{name} in blocks {devices}"] = cases[f"{name} {devices}"]
     done = subprocess.run(
         command(cases, "alone"), capture_output=True, text=True, env=environment(4), timeout=600, check=False
     )

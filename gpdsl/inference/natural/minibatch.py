@@ -182,6 +182,7 @@ def _prior(problem: Problem) -> State:
         factor = jnp.asarray(np.broadcast_to(identity, (group.factors, *identity.shape)))
         sites.append(no_sites(group.size, factor))
         scales.append(jnp.asarray(np.ones(group.size, dtype)))
+    # Adam remembers nothing yet; zeros made on the host need no programs
     memory = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), jax.eval_shape(ADAM.init, point))
     return point, memory, sites, scales, point["inducing"]
 

@@ -18,9 +18,9 @@ from gpdsl.language.model import Axis, DistributionCall, Expression, Fixed, Guar
 from gpdsl.language.source import Span
 
 
-def guards_of(scope: Scope, observation: Observation) -> tuple[Guard, ...]:
-    """One guard per declared axis of the one output of a statement: `t[2] ~ ...` is a guard too."""
-    axes, left = scope.outputs[observation.outputs[0]].axes, list(observation.guards)
+def guards_of(scope: Scope, observation: Observation, name: str) -> tuple[Guard, ...]:
+    """One guard per declared axis of an output of a statement: `t[2] ~ ...` is a guard too."""
+    axes, left = scope.outputs[name].axes, list(observation.guards)
     found = []
     subscripts = observation.subscripts or (None,) * len(axes)
     for subscript, axis in zip(subscripts, axes, strict=True):
@@ -32,12 +32,8 @@ def guards_of(scope: Scope, observation: Observation) -> tuple[Guard, ...]:
 
 
 def _box(scope: Scope, observation: Observation, name: str, sizes: Sequence[int]) -> list[frozenset[int]]:
-    axes = scope.outputs[name].axes
-    if len(observation.outputs) > 1:
-        return [frozenset(range(1, size + 1)) for size in sizes]
-    sized = [Axis(axis.name, size=size) for axis, size in zip(axes, sizes, strict=True)]
-    guards = guards_of(scope, observation)
-    return [_covered(guard, axis) for guard, axis in zip(guards, sized, strict=True)]
+    sized = [Axis(axis.name, size=size) for axis, size in zip(scope.outputs[name].axes, sizes, strict=True)]
+    return [_covered(guard, axis) for guard, axis in zip(guards_of(scope, observation, name), sized, strict=True)]
 
 
 @lru_cache(maxsize=1024)
@@ -49,7 +45,7 @@ def _sizes(scope: Scope, name: str, observations: Sequence[Observation]) -> list
     """The sizes of an output's axes; one that data bind counts as a little longer than every number in the file."""
     sizes = []
     for position, axis in enumerate(scope.outputs[name].axes):
-        numbers = [guards_of(scope, each)[position].value for each in observations if len(each.outputs) == 1]
+        numbers = [guards_of(scope, each, name)[position].value for each in observations]
         sizes.append(axis.size if axis.size is not None else max(numbers, default=0) + 2)
     return sizes
 
@@ -61,10 +57,9 @@ def check_repeated(scope: Scope, observed: Observed, new: Observation) -> None:
     if len(earlier) == MAX_CASES:
         scope.lost.add(name)  # said once
         scope.problems.fail(TooManyObservations(observed.span, name, MAX_CASES))
-    axes = observed.output.axes
-    guards = guards_of(scope, new) if len(new.outputs) == 1 else tuple(Guard(axis.name or "") for axis in axes)
+    guards = guards_of(scope, new, name)
     for line, old in earlier:
-        if all(map(meet, old, guards, axes)):
+        if all(map(meet, old, guards, observed.output.axes)):
             scope.problems.fail(ObservedTwice(observed.span, name, line))
     earlier.append((new.span.line, guards))
 
@@ -126,8 +121,9 @@ def _check_own(scope: Scope, name: str, seen: Sequence[Observation]) -> None:
     axes = scope.outputs[name].axes
     own = [(each, read) for each in seen if name in each.outputs for read in output_reads(scope, each)]
     own = [(each, read) for each, read in own if read.name == name]
+    guarded = [(guards_of(scope, each, name), read) for each, read in own]
     for position, sign in product(range(len(axes)), (1, -1)):
-        if all(steps(guards_of(scope, each)[position], axes[position], read, position, sign) for each, read in own):
+        if all(steps(guards[position], axes[position], read, position, sign) for guards, read in guarded):
             return
     shown = scope.quote(own[0][1].span).strip("`")
     scope.problems.add(OutputCycle(own[0][1].span, name, f"`{shown}` is not always an earlier element"))
