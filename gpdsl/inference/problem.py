@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,9 @@ from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
+
+if TYPE_CHECKING:
+    from gpdsl.inference.exact.posterior import Regression
 
 BRIEF = 20_000
 """Covariances, of all kernels together, up to which compiling a program well takes longer than it saves."""
@@ -121,13 +124,18 @@ class Problem:
         return float(fresh.mean()), float(fresh.std(ddof=1) / np.sqrt(FRESH_SETS))
 
     def compiled(
-        self, function: Callable[..., Any], *arguments: Any, given: tuple[int, ...] = (), brief: bool = False
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        given: tuple[int, ...] = (),
+        brief: bool = False,
+        fused: bool = False,
     ) -> Callable[..., Any]:
-        """Compile for these arguments now, and account for the time; `given` and `brief` are those of `jit`."""
+        """Compile for these arguments now, and account for the time; `given`, `brief`, `fused` are those of `jit`."""
         import time
 
         start = time.perf_counter()
-        executable = jit(function, given=given, brief=brief).lower(*arguments).compile()
+        executable = jit(function, given=given, brief=brief, fused=fused).lower(*arguments).compile()
         self.monitor.compile_seconds += time.perf_counter() - start
         return executable
 
@@ -164,6 +172,8 @@ class Result:
     message: str
     interrupted: bool = False
     weight_space: WeightSpace | None = None
+    regression: Regression | None = None
+    """The posterior of exact inference; q is empty."""
 
 
 def as_arrays(tree: Any, dtype: Any) -> Any:

@@ -19,6 +19,7 @@ from gpdsl.inference.ascent.alternating import fit_alternating
 from gpdsl.inference.ascent.joint import fit_lbfgs
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.diagnosis import diagnose
+from gpdsl.inference.exact.engine import exact_choice, fit_exact
 from gpdsl.inference.expectation_propagation import fit_ep, suited
 from gpdsl.inference.fields.plan import infer_fields
 from gpdsl.inference.inducing.start import spanning_rows, start_inducing
@@ -47,6 +48,7 @@ from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Rows
 
 ENGINES: dict[str, Callable[[Problem], Result]] = {
+    "exact": fit_exact,
     "ep": fit_ep,
     "qsgp": fit_qsgp,
     "natural": fit_profiled,
@@ -76,6 +78,10 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
     """Decide everything that can be decided before the first step. Raises GpdslError for what cannot work."""
     if options.engine == "qsgp":
         return Plan(decide_weights(program, options, data.rows), Layout(Diagonal(1), False), [])
+    exact = exact_choice(program, data, options)
+    if exact is not None:
+        choice, read = exact
+        return Plan(choice, Layout(parse_family(choice.posterior, True), True), read)
     per_row = any(group.per_row for group in program.groups)
     choice = decide(options, data.rows, opaque=program.opaque, sampled=program.sampled, per_row=per_row)
     if choice.inducing > data.rows:
@@ -164,6 +170,8 @@ def _placed(rows: Rows, options: Options) -> Rows:
 def _engine(choice: Choice, options: Options, program: Program) -> str:
     if options.engine in {"ep", "qsgp"}:
         return options.engine
+    if choice.exact:
+        return "exact"
     if options.schedule == "alternating":
         return "alternating"
     if choice.optimizer != "natural":
@@ -205,9 +213,10 @@ def infer(
     shards = shards_for(options.devices, layout.dense, program.opaque)
     rows, count = shards.rows(rows)
     inducing, parameters = shards.everywhere((inducing, parameters))
-    for multiple in ESCALATION[options.dtype]:
+    for multiple in (0.0,) if choice.exact else ESCALATION[options.dtype]:
         jitter = multiple * jitter_for(jnp.dtype(options.dtype))
-        begun = carry(process, program, parameters, inducing, jitter) if process is not None and inducing else None
+        known = process if inducing and not choice.exact else None
+        begun = None if known is None else carry(known, program, parameters, inducing, jitter)
         problem = Problem(program, rows, count, layout, choice, options, parameters, inducing, jitter, monitor, begun)
         weights = None if start is None else start.weight_space
         problem = replace(problem, begun_weights=weights, copies=count - data.rows)

@@ -7,7 +7,8 @@ start there is, for any number of inducing points, dense or not, and for other r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,20 @@ from gpdsl.program.rows import Rows
 
 ROUNDING = 100.0
 """Times the jitter that a whitened covariance gets: it is a difference of larger matrices."""
+
+
+class Later(Sequence[Whitened]):
+    """A posterior that is worked out when it is first looked at."""
+
+    def __init__(self, groups: int, compute: Callable[[], list[Whitened]]) -> None:
+        self._groups = groups
+        self._compute = functools.cache(compute)
+
+    def __len__(self) -> int:
+        return self._groups
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._compute()[place]
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,10 @@ a regression in 2.7 s instead of 4.6 s, and these programs are no slower. Nor ar
 transposes on their own; in single precision powers (eight times) and normal draws (1.4 times) are.
 """
 
+UNFUSED = "xla_cpu_use_fusion_emitters"
+"""The quick compiler's loops around exponentials of large matrices take three times as long as the other's (2000 x 2000
+covariances on one core, jaxlib 0.10: 0.032 s and 0.010 s)."""
+
 LEAST: tuple[tuple[str, Any], ...] = (("xla_backend_optimization_level", 0),)
 """For programs that work little: they compile in less than half the time.
 
@@ -50,13 +54,16 @@ before_jax_begins()
 keep_compiled_programs()
 
 
-def jit(function: Callable[..., Any], *, given: tuple[int, ...] = (), brief: bool = False) -> Any:
+def jit(function: Callable[..., Any], *, given: tuple[int, ...] = (), brief: bool = False, fused: bool = False) -> Any:
     """`jax.jit` with the compiler options this project needs on the backend in use.
 
     The memory of the arguments in the places `given` becomes the function's, for its results: they are lost. What is
-    `brief` works so little that compiling it well takes longer.
+    `brief` works so little that compiling it well takes longer; what is `fused` works on large matrices element by
+    element.
     """
     options = _cpu_options() if jax.default_backend() == "cpu" else None
+    if options and fused:
+        options = {name: value for name, value in options.items() if name != UNFUSED}
     if options and (brief or not says_no(os.environ.get(ALL_BRIEF, ""))):
         options = {**options, **{name: value for name, value in LEAST if name in options}}
     return jax.jit(function, compiler_options=options, donate_argnums=given)

@@ -16,6 +16,7 @@ from jaxtyping import Array
 from gpdsl.data import Data, bind
 from gpdsl.forward import Usage
 from gpdsl.inference.bound import assemble, views
+from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.coupled import joint_marginals
 from gpdsl.inference.posteriors.family import Whitened
@@ -70,6 +71,8 @@ class Fit:
     usage: Usage = field(default_factory=Usage)
     weight_space: WeightSpace | None = None
     """The posterior of `engine = qsgp`, over the weights of basis functions; `inducing` and `posterior` are empty."""
+    regression: Regression | None = None
+    """The posterior of exact inference; `posterior` is empty, and `inducing` what the rows of the data read."""
 
     @property
     def model(self) -> Any:
@@ -128,16 +131,19 @@ class Fit:
         found = []
         parameters = as_arrays(dict(self.parameters), self.options.dtype)
         posterior = as_arrays(self._posterior, self.options.dtype)
-        for index, skip in parts(count, max(1, ROWS_AT_ONCE // self._width(program))):
+        for index, skip in parts(count, self._at_once(program)):
             chunk = compute(take_rows(rows, index), parameters, posterior)
             found.append(jax.tree.map(lambda a, skip=skip: a[:, skip:], chunk))
         return jax.tree.map(lambda *chunks: jnp.concatenate(chunks, axis=1), *found)
 
-    @property
+    @cached_property
     def _posterior(self) -> Any:
         """The arrays behind the marginals."""
         if self.weight_space is not None:
             return self.weight_space.q
+        if self.regression is not None:
+            numbers = as_arrays((dict(self.parameters), list(self.inducing)), self.options.dtype)
+            return self.regression.factorised(self.program, *numbers), numbers[1]
         return list(self.posterior), list(self.inducing)
 
     @cached_property
@@ -149,11 +155,14 @@ class Fit:
         """Compiled once for each number of rows, however often the fit predicts."""
         return jit(partial(self._marginals, self._predicting))
 
-    def _width(self, program: Program) -> int:
-        """How many times the memory of one reading of one latent a row takes."""
+    def _at_once(self, program: Program) -> int:
+        """Rows whose marginals are computed together, by the memory that a row takes."""
+        if self.regression is not None:
+            return min(ROWS_AT_ONCE, self.regression.rows_at_once(program))
         readings = max(len(group.readings.all) for group in program.groups)
         common = self.posterior[0].root.shape[-1] if program.coupled else 0
-        return max(readings, program.latents * common // COMMON_AT_ONCE)
+        width = max(readings, program.latents * common // COMMON_AT_ONCE)
+        return max(1, ROWS_AT_ONCE // width)
 
     def _marginals(
         self,
@@ -165,6 +174,8 @@ class Fit:
         if self.weight_space is not None:
             return self.weight_space.marginals(program, rows, parameters, numbers)
         posterior, inducing = numbers
+        if self.regression is not None:
+            return self.regression.marginals(self.program, program, rows, parameters, inducing, posterior)
         seen = views(program, parameters, inducing, rows, False, self.jitter)
         if program.coupled:
             return joint_marginals(program, parameters, rows, seen, posterior)

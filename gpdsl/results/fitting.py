@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,16 +17,19 @@ from gpdsl.data import Data, bind
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.forward.described import explain_externals
+from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.fields.plan import explain_fields, probe_called
 from gpdsl.inference.monitor import Report
 from gpdsl.inference.opaque.probing import probe
 from gpdsl.inference.plan.explain import explain
 from gpdsl.inference.plan.explain_kernels import explain_kernels
 from gpdsl.inference.plan.options import Options, make_options
-from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.inference.quadruply_stochastic.explain import explain_weights
 from gpdsl.inference.variational import infer, plan
-from gpdsl.inference.warm import Start, check_start
+from gpdsl.inference.warm import Later, Start, check_start
+from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language.model import Declarations
 from gpdsl.program.compilation import jit
 from gpdsl.program.layers import explain_layers, uncertain_arguments
@@ -75,8 +79,21 @@ def start_of(fit: Any) -> Start | None:
     if not isinstance(fit, Fit):
         hint = "; read a saved fit with gpdsl.load_fit" if isinstance(fit, (str, os.PathLike)) else ""
         raise GpdslError(f"start: expected a fit, got {type(fit).__name__}{hint}")
-    q = fit.inducing, fit.posterior, fit.weights
-    return Start(fit.program, fit.parameters, *q, fit.jitter, fit.choice.dense, fit.weight_space)
+    posterior: Sequence[Whitened] = fit.posterior
+    jitter = fit.jitter
+    if fit.regression is not None:
+        jitter = jitter_for(np.dtype(fit.options.dtype))
+        posterior = Later(len(fit.inducing), partial(_at_inducing, fit, fit.regression, jitter))
+    q = fit.inducing, posterior, fit.weights
+    return Start(fit.program, fit.parameters, *q, jitter, fit.choice.dense, fit.weight_space)
+
+
+def _at_inducing(fit: Fit, regression: Regression, jitter: float) -> list[Whitened]:
+    """The posterior of an exact fit over the whitened values of what its rows read."""
+    with precision(fit.options.dtype):
+        parameters, read = as_arrays((dict(fit.parameters), list(fit.inducing)), fit.options.dtype)
+        compute = jit(lambda numbers, read: regression.at_inducing(fit.program, numbers, read, jitter), brief=True)
+        return list(as_numpy(compute(parameters, read)))
 
 
 def fit_model(
@@ -121,6 +138,7 @@ def fit_model(
         interrupted=result.interrupted,
         usage=account.usage(),
         weight_space=result.weight_space,
+        regression=result.regression,
     )
     if account.fault is None:
         return fit

@@ -18,6 +18,7 @@ from safetensors.numpy import save
 
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage, resolve
+from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.inference.posteriors.family import Whitened
@@ -42,6 +43,8 @@ def save_fit(fit: Fit, path: Path) -> None:
     arrays |= {"weights": np.asarray(fit.weights), "history": np.asarray(fit.history)}
     if fit.weight_space is not None:
         arrays |= fit.weight_space.arrays()
+    if fit.regression is not None:
+        arrays |= fit.regression.arrays()
     source = fit.program.declarations.source
     header = {
         "format": FORMAT,
@@ -101,18 +104,21 @@ def _rebuild(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], extern
     )
     choice = _choice(header["choice"])
     groups = range(len(header["inducing"]))
+    regression = Regression.from_arrays(arrays)
+    whitened = () if regression is not None else groups
     return Fit(
         program=program.under(choice.posterior),
         options=options,
         choice=choice,
         parameters={n: arrays[f"parameter.{n}"] for n in declarations.params},
         inducing=tuple(_inducing(header["inducing"][i], i, arrays) for i in groups),
-        posterior=tuple(Whitened(arrays[f"mean.{i}"], arrays[f"root.{i}"]) for i in groups),
+        posterior=tuple(Whitened(arrays[f"mean.{i}"], arrays[f"root.{i}"]) for i in whitened),
         weights=arrays["weights"],
         history=arrays["history"],
         columns=header["columns"],
         usage=Usage(**header.get("usage", {})),
         weight_space=WeightSpace.from_arrays(arrays, options.basis, options.seed),
+        regression=regression,
         **{name: header[name] for name in SCALARS},
     )
 

@@ -26,7 +26,7 @@ def summarise(fit: Fit) -> str:
         f"  rows        {fit.rows}",
         f"  posterior   {choice.posterior}, {_support(fit)}",
         f"  optimizer   {choice.optimizer}: {fit.message}",
-        f"  {EVIDENCE[fit.options.engine]:<11} {fit.elbo:.4f}{error} nats",
+        f"  {_evidence(fit):<11} {fit.elbo:.4f}{error} nats",
         f"  time        {fit.seconds:.2f} s, of which compiling {fit.compile_seconds:.2f} s",
     ]
     for number, line in enumerate(fit.usage.lines(fit.seconds)):
@@ -43,12 +43,19 @@ def summarise(fit: Fit) -> str:
     return "\n".join(lines)
 
 
+def _evidence(fit: Fit) -> str:
+    """What the value is."""
+    return "evidence" if fit.regression is not None else EVIDENCE[fit.options.engine]
+
+
 def _support(fit: Fit) -> str:
     """What carries the posterior: weights, inducing points, all rows, or fewer points that determine what is read."""
     if fit.weight_space is not None:
         return str(fit.weight_space)
     if fit.program.fields:
         return f"all {fit.program.latents} values of {', '.join(field.name for field in fit.program.fields)} jointly"
+    if fit.regression is not None:
+        return f"exact, of {fit.regression.size} observed values"
     if not fit.choice.dense:
         return f"{fit.choice.inducing} inducing points"
     most = max((len(points) for points in fit.inducing), default=fit.rows)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from gpdsl.inference.ascent.alternating import split_parameters
-from gpdsl.inference.blocks import block_rows
 from gpdsl.inference.estimators.expected_log_likelihood import NODES
+from gpdsl.inference.exact.explain import explain_exact
 from gpdsl.inference.expectation_propagation.explain import explain_sites, explain_tilted
 from gpdsl.inference.opaque.budget import is_simulated, planned_evaluations
 from gpdsl.inference.opaque.derivatives import has_slopes
 from gpdsl.inference.opaque.surrogate import is_quadratic, opaque_reads, passed_parameters
+from gpdsl.inference.plan.cost import cost, held_at_once
 from gpdsl.inference.plan.coupling import joint_size
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.quantities import quantity
@@ -36,6 +37,10 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     title = f"plan for {d.name}: {rows} rows"
     if program.sizes:
         title += ", " + ", ".join(f"{k} = {v}" for k, v in program.sizes.items())
+    if plan.choice.exact:
+        described = [_described(program, group) for group in program.groups]
+        optimiser = _optimiser(program, options, plan, rows)
+        return "\n".join([title, "", "latents", *described, "", *explain_exact(program, choice, optimiser, options)])
     lines = [title, "", "latents"]
     for group, points in zip(program.groups, plan.inducing, strict=True):
         lines += _row_variable(group) if group.per_row else _group(program, group, len(points), plan)
@@ -63,8 +68,6 @@ STARTS = {
 
 
 def _group(program: Program, group: Group, inducing: int, plan: Plan) -> list[str]:
-    names = ", ".join(_indexed(member.latent) for member in group.members)
-    width = columns_of(group, program.translator)
     spanned = plan.choice.dense and not plan.layout.dense
     where = "at the rows" if plan.choice.dense else STARTS[plan.choice.inducing_start]
     if plan.choice.reasons.get("inducing_start", "as asked") != "as asked":
@@ -72,12 +75,17 @@ def _group(program: Program, group: Group, inducing: int, plan: Plan) -> list[st
     where = "that determine all that the rows read" if spanned else where
     factor = "one Cholesky factor" if group.factors == 1 else f"{group.factors} Cholesky factors in one batch"
     shared = " shared by all (kernels differ by a factor only)" if group.factors == 1 and group.size > 1 else ""
-    over = f"{', '.join(group.inputs)} ({width} column(s))"
     return [
-        f"  {names}: {group.size} process(es) over {over}, kernel {describe(group.form)}",
+        _described(program, group),
         f"    {inducing} inducing points {where}; {factor} of size {inducing}{shared}",
         *_readings(program, group),
     ]
+
+
+def _described(program: Program, group: Group) -> str:
+    names = ", ".join(_indexed(member.latent) for member in group.members)
+    over = f"{', '.join(group.inputs)} ({columns_of(group, program.translator)} column(s))"
+    return f"  {names}: {group.size} process(es) over {over}, kernel {describe(group.form)}"
 
 
 def _readings(program: Program, group: Group) -> list[str]:
@@ -225,7 +233,8 @@ def _optimiser(program: Program, options: Options, plan: Plan, rows: int) -> lis
     if options.schedule == "alternating":
         lines = [f"  {choice.optimizer} over one set after the other ({reason}); at most {choice.steps} rounds"]
         lines += [f"    {each}" for each in _sets(program, options, plan)]
-    lines.append(f"  learnt with q: {', '.join(learnt) or 'nothing'}")
+    learnt_with = "learnt" if choice.exact else "learnt with q"
+    lines.append(f"  {learnt_with}: {', '.join(learnt) or 'nothing'}")
     if program.parameters.held:
         lines.append(f"  held: {', '.join(program.parameters.held)}")
     if program.translator.traced:
@@ -249,46 +258,6 @@ def _sets(program: Program, options: Options, plan: Plan) -> list[str]:
     found += [f"hyperparameters {', '.join(hyper)}{alone}"] if hyper else []
     found += [f"likelihood parameters {', '.join(likelihood)}"] if likelihood else []
     return [*found, "inducing inputs"] if options.learn_inducing else found
-
-
-def cost(program: Program, plan: Plan, batch: int) -> tuple[float, float]:
-    """Floating-point operations and bytes of one evaluation with gradient: SAVIGP eqs. 40 and 41, times three."""
-    flops = memory = 0.0
-    held = held_at_once(program, plan, batch)
-    choice, components = plan.choice, plan.layout.family.components
-    full = choice.optimizer == "natural" or isinstance(plan.layout.family, Full)
-    for group, points in zip(program.groups, plan.inducing, strict=True):
-        if group.per_row:
-            continue
-        m = len(points)
-        width, looked_at = columns_of(group, program.translator), batch * len(group.readings.all)
-        flops += group.factors * (m**3 / 3 + 2 * m * m * width)
-        if not plan.layout.dense:
-            flops += group.factors * (m * m * looked_at + 2 * m * looked_at * width)
-        flops += group.size * components * (2 * looked_at * m * m + m**3 / 3 if full else 2 * looked_at * m)
-        features = m * m + m * held * len(group.readings.all)
-        memory += 8 * (group.factors * features + group.size * components * (m * m if full else m))
-    if choice.posterior == "coupled":
-        joint, columns = joint_size(program, plan.inducing), program.latents
-        flops += 2 * joint**3 + 2 * batch * joint * (joint + columns**2)
-        memory += 8 * (3 * joint**2 + batch * columns * joint)
-    evaluations = sum(_evaluations(t, choice) for o in program.observations for t in o.terms)
-    flops += 20 * components * batch * evaluations * program.latents
-    memory += 8 * components * held * evaluations * max(program.latents, 1)
-    return 3 * flops, 3 * memory
-
-
-def held_at_once(program: Program, plan: Plan, batch: int) -> int:
-    """Rows whose features are held at once: those of a step, or of a block of them."""
-    blocks = not plan.layout.dense and plan.choice.posterior != "coupled"
-    return (block_rows(program, plan.inducing, batch) if blocks else 0) or batch
-
-
-def _evaluations(term: Term, choice: Choice) -> int:
-    """How often a term is evaluated per row: nodes or samples."""
-    if term.method == "closed":
-        return 1
-    return NODES[len(term.latents)] ** len(term.latents) if term.method == "quadrature" else choice.samples
 
 
 def _shorten(text: str) -> str:

@@ -14,6 +14,10 @@ from gpdsl.inference.plan.weights import WeightChoice
 DENSE_ROWS = 1500
 """Up to this many rows the default is a dense posterior: its Cholesky factor takes a fraction of a second."""
 
+EXACT_VALUES = 4000
+"""Up to so many observed values the default is exact inference, where that is possible: an evaluation of the evidence
+and its gradient takes a second. Parts that share no latent count as one matrix that takes as long as all of theirs."""
+
 DEFAULT_INDUCING = 200
 BATCH_ROWS = 20_000
 """Beyond this many rows the default is stochastic optimisation on minibatches."""
@@ -169,6 +173,8 @@ class Choice:
     inducing_start: str = "kmeans"
     weights: WeightChoice | None = None
     power: float = 1.0
+    exact: tuple[int, ...] = ()
+    """Sizes of the matrices of exact inference, where the evidence is known in closed form and maximised itself."""
 
 
 def decide(options: Options, rows: int, *, opaque: bool, sampled: bool, per_row: bool = False) -> Choice:

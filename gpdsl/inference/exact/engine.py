@@ -1,0 +1,90 @@
+"""Maximising the exact log evidence: L-BFGS over the learnt parameters, and the posterior that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gpdsl.data import Data
+from gpdsl.inference.ascent.lbfgs import Outcome, maximise
+from gpdsl.inference.exact.evidence import Evidence, evidence_of
+from gpdsl.inference.exact.posterior import Regression
+from gpdsl.inference.exact.system import make_system
+from gpdsl.inference.exact.whitening import functionals, whitened
+from gpdsl.inference.plan.options import EXACT_VALUES, Choice, Options, decide
+from gpdsl.inference.problem import Problem, Result, as_numpy
+from gpdsl.kernels.functionals import Functionals, Values
+from gpdsl.program.compilation import jit
+from gpdsl.program.program import Program, make_rows
+
+DISTINCT = 0.7
+"""Share of distinct inputs below which values at these carry the posterior: repeated rows tell nothing new of them."""
+
+
+def exact_choice(program: Program, data: Data, options: Options) -> tuple[Choice, list[Functionals]] | None:
+    """The choice of exact inference and what the rows read of each group; None where something else is asked or due."""
+    if _asked_otherwise(program, options) or (options.inducing is None and data.rows > EXACT_VALUES):
+        return None
+    rows = make_rows(program, data)
+    system = make_system(program, rows)
+    if system is None or not system.parts or (options.inducing is None and _alike(system.sizes) > EXACT_VALUES):
+        return None
+    read = functionals(program, rows)
+    if any(_repeated(each) for each in read):
+        return None
+    choice = decide(replace(options, inducing=0, batch=0, optimizer="lbfgs"), data.rows, opaque=False, sampled=False)
+    reason = "observations are normal about linear functions of the latents: the evidence has a closed form"
+    reasons = {"posterior": reason, "optimizer": "the evidence itself, without q"}
+    posterior = "coupled" if program.mixing else "full"
+    return replace(choice, posterior=posterior, reasons=reasons, exact=system.sizes), read
+
+
+def _alike(sizes: Sequence[int]) -> float:
+    """The size of one matrix that takes as long to factorise as all of these."""
+    return float(np.sum(np.asarray(sizes, float) ** 3) ** (1 / 3))
+
+
+def _asked_otherwise(program: Program, options: Options) -> bool:
+    """Whether the options ask for something that exact inference is not."""
+    suited = {"auto", "coupled"} if program.mixing else {"auto", "full", "coupled"}
+    asked = options.inducing or options.batch or options.learn_inducing or (options.devices or 1) > 1
+    plain = options.engine == "vi" and options.schedule == "joint" and options.optimizer == "auto"
+    return bool(asked) or not plain or options.expectations == "sampled" or options.posterior not in suited
+
+
+def _repeated(read: Functionals) -> bool:
+    """Whether many rows look at the same values."""
+    return isinstance(read, Values) and len(np.unique(np.asarray(read.points), axis=0)) < DISTINCT * len(read)
+
+
+def fit_exact(problem: Problem) -> Result:
+    """The parameters of greatest evidence (times their priors), and the exact posterior there."""
+    system = make_system(problem.program, problem.rows)
+    assert system is not None  # the plan has seen to it
+    outcome = _search(problem, evidence_of(problem, system))
+    numbers, _ = jit(lambda at, rows: whitened(system, at, rows), brief=True)(outcome.point, problem.rows)
+    inducing = functionals(problem.program, problem.rows)
+    posterior = Regression(system.parts, tuple(as_numpy(numbers)))
+    return Result(
+        as_numpy(outcome.point),
+        as_numpy(inducing),
+        [],
+        np.ones(1),
+        outcome.value,
+        0.0,
+        outcome.message,
+        outcome.interrupted,
+        regression=posterior,
+    )
+
+
+def _search(problem: Problem, evidence: Evidence) -> Outcome:
+    monitor, start = problem.monitor, problem.parameters
+    if not start:  # nothing to learn
+        value, _ = evidence(start)
+        monitor.report(1, value)
+        return Outcome(start, value, "converged", 1)
+    steps, tolerance = problem.choice.steps, problem.options.tolerance
+    return maximise(evidence, start, steps=steps, tolerance=tolerance, report=monitor.report)

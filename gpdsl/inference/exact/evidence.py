@@ -1,0 +1,169 @@
+"""The log evidence of normal observations and its gradient: one Cholesky factorisation, one inverse.
+
+With z ~ N(0, B), B = I + H K H' and alpha = B^-1 z (Rasmussen and Williams 2006, eqs. 2.30 and 5.9),
+
+    log p(y) = -z'alpha/2 - log|B|/2 + constant,      d log p(y) = -alpha'dz + tr(W dB) + d constant,
+    W = (alpha alpha' - B^-1)/2.
+
+On a CPU, LAPACK factorises and inverts between two compiled programs: one gives B and z, the other takes W, -alpha and
+1 as the slopes of what it differentiates. Measured at 2000 values on one core: 0.05 s and 0.10 s for dpotrf and dpotri,
+where triangular solves in a compiled program take 0.35 s. Elsewhere everything is one program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jaxtyping import Array, Float
+from scipy.linalg import get_lapack_funcs
+
+from gpdsl.inference.exact.system import System
+from gpdsl.inference.exact.whitening import functionals, signal_covariance, whitened
+from gpdsl.inference.problem import Problem
+from gpdsl.kernels.numerics import log_det_factor
+from gpdsl.program.rows import Rows
+
+Learnt = Mapping[str, Array]
+Evidence = Callable[[Learnt], tuple[float, Learnt]]
+"""Log evidence, with the log priors of parameters, and its gradient, at unconstrained parameters."""
+
+
+@dataclass(frozen=True)
+class Solved:
+    """One part: its share of the log evidence without the constant, alpha, and B^-1 in one triangle."""
+
+    value: float
+    alpha: Float[np.ndarray, " values"]
+    inverse: Float[np.ndarray, "values values"]
+
+
+def evidence_of(problem: Problem, system: System) -> Evidence:
+    """The function to maximise, compiled for the backend in use."""
+    return _between_programs(problem, system) if jax.default_backend() == "cpu" else _one_program(problem, system)
+
+
+def parts_of(system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], list[Array], Array]:
+    """H K H' and z of every part, and the constant."""
+    found, constant = whitened(system, learnt, rows)
+    program, read = system.program, functionals(system.program, rows)
+    parameters = program.parameters.constrain(learnt)
+    matrices = [
+        signal_covariance(program, part, jnp.asarray(each.loadings), parameters, read)
+        for part, each in zip(system.parts, found, strict=True)
+    ]
+    return matrices, [jnp.asarray(each.z) for each in found], constant
+
+
+# --- on a CPU ---------------------------------------------------------------------------------------------------
+
+
+def _between_programs(problem: Problem, system: System) -> Evidence:
+    rows, start = problem.rows, problem.parameters
+
+    def forward(learnt: Learnt, rows: Rows) -> tuple[list[Array], list[Array], Array]:
+        return parts_of(system, learnt, rows)
+
+    def backward(learnt: Learnt, rows: Rows, alphas: Sequence[Array], inverses: Sequence[Array]) -> Learnt:
+        _, pull = jax.vjp(lambda at: parts_of(system, at, rows), learnt)
+        slopes = [triangle_slope(alpha, inverse) for alpha, inverse in zip(alphas, inverses, strict=True)]
+        return pull((slopes, [-alpha for alpha in alphas], jnp.ones((), alphas[0].dtype)))[0]
+
+    ahead = problem.compiled(forward, start, rows, fused=True)
+    shapes = [jax.ShapeDtypeStruct((p.size, p.size), jnp.result_type(float)) for p in system.parts]
+    vectors = [jax.ShapeDtypeStruct((p.size,), s.dtype) for p, s in zip(system.parts, shapes, strict=True)]
+    back = problem.compiled(backward, start, rows, vectors, shapes, fused=True) if start else None
+
+    def evidence(learnt: Learnt) -> tuple[float, Learnt]:
+        matrices, vectors, constant = ahead(learnt, rows)
+        solved = [solve(*each) for each in zip(matrices, vectors, strict=True)]
+        if any(each is None for each in solved):
+            return float("nan"), learnt
+        found = [each for each in solved if each is not None]
+        value = float(constant) + sum(each.value for each in found)
+        if back is None:
+            return value, learnt
+        return value, back(learnt, rows, [each.alpha for each in found], [each.inverse for each in found])
+
+    return evidence
+
+
+def solve(signal: Float[Array, "values values"], z: Float[Array, " values"]) -> Solved | None:
+    """A part from H K H' and z, by LAPACK; None where I + H K H' has no Cholesky factor in this precision.
+
+    The matrix is handed over as its transpose, column by column, so that nothing is rearranged.
+    """
+    factor = factorised(signal)
+    if factor is None:
+        return None
+    right = np.asarray(z)
+    potrs, potri = get_lapack_funcs(("potrs", "potri"), (factor,))
+    alpha, _ = potrs(factor, right, lower=1)
+    value = -0.5 * float(right @ alpha) - float(np.sum(np.log(np.diagonal(factor))))
+    inverse, failed = potri(factor, lower=1, overwrite_c=1)
+    return None if failed or not np.isfinite(value) else Solved(value, alpha, inverse.T)
+
+
+def factorised(signal: Float[Array, "values values"]) -> Float[np.ndarray, "values values"] | None:
+    """Lower Cholesky factor of I + H K H', with the matrix itself above the diagonal; None where there is none."""
+    matrix = np.array(signal).T
+    matrix[np.diag_indices(len(matrix))] += 1.0
+    (potrf,) = get_lapack_funcs(("potrf",), (matrix,))
+    factor, failed = potrf(matrix, lower=1, overwrite_a=1, clean=0)
+    return None if failed else factor
+
+
+def triangle_slope(
+    alpha: Float[Array, " values"], inverse: Float[Array, "values values"]
+) -> Float[Array, "values values"]:
+    """W from B^-1 above the diagonal: what stands for two elements of the symmetric B counts twice."""
+    place = jnp.arange(len(alpha))
+    slope = alpha[:, None] * alpha[None, :] - inverse
+    half = jnp.where(place[:, None] == place[None, :], 0.5 * slope, 0.0)
+    return jnp.where(place[:, None] < place[None, :], slope, half)
+
+
+# --- elsewhere --------------------------------------------------------------------------------------------------
+
+
+def _one_program(problem: Problem, system: System) -> Evidence:
+    rows = problem.rows
+
+    def value(learnt: Learnt, rows: Rows) -> Array:
+        matrices, vectors, constant = parts_of(system, learnt, rows)
+        return constant + sum(log_normal(signal, z) for signal, z in zip(matrices, vectors, strict=True))
+
+    compiled = problem.compiled(jax.value_and_grad(value), problem.parameters, rows)
+
+    def evidence(learnt: Learnt) -> tuple[float, Any]:
+        found, gradient = compiled(learnt, rows)
+        return float(found), gradient
+
+    return evidence
+
+
+@jax.custom_vjp
+def log_normal(signal: Float[Array, "values values"], z: Float[Array, " values"]) -> Float[Array, ""]:
+    """-z'B^-1 z/2 - log|B|/2 with B = I + signal."""
+    return _log_normal_forward(signal, z)[0]
+
+
+def _log_normal_forward(signal: Array, z: Array) -> tuple[Array, tuple[Array, Array]]:
+    factor = jnp.linalg.cholesky(signal + jnp.eye(len(z), dtype=z.dtype))
+    half = solve_triangular(factor, z, lower=True)
+    alpha = solve_triangular(factor, half, lower=True, trans=1)
+    return -0.5 * jnp.sum(half**2) - 0.5 * log_det_factor(factor), (factor, alpha)
+
+
+def _log_normal_backward(kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+    factor, alpha = kept
+    inverse = cho_solve((factor, True), jnp.eye(len(alpha), dtype=alpha.dtype))
+    return slope * 0.5 * (alpha[:, None] * alpha[None, :] - inverse), -slope * alpha
+
+
+log_normal.defvjp(_log_normal_forward, _log_normal_backward)

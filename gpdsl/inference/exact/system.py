@@ -1,0 +1,166 @@
+"""Observations that are normal about linear functions of the latents, in units of their noise: z = H (f - mean) + e.
+
+Each observed value y with t(y) ~ Normal(c + h'f, s) becomes z = (t(y) - c - h'mean(f)) / s, loadings h / s, and a
+constant log|t'(y)| - log s - log(2 pi)/2 of the log density; e is standard normal. With K the prior covariance of what
+is read of the latents, z ~ N(0, B) with B = I + H K H'. There is no jitter: the noise itself makes B positive definite,
+in whatever units the data are. Values that share no latent with others are a `Part` of their own, with a B of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from gpdsl.program.groups import Group
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows, observed_mask
+from gpdsl.symbolic.joint import combined
+from gpdsl.symbolic.laws import Law
+from gpdsl.symbolic.terms import ObservationTerms, latents_in
+from gpdsl.symbolic.translate import POSITIVE, Ref
+
+LAWS: Mapping[str, Any] = {"Normal": lambda y: y, "LogNormal": sp.log}
+"""What of a value is normal, by law."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One observation statement: t(y) ~ Normal(mean, sd), in the symbols of the program."""
+
+    observation: ObservationTerms
+    residual: sp.Expr
+    """(t(y) - mean) / sd"""
+    signal: sp.Expr
+    """mean / sd, whose slopes in the latents are the loadings"""
+    constant: sp.Expr
+    """log |t'(y)| - log sd - log(2 pi) / 2"""
+
+
+def statement(program: Program, observation: ObservationTerms) -> Statement | None:
+    """The observation in this form; None where it is not written so."""
+    law: Law | None = observation.law
+    if law is None or law.name not in LAWS or law.components:
+        return None
+    name, positions = observation.outputs[0], observation.positions
+    kind = program.declarations.outputs[name].kind
+    y = program.translator.symbol(Ref("output", name, positions), positive=kind in POSITIVE)
+    value = y if observation.warp is None else observation.warp.value
+    normal, mean, sd = LAWS[law.name](value), law.arguments["mean"], law.arguments["sd"]
+    constant = -sp.log(sd) - sp.log(2 * sp.pi) / 2
+    constant += observation.warp.log_slope() if observation.warp is not None else 0
+    constant -= sp.log(value) if law.name == "LogNormal" else 0
+    signal = _as_read(program, mean / sd)
+    return None if signal is None else Statement(observation, normal / sd - signal, signal, constant)
+
+
+def _as_read(program: Program, signal: sp.Expr) -> sp.Expr | None:
+    """The signal in the readings that the program computes: combinations of values may be read as one."""
+    for written in (signal, combined(program.translator, signal, latents_in(program.translator, signal))):
+        refs = [program.translator.references[symbol] for symbol in latents_in(program.translator, written)]
+        if all((ref.name, ref.reading) in program.evaluator.columns for ref in refs):
+            return written
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Observed values that share latents among each other and with no other value.
+
+    `elements` are (statement, number of its element); `columns` those of the marginals that they read; `rows` the
+    numbers of the rows in which any of them is observed; `kept` those of [elements * rows] that are, None for all.
+    """
+
+    elements: tuple[tuple[int, int], ...]
+    columns: tuple[int, ...]
+    rows: np.ndarray
+    kept: np.ndarray | None
+
+    @property
+    def size(self) -> int:
+        """Number of observed values: the size of B."""
+        return len(self.elements) * len(self.rows) if self.kept is None else len(self.kept)
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """All observations of a program with some rows: what is linear, and how it falls into parts."""
+
+    program: Program
+    statements: tuple[Statement, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sizes of the matrices to be factorised."""
+        return tuple(part.size for part in self.parts)
+
+
+def make_system(program: Program, rows: Rows) -> System | None:
+    """The system of some rows, None where an observation is not normal about a linear function of the latents."""
+    if program.fields or program.opaque or not program.conjugate or any(group.per_row for group in program.groups):
+        return None
+    found = [statement(program, observation) for observation in program.observations]
+    statements = tuple(each for each in found if each is not None)
+    if len(statements) < len(found):
+        return None
+    masks = [np.asarray(observed_mask(rows, each.observation)) > 0 for each in statements]
+    flat = [mask.reshape(mask.shape[0], -1) for mask in masks]
+    reads = {
+        (s, number): _columns_read(program, each, dict(zip(each.observation.axes, position, strict=True)))
+        for s, each in enumerate(statements)
+        for number, position in enumerate(itertools.product(*[range(1, n + 1) for n in masks[s].shape[1:]]))
+    }
+    parts = [_part(elements, reads, flat) for elements in _sharing(program, reads)]
+    return System(program, statements, tuple(part for part in parts if part.size))
+
+
+def _part(
+    elements: tuple[tuple[int, int], ...], reads: Mapping[tuple[int, int], frozenset[int]], masks: Sequence[np.ndarray]
+) -> Part:
+    seen = np.stack([masks[s][:, number] for s, number in elements])
+    rows = np.flatnonzero(seen.any(axis=0))
+    kept = seen[:, rows].ravel()
+    columns = tuple(sorted(set().union(*[reads[each] for each in elements])))
+    return Part(elements, columns, rows, None if kept.all() else np.flatnonzero(kept))
+
+
+def _sharing(program: Program, reads: Mapping[tuple[int, int], frozenset[int]]) -> list[tuple[tuple[int, int], ...]]:
+    """Elements that are linked by the latent processes they read, in order; those that read none are left out."""
+    process = {c: owner for g in program.groups for c in range(g.start, g.stop) for owner in [process_of(g, c)]}
+    sets: list[tuple[set[int], list[tuple[int, int]]]] = []
+    for element, columns in reads.items():
+        own, members = {process[c] for c in columns}, [element]
+        for other in [each for each in sets if each[0] & own]:
+            sets.remove(other)
+            own |= other[0]
+            members = other[1] + members
+        if own:
+            sets.append((own, members))
+    return sorted(tuple(sorted(members)) for _, members in sets)
+
+
+def process_of(group: Group, column: int) -> int:
+    """The first column of the process that a column of the marginals is read of: its name, so to say."""
+    return group.start + (column - group.start) % group.size
+
+
+def _columns_read(program: Program, each: Statement, position: Mapping[str, int]) -> frozenset[int]:
+    """Columns of the marginals that an element of a statement reads."""
+    translator, found = program.translator, set()
+    for symbol in latents_in(translator, each.signal):
+        ref = translator.references[symbol]
+        axes = program.declarations.axes_of(ref.name)
+        start, _ = program.evaluator.columns[ref.name, ref.reading]
+        shape = translator.shape(axes)
+        choices: list[Iterable[int]] = []
+        for where, size in zip(ref.positions, shape, strict=True):
+            known = where if isinstance(where, int) else position.get(where)
+            choices.append(range(size) if known is None else (int(known) - 1,))
+        for place in itertools.product(*choices):
+            found.add(start + (int(np.ravel_multi_index(place, shape)) if shape else 0))
+    return frozenset(found)
