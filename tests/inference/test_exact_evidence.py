@@ -1,0 +1,220 @@
+"""Exact inference against dense linear algebra in NumPy: evidence, gradient, predictions, whatever the noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+import gpdsl
+from gpdsl.inference.exact.evidence import evidence_of, log_normal, solve
+from gpdsl.inference.exact.system import make_system
+from gpdsl.program.precision import precision
+from tests.inference.problems import problem_of
+
+PLAIN = """
+input x : real[D]
+output y : real
+param s2 : positive = 1.3
+param ell : positive[D] = 0.8
+param sigma : positive = 0.3
+param mu : real = 0.2
+latent f(x) ~ GP(mu, s2 * {kernel}(ell))
+y ~ Normal(f, sigma)
+"""
+
+MIXED = """
+index p in 1..3
+index q in 1..2
+input x : real
+output y[p] : real
+param W[p, q] : real = 0.5
+param ell[q] : positive = 0.8
+param sigma[p] : positive = 0.3
+latent h[q](x) ~ GP(0, RBF(ell[q]))
+let f[p] = sum(q, W[p, q] * h[q])
+y[p] ~ Normal(f[p], sigma[p])
+"""
+
+PROFILES = {
+    "RBF": lambda d: np.exp(-0.5 * d**2),
+    "Matern12": lambda d: np.exp(-d),
+    "Matern52": lambda d: (1 + np.sqrt(5) * d + 5 * d**2 / 3) * np.exp(-np.sqrt(5) * d),
+}
+
+
+def gram(a: np.ndarray, b: np.ndarray, ell: Any, kernel: str = "RBF") -> np.ndarray:
+    gaps = (np.reshape(a, (len(a), 1, -1)) - np.reshape(b, (1, len(b), -1))) / ell
+    return PROFILES[kernel](np.sqrt(np.sum(gaps**2, axis=-1)))
+
+
+def plain_evidence(x: np.ndarray, y: np.ndarray, flat: np.ndarray, kernel: str) -> float:
+    """Of `PLAIN` at unconstrained ell, mu, s2 and sigma: the order of a flattened dictionary."""
+    columns = x.shape[1]
+    ell, mu, s2, sigma = np.exp(flat[:columns]), flat[columns], np.exp(flat[columns + 1]), np.exp(flat[columns + 2])
+    covariance = s2 * gram(x, x, ell, kernel) + sigma**2 * np.eye(len(x))
+    return float(multivariate_normal.logpdf(y, np.full(len(x), mu), covariance))
+
+
+def flat_of(learnt: dict[str, Any]) -> np.ndarray:
+    return np.concatenate([np.ravel(learnt[name]) for name in sorted(learnt)])
+
+
+@pytest.mark.parametrize("kernel", list(PROFILES))
+@pytest.mark.parametrize("columns", [2, 6])
+def test_evidence_and_gradient_are_those_of_dense_algebra(rng: np.random.Generator, kernel: str, columns: int) -> None:
+    x, y = rng.normal(size=(30, columns)), rng.normal(size=30)
+    with precision("float64"):
+        problem = problem_of(PLAIN.format(kernel=kernel), {"x": x, "y": y})
+        system = make_system(problem.program, problem.rows)
+        assert problem.choice.exact == (30,) and system is not None
+        at = {name: jnp.asarray(rng.normal(size=np.shape(v)) * 0.3) for name, v in problem.parameters.items()}
+        value, gradient = evidence_of(problem, system)(at)
+    flat = flat_of(at)
+    assert value == pytest.approx(plain_evidence(x, y, flat, kernel), abs=1e-9)
+    steps = 1e-5 * np.eye(len(flat))
+    slopes = [
+        (plain_evidence(x, y, flat + s, kernel) - plain_evidence(x, y, flat - s, kernel)) / 2e-5 for s in steps
+    ]
+    np.testing.assert_allclose(flat_of(gradient), slopes, rtol=1e-6, atol=1e-6)
+
+
+def test_mixed_latents_with_missing_outputs(rng: np.random.Generator) -> None:
+    """The evidence is that of the observed values alone; latents at new rows are correlated given them."""
+    x, new = rng.normal(size=25), rng.normal(size=4)
+    y = rng.normal(size=(25, 3))
+    y[rng.random(y.shape) < 0.3] = np.nan
+    y[7] = np.nan
+    mixing, ell, sigma = rng.normal(size=(3, 2)), np.array([0.6, 1.4]), np.array([0.2, 0.5, 0.3])
+    model = gpdsl.compile(MIXED)
+    fit = model.fit({"x": x, "y": y}, fixed=["W", "ell", "sigma"], init={"W": mixing, "ell": ell, "sigma": sigma})
+    seen = ~np.isnan(y)
+    row, output = np.nonzero(seen)
+    kernels = [gram(x, x, each) for each in ell]
+    signal = sum(np.outer(mixing[output, q], mixing[output, q]) * k[np.ix_(row, row)] for q, k in enumerate(kernels))
+    covariance = signal + np.diag(sigma[output] ** 2)
+    assert fit.choice.exact == (seen.sum(),)
+    assert fit.elbo == pytest.approx(multivariate_normal.logpdf(y[seen], np.zeros(seen.sum()), covariance), abs=1e-9)
+    cross = np.stack([mixing[output, q] * gram(new, x[row], ell[q]) for q in range(2)])  # [latents, new, values]
+    prediction = fit.predict({"x": new})
+    np.testing.assert_allclose(prediction.mean("h"), (cross @ np.linalg.solve(covariance, y[seen])).T, atol=1e-10)
+    lost = np.einsum("pnv,vw,qnw->npq", cross, np.linalg.inv(covariance), cross)
+    posterior = np.eye(2) - lost
+    np.testing.assert_allclose(prediction.variance("h"), np.diagonal(posterior, axis1=1, axis2=2), atol=1e-10)
+    total = np.einsum("pq,nqr,pr->np", mixing, posterior, mixing) + sigma**2
+    np.testing.assert_allclose(prediction.variance("y"), total, atol=1e-10)
+
+
+def test_outputs_that_share_no_latent_are_factorised_apart(rng: np.random.Generator) -> None:
+    text = "index p in 1..3\ninput x : real\noutput y[p] : real\nparam s : positive = 0.4\n" + (
+        "latent f[p](x) ~ GP(0, p * RBF(1))\ny[p] ~ Normal(f[p], s)\n"
+    )
+    x, y = rng.normal(size=12), rng.normal(size=(12, 3))
+    y[3, 1] = np.nan
+    fit = gpdsl.compile(text).fit({"x": x, "y": y}, fixed=["s"])
+    assert fit.choice.exact == (12, 11, 12)
+    found = 0.0
+    for p in range(3):
+        some = ~np.isnan(y[:, p])
+        covariance = (p + 1) * gram(x[some], x[some], 1.0) + 0.16 * np.eye(some.sum())
+        found += multivariate_normal.logpdf(y[some, p], np.zeros(some.sum()), covariance)
+    assert fit.elbo == pytest.approx(found, abs=1e-9)
+
+
+def test_derivatives_and_transforms_are_linear_observations_too(rng: np.random.Generator) -> None:
+    """log y and the slope of f observed together: cov(f, f') of an RBF by hand, and the Jacobian of the logarithm."""
+    x = np.sort(rng.normal(size=9))
+    y, slope = np.exp(rng.normal(size=9)), rng.normal(size=9)
+    text = (
+        "input x : real\noutput y : positive\noutput g : real\nlatent f(x) ~ GP(0.5, RBF(0.7))\n"
+        "log(y) ~ Normal(f, 0.3)\ng ~ Normal(D(f, x), 0.2)\n"
+    )
+    fit = gpdsl.compile(text).fit({"x": x, "y": y, "g": slope})
+    gap, k = x[:, None] - x[None, :], gram(x, x, 0.7)
+    mixed, twice = k * gap / 0.49, k * (1 / 0.49 - gap**2 / 0.49**2)
+    covariance = np.block([[k, mixed], [mixed.T, twice]]) + np.diag(np.repeat([0.09, 0.04], 9))
+    mean = np.repeat([0.5, 0.0], 9)
+    expected = multivariate_normal.logpdf(np.concatenate([np.log(y), slope]), mean, covariance) - np.log(y).sum()
+    assert fit.elbo == pytest.approx(expected, abs=1e-8)
+    np.testing.assert_allclose(
+        fit.predict({"x": x[:3]}).mean("f"),
+        0.5 + (np.hstack([k, mixed]) @ np.linalg.solve(covariance, np.concatenate([np.log(y), slope]) - mean))[:3],
+        atol=1e-8,
+    )
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_noise_far_below_the_variance_is_no_jitter(rng: np.random.Generator, unit: float) -> None:
+    """A variance of 1 and a noise of 1e-6 units: jitter of 1e-8 s2 would be the noise, and y would fit it."""
+    x = np.linspace(0, 1, 12)[:, None]
+    y = unit * (np.sin(9 * x[:, 0]) + 1e-6 * rng.normal(size=12))
+    held = {"s2": unit**2, "ell": [0.05], "sigma": 1e-6 * unit, "mu": 0.0}
+    fit = gpdsl.compile(PLAIN.format(kernel="RBF")).fit({"x": x, "y": y}, fixed=list(held), init=held)
+    covariance = gram(x, x, 0.05) + 1e-12 * np.eye(12)
+    expected = multivariate_normal.logpdf(y / unit, np.zeros(12), covariance) - 12 * np.log(unit)
+    assert fit.jitter == 0.0
+    assert fit.elbo == pytest.approx(expected, abs=1e-6)
+    np.testing.assert_allclose(fit.predict({"x": x}).mean("f"), y, atol=1e-5 * unit)
+
+
+def test_one_program_and_two_with_lapack_between_agree(rng: np.random.Generator) -> None:
+    """What runs on a GPU gives the values and slopes of what runs on a CPU."""
+    with precision("float64"):
+        root, z = jnp.asarray(rng.normal(size=(20, 5))), jnp.asarray(rng.normal(size=20))
+        found = solve(root @ root.T, z)
+        assert found is not None
+        value, (slope, in_z) = jax.value_and_grad(log_normal, argnums=(0, 1))(root @ root.T, z)
+        assert float(value) == pytest.approx(found.value, abs=1e-12)
+        np.testing.assert_allclose(in_z, -found.alpha, atol=1e-12)
+        inverse = np.triu(found.inverse) + np.triu(found.inverse, 1).T
+        np.testing.assert_allclose(slope, 0.5 * (np.outer(found.alpha, found.alpha) - inverse), atol=1e-12)
+
+
+def test_an_exact_fit_is_kept_in_a_file_as_it_is(rng: np.random.Generator, tmp_path: Path) -> None:
+    y = rng.normal(size=(15, 3))
+    y[2, 1] = np.nan
+    fit = gpdsl.compile(MIXED).fit({"x": rng.normal(size=15), "y": y}, steps=2)
+    fit.save(tmp_path / "a.gpfit")
+    again, new = gpdsl.load_fit(tmp_path / "a.gpfit"), {"x": rng.normal(size=4)}
+    for name in ("h", "f", "y"):
+        np.testing.assert_array_equal(again.predict(new).mean(name), fit.predict(new).mean(name))
+        np.testing.assert_array_equal(again.predict(new).variance(name), fit.predict(new).variance(name))
+    assert again.summary() == fit.summary()
+
+
+@pytest.mark.parametrize(
+    ("options", "bound"),
+    [({"optimizer": "natural"}, 1e-3), ({"inducing": 30}, 1e-3), ({"posterior": "diagonal", "inducing": 10}, np.inf)],
+)
+def test_other_fits_start_from_an_exact_one(rng: np.random.Generator, options: dict, bound: float) -> None:
+    x = np.sort(rng.normal(size=30))[:, None]
+    data = {"x": x, "y": np.sin(x[:, 0]) + 0.3 * rng.normal(size=30)}
+    model = gpdsl.compile(PLAIN.format(kernel="RBF"))
+    exact = model.fit(data)
+    assert model.fit(data, start=exact).elbo >= exact.elbo - 1e-9
+    other = model.fit(data, start=exact, fixed=list(exact.parameters), **options)
+    assert not other.choice.exact
+    assert exact.elbo - bound <= other.elbo <= exact.elbo + 1e-4
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("latent f(x) ~ GP(0, RBF(1))\ny ~ StudentT(4, f, 0.3)", {}),
+        ("latent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f^2, 0.3)", {}),
+        ("latent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, RBF(1))\ny ~ Normal(f, exp(g))", {}),
+        ("latent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.3)", {"inducing": 5}),
+        ("latent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.3)", {"expectations": "sampled", "samples": 8}),
+        ("latent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.3)", {"posterior": "diagonal"}),
+        ("latent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, RBF(1))\ny ~ Normal(f + g, 0.3)", {"posterior": "full"}),
+    ],
+)
+def test_what_is_not_conjugate_or_asked_otherwise_is_not_exact(text: str, options: dict) -> None:
+    x = np.linspace(0, 1, 8)
+    problem = problem_of(f"input x : real\noutput y : real\n{text}\n", {"x": x, "y": np.sin(x)}, **options)
+    assert not problem.choice.exact
