@@ -23,6 +23,7 @@ SUITES = {
     "checking": "seconds of `gpdsl check`, of the zoo and of models of 250 to 4000 lines",
     "formula_kernels": "kernels by formula against the built-in kernels",
     "compiling": "seconds of compilation of every model of the zoo",
+    "exact": "exact GPs beside GPyTorch, scikit-learn, GPflow and NumPy: evidence and gradient, whole fits",
     "svgp": "minibatches beside GPflow, GPyTorch and GPJax: seconds per step, time to quality",
     "backends": "opaque functions in threads, processes, Dask and UM-Bridge: overhead, throughput of two workers",
     "startup": "seconds from the command line to the first optimisation step",

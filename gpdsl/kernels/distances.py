@@ -10,6 +10,9 @@ Points = Float[Array, "n D"]
 DIRECT_COLUMNS = 4
 """Up to this many columns squared distances are summed difference by difference: exact, and no slower."""
 
+EXPANDED_COLUMNS = 32
+"""Up to this many columns all of a squared distance is one product; beyond, a product twice as wide would cost more."""
+
 
 def squared_distance(a: Points, b: Points, ell: Float[Array, "D"] | None = None) -> Float[Array, "n m"]:
     """Squared Euclidean distances between rows, in units of a length-scale for each column where these are given.
@@ -17,17 +20,47 @@ def squared_distance(a: Points, b: Points, ell: Float[Array, "D"] | None = None)
     Through one matrix product when there are many columns. When `b` is `a` itself, distances from a point to itself are
     exactly zero; otherwise length-scales divide the product's `a` alone: their gradient needs none in `b`.
     """
-    few = a.shape[-1] <= DIRECT_COLUMNS or a.shape[0] == b.shape[0] == 1
-    if ell is not None and (few or b is a):
+    columns = a.shape[-1]
+    few = columns <= DIRECT_COLUMNS or a.shape[0] == b.shape[0] == 1
+    if ell is not None and (few or (b is a and columns > EXPANDED_COLUMNS)):
         scaled = a / ell
         return squared_distance(scaled, scaled if b is a else b / ell)
     if few:
-        return sum(jnp.square(a[:, None, d] - b[None, :, d]) for d in range(a.shape[-1]))  # type: ignore[return-value]
-    if b is a:
-        return _among(a)
-    weights = 1.0 if ell is None else 1.0 / (ell * ell)
-    centre = jnp.mean(b, axis=0)  # distances are translation invariant; centring keeps the cancellation small
-    from_a, from_b = a - centre, b - centre
+        return sum(jnp.square(a[:, None, d] - b[None, :, d]) for d in range(columns))  # type: ignore[return-value]
+    if columns > EXPANDED_COLUMNS:
+        return _among(a) if b is a else _between(a, b, ell)
+    distances = _expanded(a, b, ell)
+    if b is not a:
+        return distances
+    place = jnp.arange(len(a))
+    return jnp.where(place[:, None] == place[None, :], 0.0, distances)
+
+
+def _centred(a: Points, b: Points) -> tuple[Points, Points]:
+    """Distances are translation invariant; centring keeps the cancellation small."""
+    centre = jnp.mean(b, axis=0)
+    return a - centre, b - centre
+
+
+def _expanded(a: Points, b: Points, ell: Float[Array, "D"] | None) -> Float[Array, "n m"]:
+    """sum_d w_d (a_d - b_d)^2 as one product, of [-2 w a, w a^2 1, w] with [b, 1, b^2], w = ell^-2.
+
+    Length-scales are in the left factor alone, and their gradient takes one product. Loops over matrices that add what
+    differs by row and by column to a product are not vectorised on CPUs: exponentials of them take twice as long.
+    """
+    from_a, from_b = _centred(a, b)
+    weights = jnp.ones_like(from_a) if ell is None else jnp.broadcast_to(1.0 / (ell * ell), from_a.shape)
+    weighted = from_a * weights
+    squares = jnp.sum(weighted * from_a, axis=1, keepdims=True)
+    left = jnp.concatenate([-2.0 * weighted, squares, weights], axis=1)
+    right = jnp.concatenate([from_b, jnp.ones_like(from_b[:, :1]), jnp.square(from_b)], axis=1)
+    return jnp.maximum(left @ right.T, 0.0)
+
+
+def _between(a: Points, b: Points, ell: Float[Array, "D"] | None) -> Float[Array, "n m"]:
+    """The same of many columns."""
+    weights: Array | float = 1.0 if ell is None else 1.0 / (ell * ell)
+    from_a, from_b = _centred(a, b)
     weighted = from_a * weights
     squares = jnp.sum(weighted * from_a, axis=1)[:, None] + jnp.sum(from_b * from_b * weights, axis=1)[None, :]
     return jnp.maximum(squares - 2.0 * weighted @ from_b.T, 0.0)

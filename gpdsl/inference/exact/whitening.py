@@ -143,6 +143,27 @@ def kernel_arguments(kernel: KernelValues, factor: int) -> list[Array]:
     return [argument[factor] for argument in kernel.arguments]
 
 
+@jax.custom_vjp
+def between_factors(
+    left: Float[Array, " rows"], matrix: Float[Array, "rows rows"], right: Float[Array, " rows"]
+) -> Float[Array, "rows rows"]:
+    """diag(left) matrix diag(right). Its slopes in both factors come from one product of two matrices, made once."""
+    return left[:, None] * right[None, :] * matrix
+
+
+def _factors_forward(left: Array, matrix: Array, right: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+    return between_factors(left, matrix, right), (left, matrix, right)
+
+
+def _factors_backward(kept: tuple[Array, Array, Array], slope: Array) -> tuple[Array, Array, Array]:
+    left, matrix, right = kept
+    product = jax.lax.optimization_barrier(slope * matrix)
+    return product @ right, slope * left[:, None] * right[None, :], left @ product
+
+
+between_factors.defvjp(_factors_forward, _factors_backward)
+
+
 def _between(
     kernel: KernelValues,
     kind: Kind,
@@ -153,6 +174,8 @@ def _between(
     scale = kernel.scale[kind.processes]
     left, right = loadings
     _, elements, rows = left.shape
+    if len(kind.processes) == elements == 1:
+        return between_factors(scale[0] * left[0, 0], block, right[0, 0])[None, :, None, :]
     if len(kind.processes) == 1:
         weights = (scale[0] * left[0])[:, :, None, None] * right[0][None, None]
     else:
