@@ -125,7 +125,8 @@ def _rebuild(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], extern
 
 def _choice(kept: Mapping[str, Any]) -> Choice:
     weights = kept.get("weights")
-    return Choice(**{**kept, "weights": None if weights is None else WeightChoice(**weights)})
+    given = {"weights": None if weights is None else WeightChoice(**weights), "exact": tuple(kept.get("exact", ()))}
+    return Choice(**{**kept, **given})
 
 
 def _inducing(shape: list, group: int, arrays: Mapping[str, np.ndarray]) -> Functionals:

@@ -78,9 +78,7 @@ def test_evidence_and_gradient_are_those_of_dense_algebra(rng: np.random.Generat
     flat = flat_of(at)
     assert value == pytest.approx(plain_evidence(x, y, flat, kernel), abs=1e-9)
     steps = 1e-5 * np.eye(len(flat))
-    slopes = [
-        (plain_evidence(x, y, flat + s, kernel) - plain_evidence(x, y, flat - s, kernel)) / 2e-5 for s in steps
-    ]
+    slopes = [(plain_evidence(x, y, flat + s, kernel) - plain_evidence(x, y, flat - s, kernel)) / 2e-5 for s in steps]
     np.testing.assert_allclose(flat_of(gradient), slopes, rtol=1e-6, atol=1e-6)
 
 

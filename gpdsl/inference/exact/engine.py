@@ -35,7 +35,9 @@ def exact_choice(program: Program, data: Data, options: Options) -> tuple[Choice
     if any(_repeated(each) for each in read):
         return None
     choice = decide(replace(options, inducing=0, batch=0, optimizer="lbfgs"), data.rows, opaque=False, sampled=False)
-    reason = "observations are normal about linear functions of the latents: the evidence has a closed form"
+    reason = "observations are normal about linear functions of the latents, so that the evidence has a closed form"
+    if program.mixing:
+        reason += f"; {', '.join(f'`{name}`' for name in program.mixing)} mixes latents, which makes them correlated"
     reasons = {"posterior": reason, "optimizer": "the evidence itself, without q"}
     posterior = "coupled" if program.mixing else "full"
     return replace(choice, posterior=posterior, reasons=reasons, exact=system.sizes), read

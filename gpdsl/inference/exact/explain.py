@@ -14,16 +14,19 @@ NUMBERS = {"float64": 8, "float32": 4}
 """Bytes of a number."""
 
 
-def explain_exact(program: Program, choice: Choice, optimiser: Sequence[str], options: Options) -> list[str]:
-    """The posterior, the observations, the optimiser, and what an evaluation of the evidence costs."""
+def explain_exact(
+    program: Program, choice: Choice, optimiser: Sequence[str], notes: Sequence[Sequence[str]], options: Options
+) -> list[str]:
+    """The posterior, the observations with what was found out of each, the optimiser, and what an evaluation costs."""
     lines = ["posterior", f"  exact: {choice.reasons['posterior']}"]
     lines.append(f"  {_matrices(choice.exact)}; no jitter: the noise makes them positive definite")
     lines += ["", "observations, in units of their noise"]
-    for observation in program.observations:
+    for observation, noted in zip(program.observations, notes, strict=True):
         found = statement(program, observation)
         assert found is not None
         where = f"[{','.join(map(str, observation.positions))}]" if observation.positions else ""
         lines.append(f"  {observation.outputs[0]}{where} ~ {observation.distribution}: {written(found.residual)}")
+        lines += [f"    {each}" for each in noted]
     lines += ["", "optimiser", *optimiser]
     flops = sum(float(size) ** 3 for size in choice.exact)
     memory = 4.0 * NUMBERS[options.dtype] * sum(float(size) ** 2 for size in choice.exact)

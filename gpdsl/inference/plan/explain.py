@@ -40,7 +40,9 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     if plan.choice.exact:
         described = [_described(program, group) for group in program.groups]
         optimiser = _optimiser(program, options, plan, rows)
-        return "\n".join([title, "", "latents", *described, "", *explain_exact(program, choice, optimiser, options)])
+        notes = [_notes(program, observation) for observation in program.observations]
+        exact = explain_exact(program, choice, optimiser, notes, options)
+        return "\n".join([title, "", "latents", *described, "", *exact])
     lines = [title, "", "latents"]
     for group, points in zip(program.groups, plan.inducing, strict=True):
         lines += _row_variable(group) if group.per_row else _group(program, group, len(points), plan)
