@@ -174,6 +174,8 @@ class Result:
     weight_space: WeightSpace | None = None
     regression: Regression | None = None
     """The posterior of exact inference; q is empty."""
+    notes: tuple[str, ...] = ()
+    """What is doubtful about the result, in sentences for the user."""
 
 
 def as_arrays(tree: Any, dtype: Any) -> Any:

@@ -73,6 +73,8 @@ class Fit:
     """The posterior of `engine = qsgp`, over the weights of basis functions; `inducing` and `posterior` are empty."""
     regression: Regression | None = None
     """The posterior of exact inference; `posterior` is empty, and `inducing` what the rows of the data read."""
+    notes: tuple[str, ...] = ()
+    """What is doubtful about the fit, in sentences; the summary has them too."""
 
     @property
     def model(self) -> Any:

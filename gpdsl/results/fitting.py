@@ -139,6 +139,7 @@ def fit_model(
         usage=account.usage(),
         weight_space=result.weight_space,
         regression=result.regression,
+        notes=result.notes,
     )
     if account.fault is None:
         return fit

@@ -57,6 +57,7 @@ def save_fit(fit: Fit, path: Path) -> None:
         "options": _jsonable(dataclasses.asdict(fit.options)),
         "choice": _jsonable(dataclasses.asdict(fit.choice)),
         "usage": dataclasses.asdict(fit.usage),
+        "notes": list(fit.notes),
         **{name: getattr(fit, name) for name in SCALARS},
     }
     blob = save({n: np.asarray(a, order="C") for n, a in arrays.items()}, {"gpdsl": json.dumps(header)})
@@ -119,6 +120,7 @@ def _rebuild(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], extern
         usage=Usage(**header.get("usage", {})),
         weight_space=WeightSpace.from_arrays(arrays, options.basis, options.seed),
         regression=regression,
+        notes=tuple(header.get("notes", ())),
         **{name: header[name] for name in SCALARS},
     )
 

@@ -34,6 +34,7 @@ def summarise(fit: Fit) -> str:
     if fit.interrupted:
         by = "an opaque function" if fit.message.startswith(STOPPED) else "the user"
         lines.append(f"  interrupted by {by}: this is the best state until then")
+    lines += [f"  note        {each}" for each in fit.notes]
     if fit.parameters:
         lines.append("  parameters")
         width = max(len(n) for n in fit.parameters)

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import gpdsl
-from gpdsl.inference.exact.evidence import evidence_of, log_normal, solve
+from gpdsl.inference.exact.evidence import evidence_of, log_normal, one_program, solve
 from gpdsl.inference.exact.system import make_system
 from gpdsl.program.precision import precision
 from tests.inference.problems import problem_of
@@ -171,6 +171,28 @@ def test_one_program_and_two_with_lapack_between_agree(rng: np.random.Generator)
         np.testing.assert_allclose(in_z, -found.alpha, atol=1e-12)
         inverse = np.triu(found.inverse) + np.triu(found.inverse, 1).T
         np.testing.assert_allclose(slope, 0.5 * (np.outer(found.alpha, found.alpha) - inverse), atol=1e-12)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_whole_evidence_as_one_program(rng: np.random.Generator, missing: bool) -> None:
+    y = rng.normal(size=(14, 3))
+    y[rng.random(y.shape) < 0.2 * missing] = np.nan
+    with precision("float64"):
+        problem = problem_of(MIXED, {"x": rng.normal(size=14), "y": y})
+        system = make_system(problem.program, problem.rows)
+        assert system is not None
+        at = {name: v + 0.3 * jnp.asarray(rng.normal(size=np.shape(v))) for name, v in problem.parameters.items()}
+        (value, slopes), (other, gradient) = one_program(problem, system)(at), evidence_of(problem, system)(at)
+    assert value == pytest.approx(other, abs=1e-10)
+    np.testing.assert_allclose(flat_of(slopes), flat_of(gradient), atol=1e-9)
+
+
+def test_noise_that_rounding_hides_is_said(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(30, 2))
+    model = gpdsl.compile(PLAIN.format(kernel="RBF"))
+    plain = model.fit({"x": x, "y": np.sin(x[:, 0])})
+    noisy = model.fit({"x": x, "y": np.sin(x[:, 0]) + 0.1 * rng.normal(size=30)})
+    assert "float64 hardly resolves" in plain.summary() and noisy.notes == ()
 
 
 def test_an_exact_fit_is_kept_in_a_file_as_it_is(rng: np.random.Generator, tmp_path: Path) -> None:

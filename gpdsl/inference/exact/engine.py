@@ -6,18 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from jaxtyping import Array
 
 from gpdsl.data import Data
 from gpdsl.inference.ascent.lbfgs import Outcome, maximise
-from gpdsl.inference.exact.evidence import Evidence, evidence_of
+from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.exact.system import make_system
-from gpdsl.inference.exact.whitening import functionals, whitened
+from gpdsl.inference.exact.whitening import Whitened, functionals, largest_variance, whitened
 from gpdsl.inference.plan.options import EXACT_VALUES, Choice, Options, decide
 from gpdsl.inference.problem import Problem, Result, as_numpy
+from gpdsl.inference.resolution import rounding_note
 from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program, make_rows
+from gpdsl.program.rows import Rows
 
 DISTINCT = 0.7
 """Share of distinct inputs below which values at these carry the posterior: repeated rows tell nothing new of them."""
@@ -66,9 +69,15 @@ def fit_exact(problem: Problem) -> Result:
     system = make_system(problem.program, problem.rows)
     assert system is not None  # the plan has seen to it
     outcome = _search(problem, evidence_of(problem, system))
-    numbers, _ = jit(lambda at, rows: whitened(system, at, rows), brief=True)(outcome.point, problem.rows)
+
+    def ended(at: Learnt, rows: Rows) -> tuple[list[Whitened], list[Array]]:
+        numbers, read = whitened(system, at, rows)[0], functionals(problem.program, rows)
+        parameters = problem.program.parameters.constrain(at)
+        pairs = zip(system.parts, numbers, strict=True)
+        return numbers, [largest_variance(problem.program, p, w.loadings, parameters, read) for p, w in pairs]
+
+    numbers, variances = as_numpy(jit(ended, brief=True)(outcome.point, problem.rows))
     inducing = functionals(problem.program, problem.rows)
-    posterior = Regression(system.parts, tuple(as_numpy(numbers)))
     return Result(
         as_numpy(outcome.point),
         as_numpy(inducing),
@@ -78,7 +87,8 @@ def fit_exact(problem: Problem) -> Result:
         0.0,
         outcome.message,
         outcome.interrupted,
-        regression=posterior,
+        regression=Regression(system.parts, tuple(numbers)),
+        notes=rounding_note(list(map(float, variances)), max(system.sizes), problem.options.dtype),
     )
 
 

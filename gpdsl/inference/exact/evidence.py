@@ -45,7 +45,7 @@ class Solved:
 
 def evidence_of(problem: Problem, system: System) -> Evidence:
     """The function to maximise, compiled for the backend in use."""
-    return _between_programs(problem, system) if jax.default_backend() == "cpu" else _one_program(problem, system)
+    return _between_programs(problem, system) if jax.default_backend() == "cpu" else one_program(problem, system)
 
 
 def parts_of(system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], list[Array], Array]:
@@ -131,7 +131,8 @@ def triangle_slope(
 # --- elsewhere --------------------------------------------------------------------------------------------------
 
 
-def _one_program(problem: Problem, system: System) -> Evidence:
+def one_program(problem: Problem, system: System) -> Evidence:
+    """Factorisation and inverse in the compiled program: what accelerators run."""
     rows = problem.rows
 
     def value(learnt: Learnt, rows: Rows) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.exact.system import Part, Statement, System
-from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.groups import Group, KernelValues, kernel_values
@@ -104,6 +104,26 @@ def signal_covariance(
                 total = total + _between(kernel, kind, (padded[left], padded[right]), block)
     total = jnp.asarray(total).reshape(elements * count, elements * count)
     return total if part.kept is None else total[part.kept][:, part.kept]
+
+
+def largest_variance(
+    program: Program,
+    part: Part,
+    loadings: Float[Array | np.ndarray, "columns elements rows"],
+    parameters: Mapping[str, Array],
+    read: Sequence[Functionals],
+) -> Float[Array, ""]:
+    """The largest variance of a value of a part without its noise; that of several readings of a latent from above."""
+    total: Array | float = 0.0
+    padded = with_nothing(jnp.asarray(loadings))
+    for group, of_all in zip(program.groups, read, strict=True):
+        at = at_rows(of_all, part.rows)
+        kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])
+        for kind in kinds(group, part.columns):
+            own = variance(group.form, kernel_arguments(kernel, kind.factor), at).reshape(-1, len(part.rows))
+            deviations = sum(jnp.abs(padded[at]) * jnp.sqrt(own[r]) for r, at in kind.columns.items())
+            total = total + jnp.sum(kernel.scale[kind.processes, None, None] * jnp.square(deviations), axis=0)
+    return jnp.max(jnp.asarray(total))
 
 
 def with_nothing(loadings: Float[Array, "columns ..."]) -> Float[Array, "columns+1 ..."]:
