@@ -52,6 +52,8 @@ class Problem:
     """The posterior of the fit to start from."""
     begun_weights: WeightSpace | None = None
     """The same where it is one over weights."""
+    continued: bool = False
+    """Whether the parameters come from another fit."""
     copies: int = 0
     """Rows at the end that fill up devices: nothing is observed in them."""
 

@@ -219,7 +219,7 @@ def infer(
         begun = None if known is None else carry(known, program, parameters, inducing, jitter)
         problem = Problem(program, rows, count, layout, choice, options, parameters, inducing, jitter, monitor, begun)
         weights = None if start is None else start.weight_space
-        problem = replace(problem, begun_weights=weights, copies=count - data.rows)
+        problem = replace(problem, begun_weights=weights, copies=count - data.rows, continued=start is not None)
         with threads_for(max(map(len, planned.inducing), default=0)):
             result = ENGINES[engine](problem)
         if np.isfinite(result.elbo) or result.interrupted:

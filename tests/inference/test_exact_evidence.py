@@ -195,6 +195,20 @@ def test_noise_that_rounding_hides_is_said(rng: np.random.Generator) -> None:
     assert "float64 hardly resolves" in plain.summary() and noisy.notes == ()
 
 
+def test_a_search_that_begins_on_some_rows_ends_where_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(160, 2))
+    data = {"x": x, "y": np.sin(2 * x[:, 0]) + 0.5 * x[:, 1] + 0.2 * rng.normal(size=160)}
+    model = gpdsl.compile(PLAIN.format(kernel="RBF"))
+    whole = model.fit(data)
+    monkeypatch.setattr("gpdsl.inference.exact.engine.SAMPLED_FROM", 100)
+    begun = model.fit(data)
+    assert begun.history[0, 1] > whole.elbo - 5.0 > whole.history[0, 1]
+    assert begun.elbo == pytest.approx(whole.elbo, abs=1e-4)
+    assert len(begun.history) < len(whole.history)
+    assert begun.parameters["sigma"] == pytest.approx(float(whole.parameters["sigma"]), rel=1e-3)
+
+
 def test_an_exact_fit_is_kept_in_a_file_as_it_is(rng: np.random.Generator, tmp_path: Path) -> None:
     y = rng.normal(size=(15, 3))
     y[2, 1] = np.nan

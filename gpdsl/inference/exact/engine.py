@@ -12,7 +12,8 @@ from gpdsl.data import Data
 from gpdsl.inference.ascent.lbfgs import Outcome, maximise
 from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
 from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.exact.system import make_system
+from gpdsl.inference.exact.some_rows import SAMPLED_FROM, on_some_rows
+from gpdsl.inference.exact.system import System, make_system
 from gpdsl.inference.exact.whitening import Whitened, functionals, largest_variance, whitened
 from gpdsl.inference.plan.options import EXACT_VALUES, Choice, Options, decide
 from gpdsl.inference.problem import Problem, Result, as_numpy
@@ -68,7 +69,7 @@ def fit_exact(problem: Problem) -> Result:
     """The parameters of greatest evidence (times their priors), and the exact posterior there."""
     system = make_system(problem.program, problem.rows)
     assert system is not None  # the plan has seen to it
-    outcome = _search(problem, evidence_of(problem, system))
+    outcome = _search(problem, system, evidence_of(problem, system))
 
     def ended(at: Learnt, rows: Rows) -> tuple[list[Whitened], list[Array]]:
         numbers, read = whitened(system, at, rows)[0], functionals(problem.program, rows)
@@ -92,11 +93,25 @@ def fit_exact(problem: Problem) -> Result:
     )
 
 
-def _search(problem: Problem, evidence: Evidence) -> Outcome:
+def _search(problem: Problem, system: System, evidence: Evidence) -> Outcome:
     monitor, start = problem.monitor, problem.parameters
     if not start:  # nothing to learn
         value, _ = evidence(start)
         monitor.report(1, value)
         return Outcome(start, value, "converged", 1)
+    if problem.count < SAMPLED_FROM or problem.continued:
+        return _maximised(problem, evidence, start)
+    found = on_some_rows(problem)
+    if found is None or np.isnan(reached := evidence(found.outcome.point)[0]):
+        return _maximised(problem, evidence, start)
+    if found.outcome.interrupted:
+        return replace(found.outcome, value=reached)
+    if reached < evidence(start)[0]:
+        return _maximised(problem, evidence, start)
+    best = _maximised(problem, found.conditioned(evidence), found.origin)
+    return replace(best, point=found.place(best.point))
+
+
+def _maximised(problem: Problem, evidence: Evidence, start: Learnt) -> Outcome:
     steps, tolerance = problem.choice.steps, problem.options.tolerance
-    return maximise(evidence, start, steps=steps, tolerance=tolerance, report=monitor.report)
+    return maximise(evidence, start, steps=steps, tolerance=tolerance, report=problem.monitor.report)

@@ -1,0 +1,91 @@
+"""Where a search on many rows begins: at the end of one on some of them, in the coordinates of the curvature there.
+
+An evaluation on a quarter of the rows costs a 64th. The log evidence of all is about four times as curved, so that
+coordinates in which the curvature of some is the unit matrix leave the search on all rows little to find out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from gpdsl.inference.ascent.lbfgs import Outcome, maximise
+from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
+from gpdsl.inference.exact.system import make_system
+from gpdsl.inference.problem import Problem
+from gpdsl.program.program import take_rows
+
+SAMPLED_FROM, SHARE, ROUGHLY = 1000, 4, 1e-6
+"""Rows from which a search begins on one of so many of them, to this relative tolerance.
+
+Measured at 1000 rows of five columns: within 0.001 nats after 4 evaluations of all rows, 26 from the start itself.
+"""
+
+STEP = 1e-4
+"""Of differences of gradients, in unconstrained parameters."""
+
+MOST = 100
+"""Learnt numbers up to which their curvature is worked out, by two evaluations each."""
+
+
+@dataclass(frozen=True)
+class OnSome:
+    """The end of a search on some rows, and a root of the inverse curvature that all rows should have there."""
+
+    outcome: Outcome
+    root: Float[np.ndarray, "d d"]
+
+    @property
+    def origin(self) -> Any:
+        """Where the search on all rows begins, in its own coordinates."""
+        return jnp.zeros(len(self.root))
+
+    def place(self, at: Float[Array, " d"]) -> Learnt:
+        """The parameters at some coordinates."""
+        flat, unravel = ravel_pytree(self.outcome.point)
+        return unravel(flat + jnp.asarray(self.root @ np.asarray(at, float), flat.dtype))
+
+    def conditioned(self, evidence: Evidence) -> Evidence:
+        """The evidence in these coordinates."""
+
+        def of(at: Float[Array, " d"]) -> tuple[float, Array]:
+            value, gradient = evidence(self.place(at))
+            return value, jnp.asarray(self.root.T @ np.asarray(ravel_pytree(gradient)[0], float))
+
+        return of  # type: ignore[return-value]
+
+
+def on_some_rows(problem: Problem) -> OnSome | None:
+    """The search on a random share of the rows; None where that says nothing."""
+    rng = np.random.default_rng(problem.options.seed)
+    numbers = np.sort(rng.choice(problem.count, problem.count // SHARE, replace=False))
+    some = replace(problem, rows=take_rows(problem.rows, numbers), count=len(numbers))
+    system = make_system(some.program, some.rows)
+    if system is None or not system.parts:
+        return None
+    evidence, steps = evidence_of(some, system), problem.choice.steps
+    found = maximise(evidence, problem.parameters, steps=steps, tolerance=ROUGHLY, report=lambda step, value: None)
+    return OnSome(found, _root(evidence, found.point)) if np.isfinite(found.value) else None
+
+
+def _root(evidence: Evidence, point: Learnt) -> Float[np.ndarray, "d d"]:
+    """A root of the inverse of minus the Hessian, times the share; where that is flat, steps of one remain."""
+    flat, unravel = ravel_pytree(point)
+    size = len(flat)
+    if size > MOST:
+        return np.eye(size)
+
+    def slope(at: np.ndarray) -> np.ndarray:
+        return np.asarray(ravel_pytree(evidence(unravel(jnp.asarray(at, flat.dtype)))[1])[0], float)
+
+    centre, steps = np.asarray(flat, float), STEP * np.eye(size)
+    hessian = np.stack([slope(centre + step) - slope(centre - step) for step in steps]) / (2.0 * STEP)
+    if not np.all(np.isfinite(hessian)):
+        return np.eye(size)
+    curvature, directions = np.linalg.eigh(-0.5 * SHARE * (hessian + hessian.T))
+    return directions / np.sqrt(np.maximum(np.abs(curvature), 1.0))
