@@ -15,13 +15,20 @@ from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.exact.some_rows import SAMPLED_FROM, on_some_rows
 from gpdsl.inference.exact.system import System, make_system
 from gpdsl.inference.exact.whitening import Whitened, functionals, largest_variance, whitened
-from gpdsl.inference.plan.options import EXACT_VALUES, Choice, Options, decide
+from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.inference.resolution import rounding_note
 from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Rows
+
+EXACT_VALUES = 4000
+"""Up to so many observed values the default is exact inference, where that is possible: an evaluation of the evidence
+and its gradient takes a second. Parts that share no latent count as one matrix that takes as long as all of theirs."""
+
+EXACT_PARTS = 10
+"""Matrices of exact inference up to which it is the default: each has its place in the compiled programs."""
 
 DISTINCT = 0.7
 """Share of distinct inputs below which values at these carry the posterior: repeated rows tell nothing new of them."""
@@ -33,7 +40,7 @@ def exact_choice(program: Program, data: Data, options: Options) -> tuple[Choice
         return None
     rows = make_rows(program, data)
     system = make_system(program, rows)
-    if system is None or not system.parts or (options.inducing is None and _alike(system.sizes) > EXACT_VALUES):
+    if system is None or not system.parts or (options.inducing is None and not _afforded(system.sizes)):
         return None
     read = functionals(program, rows)
     if any(_repeated(each) for each in read):
@@ -47,9 +54,9 @@ def exact_choice(program: Program, data: Data, options: Options) -> tuple[Choice
     return replace(choice, posterior=posterior, reasons=reasons, exact=system.sizes), read
 
 
-def _alike(sizes: Sequence[int]) -> float:
-    """The size of one matrix that takes as long to factorise as all of these."""
-    return float(np.sum(np.asarray(sizes, float) ** 3) ** (1 / 3))
+def _afforded(sizes: Sequence[int]) -> bool:
+    """Whether these matrices are few, and take no longer than one of the largest size that is the default."""
+    return len(sizes) <= EXACT_PARTS and float(np.sum(np.asarray(sizes, float) ** 3)) <= float(EXACT_VALUES) ** 3
 
 
 def _asked_otherwise(program: Program, options: Options) -> bool:

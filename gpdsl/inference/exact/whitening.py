@@ -37,13 +37,14 @@ def whitened(system: System, learnt: Mapping[str, Array], rows: Rows) -> tuple[l
     count = next(iter(rows.observed.values())).shape[0]
     mean = prior_means(program.evaluator, program.groups, parameters, rows, count)
     read = [_read(program, each, Scope(parameters, rows, mean)) for each in system.statements]
+    residuals, loadings = (jnp.concatenate(all_of, axis=-1) for all_of in list(zip(*read, strict=True))[:2])
     constant = sum((jnp.sum(constants) for _, _, constants in read), start=jnp.zeros((), mean.dtype))
+    first = np.cumsum([0, *[residual.shape[-1] for residual, _, _ in read]])
     found = []
     for part in system.parts:
-        z = jnp.stack([read[s][0][:, number] for s, number in part.elements])
-        slopes = jnp.stack([read[s][1][..., number] for s, number in part.elements], axis=1)
-        z, slopes = z[:, part.rows], slopes[np.asarray(part.columns)][..., part.rows]
-        found.append(Whitened(z.ravel() if part.kept is None else z.ravel()[part.kept], slopes))
+        places = np.asarray([first[s] + number for s, number in part.elements])
+        z, slopes = residuals.T[places][:, part.rows].ravel(), jnp.swapaxes(loadings, 1, 2)[np.asarray(part.columns)]
+        found.append(Whitened(z if part.kept is None else z[part.kept], slopes[:, places][..., part.rows]))
     return found, constant + program.log_prior(parameters)
 
 

@@ -14,10 +14,6 @@ from gpdsl.inference.plan.weights import WeightChoice
 DENSE_ROWS = 1500
 """Up to this many rows the default is a dense posterior: its Cholesky factor takes a fraction of a second."""
 
-EXACT_VALUES = 4000
-"""Up to so many observed values the default is exact inference, where that is possible: an evaluation of the evidence
-and its gradient takes a second. Parts that share no latent count as one matrix that takes as long as all of theirs."""
-
 DEFAULT_INDUCING = 200
 BATCH_ROWS = 20_000
 """Beyond this many rows the default is stochastic optimisation on minibatches."""
