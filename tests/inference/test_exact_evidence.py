@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
 import gpdsl
-from gpdsl.inference.exact.evidence import evidence_of, log_normal, one_program, solve
+from gpdsl.inference.exact.evidence import evidence_of, log_normal, one_program, parts_of, solve
 from gpdsl.inference.exact.system import make_system
 from gpdsl.program.precision import precision
+from gpdsl.program.rows import Rows
 from tests.inference.problems import problem_of
 
 PLAIN = """
@@ -185,6 +187,20 @@ def test_the_whole_evidence_as_one_program(rng: np.random.Generator, missing: bo
         (value, slopes), (other, gradient) = one_program(problem, system)(at), evidence_of(problem, system)(at)
     assert value == pytest.approx(other, abs=1e-10)
     np.testing.assert_allclose(flat_of(slopes), flat_of(gradient), atol=1e-9)
+
+
+def test_the_one_program_has_a_lowering_for_gpus(rng: np.random.Generator) -> None:
+    with precision("float64"):
+        problem = problem_of(MIXED, {"x": rng.normal(size=6), "y": rng.normal(size=(6, 3))})
+        system = make_system(problem.program, problem.rows)
+        assert system is not None
+
+        def value(learnt: dict, rows: Rows) -> jax.Array:
+            matrices, vectors, constant = parts_of(system, learnt, rows)
+            return constant + sum(log_normal(*each) for each in zip(matrices, vectors, strict=True))
+
+        exporting = jax.export.export(jax.jit(jax.value_and_grad(value)), platforms=["cuda"])
+        assert "custom_call" in exporting(problem.parameters, problem.rows).mlir_module()
 
 
 def test_noise_that_rounding_hides_is_said(rng: np.random.Generator) -> None:
