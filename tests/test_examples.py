@@ -75,6 +75,18 @@ def test_boston_like(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_damped_oscillator(tmp_path: Path) -> None:
+    printed = run("damped_oscillator.py", tmp_path, "20")
+    for name in ("stiffness", "damping"):
+        assert numbers(f"{name}:", printed)[0] > 85
+    learnt, simulated = numbers("noise:", printed)
+    assert abs(learnt - simulated) < 0.005
+    lowest, highest = numbers("bounds of 20 seeds:", printed)
+    assert 119 < lowest <= highest < lowest + 1
+    assert numbers("evaluations:", printed)[0] < 10_000
+
+
+@pytest.mark.slow
 def test_umbridge_client(tmp_path: Path) -> None:
     pytest.importorskip("umbridge", reason="the server of this example is made by the package umbridge")
     printed = run("umbridge_client.py", tmp_path)

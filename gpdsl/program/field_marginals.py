@@ -29,9 +29,9 @@ class FieldMarginals(Marginals):
         """Number of rows of the data."""
         return self.count
 
-    def part(self, index: slice) -> FieldMarginals:
+    def part(self, index: slice | np.ndarray) -> FieldMarginals:
         """For some of the rows."""
-        return replace(self, count=len(range(self.count)[index]))
+        return replace(self, count=len(np.arange(self.count)[index]))
 
     def at(self, program: Program, normals: Float[Array, "S K 1 D"]) -> Float[Array, "S K 1 D"]:
         """Joint samples, each of a whole field."""

@@ -46,7 +46,7 @@ class Marginals:
         """Number of rows."""
         return self.mean.shape[1]
 
-    def part(self, index: slice) -> Marginals:
+    def part(self, index: slice | np.ndarray) -> Marginals:
         """Those of some of the rows."""
         return jax.tree.map(lambda a: a[:, index], self)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -88,3 +88,13 @@ class Ancestral:
 def _picks(positions: tuple[Position, ...]) -> tuple:
     """The index of some elements in [draws, rows, *axes]."""
     return (Ellipsis, *(slice(None) if isinstance(p, str) else p - 1 for p in positions))
+
+
+def put_together(pieces: Sequence[tuple[tuple[Position, ...], np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
+    """Fill [..., rows, *shape] from parts along fixed and free positions; what nothing observes stays NaN."""
+    free = sum(isinstance(p, str) for p in pieces[0][0])
+    lead = pieces[0][1].shape[: pieces[0][1].ndim - free]
+    result = np.full((*lead, *shape), np.nan)
+    for positions, values in pieces:
+        result[_picks(positions)] = values
+    return result

@@ -15,13 +15,12 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite
 from gpdsl.inference.estimators.sampling import base_normals
-from gpdsl.inference.fields.calls import field_samples
-from gpdsl.inference.opaque.values import arguments_of, evaluate_externals
 from gpdsl.language import model as m
 from gpdsl.program.compilation import jit
 from gpdsl.program.joint import Marginals, moment_values, values_at
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows, Scope
+from gpdsl.results.simulations import Simulations
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.joint import joint_expectation
 from gpdsl.symbolic.terms import has_external, latents_in
@@ -29,8 +28,6 @@ from gpdsl.symbolic.translate import NeedsElements, axis_key
 
 SAMPLES = 1024
 QUADRATURE_NODES = {1: 64, 2: 32}
-FIELD_CALLS = 128
-"""Fields at which an opaque function is called for a prediction: each call may take minutes."""
 
 SPREAD_NODES, SPREAD = 301, 2.9
 """Nodes sinh(t) for evenly spaced t up to this: dense near the mean, and out to nine standard deviations."""
@@ -52,6 +49,9 @@ class Beliefs:
     marginals: Marginals
     weights: Float[np.ndarray, "K"]
     seed: int = 0
+    simulations: Simulations | None = None
+    """The evaluations of opaque functions, shared by all parts of the rows; `start` says where this one begins."""
+    start: int = 0
     compiled: dict[Any, Callable[..., Any]] = field(default_factory=dict, repr=False)
     """Functions that are compiled already, shared by all parts of the rows."""
 
@@ -60,9 +60,10 @@ class Beliefs:
         """Number of rows."""
         return self.marginals.rows
 
-    def part(self, index: slice) -> Beliefs:
+    def part(self, index: slice | np.ndarray) -> Beliefs:
         """The beliefs about some of the rows."""
-        return replace(self, rows=take_rows(self.rows, index), marginals=self.marginals.part(index))
+        start = self.start + (index.start or 0) if isinstance(index, slice) else self.start
+        return replace(self, rows=take_rows(self.rows, index), marginals=self.marginals.part(index), start=start)
 
     def compile(self, key: Any, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, compiled once for all parts of the rows: equal keys mean equal functions of their numbers."""
@@ -209,23 +210,15 @@ def sample_latents(
     beliefs: Beliefs, count: int, need_externals: bool, normals: Array | None = None
 ) -> tuple[Float[Array, "S K rows latents"], dict[str, Array]]:
     """Samples of all latents at the rows, and the values of opaque functions there."""
+    simulations = beliefs.simulations if need_externals else None
+    if simulations is not None and normals is None:
+        return simulations.samples(beliefs)
     if normals is None:
-        components, rows, latents_count = beliefs.marginals.mean.shape
-        key, scheme = jax.random.key(beliefs.seed), "antithetic" if beliefs.program.fields else "qmc"
-        if need_externals and beliefs.program.fields and beliefs.program.uses():
-            count = min(count, FIELD_CALLS)
-        normals = base_normals(key, count, components, rows, latents_count, sampling=scheme)
+        components, rows, columns = beliefs.marginals.mean.shape
+        scheme = "antithetic" if beliefs.program.fields else "qmc"
+        normals = base_normals(jax.random.key(beliefs.seed), count, components, rows, columns, sampling=scheme)
     latents = beliefs.marginals.at(beliefs.program, normals)
-    if not need_externals:
-        return latents, {}
-    program = beliefs.program
-    uses = [u for u in program.uses() if not u.likelihood]
-    if program.fields:
-        return field_samples(program, uses, beliefs.parameters, beliefs.rows, latents[:, 0, 0])
-    values = evaluate_externals(
-        program, uses, lambda use, known: arguments_of(program, use, beliefs.parameters, beliefs.rows, latents, known)
-    )
-    return latents, values
+    return (latents, {}) if simulations is None else simulations.draws(beliefs, latents)
 
 
 def nodes_of(

@@ -14,9 +14,11 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.data import Data, bind
+from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage
 from gpdsl.inference.bound import assemble, views
 from gpdsl.inference.exact.posterior import Regression
+from gpdsl.inference.opaque.budget import predicted_uses
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.coupled import joint_marginals
 from gpdsl.inference.posteriors.family import Whitened
@@ -33,6 +35,7 @@ from gpdsl.results.chunks import ROWS_AT_ONCE, by_parts, parts
 from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.prediction import Prediction
+from gpdsl.results.simulations import Simulations
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,9 +86,14 @@ class Fit:
 
         return Model(self.program.declarations, dict(self.program.externals))
 
-    def predict(self, data: Any, columns: Mapping[str, str] | None = None) -> Prediction:
-        """Posterior at new rows, which need the inputs only. Raises DataError for unusable rows."""
-        return Prediction(self._beliefs(self.bind(data, columns, outputs=False)), self.options.dtype)
+    def predict(
+        self, data: Any, columns: Mapping[str, str] | None = None, *, evaluations: int | None = None
+    ) -> Prediction:
+        """Posterior at new rows, which need the inputs only. Raises DataError for unusable rows.
+
+        `evaluations` is the most that the prediction may take of opaque functions, that of the fit by default.
+        """
+        return Prediction(self._beliefs(self.bind(data, columns, outputs=False), evaluations), self.options.dtype)
 
     def log_predictive_density(self, data: Any, columns: Mapping[str, str] | None = None) -> np.ndarray:
         """log p(y_n | training data) in nats for every row [rows]; a row's observed outputs count together."""
@@ -105,8 +113,10 @@ class Fit:
             outputs_required=outputs,
         )
 
-    def _beliefs(self, data: Data) -> Beliefs:
-        dtype = self.options.dtype
+    def _beliefs(self, data: Data, evaluations: int | None = None) -> Beliefs:
+        dtype, budget = self.options.dtype, self.options.evaluations if evaluations is None else evaluations
+        if budget is not None and (isinstance(budget, bool) or budget != int(budget) or budget < 1):
+            raise GpdslError(f"evaluations = {budget}: expected a whole number of at least 1")
         with precision(dtype):
             program = self._predicting
             rows = as_arrays(make_rows(program, data), dtype)
@@ -117,7 +127,15 @@ class Fit:
                 self.marginals(program, rows, data.rows),
                 self.weights / self.weights.sum(),
                 self.options.seed,
+                self._simulations(program, data.rows, np.inf if budget is None else budget),
             )
+
+    @staticmethod
+    def _simulations(program: Program, count: int, budget: float) -> Simulations | None:
+        """The evaluations of a prediction at so many rows, where it takes any."""
+        if not predicted_uses(program):
+            return None
+        return Simulations.of(program, sum(rows.stop - rows.start for rows, _ in parts(count)), budget)
 
     def marginals(self, program: Program, rows: Rows, count: int) -> Marginals:
         """Marginals of all latents at rows: SAVIGP eqs. 37 to 39, O(M^2) per row after one factorisation.

@@ -45,6 +45,21 @@ if TYPE_CHECKING:
 
 Columns = Mapping[str, str]
 
+SCATTER = 25.0
+"""Standard errors of the reported bound, a mean over many steps, that the bound of a single step may be wrong by."""
+
+
+class WorseThanStart(GpdslError):
+    """A fit of opaque functions that ended below its start; `fit` is what it came to."""
+
+    def __init__(self, fit: Fit) -> None:
+        self.fit = fit
+        super().__init__(
+            f"the bound ended at {fit.elbo:.6g} nats ({fit.message}), where it started from {fit.history[0, 1]:.6g}: "
+            "the estimates from opaque functions led the wrong way; leave optimizer, engine and estimators to the "
+            "plan, or take more samples, a smaller learning_rate, or other starts of the parameters with init={...}"
+        )
+
 
 def prepare(
     model: Model, data: Any, columns: Columns, given: Mapping[str, Any], start: Start | None = None
@@ -142,9 +157,19 @@ def fit_model(
         notes=result.notes,
     )
     if account.fault is None:
-        return fit
+        return _verify_progress(fit)
     account.fault.fit = fit if np.isfinite(fit.elbo) else None
     raise account.fault from account.fault.__cause__
+
+
+def _verify_progress(fit: Fit) -> Fit:
+    """Raise WorseThanStart where a bound estimated from opaque functions is lower at the end than at the start."""
+    if fit.options.engine != "vi" or not fit.program.opaque or fit.interrupted or not len(fit.history):
+        return fit
+    start, error = fit.history[0, 1], fit.elbo_se if np.isfinite(fit.elbo_se) else 0.0
+    if fit.elbo < start - SCATTER * error - 1.0:
+        raise WorseThanStart(fit)
+    return fit
 
 
 def _counting(report: Callable[[Report], None] | None, account: Accounting) -> Callable[[Report], None] | None:

@@ -14,9 +14,11 @@ import sympy as sp
 from jaxtyping import Array
 
 from gpdsl.errors import GpdslError
+from gpdsl.forward import Usage
 from gpdsl.program.precision import in_precision
 from gpdsl.results import expectation as ex
-from gpdsl.results.ancestral import DRAWS, Ancestral
+from gpdsl.results.accuracy import error_of, error_of_law, verify_asked
+from gpdsl.results.ancestral import DRAWS, Ancestral, put_together
 from gpdsl.results.chunks import by_parts
 from gpdsl.results.formula import ByFormula
 from gpdsl.results.predictive import Predictive
@@ -100,6 +102,32 @@ class Prediction:
         if self._is_output(name):
             return self._output(name, partial(self._output_quantile, p=p))
         return self._deterministic(name, partial(self._quantile, p=p))
+
+    @in_precision
+    def error(self, name: str, of: str | float = "mean") -> np.ndarray:
+        """Standard error of what `mean`, `variance`, or the quantile of a probability says, [rows, *axes].
+
+        It is that of finitely many evaluations of opaque functions and finitely many samples; 0 without such functions.
+        """
+        verify_asked(name, of)
+        return self._by_parts(name, lambda part, _: part._error(name, of))
+
+    @property
+    def usage(self) -> Usage:
+        """What the opaque functions of this prediction have cost so far: its quantities share their evaluations."""
+        simulations = self.beliefs.simulations
+        return Usage() if simulations is None else simulations.account.usage()
+
+    def _error(self, name: str, of: str | float) -> np.ndarray:
+        if not self._is_output(name):
+            return self._deterministic(name, lambda e, keys: jnp.asarray(error_of(self.beliefs, e, keys, of)))
+
+        def error(o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
+            known = self._without_reads(o)
+            law = None if known is None else self._predictive(known, keys)
+            return error_of_law(name, law if isinstance(law, Predictive) else None, of)
+
+        return self._output(name, error)
 
     @in_precision
     def sample(self, name: str, count: int, seed: int = 0) -> np.ndarray:
@@ -222,7 +250,7 @@ class Prediction:
                 return values
             pieces.append((observation.positions, values))
         shape = self.beliefs.program.translator.shape(self._declarations.outputs[name].axes)
-        return _put_together(pieces, shape)
+        return put_together(pieces, shape)
 
     def _predictive(self, o: ObservationTerms, keys: tuple[str, ...]) -> Predictive | Warped | ByFormula:
         if o.formula is not None:
@@ -265,14 +293,3 @@ class Prediction:
     def _sizes(self, keys: tuple[str, ...]) -> tuple[int, ...]:
         table = {axis_key(a): a for o in self._declarations.outputs.values() for a in o.axes}
         return self.beliefs.program.translator.shape(tuple(table[k] for k in keys))
-
-
-def _put_together(pieces: Sequence[tuple[tuple[int | str, ...], np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
-    """Fill [..., rows, *shape] from parts along fixed and free positions; what nothing observes stays NaN."""
-    free = sum(isinstance(p, str) for p in pieces[0][0])
-    lead = pieces[0][1].shape[: pieces[0][1].ndim - free]
-    result = np.full((*lead, *shape), np.nan)
-    for positions, values in pieces:
-        where = tuple(slice(None) if isinstance(p, str) else p - 1 for p in positions)
-        result[(Ellipsis, *where)] = values
-    return result

@@ -127,7 +127,7 @@ def test_a_gradient_spares_evaluations() -> None:
         gpdsl.compile(text, externals={"g": each}).fit(data, posterior="full")
         for each in (lambda f, h: h * np.sin(f), gpdsl.opaque(lambda f, h: h * np.sin(f), gradient=gradient))
     ]
-    assert rows and all(count % 15 == 0 for count in rows), "called for all points of a round together"
+    assert rows[1:] and all(count % 15 == 0 for count in rows[1:]), "all points of a round together, after the check"
     assert fits[0].elbo == pytest.approx(fits[1].elbo, abs=0.1)
     for name in ("f", "h"):
         means, variances = ([getattr(fit.predict(data), what)(name) for fit in fits] for what in ("mean", "variance"))

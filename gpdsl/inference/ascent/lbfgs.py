@@ -39,8 +39,11 @@ def maximise(
     steps: int,
     tolerance: float,
     report: Callable[[int, float], None],
+    within: tuple[Tree, Tree] | None = None,
 ) -> Outcome:
     """Maximise `objective`, which gives value and gradient. A value that is not finite makes the line search back off.
+
+    `within` are the least and the greatest values that every number of the point may take.
 
     KeyboardInterrupt ends the search with the best point so far, and so does `Enough`.
     """
@@ -61,6 +64,7 @@ def maximise(
             np.asarray(flat, dtype=float),
             jac=True,
             method="L-BFGS-B",
+            bounds=None if within is None else np.stack([np.asarray(ravel_pytree(end)[0]) for end in within], axis=1),
             callback=between,
             options={"maxiter": steps, "maxfun": 3 * steps, "ftol": tolerance, "gtol": 1e-6, "maxcor": 20},
         )

@@ -30,6 +30,7 @@ from gpdsl.inference.opaque.simulated import LADDER, Rounds
 from gpdsl.inference.opaque.simulator import Simulator, values_alone
 from gpdsl.inference.opaque.steps import Compiled, latents_of, shaped_of
 from gpdsl.inference.opaque.surrogate import Anchors, Surrogate, opaque_reads
+from gpdsl.inference.opaque.trust import Judged
 from gpdsl.inference.opaque.values import FAILED
 from gpdsl.inference.plan.options import EP_SAMPLES
 from gpdsl.inference.problem import Problem, Result
@@ -125,9 +126,12 @@ class _Rounds(Rounds):
         self.tilted = tilted
         super().__init__(problem, simulator)
 
-    def fell(self, value: float, error: float) -> bool:
+    def fell(self, judged: Judged) -> bool:
         self.trust = self.trust.grown()
         return False
+
+    def regain(self) -> None:
+        """Of a higher evidence no place is better."""
 
     def normals(self, fresh: int = 0) -> Float[Array, "S 1 rows latents"] | None:
         key = jax.random.fold_in(jax.random.key(self.problem.options.seed), fresh)

@@ -21,6 +21,9 @@ from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope, row_count
 from gpdsl.symbolic.translate import ExternalUse
 
+FIELD_CALLS = 128
+"""Fields at which an opaque function is called for a prediction: each call may take minutes."""
+
 
 @dataclass(frozen=True, eq=False)
 class Called:

@@ -11,7 +11,7 @@ import sympy as sp
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
-from gpdsl.inference.fields.calls import probe_fields
+from gpdsl.inference.fields.calls import FIELD_CALLS, probe_fields
 from gpdsl.inference.fields.emulator import moving
 from gpdsl.inference.fields.engine import EXPECTED, FieldRun
 from gpdsl.inference.monitor import Monitor, Report
@@ -209,4 +209,5 @@ def _calls(program: Program, options: Options, choice: Choice) -> list[str]:
     each = choice.samples * len(program.uses())
     limit = f"; never more than {options.evaluations:,}" if options.evaluations else ""
     lines.append(f"    evaluations: {each:,} calls a round; fits end after 3 to 8 rounds as a rule{limit}")
+    lines.append(f"    a prediction: {FIELD_CALLS * len(program.uses()):,} calls for all rows")
     return lines

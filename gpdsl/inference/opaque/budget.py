@@ -6,22 +6,30 @@ An evaluation is a call of one opaque function for one row. The probing call bef
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.opaque.derivatives import has_slopes, point_cost
-from gpdsl.inference.opaque.surrogate import opaque_reads, passed_parameters, points_for
+from gpdsl.inference.opaque.surrogate import opaque_reads, passed_parameters, points_for, read_columns
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.families import parse_family
 from gpdsl.program.program import Program
 from gpdsl.symbolic.expectations import has_opaque, refuse_joint
 from gpdsl.symbolic.jumps import jumps
+from gpdsl.symbolic.terms import latents_in
+from gpdsl.symbolic.translate import ExternalUse
 
 ROUNDS = 4
 """Rounds that a small budget is meant to last for, where surrogates are made of every round's evaluations."""
 
 USUAL = 20
 """Rounds within which fits with surrogates end, as a rule."""
+
+
+DIRECT, DOUBLINGS = 1024, 4
+"""Samples at which predictions call functions that no polynomial describes, and how often a row's points are doubled
+before that."""
 
 
 class Spent(Exception):
@@ -90,6 +98,37 @@ def within_budget(program: Program, options: Options, choice: Choice, rows: int)
         )
     steps = choice.steps if simulated else min(choice.steps, left // each)
     return replace(choice, steps=steps)
+
+
+def predicted_uses(program: Program) -> tuple[ExternalUse, ...]:
+    """The opaque calls that predictions need: not those of likelihoods."""
+    return tuple(use for use in program.uses() if not use.likelihood)
+
+
+def columns_read(program: Program) -> tuple[int, ...]:
+    """Columns of the marginals that these read, directly or through each other."""
+    elements = [e for use in predicted_uses(program) for _, each in use.arguments for e in each]
+    symbols = {symbol for e in elements for symbol in latents_in(program.translator, e)}
+    return tuple(sorted({column for symbol in symbols for column in read_columns(program, symbol, ())}))
+
+
+def first_points(columns: Sequence[int]) -> int:
+    """Points per row that a prediction begins with."""
+    return points_for(len(columns)) if columns else 1
+
+
+def most_points(first: int) -> int:
+    """Points per row that polynomials of a prediction are given."""
+    return min(first << DOUBLINGS, max(first, DIRECT // 4))
+
+
+def planned_predictions(program: Program, choice: Choice, rows: int) -> str:
+    """How many evaluations a prediction will make, for `explain`."""
+    columns = columns_read(program)
+    first = first_points(columns)
+    cost = len(predicted_uses(program)) * parse_family(choice.posterior, choice.dense).components
+    most = f", up to {(most_points(first) + DIRECT) * cost:,} a row where it is not" if columns else ""
+    return f"{first * cost:,} a row where the function is smooth, {first * cost * rows:,} for {rows:,} rows{most}"
 
 
 def planned_evaluations(program: Program, options: Options, choice: Choice, rows: int) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import ndtri
 
 from gpdsl.inference.estimators.regression import least_squares
 from gpdsl.inference.opaque.surrogate import hermite, hermite_slopes
@@ -21,6 +22,27 @@ WORTH = 0.3
 
 KEPT = 32
 """Batches that are looked at, the last ones."""
+
+AT_A_TIME = 1024
+"""Points taken off the Sobol sequence together: a power of two keeps it balanced."""
+
+
+class Points:
+    """Standard normals from a scrambled Sobol sequence, shifted anew for every row, round after round."""
+
+    def __init__(self, rows: int, width: int, seed: int) -> None:
+        self.shift = np.random.default_rng(seed).random((rows, width))
+        from scipy.stats import qmc  # takes half a second to import
+
+        self.sobol = qmc.Sobol(width, scramble=True, seed=seed)
+        self.ready = np.empty((0, width))
+
+    def next(self, size: int) -> Float[np.ndarray, "S rows J"]:
+        """The next points."""
+        while len(self.ready) < size:
+            self.ready = np.concatenate([self.ready, self.sobol.random(AT_A_TIME)])
+        taken, self.ready = self.ready[:size], self.ready[size:]
+        return ndtri(np.clip((taken[:, None, :] + self.shift) % 1.0, 1e-12, 1.0 - 1e-12))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.special import ndtri
 
 from gpdsl.inference.ascent.lbfgs import maximise
 from gpdsl.inference.estimators.sampling import base_normals
@@ -24,10 +23,10 @@ from gpdsl.inference.natural.profiled import outer_point, split_point, whitened_
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.opaque.derivatives import point_cost
-from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian
+from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian, Points
 from gpdsl.inference.opaque.simulator import Fitted, Simulator
 from gpdsl.inference.opaque.surrogate import MOST_POLYNOMIALS, Surrogate, feature_count, is_quadratic
-from gpdsl.inference.opaque.trust import Damping, Trust, change, distance
+from gpdsl.inference.opaque.trust import Damping, Judged, Trust, change, distance
 from gpdsl.inference.problem import FRESH_SETS, Problem, Result, as_numpy, tidy
 from gpdsl.program.compilation import jit
 
@@ -55,9 +54,6 @@ LEAST_ROUND = 0.5
 LEAST_PART = 1e-2
 """Of the way to other hyperparameters."""
 
-AT_A_TIME = 1024
-"""Points taken off the Sobol sequence together: a power of two keeps it balanced."""
-
 
 @dataclass(frozen=True)
 class Place:
@@ -73,24 +69,6 @@ def fit_simulated(problem: Problem) -> Result:
     return Rounds(problem, Simulator.of(problem)).fit()
 
 
-class _Points:
-    """Standard normals from a scrambled Sobol sequence, shifted anew for every row, round after round."""
-
-    def __init__(self, rows: int, width: int, seed: int) -> None:
-        self.shift = np.random.default_rng(seed).random((rows, width))
-        from scipy.stats import qmc  # takes half a second to import
-
-        self.sobol = qmc.Sobol(width, scramble=True, seed=seed)
-        self.ready = np.empty((0, width))
-
-    def next(self, size: int) -> Float[np.ndarray, "S rows J"]:
-        """The next points."""
-        while len(self.ready) < size:
-            self.ready = np.concatenate([self.ready, self.sobol.random(AT_A_TIME)])
-        taken, self.ready = self.ready[:size], self.ready[size:]
-        return ndtri(np.clip((taken[:, None, :] + self.shift) % 1.0, 1e-12, 1.0 - 1e-12))
-
-
 class Rounds:
     """The moving parts of one fit."""
 
@@ -100,13 +78,14 @@ class Rounds:
         point, sites = outer_point(problem, problem.parameters, problem.inducing), start_sites(problem)
         self.here = Place(point, sites, self.simulator.place(point, sites))
         self.best = self.here
-        self.elbo, self.error, self.noise = -np.inf, 0.0, np.inf
+        self.judged, self.noise = Judged(), np.inf
         self.fitted: Fitted | None = None
+        self.safest: tuple[Judged, Place, Fitted] | None = None
         self.trust, self.damping = Trust(), Damping()
         self.size = problem.choice.samples
         width = self.simulator.reads.width
         self.quadratic = is_quadratic(self.size, width, self.simulator.sloping)
-        self.points = _Points(problem.count, width, problem.options.seed)
+        self.points = Points(problem.count, width, problem.options.seed)
         self.blend = jit(blend)
 
     def fit(self) -> Result:
@@ -126,16 +105,15 @@ class Rounds:
                 return self.ended("the budget of evaluations is used up")
             self.known.add(self.evaluate(size))
             if not self.quadratic and self.carried():  # bounds of linear surrogates say nothing beside the better ones
-                self.quadratic, self.elbo = True, -np.inf
+                self.quadratic, self.judged, self.safest = True, Judged(), None
             fitted = self.simulator.surrogate(self.here.point, self.here.q, self.known, self.quadratic)
             value = self.simulator.bound(self.here.point, self.here.sites, self.normals(), fitted.surrogate)
             self.problem.monitor.report(number, value)
-            if self.fell(value, fitted.error):
+            if self.fell(Judged(value, fitted.error)):
                 if self.trust.exhausted:
                     return f"stopped: no step raises the bound{self.accuracy()}"
                 continue
-            self.best, self.elbo, self.error = self.here, value, fitted.error
-            self.fitted = fitted
+            self.accept(Judged(value, fitted.error), fitted)
             noise = distance(self.here.q, self.simulator.shaken(self.here.point, self.here.sites, fitted))
             self.noise = noise if np.isfinite(noise) else np.inf
             self.here, whole = self.improved(fitted.surrogate)
@@ -144,14 +122,29 @@ class Rounds:
             if whole and max(moved, self.noise) < SETTLED:
                 self.best = self.here
                 return f"converged{self.accuracy()}"
-            if self.noise > SETTLED and moved < 2.0 * self.noise:
+            if (whole or np.isfinite(self.noise)) and self.noise > SETTLED and moved < 2.0 * self.noise:
                 self.grow()
         return self.ended("all steps done")
 
+    def accept(self, judged: Judged, fitted: Fitted) -> None:
+        """Go on from here."""
+        self.best, self.judged, self.fitted = self.here, judged, fitted
+        if self.safest is None or judged.least > self.safest[0].least:
+            self.safest = judged, self.here, fitted
+
     def ended(self, message: str) -> str:
-        """The end before q rests: where the last step led, unchecked, unless the one before was wrong."""
-        self.best = self.best if self.trust.refused else self.here
+        """The end before q rests: where the last step led, unless the points so far say that the bound fell there."""
+        if not self.trust.refused and self.fitted is not None:
+            judged, fitted = self.judge(self.here)
+            if not judged.below(self.judged):
+                self.accept(judged, fitted)
         return message + self.accuracy()
+
+    def judge(self, place: Place) -> tuple[Judged, Fitted]:
+        """The bound at a place by the points evaluated so far, wherever they were drawn, and its surrogates."""
+        fitted = self.simulator.surrogate(place.point, place.q, self.known, self.quadratic)
+        value = self.simulator.bound(place.point, place.sites, self.normals(), fitted.surrogate)
+        return Judged(value, fitted.error), fitted
 
     def accuracy(self) -> str:
         """What is known of the Monte-Carlo error, for the message of a fit."""
@@ -197,21 +190,18 @@ class Rounds:
         count = min(SURROGATE_SAMPLES, max(SURROGATE_SAMPLES // 4, count))
         return base_normals(key, count, 1, problem.count, problem.program.latents)
 
-    def fell(self, value: float, error: float) -> bool:
+    def fell(self, judged: Judged) -> bool:
         """Whether the bound is lower than at the best place by more than its error; the next way starts there then.
 
         The bound there is judged again with all that is known by now, and so are the surrogates.
         """
-        if not np.isfinite(self.elbo) or value >= self.elbo - 3.0 * (error + self.error):
+        if not self.judged.known or not judged.below(self.judged):
             self.trust = self.trust.grown()
             return False
-        best = self.best
-        fitted = self.simulator.surrogate(best.point, best.q, self.known, self.quadratic)
-        self.elbo = self.simulator.bound(best.point, best.sites, self.normals(), fitted.surrogate)
-        self.error = fitted.error
-        if value >= self.elbo - 3.0 * (error + self.error):
+        self.judged, fitted = self.judge(self.best)
+        if not judged.below(self.judged):
             return False
-        self.trust, self.damping, self.here = self.trust.shrunk(), Damping(), best
+        self.trust, self.damping, self.here = self.trust.shrunk(), Damping(), self.best
         self.here, _ = self.improved(fitted.surrogate)
         return True
 
@@ -260,7 +250,10 @@ class Rounds:
             return value, gradient
 
         if jax.tree.leaves(self.here.point):
-            maximise(objective, self.here.point, steps=OUTER_STEPS, tolerance=1e-6, report=lambda *_: None)
+            within = self.trust.around(self.here.point, self.problem.program.parameters.bijectors)
+            maximise(
+                objective, self.here.point, steps=OUTER_STEPS, tolerance=1e-6, report=lambda *_: None, within=within
+            )
         else:
             objective(self.here.point)
         return best[1:]
@@ -278,15 +271,21 @@ class Rounds:
 
     def result(self, message: str, interrupted: bool) -> Result:
         """The best place, whitened, its bound judged by samples of the surrogates that it was not chosen for."""
-        problem, best = self.problem, self.best
+        self.regain()
+        problem, best, judged = self.problem, self.best, self.judged
         if self.fitted is not None:
             bounds = [
                 self.simulator.bound(best.point, best.sites, self.normals(fresh), self.fitted.surrogate)
                 for fresh in range(1, FRESH_SETS + 1)
             ]
-            self.elbo = float(np.mean(bounds))
-            self.error = float(np.hypot(self.error, np.std(bounds, ddof=1) / np.sqrt(FRESH_SETS)))
+            error = float(np.hypot(judged.error, np.std(bounds, ddof=1) / np.sqrt(FRESH_SETS)))
+            judged = Judged(float(np.mean(bounds)), error)
         learnt, inducing = split_point(best.point, problem.inducing)
         posterior = tidy(whitened_at(problem, best.point, best.sites))
-        weights, elbo, error = np.ones(1), self.elbo, self.error
-        return Result(as_numpy(learnt), as_numpy(inducing), posterior, weights, elbo, error, message, interrupted)
+        weights, found = np.ones(1), (judged.value, judged.error)
+        return Result(as_numpy(learnt), as_numpy(inducing), posterior, weights, *found, message, interrupted)
+
+    def regain(self) -> None:
+        """Back to a place of which more is certain than of where the search ended."""
+        if self.safest is not None and self.judged.below(Judged(self.safest[0].least)):
+            self.judged, self.best, self.fitted = self.safest

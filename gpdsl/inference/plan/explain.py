@@ -6,7 +6,7 @@ from gpdsl.inference.ascent.alternating import split_parameters
 from gpdsl.inference.estimators.expected_log_likelihood import NODES
 from gpdsl.inference.exact.explain import explain_exact
 from gpdsl.inference.expectation_propagation.explain import explain_sites, explain_tilted
-from gpdsl.inference.opaque.budget import is_simulated, planned_evaluations
+from gpdsl.inference.opaque.budget import is_simulated, planned_evaluations, planned_predictions, predicted_uses
 from gpdsl.inference.opaque.derivatives import has_slopes
 from gpdsl.inference.opaque.surrogate import is_quadratic, opaque_reads, passed_parameters
 from gpdsl.inference.plan.cost import cost, held_at_once
@@ -248,6 +248,8 @@ def _optimiser(program: Program, options: Options, plan: Plan, rows: int) -> lis
         if passed := ", ".join(passed_parameters(program)):
             lines.append(f"    parameters passed to them: {passed}; learnt from values around the current ones")
         lines.append(f"    evaluations: {planned_evaluations(program, options, choice, rows)}")
+        if predicted_uses(program):
+            lines.append(f"    a prediction: {planned_predictions(program, choice, rows)}")
     return lines
 
 

@@ -1,0 +1,138 @@
+"""Standard errors of predictions through opaque functions: of the samples, and of what polynomials leave open.
+
+Samples come in sets that are shifted apart; what is found from each of them alone scatters by their error. What a
+polynomial fitted without a point says there misses the function's value by what it misses elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import sympy as sp
+from jaxtyping import Array, Float
+
+from gpdsl.errors import GpdslError
+from gpdsl.results.expectation import Beliefs, mean_of, sampled, without
+from gpdsl.results.pieces import Externals, Piece
+from gpdsl.results.predictive import Predictive
+from gpdsl.results.simulations import SETS, Simulations
+from gpdsl.symbolic import laws
+from gpdsl.symbolic.terms import has_external
+
+Keys = tuple[str, ...]
+
+NOTHING = sp.Integer(0)
+
+
+def verify_asked(name: str, of: str | float) -> None:
+    """Raise GpdslError for what has no error."""
+    if of not in ("mean", "variance") and not (isinstance(of, float) and 0.0 < of < 1.0):
+        raise GpdslError(f'error of `{name}`: expected "mean", "variance" or a probability, got {of!r}')
+
+
+def error_of(beliefs: Beliefs, expression: sp.Expr, keys: Keys, of: str | float) -> Float[np.ndarray, "rows *keys"]:
+    """Of the mean, the variance, or the quantile of a probability."""
+    if of == "mean":
+        return error_of_mean(beliefs, expression, keys)
+    if of == "variance":
+        return error_of_variance(beliefs, expression, keys)
+    return error_of_quantile(beliefs, expression, keys, float(of))
+
+
+def error_of_law(name: str, predictive: Predictive | None, of: str | float) -> np.ndarray:
+    """The same of the mean or variance of an output: [rows, *keys], with a last axis of levels or elements."""
+    if predictive is None or of not in ("mean", "variance"):
+        raise GpdslError(
+            f"error of `{name}`: of outputs it is known of the mean and variance, where these have a formula; "
+            "ask for that of a let instead"
+        )
+    law, beliefs, keys = predictive.law, predictive.beliefs, predictive.keys
+    if law.vector:
+        return np.stack([error_of_law(name, each, of) for each in predictive.elements], axis=-1)
+    if law.levels:
+        chances = [sp.exp(each) for each in laws.log_probabilities(law)]
+        errors = np.stack([_spread(predictive, error_of_mean(beliefs, each, keys)) for each in chances], axis=-1)
+        return errors if of == "mean" else np.abs(1.0 - 2.0 * predictive.mean()) * errors
+    mean, spread = laws.mean(law), laws.variance(law)
+    if mean is None or spread is None:
+        return error_of_law(name, None, of)
+    found = error_of_mean(beliefs, mean, keys) if of == "mean" else error_of_variance(beliefs, mean, keys, spread)
+    return _spread(predictive, found)
+
+
+def _spread(predictive: Predictive, values: np.ndarray) -> np.ndarray:
+    return np.array(np.broadcast_to(values, (predictive.beliefs.count, *predictive.sizes)))
+
+
+def error_of_mean(beliefs: Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
+    """Of E[expression]; zeros where no opaque function has a part in it."""
+    return _error(beliefs, expression, keys, None, lambda values: values.mean(axis=0))
+
+
+def error_of_variance(
+    beliefs: Beliefs, expression: sp.Expr, keys: Keys, within: sp.Expr = NOTHING
+) -> Float[np.ndarray, "rows *keys"]:
+    """Of Var[expression] + E[within]."""
+    centre = sp.Dummy("mean", real=True)
+    return _error(beliefs, (expression - centre) ** 2 + within, keys, (centre, expression), lambda v: v.mean(axis=0))
+
+
+def error_of_quantile(
+    beliefs: Beliefs, expression: sp.Expr, keys: Keys, probability: float
+) -> Float[np.ndarray, "rows *keys"]:
+    """Of a quantile: that of the sets, and that of the mean, by which polynomials may shift it."""
+    return _error(beliefs, expression, keys, None, lambda values: np.quantile(values, probability, axis=0))
+
+
+def _error(
+    beliefs: Beliefs,
+    expression: sp.Expr,
+    keys: Keys,
+    centre: tuple[sp.Symbol, sp.Expr] | None,
+    summary: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    simulations, known = beliefs.simulations, {} if centre is None else {centre[0]: jnp.zeros(())}
+    if simulations is None or not has_external(beliefs.program.translator, without(expression, known)):
+        return np.zeros((beliefs.count, *(1,) * len(keys)))
+    given = {} if centre is None else {centre[0]: jnp.asarray(mean_of(beliefs, centre[1], keys))}
+    values = np.asarray(sampled(beliefs, expression, keys, given), float)
+    values = np.moveaxis(values, 1, -1) @ beliefs.weights if values.shape[1] > 1 else values[:, 0]
+    sets = np.stack([summary(part) for part in np.array_split(values, SETS)])
+    total = np.var(sets, axis=0, ddof=1) / SETS
+    if beliefs.program.fields:
+        return np.sqrt(total)
+    learnt = simulations.at(beliefs)
+    for piece in learnt.pieces:
+        rows = np.setdiff1d(piece.rows, learnt.direct)
+        if rows.size:
+            kept = np.isin(piece.rows, rows)
+            left = _left_open(simulations, beliefs, piece, expression, keys, given)
+            total[rows] += left[kept]
+    return np.sqrt(total)
+
+
+def _left_open(
+    simulations: Simulations,
+    beliefs: Beliefs,
+    piece: Piece,
+    expression: sp.Expr,
+    keys: Keys,
+    given: dict[sp.Symbol, Array],
+) -> Float[np.ndarray, "rows *keys"]:
+    """Variance of the mean of what polynomials miss, at the points of a piece."""
+    part = replace(beliefs.part(piece.rows), simulations=None)
+    some = {symbol: value[piece.rows] if value.shape[0] > 1 else value for symbol, value in given.items()}
+
+    def at(values: Externals) -> np.ndarray:
+        return np.asarray(beliefs.program.evaluator(expression, part.scope(piece.latents, values), keys, some), float)
+
+    missed = at(dict(piece.values)) - at(simulations.said(piece))
+    difference = np.broadcast_to(missed, (*piece.latents.shape[:3], *missed.shape[missed.ndim - len(keys) :]))
+    weights = piece.polynomials.weights.reshape(*piece.latents.shape[1:3], -1)
+    weights = np.moveaxis(weights, -1, 0).reshape(*piece.latents.shape[:3], *(1,) * len(keys))
+    mean = np.sum(weights * difference, axis=0)
+    alone = np.sum(weights**2 * (difference - mean) ** 2, axis=0)
+    return np.tensordot(beliefs.weights**2, alone, axes=1)

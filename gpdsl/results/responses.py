@@ -1,0 +1,231 @@
+"""What opaque functions give at the rows of a prediction: a polynomial per row and value, and what it leaves open.
+
+Points x = m + R u are drawn somewhat wider than the posterior, so that its tails lie between them, and count by
+importance weights. Values are regressed on Hermite polynomials of u, of the degree that says best what it has not seen.
+At other points a function gives what its polynomial says plus what the polynomial left at one of the points evaluated.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Float
+
+from gpdsl.inference.estimators.regression import least_squares
+from gpdsl.inference.opaque.surrogate import ENOUGH
+
+ROWS_AT_ONCE = 256
+"""Rows whose regressions are held in memory together."""
+
+MOST_DEGREE, MOST_FEATURES = 12, 64
+"""Of a polynomial above the quadratic."""
+
+FURTHEST = 3.2
+"""Standard normals behind the points go no further: about as far as a thousand samples of the posterior do."""
+
+LEFT_OPEN, UNSURE = 0.05, 0.01
+"""Of a value's standard deviation: what a polynomial may leave open, and the standard error that this may come to."""
+
+ROUNDING = 1e-6
+"""Of a value's size: differences that are the function's own inaccuracy."""
+
+Values = Mapping[str, Float[np.ndarray, "N S D"]]
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """u = map (x - mean): independent standard normals behind what is read, 0 along what the posterior leaves no room.
+
+    `N` rows, those of all components of a mixture behind each other.
+    """
+
+    mean: Float[np.ndarray, "N J"]
+    map: Float[np.ndarray, "N J J"]
+
+    @classmethod
+    def of(cls, mean: Float[np.ndarray, "N J"], covariance: Float[np.ndarray, "N J J"]) -> Whitening:
+        """From moments."""
+        sizes, directions = np.linalg.eigh(covariance)
+        least = 1e-10 * np.max(sizes, axis=-1, initial=0.0, keepdims=True)
+        scales = np.where(sizes > least, 1.0 / np.sqrt(np.maximum(sizes, 1e-300)), 0.0)
+        return cls(mean, scales[..., None] * np.swapaxes(directions, -1, -2))
+
+    def __call__(self, x: Float[np.ndarray, "N S J"]) -> Float[np.ndarray, "N S J"]:
+        """The standard normals behind points."""
+        return np.einsum("nij,nsj->nsi", self.map, x - self.mean[:, None])
+
+    def part(self, index: np.ndarray) -> Whitening:
+        """Of some of the rows."""
+        return Whitening(self.mean[index], self.map[index])
+
+
+def stretch(width: int) -> float:
+    """How much wider than the posterior points are drawn: their weights are worth about as many for any width."""
+    return float(np.sqrt(1.0 + 1.0 / width)) if width else 1.0
+
+
+def importance(u: Float[np.ndarray, "N S J"]) -> Float[np.ndarray, "N S"]:
+    """Weights, adding up to 1, of points drawn so much wider."""
+    wider = stretch(u.shape[-1])
+    log = -0.5 * np.sum(u**2, axis=-1) * (1.0 - wider**-2)
+    weights = np.exp(log - log.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+@lru_cache
+def exponents(width: int, degree: int) -> np.ndarray:
+    """Powers [F, J] of all monomials up to a degree, lower degrees first."""
+    found = [
+        np.bincount(np.asarray(chosen, int), minlength=width)
+        for total in range(degree + 1)
+        for chosen in itertools.combinations_with_replacement(range(width), total)
+    ]
+    return np.asarray(found, int).reshape(len(found), width)
+
+
+def features(u: Float[np.ndarray, "N S J"], degree: int) -> Float[np.ndarray, "N S F"]:
+    """Orthonormal polynomials of normals as wide as the points are drawn."""
+    scaled, powers = u / stretch(u.shape[-1]), exponents(u.shape[-1], degree)
+    table = [np.ones_like(scaled), scaled]
+    for n in range(1, degree):  # He_{n+1} = u He_n - n He_{n-1}, over sqrt(n!)
+        table.append((scaled * table[n] - np.sqrt(n) * table[n - 1]) / np.sqrt(n + 1.0))
+    found = np.ones((*u.shape[:2], len(powers)))
+    for place in range(u.shape[-1]):
+        found = found * np.stack([table[n][..., place] for n in powers[:, place]], axis=-1)
+    return found
+
+
+def degrees(width: int, points: int) -> list[int]:
+    """Degrees that so many points carry."""
+    found = [0]
+    for degree in range(1, MOST_DEGREE + 1 if width else 1):
+        count = len(exponents(width, degree)) if degree < 3 or width < 9 else MOST_FEATURES + 1
+        if ENOUGH * count > points or (degree > 2 and count > MOST_FEATURES):
+            break
+        found.append(degree)
+    return found
+
+
+@dataclass(frozen=True)
+class Polynomials:
+    """Of every value in N rows: coefficients, the range that a value may take, residuals without the point itself.
+
+    `settled` says of which rows so little is left open that more points are not needed.
+    """
+
+    degree: int
+    coefficients: Values
+    lowest: Mapping[str, Float[np.ndarray, "N D"]]
+    highest: Mapping[str, Float[np.ndarray, "N D"]]
+    residuals: Values
+    weights: Float[np.ndarray, "N S"]
+    settled: Float[np.ndarray, "N"]
+
+    def part(self, index: np.ndarray) -> Polynomials:
+        """Of some of the rows."""
+
+        def some(table: Values) -> dict[str, np.ndarray]:
+            return {key: value[index] for key, value in table.items()}
+
+        return Polynomials(
+            self.degree,
+            some(self.coefficients),
+            some(self.lowest),
+            some(self.highest),
+            some(self.residuals),
+            self.weights[index],
+            self.settled[index],
+        )
+
+    def __call__(self, u: Float[np.ndarray, "N M J"], seed: int) -> dict[str, np.ndarray]:
+        """Values [N, M, D] at other points: a polynomial and one of its residuals, each as often as it weighs."""
+        left = systematic(self.weights, u.shape[1], np.random.default_rng(seed))
+        basis = features(u, self.degree)
+        found = {}
+        for key, coefficients in self.coefficients.items():
+            values = basis @ coefficients + np.take_along_axis(self.residuals[key], left[:, :, None], axis=1)
+            found[key] = np.clip(values, self.lowest[key][:, None], self.highest[key][:, None])
+        return found
+
+
+def systematic(weights: Float[np.ndarray, "N S"], count: int, rng: np.random.Generator) -> np.ndarray:
+    """Numbers [N, count] of points, in random order, each within one of as many times as its weight asks for."""
+    steps = (np.arange(count) + rng.random((len(weights), 1))) / count
+    reached = np.cumsum(weights, axis=1)
+    reached[:, -1] = 1.0
+    chosen = [np.searchsorted(row, at, side="right") for row, at in zip(reached, steps, strict=True)]
+    return rng.permuted(np.minimum(np.asarray(chosen, int).reshape(len(weights), count), weights.shape[1] - 1), axis=1)
+
+
+def regress(u: Float[np.ndarray, "N S J"], values: Values) -> Polynomials:
+    """The polynomials of all rows; lower degrees have zeros for what they leave out."""
+    return _joined([_regressed(u[part], {k: v[part] for k, v in values.items()}) for part in _blocks(len(u))])
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    return (slice(start, start + ROWS_AT_ONCE) for start in range(0, max(count, 1), ROWS_AT_ONCE))
+
+
+def _joined(parts: Sequence[Polynomials]) -> Polynomials:
+    def joined(name: str) -> dict[str, np.ndarray]:
+        tables = [getattr(part, name) for part in parts]
+        return {key: np.concatenate([table[key] for table in tables]) for key in tables[0]}
+
+    tables = {name: joined(name) for name in ("coefficients", "lowest", "highest", "residuals")}
+    weights, settled = (np.concatenate([getattr(part, name) for part in parts]) for name in ("weights", "settled"))
+    return Polynomials(parts[0].degree, **tables, weights=weights, settled=settled)
+
+
+def _regressed(u: Float[np.ndarray, "N S J"], values: Values) -> Polynomials:
+    weights, tried = importance(u), degrees(u.shape[-1], u.shape[1])
+    spread = {key: _spread(weights, value) for key, value in values.items()}
+    most, best = features(u, tried[-1]), np.full(len(u), np.inf)
+    targets = {key: value[:, :, None] for key, value in values.items()}
+    coefficients = {k: np.zeros((len(u), most.shape[-1], v.shape[-1])) for k, v in values.items()}
+    residuals = {key: np.zeros_like(value) for key, value in values.items()}
+    for degree in tried:
+        size = len(exponents(u.shape[-1], degree))
+        found, said = least_squares(most[:, :, None, :size], weights * weights.shape[1], targets)
+        seen = bool(u.shape[-1])  # where nothing uncertain is read, one point says all
+        left = {key: seen * (values[key] - said[key][:, :, 0]) for key in values}
+        score = sum(np.sum(_mean(weights, left[k] ** 2) / np.maximum(spread[k] ** 2, 1e-300), -1) for k in values)
+        better = score < best
+        best = np.where(better, score, best)
+        for key in values:
+            residuals[key][better] = left[key][better]
+            coefficients[key][better] = 0.0
+            coefficients[key][better, :size] = found[key][better]
+    lowest, highest = {k: _range(v)[0] for k, v in values.items()}, {k: _range(v)[1] for k, v in values.items()}
+    settled = np.all([_settled(weights, values[k], residuals[k], spread[k]) for k in values], axis=0)
+    return Polynomials(tried[-1], coefficients, lowest, highest, residuals, weights, settled)
+
+
+def _mean(weights: Float[np.ndarray, "N S"], values: Float[np.ndarray, "N S D"]) -> Float[np.ndarray, "N D"]:
+    return np.einsum("ns,nsd->nd", weights, values)
+
+
+def _spread(weights: Float[np.ndarray, "N S"], values: Float[np.ndarray, "N S D"]) -> Float[np.ndarray, "N D"]:
+    return np.sqrt(_mean(weights, (values - _mean(weights, values)[:, None]) ** 2))
+
+
+def _settled(weights: np.ndarray, values: np.ndarray, left: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    root, alone = np.sqrt(_mean(weights, left**2)), np.sqrt(np.sum(weights**2, axis=1))[:, None]
+    tails = np.sqrt(weights) / np.sum(np.sqrt(weights), axis=1, keepdims=True)  # which few points say anything of
+    root = np.maximum(root, np.sqrt(_mean(tails, left**2)))
+    slack = ROUNDING * np.max(np.abs(values), axis=1)
+    return np.all((root <= LEFT_OPEN * spread + slack) & (root * alone <= UNSURE * spread + slack), axis=-1)
+
+
+def _range(values: Float[np.ndarray, "N S D"]) -> tuple[np.ndarray, np.ndarray]:
+    """The least and greatest that a value may be elsewhere; of a rate or a probability it stays one."""
+    least, most = values.min(axis=1), values.max(axis=1)
+    beyond = 0.5 * (most - least)
+    lowest, highest = least - beyond, most + beyond
+    lowest = np.where(least >= 0.0, np.maximum(lowest, 0.1 * least), lowest)
+    highest = np.where(most <= 0.0, np.minimum(highest, 0.1 * most), highest)
+    chance = (least >= 0.0) & (most <= 1.0)
+    return lowest, np.where(chance, np.minimum(highest, 1.0 - 0.1 * (1.0 - most)), highest)

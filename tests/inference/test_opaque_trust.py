@@ -1,0 +1,94 @@
+"""Fits of opaque functions go no further than evaluations tell, spend none on what cannot win, and never end below."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference.opaque.trust import Judged, Trust
+from gpdsl.program.bijectors import bijector
+from gpdsl.results.fitting import WorseThanStart
+
+TIMES = np.array([0.5, 1.5, 3.0])
+OSCILLATOR = """
+index  time in 1..3
+input  place : real
+output shift[time] : real
+param  noise : positive = {noise}
+external displacement(stiffness: real, damping: real) -> real[3]
+latent stiffness(place) ~ GP({prior}, RBF(1))
+latent damping(place) ~ GP(-1, RBF(1))
+let d = displacement(exp(stiffness), exp(damping))
+shift[time] ~ Normal(d[time], noise)
+"""
+
+
+def displacement(stiffness: np.ndarray, damping: np.ndarray) -> np.ndarray:
+    """Of an oscillator that starts at 1 at rest, [rows, 3]: what `examples/damped_oscillator.py` integrates."""
+    k, c = stiffness[:, None].astype(complex), damping[:, None]
+    root = np.sqrt(c**2 / 4 - k + 1e-14j)
+    fast, slow = -c / 2 - root, -c / 2 + root
+    return np.real((slow * np.exp(fast * TIMES) - fast * np.exp(slow * TIMES)) / (slow - fast))
+
+
+def oscillations() -> dict[str, np.ndarray]:
+    """24 rows with noise of 0.03."""
+    place = np.linspace(0, 4, 24)
+    clean = displacement(np.exp(1 + 0.5 * np.sin(1.5 * place)), np.exp(-1 + 0.5 * np.cos(place)))
+    return {"place": place, "shift": clean + 0.03 * np.random.default_rng(0).standard_normal((24, 3))}
+
+
+def test_learnt_noise_does_not_run_away_from_what_surrogates_leave_unexplained() -> None:
+    """From the wide q of the start the residual's estimate is negative, and a bound without maximum wants no noise."""
+    model = gpdsl.compile(OSCILLATOR.format(noise=1, prior=1), externals={"displacement": displacement})
+    fit = model.fit(oscillations(), seed=0)
+    assert fit.elbo == pytest.approx(120.87, abs=0.3)
+    assert fit.usage.evaluations < 10_000
+    assert float(fit.parameters["noise"]) == pytest.approx(0.0286, rel=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("noise", "prior", "best"), [(0.3, 1, 120.87), (1, 0, 119.14), (0.1, 0, 119.14)])
+def test_all_seeds_end_in_one_place_from_poor_starts_too(noise: float, prior: float, best: float) -> None:
+    model = gpdsl.compile(OSCILLATOR.format(noise=noise, prior=prior), externals={"displacement": displacement})
+    fits = [model.fit(oscillations(), seed=seed) for seed in range(3)]
+    assert [fit.elbo for fit in fits] == pytest.approx([best] * 3, abs=0.3)
+    assert max(fit.usage.evaluations for fit in fits) < 20_000
+
+
+def test_no_uncertainty_excuses_an_absurd_bound() -> None:
+    best = Judged(100.0, 0.1)
+    assert not Judged(99.8, 0.1).below(best), "within errors"
+    assert Judged(50.0, 0.1).below(best)
+    assert not Judged(97.0, 2.0).below(best), "uncertain, but no worse than that explains"
+    assert Judged(-1e6, 1e6).below(best), "so uncertain that it says nothing"
+    for lost in (Judged(-1e255, np.inf), Judged(1e255, np.nan), Judged(np.nan, 0.1), Judged(np.inf, 0.1)):
+        assert lost.below(best)
+    absurd = Judged(-1e255, np.inf)
+    assert not best.below(absurd) and not Judged(-1e200, np.inf).below(absurd), "anything else is better"
+
+
+def test_a_round_limits_parameters_on_logarithmic_scales(rng: np.random.Generator) -> None:
+    names = {"noise": "positive", "share": "unit", "shift": "real"}
+    point = {
+        "parameters": {name: jnp.asarray(rng.standard_normal(2)) for name in names},
+        "inducing": [jnp.ones((3, 1))],
+    }
+    bijectors = {name: bijector(constraint) for name, constraint in names.items()}
+    wide, narrow = (trust.around(point, bijectors) for trust in (Trust(), Trust().shrunk()))
+    for name in ("noise", "share"):
+        for (low, high), most in ((wide, 1.5), (narrow, 0.375)):
+            np.testing.assert_allclose(high["parameters"][name] - point["parameters"][name], most)
+            np.testing.assert_allclose(point["parameters"][name] - low["parameters"][name], most)
+    assert np.all(np.isinf(wide[0]["parameters"]["shift"])) and np.all(np.isinf(wide[1]["inducing"][0]))
+
+
+def test_a_fit_that_ends_below_its_start_is_an_error() -> None:
+    text = "input x : real\noutput y : real\nexternal g(f: real) -> real\nlatent f(x) ~ GP(1, RBF(1))\n"
+    model = gpdsl.compile(text + "y ~ Normal(g(f), 0.1)", externals={"g": lambda f: np.where(f > 0, f, 0.2 * f)})
+    x = np.linspace(0, 4, 20)
+    with pytest.raises(WorseThanStart, match="where it started from .* a smaller learning_rate") as raised:
+        model.fit({"x": x, "y": np.sin(2 * x)}, optimizer="adam", learning_rate=10.0, samples=8, steps=12, seed=0)
+    assert raised.value.fit.elbo < raised.value.fit.history[0, 1]
