@@ -18,6 +18,7 @@ from gpdsl.inference.ascent.adam import fit_adam
 from gpdsl.inference.ascent.alternating import fit_alternating
 from gpdsl.inference.ascent.joint import fit_lbfgs
 from gpdsl.inference.bound import Layout
+from gpdsl.inference.carrying import carry
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.exact.engine import exact_choice, fit_exact
 from gpdsl.inference.expectation_propagation import fit_ep, suited
@@ -38,7 +39,7 @@ from gpdsl.inference.quadruply_stochastic.choice import decide_weights
 from gpdsl.inference.quadruply_stochastic.engine import fit_qsgp
 from gpdsl.inference.sharding import shards_for
 from gpdsl.inference.threads import threads_for
-from gpdsl.inference.warm import Start, carry, check_start
+from gpdsl.inference.warm import Start, check_start
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.kernels.numerics import jitter_for
