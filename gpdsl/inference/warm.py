@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +56,8 @@ class Start:
     jitter: float
     dense: bool
     weight_space: WeightSpace | None = None
+    onto: Sequence[Functionals] | None = None
+    """Inducing functionals of the program that goes on, where they are chosen already."""
 
     def initial(self, program: Program) -> dict[str, np.ndarray]:
         """Values of the parameters that both models have."""
