@@ -143,6 +143,7 @@ def test_patches_tell_what_bent_hyperparameters_lose(rng: np.random.Generator, w
     assert bending(there, bound, chosen, choice).nats < 25  # noise of 300 rows that stand for 1000
 
 
+@pytest.mark.slow
 def test_points_are_added_until_little_is_lost(small: None, rng: np.random.Generator) -> None:
     data = series(rng, 600)
     model = gpdsl.compile(SERIES)
@@ -159,8 +160,8 @@ def test_points_are_added_until_little_is_lost(small: None, rng: np.random.Gener
 def test_where_the_budget_ends_the_loss_is_said(
     small: None, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(growth, "BUDGET", 600 * 60.0**2)
-    data = series(rng, 600)
+    monkeypatch.setattr(growth, "BUDGET", 450 * 60.0**2)
+    data = series(rng, 450)
     model = gpdsl.compile(SERIES)
     with pytest.warns(GpdslWarning, match="60 inducing points lose about .* nats of the evidence"):
         fit = model.fit(data)
@@ -172,6 +173,7 @@ def test_where_the_budget_ends_the_loss_is_said(
     assert gpdsl.load_fit(tmp_path / "fit.gpfit").inducing_loss == fit.inducing_loss
 
 
+@pytest.mark.slow
 def test_exact_inference_takes_over_where_it_costs_no_more(
     small: None, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +184,7 @@ def test_exact_inference_takes_over_where_it_costs_no_more(
     assert fit.inducing_loss == 0.0
 
 
+@pytest.mark.slow
 def test_rows_in_another_order_end_at_the_same_points(small: None, rng: np.random.Generator) -> None:
     x = rng.uniform(-15, 15, 300)
     data, order = {"x": x, "n": rng.poisson(np.exp(1 + np.sin(2 * x)))}, rng.permutation(300)
