@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,9 @@ from gpdsl.inference.bound import elbo
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.rows import Rows
+
+STAYED = "stopped where it started: these steps found nothing better"
+"""Message of a fit that goes on from another and ends below it."""
 
 
 def complete(state: Mapping[str, Any], held: list[Functionals]) -> dict[str, Any]:
@@ -28,8 +31,31 @@ def whole_bound(
 
 def assessed(problem: Problem, state: Mapping[str, Any]) -> tuple[float, float]:
     """The bound of all rows at a state and its standard error, 0 where nothing is sampled. Nothing may be opaque."""
-    given = state, problem.rows, problem.inducing
+    return _assessing(problem)(state)
+
+
+def better(
+    problem: Problem, first: Mapping[str, Any] | None, last: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], tuple[float, float], bool]:
+    """The end of a search, or its start from another fit (if it is one) where that has the higher bound of all rows.
+
+    With that bound, its standard error, and whether it is the start. Samples are the same for both.
+    """
+    assess = _assessing(problem)
+    at_last = assess(last)
+    if first is None:
+        return last, at_last, False
+    at_first = assess(first)
+    return (last, at_last, False) if at_last[0] >= at_first[0] else (first, at_first, True)
+
+
+def _assessing(problem: Problem) -> Callable[[Mapping[str, Any]], tuple[float, float]]:
     bound = problem.compiling(partial(whole_bound, problem))
-    if problem.program.sampled:
-        return problem.reassessed(lambda n: bound(*given, n, problem.jitter), 0.0)
-    return float(bound(*given, None, problem.jitter)), 0.0
+
+    def assess(state: Mapping[str, Any]) -> tuple[float, float]:
+        given = state, problem.rows, problem.inducing
+        if problem.program.sampled:
+            return problem.reassessed(lambda n: bound(*given, n, problem.jitter), 0.0)
+        return float(bound(*given, None, problem.jitter)), 0.0
+
+    return assess

@@ -26,6 +26,7 @@ from gpdsl.program.rows import Rows
 
 if TYPE_CHECKING:
     from gpdsl.inference.exact.posterior import Regression
+    from gpdsl.inference.inducing.loss import Loss
 
 BRIEF = 20_000
 """Covariances, of all kernels together, up to which compiling a program well takes longer than it saves."""
@@ -178,6 +179,8 @@ class Result:
     """The posterior of exact inference; q is empty."""
     notes: tuple[str, ...] = ()
     """What is doubtful about the result, in sentences for the user."""
+    loss: Loss | None = None
+    """What inducing points lose, where their number was left open."""
 
 
 def as_arrays(tree: Any, dtype: Any) -> Any:

@@ -18,6 +18,7 @@ from gpdsl.inference.ascent.adam import fit_adam
 from gpdsl.inference.ascent.alternating import fit_alternating
 from gpdsl.inference.ascent.joint import fit_lbfgs
 from gpdsl.inference.bound import Layout
+from gpdsl.inference.carrying import carry
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.exact.engine import exact_choice, fit_exact
 from gpdsl.inference.expectation_propagation import fit_ep, suited
@@ -29,6 +30,7 @@ from gpdsl.inference.natural.profiled import fit_profiled
 from gpdsl.inference.opaque.budget import is_simulated, refuse_scores, within_budget
 from gpdsl.inference.opaque.simulated import fit_simulated
 from gpdsl.inference.opaque.stochastic import fit_stochastic_natural
+from gpdsl.inference.plan.batches import numbers_learnt
 from gpdsl.inference.plan.coupling import choose_coupling
 from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.posteriors.families import parse_family
@@ -38,7 +40,7 @@ from gpdsl.inference.quadruply_stochastic.choice import decide_weights
 from gpdsl.inference.quadruply_stochastic.engine import fit_qsgp
 from gpdsl.inference.sharding import shards_for
 from gpdsl.inference.threads import threads_for
-from gpdsl.inference.warm import Start, carry, check_start
+from gpdsl.inference.warm import Start, check_start
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.kernels.numerics import jitter_for
@@ -83,7 +85,8 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
         choice, read = exact
         return Plan(choice, Layout(parse_family(choice.posterior, True), True), read)
     per_row = any(group.per_row for group in program.groups)
-    choice = decide(options, data.rows, opaque=program.opaque, sampled=program.sampled, per_row=per_row)
+    learnt, facts = numbers_learnt(program, options), {"opaque": program.opaque, "sampled": program.sampled}
+    choice = decide(options, data.rows, **facts, per_row=per_row, learnt=learnt)
     if choice.inducing > data.rows:
         raise DataError(TooManyInducing(choice.inducing, data.rows))
     choice = _with_inducing_start(program, choice, options)
@@ -111,6 +114,8 @@ def _inducing_of(
     start: Start, program: Program, choice: Choice, inducing: list[Functionals], options: Options
 ) -> tuple[Choice, list[Functionals]]:
     """The inducing points of the fit to start from, unless it has none or another number of them was asked for."""
+    if start.onto is not None:
+        return replace(choice, inducing=max(map(len, start.onto))), list(start.onto)
     known = None if choice.dense or start.dense else start.inducing_for(program)
     if known is None or (options.inducing is not None and any(len(z) != options.inducing for z in known)):
         return choice, inducing

@@ -1,8 +1,6 @@
-"""Starting from another fit: its parameters, its inducing points, and its posterior seen at the new inducing points.
+"""Starting from another fit: what it knows, whether it suits, and how families and sites begin at its posterior.
 
-A posterior is carried over as a process: q at the new inducing functionals, under the old kernel and the old inducing
-functionals, whitened by the new kernel. Where nothing has changed this is the old posterior; otherwise it is the best
-start there is, for any number of inducing points, dense or not, and for other rows.
+`inference.carrying` brings the posterior itself over.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
@@ -23,21 +20,14 @@ from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.sites import Sites, site_target
 from gpdsl.inference.posteriors.family import Family, Full, Whitened
-from gpdsl.inference.posteriors.features import factorise, sparse_features
 from gpdsl.inference.posteriors.linear import Linear
 from gpdsl.inference.posteriors.row_variables import RowFeatures
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
-from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.functionals import Functionals, every_point
-from gpdsl.kernels.numerics import cholesky
-from gpdsl.program.compilation import jit
-from gpdsl.program.groups import Group, columns_of, kernel_values
+from gpdsl.kernels.functionals import Functionals
+from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
-
-ROUNDING = 100.0
-"""Times the jitter that a whitened covariance gets: it is a difference of larger matrices."""
 
 
 class Later(Sequence[Whitened]):
@@ -66,6 +56,8 @@ class Start:
     jitter: float
     dense: bool
     weight_space: WeightSpace | None = None
+    onto: Sequence[Functionals] | None = None
+    """Inducing functionals of the program that goes on, where they are chosen already."""
 
     def initial(self, program: Program) -> dict[str, np.ndarray]:
         """Values of the parameters that both models have."""
@@ -128,90 +120,11 @@ class Carried:
     posterior: list[Whitened | None]
     weights: np.ndarray
 
-
-def carry(
-    start: Start, program: Program, learnt: Mapping[str, Array], inducing: Sequence[Functionals], jitter: float
-) -> Carried:
-    """The other fit's posterior in this program's coordinates, at its (unconstrained) parameters."""
-    found: list[Whitened | None] = []
-    for group, functionals in zip(program.groups, inducing, strict=True):
-        places = [at for at in map(start.group_of, group.names) if at is not None]
-        if len(places) < len(group.names):
-            found.append(None)
-        elif group.per_row:
-            found.append(_row_posterior([(start.posterior[at], own) for at, own in places], len(functionals)))
-        else:
-            found.append(_group_posterior(start, program, group, places, learnt, functionals, jitter))
-    return Carried(found, start.weights)
-
-
-def _row_posterior(parts: Sequence[tuple[Whitened, slice]], rows: int) -> Whitened | None:
-    """Row variables belong to their rows: carried when there are as many."""
-    if any(q.mean.shape[-1] != rows for q, _ in parts):
-        return None
-    sds = [np.sqrt(np.sum(np.asarray(q.root)[:, own] ** 2, axis=-1, keepdims=True)) for q, own in parts]
-    return Whitened(
-        np.concatenate([np.asarray(q.mean)[:, own] for q, own in parts], axis=1), np.concatenate(sds, axis=1)
-    )
-
-
-def _group_posterior(
-    start: Start,
-    program: Program,
-    group: Group,
-    places: Sequence[tuple[int, slice]],
-    learnt: Mapping[str, Array],
-    functionals: Functionals,
-    jitter: float,
-) -> Whitened:
-    dtype = every_point(functionals).dtype
-    numbers = jax.tree.map(
-        lambda a: jnp.asarray(a, dtype), (dict(start.parameters), list(start.inducing), list(start.posterior))
-    )
-
-    def bring(numbers: Any, learnt: Any, functionals: Any) -> Whitened:
-        parameters, inducing, posterior = numbers
-        pieces = [
-            _seen_at(start, start.program.groups[at], own, parameters, inducing[at], posterior[at], functionals)
-            for at, own in places
-        ]
-        mean, covariance = (jnp.concatenate(each, axis=1) for each in zip(*pieces, strict=True))
-        width = every_point(functionals).shape[-1]
-        kernel = kernel_values(program.evaluator, group, program.parameters.constrain(learnt), width)
-        factor = factorise(group, kernel, functionals, jitter)
-        factor = jnp.broadcast_to(factor, (group.size, *factor.shape[1:]))
-        scale = kernel.scale[:, None, None]
-        whiten = jax.vmap(jax.vmap(lambda f, right: solve_triangular(f, right, lower=True)), in_axes=(None, 0))
-        half = whiten(factor, covariance / scale)
-        white = whiten(factor, jnp.swapaxes(half, -1, -2))
-        moved = whiten(factor, (mean / jnp.sqrt(kernel.scale)[:, None])[..., None])[..., 0]
-        return Whitened(moved, cholesky(0.5 * (white + jnp.swapaxes(white, -1, -2)), ROUNDING * jitter))
-
-    return jit(bring)(numbers, dict(learnt), functionals)
-
-
-def _seen_at(
-    start: Start,
-    group: Group,
-    own: slice,
-    parameters: Mapping[str, Array],
-    inducing: Functionals,
-    q: Whitened,
-    functionals: Functionals,
-) -> tuple[Float[Array, "K latents M"], Float[Array, "K latents M M"]]:
-    """Means (without the prior's) and covariances of some of a group's latents at functionals, SAVIGP eqs. 22, 23."""
-    kernel = kernel_values(start.program.evaluator, group, parameters, every_point(functionals).shape[-1])
-    factor = factorise(group, kernel, inducing, start.jitter)
-    phi = sparse_features(group, kernel, inducing, functionals, factor).phi
-    prior = jnp.stack(
-        [covariance(group.form, tuple(a[g] for a in kernel.arguments), functionals) for g in range(group.factors)]
-    )
-    open_part = prior - phi @ jnp.swapaxes(phi, -1, -2)
-    phi, open_part = (jnp.broadcast_to(a, (group.size, *a.shape[1:]))[own] for a in (phi, open_part))
-    scale = kernel.scale[own]
-    mean = jnp.einsum("jnm,kjm->kjn", phi, jnp.asarray(q.mean)[:, own]) * jnp.sqrt(scale)[:, None]
-    spread = jnp.einsum("jnm,kjmr->kjnr", phi, jnp.asarray(q.root)[:, own])
-    return mean, scale[:, None, None] * (spread @ jnp.swapaxes(spread, -1, -2) + open_part)
+    @property
+    def heaviest(self) -> list[Whitened | None]:
+        """The component of the largest weight alone."""
+        own = slice(int(np.argmax(self.weights)), int(np.argmax(self.weights)) + 1)
+        return [None if q is None else Whitened(q.mean[own], q.root[own]) for q in self.posterior]
 
 
 def near(

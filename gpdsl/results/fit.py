@@ -78,6 +78,8 @@ class Fit:
     """The posterior of exact inference; `posterior` is empty, and `inducing` what the rows of the data read."""
     notes: tuple[str, ...] = ()
     """What is doubtful about the fit, in sentences; the summary has them too."""
+    inducing_loss: float | None = None
+    """Nats of the evidence that inducing points lose, about, where their number was left open."""
 
     @property
     def model(self) -> Any:

@@ -19,6 +19,7 @@ from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.forward.described import explain_externals
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.fields.plan import explain_fields, probe_called
+from gpdsl.inference.inducing.growth import infer_growing
 from gpdsl.inference.monitor import Report
 from gpdsl.inference.opaque.probing import probe
 from gpdsl.inference.plan.explain import explain
@@ -27,7 +28,7 @@ from gpdsl.inference.plan.options import Options, make_options
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.inference.quadruply_stochastic.explain import explain_weights
-from gpdsl.inference.variational import infer, plan
+from gpdsl.inference.variational import plan
 from gpdsl.inference.warm import Later, Start, check_start
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language.model import Declarations
@@ -37,7 +38,7 @@ from gpdsl.program.parameters import make_parameters
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_program
 from gpdsl.results.fit import Fit
-from gpdsl.results.summary import STOPPED
+from gpdsl.results.summary import STOPPED, too_few
 from gpdsl.symbolic.kernel_checks import doubtful_kernels
 
 if TYPE_CHECKING:
@@ -128,7 +129,8 @@ def fit_model(
     with precision(options.dtype), _device(options.device), _progress(progress, callback) as report:
         (probe_called if program.fields else probe)(program, bound, options.dtype)
         with fitting(account):
-            result, monitor, choice, jitter = infer(program, bound, options, _counting(report, account), known)
+            told = _counting(report, account)
+            result, monitor, choice, jitter = infer_growing(program, bound, options, told, known)
         program = program.under(choice.posterior)
         learnt = as_arrays(result.parameters, options.dtype)
         values = jit(program.parameters.constrain)(learnt)
@@ -155,7 +157,10 @@ def fit_model(
         weight_space=result.weight_space,
         regression=result.regression,
         notes=result.notes,
+        inducing_loss=None if result.loss is None else result.loss.nats,
     )
+    if result.loss is not None and result.loss.much:
+        warnings.warn(too_few(fit), GpdslWarning, stacklevel=3)
     if account.fault is None:
         return _verify_progress(fit)
     account.fault.fit = fit if np.isfinite(fit.elbo) else None

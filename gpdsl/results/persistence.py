@@ -58,7 +58,7 @@ def save_fit(fit: Fit, path: Path) -> None:
         "choice": _jsonable(dataclasses.asdict(fit.choice)),
         "usage": dataclasses.asdict(fit.usage),
         "notes": list(fit.notes),
-        **{name: getattr(fit, name) for name in SCALARS},
+        **{name: getattr(fit, name) for name in (*SCALARS, "inducing_loss")},
     }
     blob = save({n: np.asarray(a, order="C") for n, a in arrays.items()}, {"gpdsl": json.dumps(header)})
     try:
@@ -122,6 +122,7 @@ def _rebuild(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], extern
         regression=regression,
         notes=tuple(header.get("notes", ())),
         **{name: header[name] for name in SCALARS},
+        inducing_loss=header.get("inducing_loss"),  # older files have none
     )
 
 

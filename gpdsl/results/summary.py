@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpdsl.inference.inducing.loss import Loss
+
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
 
@@ -29,6 +31,8 @@ def summarise(fit: Fit) -> str:
         f"  {_evidence(fit):<11} {fit.elbo:.4f}{error} nats",
         f"  time        {fit.seconds:.2f} s, of which compiling {fit.compile_seconds:.2f} s",
     ]
+    if fit.inducing_loss is not None:
+        lines.append(f"  inducing    {_lost(fit)}")
     for number, line in enumerate(fit.usage.lines(fit.seconds)):
         lines.append(f"  {'' if number else 'simulator':<10}  {line}")
     if fit.interrupted:
@@ -42,6 +46,24 @@ def summarise(fit: Fit) -> str:
             held = "  (fixed)" if name in fit.program.parameters.held else ""
             lines.append(f"    {name:<{width}}  {_show(value)}{held}")
     return "\n".join(lines)
+
+
+def _lost(fit: Fit) -> str:
+    """What inducing points lose."""
+    assert fit.inducing_loss is not None
+    if fit.choice.exact:
+        return "none: any affordable number of them would lose much, so the evidence is exact"
+    loss = Loss(fit.inducing_loss, fit.rows)
+    return f"{too_few(fit)}" if loss.much else f"points lose about {loss.nats:.2g} nats of the evidence"
+
+
+def too_few(fit: Fit) -> str:
+    """A warning that many nats are lost."""
+    lost = f"{fit.inducing_loss or 0.0:,.0f}"
+    return (
+        f"{fit.choice.inducing} inducing points lose about {lost} nats of the evidence, and predictions suffer; "
+        f"more than the budget of work allows, as inducing={2 * fit.choice.inducing}, take longer and lose less"
+    )
 
 
 def _evidence(fit: Fit) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference.warm import carry
+from gpdsl.inference.carrying import carry
+from gpdsl.inference.natural.schedule import Schedule
 from gpdsl.kernels.functionals import Values
 from gpdsl.results.fitting import start_of
 from tests.inference.conftest import COUNTS, NOISY
@@ -129,3 +131,67 @@ def test_starts_that_make_no_sense_are_refused(counts: Case) -> None:
     scalar = wide.fit(two, inducing=4, steps=1)
     with pytest.raises(GpdslError, match=re.escape("start: parameter `ell` has shape () there and (2,) here")):
         vector.fit(two, start=scalar)
+
+
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [
+        ({"batch": 50, "steps": 200}, 10),
+        ({"batch": 50, "steps": 200, "dtype": "float32"}, 10),
+        pytest.param({"batch": 50, "steps": 100, "learn_inducing": True}, 10, marks=pytest.mark.slow),
+        ({"batch": 50, "steps": 400, "optimizer": "adam"}, 10),
+        pytest.param({"batch": 50, "steps": 600, "posterior": "diagonal"}, 10, marks=pytest.mark.slow),
+        ({"batch": 0, "steps": 300, "optimizer": "adam"}, 10),
+        pytest.param({"batch": 0, "steps": 20, "optimizer": "lbfgs"}, 2, marks=pytest.mark.slow),
+        pytest.param({"batch": 0, "steps": 3, "schedule": "alternating"}, 1, marks=pytest.mark.slow),
+        ({"batch": 0, "steps": 5}, 1),
+        pytest.param({"batch": 0, "steps": 5, "engine": "ep"}, 1, marks=pytest.mark.slow),
+    ],
+)
+def test_a_fit_that_goes_on_never_ends_below_its_start(
+    counts: Case, rng: np.random.Generator, options: dict[str, Any], more: int
+) -> None:
+    """A few steps more, not enough for any search that has to begin anew, with minibatches that are noisy."""
+    x = rng.uniform(-3, 3, 600)
+    data = {"x": x, "n": rng.poisson(np.exp(np.sin(2 * x) + 0.3))}
+    first = counts[0].fit(data, inducing=8, **options)
+    again = counts[0].fit(data, inducing=8, start=first, **{**options, "steps": more})
+    assert again.elbo >= first.elbo - 1e-6 * abs(first.elbo) * (100 if "dtype" in options else 1)
+    if again.message.startswith("stopped where it started"):
+        for name, value in first.parameters.items():
+            assert again.parameters[name] == pytest.approx(float(value), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_visits_of_expectation_propagation_go_on_with_the_sites_there_were(
+    counts: Case, rng: np.random.Generator
+) -> None:
+    """The first visits find the evidence where the fit before had left it, not that of rows without sites."""
+    x = rng.uniform(-3, 3, 400)
+    data = {"x": x, "n": rng.poisson(np.exp(np.sin(2 * x) + 3.0))}
+    model = gpdsl.compile(COUNTS.replace("GP(0", "GP(2.5"))
+    options: dict[str, Any] = {"inducing": 8, "engine": "ep", "batch": 40}
+    first = model.fit(data, steps=100, **options)
+    again = model.fit(data, steps=50, start=first, **options)
+    assert again.history[0, 1] == pytest.approx(first.elbo, abs=1.0)
+    assert again.elbo > first.elbo - 0.1
+
+
+@pytest.mark.slow
+def test_a_posterior_over_weights_goes_on(rng: np.random.Generator) -> None:
+    """The functions it weighs are those of its hyperparameters: these are not looked for anew."""
+    x = rng.uniform(-3, 3, 400)
+    data = {"x": x, "n": rng.poisson(np.exp(np.sin(2 * x) + 0.3))}
+    model = gpdsl.compile(COUNTS)
+    options: dict[str, Any] = {"engine": "qsgp", "features": 60, "start_rows": 50, "steps": 100}
+    first = model.fit(data, **options)
+    again = model.fit(data, start=first, **{**options, "steps": 5})
+    assert again.elbo >= first.elbo - 1e-5 * abs(first.elbo)
+
+
+def test_known_sites_are_not_gathered_again() -> None:
+    schedule = Schedule(100, 0.01, 0.1, going_on=True)
+    pace = schedule.paces(0, 100)
+    np.testing.assert_allclose(pace.keep + pace.gain, 1.0)
+    assert pace.length[0] < 0.06 * pace.length.max()
+    assert pace.gain[0] < 0.2 * pace.gain.max()

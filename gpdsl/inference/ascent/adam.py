@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,8 +15,9 @@ from jaxtyping import Array
 
 from gpdsl.data import minibatches
 from gpdsl.inference.ascent.joint import finish, initial_state
-from gpdsl.inference.assessment import assessed, complete
+from gpdsl.inference.assessment import STAYED, better, complete
 from gpdsl.inference.bound import elbo, marginals
+from gpdsl.inference.natural.schedule import WARMING
 from gpdsl.inference.opaque.budget import Spent, each_step, require
 from gpdsl.inference.opaque.values import Values, compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, Result
@@ -53,10 +55,23 @@ def _optimiser(problem: Problem) -> optax.GradientTransformation:
         moves = optax.adadelta(falling, rho=options.decay, eps=options.epsilon)
         steps = optax.chain(moves, optax.clip(LARGEST_STEP))
     else:
-        steps = optax.adam(optax.cosine_decay_schedule(choice.learning_rate, choice.steps, alpha=0.05))
+        steps = optax.adam(_lengths(problem))
     if problem.layout.family.components == 1:
         return steps
     return optax.chain(steps, optax.masked(optax.scale_by_schedule(_late(choice.steps)), _weights_alone))
+
+
+def _lengths(problem: Problem) -> Callable[[Array], Array]:
+    """Lengths of Adam's steps: they fall like a cosine, and rise first where the start is another fit.
+
+    Adam's first steps are as long as they may be, in directions that one minibatch gives: away from any optimum.
+    """
+    choice = problem.choice
+    falling = optax.cosine_decay_schedule(choice.learning_rate, choice.steps, alpha=0.05)
+    if problem.begun is None:
+        return falling
+    warming = max(int(WARMING * choice.steps), 1)
+    return lambda number: falling(number) * jnp.minimum((number + 1) / warming, 1.0)
 
 
 def _late(steps: int) -> Callable[[Array], Array]:
@@ -99,6 +114,7 @@ def _scanned_steps(problem: Problem) -> Result:
     """A chunk of steps per compiled call."""
     optimiser, draws, steps = _optimiser(problem), _batches(problem), problem.choice.steps
     state, key = initial_state(problem), jax.random.key(problem.options.seed)
+    first = None if problem.begun is None else state
     memory, size = optimiser.init(state), min(CHUNK, steps)
 
     def indices() -> Array:
@@ -115,7 +131,9 @@ def _scanned_steps(problem: Problem) -> Result:
             problem.monitor.report(min(done, steps), float(np.nanmean(np.asarray(values))))
     except KeyboardInterrupt:
         interrupted = True
-    return _finish(problem, state, assessed(problem, state), interrupted)
+    best, bound, stayed = better(problem, first, state)
+    result = _finish(problem, best, bound, interrupted)
+    return replace(result, message=STAYED) if stayed and not interrupted else result
 
 
 def _chunk(problem: Problem, optimiser: optax.GradientTransformation) -> Callable[..., tuple[Any, Any, Array]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,16 +24,19 @@ import optax
 from jaxtyping import Array
 
 from gpdsl.data import minibatches
+from gpdsl.inference.assessment import STAYED
 from gpdsl.inference.expectation_propagation.sums import State, added_up, groups_at
 from gpdsl.inference.expectation_propagation.tilted import Tilted
 from gpdsl.inference.expectation_propagation.visits import evidence_of, several_visits
 from gpdsl.inference.natural.profiled import outer_point, split_point
 from gpdsl.inference.natural.schedule import settled
+from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.natural.tied import no_sites, posterior_of, whitened
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.quadruply_stochastic.interruption import deferred_interrupts
 from gpdsl.program.compilation import jit
+from gpdsl.program.evaluation import prior_means
 from gpdsl.program.program import take_rows
 
 RETRIES = 6
@@ -56,17 +60,27 @@ def fit_ep_minibatch(problem: Problem, tilted: Tilted) -> Result:
         if run.state.sites.linear.is_deleted():
             raise
         message, interrupted = "interrupted", True
-    state = run.refreshed()
+    (state, value), stayed = _better(run)
+    message = STAYED if stayed and not interrupted else message
     parameters, inducing = split_point(state.point, problem.inducing)
 
     def whiten(state: State) -> Any:
         here = groups_at(problem, state.point, problem.inducing, take_rows(problem.rows, slice(0, 1)))
         return [whitened(posterior_of(t, g.scale)) for t, g in zip(state.tied, here, strict=True)]
 
-    evidence = jit(lambda s, r, z, n: evidence_of(problem, tilted.using(n), s, r, z))
-    value = float(evidence(state, *run.fixed))
     learnt, points = as_numpy(parameters), as_numpy(inducing)
     return Result(learnt, points, tidy(jit(whiten)(state)), np.ones(1), value, 0.0, message, interrupted)
+
+
+def _better(run: _Run) -> tuple[tuple[State, float], bool]:
+    """The end of a run and its evidence of all rows, or the start from another fit where that has the higher one."""
+    evidence = jit(lambda s, r, z, n: evidence_of(run.problem, run.tilted.using(n), s, r, z))
+    last = run.refreshed()
+    at_last = float(evidence(last, *run.fixed))
+    if run.first is None:
+        return (last, at_last), False
+    at_first = float(evidence(run.first, *run.fixed))
+    return ((last, at_last), False) if at_last >= at_first else ((run.first, at_first), True)
 
 
 class _Run:
@@ -82,6 +96,8 @@ class _Run:
         self.optimiser = optimiser_of(problem)
         self.draws = minibatches(problem.data_rows, problem.choice.batch, problem.options.seed + 1)
         self.state = self._start(point)
+        self.first = None if problem.begun is None else jax.tree.map(jnp.copy, self.state)
+        """Where it starts, when that is another fit."""
         chunk = min(self.every, 50, problem.choice.steps)
         self.size = chunk
         self.trace: list[float] = []
@@ -99,7 +115,11 @@ class _Run:
         factors = jit(lambda p, z, r: [g.factor for g in groups_at(problem, p, z, r)])
         here = factors(point, problem.inducing, first)
         tied = [no_sites(g.size, factor) for g, factor in zip(problem.program.groups, here, strict=True)]
-        return State(point, self.optimiser.init(point), sites, tied, point["inducing"])
+        state = State(point, self.optimiser.init(point), sites, tied, point["inducing"])
+        if problem.begun is None:
+            return state
+        state = replace(state, sites=_without_mean(problem, start_sites(problem)))
+        return replace(state, tied=jit(partial(added_up, problem))(state, problem.rows, problem.inducing))
 
     def all_steps(self, asked: Callable[[], bool]) -> str:
         """Chunks of steps, the sums added up anew after every pass, until the user has `asked` to stop."""
@@ -144,6 +164,18 @@ class _Run:
         fall = np.clip((steps - number) / max(COOLING * steps, 1), 0.0, 1.0)
         begun = number >= min(self.every, steps // 4)
         return jnp.asarray(self.pace * begun * (0.5 - 0.5 * np.cos(np.pi * fall)), self.problem.options.dtype)
+
+
+def _without_mean(problem: Problem, sites: Sites) -> Sites:
+    """Sites of the latents without their prior means."""
+    program = problem.program
+
+    def moved(parameters: Any, rows: Any, sites: Sites) -> Sites:
+        known = program.parameters.constrain(parameters)
+        mean = prior_means(program.evaluator, program.groups, known, rows, problem.count)
+        return replace(sites, linear=sites.linear - sites.precision * mean)
+
+    return jit(moved)(problem.parameters, problem.rows, sites)
 
 
 def optimiser_of(problem: Problem) -> optax.GradientTransformation:

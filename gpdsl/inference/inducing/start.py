@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpdsl.data import Data, DataError, TooManyInducing
+from gpdsl.inference.inducing.canonical import distinct
 from gpdsl.inference.inducing.greedy import greedy_points, unexplained
 from gpdsl.inference.inducing.kmeans import lloyd
 from gpdsl.inference.plan.options import Choice
@@ -48,11 +49,11 @@ def _of_group(
     if not choice.dense:
         return _values(_chosen_points(program, group, points, choice, rng, dtype)), False
     if not any(isinstance(part, Derivatives) for block in blocks(looked_at) for _, part in block):
-        distinct = np.unique(points, axis=0)
+        single = np.unique(points, axis=0)
         # the values at a few points tell all differences between them, and those of repeated rows
-        repeated = isinstance(looked_at, Values) and len(distinct) < _worth(choice) * len(looked_at)
-        if repeated or (not isinstance(looked_at, Values) and len(distinct) <= len(looked_at)):
-            return _values(distinct), False
+        repeated = isinstance(looked_at, Values) and len(single) < _worth(choice) * len(looked_at)
+        if repeated or (not isinstance(looked_at, Values) and len(single) <= len(looked_at)):
+            return _values(single), False
     return looked_at, group.readings.atoms == group.readings.all
 
 
@@ -68,7 +69,7 @@ def _chosen_points(
     program: Program, group: Group, points: np.ndarray, choice: Choice, rng: np.random.Generator, dtype: str
 ) -> np.ndarray:
     """Some of the points, or centres of them; `best` compares both by what they leave of the prior variance."""
-    some, found = subsample(points, rng), []
+    some, found = distinct(points, SUBSAMPLE), []
     if choice.inducing_start != "greedy":
         found.append(kmeans_centres(points, choice.inducing, rng))
     if choice.inducing_start != "kmeans":
@@ -83,41 +84,26 @@ def _values(points: np.ndarray) -> Values:
     return Values(points)  # type: ignore[arg-type]
 
 
-def subsample(inputs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The rows, or so many of them at random that choosing among them stays quick."""
-    return inputs if inputs.shape[0] <= SUBSAMPLE else inputs[rng.choice(inputs.shape[0], SUBSAMPLE, replace=False)]
-
-
 def kmeans_centres(inputs: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """`count` centres [count, D] of the rows [rows, D]. Raises DataError when there are fewer rows than centres."""
     if count > inputs.shape[0]:
         raise DataError(TooManyInducing(count, inputs.shape[0]))
-    rows = subsample(inputs, rng)
-    distinct = _distinct(rows)
-    if distinct.shape[0] <= count:  # every distinct row is a centre; duplicates would make Kuu singular
-        return distinct
-    middle, scale = distinct.mean(axis=0), distinct.std(axis=0)
+    rows = distinct(inputs, SUBSAMPLE)
+    if rows.shape[0] <= count:  # every distinct row is a centre; duplicates would make Kuu singular
+        return rows
+    middle, scale = rows.mean(axis=0), rows.std(axis=0)
     scale[scale == 0] = 1.0
-    centres = middle + scale * lloyd((distinct - middle) / scale, count, rng)
-    inside = np.clip(centres, distinct.min(axis=0), distinct.max(axis=0))  # where single precision has rounded outwards
-    return _separate(inside, distinct, rng)
+    centres = middle + scale * lloyd((rows - middle) / scale, count, rng)
+    inside = np.clip(centres, rows.min(axis=0), rows.max(axis=0))  # where single precision has rounded outwards
+    return _separate(inside, rows, rng)
 
 
-def _distinct(rows: np.ndarray) -> np.ndarray:
-    """Rows without their repetitions, by their bytes: sorting rows of many columns takes ten times as long."""
-    positive = np.add(rows, 0.0, order="C")  # a zero has a sign, which is not a difference
-    first: dict[int, int] = {}
-    for number, row in enumerate(positive):
-        first.setdefault(hash(row.tobytes()), number)
-    return positive[[*first.values()]]
-
-
-def _separate(centres: np.ndarray, distinct: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _separate(centres: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Replace repeated centres by rows not among them: two equal inducing points make Kuu singular."""
     unique = np.unique(centres, axis=0)
     missing = centres.shape[0] - unique.shape[0]
     if missing:
-        spare = distinct[rng.permutation(distinct.shape[0])]
+        spare = rows[rng.permutation(rows.shape[0])]
         taken = {tuple(c) for c in unique}
         extra = [row for row in spare if tuple(row) not in taken][:missing]
         unique = np.concatenate([unique, np.asarray(extra)])

@@ -20,14 +20,13 @@ import optax
 from jaxtyping import Array
 
 from gpdsl.data import minibatches
-from gpdsl.inference.assessment import assessed
-from gpdsl.inference.natural.profiled import outer_point, split_point
+from gpdsl.inference.natural.profiled import outer_point
 from gpdsl.inference.natural.schedule import Pace, Schedule, settled
 from gpdsl.inference.natural.sweep import Point, Sweep, carried, sweep
-from gpdsl.inference.natural.tied import Tied, host_posterior, no_sites
+from gpdsl.inference.natural.tied import Tied, no_sites
+from gpdsl.inference.natural.tied_ends import End, ended
 from gpdsl.inference.natural.tied_starts import departed
-from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
-from gpdsl.inference.warm import near
+from gpdsl.inference.problem import Problem, Result
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows
 
@@ -69,7 +68,13 @@ def fit_minibatch_natural(problem: Problem) -> Result:
         message = run.all_steps()
     except KeyboardInterrupt:
         message, interrupted = "interrupted", True
-    return _result(problem, run, message, interrupted)
+    first = None if run.first is None else _end(run.first)
+    return ended(problem, first, _end(run.state), message, interrupted)
+
+
+def _end(state: State) -> End:
+    point, _, sites, scales, _ = state
+    return End(point, sites, scales)
 
 
 def _in_pairs(problem: Problem) -> Problem:
@@ -88,17 +93,23 @@ class _Run:
         self.problem, self.held = problem, problem.inducing
         self.share = min(problem.choice.batch / problem.data_rows, 1.0)
         self.size = -(-min(CHUNK, problem.choice.steps) // INNER) * INNER
-        self.schedule = Schedule(problem.choice.steps, self.share, problem.choice.learning_rate)
+        known = problem.begun is not None and all(q is not None for q in problem.begun.posterior)
+        self.schedule = Schedule(problem.choice.steps, self.share, problem.choice.learning_rate, going_on=known)
         self.key = jax.random.key(problem.options.seed)
         self.draws = _batches(problem)
         self.state = _prior(problem)
         self.units = _units(self.state[0], self.held, problem.options.dtype)
+        self.first: State | None = None
+        """Where it starts, when that is another fit."""
         self.trace: list[float] = []
         self.rounds = 1
         self.compiled = problem.compiled(_steps(problem), *self._arguments(self.state, 0, 1, self._paces(0)))
 
     def start(self) -> None:
-        """The prior, but for latents that nothing would pull away from it; steps of no length say which those are."""
+        """The posterior that is known, or the prior, but for latents that nothing would pull away from it.
+
+        Steps of no length say which those are.
+        """
         point, memory, prior, scales, anchors = self.state
         still = np.zeros(INNER, self.problem.options.dtype)
         faint = Pace(still, still + 1.0, np.where(np.arange(INNER) < INNER - 1, still, FAINT).astype(still.dtype))
@@ -107,8 +118,10 @@ class _Run:
             state = self.compiled(*self._arguments((point, memory, sites, scales, anchors), 0, 1, faint))[0]
             return state[2], state[3]
 
-        sites, scales = departed(self.problem.program.groups, prior, look, self.problem.options.seed)
+        begun = self.problem.begun
+        sites, scales = departed(self.problem.program.groups, prior, look, self.problem.options.seed, begun)
         self.state = point, memory, sites, scales, anchors
+        self.first = None if begun is None else self.state
         self.draws = _batches(self.problem)  # so that the first step begins a pass over the rows
 
     def all_steps(self) -> str:
@@ -283,13 +296,3 @@ def _blend(tied: Tied, linear: Array, precision: Array, pace: Pace) -> Tied:
 
 def _halved(sites: Sequence[Tied]) -> list[Tied]:
     return [Tied(0.5 * tied.linear, 0.5 * tied.precision, tied.factor) for tied in sites]
-
-
-def _result(problem: Problem, run: _Run, message: str, interrupted: bool) -> Result:
-    point, _, sites, scales, _ = run.state
-    learnt, inducing = split_point(point, run.held)
-    posterior = [host_posterior(tied, scale) for tied, scale in zip(sites, scales, strict=True)]
-    groups = [near(problem.layout.family, q, np.ones(1), np.asarray(q.mean), None) for q in posterior]
-    state = {"parameters": learnt, "inducing": inducing, "posterior": {"groups": groups, "logits": np.zeros(1)}}
-    bound = assessed(problem, as_arrays(state, problem.options.dtype))
-    return Result(as_numpy(learnt), as_numpy(inducing), posterior, np.ones(1), *bound, message, interrupted)

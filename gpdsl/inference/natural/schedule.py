@@ -19,6 +19,9 @@ Sites that follow them closely are worth their noise. It goes when the pace fall
 the share, or less when there is time to average over more.
 """
 
+WARMING = 0.2
+"""Share of its steps in which a search that goes on from another rises to full pace."""
+
 WINDOW = 100
 """Steps at least whose mean bound is compared with that of as many before, in whole passes over the data."""
 
@@ -37,11 +40,13 @@ class Schedule:
     """When which step is how long; `end` is the number of the last one.
 
     Half of the steps are made at full pace, in the other half it falls like a cosine: what the noise of full pace keeps
-    from the optimum has as long to reach it as it had to come near.
+    from the optimum has as long to reach it as it had to come near. A search that is `going_on` from another has sites
+    with the weight of all rows, and rises to full pace: Adam does not know yet how far it may go.
     """
 
-    def __init__(self, steps: int, share: float, rate: float) -> None:
+    def __init__(self, steps: int, share: float, rate: float, *, going_on: bool = False) -> None:
         self.rate, self.share = rate, min(share, LARGEST_SHARE)
+        self.warming = max(int(WARMING * steps), 1) if going_on else 0
         self.cooling = max(steps // 2, 1)
         self.end = steps
         self.shortened = False
@@ -51,10 +56,13 @@ class Schedule:
         number = np.arange(done, done + count)
         left = np.clip((self.end - number) / self.cooling, 0.0, 1.0)
         fall = 0.5 - 0.5 * np.cos(np.pi * left)
+        if self.warming:
+            fall = fall * np.minimum((number + 1) / self.warming, 1.0)
         quick = min(max(self.share, QUICK * self.share**0.5), LARGEST_SHARE)
         slow = min(self.share, 2.0 / self.cooling)
         gain = slow + (quick - slow) * fall
-        keep = np.where(number * quick < 1.0 - 1e-9, 1.0, 1.0 - gain)  # until the sites have gathered all their weight
+        gathering = (number * quick < 1.0 - 1e-9) & (not self.warming)  # until the sites have all their weight
+        keep = np.where(gathering, 1.0, 1.0 - gain)
         return Pace(*(np.asarray(a, dtype) for a in (self.rate * fall, keep, gain)))
 
     def finish_from(self, done: int) -> None:

@@ -1,4 +1,4 @@
-"""Where sites on minibatches start: at the prior, but for latents that would never leave it."""
+"""Where sites on minibatches start: at what is known, or at the prior, but for latents that would never leave it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from jaxtyping import Array, Bool
 
 from gpdsl.inference.natural.departure import Chosen, departures, directions, slopeless
 from gpdsl.inference.natural.tied import Tied, no_sites
+from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.starts import principal
+from gpdsl.inference.warm import Carried
 from gpdsl.program.compilation import jit
 from gpdsl.program.groups import Group
 
@@ -19,9 +21,21 @@ Added = tuple[list[Tied], list[Array]]
 """What some rows add to given sites, faintly, and the scales of the kernels."""
 
 
-def departed(groups: Sequence[Group], prior: list[Tied], add: Callable[[list[Tied]], Added], seed: int) -> Added:
-    """Sites that are one as far as rows pull the latents, and mean displacements alone elsewhere; and the scales."""
+def departed(
+    groups: Sequence[Group],
+    prior: list[Tied],
+    add: Callable[[list[Tied]], Added],
+    seed: int,
+    begun: Carried | None = None,
+) -> Added:
+    """Sites that are one as far as rows pull the latents, and mean displacements alone elsewhere; and the scales.
+
+    Groups whose posterior is known have the sites that it takes.
+    """
     added, scales = add(prior)
+    known = [None] * len(groups) if begun is None else begun.heaviest
+    if all(q is not None for q in known):
+        return _known(known, added, scales), scales
     nothing = [no_sites(group.size, now.factor) for group, now in zip(groups, added, strict=True)]
 
     def displaced(chosen: Chosen) -> list[Tied]:
@@ -31,7 +45,23 @@ def departed(groups: Sequence[Group], prior: list[Tied], add: Callable[[list[Tie
     def look(chosen: Chosen) -> list[Bool[np.ndarray, "latents"]]:
         return _flat(*(add(displaced(chosen)) if chosen else (added, scales)))
 
-    return displaced(departures(groups, look)), scales
+    return _known(known, displaced(departures(groups, look)), scales), scales
+
+
+def _known(known: Sequence[Whitened | None], others: list[Tied], scales: list[Array]) -> list[Tied]:
+    """The sites of what is known, and the others."""
+    found = zip(known, others, scales, strict=True)
+    return [tied if q is None else _sites_of(q, tied.factor, scale) for q, tied, scale in found]
+
+
+def _sites_of(q: Whitened, factor: Array, scale: Array) -> Tied:
+    """The t(u) whose posterior q is, in the coordinates of `factor`: G = (S^-1 - I) / s, h = S^-1 m / sqrt(s)."""
+    root, scales = np.asarray(q.root[0], float), np.asarray(scale, float)[:, None]
+    inverse = np.linalg.inv(root)
+    precision = np.swapaxes(inverse, -1, -2) @ inverse
+    linear = np.einsum("jab,jb->ja", precision, np.asarray(q.mean[0], float)) / np.sqrt(scales)
+    told = (precision - np.eye(root.shape[-1])) / scales[..., None]
+    return Tied(jnp.asarray(linear, factor.dtype), jnp.asarray(told, factor.dtype), factor)
 
 
 def _toward(tied: Tied, leading: np.ndarray, draws: np.ndarray, scale: Array) -> Tied:

@@ -9,18 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpdsl.errors import GpdslError
+from gpdsl.inference.plan.batches import BATCH_STEPS, choose_batch
 from gpdsl.inference.plan.weights import WeightChoice
 
 DENSE_ROWS = 1500
 """Up to this many rows the default is a dense posterior: its Cholesky factor takes a fraction of a second."""
 
 DEFAULT_INDUCING = 200
-BATCH_ROWS = 20_000
-"""Beyond this many rows the default is stochastic optimisation on minibatches."""
-
-BATCH_STEPS = 1000
-"""Most natural-gradient steps on minibatches: the fit ends before, when the bound no longer rises."""
-
 EP_PASSES = 5
 """Passes over the data that expectation propagation on minibatches makes at least."""
 
@@ -173,13 +168,17 @@ class Choice:
     """Sizes of the matrices of exact inference, where the evidence is known in closed form and maximised itself."""
 
 
-def decide(options: Options, rows: int, *, opaque: bool, sampled: bool, per_row: bool = False) -> Choice:
-    """Fill in what the options leave open, for this many rows. Raises GpdslError for combinations that cannot work."""
+def decide(
+    options: Options, rows: int, *, opaque: bool, sampled: bool, per_row: bool = False, learnt: int = 0
+) -> Choice:
+    """Fill in what the options leave open, for so many rows and numbers that are learnt.
+
+    Raises GpdslError for combinations that cannot work.
+    """
     reasons: dict[str, str] = {}
     batch = options.batch
     if batch is None:
-        batch = 0 if rows <= BATCH_ROWS else 1000
-        reasons["batch"] = f"{rows} rows {'fit in one step' if not batch else f'exceed {BATCH_ROWS}'}"
+        batch, reasons["batch"] = choose_batch(rows, learnt)
     inducing = options.inducing
     if inducing is None:
         inducing = 0 if rows <= DENSE_ROWS and not batch else min(rows, DEFAULT_INDUCING)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from gpdsl.inference.assessment import STAYED
 from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
 from gpdsl.inference.quadruply_stochastic.basis import place_basis
@@ -61,19 +62,50 @@ ASCENTS: dict[str, Callable[[Problem, Features, Weights, dict[str, Array]], Asce
 def fit_qsgp(problem: Problem) -> Result:
     """Maximise the bound over q(w) and the learnt parameters: QSGP sections 2 and 3."""
     choice, options, plain = chosen(problem), problem.options, problem.program
-    learnt, interrupted = start_parameters(problem, choice.start_rows)
+    begun = _known(problem, choice)
+    learnt, interrupted = start_parameters(problem, choice.start_rows if begun is None else 0)
     basis = place_basis(plain, options.basis, _points(problem), choice.features, options.seed)
+    basis = basis if begun is None else begun.basis
     problem = replace(problem, program=basis.program(plain))
     features = basis.features(problem.program, choice.features, options.seed)
     learnt |= as_arrays(basis.numbers(), options.dtype)
-    q = _start(problem, features, learnt, choice)
+    q = _start(problem, features, learnt, choice) if begun is None else as_arrays(begun.q, options.dtype)
+    first = None if begun is None else (q, learnt)
     ascent: Ascent = ASCENTS[choice.sums](problem, features, q, learnt)
     message, interrupted = ("interrupted", True) if interrupted else _ascend(problem, ascent)
-    value, error, stiffness = assess(problem, features, ascent.q, ascent.learnt)
-    basis = basis.at(as_numpy(ascent.learnt))
-    held = WeightSpace(as_numpy(ascent.q), basis, options.seed, stiffness)
-    parameters = {name: np.asarray(ascent.learnt[name]) for name in plain.parameters.initial}
+    (q, learnt), (value, error, stiffness), stayed = _better(problem, features, first, (ascent.q, ascent.learnt))
+    held = WeightSpace(as_numpy(q), basis.at(as_numpy(learnt)), options.seed, stiffness)
+    parameters = {name: np.asarray(learnt[name]) for name in plain.parameters.initial}
+    message = STAYED if stayed and not interrupted else message
     return Result(parameters, [], [], np.ones(1), value, error, message, interrupted, weight_space=held)
+
+
+State = tuple[Weights, dict[str, Array]]
+"""q(w), and the learnt parameters on the real line."""
+
+
+def _better(
+    problem: Problem, features: Features, first: State | None, last: State
+) -> tuple[State, tuple[float, float, float], bool]:
+    """The end of a search with what is said of it, or its start from another fit (if it is one) where that is better.
+
+    The same rows judge both. Tells also whether it is the start.
+    """
+    at_last = assess(problem, features, *last)
+    if first is None:
+        return last, at_last, False
+    at_first = assess(problem, features, *first)
+    return (last, at_last, False) if at_last[0] >= at_first[0] else (first, at_first, True)
+
+
+def _known(problem: Problem, choice: WeightChoice) -> WeightSpace | None:
+    """The posterior of the fit it starts from, where that is one over the same basis functions."""
+    begun, options = problem.begun_weights, problem.options
+    if begun is None or begun.features != choice.features or begun.q.columns != choice.chevron:
+        return None
+    if begun.basis.kind != options.basis or (options.basis == "fourier" and begun.seed != options.seed):
+        return None
+    return begun
 
 
 def _ascend(problem: Problem, ascent: Ascent) -> tuple[str, bool]:
@@ -110,9 +142,6 @@ def chosen(problem: Problem) -> WeightChoice:
 
 def _start(problem: Problem, features: Features, learnt: dict[str, Array], choice: WeightChoice) -> Weights:
     """The prior mean, with the curvature that all weights have on average."""
-    begun = problem.begun_weights
-    if begun is not None and begun.features == features.count and begun.q.columns == choice.chevron:
-        return as_arrays(begun.q, problem.options.dtype)
     rows = gathered(problem, np.arange(min(problem.count, PROBED)))
 
     def guess(learnt: dict[str, Array], rows: Rows) -> Array:

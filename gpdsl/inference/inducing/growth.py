@@ -1,0 +1,232 @@
+"""As many inducing points as it takes, where nobody asks for a number: fit, see what they lose, choose more, go on.
+
+Points are chosen greedily, or as centres of clusters, under the kernel that the fit before has found (or that patches
+of rows find, where it is bent), and the next fit starts from that one. It ends where the loss is slight, where more
+points no longer raise the bound, or where the next fit would take more work than a budget allows; of all fits the best
+is returned, with what it still loses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpdsl.data import Data
+from gpdsl.inference.exact.engine import exact_choice
+from gpdsl.inference.inducing.bending import bending
+from gpdsl.inference.inducing.canonical import distinct
+from gpdsl.inference.inducing.greedy import pivots, unexplained
+from gpdsl.inference.inducing.loss import Loss, loss_of
+from gpdsl.inference.inducing.start import kmeans_centres
+from gpdsl.inference.monitor import Monitor, Report
+from gpdsl.inference.plan.coupling import LARGEST
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.problem import Result, as_arrays
+from gpdsl.inference.variational import infer
+from gpdsl.inference.warm import Start
+from gpdsl.kernels.functionals import Functionals, Values, every_point
+from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.groups import Group
+from gpdsl.program.program import Program, make_rows
+
+BUDGET = 6e9
+"""Rows times squared inducing points, of all latents together, of one evaluation on all rows: two to three seconds on
+two cores, and a warm fit takes about twenty."""
+
+BATCH_BUDGET = 2e8
+"""The same of a step on a minibatch, of which there are up to a thousand."""
+
+CUBES = 2.0
+"""Cubes of the number of points in a step on a minibatch."""
+
+EXACT_ROWS = 6_000
+"""Rows up to which the exact evidence takes no more work than that, where the model has one."""
+
+MOST_TIMES, LEAST_TIMES = 4.0, 1.25
+"""Times as many points as before: more than that a kernel that too few points have bent cannot tell."""
+
+ROUNDING = 8.0
+"""Points are chosen under parameters rounded to so many parts of one (on the real line): what the order of the rows
+changes in the last digits of a fit does not change its points."""
+
+LOOKED_AT = 5_000
+"""Rows among which points are chosen greedily."""
+
+Found = tuple[Result, Monitor, Choice, float]
+
+Told = Callable[[Report], None]
+
+
+def infer_growing(
+    program: Program,
+    data: Data,
+    options: Options,
+    callback: Callable[[Report], None] | None = None,
+    start: Start | None = None,
+) -> Found:
+    """`infer`, with as many inducing points as it takes where nobody asks for a number of them.
+
+    `Result.loss` says what they lose then, None elsewhere.
+    """
+    best = infer(program, data, options, callback, start)
+    if start is not None or not _left_open(program, options, best[2]):
+        return best
+    loss, unbent = _assess(program, data, options, best)
+    while not (loss.small or best[0].interrupted):
+        begin = _next(program, unbent, data, options, best, loss)
+        if begin is None:
+            break
+        found = _continued(program, data, options, best, begin, callback)
+        history = _joined(best[1], found[1])
+        if not found[0].elbo > best[0].elbo:
+            best = replace(best[0], interrupted=found[0].interrupted), history, *best[2:]
+            break
+        best = found[0], history, *found[2:]
+        loss, unbent = _assess(program, data, options, best)
+    return replace(best[0], loss=loss), *best[1:]
+
+
+def _assess(program: Program, data: Data, options: Options, found: Found) -> tuple[Loss, Program]:
+    """What is lost: what is open at the hyperparameters, and their being bent; and the program where they are not."""
+    result, _, choice, _ = found
+    if choice.exact:
+        return Loss(0.0, data.rows), program
+    if result.interrupted:
+        return loss_of(program, data, options, found), program
+    here = at_values(program, program.parameters.constrain(as_arrays(result.parameters, options.dtype)))
+    bent = bending(here, data, options, choice)
+    return loss_of(program, data, options, found).plus(bent.nats), bent.program
+
+
+def _left_open(program: Program, options: Options, choice: Choice) -> bool:
+    """Whether the number of inducing points may change, and it can be told what they lose."""
+    asked = options.inducing is not None or choice.dense or bool(choice.exact) or options.engine != "vi"
+    natural = choice.optimizer == "natural" and options.schedule == "joint" and not options.learn_inducing
+    return natural and not (asked or program.opaque or program.fields or (options.devices or 1) > 1)
+
+
+@dataclass(frozen=True)
+class _Begin:
+    """Where the next fit begins: the options it has, and its inducing points, None for exact inference."""
+
+    program: Program
+    options: Options
+    inducing: list[Functionals] | None
+
+
+def _next(program: Program, unbent: Program, data: Data, options: Options, best: Found, loss: Loss) -> _Begin | None:
+    """More inducing points, or exact inference where that takes no more work; None where the budget ends."""
+    result, _, choice, _ = best
+    there = at_values(program, program.parameters.constrain(as_arrays(result.parameters, options.dtype)))
+    dense = replace(options, inducing=0, batch=None)
+    if data.rows <= EXACT_ROWS and options.batch is None and exact_choice(there, data, dense) is not None:
+        return _Begin(there, dense, None)
+    now = max(len(z) for group, z in zip(program.groups, result.inducing, strict=True) if not group.per_row)
+    most = int(min(affordable(program, choice, data.rows), MOST_TIMES * now))
+    if most < LEAST_TIMES * now:
+        return None
+    points = _more_points(_rounded(unbent), data, options, best, loss, most)
+    stays = replace(options, posterior=choice.posterior)
+    return None if points is None else _Begin(there, stays, points)
+
+
+def affordable(program: Program, choice: Choice, rows: int) -> int:
+    """Most inducing points of each latent within the budget of work of an evaluation, or of a step on a minibatch."""
+    latents = sum(group.size for group in program.groups if not group.per_row)
+    if choice.posterior == "coupled":
+        return int(min(LARGEST / latents, (BUDGET / rows) ** 0.5 / latents))
+    if not choice.batch:
+        return int((BUDGET / (rows * latents)) ** 0.5)
+    budget, count = BATCH_BUDGET / latents, np.arange(1, 10_000, dtype=float)
+    return int(np.searchsorted(choice.batch * count**2 + CUBES * count**3, budget))
+
+
+def at_values(program: Program, values: Mapping[str, Any]) -> Program:
+    """The program, with learnt parameters that start at these values."""
+    initial = {name: np.asarray(values[name], float) for name in program.parameters.initial}
+    return replace(program, parameters=replace(program.parameters, initial=initial))
+
+
+def _rounded(program: Program) -> Program:
+    """The program at rounded parameters."""
+    known = program.parameters
+    rounded = {name: np.round(np.asarray(u) * ROUNDING) / ROUNDING for name, u in known.unconstrained().items()}
+    return at_values(program, known.constrain(as_arrays(rounded, float)))
+
+
+def _more_points(
+    program: Program, data: Data, options: Options, best: Found, loss: Loss, most: int
+) -> list[Functionals] | None:
+    """As many points of each group as make the loss slight if what they leave open is in proportion, at least twice as
+    many as there are; None where no group has more to give."""
+    rows, rng, found, more = make_rows(program, data), np.random.default_rng(options.seed), [], False
+    for group, now in zip(program.groups, best[0].inducing, strict=True):
+        if group.per_row:
+            found.append(now)
+            continue
+        every = np.asarray(every_point(functionals_at(group, group.readings.atoms, rows)))
+        points = _of_group(program, group, every, now, options.dtype, most, loss, rng)
+        more |= len(points) > len(now)
+        found.append(Values(points))  # type: ignore[arg-type]
+    return found if more else None
+
+
+def _of_group(
+    program: Program,
+    group: Group,
+    every: np.ndarray,
+    now: Functionals,
+    dtype: str,
+    most: int,
+    loss: Loss,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Points of one group: chosen greedily, or centres, whichever leave less of the prior variance open."""
+    some = distinct(every, LOOKED_AT)
+    order = pivots(program, group, some, most, dtype)
+    left = unexplained(program, group, some, np.asarray(every_point(now)), dtype)
+    share = 0.5 * loss.slight / loss.nats * left / order.prior
+    wanted = int(np.searchsorted(-order.open, -share)) + 1
+    count = min(max(wanted, 2 * len(now)), most, len(order.chosen))
+    found = [some[order.chosen[:count]]]
+    if count < len(some):
+        found.append(kmeans_centres(every, count, rng))
+    return min(found, key=lambda points: unexplained(program, group, some, points, dtype))
+
+
+def _continued(
+    program: Program, data: Data, options: Options, best: Found, begin: _Begin, callback: Told | None
+) -> Found:
+    """The fit that goes on from the best so far."""
+    result, monitor, choice, jitter = best
+    values = {**begin.program.parameters.held, **begin.program.parameters.initial}
+    posterior = result.inducing, result.posterior, result.weights
+    start = Start(program, values, *posterior, jitter, False, onto=begin.inducing)
+    shifted = None if callback is None else _shifted(callback, monitor)
+    found, after, chosen, jitter = infer(begin.program, data, begin.options, shifted, start)
+    reasons = dict(chosen.reasons)
+    if begin.inducing is not None:
+        reasons = {**choice.reasons, "inducing": f"{choice.inducing} lost too much"}
+    return found, after, replace(chosen, reasons=reasons), jitter
+
+
+def _shifted(callback: Told, before: Monitor) -> Told:
+    """A callback that is told of steps and seconds after those before."""
+    steps, seconds = before.history[-1][0], before.elapsed
+
+    def told(report: Report) -> None:
+        total = replace(report, step=report.step + steps, steps=report.steps + steps, elapsed=report.elapsed + seconds)
+        callback(total)
+
+    return told
+
+
+def _joined(first: Monitor, second: Monitor) -> Monitor:
+    """The history of two fits, one after the other."""
+    steps, _, seconds = first.history[-1]
+    later = [(steps + step, elbo, seconds + elapsed) for step, elbo, elapsed in second.history]
+    compiling = first.compile_seconds + second.compile_seconds
+    return replace(second, history=[*first.history, *later], compile_seconds=compiling)
