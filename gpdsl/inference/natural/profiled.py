@@ -11,8 +11,8 @@ the log likelihood is quadratic, the best coupled posterior is exact whatever th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -48,6 +48,12 @@ LITTLE, TRIALS, MOST = 1.0, 3, 20
 all."""
 
 
+FOLLOWED = (
+    "latents are left independent of each other, because with their correlation q follows the errors of {samples} "
+    "samples to a lower bound on fresh ones: ask for more samples, or posterior = full"
+)
+
+
 @dataclass
 class _Best:
     """The best point of a search, its sites and its bound."""
@@ -58,6 +64,8 @@ class _Best:
     idle: int = 0
     unsettled: int = 0
     """Points where the sites had not settled: in a row without a gain, and in all."""
+    reason: str = ""
+    """What makes ridges in this problem."""
 
     def see(self, point: Any, sites: Sites, elbo: float, settled: bool) -> None:
         """Keep what is better. Raises Enough on a ridge that leads nowhere, or on and on."""
@@ -66,9 +74,10 @@ class _Best:
         if elbo > self.elbo:
             self.point, self.sites, self.elbo = point, sites, elbo
         if self.idle == TRIALS or self.unsettled == MOST:
+            why = f": {self.reason}" if self.reason else ""
             raise Enough(
-                f"stopped on a ridge of the bound, where q does not settle in {RIDGE_ITERATIONS} iterations: a noise "
-                "that goes to zero makes such ridges; a fit with start= this one goes on"
+                f"stopped on a ridge of the bound, where q does not settle in {RIDGE_ITERATIONS} iterations{why}; a "
+                "fit with start= this one goes on"
             )
 
 
@@ -81,12 +90,14 @@ def fit_profiled(problem: Problem) -> Result:
     best = _Best(outer_point(problem, problem.parameters, problem.inducing), start_sites(problem))
     compute, bound = _compiled(problem, best)
     coupled = problem.program.coupled
+    ends = []
     for coupling in (0.0, 1.0) if coupled and not problem.program.conjugate else (1.0,):
         best, outcome = _maximised(problem, compute, best, coupling)
+        ends.append((best, outcome))
         if outcome.interrupted:
             break
+    best, outcome, (value, error) = _attained(problem, ends, bound)
     parameters, inducing = split_point(best.point, problem.inducing)
-    value, error = problem.reassessed(lambda normals: bound(best.point, best.sites, normals), best.elbo)
     return Result(
         as_numpy(parameters),
         as_numpy(inducing),
@@ -97,6 +108,26 @@ def fit_profiled(problem: Problem) -> Result:
         outcome.message,
         outcome.interrupted,
     )
+
+
+def _attained(
+    problem: Problem, ends: Sequence[tuple[_Best, Outcome]], bound: Callable[[Any, Sites, Any], Array]
+) -> tuple[_Best, Outcome, tuple[float, float]]:
+    """The last of the ends of searches, unless it follows its samples so far that an earlier one has a higher bound.
+
+    With it, its bound and the standard error of that.
+    """
+
+    def assessed(best: _Best, outcome: Outcome) -> tuple[_Best, Outcome, tuple[float, float]]:
+        return best, outcome, problem.reassessed(lambda normals: bound(best.point, best.sites, normals), best.elbo)
+
+    found = [assessed(*end) for end in ends]
+    chosen = found[-1]
+    for each in found[:-1] if problem.program.sampled else ():
+        if each[2][0] > chosen[2][0]:
+            message = f"{each[1].message}; {FOLLOWED.format(samples=problem.choice.samples)}"
+            chosen = each[0], replace(chosen[1], message=message), each[2]
+    return chosen
 
 
 def _compiled(problem: Problem, start: _Best) -> tuple[Compute, Callable[[Any, Sites, Any], Array]]:
@@ -130,9 +161,20 @@ def _may_have_ridges(problem: Problem) -> bool:
     return bool(problem.program.mixing) and problem.at_once
 
 
+def _why_ridges(problem: Problem) -> str:
+    """What may make a ridge of the bound, as far as the model tells."""
+    if problem.program.sampled:
+        return f"it follows the errors of {problem.choice.samples} samples there, and more samples help"
+    program, translator = problem.program, problem.program.translator
+    symbols = set().union(*(o.log_density.free_symbols for o in program.observations))
+    refs = [translator.references[symbol] for symbol in symbols]
+    noisy = any(ref.kind == "param" and ref.name in program.parameters.initial for ref in refs)
+    return "a noise that goes to zero makes such ridges" if noisy else ""
+
+
 def _maximised(problem: Problem, compute: Compute, start: _Best, coupling: float) -> tuple[_Best, Outcome]:
     """The best of a search from a start."""
-    best, warm = _Best(start.point, start.sites), start.sites
+    best, warm = _Best(start.point, start.sites, reason=_why_ridges(problem)), start.sites
 
     def objective(at: Any) -> tuple[float, Any]:
         nonlocal warm
