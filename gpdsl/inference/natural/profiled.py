@@ -22,6 +22,7 @@ from jaxtyping import Array
 
 from gpdsl.inference.ascent.lbfgs import Enough, Outcome, maximise
 from gpdsl.inference.natural.refine import refine
+from gpdsl.inference.natural.row_space import Ascent, RowSpace, in_row_space
 from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo
 from gpdsl.inference.natural.site_starts import start_sites
@@ -33,6 +34,9 @@ from gpdsl.program.compilation import jit
 from gpdsl.program.rows import Rows
 
 INNER_ITERATIONS = 1000
+
+AS_IT_IS = 1
+"""Iterations that only look at the start."""
 
 PATIENCE, FIRST_PATIENCE = 50, 200
 """Iterations after which natural gradients of latents that an observation mixes are taken to be on a ridge.
@@ -85,6 +89,11 @@ Compute = Callable[[Any, Sites, Array], tuple[Array, Any, Sites, bool]]
 """Bound, gradient, sites, and whether these settled, from a point, sites, and how far latents are coupled."""
 
 
+Ascended = tuple[Array, Any, Sites, Array | bool]
+Ascend = Callable[[Any, Sites, Any, Array, int], Ascended]
+"""The same from a point, sites, samples, how far latents are coupled, and a number of iterations."""
+
+
 def fit_profiled(problem: Problem) -> Result:
     """Maximise the bound. Sampled terms use one fixed set of samples, so the objective is deterministic."""
     best = _Best(outer_point(problem, problem.parameters, problem.inducing), start_sites(problem))
@@ -134,26 +143,45 @@ def _compiled(problem: Problem, start: _Best) -> tuple[Compute, Callable[[Any, S
     """The bound at a point maximised over the sites, and at given sites with other samples: one program for both."""
     normals = problem.batch_normals(jax.random.key(problem.options.seed))
     fixed = problem.rows, problem.inducing, normals, problem.jitter
-    as_it_is = jnp.asarray(1)  # the first iteration looks at the start
     ridges = _may_have_ridges(problem)
     patience = FIRST_PATIENCE if ridges else INNER_ITERATIONS
-    rest = *fixed, jnp.asarray(1.0), None, jnp.asarray(patience)
-    ordinary = problem.compiled(_ascended(problem), start.point, start.sites, *rest, brief=problem.brief)
+    ascend = _between_programs(problem, start, fixed) if in_row_space(problem) else _one_program(problem, start, fixed)
     on_ridges = problem.compiling(_on_ridges(problem), brief=problem.brief)
 
     def compute(point: Any, sites: Sites, coupling: Array) -> tuple[Array, Any, Sites, bool]:
         nonlocal patience
-        *found, settled = ordinary(point, sites, *fixed, coupling, None, jnp.asarray(patience))
+        *found, settled = ascend(point, sites, normals, coupling, patience)
         if ridges and not settled:
             patience = PATIENCE
             sites, settled = on_ridges(point, found[-1], *fixed, coupling)
-            *found, _ = ordinary(point, sites, *fixed, coupling, None, as_it_is)
+            *found, _ = ascend(point, sites, normals, coupling, AS_IT_IS)
         return *found, bool(settled) or not ridges
 
     def bound(point: Any, sites: Sites, normals: Any) -> Array:
-        return ordinary(point, sites, *fixed[:2], normals, problem.jitter, jnp.asarray(1.0), None, as_it_is)[0]
+        return ascend(point, sites, normals, jnp.asarray(1.0), AS_IT_IS)[0]
 
     return compute, bound
+
+
+def _one_program(problem: Problem, start: _Best, fixed: Any) -> Ascend:
+    rest = *fixed, jnp.asarray(1.0), None, jnp.asarray(INNER_ITERATIONS)
+    ascended = problem.compiled(_ascended(problem), start.point, start.sites, *rest, brief=problem.brief)
+    rows, held, _, jitter = fixed
+
+    def ascend(point: Any, sites: Sites, normals: Any, coupling: Array, iterations: int) -> Ascended:
+        return ascended(point, sites, rows, held, normals, jitter, coupling, None, jnp.asarray(iterations))
+
+    return ascend
+
+
+def _between_programs(problem: Problem, start: _Best, fixed: Any) -> Ascend:
+    rows, held, normals, jitter = fixed
+    given = rows, held, jnp.asarray(jitter)
+    space = RowSpace(
+        problem, lambda at, given: setting_of(problem, at, given[1], given[0], given[2]), _tolerance(problem)
+    )
+    loop = Ascent(space, start.point, start.sites, given, normals)
+    return lambda point, sites, normals, _, iterations: loop(point, sites, given, normals, iterations)
 
 
 def _may_have_ridges(problem: Problem) -> bool:
