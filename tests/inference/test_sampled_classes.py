@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import gpdsl
-from gpdsl.inference.natural.profiled import _why_ridges
+from gpdsl.inference.natural.ends import why_ridges
 from tests.inference.problems import problem_of
 
 CLASSES = """
@@ -60,10 +60,10 @@ def test_a_coupled_fit_of_samples_never_ends_below_independent_latents() -> None
 
 def test_a_ridge_is_put_down_to_a_noise_only_where_there_is_one() -> None:
     data = three_classes(0)
-    assert "noise" not in _why_ridges(problem_of(CLASSES, data, posterior="coupled"))
-    assert "samples" in _why_ridges(problem_of(CLASSES, data, posterior="coupled"))
+    assert "noise" not in why_ridges(problem_of(CLASSES, data, posterior="coupled"))
+    assert "samples" in why_ridges(problem_of(CLASSES, data, posterior="coupled"))
     noisy = "input x : real\noutput y : real\nparam s : positive = 1\nparam l : positive = 1\n"
     noisy += "latent f(x) ~ GP(0, RBF(l))\nlatent g(x) ~ GP(0, RBF(l))\ny ~ Normal(f * g, s)\n"
     line = {"x": np.linspace(-1, 1, 5), "y": np.zeros(5)}
-    assert "noise" in _why_ridges(problem_of(noisy, line))
-    assert not _why_ridges(problem_of(noisy.replace("y ~ Normal(f * g, s)", "y ~ Normal(f * g, 0.1)"), line))
+    assert "noise" in why_ridges(problem_of(noisy, line))
+    assert not why_ridges(problem_of(noisy.replace("y ~ Normal(f * g, s)", "y ~ Normal(f * g, 0.1)"), line))

@@ -11,8 +11,7 @@ the log likelihood is quadratic, the best coupled posterior is exact whatever th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from gpdsl.inference.ascent.lbfgs import Enough, Outcome, maximise
+from gpdsl.inference.ascent.lbfgs import Outcome, maximise
+from gpdsl.inference.natural.ends import RIDGE_ITERATIONS, Best, attained, why_ridges
 from gpdsl.inference.natural.refine import refine
 from gpdsl.inference.natural.row_space import Ascent, RowSpace, in_row_space
 from gpdsl.inference.natural.setting import Setting
@@ -44,47 +44,6 @@ PATIENCE, FIRST_PATIENCE = 50, 200
 More the first time: the program of Newton's method has to be compiled then, which costs as much as hundreds of them.
 """
 
-RIDGE_ITERATIONS = 300
-"""Most iterations on a ridge, by Newton's method."""
-
-LITTLE, TRIALS, MOST = 1.0, 3, 20
-"""A search ends where sites do not settle, at so many points in a row that gain less than so many nats, or so many in
-all."""
-
-
-FOLLOWED = (
-    "latents are left independent of each other, because with their correlation q follows the errors of {samples} "
-    "samples to a lower bound on fresh ones: ask for more samples, or posterior = full"
-)
-
-
-@dataclass
-class _Best:
-    """The best point of a search, its sites and its bound."""
-
-    point: Any
-    sites: Sites
-    elbo: float = -np.inf
-    idle: int = 0
-    unsettled: int = 0
-    """Points where the sites had not settled: in a row without a gain, and in all."""
-    reason: str = ""
-    """What makes ridges in this problem."""
-
-    def see(self, point: Any, sites: Sites, elbo: float, settled: bool) -> None:
-        """Keep what is better. Raises Enough on a ridge that leads nowhere, or on and on."""
-        self.idle = 0 if settled or elbo > self.elbo + LITTLE else self.idle + 1
-        self.unsettled += not settled
-        if elbo > self.elbo:
-            self.point, self.sites, self.elbo = point, sites, elbo
-        if self.idle == TRIALS or self.unsettled == MOST:
-            why = f": {self.reason}" if self.reason else ""
-            raise Enough(
-                f"stopped on a ridge of the bound, where q does not settle in {RIDGE_ITERATIONS} iterations{why}; a "
-                "fit with start= this one goes on"
-            )
-
-
 Compute = Callable[[Any, Sites, Array], tuple[Array, Any, Sites, bool]]
 """Bound, gradient, sites, and whether these settled, from a point, sites, and how far latents are coupled."""
 
@@ -96,7 +55,7 @@ Ascend = Callable[[Any, Sites, Any, Array, int], Ascended]
 
 def fit_profiled(problem: Problem) -> Result:
     """Maximise the bound. Sampled terms use one fixed set of samples, so the objective is deterministic."""
-    best = _Best(outer_point(problem, problem.parameters, problem.inducing), start_sites(problem))
+    best = Best(outer_point(problem, problem.parameters, problem.inducing), start_sites(problem))
     compute, bound = _compiled(problem, best)
     coupled = problem.program.coupled
     ends = []
@@ -105,7 +64,7 @@ def fit_profiled(problem: Problem) -> Result:
         ends.append((best, outcome))
         if outcome.interrupted:
             break
-    best, outcome, (value, error) = _attained(problem, ends, bound)
+    best, outcome, (value, error) = attained(problem, ends, bound)
     parameters, inducing = split_point(best.point, problem.inducing)
     return Result(
         as_numpy(parameters),
@@ -119,27 +78,7 @@ def fit_profiled(problem: Problem) -> Result:
     )
 
 
-def _attained(
-    problem: Problem, ends: Sequence[tuple[_Best, Outcome]], bound: Callable[[Any, Sites, Any], Array]
-) -> tuple[_Best, Outcome, tuple[float, float]]:
-    """The last of the ends of searches, unless it follows its samples so far that an earlier one has a higher bound.
-
-    With it, its bound and the standard error of that.
-    """
-
-    def assessed(best: _Best, outcome: Outcome) -> tuple[_Best, Outcome, tuple[float, float]]:
-        return best, outcome, problem.reassessed(lambda normals: bound(best.point, best.sites, normals), best.elbo)
-
-    found = [assessed(*end) for end in ends]
-    chosen = found[-1]
-    for each in found[:-1] if problem.program.sampled else ():
-        if each[2][0] > chosen[2][0]:
-            message = f"{each[1].message}; {FOLLOWED.format(samples=problem.choice.samples)}"
-            chosen = each[0], replace(chosen[1], message=message), each[2]
-    return chosen
-
-
-def _compiled(problem: Problem, start: _Best) -> tuple[Compute, Callable[[Any, Sites, Any], Array]]:
+def _compiled(problem: Problem, start: Best) -> tuple[Compute, Callable[[Any, Sites, Any], Array]]:
     """The bound at a point maximised over the sites, and at given sites with other samples: one program for both."""
     normals = problem.batch_normals(jax.random.key(problem.options.seed))
     fixed = problem.rows, problem.inducing, normals, problem.jitter
@@ -163,7 +102,7 @@ def _compiled(problem: Problem, start: _Best) -> tuple[Compute, Callable[[Any, S
     return compute, bound
 
 
-def _one_program(problem: Problem, start: _Best, fixed: Any) -> Ascend:
+def _one_program(problem: Problem, start: Best, fixed: Any) -> Ascend:
     rest = *fixed, jnp.asarray(1.0), None, jnp.asarray(INNER_ITERATIONS)
     ascended = problem.compiled(_ascended(problem), start.point, start.sites, *rest, brief=problem.brief)
     rows, held, _, jitter = fixed
@@ -174,7 +113,7 @@ def _one_program(problem: Problem, start: _Best, fixed: Any) -> Ascend:
     return ascend
 
 
-def _between_programs(problem: Problem, start: _Best, fixed: Any) -> Ascend:
+def _between_programs(problem: Problem, start: Best, fixed: Any) -> Ascend:
     rows, held, normals, jitter = fixed
     given = rows, held, jnp.asarray(jitter)
     space = RowSpace(
@@ -189,20 +128,9 @@ def _may_have_ridges(problem: Problem) -> bool:
     return bool(problem.program.mixing) and problem.at_once
 
 
-def _why_ridges(problem: Problem) -> str:
-    """What may make a ridge of the bound, as far as the model tells."""
-    if problem.program.sampled:
-        return f"it follows the errors of {problem.choice.samples} samples there, and more samples help"
-    program, translator = problem.program, problem.program.translator
-    symbols = set().union(*(o.log_density.free_symbols for o in program.observations))
-    refs = [translator.references[symbol] for symbol in symbols]
-    noisy = any(ref.kind == "param" and ref.name in program.parameters.initial for ref in refs)
-    return "a noise that goes to zero makes such ridges" if noisy else ""
-
-
-def _maximised(problem: Problem, compute: Compute, start: _Best, coupling: float) -> tuple[_Best, Outcome]:
+def _maximised(problem: Problem, compute: Compute, start: Best, coupling: float) -> tuple[Best, Outcome]:
     """The best of a search from a start."""
-    best, warm = _Best(start.point, start.sites, reason=_why_ridges(problem)), start.sites
+    best, warm = Best(start.point, start.sites, reason=why_ridges(problem)), start.sites
 
     def objective(at: Any) -> tuple[float, Any]:
         nonlocal warm
