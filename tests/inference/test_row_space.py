@@ -153,6 +153,13 @@ def test_the_programs_between_do_no_linear_algebra(rng: np.random.Generator) -> 
     ).compile().as_text()  # fmt: skip
 
 
+def test_kinks_are_left_to_one_program(rng: np.random.Generator) -> None:
+    """Nodes make kinks of those of |y - f|, at which the best q lies."""
+    data = data_of(OUTLIERS, rng)
+    assert not in_row_space(problem_of(OUTLIERS.replace("StudentT(3, f, sd)", "Laplace(f, sd)"), data))
+    assert in_row_space(problem_of(OUTLIERS, data))
+
+
 def test_fits_are_those_of_one_program(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     data = data_of(BINARY, rng, 40)
     fit = gpdsl.compile(BINARY).fit(data)

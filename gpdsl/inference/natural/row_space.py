@@ -31,7 +31,9 @@ from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.groups import Group
 from gpdsl.program.joint import Marginals
+from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
+from gpdsl.symbolic.concavity import KINKED
 
 Weights = list[tuple[Float[Array, "latents M"], Float[Array, "latents M"]]]
 """Of each group, precisions and linear terms of the sites about the prior's mean, for latents of unit scale."""
@@ -48,7 +50,19 @@ def in_row_space(problem: Problem) -> bool:
     program = problem.program
     plain = not (program.coupled or program.opaque or any(group.per_row for group in program.groups))
     alone = problem.rows.mesh is None and jax.default_backend() == "cpu"
-    return plain and alone and problem.layout.dense and problem.options.dtype == "float64" and bool(program.groups)
+    suited = plain and alone and problem.layout.dense and problem.options.dtype == "float64" and bool(program.groups)
+    return suited and _smooth(program)
+
+
+def _smooth(program: Program) -> bool:
+    """Whether no expectation by nodes or samples is of a function with kinks in the latents.
+
+    Of |y - f| the best q lies at kinks that the nodes make in the bound, where slopes at fixed q of the values and at
+    fixed sites are those of different sides.
+    """
+    terms = [term for observation in program.observations for term in observation.terms if term.method != "closed"]
+    kinks = [kink for term in terms for kink in term.expression.atoms(*KINKED) if kink.free_symbols & set(term.latents)]
+    return not kinks
 
 
 @dataclass(frozen=True)
