@@ -24,6 +24,7 @@ SUITES = {
     "formula_kernels": "kernels by formula against the built-in kernels",
     "compiling": "seconds of compilation of every model of the zoo",
     "exact": "exact GPs beside GPyTorch, scikit-learn, GPflow and NumPy: evidence and gradient, whole fits",
+    "dense_binary": "binary classes with a dense posterior beside GPflow and scikit-learn: seconds of a fit",
     "scikit_learn": "scikit-learn side by side: seconds of fits, RMSE and log loss",
     "svgp": "minibatches beside GPflow, GPyTorch and GPJax: seconds per step, time to quality",
     "backends": "opaque functions in threads, processes, Dask and UM-Bridge: overhead, throughput of two workers",

@@ -8,16 +8,8 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.ascent.lbfgs import Enough, maximise
-from gpdsl.inference.natural.profiled import (
-    FIRST_PATIENCE,
-    LITTLE,
-    MOST,
-    RIDGE_ITERATIONS,
-    TRIALS,
-    _Best,
-    outer_point,
-    setting_of,
-)
+from gpdsl.inference.natural.ends import LITTLE, MOST, RIDGE_ITERATIONS, TRIALS, Best
+from gpdsl.inference.natural.profiled import FIRST_PATIENCE, outer_point, setting_of
 from gpdsl.inference.natural.refine import Progress, refine
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites, site_marginals
@@ -106,7 +98,7 @@ def test_outputs_that_are_all_the_same_are_fitted_in_little_work() -> None:
 
 
 def test_a_search_on_a_ridge_ends_with_the_best_point_and_says_so() -> None:
-    best, values = _Best(None, None), iter([0.0, 5.0, 5.1, 4.0, 5.2, 9.0])
+    best, values = Best(None, None), iter([0.0, 5.0, 5.1, 4.0, 5.2, 9.0])
     seen = []
 
     def objective(at: np.ndarray) -> tuple[float, np.ndarray]:
@@ -122,7 +114,7 @@ def test_a_search_on_a_ridge_ends_with_the_best_point_and_says_so() -> None:
 
 @pytest.mark.parametrize(("gain", "most"), [(0.5 * LITTLE, TRIALS), (2.0 * LITTLE, MOST)])
 def test_points_that_do_not_settle_are_counted(gain: float, most: int) -> None:
-    best, seen = _Best(None, None, elbo=0.0), 0
+    best, seen = Best(None, None, elbo=0.0), 0
     for settled in (True, False):
         for _ in range(MOST - 1 if settled else 2 * MOST):
             try:

@@ -12,7 +12,6 @@ the log likelihood is quadratic, the best coupled posterior is exact whatever th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,8 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from gpdsl.inference.ascent.lbfgs import Enough, Outcome, maximise
+from gpdsl.inference.ascent.lbfgs import Outcome, maximise
+from gpdsl.inference.natural.ends import RIDGE_ITERATIONS, Best, attained, why_ridges
 from gpdsl.inference.natural.refine import refine
+from gpdsl.inference.natural.row_space import Ascent, RowSpace, in_row_space
 from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo
 from gpdsl.inference.natural.site_starts import start_sites
@@ -34,59 +35,37 @@ from gpdsl.program.rows import Rows
 
 INNER_ITERATIONS = 1000
 
+AS_IT_IS = 1
+"""Iterations that only look at the start."""
+
 PATIENCE, FIRST_PATIENCE = 50, 200
 """Iterations after which natural gradients of latents that an observation mixes are taken to be on a ridge.
 
 More the first time: the program of Newton's method has to be compiled then, which costs as much as hundreds of them.
 """
 
-RIDGE_ITERATIONS = 300
-"""Most iterations on a ridge, by Newton's method."""
-
-LITTLE, TRIALS, MOST = 1.0, 3, 20
-"""A search ends where sites do not settle, at so many points in a row that gain less than so many nats, or so many in
-all."""
-
-
-@dataclass
-class _Best:
-    """The best point of a search, its sites and its bound."""
-
-    point: Any
-    sites: Sites
-    elbo: float = -np.inf
-    idle: int = 0
-    unsettled: int = 0
-    """Points where the sites had not settled: in a row without a gain, and in all."""
-
-    def see(self, point: Any, sites: Sites, elbo: float, settled: bool) -> None:
-        """Keep what is better. Raises Enough on a ridge that leads nowhere, or on and on."""
-        self.idle = 0 if settled or elbo > self.elbo + LITTLE else self.idle + 1
-        self.unsettled += not settled
-        if elbo > self.elbo:
-            self.point, self.sites, self.elbo = point, sites, elbo
-        if self.idle == TRIALS or self.unsettled == MOST:
-            raise Enough(
-                f"stopped on a ridge of the bound, where q does not settle in {RIDGE_ITERATIONS} iterations: a noise "
-                "that goes to zero makes such ridges; a fit with start= this one goes on"
-            )
-
-
 Compute = Callable[[Any, Sites, Array], tuple[Array, Any, Sites, bool]]
 """Bound, gradient, sites, and whether these settled, from a point, sites, and how far latents are coupled."""
 
 
+Ascended = tuple[Array, Any, Sites, Array | bool]
+Ascend = Callable[[Any, Sites, Any, Array, int], Ascended]
+"""The same from a point, sites, samples, how far latents are coupled, and a number of iterations."""
+
+
 def fit_profiled(problem: Problem) -> Result:
     """Maximise the bound. Sampled terms use one fixed set of samples, so the objective is deterministic."""
-    best = _Best(outer_point(problem, problem.parameters, problem.inducing), start_sites(problem))
+    best = Best(outer_point(problem, problem.parameters, problem.inducing), start_sites(problem))
     compute, bound = _compiled(problem, best)
     coupled = problem.program.coupled
+    ends = []
     for coupling in (0.0, 1.0) if coupled and not problem.program.conjugate else (1.0,):
         best, outcome = _maximised(problem, compute, best, coupling)
+        ends.append((best, outcome))
         if outcome.interrupted:
             break
+    best, outcome, (value, error) = attained(problem, ends, bound)
     parameters, inducing = split_point(best.point, problem.inducing)
-    value, error = problem.reassessed(lambda normals: bound(best.point, best.sites, normals), best.elbo)
     return Result(
         as_numpy(parameters),
         as_numpy(inducing),
@@ -99,30 +78,49 @@ def fit_profiled(problem: Problem) -> Result:
     )
 
 
-def _compiled(problem: Problem, start: _Best) -> tuple[Compute, Callable[[Any, Sites, Any], Array]]:
+def _compiled(problem: Problem, start: Best) -> tuple[Compute, Callable[[Any, Sites, Any], Array]]:
     """The bound at a point maximised over the sites, and at given sites with other samples: one program for both."""
     normals = problem.batch_normals(jax.random.key(problem.options.seed))
     fixed = problem.rows, problem.inducing, normals, problem.jitter
-    as_it_is = jnp.asarray(1)  # the first iteration looks at the start
     ridges = _may_have_ridges(problem)
     patience = FIRST_PATIENCE if ridges else INNER_ITERATIONS
-    rest = *fixed, jnp.asarray(1.0), None, jnp.asarray(patience)
-    ordinary = problem.compiled(_ascended(problem), start.point, start.sites, *rest, brief=problem.brief)
+    ascend = _between_programs(problem, start, fixed) if in_row_space(problem) else _one_program(problem, start, fixed)
     on_ridges = problem.compiling(_on_ridges(problem), brief=problem.brief)
 
     def compute(point: Any, sites: Sites, coupling: Array) -> tuple[Array, Any, Sites, bool]:
         nonlocal patience
-        *found, settled = ordinary(point, sites, *fixed, coupling, None, jnp.asarray(patience))
+        *found, settled = ascend(point, sites, normals, coupling, patience)
         if ridges and not settled:
             patience = PATIENCE
             sites, settled = on_ridges(point, found[-1], *fixed, coupling)
-            *found, _ = ordinary(point, sites, *fixed, coupling, None, as_it_is)
+            *found, _ = ascend(point, sites, normals, coupling, AS_IT_IS)
         return *found, bool(settled) or not ridges
 
     def bound(point: Any, sites: Sites, normals: Any) -> Array:
-        return ordinary(point, sites, *fixed[:2], normals, problem.jitter, jnp.asarray(1.0), None, as_it_is)[0]
+        return ascend(point, sites, normals, jnp.asarray(1.0), AS_IT_IS)[0]
 
     return compute, bound
+
+
+def _one_program(problem: Problem, start: Best, fixed: Any) -> Ascend:
+    rest = *fixed, jnp.asarray(1.0), None, jnp.asarray(INNER_ITERATIONS)
+    ascended = problem.compiled(_ascended(problem), start.point, start.sites, *rest, brief=problem.brief)
+    rows, held, _, jitter = fixed
+
+    def ascend(point: Any, sites: Sites, normals: Any, coupling: Array, iterations: int) -> Ascended:
+        return ascended(point, sites, rows, held, normals, jitter, coupling, None, jnp.asarray(iterations))
+
+    return ascend
+
+
+def _between_programs(problem: Problem, start: Best, fixed: Any) -> Ascend:
+    rows, held, normals, jitter = fixed
+    given = rows, held, jnp.asarray(jitter)
+    space = RowSpace(
+        problem, lambda at, given: setting_of(problem, at, given[1], given[0], given[2]), _tolerance(problem)
+    )
+    loop = Ascent(space, start.point, start.sites, given, normals)
+    return lambda point, sites, normals, _, iterations: loop(point, sites, given, normals, iterations)
 
 
 def _may_have_ridges(problem: Problem) -> bool:
@@ -130,9 +128,9 @@ def _may_have_ridges(problem: Problem) -> bool:
     return bool(problem.program.mixing) and problem.at_once
 
 
-def _maximised(problem: Problem, compute: Compute, start: _Best, coupling: float) -> tuple[_Best, Outcome]:
+def _maximised(problem: Problem, compute: Compute, start: Best, coupling: float) -> tuple[Best, Outcome]:
     """The best of a search from a start."""
-    best, warm = _Best(start.point, start.sites), start.sites
+    best, warm = Best(start.point, start.sites, reason=why_ridges(problem)), start.sites
 
     def objective(at: Any) -> tuple[float, Any]:
         nonlocal warm

@@ -88,11 +88,22 @@ def refine(
         assert not isinstance(normals, Draws)
         evaluate = _evaluator(setting, seen, normals, coupling, surrogate)
     units = site_units(seen, sites)
+
+    def advance(p: Progress) -> Progress:
+        trial = next_trial(p, units)
+        return judged(p, trial, evaluate(trial, p.stride), units, tolerance)
+
+    start = before_any(sites, Stride.first(sites.linear) if newton and not size else None)
+    return jax.lax.while_loop(lambda p: ~p.done & (p.iterations < iterations), advance, start)
+
+
+def before_any(sites: Sites, stride: Stride | None = None) -> Progress:
+    """Before the first iteration."""
     dtype = sites.linear.dtype
-    start = Progress(
+    return Progress(
         sites,
         sites,
-        Stride.first(sites.linear) if newton and not size else None,
+        stride,
         jnp.asarray(-jnp.inf, dtype),
         jnp.asarray(1.0, dtype),
         jnp.asarray(False),
@@ -101,11 +112,6 @@ def refine(
         jnp.asarray(0),
         jnp.asarray(False),
     )
-
-    def advance(p: Progress) -> Progress:
-        return _advance(p, evaluate, units, tolerance)
-
-    return jax.lax.while_loop(lambda p: ~p.done & (p.iterations < iterations), advance, start)
 
 
 Evaluate = Callable[[Sites, Stride | None], tuple[Array, Sites, Array | None]]
@@ -140,13 +146,22 @@ def _evaluator(
     return evaluate
 
 
-def _advance(p: Progress, evaluate: Evaluate, units: Sites, tolerance: float) -> Progress:
+def next_trial(p: Progress, units: Sites) -> Sites:
+    """The sites to look at next."""
     here = flatten_sites(p.sites, units)
     residual = flatten_sites(p.target, units) - here
     fast = unflatten_sites(propose(p.memory, here, residual), units, p.sites)
     plain = blend(p.sites, p.target, p.step)
-    trial = _choose(p.plain, plain if p.stride is None else p.stride.along(plain, p.step), fast)
-    value, target, bend = evaluate(trial, p.stride)
+    return _choose(p.plain, plain if p.stride is None else p.stride.along(plain, p.step), fast)
+
+
+def judged(
+    p: Progress, trial: Sites, seen: tuple[Array, Sites, Array | None], units: Sites, tolerance: float
+) -> Progress:
+    """What follows from the bound at a trial, and the target and the bend there."""
+    value, target, bend = seen
+    here = flatten_sites(p.sites, units)
+    residual = flatten_sites(p.target, units) - here
     rounding = max(1e-12, ROUNDING * float(jnp.finfo(value.dtype).eps)) * jnp.abs(p.elbo)
     better = jnp.isfinite(value) & ((value >= p.elbo - rounding) | ~jnp.isfinite(p.elbo))
     there = flatten_sites(trial, units)

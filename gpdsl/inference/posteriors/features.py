@@ -44,6 +44,13 @@ def factorise(
     return _each(group, one, values)
 
 
+def inducing_covariances(
+    group: Group, values: KernelValues, inducing: Functionals, jitter: Array | float
+) -> Float[Array, "g M M"]:
+    """Kuu with jitter, for unit scale."""
+    return _each(group, lambda a: with_jitter(covariance(group.form, a, inducing), jitter), values)
+
+
 def dense_features(factor: Float[Array, "g M M"]) -> Features:
     """Features of the inducing points themselves."""
     return Features(factor, jnp.zeros(factor.shape[:2], factor.dtype), factor)
@@ -79,7 +86,7 @@ def covariances(
 ) -> Covariances:
     """Covariances among inducing functionals and those of some rows, one set per different kernel of the group."""
     return Covariances(
-        _each(group, lambda a: with_jitter(covariance(group.form, a, inducing), jitter), values),
+        inducing_covariances(group, values, inducing, jitter),
         _each(group, lambda a: covariance(group.form, a, inducing, at), values),
         prior_variances(group, values, at),
     )

@@ -1,0 +1,170 @@
+"""Sites of a dense posterior by LAPACK between programs: against dense algebra and the one program elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference.natural import profiled
+from gpdsl.inference.natural.lapack import RowPosterior, row_posterior
+from gpdsl.inference.natural.profiled import outer_point, profiled_bound, setting_of
+from gpdsl.inference.natural.row_space import Ascent, RowSpace, in_row_space
+from gpdsl.inference.natural.site_starts import start_sites
+from gpdsl.inference.problem import Problem
+from gpdsl.program.compilation import jit
+from tests.inference.problems import problem_of
+
+BINARY = """
+input x : real[D]
+output y : binary
+param m : real = 0.3
+param s2 : positive = 2
+param ell : positive = 0.8
+latent f(x) ~ GP(m, s2 * RBF(ell))
+y ~ Bernoulli(logit = f)
+"""
+
+CLASSES = """
+index c in 1..C
+input x : real[D]
+output y : label[c]
+param s2 : positive = 2
+param ell : positive = 0.8
+latent f[c](x) ~ GP(0, s2 * RBF(ell))
+y ~ Categorical(logits = f)
+"""
+
+OUTLIERS = """
+input x : real[D]
+output y : real
+param s2 : positive = 2
+param ell : positive = 0.8
+param sd : positive = 0.3
+latent f(x) ~ GP(0, s2 * Matern52(ell))
+y ~ StudentT(3, f, sd)
+"""
+
+SLOPES = """
+input x : real
+output y : binary
+output z : count
+param s2 : positive = 2
+param ell : positive = 0.8
+param k : positive = 1.1
+latent f(x) ~ GP(0.2, s2 * RBF(ell))
+latent g(x) ~ GP(0, k * Matern32(0.5))
+y ~ Bernoulli(probit = f)
+z ~ Poisson(exp(D(f, x)))
+"""
+
+
+def data_of(text: str, rng: np.random.Generator, rows: int = 25) -> dict[str, np.ndarray]:
+    x = rng.normal(size=(rows, 2)) if "real[D]" in text else np.sort(rng.uniform(-2, 2, rows))
+    y: np.ndarray = np.arange(rows) % 3
+    if "StudentT" in text:
+        y = np.sin(x[:, 0]) + 0.2 * rng.normal(size=rows)
+        y[3] += 9.0
+    elif "binary" in text:
+        y = rng.integers(0, 2, rows)
+    return {"x": x, "y": y, **({"z": rng.poisson(1.0, rows)} if "z :" in text else {})}
+
+
+def dense(prior: np.ndarray, precision: np.ndarray, linear: np.ndarray) -> dict[str, Any]:
+    """The same by inverses."""
+    inverse = np.linalg.inv(prior)
+    covariance = np.linalg.inv(inverse + np.diag(precision))
+    mean = covariance @ linear
+    squares = mean @ inverse @ mean + np.trace(inverse @ covariance) - len(mean)
+    log_det = np.linalg.slogdet(prior)[1] - np.linalg.slogdet(covariance)[1]
+    return {
+        "mean": mean,
+        "variance": np.diag(covariance),
+        "divergence": 0.5 * (squares + log_det),
+        "growth": 0.5 * squares,
+        "alpha": inverse @ mean,
+        "matrix": inverse - inverse @ covariance @ inverse,
+    }
+
+
+@pytest.mark.parametrize("some", ["positive", "nothing", "negative"])
+def test_a_posterior_given_sites_is_that_of_dense_algebra(some: str, rng: np.random.Generator) -> None:
+    x = rng.normal(size=(30, 2))
+    prior = 1.7 * np.exp(-0.5 * np.sum((x[:, None] - x) ** 2, axis=-1)) + 0.05 * np.eye(30)
+    precision, linear = rng.gamma(1.0, 1.0, 30), rng.normal(size=30)
+    if some != "positive":
+        precision[[3, 7]] = 0.0, 1e-14
+    if some == "negative":
+        precision[[5, 6, 20]] = -0.02, -0.1, -0.05
+    q, exact = row_posterior(prior, precision, linear), dense(prior, precision, linear)
+    assert q is not None
+    upper = np.triu(q.root[:, None] * q.root * q.inverse)
+    found = {**vars(q), "matrix": upper + np.triu(upper, 1).T}
+    for name, value in exact.items():
+        np.testing.assert_allclose(found[name], value, atol=1e-9, err_msg=name)
+
+
+def test_sites_that_make_no_gaussian_give_none(rng: np.random.Generator) -> None:
+    assert row_posterior(np.eye(4), np.asarray([1.0, 2.0, -1.5, 1.0]), np.ones(4)) is None
+    assert row_posterior(np.eye(4), np.asarray([1.0, np.nan, 1.0, 1.0]), np.ones(4)) is None
+    assert isinstance(row_posterior(np.eye(4), np.full(4, -0.5), np.ones(4)), RowPosterior)
+
+
+def loop_of(problem: Problem, point: Any, normals: Any, tolerance: float = 1e-13) -> tuple[Ascent, tuple, RowSpace]:
+    space = RowSpace(problem, lambda at, given: setting_of(problem, at, given[1], given[0], given[2]), tolerance)
+    given = problem.rows, problem.inducing, jnp.asarray(problem.jitter)
+    return Ascent(space, point, start_sites(problem), given, normals), given, space
+
+
+@pytest.mark.parametrize("text", [BINARY, CLASSES, OUTLIERS, SLOPES])
+def test_bound_and_gradient_are_those_of_automatic_differentiation(text: str, rng: np.random.Generator) -> None:
+    problem = problem_of(text, data_of(text, rng), posterior="full", tolerance=1e-15, samples=20)
+    assert in_row_space(problem)
+    point, sites = outer_point(problem, problem.parameters, problem.inducing), start_sites(problem)
+    normals = problem.batch_normals(jax.random.key(0))
+    fixed = problem.rows, problem.inducing, normals, problem.jitter, 1.0
+    value, slope, ends = jit(profiled_bound(problem))(point, sites, *fixed)
+    loop, given, _ = loop_of(problem, point, normals)
+    found, gradient, found_sites, settled = loop(point, sites, given, normals, 1000)
+    assert settled
+    assert float(found) == pytest.approx(float(value), abs=1e-9)
+    np.testing.assert_allclose(found_sites.precision, ends.precision, atol=1e-5)
+    if text == OUTLIERS:
+        assert np.min(found_sites.precision) < 0
+    again, exact, _ = jit(profiled_bound(problem))(point, found_sites, *fixed)
+    assert float(again) == pytest.approx(float(found), abs=1e-10)
+    for name, each in gradient["parameters"].items():
+        np.testing.assert_allclose(each, exact["parameters"][name], rtol=1e-6, atol=1e-7, err_msg=name)
+
+
+def test_the_programs_between_do_no_linear_algebra(rng: np.random.Generator) -> None:
+    """One factorisation per update of the sites: none besides LAPACK's."""
+    problem = problem_of(BINARY, data_of(BINARY, rng))
+    point = outer_point(problem, problem.parameters, problem.inducing)
+    loop, _, _ = loop_of(problem, point, None)
+    for program in (loop._begin, loop._step, loop._gradient):
+        assert "potrf" not in program.as_text()  # type: ignore[union-attr]
+    assert "potrf" in jit(profiled_bound(problem)).lower(
+        point, start_sites(problem), problem.rows, problem.inducing, None, problem.jitter, 1.0
+    ).compile().as_text()  # fmt: skip
+
+
+def test_kinks_are_left_to_one_program(rng: np.random.Generator) -> None:
+    """Nodes make kinks of those of |y - f|, at which the best q lies."""
+    data = data_of(OUTLIERS, rng)
+    assert not in_row_space(problem_of(OUTLIERS.replace("StudentT(3, f, sd)", "Laplace(f, sd)"), data))
+    assert in_row_space(problem_of(OUTLIERS, data))
+
+
+def test_fits_are_those_of_one_program(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = data_of(BINARY, rng, 40)
+    fit = gpdsl.compile(BINARY).fit(data)
+    monkeypatch.setattr(profiled, "in_row_space", lambda problem: False)
+    other = gpdsl.compile(BINARY).fit(data)
+    assert fit.elbo == pytest.approx(other.elbo, abs=1e-6)
+    new = {"x": rng.normal(size=(6, 2))}
+    np.testing.assert_allclose(fit.predict(new).variance("f"), other.predict(new).variance("f"), rtol=1e-3)
