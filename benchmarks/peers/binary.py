@@ -7,6 +7,7 @@ bound and ends where it does. Seconds leave out imports, data and, for GPflow, t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -48,7 +49,7 @@ def gpflow_vgp(x: np.ndarray, y: np.ndarray, bound: float, limit: float) -> tupl
     likelihood = gpflow.likelihoods.Bernoulli(invlink=tf.sigmoid)
     model = gpflow.models.VGP((x, y[:, None].astype(float)), kernel, likelihood)
     loss = model.training_loss_closure(compile=True)
-    with tf.GradientTape() as tape:
+    with tf.GradientTape():
         loss()
     begun, last = (time.perf_counter(), time.process_time()), -np.inf
 
@@ -58,13 +59,9 @@ def gpflow_vgp(x: np.ndarray, y: np.ndarray, bound: float, limit: float) -> tupl
         if last > bound - WITHIN or time.perf_counter() - begun[0] > limit:
             raise Reached
 
-    try:
-        gpflow.optimizers.Scipy().minimize(
-            loss, model.trainable_variables, step_callback=look, options={"maxiter": 100_000}
-        )
-    except Reached:
-        pass
-    del tape
+    search = gpflow.optimizers.Scipy()
+    with contextlib.suppress(Reached):
+        search.minimize(loss, model.trainable_variables, step_callback=look, options={"maxiter": 100_000})
     return last, time.perf_counter() - begun[0], time.process_time() - begun[1]
 
 

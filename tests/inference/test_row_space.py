@@ -114,10 +114,10 @@ def test_sites_that_make_no_gaussian_give_none(rng: np.random.Generator) -> None
     assert isinstance(row_posterior(np.eye(4), np.full(4, -0.5), np.ones(4)), RowPosterior)
 
 
-def loop_of(problem: Problem, point: Any, normals: Any, tolerance: float = 1e-13) -> tuple[Ascent, tuple, RowSpace]:
-    space = RowSpace(problem, lambda at, given: setting_of(problem, at, given[1], given[0], given[2]), tolerance)
+def loop_of(problem: Problem, point: Any, normals: Any) -> tuple[Ascent, tuple]:
+    space = RowSpace(problem, lambda at, given: setting_of(problem, at, given[1], given[0], given[2]))
     given = problem.rows, problem.inducing, jnp.asarray(problem.jitter)
-    return Ascent(space, point, start_sites(problem), given, normals), given, space
+    return Ascent(space, point, start_sites(problem), given, normals), given
 
 
 @pytest.mark.parametrize("text", [BINARY, CLASSES, OUTLIERS, SLOPES])
@@ -128,8 +128,8 @@ def test_bound_and_gradient_are_those_of_automatic_differentiation(text: str, rn
     normals = problem.batch_normals(jax.random.key(0))
     fixed = problem.rows, problem.inducing, normals, problem.jitter, 1.0
     value, slope, ends = jit(profiled_bound(problem))(point, sites, *fixed)
-    loop, given, _ = loop_of(problem, point, normals)
-    found, gradient, found_sites, settled = loop(point, sites, given, normals, 1000)
+    loop, given = loop_of(problem, point, normals)
+    found, gradient, found_sites, settled = loop(point, sites, given, normals, 1e-13, 1000)
     assert settled
     assert float(found) == pytest.approx(float(value), abs=1e-9)
     np.testing.assert_allclose(found_sites.precision, ends.precision, atol=1e-5)
@@ -145,7 +145,7 @@ def test_the_programs_between_do_no_linear_algebra(rng: np.random.Generator) -> 
     """One factorisation per update of the sites: none besides LAPACK's."""
     problem = problem_of(BINARY, data_of(BINARY, rng))
     point = outer_point(problem, problem.parameters, problem.inducing)
-    loop, _, _ = loop_of(problem, point, None)
+    loop, _ = loop_of(problem, point, None)
     for program in (loop._begin, loop._step, loop._gradient):
         assert "potrf" not in program.as_text()  # type: ignore[union-attr]
     assert "potrf" in jit(profiled_bound(problem)).lower(

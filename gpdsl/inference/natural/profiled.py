@@ -35,6 +35,9 @@ from gpdsl.program.rows import Rows
 
 INNER_ITERATIONS = 1000
 
+SHARE = 1e-4
+"""How accurately the bound is maximised over q, as a share of what the last point of the search has gained."""
+
 AS_IT_IS = 1
 """Iterations that only look at the start."""
 
@@ -46,7 +49,6 @@ More the first time: the program of Newton's method has to be compiled then, whi
 
 Compute = Callable[[Any, Sites, Array], tuple[Array, Any, Sites, bool]]
 """Bound, gradient, sites, and whether these settled, from a point, sites, and how far latents are coupled."""
-
 
 Ascended = tuple[Array, Any, Sites, Array | bool]
 Ascend = Callable[[Any, Sites, Any, Array, int], Ascended]
@@ -116,11 +118,20 @@ def _one_program(problem: Problem, start: Best, fixed: Any) -> Ascend:
 def _between_programs(problem: Problem, start: Best, fixed: Any) -> Ascend:
     rows, held, normals, jitter = fixed
     given = rows, held, jnp.asarray(jitter)
-    space = RowSpace(
-        problem, lambda at, given: setting_of(problem, at, given[1], given[0], given[2]), _tolerance(problem)
-    )
-    loop = Ascent(space, start.point, start.sites, given, normals)
-    return lambda point, sites, normals, _, iterations: loop(point, sites, given, normals, iterations)
+    place = lambda at, given: setting_of(problem, at, given[1], given[0], given[2])  # noqa: E731
+    loop = Ascent(RowSpace(problem, place), start.point, start.sites, given, normals)
+    highest, gain = -np.inf, 0.0
+
+    def ascend(point: Any, sites: Sites, normals: Any, _: Array, iterations: int) -> Ascended:
+        nonlocal highest, gain
+        accurate = max(_tolerance(problem), SHARE * gain)
+        found = loop(point, sites, given, normals, accurate, iterations)
+        value = float(found[0])
+        gain = max(value - highest, 0.0) if np.isfinite(highest) else 0.0
+        highest = max(highest, value) if np.isfinite(value) else highest
+        return found
+
+    return ascend
 
 
 def _may_have_ridges(problem: Problem) -> bool:

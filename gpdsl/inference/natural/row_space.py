@@ -105,7 +105,6 @@ class RowSpace:
 
     problem: Problem
     place: Callable[[Any, Given], Setting]
-    tolerance: float
 
     def begin(self, point: Any, sites: Sites, given: Given) -> tuple[list[Array], Array, Progress, Sites, Weights]:
         """Prior covariances of unit scale, log prior of the parameters, and the first trial: the sites themselves."""
@@ -117,7 +116,15 @@ class RowSpace:
         return _covariances(setting, seen), log_prior, progress, trial, _weights(setting, seen, trial)
 
     def step(
-        self, point: Any, given: Given, normals: Any, p: Progress, trial: Sites, moments: Moments, divergence: Any
+        self,
+        point: Any,
+        given: Given,
+        normals: Any,
+        tolerance: Any,
+        p: Progress,
+        trial: Sites,
+        moments: Moments,
+        divergence: Any,
     ) -> tuple[Progress, Sites, Weights, Array]:
         """One iteration: the bound at the trial, of which the moments and divergence are known, and the next trial."""
         setting = self.place(point, given)
@@ -126,7 +133,7 @@ class RowSpace:
         value, slope = jax.value_and_grad(lambda q: self._expected(setting, q, normals))(_at(setting, seen, moments))
         q = _at(setting, seen, moments)
         value = value - divergence
-        after = judged(p, trial, (value, site_target(q, slope), None), units, self.tolerance)
+        after = judged(p, trial, (value, site_target(q, slope), None), units, tolerance)
         following = next_trial(after, units)
         return after, following, _weights(setting, seen, following), value
 
@@ -202,7 +209,7 @@ class Ascent:
         self._unknown = _Found([[_unknown(w) for w in np.asarray(precision)] for precision, _ in weights])
         unknown = self._unknown
         known = progress, trial, unknown.moments, unknown.divergence
-        self._step = compiled(space.step, start, given, normals, *known, brief=brief)
+        self._step = compiled(space.step, start, given, normals, 0.0, *known, brief=brief)
         shapes = [_shapes(*precision.shape) for precision, _ in weights]
         gradient = start, given, normals, unknown.moments, shapes
         self._gradient = (
@@ -210,7 +217,7 @@ class Ascent:
         )
 
     def __call__(
-        self, point: Any, sites: Sites, given: Given, normals: Any, iterations: int, sloping: bool = True
+        self, point: Any, sites: Sites, given: Given, normals: Any, tolerance: float, iterations: int
     ) -> tuple[Array, Any, Sites, bool]:
         """Bound, gradient, sites, and whether these settled. Without leaves in the point there is no gradient."""
         matrices, log_prior, progress, trial, weights = self._begin(point, sites, given)
@@ -218,10 +225,10 @@ class Ascent:
         while not progress.done and progress.iterations < iterations:
             found = _latents(priors, weights) or self._unknown
             known = progress, trial, found.moments, found.divergence
-            progress, trial, weights, value = self._step(point, given, normals, *known)
+            progress, trial, weights, value = self._step(point, given, normals, tolerance, *known)
             best = found if float(value) == float(progress.elbo) else best
         gradient = point
-        if sloping and self._gradient is not None and best is not self._unknown:
+        if self._gradient is not None and best is not self._unknown:
             gradient = self._gradient(point, given, normals, best.moments, best.slopes)
         return progress.elbo + log_prior, gradient, progress.sites, bool(progress.done)
 
