@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from jaxtyping import Array, Float
 
 from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.posteriors.features import prior_variances
+from gpdsl.inference.problem import Problem
+from gpdsl.kernels.functionals import every_point
+from gpdsl.program.groups import kernel_values
 
-MATTERS = 0.01
+MATTERS = 1 / 300
 """Share of an observation's noise variance from which jitter or rounding is said."""
 
 
@@ -24,17 +29,31 @@ def rounding_note(variances: Sequence[float], size: int, dtype: str) -> tuple[st
     )
 
 
-def jitter_note(sites: Sites, scale: np.ndarray, jitter: float) -> tuple[str, ...]:
-    """Of dense posteriors by sites: `jitter` is a share of each latent's variance `scale` [columns].
+def jitter_note(problem: Problem, learnt: Mapping[str, Array], sites: Sites) -> tuple[str, ...]:
+    """Of a dense posterior by sites, at unconstrained parameters.
 
-    It stands in the covariance of the rows like noise of the latents, and matters where an observation tells more.
+    Jitter is a share of each latent's variance. It stands in the covariance of the rows like noise of the latents, and
+    matters where an observation tells more than that.
     """
+    if not problem.layout.dense:
+        return ()  # what inducing values do not explain, jitter included, is counted against the bound
     precision = np.asarray(sites.precision)
-    own = np.diagonal(precision, axis1=1, axis2=2) if precision.ndim == 3 else precision
-    share = float(np.max(own * np.asarray(scale))) * jitter if own.size else 0.0
+    own = np.diagonal(precision, axis1=1, axis2=2) if sites.coupled else precision
+    share = float(np.max(own * _variances(problem, learnt), initial=0.0)) * problem.jitter
     if not share > MATTERS:
         return ()
     return (
-        f"jitter, {jitter:.0e} of the latents' variance, is {share:.2g} of the observations' noise variance: the bound "
-        "takes it for noise, predictions at new rows do not; give the noise a lower bound or a prior, or standardise",
+        f"jitter, {problem.jitter:.0e} of the latents' variance, is {share:.2g} of the noise variance of an observation: "
+        "the bound takes it for noise, predictions at new rows do not; give the noise a lower bound or a prior",
     )
+
+
+def _variances(problem: Problem, learnt: Mapping[str, Array]) -> Float[np.ndarray, " columns"]:
+    """The mean prior variance of what is read of each latent; none of row variables, whose covariance has no jitter."""
+    program, found = problem.program, []
+    parameters = program.parameters.constrain(learnt)
+    for group, points in zip(program.groups, problem.inducing, strict=True):
+        kernel = kernel_values(program.evaluator, group, parameters, every_point(points).shape[-1])
+        unit = 0.0 if group.per_row else np.mean(np.asarray(prior_variances(group, kernel, points)), axis=1)
+        found.append(np.tile(np.asarray(kernel.scale) * unit, len(group.readings.all)))
+    return np.concatenate(found)

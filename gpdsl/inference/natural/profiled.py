@@ -29,6 +29,7 @@ from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.resolution import jitter_note
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 from gpdsl.program.rows import Rows
@@ -77,6 +78,7 @@ def fit_profiled(problem: Problem) -> Result:
         error,
         outcome.message,
         outcome.interrupted,
+        notes=jitter_note(problem, parameters, best.sites),
     )
 
 
