@@ -43,7 +43,7 @@ def jitter_note(problem: Problem, learnt: Mapping[str, Array], sites: Sites) -> 
     if not share > MATTERS:
         return ()
     return (
-        f"jitter, {problem.jitter:.0e} of the latents' variance, is {share:.2g} of the noise variance of an observation: "
+        f"jitter, {problem.jitter:.0e} of the latents' variance, is {share:.2g} of an observation's noise variance: "
         "the bound takes it for noise, predictions at new rows do not; give the noise a lower bound or a prior",
     )
 

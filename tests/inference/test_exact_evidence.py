@@ -229,12 +229,13 @@ def test_jitter_that_takes_the_place_of_noise_is_said() -> None:
     """Of a likelihood that is not normal, whose dense posterior has jitter: observations without noise, and with it."""
     x = np.linspace(0, 3, 20)
     model = gpdsl.compile(
-        "input x : real\noutput y : real\nparam s : positive = 0.1\nlatent f(x) ~ GP(0, RBF(1))\ny ~ StudentT(4, f, s)\n"
+        "input x : real\noutput y : real\nparam s : positive = 0.1\nparam s2 : positive = 1\n"
+        "latent f(x) ~ GP(0, s2 * RBF(1))\ny ~ StudentT(4, f, s)\n"
     )
     plain = model.fit({"x": x, "y": np.sin(x)})
     noisy = model.fit({"x": x, "y": np.sin(x) + 0.1 * np.random.default_rng(0).normal(size=20)})
     assert plain.jitter == noisy.jitter > 0.0
-    assert "of the noise variance of an observation" in plain.summary() and noisy.notes == ()
+    assert "noise variance: the bound takes it" in plain.summary() and noisy.notes == ()
 
 
 def test_an_exact_fit_is_kept_in_a_file_as_it_is(rng: np.random.Generator, tmp_path: Path) -> None:
