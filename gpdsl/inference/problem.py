@@ -68,6 +68,11 @@ class Problem:
         return self.count - self.copies
 
     @property
+    def observed(self) -> float:
+        """How many observed values the bound is a sum over."""
+        return float(sum(np.sum(np.asarray(known)) for known in self.rows.observed.values()))
+
+    @property
     def epoch(self) -> int:
         """Steps on minibatches in which every row is seen once, but for what is left over."""
         return max(self.data_rows // (self.choice.batch or self.data_rows), 1)

@@ -17,6 +17,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.ascent.adam import fit_adam
 from gpdsl.inference.ascent.alternating import fit_alternating
 from gpdsl.inference.ascent.joint import fit_lbfgs
+from gpdsl.inference.attempts import attempt
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.carrying import carry
 from gpdsl.inference.diagnosis import diagnose
@@ -226,7 +227,7 @@ def infer(
         weights = None if start is None else start.weight_space
         problem = replace(problem, begun_weights=weights, copies=count - data.rows, continued=start is not None)
         with threads_for(max(map(len, planned.inducing), default=0)):
-            result = ENGINES[engine](problem)
+            result = attempt(problem, ENGINES[engine])
         if np.isfinite(result.elbo) or result.interrupted:
             return result, monitor, choice, jitter
         if not inducing:

@@ -44,7 +44,7 @@ def _matern52(squares: Float[Array, "n m"]) -> Float[Array, "n m"]:
 
 
 def _rational_quadratic(squares: Float[Array, "n m"], alpha: Parameter) -> Float[Array, "n m"]:
-    return (1.0 + squares / (2.0 * alpha)) ** (-alpha)
+    return jnp.exp(-alpha * jnp.log1p(squares / (2.0 * alpha)))  # a power loses digits where alpha is large
 
 
 def _periodic(a: Points, b: Points, ell: Parameter, period: Parameter) -> Float[Array, "n m"]:

@@ -23,8 +23,9 @@ def squared_distance(a: Points, b: Points, ell: Float[Array, "D"] | None = None)
     columns = a.shape[-1]
     few = columns <= DIRECT_COLUMNS or a.shape[0] == b.shape[0] == 1
     if ell is not None and (few or (b is a and columns > EXPANDED_COLUMNS)):
-        scaled = a / ell
-        return squared_distance(scaled, scaled if b is a else b / ell)
+        origin = jax.lax.stop_gradient(b[0])  # far from zero, quotients would round away what points differ in
+        scaled = (a - origin) / ell
+        return squared_distance(scaled, scaled if b is a else (b - origin) / ell)
     if few:
         return sum(jnp.square(a[:, None, d] - b[None, :, d]) for d in range(columns))  # type: ignore[return-value]
     if columns > EXPANDED_COLUMNS:

@@ -69,8 +69,9 @@ def _distances(formula: Formula, numbers: Numbers, a: Points, b: Points) -> tupl
     """Squared distances; or signed differences of one column, in which a formula without odd powers has no root."""
     if formula.weights != 1:
         root = evaluate(sp.sqrt(formula.weights), lambda s: _number(s, numbers))
-        scaled = a * root
-        b = scaled if b is a else b * root
+        origin = jax.lax.stop_gradient(b[0])  # far from zero, products would round away what points differ in
+        scaled = (a - origin) * root
+        b = scaled if b is a else (b - origin) * root
         a = scaled
     if a.shape[1] > 1:
         return squared_distance(a, b), None

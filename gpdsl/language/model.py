@@ -143,7 +143,7 @@ class Const(Declaration):
 class Param(Declaration):
     """Point-estimated parameter. `constraint` is real, positive, unit, simplex or ordered; `initial` nested tuples.
 
-    Simplex and ordered hold along the last axis. A real parameter may have bounds: it then lies strictly inside them.
+    Simplex and ordered hold along the last axis. Bounds are never attained. `given`: whether the model has a value.
     """
 
     constraint: str
@@ -153,6 +153,7 @@ class Param(Declaration):
     prior: DistributionCall | None = None
     lower: float | None = None
     upper: float | None = None
+    given: bool = False
 
     @property
     def positive(self) -> bool:

@@ -180,6 +180,6 @@ def align(array: Array, positions: tuple[int | str, ...], keys: tuple[str, ...])
     array = array[(Ellipsis, *picks)]
     kept = [p for p in positions if isinstance(p, str)]
     order = [kept.index(k) for k in keys if k in kept]
-    array = jnp.transpose(array, (*range(lead), *(lead + i for i in order)))
+    array = array.transpose((*range(lead), *(lead + i for i in order)))  # of NumPy or JAX
     shape, sizes = array.shape[:lead], iter(array.shape[lead:])
-    return array.reshape(*shape, *(next(sizes) if k in kept else 1 for k in keys))
+    return array.reshape((*shape, *(next(sizes) if k in kept else 1 for k in keys)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -41,7 +41,7 @@ def _simplex(u: Array) -> Array:
 
 def _ordered(u: Array) -> Array:
     """The first number, then positive steps exp(u)."""
-    return jnp.cumsum(jnp.concatenate([u[..., :1], jnp.exp(u[..., 1:])], axis=-1), axis=-1)
+    return _of(u).cumsum(_of(u).concatenate([u[..., :1], _of(u).exp(u[..., 1:])], axis=-1), axis=-1)
 
 
 def _is_simplex(c: np.ndarray) -> bool:
@@ -51,7 +51,10 @@ def _is_simplex(c: np.ndarray) -> bool:
 BIJECTORS: dict[str, Bijector] = {
     "real": Bijector(lambda u: u, lambda c: c, lambda c: bool(np.all(np.isfinite(c))), "finite numbers"),
     "positive": Bijector(
-        jnp.exp, lambda c: _of(c).log(c), lambda c: bool(np.all((c > 0) & np.isfinite(c))), "numbers above 0"
+        lambda u: _of(u).exp(u),
+        lambda c: _of(c).log(c),
+        lambda c: bool(np.all((c > 0) & np.isfinite(c))),
+        "numbers above 0",
     ),
     "unit": Bijector(
         jax.nn.sigmoid,
@@ -88,6 +91,17 @@ def bijector(constraint: str, lower: float | None = None, upper: float | None = 
     return _above(lower) if lower is not None else _below(upper or 0.0)
 
 
+def in_units(bijector: Bijector, units: np.ndarray) -> Bijector:
+    """The same domain, from numbers that count units: an elementwise bijector of a scaled argument."""
+
+    def of(u: Any) -> np.ndarray:
+        return units.astype(u.dtype)
+
+    return replace(
+        bijector, forward=lambda u: bijector.forward(u * of(u)), inverse=lambda c: bijector.inverse(c) / of(c)
+    )
+
+
 def _between(lower: float, upper: float) -> Bijector:
     width = upper - lower
     return Bijector(
@@ -100,7 +114,7 @@ def _between(lower: float, upper: float) -> Bijector:
 
 def _above(lower: float) -> Bijector:
     return Bijector(
-        lambda u: lower + jnp.exp(u),
+        lambda u: lower + _of(u).exp(u),
         lambda c: _of(c).log(c - lower),
         lambda c: bool(np.all((c > lower) & np.isfinite(c))),
         f"numbers above {lower:g}",
@@ -109,7 +123,7 @@ def _above(lower: float) -> Bijector:
 
 def _below(upper: float) -> Bijector:
     return Bijector(
-        lambda u: upper - jnp.exp(u),
+        lambda u: upper - _of(u).exp(u),
         lambda c: _of(c).log(upper - c),
         lambda c: bool(np.all((c < upper) & np.isfinite(c))),
         f"numbers below {upper:g}",

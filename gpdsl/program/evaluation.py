@@ -70,14 +70,15 @@ def _mean(
     translator, axes = evaluator.translator, member.latent.axes
     keys, shape = tuple(axis_key(a) for a in axes), translator.shape(axes)
     if not functional.derivative:
-        value = jnp.asarray(evaluator(_mean_formula(translator, member, functional, {}), scope, keys))
+        value = jnp.asarray(evaluator(mean_formula(translator, member, functional, {}), scope, keys))
         return jnp.broadcast_to(value, (count, *shape)).reshape(count, -1)
     elements = itertools.product(*[range(1, size + 1) for size in shape])
-    formulas = [_mean_formula(translator, member, functional, dict(zip(keys, each, strict=True))) for each in elements]
+    formulas = [mean_formula(translator, member, functional, dict(zip(keys, each, strict=True))) for each in elements]
     return jnp.stack([jnp.broadcast_to(jnp.asarray(evaluator(e, scope)), (count,)) for e in formulas], axis=1)
 
 
-def _mean_formula(translator: Translator, member: Member, functional: m.Functional, env: Environment) -> sp.Expr:
+def mean_formula(translator: Translator, member: Member, functional: m.Functional, env: Environment) -> sp.Expr:
+    """The mean of a functional of one element of a latent, or of a generic one."""
     latent = member.latent
     formula = translator.scalar(latent.mean, env)
     for direction in functional.derivative:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,12 +19,31 @@ Unconstrained = Mapping[str, Float[Array, "..."]]
 
 
 @dataclass(frozen=True)
+class DataStarts:
+    """What the data say of where learnt parameters start (`program.starts`).
+
+    `values` are starts of all of them, in their domains, whether a value is given or not, and `units` their scales.
+    `given` have a value, and `far` one that is far from the scale of the data. `levels` start where latents that
+    explain nothing would put them, `random` are drawn, `lengths` are length-scales and periods.
+    """
+
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
+    units: Mapping[str, np.ndarray] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+    levels: tuple[str, ...] = ()
+    far: tuple[str, ...] = ()
+    random: tuple[str, ...] = ()
+    lengths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Parameters:
     """All parameters of a program: `learnt` move, `held` keep their (constrained) values."""
 
     bijectors: Mapping[str, Bijector]
     initial: Mapping[str, np.ndarray]
     held: Mapping[str, np.ndarray]
+    data: DataStarts = field(default_factory=DataStarts)
 
     def unconstrained(self) -> dict[str, np.ndarray]:
         """Starting point of the learnt parameters on the real line."""

@@ -37,6 +37,7 @@ from gpdsl.program.layers import explain_layers, uncertain_arguments
 from gpdsl.program.parameters import make_parameters
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_program
+from gpdsl.program.starts import start_from_data
 from gpdsl.results.fit import Fit
 from gpdsl.results.summary import STOPPED, too_few
 from gpdsl.symbolic.kernel_checks import doubtful_kernels
@@ -81,11 +82,15 @@ def prepare(
             fixed=options.fixed,
             initial=options.init,
         )
+        valued = {name for name, param in model.declarations.params.items() if param.given} | set(options.init)
+        parameters = program.parameters
         if start is not None:
             check_start(start, program)
-            parameters = make_parameters(program.translator, options.fixed, {**start.initial(program), **options.init})
-            program = replace(program, parameters=parameters)
-    return program, bound, options
+            known = start.initial(program)
+            parameters = make_parameters(program.translator, options.fixed, {**known, **options.init})
+            valued |= set(known)
+        parameters = start_from_data(parameters, program.translator, bound, valued, options.seed)
+    return replace(program, parameters=parameters), bound, options
 
 
 def start_of(fit: Any) -> Start | None:

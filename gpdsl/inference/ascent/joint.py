@@ -58,20 +58,22 @@ def _search(problem: Problem, objective: Objective, state: Any) -> Outcome:
     A component that is still on its way explains less than the others, and would be given up.
     """
     steps, tolerance, report = problem.choice.steps, problem.options.tolerance, problem.monitor.report
+    size = problem.observed
     if problem.layout.family.components == 1:
-        return maximise(objective, state, steps=steps, tolerance=tolerance, report=report)
+        return maximise(objective, state, steps=steps, tolerance=tolerance, report=report, size=size)
 
     def equal_weights(at: Any) -> tuple[float, Any]:
         value, gradient = objective(at)
         posterior = gradient["posterior"]
         return value, {**gradient, "posterior": {**posterior, "logits": jnp.zeros_like(posterior["logits"])}}
 
-    first = maximise(equal_weights, state, steps=steps, tolerance=max(tolerance, SETTLED), report=report)
+    first = maximise(equal_weights, state, steps=steps, tolerance=max(tolerance, SETTLED), report=report, size=size)
     if first.interrupted:
         return first
     done = len(problem.monitor.history)
     rest = max(steps - done, 1)
-    return maximise(objective, first.point, steps=rest, tolerance=tolerance, report=lambda n, v: report(done + n, v))
+    on = lambda n, v: report(done + n, v)  # noqa: E731
+    return maximise(objective, first.point, steps=rest, tolerance=tolerance, report=on, size=size)
 
 
 def finish(problem: Problem, state: Any, value: float, error: float, message: str, interrupted: bool) -> Result:

@@ -17,8 +17,16 @@ ENDINGS = {0: "converged", 1: "stopped at the limit of steps; set a larger steps
 """Why SciPy's search ended, by its status."""
 
 
+RESTARTS = 4
+"""Searches, each without the memory of the one before, where rounding has misled the line search."""
+
+
 class Enough(Exception):
     """An objective raises this when it is worth no more evaluations, and says why; the best point is the answer."""
+
+
+class _Settled(Exception):
+    """An iteration has gained next to nothing."""
 
 
 @dataclass
@@ -40,39 +48,54 @@ def maximise(
     tolerance: float,
     report: Callable[[int, float], None],
     within: tuple[Tree, Tree] | None = None,
+    size: float | None = None,
 ) -> Outcome:
     """Maximise `objective`, which gives value and gradient. A value that is not finite makes the line search back off.
 
-    `within` are the least and the greatest values that every number of the point may take.
-
+    `within` are the least and the greatest values that every number of the point may take. `tolerance` is the smallest
+    gain worth another iteration: relative to the value, or for each of the `size` observed values that it is a sum
+    over. Other units of the outputs move a bound by a constant, and a rule that is relative to it stops elsewhere.
     KeyboardInterrupt ends the search with the best point so far, and so does `Enough`.
     """
-    flat, unravel = ravel_pytree(start)
+    unravel = ravel_pytree(start)[1]
     outcome = Outcome(start, -np.inf, "no finite value", 0)
     iteration = 0
 
+    reached = -np.inf
+
     def between(_: np.ndarray) -> None:
-        nonlocal iteration
+        nonlocal iteration, reached
         iteration += 1
         report(iteration, outcome.value)
+        if size is not None and outcome.value - reached <= tolerance * max(size, 1.0):
+            raise _Settled
+        reached = outcome.value
 
+    ftol = tolerance if size is None else 0.0
+    bounds = None if within is None else np.stack([np.asarray(ravel_pytree(end)[0]) for end in within], axis=1)
     try:
         from scipy.optimize import minimize  # takes a quarter of a second to import
 
-        result = minimize(
-            _negative(objective, unravel, outcome),
-            np.asarray(flat, dtype=float),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=None if within is None else np.stack([np.asarray(ravel_pytree(end)[0]) for end in within], axis=1),
-            callback=between,
-            options={"maxiter": steps, "maxfun": 3 * steps, "ftol": tolerance, "gtol": 1e-6, "maxcor": 20},
-        )
-        outcome.message = ENDINGS.get(result.status, "stopped: the line search found no better point")
+        for _ in range(RESTARTS):
+            begun = outcome.value
+            result = minimize(
+                _negative(objective, unravel, outcome),
+                np.asarray(ravel_pytree(outcome.point)[0], dtype=float),
+                jac=True,
+                method="L-BFGS-B",
+                bounds=bounds,
+                callback=between,
+                options={"maxiter": steps, "maxfun": 3 * steps, "ftol": ftol, "gtol": 1e-6, "maxcor": 20},
+            )
+            outcome.message = ENDINGS.get(result.status, "stopped: the line search found no better point")
+            if size is None or result.status in ENDINGS or outcome.value - begun <= tolerance * max(size, 1.0):
+                break
         if not iteration and np.isfinite(outcome.value):  # it started where it ends
             report(1, outcome.value)
     except KeyboardInterrupt:
         outcome.interrupted, outcome.message = True, "interrupted"
+    except _Settled:
+        outcome.message = ENDINGS[0]
     except Enough as reason:
         outcome.message = str(reason)
     return outcome

@@ -121,4 +121,5 @@ def _search(problem: Problem, system: System, evidence: Evidence) -> Outcome:
 
 def _maximised(problem: Problem, evidence: Evidence, start: Learnt) -> Outcome:
     steps, tolerance = problem.choice.steps, problem.options.tolerance
-    return maximise(evidence, start, steps=steps, tolerance=tolerance, report=problem.monitor.report)
+    report, size = problem.monitor.report, problem.observed
+    return maximise(evidence, start, steps=steps, tolerance=tolerance, report=report, size=size)

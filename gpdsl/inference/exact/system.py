@@ -54,8 +54,11 @@ def statement(program: Program, observation: ObservationTerms) -> Statement | No
     constant = -sp.log(sd) - sp.log(2 * sp.pi) / 2
     constant += observation.warp.log_slope() if observation.warp is not None else 0
     constant -= sp.log(value) if law.name == "LogNormal" else 0
-    signal = _as_read(program, mean / sd)
-    return None if signal is None else Statement(observation, normal / sd - signal, signal, constant)
+    signal, read = _as_read(program, mean / sd), _as_read(program, mean)
+    if signal is None or read is None:
+        return None
+    # One quotient: y / sd - mean / sd would lose what large values with a small spread differ in.
+    return Statement(observation, (normal - read) / sd, signal, constant)
 
 
 def _as_read(program: Program, signal: sp.Expr) -> sp.Expr | None:

@@ -169,6 +169,7 @@ def _search(problem: Problem, objective: Any, point: Any) -> Outcome:
         steps=problem.choice.steps,
         tolerance=problem.options.tolerance,
         report=lambda step, value: monitor.report(done + step, value),
+        size=problem.observed,
     )
 
 

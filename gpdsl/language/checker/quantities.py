@@ -131,7 +131,8 @@ def check_param(scope: Scope, statement: syntax.ParamStatement) -> None:
         domain = {"simplex": "unit", "ordered": "real"}.get(constraint, constraint)
         initial = evaluate_value(scope, statement.value, name.text, domain)
         check_shape(scope, statement.value, initial, name.text, axes)
-    param = Param(name.text, name.span, constraint, axes, initial, statement.fixed, lower=lower, upper=upper)
+    given = statement.value is not None
+    param = Param(name.text, name.span, constraint, axes, initial, statement.fixed, None, lower, upper, given)
     if statement.value is not None:
         check_initial(scope, statement.value, param)
     scope.params[name.text] = param

@@ -1,0 +1,297 @@
+"""Several searches where one is not to be trusted: from starts of the data, and off places where symmetry holds it.
+
+A search ends at a maximum, at a place where latents explain nothing (the start was in other units than the data), or
+where it was held by symmetry: at a loading of zero, or at two parameters that could be exchanged, and are equal. The
+last two look converged. So a result is judged: by a glance at q and the parameters, which costs nothing, and by what
+unrelated rows are worth, where the glance leaves doubts. Only what is doubtful is tried again, from elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.unrelated_rows import best_levels, value_of_nothing
+from gpdsl.program.groups import Group, columns_of, kernel_values
+from gpdsl.program.starts import loadings
+from gpdsl.symbolic.concavity import log_concavity
+
+Engine = Callable[[Problem], Result]
+Parameters = dict[str, np.ndarray]
+
+NOTHING = 0.5
+"""Nats that latents have to be worth: with less, the result is taken to be the model without them."""
+
+LITTLE = 30.0
+"""Divergence of q from the prior, in nats, below which latents may explain nothing."""
+
+DIAGONAL = 1e-6
+"""Largest correlation in q's root of latents whose values have nothing to do with each other."""
+
+TIED = 1e-6
+"""Relative difference of parameters that have gone the same way."""
+
+UNMOVED = 1e-9
+"""Change of a coordinate of size one that no slope has moved."""
+
+SAME = 0.1
+"""Nats between results of searches that have found the same maximum."""
+
+DRAWS = 4
+"""Random starts where a symmetry has to be broken, as long as no two of them end at the same maximum."""
+
+SHORTER = 0.2
+"""Length-scales are tried that much shorter where those of the data's scale lead to nothing."""
+
+JUDGED = ("converged", "all steps done", "stopped: the line search")
+"""How messages of searches begin that went to their ends."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A search that was made: from where, in words, its result, and its history."""
+
+    start: str
+    result: Result
+    history: tuple[tuple[int, float, float], ...]
+
+
+def start_levels(problem: Problem) -> Problem:
+    """The same problem with levels that have no value where the data put them."""
+    data, parameters = problem.program.parameters.data, problem.program.parameters
+    names = [n for n in data.levels if n not in data.given and n in parameters.initial]
+    if not names:
+        return problem
+    begin = best_levels(problem.program, problem.rows, parameters.unconstrained(), names)
+    return replace(problem, parameters=as_arrays(begin, problem.options.dtype))
+
+
+def attempt(problem: Problem, engine: Engine) -> Result:
+    """The result of one search, or the best of several where the first is doubtful, and says so."""
+    if problem.continued or not problem.parameters or problem.program.opaque or problem.choice.weights is not None:
+        return engine(problem)
+    problem = start_levels(problem)
+    tried = [_searched(problem, engine, "the first start")]
+    if not _judged(tried[0].result):
+        return tried[0].result
+    data = problem.program.parameters.data
+    worthless = _worthless(problem, tried[0].result)
+    if data.far or (worthless is not None and data.given):
+        tried.append(_again(problem, engine, "the scales of the data", _from_data(problem)))
+        worthless = _worthless(problem, _best(tried).result)
+    if worthless is not None and data.lengths:
+        short = _shorter(problem, _from_data(problem))
+        tried.append(_again(problem, engine, "short length-scales", short))
+        worthless = _worthless(problem, _best(tried).result)
+    drawn = _symmetric(problem, engine, tried)
+    problem.monitor.history[:] = _best(tried).history
+    return _concluded(tried, worthless, drawn)
+
+
+def _again(problem: Problem, engine: Engine, start: str, parameters: Parameters) -> Attempt:
+    """Another search, from these parameters on the real line."""
+    return _searched(replace(problem, parameters=as_arrays(parameters, problem.options.dtype)), engine, start)
+
+
+def _searched(problem: Problem, engine: Engine, start: str) -> Attempt:
+    """One search, with a history of its own."""
+    problem.monitor.history.clear()
+    result = engine(problem)
+    return Attempt(start, result, tuple(problem.monitor.history))
+
+
+def _best(tried: list[Attempt]) -> Attempt:
+    return max(tried, key=lambda each: each.result.elbo if np.isfinite(each.result.elbo) else -np.inf)
+
+
+def _judged(result: Result) -> bool:
+    ended = not result.interrupted and result.message.startswith(JUDGED)
+    return ended and bool(np.isfinite(result.elbo))
+
+
+# --- starts -----------------------------------------------------------------------------------------------------
+
+
+def _from_data(problem: Problem) -> Parameters:
+    """Every learnt parameter at the scale of the data, and levels where the data put them."""
+    parameters = problem.program.parameters
+    values = {**parameters.initial, **parameters.data.values}
+    begin = replace(parameters, initial={n: values[n] for n in parameters.initial}).unconstrained()
+    return best_levels(problem.program, problem.rows, begin, parameters.data.levels)
+
+
+def _shorter(problem: Problem, begin: Parameters) -> Parameters:
+    """The same with shorter length-scales."""
+    bijectors = problem.program.parameters.bijectors
+    found = dict(begin)
+    for name in problem.program.parameters.data.lengths:
+        value = np.asarray(bijectors[name].forward(as_arrays(begin[name], float))) * SHORTER
+        if bijectors[name].contains(value):
+            found[name] = bijectors[name].inverse(value)
+    return found
+
+
+def _scattered(problem: Problem, begin: Parameters, tied: Mapping[str, np.ndarray], number: int) -> Parameters:
+    """The same with the elements that are held by symmetry somewhere near, at random."""
+    parameters, found = problem.program.parameters, dict(begin)
+    rng = np.random.default_rng([problem.options.seed, number])
+    for name, held in tied.items():
+        value = np.asarray(parameters.bijectors[name].forward(as_arrays(begin[name], float)))
+        if name in parameters.data.levels or not held.any():
+            continue
+        if problem.program.declarations.params[name].constraint == "real":
+            unit = np.broadcast_to(parameters.data.units.get(name, 1.0), value.shape)
+            moved = np.where(held, unit * loadings(value.shape, rng), value)
+        elif problem.program.declarations.params[name].constraint == "positive":
+            moved = np.where(held, value * np.exp(0.5 * rng.standard_normal(value.shape)), value)
+        else:
+            continue
+        if parameters.bijectors[name].contains(moved):
+            found[name] = parameters.bijectors[name].inverse(moved)
+    return found
+
+
+# --- judgement --------------------------------------------------------------------------------------------------
+
+
+def _worthless(problem: Problem, result: Result) -> float | None:
+    """What unrelated rows are worth, where the result is worth no more; None where it is, or where nobody knows."""
+    if not _may_be_worthless(result):
+        return None
+    value = value_of_nothing(problem.program, problem.rows, result.parameters)
+    if value is None or result.elbo > value + NOTHING:
+        return None
+    return value
+
+
+def _may_be_worthless(result: Result) -> bool:
+    """Whether q is near the prior, or its values at different points have nothing to do with each other."""
+    total = 0.0
+    for q in result.posterior:
+        mean, root = np.asarray(q.mean, float), np.asarray(q.root, float)
+        if root.ndim < 4 or root.shape[-1] != root.shape[-2]:
+            return True
+        diagonal = np.diagonal(root, axis1=-2, axis2=-1)
+        rest = np.abs(root).sum() - np.abs(diagonal).sum()
+        if rest > DIAGONAL * np.abs(diagonal).sum():
+            total += 0.5 * float(
+                np.sum(root**2) + np.sum(mean**2) - diagonal.size - 2 * np.sum(np.log(np.abs(diagonal)))
+            )
+    return total < LITTLE
+
+
+def _held(problem: Problem, result: Result) -> dict[str, np.ndarray]:
+    """Elements of learnt parameters that symmetry may hold where they are.
+
+    Those of either sign that have not moved at all, and those that are equal to others that they could be exchanged
+    for, along one axis of their parameter, or between parameters.
+    """
+    parameters = problem.program.parameters
+    found: dict[str, np.ndarray] = {}
+    start = {n: np.asarray(v, float) for n, v in problem.parameters.items()}
+    data = parameters.data
+    for name in parameters.initial:
+        if name in data.levels:  # what is added is held by no symmetry
+            continue
+        here = np.asarray(result.parameters[name], float)
+        if here.shape != start[name].shape:
+            continue
+        held = np.zeros(here.shape, bool)
+        if name in data.random:
+            held |= np.abs(here - start[name]) <= UNMOVED * (1.0 + np.abs(start[name]))
+        for axis in range(here.ndim):
+            held |= _repeated(here, axis)
+        if held.any():
+            found[name] = held
+    return found
+
+
+def _repeated(values: np.ndarray, axis: int) -> np.ndarray:
+    """Where the slices along an axis are repeated."""
+    slices = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+    scale = np.abs(slices).max(axis=0) + 1e-3
+    same = np.array([[np.all(np.abs(a - b) <= TIED * scale) for b in slices] for a in slices])
+    which = same.sum(axis=1) > 1
+    shape = [1] * values.ndim
+    shape[axis] = -1
+    return np.broadcast_to(which.reshape(shape), values.shape)
+
+
+def _exchangeable(problem: Problem) -> bool:
+    """Whether latents that are declared apart, start alike and meet in one observation can be told apart in many ways.
+
+    Each way is a maximum of the bound then, unless the log likelihood is quadratic or concave in all of them.
+    """
+    program = problem.program
+    if not program.mixing or program.conjugate:
+        return False
+    groups = [group for group in program.groups if len(group.members) > 1 and not group.per_row]
+    if not any(_alike(problem, group) for group in groups):
+        return False
+    return not log_concavity(program.translator, program.observations).holds
+
+
+def _alike(problem: Problem, group: Group) -> bool:
+    """Whether two declared latents of a group start with the same kernel."""
+    program, points = problem.program, columns_of(group, problem.program.translator)
+    kernel = kernel_values(program.evaluator, group, program.parameters.constrain(problem.parameters), points)
+    arguments = [np.asarray(a, float).reshape(group.factors, -1) for a in kernel.arguments]
+    numbers = np.concatenate([np.asarray(kernel.scale, float)[:, None], *_per_latent(arguments, group.size)], axis=1)
+    declared = np.repeat(np.arange(len(group.members)), [member.count for member in group.members])
+    pairs = itertools.combinations(range(group.size), 2)
+    return any(declared[a] != declared[b] and np.allclose(numbers[a], numbers[b]) for a, b in pairs)
+
+
+def _per_latent(arguments: list[np.ndarray], size: int) -> list[np.ndarray]:
+    return [np.broadcast_to(a, (size, a.shape[1])) for a in arguments]
+
+
+def _symmetric(problem: Problem, engine: Engine, tried: list[Attempt]) -> bool:
+    """Searches off the symmetries of the first ones, if there are any; whether there were.
+
+    They end when two have found the best maximum.
+    """
+    best, data = _best(tried), problem.program.parameters.data
+    begin = {n: np.asarray(v, float) for n, v in problem.parameters.items()}
+    drawn = [n for n in data.random if n in begin]
+    held, several = _held(problem, best.result), _exchangeable(problem)
+    if not held and not several and set(drawn) <= data.given:
+        return False
+    moved = dict(held) | {n: np.ones(np.shape(begin[n]), bool) for n in (begin if several else drawn)}
+    for number in range(1, DRAWS + 1):
+        other = _other_seed(problem, number) if several else problem
+        tried.append(_again(other, engine, f"draw {number}", _scattered(problem, begin, moved, number)))
+        if held and not drawn and not several and tried[-1].result.elbo < best.result.elbo + SAME:
+            return False  # a maximum with equal parameters
+        top = _best(tried).result.elbo
+        if sum(each.result.elbo > top - SAME for each in tried) > 1:
+            break
+    return True
+
+
+def _other_seed(problem: Problem, number: int) -> Problem:
+    """The same problem, whose q starts elsewhere; not where samples depend on the seed."""
+    if problem.program.sampled:
+        return problem
+    return replace(problem, options=replace(problem.options, seed=problem.options.seed + number))
+
+
+# --- what was done ----------------------------------------------------------------------------------------------
+
+
+def _concluded(tried: list[Attempt], worthless: float | None, drawn: bool) -> Result:
+    """The best result; its message says what was done, its notes what remains doubtful."""
+    best = _best(tried).result
+    message, notes = best.message, list(best.notes)
+    if len(tried) > 1:
+        ended = ", ".join(f"{each.result.elbo:.1f} from {each.start}" for each in tried)
+        message += f"; best of {len(tried)} starts ({ended})"
+    if worthless is not None:
+        notes.append(f"the latents explain nothing: unrelated rows are worth {worthless:.1f} nats")
+    if drawn and sum(each.result.elbo > best.elbo - SAME for each in tried) == 1:
+        notes.append("there are several maxima, and no two starts ended at this one: another seed may end higher")
+    return replace(best, message=message, notes=tuple(notes))

@@ -1,0 +1,222 @@
+"""A model whose latents are constant: what the data say of levels, and what a fit that learns nothing is worth.
+
+Rows are then unrelated, and the log likelihood is a function of few numbers. Its maximum over the levels alone is where
+these start when no value is given: the mean of an output, the logarithm of a rate, the log odds of a class. Its maximum
+over everything is a yardstick: a bound that is no higher says that the latents explain nothing. All of it is NumPy on
+some rows, and takes milliseconds: nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import jax
+import numpy as np
+import sympy as sp
+from jaxtyping import Float
+
+from gpdsl.lowering.table import align
+from gpdsl.program.evaluation import mean_formula
+from gpdsl.program.precision import precision
+from gpdsl.program.program import Program, take_rows
+from gpdsl.program.rows import Rows, observed_mask, row_count
+from gpdsl.symbolic.numeric import evaluate
+from gpdsl.symbolic.translate import Ref, axis_key
+
+ROWS = 2000
+"""Rows looked at for levels, spread evenly."""
+
+WORK = 20_000_000
+"""Values of log densities that one gradient may take; with more there is no answer."""
+
+STEP = 1e-5
+"""Of central differences, in coordinates of size one."""
+
+ITERATIONS = 100
+
+
+class Unknown(Exception):
+    """The log density reads something that only a fit computes."""
+
+
+@dataclass(frozen=True)
+class _Values:
+    """What an expression may read: rows [rows, *axes], and per trial parameters [trials, 1, *axes] and latents."""
+
+    program: Program
+    rows: Rows
+    parameters: Mapping[str, np.ndarray]
+    latents: Float[np.ndarray, "trials rows columns"] | None
+
+    def of(self, expression: sp.Expr, axes: tuple[str, ...]) -> np.ndarray:
+        """Value of an expression, broadcastable to [trials, rows, *axes]."""
+        given = {symbol: self._load(symbol, axes) for symbol in expression.free_symbols}
+        try:
+            return np.asarray(evaluate(expression, given), float)
+        except KeyError as error:
+            raise Unknown from error
+
+    def _load(self, symbol: sp.Symbol, axes: tuple[str, ...]) -> np.ndarray:
+        ref = self.program.translator.references[symbol]
+        if ref.kind == "latent" and self.latents is not None:
+            start, stop = self.program.evaluator.columns[ref.name, ref.reading]
+            shape = self.program.translator.shape(self.program.declarations.axes_of(ref.name))
+            values = self.latents[..., start:stop].reshape(*self.latents.shape[:-1], *shape)
+        else:
+            values = self._source(ref)
+        return np.asarray(align(values, ref.positions, axes))  # type: ignore[arg-type]
+
+    def _source(self, ref: Ref) -> np.ndarray:
+        translator, rows = self.program.translator, self.rows
+        declared = translator.declarations
+        match ref.kind:
+            case "param":
+                return self.parameters[ref.name]
+            case "input":
+                return np.asarray(rows.inputs[ref.name])
+            case "output":
+                return np.asarray(rows.outputs[ref.name])
+            case "observed":
+                return np.asarray(rows.observed[ref.name])
+            case "indicator":
+                return np.asarray(rows.indicators[ref.name])
+            case "index":
+                return np.arange(1.0, translator.size(declared.indices[ref.name].axis) + 1.0)
+            case "const":
+                const = declared.consts[ref.name]
+                return np.broadcast_to(np.asarray(const.values, float), translator.shape(const.axes))
+        raise Unknown
+
+
+@dataclass(frozen=True)
+class UnrelatedRows:
+    """The log likelihood of some rows with latents at their prior means, or constants above these."""
+
+    program: Program
+    rows: Rows
+
+    def constrained(self, unconstrained: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Parameters in their domains, [trials, *shape]."""
+        bijectors = self.program.parameters.bijectors
+        return {n: np.asarray(bijectors[n].forward(u)) for n, u in unconstrained.items()}  # type: ignore[arg-type]
+
+    def value(self, parameters: Mapping[str, np.ndarray], above: Float[np.ndarray, "trials columns"]) -> np.ndarray:
+        """Log likelihood and log prior of every trial; parameters are [trials, *shape] in their domains."""
+        parameters = {**parameters, **{n: np.asarray(v)[None] for n, v in self.program.parameters.held.items()}}
+        seen = _Values(self.program, self.rows, {n: v[:, None] for n, v in parameters.items()}, None)
+        seen = replace(seen, latents=self._means(seen) + above[:, None])
+        total = sum((self._density(seen, place) for place in range(len(self.program.observations))), np.zeros(1))
+        for prior in self.program.priors.values():
+            found = seen.of(prior.log_density, prior.axes)
+            total = total + found.reshape(found.shape[0] if found.ndim > len(prior.axes) else 1, -1).sum(axis=1)
+        return total
+
+    def _density(self, seen: _Values, place: int) -> np.ndarray:
+        observation = self.program.observations[place]
+        mask = np.asarray(observed_mask(self.rows, observation), float)
+        values = np.where(mask > 0, seen.of(observation.log_density, observation.axes), 0.0)
+        return np.sum(values, axis=tuple(range(values.ndim - mask.ndim, values.ndim)))
+
+    def _means(self, seen: _Values) -> Float[np.ndarray, "trials rows columns"]:
+        """Prior means of everything that is read of the latents."""
+        translator, count = self.program.translator, row_count(self.rows)
+        found = []
+        for group in self.program.groups:
+            for reading, member in itertools.product(group.readings.all, group.members):
+                keys = tuple(axis_key(a) for a in member.latent.axes)
+                shape = translator.shape(member.latent.axes)
+                total = np.zeros((1, count, *shape))
+                for functional, weight in reading:
+                    if functional.derivative:
+                        raise Unknown
+                    total = total + weight * seen.of(mean_formula(translator, member, functional, {}), keys)
+                found.append(total.reshape(total.shape[0], count, -1))
+        trials = max(len(each) for each in found)
+        return np.concatenate([np.broadcast_to(each, (trials, *each.shape[1:])) for each in found], axis=2)
+
+
+def best_levels(
+    program: Program, rows: Rows, start: Mapping[str, np.ndarray], names: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """The start, on the real line, with the named parameters where latents at their prior means want them."""
+    if not names or program.opaque or program.fields:
+        return dict(start)
+    some = _some(rows, max(ROWS // max(sum(np.size(start[n]) for n in names) // 20, 1), 100))
+    model = UnrelatedRows(program, some)
+    found = [_climb(model, each, names, 0) for each in (start, _at_means(model, start, names))]
+    known = [each for each in found if each is not None]
+    if not known:
+        return dict(start)
+    best = max(known, key=lambda each: each[0])[1]
+    return {**start, **{n: best[n] for n in names}}
+
+
+def _at_means(model: UnrelatedRows, start: Mapping[str, np.ndarray], names: Sequence[str]) -> Mapping[str, np.ndarray]:
+    """The start with levels at the means of outputs of their shape: far from those, heavy tails have hardly a slope."""
+    found = dict(start)
+    bijectors = model.program.parameters.bijectors
+    for name, values in model.rows.outputs.items():
+        known = model.rows.observed[name]
+        means = np.sum(values * known, axis=0) / np.maximum(np.sum(known, axis=0), 1.0)
+        for each in names:
+            same = np.shape(start[each]) == means.shape
+            if not bijectors[each].vector and (same or not np.ndim(start[each])):
+                value = means if same else np.mean(means)
+                found[each] = np.asarray(bijectors[each].inverse(np.asarray(value, float)))
+    return found
+
+
+def value_of_nothing(program: Program, rows: Rows, start: Mapping[str, np.ndarray]) -> float | None:
+    """The largest log likelihood of rows that have nothing to do with each other; None where it cannot be had."""
+    if program.opaque or program.fields:
+        return None
+    found = _climb(UnrelatedRows(program, jax.tree.map(np.asarray, rows)), start, list(start), program.latents)
+    return None if found is None else found[0]
+
+
+def _some(rows: Rows, count: int) -> Rows:
+    step = max(row_count(rows) // count, 1)
+    return jax.tree.map(np.asarray, take_rows(rows, slice(None, None, step)))
+
+
+def _climb(
+    model: UnrelatedRows, start: Mapping[str, np.ndarray], names: Sequence[str], above: int
+) -> tuple[float, dict[str, np.ndarray]] | None:
+    """The best value over the named parameters and so many constants, and the parameters there."""
+    from scipy.optimize import minimize
+
+    sizes = [int(np.size(start[n])) for n in names]
+    count = sum(sizes) + above
+    elements = sum(np.size(v) for v in model.rows.outputs.values())
+    if 2 * count * elements > WORK:
+        return None
+
+    kept = {n: np.asarray(v, float)[None] for n, v in start.items() if n not in names}
+    with precision("float64"):
+        rest = model.constrained(kept)
+
+    def of(points: Float[np.ndarray, "trials count"]) -> np.ndarray:
+        parts = np.split(points, np.cumsum([*sizes, above])[:-1], axis=1)
+        moved = {n: p.reshape(-1, *np.shape(start[n])) for n, p in zip(names, parts, strict=False)}
+        return model.value(rest | model.constrained(moved), parts[-1] if above else np.zeros((1, 1)))
+
+    def objective(point: np.ndarray) -> tuple[float, np.ndarray]:
+        around = np.concatenate([point[None], point + STEP * np.eye(count), point - STEP * np.eye(count)])
+        values = np.broadcast_to(of(around), len(around))
+        slope = (values[1 : count + 1] - values[count + 1 :]) / (2 * STEP)
+        if not np.isfinite(values[0]):
+            return 1e300, np.zeros(count)
+        return -float(values[0]), -np.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0)
+
+    begin = np.concatenate([*[np.asarray(start[n], float).ravel() for n in names], np.zeros(above)])
+    try:
+        with precision("float64"), np.errstate(all="ignore"):
+            found = minimize(objective, begin, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
+    except Unknown:
+        return None
+    if not np.isfinite(found.fun) or found.fun >= 1e300:
+        return None
+    parts = np.split(found.x, np.cumsum([*sizes, above])[:-1])
+    return -float(found.fun), {n: p.reshape(np.shape(start[n])) for n, p in zip(names, parts, strict=False)}

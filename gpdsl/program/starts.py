@@ -1,0 +1,161 @@
+"""Where parameters without a value start: from the scales of the data, by the equations of `symbolic.scales`.
+
+Parameters of either sign are searched for in units of their scale, to the nearest power of ten, so that a search takes
+the same steps whatever the units of the data. Those that multiply a latent start at random: at zero, or all at one
+value, no step would lead away from it, or from that of their neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from gpdsl.data import Data
+from gpdsl.language import model as m
+from gpdsl.program.bijectors import Bijector, in_units
+from gpdsl.program.parameters import DataStarts, Parameters
+from gpdsl.symbolic.data_scales import LOOKED_AT, DataScales, log_spread
+from gpdsl.symbolic.kernel_scales import add_latent
+from gpdsl.symbolic.law_scales import add_observation
+from gpdsl.symbolic.scales import Scales, Unsized
+from gpdsl.symbolic.translate import Translator
+
+FAR = np.log(20.0)
+"""A given value farther than this factor from the scale of the data is no start to rely on."""
+
+EXTREME = 200.0
+"""Logarithms of scales beyond this are those of no data."""
+
+
+def start_from_data(
+    parameters: Parameters, translator: Translator, data: Data, given: Collection[str], seed: int
+) -> Parameters:
+    """The same parameters, where those that are not `given` start from the data, searched for in units of the data."""
+    known = DataScales(_values(translator, data))
+    learnt = {n: translator.declarations.params[n] for n in parameters.initial}
+    free = _equations(translator, known, parameters.held)
+    held = {n: v for n, v in parameters.initial.items() if n in given}
+    rest = _equations(translator, known, {**parameters.held, **held}) if held else free
+    units = {n: _scale_of(free, p, translator) for n, p in learnt.items()}
+    scales = {n: _scale_of(rest, p, translator) for n, p in learnt.items()}
+    rng = np.random.default_rng([seed, 15])
+    alternative = {n: _start(parameters, free, p, units[n], rng, known) for n, p in learnt.items()}
+    own = {n: _start(parameters, rest, p, scales[n], rng, known) for n, p in learnt.items() if n not in given}
+    chosen = {n: own.get(n, v) for n, v in parameters.initial.items()}
+    drawn, elsewhere = free.loadings | free.frequencies, set(free.places)
+    levels = tuple(n for n, p in learnt.items() if _is_level(p, drawn | elsewhere))
+    info = DataStarts(
+        alternative,
+        {n: np.exp(u) for n, u in units.items()},
+        frozenset(given),
+        levels,
+        (
+            *(n for n, p in learnt.items() if n in given and _far(parameters.initial[n], p, units[n])),
+            *_far_levels(translator, known, parameters.initial, [n for n in levels if n in given]),
+        ),
+        tuple(n for n in learnt if n in drawn),
+        tuple(n for n in learnt if n in free.lengths),
+    )
+    bijectors = {n: _searched(parameters.bijectors[n], learnt.get(n), units.get(n)) for n in parameters.bijectors}
+    return replace(parameters, bijectors=bijectors, initial=chosen, data=info)
+
+
+def _values(translator: Translator, data: Data) -> dict[str, np.ndarray]:
+    """Columns of the data, and constants that are points, at some of the rows."""
+    step = max(data.rows // LOOKED_AT, 1)
+    found = {name: np.asarray(values[::step], float) for name, values in data.inputs.items()}
+    for name, values in data.outputs.items():
+        found[name] = np.where(data.observed[name][::step], values[::step], np.nan)
+    for name, const in translator.declarations.consts.items():
+        if const.axes:
+            found[name] = np.asarray(const.values, float)
+    return found
+
+
+def _equations(translator: Translator, data: DataScales, known: Mapping[str, np.ndarray]) -> Scales:
+    """The equations of the whole model; none of one that is too large to read."""
+    scales = Scales(translator, data, known)
+    try:
+        for observation in translator.declarations.observations:
+            add_observation(scales, observation)
+        for latent in translator.declarations.latents.values():
+            add_latent(scales, latent)
+    except Unsized:
+        return Scales(translator, data, known)
+    return scales
+
+
+def _scale_of(scales: Scales, param: m.Param, translator: Translator) -> np.ndarray:
+    """Logarithms of the scales of the elements of a parameter; 0 where nothing is known of it."""
+    solved = scales.solution
+    found = np.zeros(translator.shape(param.axes))
+    for where in np.ndindex(found.shape):
+        found[where] = solved.get((param.name, tuple(i + 1 for i in where)), 0.0)
+    return np.clip(found, -EXTREME, EXTREME)
+
+
+def _is_level(param: m.Param, drawn: Collection[str]) -> bool:
+    bounded = (param.lower, param.upper) != (None, None)
+    return param.constraint in {"real", "ordered"} and not bounded and param.name not in drawn
+
+
+def _start(
+    parameters: Parameters, scales: Scales, param: m.Param, logs: np.ndarray, rng: np.random.Generator, data: DataScales
+) -> np.ndarray:
+    """Where the data say that a parameter starts; where it would start anyway if they say nothing."""
+    usual, name = parameters.initial[param.name], param.name
+    if param.constraint in {"unit", "simplex", "ordered"}:
+        return usual
+    if param.constraint == "positive":
+        found = np.exp(logs)
+    elif name in scales.frequencies:
+        found = np.exp(logs) * np.abs(rng.standard_normal(logs.shape))
+    elif name in scales.loadings:
+        found = np.exp(logs) * loadings(logs.shape, rng)
+    elif name in scales.places:
+        found = np.full(logs.shape, scales.places[name])
+    else:
+        return usual
+    return found if parameters.bijectors[name].contains(found) else usual
+
+
+def loadings(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Random numbers of size one; columns of a matrix are at right angles where there are rows enough."""
+    drawn = rng.standard_normal(shape)
+    if len(shape) < 2 or shape[-2] < shape[-1]:
+        return np.sign(drawn) * (0.5 + np.abs(drawn)) / 1.5
+    orthogonal, _ = np.linalg.qr(drawn)
+    return orthogonal * np.sqrt(shape[-2] / shape[-1])
+
+
+def _far(value: np.ndarray, param: m.Param, logs: np.ndarray) -> bool:
+    if param.constraint != "positive":
+        return False
+    return bool(np.any(np.abs(np.log(value) - logs) > FAR))
+
+
+def _far_levels(
+    translator: Translator, data: DataScales, values: Mapping[str, np.ndarray], levels: Collection[str]
+) -> tuple[str, ...]:
+    """The given levels, where an output is so far from zero, in units of its spread, that none of them is near it."""
+    for name, output in translator.declarations.outputs.items():
+        if output.kind not in {"real", "positive"}:
+            continue
+        columns = data.columns(name)
+        for column in columns.T:
+            seen = column[np.isfinite(column)]
+            reach = np.exp(FAR + log_spread(seen)) if seen.size else np.inf
+            centre = float(np.mean(seen)) if seen.size else 0.0
+            if abs(centre) > reach and all(np.min(np.abs(values[n] - centre)) > reach for n in levels):
+                return tuple(levels)
+    return ()
+
+
+def _searched(bijector: Bijector, param: m.Param | None, logs: np.ndarray | None) -> Bijector:
+    """A parameter of either sign in units of the nearest power of ten."""
+    if param is None or logs is None or param.constraint != "real" or (param.lower, param.upper) != (None, None):
+        return bijector
+    units = 10.0 ** np.round(logs / np.log(10.0))
+    return bijector if np.all(units == 1.0) else in_units(bijector, units)

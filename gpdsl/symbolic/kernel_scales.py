@@ -1,0 +1,235 @@
+"""The equations that covariance functions add to those of `scales`: a variance, and length-scales of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log
+
+import numpy as np
+
+from gpdsl.language import model as m
+from gpdsl.symbolic.dependence import reads_of
+from gpdsl.symbolic.scales import NO_UNIT, Scales, Size, Unsized
+from gpdsl.symbolic.translate import Environment, axis_key
+
+Columns = Sequence[float | Size]
+"""Logarithms of the spreads of the columns that a kernel sees; a latent's own scale where it is an argument."""
+
+
+def add_latent(scales: Scales, latent: m.Latent) -> None:
+    """The equations of `latent f(x) ~ GP(mean, kernel)`, element by element."""
+    for env in scales.along(latent.axes, {}):
+        where = tuple(int(env[axis_key(axis)]) for axis in latent.axes)
+        own = [Size(unknown={(latent.name, where): 1.0}, latent=True)]
+        if latent.over is not None:
+            places = scales.along((latent.over,), env)
+            own = [Size(unknown={(latent.name, (*where, int(e[axis_key(latent.over)]))): 1.0}) for e in places]
+        columns = _columns(scales, latent)
+        first = latent.arguments[0]
+        scales.centre = scales.data.centre(first, 0) if first in scales.data.values else 0.0
+        try:
+            mean = scales.size(latent.mean, env)
+            for each in own:
+                if not mean.number:
+                    scales.equal(each, mean)
+        except Unsized:
+            pass
+        try:
+            variance = kernel_size(scales, latent.kernel, columns, env)
+        except Unsized:
+            continue
+        for each in own:
+            scales.equal(each.times(each), variance)
+
+
+def _columns(scales: Scales, latent: m.Latent) -> list[Size]:
+    """The spreads of the columns of its arguments."""
+    found: list[Size] = []
+    d = scales.translator.declarations
+    for name in latent.arguments:
+        if name in d.latents or name in d.rows:
+            for env in scales.along(d.axes_of(name), {}):
+                where = tuple(int(env[axis_key(axis)]) for axis in d.axes_of(name))
+                found.append(Size(unknown={(name, where): 1.0}) if name in d.latents else NO_UNIT)
+        else:
+            found += [Size(scales.data.column(name, i)) for i in range(scales.data.columns(name).shape[1])]
+    return found
+
+
+def kernel_size(scales: Scales, kernel: m.Kernel, columns: Sequence[Size], env: Environment) -> Size:
+    """The scale of a covariance function, with equations for what is inside. Raises Unsized where it has none."""
+    match kernel:
+        case m.KernelScale(factor=factor, kernel=inner):
+            variance = kernel_size(scales, inner, columns, env)
+            return scales.size(factor, env).times(variance)
+        case m.KernelSum(terms=terms):
+            sizes = [kernel_size(scales, term, columns, env) for term in terms]
+            free = next((each for each in sizes if each.unknown), sizes[0])
+            for each in sizes:
+                scales.equal(each, free)
+            return free
+        case m.KernelProduct(factors=factors):
+            found = Size()
+            for each_factor in factors:
+                found = found.times(kernel_size(scales, each_factor, columns, env))
+            return found
+        case m.KernelCall():
+            return _call(scales, kernel, _seen(scales, kernel.on, columns, env), env)
+        case m.KernelFormula():
+            return _by_formula(scales, kernel, _seen(scales, kernel.on, columns, env), env)
+    raise Unsized
+
+
+def _seen(scales: Scales, on: Sequence[m.Expression], columns: Sequence[Size], env: Environment) -> list[Size]:
+    """The columns that `on =` makes, or all as they are."""
+    if not on:
+        return list(columns)
+    found = []
+    for expression in on:
+        more = [axis for axis in expression.axes if axis_key(axis) not in env]
+        for each in scales.along(more, env):
+            measured = scales.data.measured(scales.translator, expression, each)
+            found.append(Size(measured[0]) if measured is not None else scales.size(expression, each))
+    return found
+
+
+def _call(scales: Scales, kernel: m.KernelCall, columns: Sequence[Size], env: Environment) -> Size:
+    arguments = kernel.arguments
+    match kernel.name:
+        case "Coregion":
+            return _coregion(scales, arguments, env)
+        case "SpectralMixture":
+            return _spectral(scales, arguments, columns, env)
+        case "ChangePoint":
+            return _change(scales, kernel, columns, env)
+        case "Patch":
+            inside = [_typical(columns)] * int(np.prod(kernel.sizes["patch"]))
+            return kernel_size(scales, kernel.kernels[0], inside, env)
+        case "ArcCosine" | "Linear" | "Polynomial":
+            return _products(scales, kernel, columns, env)
+        case "Periodic":
+            _without_unit(scales, arguments.get("ell"), env)
+            _per_column(scales, arguments.get("period"), columns, env)
+            return NO_UNIT
+    for name in ("ell", "period"):
+        _per_column(scales, arguments.get(name), columns, env)
+    _without_unit(scales, arguments.get("alpha"), env)
+    return NO_UNIT
+
+
+def _without_unit(scales: Scales, argument: m.Expression | None, env: Environment) -> None:
+    for found in _all(scales, argument, env) if argument is not None else []:
+        scales.equal(found, NO_UNIT)
+
+
+def _products(scales: Scales, kernel: m.KernelCall, columns: Sequence[Size], env: Environment) -> Size:
+    """Kernels of inner products have the unit of these, to a power: no length-scale takes it away."""
+    arguments = kernel.arguments
+    layer = kernel.name == "ArcCosine"
+    name, power = ("weight", 1.0) if layer else ("ell", -2.0)
+    if kernel.name != "Linear":
+        _per_column(scales, arguments.get(name), columns, env, power=-2.0 if layer else 1.0)
+        _without_unit(scales, arguments.get("bias" if layer else "offset"), env)
+    weights = _all(scales, arguments[name], env) if name in arguments else []
+    inner = Size().times(_typical(columns), 2.0)
+    if weights:
+        inner = inner.times(weights[0], power)
+    order = arguments.get("order" if layer else "degree")
+    return Size().times(inner, float(order.value) if isinstance(order, m.Number) else 1.0)
+
+
+def _per_column(
+    scales: Scales, argument: m.Expression | None, columns: Sequence[Size], env: Environment, power: float = 1.0
+) -> None:
+    """One number per column has its unit; a single one that of distances between points of all columns.
+
+    Distances grow with the root of the number of columns.
+    """
+    if argument is None or not columns:
+        return
+    scales.lengths |= {read.name for read in reads_of(argument)} if power > 0 else set()
+    grown = Size(0.5 * log(len(columns)) if power > 0 else 0.0)
+    more = [axis for axis in argument.axes if axis_key(axis) not in env]
+    elements = scales.along(more, env)
+    if len(elements) == len(columns) > 1:
+        wanted = [column.times(grown) for column in columns]
+    else:
+        wanted = [_typical(columns).times(grown)] * len(elements)
+    for element, size in zip(elements, wanted, strict=True):
+        found = scales.sized(argument, element)
+        if found is not None:
+            scales.equal(found, Size().times(size, power))
+
+
+def _typical(columns: Sequence[Size]) -> Size:
+    """One column for several: the root of their mean square, where all are known."""
+    if len(columns) == 1 or any(each.unknown for each in columns):
+        return columns[0]
+    constants = np.asarray([each.constant for each in columns])
+    largest = constants.max()
+    return Size(float(largest + 0.5 * np.log(np.mean(np.exp(2.0 * (constants - largest))))))
+
+
+def _coregion(scales: Scales, arguments: Mapping[str, m.Expression], env: Environment) -> Size:
+    loadings = _all(scales, arguments["W"], env)
+    own = _all(scales, arguments["kappa"], env)
+    scales.loadings |= {name for each in loadings for name in each.reals}
+    total = next((each.times(each) for each in loadings), NO_UNIT)
+    for each in loadings:
+        scales.equal(each.times(each), total)
+    for each in own:
+        scales.equal(each, total)
+    return total
+
+
+def _spectral(scales: Scales, arguments: Mapping[str, m.Expression], columns: Sequence[Size], env: Environment) -> Size:
+    weights = _all(scales, arguments["weights"], env)
+    for name in ("means", "sds"):
+        expression = arguments[name]
+        more = [axis for axis in expression.axes if axis_key(axis) not in env]
+        for place, element in enumerate(scales.along(more, env)):
+            found = scales.sized(expression, element)
+            column = columns[place % len(columns)] if len(more) > 1 else _typical(columns)
+            if found is not None:
+                scales.equal(found, Size().times(column, -1.0))
+                scales.frequencies |= found.reals
+    for each in weights:
+        scales.equal(each, weights[0])
+    return weights[0] if weights else NO_UNIT
+
+
+def _change(scales: Scales, kernel: m.KernelCall, columns: Sequence[Size], env: Environment) -> Size:
+    for name in ("at", "width"):
+        found = scales.sized(kernel.arguments[name], env) if name in kernel.arguments else None
+        if found is not None and columns:
+            scales.equal(found, columns[0])
+            scales.places |= dict.fromkeys(found.reals if name == "at" else (), scales.centre)
+    sizes = [kernel_size(scales, each, columns, env) for each in kernel.kernels]
+    scales.equal(sizes[0], sizes[1])
+    return sizes[0]
+
+
+def _all(scales: Scales, expression: m.Expression, env: Environment) -> list[Size]:
+    more = [axis for axis in expression.axes if axis_key(axis) not in env]
+    found = [scales.sized(expression, each) for each in scales.along(more, env)]
+    return [each for each in found if each is not None]
+
+
+def _by_formula(scales: Scales, kernel: m.KernelFormula, columns: Sequence[Size], env: Environment) -> Size:
+    """A formula is one more expression, in which points and distances are as large as their columns.
+
+    Arguments with a value per column are all alike: the formula is read for one column.
+    """
+    if not columns:
+        raise Unsized
+    before, scales.local = scales.local, dict.fromkeys(kernel.points, _typical(columns))
+    try:
+        for name, argument in kernel.arguments.items():
+            elements = _all(scales, argument, env)
+            for each in elements:
+                scales.equal(each, elements[0])
+            if elements:
+                scales.local[name] = elements[0]
+        return scales.size(kernel.body, env)
+    finally:
+        scales.local = before

@@ -1,0 +1,89 @@
+"""The equations that distributions add to those of `scales`: means and spreads have the unit of the output."""
+
+from __future__ import annotations
+
+from math import log
+
+from gpdsl.language import model as m
+from gpdsl.symbolic.scales import NO_UNIT, Scales, Size, Unsized
+from gpdsl.symbolic.translate import Environment, axis_key
+
+NOISE = log(0.3)
+"""Logarithm of the share of an output's spread that its noise is taken to have."""
+
+DIMENSIONLESS = {"probit", "logit", "logits", "cutpoints", "p", "df", "shape", "a", "b", "dispersion", "weights"}
+"""Arguments of distributions that have no unit."""
+
+
+def add_observation(scales: Scales, observation: m.Observation) -> None:
+    """The equations of a `~`: what its distribution says of the scale of the output, element by element."""
+    if observation.distribution.external or len(observation.outputs) > 1:
+        return
+    (name,) = observation.outputs
+    for env in scales.along(observation.axes, {}):
+        try:
+            where = scales.positions(observation.subscripts, env)
+            if observation.distribution.name == "MultivariateNormal":
+                _joint(scales, observation.distribution, name)
+                return
+            spread, size = _left(scales, observation, name, where, env)
+        except Unsized:
+            continue
+        add_law(scales, observation.distribution, spread, size, env)
+
+
+def _left(
+    scales: Scales, observation: m.Observation, name: str, where: tuple[int, ...], env: Environment
+) -> tuple[Size, Size]:
+    """Spread and magnitude of what stands left of `~`."""
+    if observation.transform is None:
+        return Size(scales.data.spread(name, where)), Size(scales.data.magnitude(name, where))
+    measured = scales.data.measured(scales.translator, observation.transform, env)
+    if measured is not None:
+        return Size(measured[0]), Size(measured[1])
+    whole = scales.size(observation.transform, env)
+    return whole, whole
+
+
+def add_law(scales: Scales, call: m.DistributionCall, spread: Size, size: Size, env: Environment) -> None:
+    """What a distribution says of an output with this spread and magnitude."""
+    for component in call.components:
+        add_law(scales, component, spread, size, env)
+    for name, expression in call.arguments.items():
+        more = [axis for axis in expression.axes if axis_key(axis) not in env]
+        for each in scales.along(more, env):
+            found = scales.sized(expression, each)
+            rule = None if found is None else _rule(call.name, name, spread, spread if found.level else size)
+            if found is not None and rule is not None:
+                scales.equal(found, rule)
+
+
+def _joint(scales: Scales, call: m.DistributionCall, name: str) -> None:
+    """A multivariate normal: means, covariances and factors in the units of the elements."""
+    for argument, expression in call.arguments.items():
+        for env in scales.along(expression.axes, {}):
+            own = [env[axis_key(axis)] for axis in expression.axes]
+            found = scales.sized(expression, env)
+            if found is None or not own or not isinstance(own[0], int):
+                continue
+            sizes = [Size(scales.data.spread(name, (own[0],)))]
+            if argument == "covariance" and len(own) > 1 and isinstance(own[1], int):
+                sizes.append(Size(scales.data.spread(name, (own[1],))))
+            elif argument == "factor":
+                scales.loadings |= found.reals
+            scales.equal(found, sizes[0] if len(sizes) == 1 else sizes[0].times(sizes[1]))
+
+
+def _rule(law: str, argument: str, spread: Size, size: Size) -> Size | None:
+    """The scale of an argument of a distribution; None where it says nothing."""
+    if argument.split("[")[0] in DIMENSIONLESS or argument.startswith("logits"):
+        return NO_UNIT
+    if law == "LogNormal":
+        return NO_UNIT
+    if argument == "rate":
+        return Size().times(size, -1.0)
+    if law == "Weibull" and argument == "scale":
+        return size
+    if argument in {"sd", "scale"}:
+        return spread.times(Size(NOISE))
+    return size if argument == "mean" else None

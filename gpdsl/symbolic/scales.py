@@ -1,0 +1,298 @@
+"""How large the quantities of a model are in the units of its data: dimensional analysis by linear equations.
+
+What is added has one unit; units of products multiply; an exponential takes a number without a unit; a length-scale
+has the unit of its column, and the variance of a latent that of its square. In logarithms each such rule is a linear
+equation between the scales of parameters and latents, and those of the data are known. Its least-squares solution of
+least norm moves by a constant when units change, so that starts made of it are the same in any units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import log
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from scipy.sparse.linalg import lsmr
+
+from gpdsl.language import model as m
+from gpdsl.symbolic.cases import case_of, decisive
+from gpdsl.symbolic.data_scales import DataScales
+from gpdsl.symbolic.dependence import reads_of
+from gpdsl.symbolic.translate import Environment, NeedsElements, Translator, axis_key
+
+MAX_VISITS = 100_000
+"""Expressions looked at: of larger models nothing is said."""
+
+MAX_DEPTH = 200
+"""Definitions followed inside each other."""
+
+LINEAR = {"neg", "abs", "floor"}
+ADDED = {"+", "-", "min", "max"}
+ROOTS = {"sqrt": 0.5}
+LEVELLED = {"log", "log2", "log10", "softplus", "logit", "probit"}
+"""Functions that give a number without a unit whatever the size of their argument."""
+
+Unknown = tuple[str, tuple[int, ...]]
+"""A parameter or latent, and which element."""
+
+
+class Unsized(Exception):
+    """Nothing is known of the size of this expression."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """The logarithm of a scale: `constant` and multiples of unknown ones.
+
+    `number`: a number of the model, which has the unit of whatever it is added to. `reals` are the parameters of
+    either sign in it, `latent` says whether there is a latent, and `level` whether a parameter sets its level.
+    """
+
+    constant: float = 0.0
+    unknown: Mapping[Unknown, float] = field(default_factory=dict)
+    number: bool = False
+    reals: frozenset[str] = frozenset()
+    latent: bool = False
+    level: bool = False
+
+    def times(self, other: Size, power: float = 1.0) -> Size:
+        """The size of a product with a power of another quantity."""
+        keys = {**self.unknown, **other.unknown}
+        return Size(
+            self.constant + power * other.constant,
+            {k: self.unknown.get(k, 0.0) + power * other.unknown.get(k, 0.0) for k in keys},
+            self.number and other.number,
+            self.reals | other.reals,
+            self.latent or other.latent,
+            self.level or other.level,
+        )
+
+
+NO_UNIT = Size()
+
+
+@dataclass
+class Scales:
+    """The equations of one model, and what else reading it shows.
+
+    `loadings` are parameters of either sign that multiply a latent, `frequencies` those of spectral mixtures, `places`
+    those that say where something happens along a column; `lengths` are length-scales and periods. `local` are the
+    points and arguments of the kernel by formula that is being read, `centre` the mean of the latent's first column.
+    """
+
+    translator: Translator
+    data: DataScales
+    known: Mapping[str, np.ndarray]
+    equations: list[Size] = field(default_factory=list)
+    loadings: set[str] = field(default_factory=set)
+    frequencies: set[str] = field(default_factory=set)
+    lengths: set[str] = field(default_factory=set)
+    places: dict[str, float] = field(default_factory=dict)
+    local: dict[str, Size] = field(default_factory=dict)
+    centre: float = 0.0
+    _lets: dict[Unknown, Size | None] = field(default_factory=dict)
+    _visits: int = 0
+    _depth: int = 0
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The dimensions that data have bound."""
+        return self.translator.sizes
+
+    # --- equations --------------------------------------------------------------------------------------------
+
+    def equal(self, a: Size, b: Size) -> None:
+        """Two quantities have one scale."""
+        difference = a.times(b, -1.0)
+        if any(difference.unknown.values()):
+            self.equations.append(difference)
+
+    @cached_property
+    def solution(self) -> dict[Unknown, float]:
+        """Logarithms of all scales that appear in an equation."""
+        names = {unknown: place for place, unknown in enumerate({k: 0 for e in self.equations for k in e.unknown})}
+        if not names:
+            return {}
+        rows = [row for row, each in enumerate(self.equations) for _ in each.unknown]
+        columns = [names[k] for each in self.equations for k in each.unknown]
+        values = [v for each in self.equations for v in each.unknown.values()]
+        matrix = csr_matrix((values, (rows, columns)), (len(self.equations), len(names)))
+        right = -np.asarray([each.constant for each in self.equations])
+        if len(names) <= 200:
+            found = np.linalg.lstsq(matrix.toarray(), right, rcond=1e-9)[0]
+        else:
+            found = lsmr(matrix, right, atol=1e-12, btol=1e-12, maxiter=1000)[0]
+        return {unknown: float(found[place]) for unknown, place in names.items()}
+
+    # --- expressions ------------------------------------------------------------------------------------------
+
+    def size(self, expression: m.Expression, env: Environment) -> Size:
+        """The size of one element. Raises Unsized where nothing is known of it, or of too large models."""
+        self._visits += 1
+        if self._visits > MAX_VISITS:
+            raise Unsized
+        match expression:
+            case m.Number(value=value):
+                return _number(float(value))
+            case m.IndexNumber(index=index):
+                position = env.get(index)
+                return _number(float(position)) if isinstance(position, int) else Size(number=True)
+            case m.Read():
+                return self._read(expression, env)
+            case m.Operation():
+                return self._operation(expression, env)
+            case m.FunctionCall(body=body):
+                return self.size(body, env)
+            case m.Local(name=name) if name in self.local:
+                return self.local[name]
+            case m.Reduction(operator=operator, axis=axis) if axis.size is None and axis.dimension not in self.sizes:
+                return self._reduced(operator, [self.size(expression.body, env)])  # over the columns of a kernel
+            case m.Reduction(operator=operator):
+                parts = [self.sized(expression.body, each) for each in self.along((expression.axis,), env)]
+                return self._reduced(operator, [part for part in parts if part is not None])
+        raise Unsized
+
+    def sized(self, expression: m.Expression, env: Environment) -> Size | None:
+        """The size of one element; None where nothing is known of it."""
+        try:
+            return self.size(expression, env)
+        except Unsized:
+            return None
+
+    def along(self, axes: Iterable[m.Axis], env: Environment) -> list[Environment]:
+        """Every element along some axes."""
+        found = [env]
+        for axis in axes:
+            count = self.translator.size(axis)
+            found = [{**each, axis_key(axis): i} for each in found for i in range(1, count + 1)]
+            if len(found) > MAX_VISITS:
+                raise Unsized
+        return found
+
+    def positions(self, subscripts: Iterable[m.Subscript], env: Environment) -> tuple[int, ...]:
+        """Where subscripts point. Raises Unsized where that is no single element."""
+        try:
+            found = tuple(self.translator.position(each, env) for each in subscripts)
+        except NeedsElements as error:
+            raise Unsized from error
+        numbers = tuple(each for each in found if isinstance(each, int))
+        if len(numbers) < len(found):
+            raise Unsized
+        return numbers
+
+    def _read(self, read: m.Read, env: Environment) -> Size:
+        d, name = self.translator.declarations, read.name
+        where = self.positions(read.subscripts, env)
+        if name in d.lets:
+            return self._let(name, where)
+        if name in d.params:
+            return self._param(d.params[name], where)
+        if name in d.consts:
+            values = np.asarray(d.consts[name].values, float)
+            return _number(float(values[tuple(p - 1 for p in where)] if values.ndim else values))
+        if name in d.rows:
+            return Size(latent=True)
+        if name in d.latents:
+            found = Size(unknown={(name, where): 1.0}, latent=True, level=self._has_level(d.latents[name]))
+            for direction in read.functional.derivative:
+                argument = d.latents[name].arguments[direction.argument]
+                column = direction.column if isinstance(direction.column, int) else 1
+                found = found.times(Size(self.data.column(argument, column - 1)), -1.0)
+            return found
+        return Size(self.data.magnitude(name, where))
+
+    def _param(self, param: m.Param, where: tuple[int, ...]) -> Size:
+        if param.constraint in {"unit", "simplex"}:
+            return NO_UNIT
+        level = param.constraint != "positive"
+        if param.name in self.known:
+            values = self.known[param.name]
+            return replace(_number(float(values[tuple(p - 1 for p in where)])), level=level)
+        reals = frozenset((param.name,)) if level else frozenset()
+        return Size(unknown={(param.name, where): 1.0}, reals=reals, level=level)
+
+    def _has_level(self, latent: m.Latent) -> bool:
+        params = self.translator.declarations.params
+        return any(read.name in params and params[read.name].constraint == "real" for read in reads_of(latent.mean))
+
+    def _let(self, name: str, where: tuple[int, ...]) -> Size:
+        key = name, where
+        if key not in self._lets:
+            declared = self.translator.declarations.lets[name]
+            env = {axis_key(a): p for a, p in zip(declared.axes, where, strict=True)}
+            case = case_of(declared, {index: env[index] for index in decisive(declared)})
+            self._depth += 1
+            self._lets[key] = None
+            if case is not None and self._depth < MAX_DEPTH:
+                self._lets[key] = self.sized(case.body, env)
+            self._depth -= 1
+        found = self._lets[key]
+        if found is None:
+            raise Unsized
+        return found
+
+    def _operation(self, operation: m.Operation, env: Environment) -> Size:
+        operator, operands = operation.operator, operation.operands
+        if operator in ADDED:
+            sizes = [self.sized(each, env) for each in operands]
+            return self._sum([each for each in sizes if each is not None])
+        if operator == "if":
+            branches = [self.sized(each, env) for each in operands[1:]]
+            return self._sum([each for each in branches if each is not None])
+        inside = [self.size(each, env) for each in operands]
+        if operator in {"*", "/"}:
+            return self._product(inside[0], inside[1], 1.0 if operator == "*" else -1.0)
+        if operator in {"^", "pow"}:
+            exponent = operands[1]
+            if not isinstance(exponent, m.Number):
+                raise Unsized
+            return Size().times(inside[0], float(exponent.value))
+        if operator in LINEAR:
+            return inside[0]
+        if operator in ROOTS:
+            return Size().times(inside[0], ROOTS[operator])
+        if operator not in LEVELLED:
+            self.equal(inside[0], NO_UNIT)
+        return replace(NO_UNIT, latent=inside[0].latent)
+
+    def _product(self, a: Size, b: Size, power: float) -> Size:
+        if b.latent:
+            self.loadings |= a.reals
+        if a.latent:
+            self.loadings |= b.reals
+        return a.times(b, power)
+
+    def _sum(self, sizes: list[Size]) -> Size:
+        """Terms of a sum have one scale, but for numbers, which have any."""
+        if not sizes:
+            raise Unsized
+        with_units = [each for each in sizes if not each.number]
+        if not with_units:
+            return Size(number=True, level=any(each.level for each in sizes))
+        first = next((each for each in with_units if each.unknown), with_units[0])
+        for each in with_units:
+            if each is not first:
+                self.equal(each, first)
+        reals = frozenset().union(*(each.reals for each in with_units))
+        level = any(each.level for each in sizes)
+        return replace(first, reals=reals, latent=any(each.latent for each in with_units), level=level)
+
+    def _reduced(self, operator: str, sizes: list[Size]) -> Size:
+        if operator == "prod":
+            found = Size(number=True)
+            for each in sizes:
+                found = self._product(found, each, 1.0)
+            return found
+        total = self._sum(sizes)
+        if operator == "logsumexp":
+            self.equal(total, NO_UNIT)
+        return total
+
+
+def _number(value: float) -> Size:
+    if value == 0 or not np.isfinite(value):
+        return Size(number=True)
+    return Size(log(abs(value)), number=True)

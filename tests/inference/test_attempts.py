@@ -1,0 +1,155 @@
+"""Starts that symmetry holds are left, several optima are looked for, and doubts are said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference.unrelated_rows import best_levels, value_of_nothing
+from tests.inference.multi_latent_models import random_model, random_start
+from tests.inference.problems import problem_of
+
+MIXING = """
+index p in 1..3
+index q in 1..2
+input x : real
+output y[p] : real
+param W[p,q] : real{start}
+param sigma[p] : positive = 0.2
+latent g[q](x) ~ GP(0, RBF(1))
+y[p] ~ Normal(sum(q, W[p,q] * g[q]), sigma[p])
+"""
+
+COREGION = """
+input x : real
+input task : real
+output y : real
+param W : real[3, 2]{start}
+param kappa : positive[3] = 0.1
+param sigma : positive = 0.2
+latent f(x, task) ~ GP(0, RBF(1, on = x) * Coregion(W, kappa, on = task))
+y ~ Normal(f, sigma)
+"""
+
+
+def _mixed(rng: np.random.Generator, rows: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    x = np.sort(rng.uniform(-3, 3, rows))
+    functions = np.stack([np.sin(1.5 * x), np.cos(2.2 * x)], axis=1)
+    return x, functions @ rng.standard_normal((2, 3)) + 0.1 * rng.standard_normal((rows, 3))
+
+
+@pytest.mark.parametrize("start", ["", " = 0", " = 1"], ids=["missing", "zero", "constant"])
+def test_loadings_leave_their_symmetric_start(start: str, rng: np.random.Generator) -> None:
+    """At zero they have no slope, and equal columns stay equal: both look converged."""
+    x, y = _mixed(rng)
+    fit = gpdsl.compile(MIXING.format(start=start)).fit({"x": x, "y": y})
+    weights = rng.standard_normal((3, 2))
+    other = gpdsl.compile(MIXING.format(start="")).fit({"x": x, "y": y}, init={"W": weights})
+    assert fit.elbo > other.elbo - 0.1
+    assert np.linalg.svd(fit.parameters["W"])[1][1] > 0.1
+
+
+@pytest.mark.parametrize("start", ["", " = 1"], ids=["missing", "constant"])
+def test_columns_of_a_coregion_part(start: str, rng: np.random.Generator) -> None:
+    x, y = _mixed(rng)
+    task = np.repeat([1.0, 2.0, 3.0], 10)
+    data = {"x": x, "task": task, "y": y[np.arange(30), task.astype(int) - 1]}
+    fit = gpdsl.compile(COREGION.format(start=start)).fit(data)
+    other = gpdsl.compile(COREGION.format(start=start)).fit(data, init={"W": rng.standard_normal((3, 2))})
+    assert fit.elbo > other.elbo - 0.1
+    assert not np.allclose(fit.parameters["W"][:, 0], fit.parameters["W"][:, 1])
+
+
+def test_the_same_seed_breaks_symmetry_the_same_way(rng: np.random.Generator) -> None:
+    x, y = _mixed(rng)
+    model = gpdsl.compile(MIXING.format(start=""))
+    first, second = (model.fit({"x": x, "y": y}, seed=3) for _ in range(2))
+    np.testing.assert_array_equal(first.parameters["W"], second.parameters["W"])
+
+
+def test_a_fit_that_goes_on_is_not_started_anew(rng: np.random.Generator) -> None:
+    x, y = _mixed(rng)
+    model = gpdsl.compile(MIXING.format(start=""))
+    fit = model.fit({"x": x, "y": y})
+    again = model.fit({"x": x, "y": y}, start=fit)
+    assert again.elbo > fit.elbo - 1e-6
+    assert "starts" not in again.message
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=() if n in (1, 5, 6) else pytest.mark.slow) for n in range(30)]
+)
+def test_no_random_start_is_better(number: int) -> None:
+    """Within a nat, or the summary says that another seed may end higher."""
+    case = random_model(number)
+    quick = number in (1, 5, 6)
+    model = gpdsl.compile(case.text)
+    fit = model.fit(case.data)
+    shapes = {n: (p.constraint, np.shape(fit.parameters[n])) for n, p in model.declarations.params.items()}
+    best = max(model.fit(case.data, init=random_start(shapes, s)).elbo for s in range(2 if quick else 10))
+    assert fit.elbo > best - 1 or "another seed may end higher" in fit.summary()
+
+
+# --- what unrelated rows say ------------------------------------------------------------------------------------
+
+LEVELS = {
+    "mean": ("output y : real", "y ~ Normal(f + m, 0.5)", lambda y: np.mean(y)),
+    "log rate": ("output y : count", "y ~ Poisson(exp(f + m))", lambda y: np.log(np.mean(y))),
+    "log odds": ("output y : binary", "y ~ Bernoulli(logit = f + m)", lambda y: np.log(np.mean(y) / np.mean(1 - y))),
+    "log mean": ("output y : positive", "y ~ Exponential(exp(-f - m))", lambda y: np.log(np.mean(y))),
+}
+
+
+@pytest.mark.parametrize("kind", LEVELS)
+def test_levels_start_where_the_data_put_them(kind: str, rng: np.random.Generator) -> None:
+    output, law, expected = LEVELS[kind]
+    x = rng.uniform(-3, 3, 50)
+    y = {
+        "mean": 1e4 + rng.standard_normal(50),
+        "log rate": rng.poisson(70, 50),
+        "log odds": rng.random(50) < 0.2,
+        "log mean": 1e-3 * rng.exponential(size=50),
+    }[kind].astype(float)
+    text = f"input x : real\n{output}\nparam m : real\nlatent f(x) ~ GP(0, RBF(1))\n{law}\n"
+    problem = problem_of(text, {"x": x, "y": y})
+    parameters = problem.program.parameters
+    start = best_levels(problem.program, problem.rows, parameters.unconstrained(), parameters.data.levels)
+    assert parameters.bijectors["m"].forward(start["m"]) == pytest.approx(expected(y), rel=1e-5)
+
+
+def test_cutpoints_start_at_the_frequencies_of_levels(rng: np.random.Generator) -> None:
+    text = """
+    index c in 1..3
+    input x : real
+    output y : ordinal[c]
+    param cut : ordered[2]
+    latent f(x) ~ GP(0, RBF(1))
+    y ~ Ordinal(logit = f, cutpoints = cut)
+    """
+    y = rng.choice([1.0, 2.0, 3.0], 60, p=[0.2, 0.5, 0.3])
+    problem = problem_of(text, {"x": rng.uniform(-3, 3, 60), "y": y})
+    parameters = problem.program.parameters
+    start = best_levels(problem.program, problem.rows, parameters.unconstrained(), parameters.data.levels)
+    below = np.array([np.mean(y <= 1), np.mean(y <= 2)])
+    np.testing.assert_allclose(
+        parameters.bijectors["cut"].forward(start["cut"]), np.log(below / (1 - below)), rtol=1e-4
+    )
+
+
+def test_unrelated_rows_are_worth_the_best_normal(rng: np.random.Generator) -> None:
+    text = """
+    index p in 1..2
+    input x : real
+    output y[p] : real
+    param sigma[p] : positive
+    latent f[p](x) ~ GP(0, RBF(1))
+    y[p] ~ Normal(f[p], sigma[p])
+    """
+    y = rng.standard_normal((40, 2)) * [1.0, 30.0] + [5.0, 0.0]
+    y[3, 1] = np.nan
+    problem = problem_of(text, {"x": rng.uniform(-3, 3, 40), "y": y})
+    found = value_of_nothing(problem.program, problem.rows, problem.program.parameters.unconstrained())
+    known = [y[np.isfinite(y[:, p]), p] for p in range(2)]
+    expected = sum(-0.5 * len(k) * np.log(2 * np.pi * np.e * np.var(k)) for k in known)
+    assert found == pytest.approx(expected, rel=1e-6)
