@@ -153,6 +153,17 @@ def test_the_programs_between_do_no_linear_algebra(rng: np.random.Generator) -> 
     ).compile().as_text()  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:.*is not a covariance")
+def test_a_kernel_that_is_none_is_refused(rng: np.random.Generator) -> None:
+    """B may have a factor where K has none; a posterior in whitened values needs that of K."""
+    text = BINARY.replace("latent f(x) ~ GP(m, s2 * RBF(ell))", "latent f(x) ~ GP(m, bump())").replace(
+        "real[D]", "real"
+    )
+    model = gpdsl.compile("kernel bump(r) = 0.3 * s2 * exp(-(r / ell)^4)\n" + text)
+    with pytest.raises(gpdsl.GpdslError, match="negative eigenvalues"):
+        model.fit({"x": rng.normal(size=30), "y": rng.integers(0, 2, 30)})
+
+
 def test_kinks_are_left_to_one_program(rng: np.random.Generator) -> None:
     """Nodes make kinks of those of |y - f|, at which the best q lies."""
     data = data_of(OUTLIERS, rng)

@@ -44,6 +44,12 @@ class RowPosterior:
     inverse: Matrix
 
 
+def is_covariance(prior: Matrix) -> bool:
+    """Whether it has a Cholesky factor, which a posterior in whitened values needs in the end, and B does not."""
+    (potrf,) = get_lapack_funcs(("potrf",), (prior,))
+    return bool(np.all(np.isfinite(np.diagonal(prior)))) and not potrf(prior.T, lower=1, clean=0)[1]
+
+
 def row_posterior(prior: Matrix, precision: Vector, linear: Vector) -> RowPosterior | None:
     """q of a latent with this prior covariance given its sites; None where the sites make it no Gaussian."""
     if not np.all(np.isfinite(precision)):

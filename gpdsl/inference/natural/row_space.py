@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from gpdsl.inference.bound import GroupView, assemble, by_reading
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.exact.evidence import triangle_slope
-from gpdsl.inference.natural.lapack import RowPosterior, row_posterior
+from gpdsl.inference.natural.lapack import RowPosterior, is_covariance, row_posterior
 from gpdsl.inference.natural.refine import Progress, before_any, judged, next_trial
 from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.natural.sites import Sites, site_target, site_units
@@ -222,6 +222,8 @@ class Ascent:
         """Bound, gradient, sites, and whether these settled. Without leaves in the point there is no gradient."""
         matrices, log_prior, progress, trial, weights = self._begin(point, sites, given)
         priors, best = [np.asarray(matrix) for matrix in matrices], self._unknown
+        if not all(is_covariance(each) for matrices in priors for each in matrices):
+            return jnp.asarray(jnp.nan), point, sites, True
         while not progress.done and progress.iterations < iterations:
             found = _latents(priors, weights) or self._unknown
             known = progress, trial, found.moments, found.divergence
