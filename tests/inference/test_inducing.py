@@ -82,6 +82,7 @@ def test_the_order_of_distinct_rows_is_that_of_their_values(rng: np.random.Gener
     found = distinct(rows)
     np.testing.assert_array_equal(distinct(signed[rng.permutation(200)]), found)
     assert len(found) == len(np.unique(rows, axis=0)) == 27
+    np.testing.assert_allclose(distinct(1e-3 * rows + 7.0), 1e-3 * found + 7.0)  # in other units
     gaps = np.diff(distinct(np.arange(2000.0)[:, None])[:, 0])
     assert abs(np.corrcoef(gaps[:-1], gaps[1:])[0, 1] + 0.5) < 0.1  # as of a random order
 

@@ -11,11 +11,13 @@ MIXERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 def hashes(rows: Float[np.ndarray, "n D"]) -> UInt64[np.ndarray, "n"]:
-    """A number for each row that looks random, equal for equal rows: the bits of its columns, mixed one by one."""
-    bits = np.add(rows, 0.0, dtype=float, order="C").view(np.uint64)  # a zero has a sign, which is not a difference
+    """A number for each row that looks random, equal for equal rows: the ranks of its values in their columns, mixed.
+
+    Ranks are the same in any units, and in single precision, but for values that it does not tell apart.
+    """
     mixed = np.full(len(rows), ODD, np.uint64)
-    for column in bits.T:
-        mixed ^= column
+    for column in np.asarray(rows).T:
+        mixed ^= np.unique(column, return_inverse=True)[1].astype(np.uint64)
         mixed += np.uint64(ODD)
         for shift, factor in MIXERS:
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
