@@ -84,6 +84,15 @@ class Problem:
         return together or not block_rows(self.program, self.inducing, self.count)
 
     @property
+    def may_have_saddles(self) -> bool:
+        """Whether several latents, or learnt parameters of either sign beside one, may hold a search by symmetry."""
+        latents = sum(group.size for group in self.program.groups)
+        declared = self.program.declarations.params
+        levels = self.program.parameters.data.levels
+        signed = [n for n in self.parameters if declared[n].constraint == "real" and n not in levels]
+        return not self.program.sampled and (latents > 1 or bool(signed))
+
+    @property
     def brief(self) -> bool:
         """Whether steps on all rows work so little that it counts more how soon their program is compiled."""
         kernels = zip(self.program.groups, self.inducing, strict=True)

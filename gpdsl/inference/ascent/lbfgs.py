@@ -38,6 +38,7 @@ class Outcome:
     message: str
     evaluations: int
     interrupted: bool = False
+    iterations: int = 0
 
 
 def maximise(
@@ -66,6 +67,7 @@ def maximise(
     def between(_: np.ndarray) -> None:
         nonlocal iteration, reached
         iteration += 1
+        outcome.iterations = iteration
         report(iteration, outcome.value)
         if size is not None and outcome.value - reached <= tolerance * max(size, 1.0):
             raise _Settled

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from gpdsl.data import Data
 from gpdsl.inference.ascent.lbfgs import Outcome, maximise
+from gpdsl.inference.ascent.saddles import maximise_off_saddles
 from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.exact.some_rows import SAMPLED_FROM, on_some_rows
@@ -122,4 +123,5 @@ def _search(problem: Problem, system: System, evidence: Evidence) -> Outcome:
 def _maximised(problem: Problem, evidence: Evidence, start: Learnt) -> Outcome:
     steps, tolerance = problem.choice.steps, problem.options.tolerance
     report, size = problem.monitor.report, problem.observed
-    return maximise(evidence, start, steps=steps, tolerance=tolerance, report=report, size=size)
+    search = maximise_off_saddles if problem.may_have_saddles else maximise
+    return search(evidence, start, steps=steps, tolerance=tolerance, report=report, size=size)

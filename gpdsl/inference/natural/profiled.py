@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.inference.ascent.lbfgs import Outcome, maximise
+from gpdsl.inference.ascent.saddles import maximise_off_saddles
 from gpdsl.inference.natural.ends import RIDGE_ITERATIONS, Best, attained, why_ridges
 from gpdsl.inference.natural.refine import refine
 from gpdsl.inference.natural.row_space import Ascent, RowSpace, in_row_space
@@ -163,7 +164,8 @@ def _search(problem: Problem, objective: Any, point: Any) -> Outcome:
         value, _ = objective(point)
         monitor.report(done + 1, value)
         return Outcome(point, value, "converged", 1)
-    return maximise(
+    search = maximise_off_saddles if problem.may_have_saddles else maximise
+    return search(
         objective,
         point,
         steps=problem.choice.steps,
