@@ -14,6 +14,10 @@ EXPANDED_COLUMNS = 32
 """Up to this many columns all of a squared distance is one product; beyond, a product twice as wide would cost more."""
 
 
+ROUNDINGS = 8.0
+"""Of the last place, in a sum of as many products."""
+
+
 def squared_distance(a: Points, b: Points, ell: Float[Array, "D"] | None = None) -> Float[Array, "n m"]:
     """Squared Euclidean distances between rows, in units of a length-scale for each column where these are given.
 
@@ -47,13 +51,15 @@ def _expanded(a: Points, b: Points, ell: Float[Array, "D"] | None) -> Float[Arra
     """sum_d w_d (a_d - b_d)^2 as one product, of [-2 w a, w a^2 1, w] with [b, 1, b^2], w = ell^-2.
 
     Length-scales are in the left factor alone, and their gradient takes one product. Loops over matrices that add what
-    differs by row and by column to a product are not vectorised on CPUs: exponentials of them take twice as long.
+    differs by row and by column to a product are not vectorised on CPUs: exponentials of them take twice as long. What
+    is squared is taken a few roundings too small, so that points which are equal have a distance of exactly zero.
     """
     from_a, from_b = _centred(a, b)
+    less = 1.0 - ROUNDINGS * float(jnp.finfo(from_a.dtype).eps)
     weights = jnp.ones_like(from_a) if ell is None else jnp.broadcast_to(1.0 / (ell * ell), from_a.shape)
     weighted = from_a * weights
     squares = jnp.sum(weighted * from_a, axis=1, keepdims=True)
-    left = jnp.concatenate([-2.0 * weighted, squares, weights], axis=1)
+    left = jnp.concatenate([-2.0 * weighted, less * squares, less * weights], axis=1)
     right = jnp.concatenate([from_b, jnp.ones_like(from_b[:, :1]), jnp.square(from_b)], axis=1)
     return jnp.maximum(left @ right.T, 0.0)
 
