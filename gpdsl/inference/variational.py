@@ -87,7 +87,8 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
         return Plan(choice, Layout(parse_family(choice.posterior, True), True), read)
     per_row = any(group.per_row for group in program.groups)
     learnt, facts = numbers_learnt(program, options), {"opaque": program.opaque, "sampled": program.sampled}
-    choice = decide(options, data.rows, **facts, per_row=per_row, learnt=learnt)
+    latents = sum(group.size for group in program.groups)
+    choice = decide(options, data.rows, **facts, per_row=per_row, learnt=learnt, latents=latents)
     if choice.inducing > data.rows:
         raise DataError(TooManyInducing(choice.inducing, data.rows))
     choice = _with_inducing_start(program, choice, options)

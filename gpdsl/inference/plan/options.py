@@ -12,8 +12,9 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.batches import BATCH_STEPS, choose_batch
 from gpdsl.inference.plan.weights import WeightChoice
 
-DENSE_ROWS = 1500
-"""Up to this many rows the default is a dense posterior: its Cholesky factor takes a fraction of a second."""
+DENSE_ROWS, DENSE_ALONE = 1500, 2000
+"""Up to this many rows the default is a dense posterior, of several latents and of one: with one, a fit of binary
+outcomes takes some 15 s there on two cores. Where inference is exact, see `exact.engine`."""
 
 DEFAULT_INDUCING = 200
 EP_PASSES = 5
@@ -169,7 +170,14 @@ class Choice:
 
 
 def decide(
-    options: Options, rows: int, *, opaque: bool, sampled: bool, per_row: bool = False, learnt: int = 0
+    options: Options,
+    rows: int,
+    *,
+    opaque: bool,
+    sampled: bool,
+    per_row: bool = False,
+    learnt: int = 0,
+    latents: int = 2,
 ) -> Choice:
     """Fill in what the options leave open, for so many rows and numbers that are learnt.
 
@@ -181,8 +189,10 @@ def decide(
         batch, reasons["batch"] = choose_batch(rows, learnt)
     inducing = options.inducing
     if inducing is None:
-        inducing = 0 if rows <= DENSE_ROWS and not batch else min(rows, DEFAULT_INDUCING)
-        reasons["inducing"] = f"{rows} rows {'at most' if not inducing else 'above'} {DENSE_ROWS}"
+        alone = latents == 1 and options.engine == "vi" and options.dtype == "float64" and not opaque
+        most = DENSE_ALONE if alone else DENSE_ROWS
+        inducing = 0 if rows <= most and not batch else min(rows, DEFAULT_INDUCING)
+        reasons["inducing"] = f"{rows} rows {'at most' if not inducing else 'above'} {most}"
     dense = inducing == 0
     if dense and batch:
         raise GpdslError("a dense posterior (inducing = 0) needs all rows at once: set batch = 0 or inducing > 0")
