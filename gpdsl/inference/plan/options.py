@@ -190,9 +190,9 @@ def decide(
     inducing = options.inducing
     if inducing is None:
         alone = latents == 1 and options.engine == "vi" and options.dtype == "float64" and not opaque
-        most = DENSE_ALONE if alone else DENSE_ROWS
-        inducing = 0 if rows <= most and not batch else min(rows, DEFAULT_INDUCING)
-        reasons["inducing"] = f"{rows} rows {'at most' if not inducing else 'above'} {most}"
+        limit = DENSE_ALONE if alone else DENSE_ROWS
+        inducing = 0 if rows <= limit and not batch else min(rows, DEFAULT_INDUCING)
+        reasons["inducing"] = f"{rows} rows {'at most' if not inducing else 'above'} {limit}"
     dense = inducing == 0
     if dense and batch:
         raise GpdslError("a dense posterior (inducing = 0) needs all rows at once: set batch = 0 or inducing > 0")
