@@ -10,6 +10,7 @@ from typing import Any
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.batches import BATCH_STEPS, choose_batch
+from gpdsl.inference.plan.refusals import refuse, refuse_schedule
 from gpdsl.inference.plan.weights import WeightChoice
 
 DENSE_ROWS, DENSE_ALONE = 1500, 2000
@@ -216,8 +217,8 @@ def decide(
             optimizer, reasons["optimizer"] = "adam", _noisy(posterior, opaque, per_row)
         else:
             optimizer, reasons["optimizer"] = "lbfgs", "all rows, a deterministic objective"
-    _refuse(optimizer, posterior, batch, opaque, per_row)
-    _refuse_schedule(options, optimizer)
+    refuse(optimizer, posterior, batch, opaque, per_row)
+    refuse_schedule(options, optimizer)
     samples = options.samples or (200 if opaque else 100)
     most = {"natural": 300 if opaque else 200, "lbfgs": 2000, "adam": 2000, "adadelta": 2000}
     on_batches = optimizer == "natural" and batch > 0
@@ -261,16 +262,6 @@ def _decide_ep(
     return Choice(dense, inducing, batch, samples, optimizer, steps, reasons, posterior, rate, power=power)
 
 
-def _refuse_schedule(options: Options, optimizer: str) -> None:
-    if options.schedule == "alternating" and optimizer != "lbfgs":
-        raise GpdslError(
-            "schedule = alternating maximises one set of unknowns after the other by L-BFGS on all rows: leave out the "
-            f"optimizer (it is {optimizer} here), or use schedule = joint"
-        )
-    if options.decay >= 1:
-        raise GpdslError(f"decay = {options.decay!r}: expected a number below 1")
-
-
 def _noisy(posterior: str, opaque: bool, per_row: bool) -> str:
     """Why Adam is the choice."""
     if posterior != "full":
@@ -278,28 +269,3 @@ def _noisy(posterior: str, opaque: bool, per_row: bool) -> str:
     if opaque:
         return "noisy gradients, of a function that has none of its own"
     return "noisy gradients; row variables have a factor of q in every row, which minibatches visit one by one"
-
-
-def _refuse(optimizer: str, posterior: str, batch: int, opaque: bool, per_row: bool) -> None:
-    if posterior == "coupled" and (optimizer != "natural" or batch):
-        raise GpdslError(
-            "posterior = coupled is found by natural gradients on all rows at once: leave out optimizer and "
-            "schedule, set batch = 0, or use posterior = full"
-        )
-    if optimizer == "natural" and posterior not in {"full", "linear", "coupled"}:
-        raise GpdslError("optimizer = natural needs posterior = full (or linear, coupled); use adam or lbfgs")
-    if optimizer == "natural" and batch and (opaque or per_row):
-        what = "an opaque function" if opaque else "row variables"
-        raise GpdslError(f"optimizer = natural on minibatches does not cover {what}: set batch = 0, or use adam")
-    if posterior == "linear" and batch:
-        raise GpdslError(
-            "posterior = linear has a parameter in every row and needs all rows at once: set batch = 0, or "
-            "posterior = full with minibatches"
-        )
-    if optimizer == "lbfgs" and batch:
-        raise GpdslError("optimizer = lbfgs needs all rows at once (batch = 0); use adam with minibatches")
-    if optimizer == "lbfgs" and opaque:
-        raise GpdslError(
-            "optimizer = lbfgs needs gradients of the sampled objective, which an opaque function does not give; "
-            "use natural or adam"
-        )
