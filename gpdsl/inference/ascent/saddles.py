@@ -26,8 +26,8 @@ DIFFERENCE = 1e-3
 UPWARDS = 1e-4
 """Curvature, as a share of the strongest there is, from which a direction bends upwards."""
 
-STEP = 0.3
-"""Length of the step off a saddle."""
+STEP, WORTH = 0.3, 0.05
+"""Length of the step off a saddle, and nats that it has to promise: rounding bends flat directions upwards too."""
 
 LOOKS = 3
 """Saddles that one search may leave."""
@@ -78,7 +78,7 @@ def _beside(objective: Objective, at: Outcome, gain: float) -> Tree | None:
         return np.asarray(ravel_pytree(objective(point(where))[1])[0], float)
 
     found = upwards(slope, centre)
-    if found is None or found[1] * STEP**2 < 2.0 * gain:
+    if found is None or 0.5 * found[1] * STEP**2 < max(gain, WORTH):
         return None
     sides = [point(centre + side * STEP * found[0]) for side in (1.0, -1.0)]
     return max(sides, key=lambda side: np.nan_to_num(objective(side)[0], nan=-np.inf))
