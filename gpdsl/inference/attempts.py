@@ -41,7 +41,7 @@ UNMOVED = 1e-9
 SAME = 0.1
 """Nats between results of searches that have found the same maximum."""
 
-DRAWS = 4
+DRAWS, EXACT_DRAWS = 4, 6
 """Random starts where a symmetry has to be broken, as long as no two of them end at the same maximum."""
 
 SHORTER = 0.2
@@ -78,16 +78,25 @@ def attempt(problem: Problem, engine: Engine) -> Result:
     tried = [_searched(problem, engine, "the first start")]
     if not _judged(tried[0].result):
         return tried[0].result
+    try:
+        return _tried_again(problem, engine, tried)
+    except KeyboardInterrupt:  # between two searches
+        problem.monitor.history[:] = _best(tried).history
+        return replace(_concluded(tried, None, False), interrupted=True)
+
+
+def _tried_again(problem: Problem, engine: Engine, tried: list[Attempt]) -> Result:
+    """The best of further searches as well, where the first is doubtful; those made are added to `tried`."""
     data = problem.program.parameters.data
     worthless = _worthless(problem, tried[0].result)
     if data.far or (worthless is not None and data.given):
         tried.append(_again(problem, engine, "the scales of the data", _from_data(problem)))
         worthless = _worthless(problem, _best(tried).result)
-    if worthless is not None and data.lengths:
+    if worthless is not None and data.lengths and not tried[-1].result.interrupted:
         short = _shorter(problem, _from_data(problem))
         tried.append(_again(problem, engine, "short length-scales", short))
         worthless = _worthless(problem, _best(tried).result)
-    drawn = _symmetric(problem, engine, tried)
+    drawn = not tried[-1].result.interrupted and _symmetric(problem, engine, tried)
     problem.monitor.history[:] = _best(tried).history
     return _concluded(tried, worthless, drawn)
 
@@ -147,7 +156,8 @@ def _scattered(problem: Problem, begin: Parameters, tied: Mapping[str, np.ndarra
             unit = np.broadcast_to(parameters.data.units.get(name, 1.0), value.shape)
             moved = np.where(held, unit * loadings(value.shape, rng), value)
         elif problem.program.declarations.params[name].constraint == "positive":
-            moved = np.where(held, value * np.exp(0.5 * rng.standard_normal(value.shape)), value)
+            wide = 1.0 if name in parameters.data.lengths else 0.5  # signals of several scales have several maxima
+            moved = np.where(held, value * np.exp(wide * (rng.standard_normal(value.shape) - (wide > 0.5))), value)
         else:
             continue
         if parameters.bijectors[name].contains(moved):
@@ -224,15 +234,16 @@ def _repeated(values: np.ndarray, axis: int) -> np.ndarray:
 def _exchangeable(problem: Problem) -> bool:
     """Whether latents that are declared apart, start alike and meet in one observation can be told apart in many ways.
 
-    Each way is a maximum of the bound then, unless the log likelihood is quadratic or concave in all of them.
+    Each way is a maximum of the bound then, unless the log likelihood is concave in all of them. Where it is quadratic,
+    the kernels' parameters are what remains alike.
     """
     program = problem.program
-    if not program.mixing or program.conjugate:
+    if not program.mixing:
         return False
     groups = [group for group in program.groups if len(group.members) > 1 and not group.per_row]
     if not any(_alike(problem, group) for group in groups):
         return False
-    return not log_concavity(program.translator, program.observations).holds
+    return program.conjugate or not log_concavity(program.translator, program.observations).holds
 
 
 def _alike(problem: Problem, group: Group) -> bool:
@@ -253,22 +264,29 @@ def _per_latent(arguments: list[np.ndarray], size: int) -> list[np.ndarray]:
 def _symmetric(problem: Problem, engine: Engine, tried: list[Attempt]) -> bool:
     """Searches off the symmetries of the first ones, if there are any; whether there were.
 
-    They end when two have found the best maximum.
+    They end when two random starts have found the best maximum: the first search, where symmetry may have held it, and
+    one that begins as it did confirm nothing.
     """
     best, data = _best(tried), problem.program.parameters.data
     begin = {n: np.asarray(v, float) for n, v in problem.parameters.items()}
     drawn = [n for n in data.random if n in begin]
     held, several = _held(problem, best.result), _exchangeable(problem)
-    if not held and not several and set(drawn) <= data.given:
+    at_random = bool(drawn) and (len(tried) > 1 or not set(drawn) <= data.given)
+    if best.result.interrupted or not (held or several or at_random):
         return False
     moved = dict(held) | {n: np.ones(np.shape(begin[n]), bool) for n in (begin if several else drawn)}
-    for number in range(1, DRAWS + 1):
+    if problem.program.mixing:
+        moved |= {n: np.ones(np.shape(begin[n]), bool) for n in data.lengths if n in begin}
+    counted = 0 if drawn and not set(drawn) <= data.given else 1
+    for number in range(1, (EXACT_DRAWS if problem.choice.exact else DRAWS) + 1):
         other = _other_seed(problem, number) if several else problem
         tried.append(_again(other, engine, f"draw {number}", _scattered(problem, begin, moved, number)))
+        if tried[-1].result.interrupted:
+            break
         if held and not drawn and not several and tried[-1].result.elbo < best.result.elbo + SAME:
             return False  # a maximum with equal parameters
         top = _best(tried).result.elbo
-        if sum(each.result.elbo > top - SAME for each in tried) > 1:
+        if sum(each.result.elbo > top - SAME for each in tried[counted:]) > 1:
             break
     return True
 
@@ -294,4 +312,5 @@ def _concluded(tried: list[Attempt], worthless: float | None, drawn: bool) -> Re
         notes.append(f"the latents explain nothing: unrelated rows are worth {worthless:.1f} nats")
     if drawn and sum(each.result.elbo > best.elbo - SAME for each in tried) == 1:
         notes.append("there are several maxima, and no two starts ended at this one: another seed may end higher")
-    return replace(best, message=message, notes=tuple(notes))
+    stopped = any(each.result.interrupted for each in tried)
+    return replace(best, message=message, notes=tuple(notes), interrupted=stopped)

@@ -84,6 +84,13 @@ class Problem:
         return together or not block_rows(self.program, self.inducing, self.count)
 
     @property
+    def ceiling(self) -> float:
+        """What no bound exceeds: outputs that have no densities but probabilities are no likelier than certain."""
+        kinds = {output.kind for output in self.program.declarations.outputs.values()}
+        plain = kinds <= {"label", "ordinal", "binary", "count"} and not self.program.priors
+        return 0.0 if plain and not self.program.declarations.likelihoods else float("inf")
+
+    @property
     def may_have_saddles(self) -> bool:
         """Whether several latents, or learnt parameters of either sign beside one, may hold a search by symmetry."""
         latents = sum(group.size for group in self.program.groups)

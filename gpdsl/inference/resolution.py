@@ -35,8 +35,8 @@ def jitter_note(problem: Problem, learnt: Mapping[str, Array], sites: Sites) -> 
     Jitter is a share of each latent's variance. It stands in the covariance of the rows like noise of the latents, and
     matters where an observation tells more than that.
     """
-    if not problem.layout.dense:
-        return ()  # what inducing values do not explain, jitter included, is counted against the bound
+    if not problem.choice.dense:
+        return ()  # of what inducing points leave open, jitter is little
     precision = np.asarray(sites.precision)
     own = np.diagonal(precision, axis1=1, axis2=2) if sites.coupled else precision
     share = float(np.max(own * _variances(problem, learnt), initial=0.0)) * problem.jitter

@@ -13,13 +13,13 @@ from gpdsl.inference.ascent.lbfgs import Outcome, maximise
 from gpdsl.inference.ascent.saddles import maximise_off_saddles
 from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
 from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.exact.some_rows import SAMPLED_FROM, on_some_rows
+from gpdsl.inference.exact.some_rows import SAMPLED_FROM, on_some_rows, rough_search, starts
 from gpdsl.inference.exact.system import System, make_system
 from gpdsl.inference.exact.whitening import Whitened, functionals, largest_variance, whitened
 from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.inference.resolution import rounding_note
-from gpdsl.kernels.functionals import Functionals, Values
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Rows
@@ -28,11 +28,8 @@ EXACT_VALUES = 4000
 """Up to so many observed values the default is exact inference, where that is possible: an evaluation of the evidence
 and its gradient takes a second. Parts that share no latent count as one matrix that takes as long as all of theirs."""
 
-EXACT_PARTS = 10
+EXACT_PARTS = 24
 """Matrices of exact inference up to which it is the default: each has its place in the compiled programs."""
-
-DISTINCT = 0.7
-"""Share of distinct inputs below which values at these carry the posterior: repeated rows tell nothing new of them."""
 
 
 def exact_choice(program: Program, data: Data, options: Options) -> tuple[Choice, list[Functionals]] | None:
@@ -44,8 +41,6 @@ def exact_choice(program: Program, data: Data, options: Options) -> tuple[Choice
     if system is None or not system.parts or (options.inducing is None and not _afforded(system.sizes)):
         return None
     read = functionals(program, rows)
-    if any(_repeated(each) for each in read):
-        return None
     choice = decide(replace(options, inducing=0, batch=0, optimizer="lbfgs"), data.rows, opaque=False, sampled=False)
     reason = "observations are normal about linear functions of the latents, so that the evidence has a closed form"
     if program.mixing:
@@ -68,16 +63,19 @@ def _asked_otherwise(program: Program, options: Options) -> bool:
     return bool(asked) or not plain or options.expectations == "sampled" or options.posterior not in suited
 
 
-def _repeated(read: Functionals) -> bool:
-    """Whether many rows look at the same values."""
-    return isinstance(read, Values) and len(np.unique(np.asarray(read.points), axis=0)) < DISTINCT * len(read)
-
-
 def fit_exact(problem: Problem) -> Result:
     """The parameters of greatest evidence (times their priors), and the exact posterior there."""
     system = make_system(problem.program, problem.rows)
     assert system is not None  # the plan has seen to it
     outcome = _search(problem, system, evidence_of(problem, system))
+    try:
+        return _finished(problem, system, outcome)
+    except KeyboardInterrupt:  # the search is done, and what is left takes no time
+        return _finished(problem, system, replace(outcome, interrupted=True, message="interrupted"))
+
+
+def _finished(problem: Problem, system: System, outcome: Outcome) -> Result:
+    """The result of a search."""
 
     def ended(at: Learnt, rows: Rows) -> tuple[list[Whitened], list[Array]]:
         numbers, read = whitened(system, at, rows)[0], functionals(problem.program, rows)
@@ -107,17 +105,21 @@ def _search(problem: Problem, system: System, evidence: Evidence) -> Outcome:
         value, _ = evidence(start)
         monitor.report(1, value)
         return Outcome(start, value, "converged", 1)
-    if problem.count < SAMPLED_FROM or problem.continued:
+    if problem.continued:
         return _maximised(problem, evidence, start)
-    found = on_some_rows(problem)
-    if found is None or np.isnan(reached := evidence(found.outcome.point)[0]):
+    if problem.count < SAMPLED_FROM:
+        begin = starts(problem)
+        found = rough_search(problem, evidence, begin if len(begin) > 1 else ())
+        return found if found.interrupted else _maximised(problem, evidence, found.point)
+    on_some = on_some_rows(problem)
+    if on_some is None or np.isnan(reached := evidence(on_some.outcome.point)[0]):
         return _maximised(problem, evidence, start)
-    if found.outcome.interrupted:
-        return replace(found.outcome, value=reached)
+    if on_some.outcome.interrupted:
+        return replace(on_some.outcome, value=reached)
     if reached < evidence(start)[0]:
         return _maximised(problem, evidence, start)
-    best = _maximised(problem, found.conditioned(evidence), found.origin)
-    return replace(best, point=found.place(best.point))
+    best = _maximised(problem, on_some.conditioned(evidence), on_some.origin)
+    return replace(best, point=on_some.place(best.point))
 
 
 def _maximised(problem: Problem, evidence: Evidence, start: Learnt) -> Outcome:

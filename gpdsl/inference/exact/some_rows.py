@@ -6,6 +6,7 @@ coordinates in which the curvature of some is the unit matrix leave the search o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +29,9 @@ Measured at 1000 rows of five columns: within 0.001 nats after 4 evaluations of 
 
 STEP = 1e-4
 """Of differences of gradients, in unconstrained parameters."""
+
+LENGTHS = (1.0, 0.3, 0.05)
+"""Multiples of the length-scales that the data suggest, from each of which a rough search begins."""
 
 MOST = 100
 """Learnt numbers up to which their curvature is worked out, by two evaluations each."""
@@ -68,9 +72,37 @@ def on_some_rows(problem: Problem) -> OnSome | None:
     system = make_system(some.program, some.rows)
     if system is None or not system.parts:
         return None
-    evidence, steps = evidence_of(some, system), problem.choice.steps
-    found = maximise(evidence, problem.parameters, steps=steps, tolerance=ROUGHLY, report=lambda step, value: None)
+    evidence = evidence_of(some, system)
+    found = rough_search(some, evidence, starts(problem))
     return OnSome(found, _root(evidence, found.point)) if np.isfinite(found.value) else None
+
+
+def starts(problem: Problem) -> list[Learnt]:
+    """Where searches begin: at the start and, where no length-scale has a given value, at shorter ones.
+
+    A signal of several scales has a maximum at each of them, and from the longest a search takes the rest for noise.
+    """
+    data, learnt = problem.program.parameters.data, problem.parameters
+    short = [n for n in data.lengths if n in learnt and _on_log_scale(problem, n)]
+    factors = LENGTHS if short and not data.given & set(data.lengths) else LENGTHS[:1]
+    return [{n: v + np.log(factor) if n in short else v for n, v in learnt.items()} for factor in factors]
+
+
+def rough_search(problem: Problem, evidence: Evidence, begin: Sequence[Learnt]) -> Outcome:
+    """The best end of rough searches from several places."""
+    best = Outcome(problem.parameters, -np.inf, "no value", 0)
+    for at in begin:
+        steps, tolerance = problem.choice.steps, ROUGHLY
+        found = maximise(evidence, at, steps=steps, tolerance=tolerance, report=lambda step, value: None)
+        best = found if found.value > best.value else best
+        if found.interrupted:
+            return replace(best, interrupted=True, message=found.message)
+    return best
+
+
+def _on_log_scale(problem: Problem, name: str) -> bool:
+    declared = problem.program.declarations.params[name]
+    return declared.constraint == "positive" and declared.lower is None and declared.upper is None
 
 
 def _root(evidence: Evidence, point: Learnt) -> Float[np.ndarray, "d d"]:

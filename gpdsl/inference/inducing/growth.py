@@ -104,7 +104,8 @@ def _assess(program: Program, data: Data, options: Options, found: Found) -> tup
 def _left_open(program: Program, options: Options, choice: Choice) -> bool:
     """Whether the number of inducing points may change, and it can be told what they lose."""
     asked = options.inducing is not None or choice.dense or bool(choice.exact) or options.engine != "vi"
-    natural = choice.optimizer == "natural" and options.schedule == "joint" and not options.learn_inducing
+    points = any(not group.per_row for group in program.groups)
+    natural = points and choice.optimizer == "natural" and options.schedule == "joint" and not options.learn_inducing
     return natural and not (asked or program.opaque or program.fields or (options.devices or 1) > 1)
 
 

@@ -40,6 +40,9 @@ INNER_ITERATIONS = 1000
 SHARE = 1e-4
 """How accurately the bound is maximised over q, as a share of what the last point of the search has gained."""
 
+IMPOSSIBLE = 1e-3
+"""Nats an observed value by which a bound of probabilities may exceed certainty, for what samples are off by."""
+
 AS_IT_IS = 1
 """Iterations that only look at the start."""
 
@@ -150,6 +153,8 @@ def _maximised(problem: Problem, compute: Compute, start: Best, coupling: float)
         nonlocal warm
         found, gradient, refined, settled = compute(at, warm, jnp.asarray(coupling))
         value = float(found)
+        if value > problem.ceiling + IMPOSSIBLE * problem.observed:
+            return float("nan"), gradient  # an error of samples, or of rounding
         if np.isfinite(value):
             warm = refined
             best.see(at, refined, value, settled)
