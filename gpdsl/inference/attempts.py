@@ -8,17 +8,15 @@ unrelated rows are worth, where the glance leaves doubts. Only what is doubtful 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.symmetry import exchangeable, held_by_symmetry
 from gpdsl.inference.unrelated_rows import best_levels, value_of_nothing
-from gpdsl.program.groups import Group, columns_of, kernel_values
 from gpdsl.program.starts import loadings
-from gpdsl.symbolic.concavity import log_concavity
 
 Engine = Callable[[Problem], Result]
 Parameters = dict[str, np.ndarray]
@@ -31,12 +29,6 @@ LITTLE = 30.0
 
 DIAGONAL = 1e-6
 """Largest correlation in q's root of latents whose values have nothing to do with each other."""
-
-TIED = 1e-6
-"""Relative difference of parameters that have gone the same way."""
-
-UNMOVED = 1e-9
-"""Change of a coordinate of size one that no slope has moved."""
 
 SAME = 0.1
 """Nats between results of searches that have found the same maximum."""
@@ -194,73 +186,6 @@ def _may_be_worthless(result: Result) -> bool:
     return total < LITTLE
 
 
-def _held(problem: Problem, result: Result) -> dict[str, np.ndarray]:
-    """Elements of learnt parameters that symmetry may hold where they are.
-
-    Those of either sign that have not moved at all, and those that are equal to others that they could be exchanged
-    for, along one axis of their parameter, or between parameters.
-    """
-    parameters = problem.program.parameters
-    found: dict[str, np.ndarray] = {}
-    start = {n: np.asarray(v, float) for n, v in problem.parameters.items()}
-    data = parameters.data
-    for name in parameters.initial:
-        if name in data.levels:  # what is added is held by no symmetry
-            continue
-        here = np.asarray(result.parameters[name], float)
-        if here.shape != start[name].shape:
-            continue
-        held = np.zeros(here.shape, bool)
-        if name in data.random:
-            held |= np.abs(here - start[name]) <= UNMOVED * (1.0 + np.abs(start[name]))
-        for axis in range(here.ndim):
-            held |= _repeated(here, axis)
-        if held.any():
-            found[name] = held
-    return found
-
-
-def _repeated(values: np.ndarray, axis: int) -> np.ndarray:
-    """Where the slices along an axis are repeated."""
-    slices = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
-    scale = np.abs(slices).max(axis=0) + 1e-3
-    same = np.array([[np.all(np.abs(a - b) <= TIED * scale) for b in slices] for a in slices])
-    which = same.sum(axis=1) > 1
-    shape = [1] * values.ndim
-    shape[axis] = -1
-    return np.broadcast_to(which.reshape(shape), values.shape)
-
-
-def _exchangeable(problem: Problem) -> bool:
-    """Whether latents that are declared apart, start alike and meet in one observation can be told apart in many ways.
-
-    Each way is a maximum of the bound then, unless the log likelihood is concave in all of them. Where it is quadratic,
-    the kernels' parameters are what remains alike.
-    """
-    program = problem.program
-    if not program.mixing:
-        return False
-    groups = [group for group in program.groups if len(group.members) > 1 and not group.per_row]
-    if not any(_alike(problem, group) for group in groups):
-        return False
-    return program.conjugate or not log_concavity(program.translator, program.observations).holds
-
-
-def _alike(problem: Problem, group: Group) -> bool:
-    """Whether two declared latents of a group start with the same kernel."""
-    program, points = problem.program, columns_of(group, problem.program.translator)
-    kernel = kernel_values(program.evaluator, group, program.parameters.constrain(problem.parameters), points)
-    arguments = [np.asarray(a, float).reshape(group.factors, -1) for a in kernel.arguments]
-    numbers = np.concatenate([np.asarray(kernel.scale, float)[:, None], *_per_latent(arguments, group.size)], axis=1)
-    declared = np.repeat(np.arange(len(group.members)), [member.count for member in group.members])
-    pairs = itertools.combinations(range(group.size), 2)
-    return any(declared[a] != declared[b] and np.allclose(numbers[a], numbers[b]) for a, b in pairs)
-
-
-def _per_latent(arguments: list[np.ndarray], size: int) -> list[np.ndarray]:
-    return [np.broadcast_to(a, (size, a.shape[1])) for a in arguments]
-
-
 def _symmetric(problem: Problem, engine: Engine, tried: list[Attempt]) -> bool:
     """Searches off the symmetries of the first ones, if there are any; whether there were.
 
@@ -270,7 +195,7 @@ def _symmetric(problem: Problem, engine: Engine, tried: list[Attempt]) -> bool:
     best, data = _best(tried), problem.program.parameters.data
     begin = {n: np.asarray(v, float) for n, v in problem.parameters.items()}
     drawn = [n for n in data.random if n in begin]
-    held, several = _held(problem, best.result), _exchangeable(problem)
+    held, several = held_by_symmetry(problem, best.result), exchangeable(problem)
     at_random = bool(drawn) and (len(tried) > 1 or not set(drawn) <= data.given)
     if best.result.interrupted or not (held or several or at_random):
         return False

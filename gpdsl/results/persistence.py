@@ -107,12 +107,15 @@ def _rebuild(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], extern
     groups = range(len(header["inducing"]))
     regression = Regression.from_arrays(arrays)
     whitened = () if regression is not None else groups
+    inducing = tuple(_inducing(header["inducing"][i], i, arrays) for i in groups)
+    if regression is not None:
+        regression.check(program, inducing, header["rows"])
     return Fit(
         program=program.under(choice.posterior),
         options=options,
         choice=choice,
         parameters={n: arrays[f"parameter.{n}"] for n in declarations.params},
-        inducing=tuple(_inducing(header["inducing"][i], i, arrays) for i in groups),
+        inducing=inducing,
         posterior=tuple(Whitened(arrays[f"mean.{i}"], arrays[f"root.{i}"]) for i in whitened),
         weights=arrays["weights"],
         history=arrays["history"],

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.attempts import attempt
+from gpdsl.inference.problem import Problem, Result
 from gpdsl.inference.unrelated_rows import best_levels, value_of_nothing
+from gpdsl.program.precision import precision
 from tests.inference.multi_latent_models import random_model, random_start
 from tests.inference.problems import problem_of
 
@@ -153,3 +156,33 @@ def test_unrelated_rows_are_worth_the_best_normal(rng: np.random.Generator) -> N
     known = [y[np.isfinite(y[:, p]), p] for p in range(2)]
     expected = sum(-0.5 * len(k) * np.log(2 * np.pi * np.e * np.var(k)) for k in known)
     assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("raised", [False, True])
+def test_an_interrupt_in_a_later_search_ends_all_of_them(rng: np.random.Generator, raised: bool) -> None:
+    """The best result so far comes back, said to be interrupted, and no further search begins."""
+    x, y = _mixed(rng)
+    calls: list[float] = []
+
+    def engine(problem: Problem) -> Result:
+        calls.append(-100.0 + 50.0 * len(calls))
+        if raised and len(calls) == 2:
+            raise KeyboardInterrupt
+        ended = len(calls) > 1
+        parameters = {name: np.asarray(value) for name, value in problem.parameters.items()}  # held where they are
+        return Result(parameters, [], [], np.ones(1), calls[-1], 0.0, "interrupted" if ended else "converged", ended)
+
+    with precision("float64"):
+        found = attempt(problem_of(MIXING.format(start=" = 0"), {"x": x, "y": y}), engine)
+    assert found.interrupted and len(calls) == 2
+    assert found.elbo == (-100.0 if raised else -50.0)
+
+
+def test_probabilities_bound_what_a_fit_of_labels_can_reach() -> None:
+    """A bound above certainty is an error of samples, and no better than any other."""
+    x = np.linspace(0, 3, 9)
+    head = "index c in 1..3\ninput x : real\nlatent f[c](x) ~ GP(0, RBF(1))\noutput y : label[c]\n"
+    labels = problem_of(head + "y ~ Categorical(logits = f)\n", {"x": x, "y": np.arange(9) % 3 + 1})
+    head = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\n"
+    numbers = problem_of(head + "y ~ Normal(f, 1)\n", {"x": x, "y": x})
+    assert labels.ceiling == 0.0 and numbers.ceiling == np.inf

@@ -10,13 +10,18 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
 from scipy.stats import multivariate_normal
 
 import gpdsl
 from gpdsl.inference.exact.evidence import evidence_of, log_normal, one_program, parts_of, solve
 from gpdsl.inference.exact.system import make_system
+from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.resolution import MATTERS, jitter_note, rounding_note
 from gpdsl.program.precision import precision
 from gpdsl.program.rows import Rows
+from gpdsl.results.fitting import start_of
 from tests.inference.problems import problem_of
 
 PLAIN = """
@@ -281,3 +286,106 @@ def test_what_is_not_conjugate_or_asked_otherwise_is_not_exact(text: str, option
     x = np.linspace(0, 1, 8)
     problem = problem_of(f"input x : real\noutput y : real\n{text}\n", {"x": x, "y": np.sin(x)}, **options)
     assert not problem.choice.exact
+
+
+def test_a_log_normal_has_the_jacobian_of_its_logarithm(rng: np.random.Generator) -> None:
+    x = np.linspace(0, 3, 12)
+    y = 5 * np.exp(rng.normal(size=12))
+    text = "input x : real\noutput y : positive\nlatent f(x) ~ GP(0, RBF(1))\ny ~ LogNormal(f, 0.3)\n"
+    fit = gpdsl.compile(text).fit({"x": x, "y": y})
+    expected = multivariate_normal.logpdf(np.log(y), np.zeros(12), gram(x, x, 1.0) + 0.09 * np.eye(12))
+    assert fit.elbo == pytest.approx(expected - np.log(y).sum(), abs=1e-8)
+
+
+def test_the_posterior_that_another_fit_starts_from_is_the_same_one(rng: np.random.Generator) -> None:
+    """At the rows, from whitened values: mean and variance of the prediction, with a missing output and a variance."""
+    x = np.sort(rng.normal(size=15))
+    y = np.sin(x)[:, None] * [1, 2] + 0.3 * rng.normal(size=(15, 2))
+    y[4, 1] = np.nan
+    text = (
+        "index p in 1..2\ninput x : real\noutput y[p] : real\nconst a[p] = [1, 2]\n"
+        "latent f(x) ~ GP(0, 4 * Matern12(1))\ny[p] ~ Normal(a[p] * f, 0.5)\n"
+    )
+    fit = gpdsl.compile(text).fit({"x": x, "y": y})
+    start = start_of(fit)
+    assert start is not None
+    (q,) = start.posterior
+    factor = 2 * np.linalg.cholesky(gram(x, x, 1.0, "Matern12") + 1e-9 * np.eye(15))
+    root = factor @ np.asarray(q.root)[0, 0]
+    np.testing.assert_allclose(factor @ np.asarray(q.mean)[0, 0], fit.predict({"x": x}).mean("f"), atol=1e-4)
+    np.testing.assert_allclose(np.sum(root**2, axis=1), fit.predict({"x": x}).variance("f"), rtol=1e-3)
+
+
+@pytest.mark.parametrize("noise", [1e-5, 0.3])
+def test_repeated_inputs_are_exact_too(rng: np.random.Generator, noise: float) -> None:
+    x = np.repeat(np.linspace(0, 3, 10), 3)[:, None]
+    y = np.sin(x[:, 0]) + noise * rng.normal(size=30)
+    held = {"s2": 1.0, "ell": [0.5], "sigma": noise, "mu": 0.0}
+    fit = gpdsl.compile(PLAIN.format(kernel="Matern52")).fit({"x": x, "y": y}, fixed=list(held), init=held)
+    covariance = gram(x, x, 0.5, "Matern52") + noise**2 * np.eye(30)
+    assert fit.jitter == 0.0 and fit.choice.exact == (30,)
+    white = np.linalg.solve(factor := np.linalg.cholesky(covariance), y)
+    expected = -0.5 * white @ white - np.sum(np.log(np.diag(factor))) - 15 * np.log(2 * np.pi)
+    assert fit.elbo == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_signal_of_two_scales_is_not_taken_for_noise(rng: np.random.Generator) -> None:
+    """From the length-scale that the range of x suggests, a search ends where half of the signal is noise."""
+    x = np.sort(rng.uniform(0, 14, 150))
+    y = np.sin(x) + 0.5 * np.sin(7 * x) + 0.2 * rng.normal(size=150)
+    text = (
+        "input x : real\noutput y : real\nparam s2 : positive\nparam ell : positive\nparam sigma : positive\n"
+        "latent f(x) ~ GP(0, s2 * RBF(ell))\ny ~ Normal(f, sigma)\n"
+    )
+    fit = gpdsl.compile(text).fit({"x": x, "y": y})
+    attainable = multivariate_normal.logpdf(y, np.zeros(150), 0.7 * gram(x, x, 0.3) + 0.04 * np.eye(150))
+    assert fit.elbo > attainable and fit.parameters["sigma"] < 0.3
+
+
+def test_what_rounding_hides_is_judged_by_the_largest_signal() -> None:
+    x = np.linspace(0, 3, 20)
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f * exp(-9 * x), 1e-7)\n"
+    fit = gpdsl.compile(text).fit({"x": x, "y": np.sin(x) * np.exp(-9 * x)})
+    assert "hardly resolves" in fit.summary()
+    few = MATTERS / (100 * np.finfo("float64").eps)
+    assert rounding_note([0.9 * few], 100, "float64") == () != rounding_note([1.1 * few], 100, "float64")
+
+
+def test_jitter_is_judged_in_units_of_the_latent() -> None:
+    x = np.linspace(0, 3, 20)
+    text = (
+        "input x : real\noutput y : real\nparam v : positive = 100\n"
+        "latent f(x) ~ GP(0, v * Matern12(1))\ny ~ StudentT(4, f, 1)\n"
+    )
+    with precision("float64"):
+        problem = problem_of(text, {"x": x, "y": np.sin(x)}, inducing=0)
+        for times, said in ((2.0, True), (0.5, False)):
+            share = jnp.full((20, 1), times * MATTERS / (100 * problem.jitter))
+            assert bool(jitter_note(problem, problem.parameters, Sites(jnp.zeros((20, 1)), share))) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("regression.0.columns", lambda a: a[:-1]),
+        ("regression.0.columns", lambda a: a + 99),
+        ("regression.0.rows", lambda a: a[:-1]),
+        ("regression.0.rows", lambda a: a + 99),
+        ("regression.0.z", lambda a: a * np.nan),
+        ("regression.0.loadings", lambda a: a[..., :-1]),
+        ("regression.0.elements", lambda a: a + 9),
+        ("inducing.0.0", lambda a: a[:-1]),
+        ("inducing.0.0", lambda a: a * np.nan),
+    ],
+)
+def test_an_edited_file_is_said_to_be_damaged(tmp_path: Path, name: str, change: Any) -> None:
+    rng = np.random.default_rng(0)
+    data = {"x": rng.normal(size=6), "y": rng.normal(size=(6, 3))}
+    gpdsl.compile(MIXED).fit(data, steps=1).save(tmp_path / "a.gpfit")
+    with safe_open(tmp_path / "a.gpfit", framework="numpy") as handle:
+        arrays = {key: handle.get_tensor(key) for key in handle.keys()}  # noqa: SIM118
+        header = handle.metadata()
+    arrays[name] = np.ascontiguousarray(change(arrays[name]))
+    save_file(arrays, tmp_path / "b.gpfit", header)
+    with pytest.raises(gpdsl.GpdslError, match="damaged"):
+        gpdsl.load_fit(tmp_path / "b.gpfit")

@@ -210,3 +210,15 @@ def test_sums_products_and_scales_take_their_parameters_in_order() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     np.testing.assert_allclose(diagonal, np.diagonal(expected), rtol=1e-12)
     assert describe(form) == shown
+
+
+@pytest.mark.parametrize("columns", [2, 20, 40])
+@pytest.mark.parametrize("offset", [0.0, 1e9])
+def test_distances_between_two_sets_in_units_of_length_scales(columns: int, offset: float) -> None:
+    rng = np.random.default_rng(columns)
+    a, b = rng.normal(size=(7, columns)) + offset, rng.normal(size=(5, columns)) + offset
+    ell = rng.uniform(0.5, 2, columns)
+    with jax.enable_x64(True):
+        found = np.asarray(squared_distance(jnp.asarray(a), jnp.asarray(b), jnp.asarray(ell)))
+    expected = (((a[:, None] - b) / ell) ** 2).sum(axis=-1)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)

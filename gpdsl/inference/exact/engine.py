@@ -108,7 +108,7 @@ def _search(problem: Problem, system: System, evidence: Evidence) -> Outcome:
     if problem.continued:
         return _maximised(problem, evidence, start)
     if problem.count < SAMPLED_FROM:
-        begin = starts(problem)
+        begin = starts(problem, evidence)
         found = rough_search(problem, evidence, begin if len(begin) > 1 else ())
         return found if found.interrupted else _maximised(problem, evidence, found.point)
     on_some = on_some_rows(problem)

@@ -95,6 +95,21 @@ class Regression:
             values.append(Whitened(arrays[prefix + "z"], arrays[prefix + "loadings"]))
         return cls(tuple(parts), tuple(values)) if parts else None
 
+    def check(self, program: Program, read: Sequence[Functionals], rows: int) -> None:
+        """Raise ValueError where this is no posterior of the program with so many rows."""
+        points = [leaf for each in read for leaf in jax.tree.leaves(each)]
+        found = [np.ndim(leaf) == 2 and len(leaf) == rows and bool(np.all(np.isfinite(leaf))) for leaf in points]
+        statements = len(program.observations)
+        for part, known in zip(self.parts, self.values, strict=True):
+            shape = len(part.columns), len(part.elements), len(part.rows)
+            found += [np.shape(known.loadings) == shape, np.shape(known.z) == (part.size,), np.ndim(part.rows) == 1]
+            found += [bool(np.all(np.isfinite(known.z))), bool(np.all(np.isfinite(known.loadings)))]
+            found += [all(0 <= s < statements and number >= 0 for s, number in part.elements)]
+            found += [_within(np.asarray(part.columns), program.latents), _within(part.rows, rows)]
+            found += [part.kept is None or _within(part.kept, len(part.elements) * len(part.rows))]
+        if not all(found):
+            raise ValueError("the data of an exact fit do not fit together")
+
     def factorised(
         self, program: Program, parameters: Mapping[str, Array], read: Sequence[Functionals]
     ) -> list[Factorised]:
@@ -177,6 +192,12 @@ class Regression:
     def rows_at_once(self, program: Program) -> int:
         """New rows that are looked at together."""
         return max(1, NUMBERS_AT_ONCE // max(self.size * program.latents, 1))
+
+
+def _within(places: np.ndarray, size: int) -> bool:
+    """Whether these are different whole numbers from 0 to below `size`, at least one."""
+    whole = np.issubdtype(places.dtype, np.integer) and places.size > 0 and len(np.unique(places)) == places.size
+    return bool(whole and places.min() >= 0 and places.max() < size)
 
 
 def _loaded(

@@ -30,8 +30,8 @@ Measured at 1000 rows of five columns: within 0.001 nats after 4 evaluations of 
 STEP = 1e-4
 """Of differences of gradients, in unconstrained parameters."""
 
-LENGTHS = (1.0, 0.3, 0.05)
-"""Multiples of the length-scales that the data suggest, from each of which a rough search begins."""
+LENGTHS, SEARCHED = (0.3, 0.1, 0.03, 0.01), 2
+"""Multiples of the length-scales that the data suggest which are looked at, and how many of them begin a search."""
 
 MOST = 100
 """Learnt numbers up to which their curvature is worked out, by two evaluations each."""
@@ -73,19 +73,23 @@ def on_some_rows(problem: Problem) -> OnSome | None:
     if system is None or not system.parts:
         return None
     evidence = evidence_of(some, system)
-    found = rough_search(some, evidence, starts(problem))
+    found = rough_search(some, evidence, starts(some, evidence))
     return OnSome(found, _root(evidence, found.point)) if np.isfinite(found.value) else None
 
 
-def starts(problem: Problem) -> list[Learnt]:
-    """Where searches begin: at the start and, where no length-scale has a given value, at shorter ones.
+def starts(problem: Problem, evidence: Evidence) -> list[Learnt]:
+    """Where searches begin: at the start and, where no length-scale has a given value, at the best shorter ones.
 
-    A signal of several scales has a maximum at each of them, and from the longest a search takes the rest for noise.
+    A signal of several scales has a maximum at each of them, and from the longest a search takes the rest for noise. A
+    few evaluations tell which of the shorter ones are worth a search.
     """
     data, learnt = problem.program.parameters.data, problem.parameters
     short = [n for n in data.lengths if n in learnt and _on_log_scale(problem, n)]
-    factors = LENGTHS if short and not data.given & set(data.lengths) else LENGTHS[:1]
-    return [{n: v + np.log(factor) if n in short else v for n, v in learnt.items()} for factor in factors]
+    if not short or data.given & set(data.lengths):
+        return [learnt]
+    shorter = [{n: v + np.log(factor) if n in short else v for n, v in learnt.items()} for factor in LENGTHS]
+    values = np.nan_to_num([evidence(at)[0] for at in shorter], nan=-np.inf)
+    return [learnt, *(shorter[place] for place in np.argsort(-values)[:SEARCHED])]
 
 
 def rough_search(problem: Problem, evidence: Evidence, begin: Sequence[Learnt]) -> Outcome:
