@@ -72,7 +72,10 @@ def gpytorch(x: np.ndarray, y: np.ndarray, kernel: str) -> Callable[[], float]:
     import torch
 
     a, b = torch.tensor(x), torch.tensor(y)
-    shape = gp.kernels.RBFKernel(ard_num_dims=COLUMNS) if kernel == "RBF" else gp.kernels.MaternKernel(2.5, COLUMNS)
+    if kernel == "RBF":
+        shape = gp.kernels.RBFKernel(ard_num_dims=COLUMNS)
+    else:
+        shape = gp.kernels.MaternKernel(nu=2.5, ard_num_dims=COLUMNS)
     likelihood = gp.likelihoods.GaussianLikelihood()
 
     class Model(gp.models.ExactGP):
@@ -84,8 +87,6 @@ def gpytorch(x: np.ndarray, y: np.ndarray, kernel: str) -> Callable[[], float]:
             return gp.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
     model = Model().double()
-    if kernel != "RBF":
-        model.covar_module.base_kernel = gp.kernels.MaternKernel(nu=2.5, ard_num_dims=COLUMNS).double()
     model.covar_module.base_kernel.lengthscale = LENGTH
     model.covar_module.outputscale = VARIANCE
     likelihood.double().noise = NOISE**2
