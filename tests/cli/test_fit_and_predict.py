@@ -190,7 +190,8 @@ def test_a_fit_starts_where_another_ended(fitted: Path, capsys: pytest.CaptureFi
     line = ["fit", str(fitted / "sine.gpm"), "--data", str(fitted / "d.csv"), "--quiet"]
     assert main([*line, "--start", str(fitted / "s.gpfit"), "--out", str(fitted / "again.gpfit")]) == 0
     first, again = (gpdsl.load_fit(fitted / name) for name in ("s.gpfit", "again.gpfit"))
-    assert len(again.history) <= 2 and again.elbo >= first.elbo - 1e-6
+    # without noise the evidence rises on and on, by less than a nat in ten thousand
+    assert len(again.history) <= 5 and again.elbo >= first.elbo - 1e-6
     capsys.readouterr()
     assert main([*line, "--start", str(fitted / "nothing.gpfit")]) == 1
     assert "is not a fit saved by gpdsl" in capsys.readouterr().err

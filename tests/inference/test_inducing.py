@@ -57,6 +57,7 @@ def evidence(data: dict[str, np.ndarray]) -> float:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers of rows and points that decide, a tenth as large."""
     monkeypatch.setattr(options, "DENSE_ROWS", 150)
+    monkeypatch.setattr(options, "DENSE_ALONE", 150)
     monkeypatch.setattr(options, "DEFAULT_INDUCING", 20)
     monkeypatch.setattr(engine, "EXACT_VALUES", 400)
     monkeypatch.setattr(growth, "EXACT_ROWS", 0)

@@ -135,3 +135,10 @@ def test_explain_says_how_each_term_is_computed(counts: Case) -> None:
     assert "25 quasi-Monte-Carlo samples" in model.explain(data, expectations="sampled", samples=25)
     assert "10 inducing points at k-means centres" in model.explain(data, inducing=10)
     assert "mixture of 3 diagonal Gaussians" in model.explain(data, posterior="mixture(3)")
+
+
+@pytest.mark.parametrize("given", [{"sigma": 5.0}, 3, [1.0]])
+def test_what_is_fixed_are_names(given: object) -> None:
+    with pytest.raises(GpdslError, match="expected names of parameters; their values are given by init"):
+        make_options({}, {"fixed": given})
+    assert make_options({}, {"fixed": "sigma"}).fixed == make_options({}, {"fixed": ["sigma"]}).fixed == ("sigma",)

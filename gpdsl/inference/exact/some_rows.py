@@ -22,7 +22,7 @@ from gpdsl.inference.problem import Problem
 from gpdsl.program.program import take_rows
 
 SAMPLED_FROM, SHARE, ROUGHLY = 1000, 4, 1e-6
-"""Rows from which a search begins on one of so many of them, to this relative tolerance.
+"""Rows from which a search begins on one of so many of them, to this gain in nats for each observed value.
 
 Measured at 1000 rows of five columns: within 0.001 nats after 4 evaluations of all rows, 26 from the start itself.
 """
@@ -96,8 +96,8 @@ def rough_search(problem: Problem, evidence: Evidence, begin: Sequence[Learnt]) 
     """The best end of rough searches from several places."""
     best = Outcome(problem.parameters, -np.inf, "no value", 0)
     for at in begin:
-        steps, tolerance = problem.choice.steps, ROUGHLY
-        found = maximise(evidence, at, steps=steps, tolerance=tolerance, report=lambda step, value: None)
+        nothing, size = lambda step, value: None, problem.observed
+        found = maximise(evidence, at, steps=problem.choice.steps, tolerance=ROUGHLY, report=nothing, size=size)
         best = found if found.value > best.value else best
         if found.interrupted:
             return replace(best, interrupted=True, message=found.message)

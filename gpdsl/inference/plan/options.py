@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,7 +146,10 @@ def _checked(name: str, value: Any) -> Any:
     if name == "learn_inducing" and not isinstance(value, bool):
         raise GpdslError(f"learn_inducing = {value!r}: expected true or false")
     if name == "fixed":
-        return (value,) if isinstance(value, str) else tuple(value)
+        names = (value,) if isinstance(value, str) else value
+        if isinstance(names, Mapping) or not isinstance(names, Iterable) or not all(isinstance(n, str) for n in names):
+            raise GpdslError(f"fixed = {value!r}: expected names of parameters; their values are given by init={{...}}")
+        return tuple(names)
     return value
 
 
