@@ -102,20 +102,31 @@ def solve(signal: Float[Array, "values values"], z: Float[Array, " values"]) -> 
     if factor is None:
         return None
     right = np.asarray(z)
-    potrs, potri = get_lapack_funcs(("potrs", "potri"), (factor,))
+    (potrs,) = get_lapack_funcs(("potrs",), (factor,))
     alpha, _ = potrs(factor, right, lower=1)
     value = -0.5 * float(right @ alpha) - float(np.sum(np.log(np.diagonal(factor))))
-    inverse, failed = potri(factor, lower=1, overwrite_c=1)
-    return None if failed or not np.isfinite(value) else Solved(value, alpha, inverse.T)
+    inverse = inverted(factor)
+    return None if inverse is None or not np.isfinite(value) else Solved(value, alpha, inverse.T)
 
 
 def factorised(signal: Float[Array, "values values"]) -> Float[np.ndarray, "values values"] | None:
     """Lower Cholesky factor of I + H K H', with the matrix itself above the diagonal; None where there is none."""
-    matrix = np.array(signal).T
+    return factorised_in_place(np.array(signal).T)
+
+
+def factorised_in_place(matrix: Float[np.ndarray, "values values"]) -> Float[np.ndarray, "values values"] | None:
+    """The same of a matrix that lies in memory column by column and is given away."""
     matrix[np.diag_indices(len(matrix))] += 1.0
     (potrf,) = get_lapack_funcs(("potrf",), (matrix,))
     factor, failed = potrf(matrix, lower=1, overwrite_a=1, clean=0)
     return None if failed else factor
+
+
+def inverted(factor: Float[np.ndarray, "values values"]) -> Float[np.ndarray, "values values"] | None:
+    """(L L')^-1 below the diagonal, in the place of the factor L, which is lost; None where LAPACK finds none."""
+    (potri,) = get_lapack_funcs(("potri",), (factor,))
+    inverse, failed = potri(factor, lower=1, overwrite_c=1)
+    return None if failed else inverse
 
 
 def triangle_slope(

@@ -21,6 +21,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import get_blas_funcs, get_lapack_funcs, solve_triangular
 
+from gpdsl.inference.exact.evidence import factorised_in_place, inverted
+
 NOTHING = 1e-10
 """Precision of a site, in units of the prior's, below which it is left out: its variance would be lost in rounding."""
 
@@ -91,15 +93,12 @@ def _of_positive(prior: Matrix, root: Vector, linear: Vector) -> tuple[RowPoster
 
 def _inverse(prior: Matrix, root: Vector) -> tuple[Matrix, float] | None:
     """B^-1 below the diagonal, and log |B|."""
-    matrix = np.asfortranarray((prior * root * root[:, None]).T)
-    matrix[np.diag_indices(len(matrix))] += 1.0
-    potrf, potri = get_lapack_funcs(("potrf", "potri"), (matrix,))
-    factor, failed = potrf(matrix, lower=1, overwrite_a=1, clean=0)
-    if failed:
+    factor = factorised_in_place(np.asfortranarray((prior * root * root[:, None]).T))
+    if factor is None:
         return None
     log_det = 2.0 * float(np.sum(np.log(np.diagonal(factor))))
-    inverse, failed = potri(factor, lower=1, overwrite_c=1)
-    return None if failed or not np.isfinite(log_det) else (inverse, log_det)
+    inverse = inverted(factor)
+    return None if inverse is None or not np.isfinite(log_det) else (inverse, log_det)
 
 
 def _weighted(inverse: Matrix, root: Vector, columns: Float[np.ndarray, "M k"]) -> Float[np.ndarray, "M k"]:
