@@ -11,7 +11,7 @@ DOCS_STAMP := $(VENV)/.ready-docs
 GPU_STAMP := $(VENV)-gpu/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow lint format bench gpu-check docs golden lock clean
+.PHONY: demo test test-slow campaign lint format bench papers mutants gpu-check docs accuracy golden lock clean
 
 demo: $(STAMP)  # fit British coal-mining disasters, print the summary, draw the intensity
 	$(BIN)/python examples/coal_mining.py
@@ -37,12 +37,24 @@ bench: $(BENCH_STAMP) $(PEERS_STAMP) $(PEERS_TF_STAMP)  # tables beside peers; a
 	GPDSL_PEERS=$(VENV)-peers/bin/python GPDSL_PEERS_TF=$(VENV)-peers-tf/bin/python \
 		$(BIN)/python benchmarks/first_fit.py all
 
+papers: $(STAMP)  # the tables of benchmarks/papers/RESULTS.md, from what was measured and recorded
+	$(BIN)/python benchmarks/papers/recorded.py
+
+mutants: $(STAMP)  # small faults in the mathematics, one at a time: which of them do the tests notice?
+	$(BIN)/python benchmarks/mutants.py --keep benchmarks/mutants.jsonl
+
 gpu-check: $(GPU_STAMP)  # float32 on the GPU against float64 on the CPU, then seconds per step
 	$(VENV)-gpu/bin/python benchmarks/gpu_check.py
 
 docs: $(DOCS_STAMP)  # the pages, in docs/_build/html; a warning is an error
 	$(BIN)/python -m sphinx -q -W -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
+
+campaign: $(STAMP)  # hostile texts, data and servers, damaged fits and interruptions, counted: hours
+	$(BIN)/python -m tests.campaign
+
+accuracy: $(STAMP)  # the errors of distributions, kernels and lets against references, in docs/accuracy.md
+	$(BIN)/python -m tests.accuracy
 
 golden: $(STAMP)  # rewrite the expected texts in tests/golden; read the diff before committing it
 	GPDSL_GOLDEN=1 $(BIN)/python -m pytest -m "not slow" tests

@@ -57,7 +57,7 @@ def pages() -> Iterator[Page]:
 
 def wrong(code: str) -> tuple[str, str]:
     """A wrong model and the message printed for it: the first golden file of the code. Empty where there is none."""
-    for folder in ("errors", "warnings", "kernels", "sizes"):
+    for folder in ("errors", "warnings", "kernels", "densities", "sizes"):
         for path in sorted((GOLDEN / folder).glob(f"{code.lower()}_*.gpm")):
             return path.read_text(encoding="utf-8"), path.with_suffix(".txt").read_text(encoding="utf-8")
     for folder in ("data", "forward", "simulation"):

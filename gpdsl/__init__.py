@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpdsl.errors import GpdslError
+from gpdsl.inference.watch import loading
 from gpdsl.program.beginning import before_jax_begins
 
 if TYPE_CHECKING:
@@ -73,9 +74,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "score":
-        return import_module("gpdsl.results.score")
+        with loading():
+            return import_module("gpdsl.results.score")
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        with loading():
+            return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'gpdsl' has no attribute {name!r}")
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpdsl.errors import GpdslError
+from gpdsl.inference.watch import loading, watching
+from gpdsl.language.files import read_model
 from gpdsl.language.model import Declarations
 from gpdsl.language.shipped import shipped
 from gpdsl.symbolic.checking import compile_checked
@@ -45,6 +47,8 @@ class Model:
         callback: Callable[[Progress], None] | None = None,
         progress: bool = False,
         start: Fit | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
         **options: Any,
     ) -> Fit:
         """Fit the model by variational inference.
@@ -56,15 +60,21 @@ class Model:
         state so far. start: another fit to begin with, of this model or one that shares latents with it: its parameters
         (`init` comes before them), its inducing points unless another number is asked for, and its posterior.
 
+        checkpoint: a file for the fit, which also gets the best state so far every minute or so. resume: go on from
+        that file, where there is one, after whatever has ended the fit; one that was finished is returned as it is.
+
         Raises GpdslError for unusable data, options or opaque functions.
         """
-        from gpdsl.results.fitting import fit_model
+        with watching():
+            with loading():
+                from gpdsl.results.fitting import fit_model
 
-        return fit_model(self, data, columns or {}, callback, progress, options, start)
+            return fit_model(self, data, columns or {}, callback, progress, options, start, checkpoint, resume)
 
     def explain(self, data: Any, *, columns: Mapping[str, str] | None = None, **options: Any) -> str:
         """The plan for these data: how every term is computed and why, cost and memory. Options are those of `fit`."""
-        from gpdsl.results.fitting import explain_model
+        with loading():
+            from gpdsl.results.fitting import explain_model
 
         return explain_model(self, data, columns or {}, options)
 
@@ -90,7 +100,8 @@ class Model:
         Raises GpdslError for names the model does not have, for an external likelihood (it gives densities, no draws),
         and for more rows than a joint draw of a latent can take (5000).
         """
-        from gpdsl.simulation.simulate import simulate
+        with loading():
+            from gpdsl.simulation.simulate import simulate
 
         return simulate(
             self,
@@ -154,13 +165,7 @@ def compile(text: str, *, externals: Externals | None = None, name: str = "<mode
 
 def load(path: str | Path, *, externals: Externals | None = None) -> Model:
     """A model from a `.gpm` file. Raises ModelError for mistakes in it, GpdslError when it cannot be read."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise GpdslError(f"cannot read the model {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise GpdslError(f"cannot read the model {path}: not UTF-8 text (byte {error.start})") from error
-    return compile(text, externals=externals, name=Path(path).name)
+    return compile(read_model(path), externals=externals, name=Path(path).name)
 
 
 def zoo_names() -> list[str]:

@@ -16,16 +16,17 @@ PACKAGE = ROOT / "gpdsl"
 # Each folder and the folders it may import from: the stages of the compiler, from left to right.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
+    "replacing": frozenset(),
     "language": frozenset({"errors"}),
     "symbolic": frozenset({"errors", "language"}),
     "lsp": frozenset({"errors", "language", "symbolic"}),
     "lowering": frozenset({"errors", "language", "symbolic"}),
     "kernels": frozenset({"errors", "language", "symbolic", "lowering"}),
     "forward": frozenset({"errors", "language"}),
-    "data": frozenset({"errors", "language"}),
+    "data": frozenset({"errors", "language", "replacing"}),
     "program": frozenset({"errors", "language", "symbolic", "lowering", "kernels", "forward", "data"}),
 }
-MAY_IMPORT["inference"] = MAY_IMPORT["program"] | {"program"}
+MAY_IMPORT["inference"] = MAY_IMPORT["program"] | {"program", "replacing"}
 # `Model` and `Fit` are the two faces users hold, and each hands out the other: `model.fit(...)`, `fit.model`.
 MAY_IMPORT["results"] = MAY_IMPORT["inference"] | {"inference", "model"}
 MAY_IMPORT["simulation"] = MAY_IMPORT["results"] | {"results"}

@@ -22,6 +22,7 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (2, 1, 0)]
 
 from kept import Kept  # noqa: E402
+from recorded import record  # noqa: E402
 from report import CONSOLE, find_data, show  # noqa: E402
 
 import gpdsl  # noqa: E402
@@ -72,8 +73,8 @@ CASES = [
 ]
 
 
-def run(quick: bool, kept: Kept) -> None:
-    """Every case, as one table."""
+def run(quick: bool, kept: Kept, keep: bool) -> None:
+    """Every case, as one table; `keep` puts the rows into that of RESULTS.md."""
     paths = find_data("sarcos_test.npz")
     if paths is None:
         return
@@ -89,6 +90,16 @@ def run(quick: bool, kept: Kept) -> None:
         sparsity = f"{case.inducing / TRAIN:.2g}"
         rows.append([case.joints, case.what, case.inducing, sparsity, four, seven, nlpd, elbo, seconds, compiling])
         rows[-1].append(case.paper)
+        if keep:
+            names = {"SARCOS-2": "joints 4, 7", "SARCOS": "all seven"}
+            row = {
+                "outputs": names[case.joints],
+                "how": case.what,
+                "M": case.inducing,
+                "SF": f"{case.inducing / TRAIN:.1g}",
+            }
+            row |= {"error 4": four, "error 7": seven, "NLPD": nlpd, "bound": f"{elbo:.0f}", "CPU s": f"{seconds:.0f}"}
+            record("sarcos", ["outputs", "how", "M"], row)
     columns = [
         "outputs",
         "how",
@@ -129,8 +140,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the small cases only")
     parser.add_argument("--keep", type=Path, help="file of measurements to go on from, and to add to")
+    parser.add_argument("--record", action="store_true", help="put the rows into the table of RESULTS.md")
     given = parser.parse_args()
-    run(given.quick, Kept(given.keep))
+    run(given.quick, Kept(given.keep), given.record)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """The `gpdsl` command: check, explain, fit, predict, zoo.
 
 `main` parses the command line and runs one command; what goes wrong by the user's doing is printed without a traceback.
-Exit codes: 0 done, 1 a mistake in a model, data or options, 2 a mistake in the command line, 130 interrupted.
+Exit codes: 0 done, 1 a mistake in a model, data or options, 2 a mistake in the command line, 130 interrupted by Ctrl-C
+and 143 by SIGTERM: whoever sends it wants what Ctrl-C does, the state kept and no temporary files left.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from types import ModuleType
 
 from gpdsl.cli.console import print_error
 from gpdsl.errors import GpdslError
+from gpdsl.inference.watch import exit_code, loading, under_watch
 
 COMMANDS = (
     "check",
@@ -31,16 +33,23 @@ COMMANDS = (
     "simulate",
     "zoo",
 )
-DONE, MISTAKE, INTERRUPTED = 0, 1, 130
+DONE, MISTAKE = 0, 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (that of the process by default) and return the exit code."""
+    with under_watch():
+        return _run(argv)
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
-        arguments = make_parser().parse_args(argv)
-    except SystemExit as stop:  # argparse has printed the usage, or the help
-        return stop.code if isinstance(stop.code, int) else 2
-    try:
+        with loading():
+            parser = make_parser()
+        try:
+            arguments = parser.parse_args(argv)
+        except SystemExit as stop:  # argparse has printed the usage, or the help
+            return stop.code if isinstance(stop.code, int) else 2
         code: int = arguments.run(arguments)
         sys.stdout.flush()
     except GpdslError as error:
@@ -48,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return MISTAKE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return exit_code()
     except BrokenPipeError:
         # The reader, such as `head`, has seen enough; Python must not complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from gpdsl.cli.console import print_error, print_mistakes
+from gpdsl.cli.options import add_columns, columns_of
+from gpdsl.cli.standardising import read_data
 from gpdsl.errors import GpdslError
 from gpdsl.language import ModelError, render_json
+from gpdsl.language.files import read_model
 from gpdsl.language.model import Declarations
 from gpdsl.language.warnings import Report
 from gpdsl.symbolic.checking import all_warnings, compile_checked, grave_warnings
@@ -25,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pedantic", action="store_true", help="warn about what can be fitted but is hardly meant")
     parser.add_argument("--strict", action="store_true", help="as --pedantic, and a warning is a failure")
     parser.add_argument("--data", metavar="FILE", help="data to check the models against, and their length-scales")
+    add_columns(parser)
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class _Checked:
 def run(arguments: argparse.Namespace) -> int:
     """Check every file; 1 when any has a mistake, or a warning with `--strict`."""
     pedantic = arguments.pedantic or arguments.strict
-    checked = {name: _check(name, pedantic, arguments.data) for name in arguments.files}
+    checked = {name: _check(name, pedantic, arguments) for name in arguments.files}
     if arguments.format == "json":
         print(json.dumps([each for name, found in checked.items() for each in _as_json(name, found)], indent=2))
     else:
@@ -59,24 +62,23 @@ def _print(name: str, found: _Checked) -> None:
         print(f"{name}: ok")
 
 
-def _check(name: str, pedantic: bool, data: str | None) -> _Checked:
+def _check(name: str, pedantic: bool, arguments: argparse.Namespace) -> _Checked:
     try:
-        declarations = compile_checked(Path(name).read_text(encoding="utf-8"), name=name)
-        spreads = _spreads(declarations, data) if data is not None else None
+        declarations = compile_checked(read_model(name), name=name)
+        spreads = _spreads(declarations, arguments)
     except GpdslError as error:
         return _Checked(error)
-    except OSError as problem:
-        return _Checked(GpdslError(f"{name}: {problem.strerror}"))
-    except UnicodeDecodeError as problem:
-        return _Checked(GpdslError(f"{name}: not UTF-8 text (byte {problem.start})"))
     return _Checked(warnings=all_warnings(declarations, spreads) if pedantic else grave_warnings(declarations))
 
 
-def _spreads(declarations: Declarations, data: str) -> dict[str, tuple[float, ...]]:
+def _spreads(declarations: Declarations, arguments: argparse.Namespace) -> dict[str, tuple[float, ...]] | None:
+    columns, data = columns_of(arguments, declarations), read_data(arguments.data, arguments.standardise)
+    if data is None:
+        return None
     from gpdsl.data import bind
     from gpdsl.data.spread import spreads
 
-    return spreads(bind(declarations, data))
+    return spreads(bind(declarations, data, columns=columns))
 
 
 def _as_json(name: str, found: _Checked) -> list[dict[str, Any]]:

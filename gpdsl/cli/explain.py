@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan."""
-    choices, columns = choices_of(arguments), columns_of(arguments)
-    model = model_of(arguments)
+    choices, model = choices_of(arguments), model_of(arguments)
+    columns = columns_of(arguments, model.declarations)
     print(model.explain(read_data(arguments.data, arguments.standardise), columns=columns, **choices))
     return 0

@@ -9,10 +9,10 @@ from pathlib import Path
 from gpdsl.cli.options import add_choices, add_data, add_model, check_writable, choices_of, columns_of, model_of
 from gpdsl.cli.standardising import read_data
 from gpdsl.errors import GpdslError
+from gpdsl.inference.watch import exit_code
 
 HELP = "fit a model to data"
 PICTURES = (".png", ".pdf", ".svg")
-INTERRUPTED = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     add_choices(parser)
     parser.add_argument("--start", metavar="FILE.gpfit", help="begin where this saved fit ended")
-    parser.add_argument("--out", metavar="FILE.gpfit", help="save the fit")
+    parser.add_argument("--out", metavar="FILE.gpfit", help="save the fit, and while it goes on its best state")
+    parser.add_argument("--resume", action="store_true", help="go on from what is saved in --out, if anything is")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the fit of a model with one input column")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -32,21 +33,22 @@ def run(arguments: argparse.Namespace) -> int:
 
     check_writable("--out", arguments.out)
     _check_picture(arguments.plot)
-    choices, columns = choices_of(arguments), columns_of(arguments)
-    model = model_of(arguments)
+    choices, model = choices_of(arguments), model_of(arguments)
+    columns = columns_of(arguments, model.declarations)
     data = read_data(arguments.data, arguments.standardise)
     start = None if arguments.start is None else load_fit(arguments.start)
+    if arguments.resume and not arguments.out:
+        raise GpdslError("--resume goes on from what is saved: name the file with --out")
+    kept_in = {"checkpoint": arguments.out, "resume": arguments.resume}
     try:
-        fit = model.fit(data, columns=columns, progress=not arguments.quiet, start=start, **choices)
+        fit = model.fit(data, columns=columns, progress=not arguments.quiet, start=start, **kept_in, **choices)
     except ForwardModelError as error:
         if error.fit is not None and arguments.out:
-            error.fit.save(arguments.out)
             kept = f"the state before is saved as {arguments.out}: go on with --start {arguments.out}"
             print(kept, file=sys.stderr)
         raise
     print(fit.summary())
     if arguments.out:
-        fit.save(arguments.out)
         print(f"fit saved as {arguments.out}")
     if arguments.plot:
         fit.plot(data, path=arguments.plot)
@@ -56,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"the best state so far is saved as {arguments.out}" if arguments.out else "nothing is saved without --out"
         )
         print(f"interrupted: {kept}", file=sys.stderr)
-        return INTERRUPTED
+        return exit_code()
     return 0
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gpdsl.cli.console import print_error
-from gpdsl.cli.replacing import Replacing
 from gpdsl.errors import GpdslError
 from gpdsl.language import format_text
+from gpdsl.language.files import LARGEST, decoded, read_exactly
+from gpdsl.replacing import replacing
 
 HELP = "lay model files out in the canonical way"
 
@@ -55,7 +56,7 @@ def _format(name: str, check: bool, diff: bool) -> str:
             sys.stdout.buffer.write(formatted.encode("utf-8"))
             sys.stdout.buffer.flush()
         elif formatted != text:
-            with Replacing(Path(name)) as file:
+            with replacing(name) as file:
                 file.write(formatted)
             print(f"{name}: formatted")
     except GpdslError as error:
@@ -69,11 +70,8 @@ def _format(name: str, check: bool, diff: bool) -> str:
 
 def _read(name: str) -> str:
     """The text with its own line ends; a return alone, which ends a line for all other commands, as a new line."""
-    content = sys.stdin.buffer.read() if name == _STANDARD else Path(name).read_bytes()
-    try:
-        return re.sub(r"\r(?!\n)", "\n", content.decode("utf-8"))
-    except UnicodeDecodeError as problem:
-        raise GpdslError(f"{name}: not UTF-8 text (byte {problem.start})") from problem
+    text = decoded(sys.stdin.buffer.read(LARGEST + 1), name) if name == _STANDARD else read_exactly(name)
+    return re.sub(r"\r(?!\n)", "\n", text)
 
 
 def _report(name: str, text: str, formatted: str, check: bool, diff: bool) -> None:

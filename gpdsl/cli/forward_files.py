@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, described
+from gpdsl.inference.watch import loading
 
 
 def run_forward_files(names: Sequence[str]) -> None:
@@ -17,6 +18,9 @@ def run_forward_files(names: Sequence[str]) -> None:
 
     Raises GpdslError for one that is not there, and for one that fails, with the line at which it does.
     """
+    if names:
+        with loading():
+            import jax  # noqa: F401  most of them use it, and a signal while it is loaded may be lost
     for name in names:
         is_file = name.endswith(".py")
         if is_file and not Path(name).is_file():
@@ -42,6 +46,6 @@ def _import(name: str) -> None:
 
 
 def _described(name: str, problem: Exception) -> str:
-    text = f"{type(problem).__name__}: {problem}"
+    text = described(problem)
     lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == name]
     return f"{text} (line {lines[-1]})" if lines else text

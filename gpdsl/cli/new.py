@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from pathlib import Path
 
 from gpdsl.cli.options import check_writable
 from gpdsl.cli.zoo import print_zoo
 from gpdsl.errors import GpdslError
+from gpdsl.replacing import replacing
 
 HELP = "start a model of your own from one of the zoo"
 
@@ -64,12 +66,11 @@ def renamed(start: str, name: str) -> str:
 
 def _write(path: str, text: str) -> None:
     check_writable("--out", path)
+    if os.path.lexists(path):  # a model the user has edited is never overwritten
+        raise GpdslError(f"{path} exists already; choose another name, or another file with --out")
     try:
-        # "x": a model the user has edited is never overwritten.
-        with Path(path).open("x", encoding="utf-8") as file:
+        with replacing(path) as file:
             file.write(text)
-    except FileExistsError as problem:
-        raise GpdslError(f"{path} exists already; choose another name, or another file with --out") from problem
     except OSError as problem:
         raise GpdslError(f"--out {path}: {problem.strerror}") from problem
 

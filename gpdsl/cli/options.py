@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpdsl.errors import GpdslError
+from gpdsl.language.options import OPTIONS
 
 if TYPE_CHECKING:
+    from gpdsl.language.model import Declarations, Input, Output
     from gpdsl.model import Model
 
 
@@ -40,12 +44,18 @@ def add_forward(parser: argparse.ArgumentParser) -> None:
 def add_data(parser: argparse.ArgumentParser) -> None:
     """The data file and the names of its columns."""
     parser.add_argument("--data", metavar="FILE", required=True, help=".csv, .tsv, .parquet or .npz")
+    add_columns(parser)
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    """The names of the columns of a data file, and which are standardised."""
     parser.add_argument(
         "--column",
         metavar="NAME=COLUMN",
         action="append",
         default=[],
-        help="data column of an input or output; several, separated by commas, for a vector",
+        help='data column of an input or output; several, separated by commas, for a vector ("A,1",B: in double quotes '
+        "where a name has a comma)",
     )
     parser.add_argument(
         "--standardise",
@@ -64,7 +74,7 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="settings",
-        help="posterior, inducing, learn_inducing, expectations, samples, optimizer, batch, steps, seed, dtype, ...",
+        help="a choice of inference: one of the options below",
     )
     parser.add_argument(
         "--fix", metavar="PARAM", action="append", default=[], help="keep a parameter at its initial value"
@@ -72,6 +82,15 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--init", metavar="PARAM=VALUE", action="append", default=[], help="initial value; commas separate an array's"
     )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = options_text()
+
+
+def options_text() -> str:
+    """What `--set` can choose: every option with its meaning and the values it takes."""
+    entries = (f"  {each.name:<17}{each.meaning} ({each.takes.expected})" for each in OPTIONS.values())
+    lines = (textwrap.fill(entry.replace("`", ""), 100, subsequent_indent=" " * 19) for entry in entries)
+    return "\n".join(["options of inference, --set OPTION=VALUE:", *lines])
 
 
 def model_of(arguments: argparse.Namespace) -> Model:
@@ -104,10 +123,15 @@ def choices_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return choices
 
 
-def columns_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The mapping of `--column`; a comma separates the columns of a vector."""
-    found = pairs("--column", arguments.column)
-    return {name: text.split(",") if "," in text else text for name, text in found.items()}
+def columns_of(arguments: argparse.Namespace, declarations: Declarations) -> dict[str, Any]:
+    """The mapping of `--column`; commas separate the columns of a vector, as in a CSV file, and no others."""
+    quantities: dict[str, Input | Output] = {**declarations.inputs, **declarations.outputs}
+    found = {}
+    for name, text in pairs("--column", arguments.column).items():
+        scalar = name in quantities and not quantities[name].axes
+        parts = [text] if scalar else next(csv.reader([text]))
+        found[name] = parts[0] if len(parts) == 1 else parts
+    return found
 
 
 def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
@@ -124,13 +148,14 @@ def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-WORDS: Mapping[str, bool] = {"true": True, "yes": True, "false": False, "no": False}
+WORDS: Mapping[str, bool] = {"true": True, "false": False}
+"""As in an `infer` line."""
 
 
 def value_of(text: str) -> int | float | bool | str:
     """The value a text stands for: whole number, number, true or false, else the text."""
-    if text.lower() in WORDS:
-        return WORDS[text.lower()]
+    if text in WORDS:
+        return WORDS[text]
     for kind in (int, float):
         try:
             return kind(text)

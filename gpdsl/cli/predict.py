@@ -7,6 +7,7 @@ import argparse
 from gpdsl.cli.options import add_data, add_forward, check_writable, columns_of
 from gpdsl.cli.standardising import read_data
 from gpdsl.errors import GpdslError
+from gpdsl.inference.watch import honour_interrupts
 
 HELP = "predict rows of data with a saved fit"
 
@@ -24,12 +25,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-density", action="store_true", help="also the log predictive density of the outputs in the data"
     )
+    parser.add_argument(
+        "--evaluations",
+        metavar="N",
+        help="call opaque functions for no more rows than this; half of it is for the log density, where that is asked",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict and write the table."""
     check_writable("--out", arguments.out)
-    quantiles, columns = _quantiles(arguments.quantiles), columns_of(arguments)
+    quantiles, evaluations = _quantiles(arguments.quantiles), _evaluations(arguments)
 
     import gpdsl
     from gpdsl.cli.forward_files import run_forward_files
@@ -38,13 +44,25 @@ def run(arguments: argparse.Namespace) -> int:
     run_forward_files(arguments.forward)
     fit = gpdsl.load_fit(arguments.fit)
     data = read_data(arguments.data, arguments.standardise)
-    renamed = {**fit.columns, **columns}
+    renamed = {**fit.columns, **columns_of(arguments, fit.model.declarations)}
     names = arguments.names.split(",") if arguments.names else default_names(fit.model.declarations)
-    table = table_of(fit.predict(data, columns=renamed), fit.model.declarations, names, quantiles)
+    prediction = fit.predict(data, columns=renamed, evaluations=evaluations)
+    table = table_of(prediction, fit.model.declarations, names, quantiles)
     if arguments.log_density:
-        table["log_density"] = fit.log_predictive_density(data, columns=renamed)
+        table["log_density"] = fit.log_predictive_density(data, columns=renamed, evaluations=evaluations)
+    honour_interrupts()  # JAX may have lost one
     write_table(table, arguments.out)
     return 0
+
+
+def _evaluations(arguments: argparse.Namespace) -> int | None:
+    """The budget of the table, and of the log density if there is one."""
+    text, parts = arguments.evaluations, 1 + arguments.log_density
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text[:18]) >= parts):
+        raise GpdslError(f"--evaluations {text}: expected a whole number of at least {parts}")
+    return int(text[:18]) // parts
 
 
 def _quantiles(text: str | None) -> list[float]:

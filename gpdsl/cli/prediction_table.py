@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from gpdsl.cli.replacing import Replacing
 from gpdsl.errors import GpdslError
 from gpdsl.language.model import Declarations
+from gpdsl.replacing import replacing
 from gpdsl.symbolic.field_calls import field_quantities
 
 
@@ -88,9 +87,8 @@ def write_table(table: Mapping[str, np.ndarray], path: str | None) -> None:
     if path is None:
         _write(table, sys.stdout)
         return
-    target = Path(path)
     try:
-        with Replacing(target) as file:
+        with replacing(path) as file:
             _write(table, file)
     except OSError as problem:
         raise GpdslError(f"cannot write {path}: {problem.strerror}") from problem

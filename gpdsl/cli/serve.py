@@ -27,8 +27,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     import gpdsl
     from gpdsl.cli.forward_files import run_forward_files
-    from gpdsl.forward.server import make_server
-    from gpdsl.results.serving import offered
+    from gpdsl.inference.watch import loading
+
+    with loading():
+        from gpdsl.forward.server import make_server
+        from gpdsl.results.serving import offered
 
     run_forward_files(arguments.forward)
     models = offered(gpdsl.load_fit(arguments.fit), names)

@@ -6,8 +6,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpdsl.cli.options import add_model, check_writable, columns_of, model_of, numbers_of, pairs
+from gpdsl.cli.options import add_columns, add_model, check_writable, columns_of, model_of, numbers_of, pairs
+from gpdsl.cli.standardising import read_data
 from gpdsl.errors import GpdslError
+from gpdsl.inference.watch import honour_interrupts
 
 if TYPE_CHECKING:
     from gpdsl.simulation.result import Simulation
@@ -25,13 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--truth", metavar="FILE", help="also write the latents, row variables and lets behind the data"
     )
     parser.add_argument("--inputs", metavar="FILE", help="take the inputs from this data file instead of drawing them")
-    parser.add_argument(
-        "--column",
-        metavar="NAME=COLUMN",
-        action="append",
-        default=[],
-        help="column of --inputs for an input; several, separated by commas, for a vector",
-    )
+    add_columns(parser)
     parser.add_argument(
         "--size",
         metavar="D=3",
@@ -60,15 +56,17 @@ def run(arguments: argparse.Namespace) -> int:
             check_format(path)
     sizes = {name: _whole(name, text) for name, text in pairs("--size", arguments.size).items()}
     parameters = {name: numbers_of("--set", name, text) for name, text in pairs("--set", arguments.settings).items()}
-    drawn = model_of(arguments).sample_prior(
-        arguments.inputs,
+    model = model_of(arguments)
+    drawn = model.sample_prior(
+        read_data(arguments.inputs, arguments.standardise),
         rows=arguments.rows,
         seed=arguments.seed,
         parameters=parameters,
         draw_parameters=arguments.draw_parameters,
         sizes=sizes,
-        columns=columns_of(arguments),
+        columns=columns_of(arguments, model.declarations),
     )
+    honour_interrupts()  # JAX may have lost one
     if arguments.out is None:
         write_text(drawn.table(), sys.stdout)
     else:

@@ -9,14 +9,16 @@ from typing import Any
 from gpdsl.errors import GpdslError
 
 
-def read_data(path: str, standardise: Sequence[str]) -> Any:
+def read_data(path: str | None, standardise: Sequence[str]) -> Any:
     """The table of a data file with the named columns standardised; prints how to repeat it on other rows."""
+    if not standardise:
+        return path
+    if path is None:
+        raise GpdslError(f"--standardise {standardise[0]}: there is no data file to standardise")
     from gpdsl.data import DataError, read_table
     from gpdsl.data import standardise as standardised
     from gpdsl.data.values import as_numbers
 
-    if not standardise:
-        return path
     table = read_table(path)
     for text in standardise:
         column, mean, sd = _parts(text)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from gpdsl.cli.options import check_writable
-from gpdsl.cli.replacing import Replacing
 from gpdsl.errors import GpdslError
+from gpdsl.replacing import replacing
 
 
 def add_out(parser: argparse.ArgumentParser, metavar: str) -> None:
@@ -23,7 +22,7 @@ def show_or_write(text: str, path: str | None) -> None:
         return
     check_writable("--out", path)
     try:
-        with Replacing(Path(path)) as file:
+        with replacing(path) as file:
             file.write(text)
     except OSError as problem:
         raise GpdslError(f"--out {path}: {problem.strerror}") from problem

@@ -95,14 +95,15 @@ class _Binding:
     def find_all(self, outputs_required: bool) -> dict[str, Found]:
         """Every quantity's columns; inputs first, because sizes are learnt in this order."""
         quantities: list[Input | Output] = [*self.declarations.inputs.values(), *self.declarations.outputs.values()]
+        named = {each.name: mapped(self.columns, each.name) for each in quantities}
+        owners = {c: name for name, its in named.items() for c in ([its] if isinstance(its, str) else its)}
         founds: dict[str, Found] = {}
         for each in quantities:
             kind = "input" if isinstance(each, Input) else "output"
             sizes = tuple(self.sizes.of(axis) for axis in each.axes)
             optional = kind == "output" and not outputs_required
-            wanted = Wanted(
-                kind, each.name, each.axes, sizes, mapped(self.columns, each.name), optional, self.sizes.why(each.axes)
-            )
+            why, said = self.sizes.why(each.axes), each.name in self.columns
+            wanted = Wanted(kind, each.name, each.axes, sizes, named[each.name], optional, why, said, owners)
             try:
                 found = find(self.table, wanted)
             except DataError as problem:

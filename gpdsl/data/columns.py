@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
 
 from gpdsl.data.errors import DataError, listed
+from gpdsl.data.file_mistakes import UnclearColumns
 from gpdsl.data.mistakes import DifferentLengths, MissingColumn, WrongShape, WrongWidth
 from gpdsl.data.table import Table
 from gpdsl.language.model import Axis
 from gpdsl.language.suggest import closest
+
+LONGEST_NUMBERS = 40
+"""Characters of the numbers in the name of a column."""
 
 Position = tuple[int, ...]
 Size = int | None
@@ -47,12 +53,22 @@ class Wanted:
     column: str | Sequence[str]
     optional: bool = False
     why: str = ""
+    said: bool = False
+    """Whether the user has said which column it is."""
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """Whose the columns are that bear the name of a quantity, or were given to one."""
+
+    def could_be(self, column: str) -> bool:
+        """Whether a column is no other quantity's."""
+        return self.owners.get(column, self.name) == self.name
 
 
 def find(table: Table, wanted: Wanted) -> Found | None:
     """The values of a quantity, or None when it is optional and not there. Raises DataError when something is amiss."""
     if not isinstance(wanted.column, str):
         return _from_list(table, wanted, tuple(wanted.column))
+    if wanted.axes:
+        _refuse_unclear(table, wanted, wanted.column)
     if wanted.column in table.columns:
         return _from_array(table, wanted, wanted.column)
     if wanted.axes:
@@ -112,11 +128,51 @@ def _from_elements(table: Table, wanted: Wanted, column: str) -> Found | None:
         first = STYLES[0](column, ones)
         raise _missing(table, wanted, f"an array `{column}` or columns `{first}`, ...", first)
     shape = tuple(_extent(table, wanted, column, style, axis) for axis in range(len(wanted.axes)))
+    _refuse_gap(table, wanted, column, style, shape)
     names = tuple(style(column, position) for position in product(*(range(1, n + 1) for n in shape)))
     absent = [name for name in names if name not in table.columns]
     if absent and not wanted.optional:
         raise _missing(table, wanted, f"a column `{absent[0]}`", absent[0])
     return Found(wanted.name, _stack(table, wanted, names, shape), names)
+
+
+def _numbered(table: Table, wanted: Wanted, column: str, style: Callable[[str, Position], str]) -> list[Position]:
+    """The positions that columns of a style are named by, also those that no element can have."""
+    found = []
+    for name in table.columns:
+        if name.startswith(column) and wanted.could_be(name) and len(name) < len(column) + LONGEST_NUMBERS:
+            position = tuple(int(digits) for digits in re.findall("[0-9]+", name[len(column) :]))
+            if len(position) == len(wanted.axes) and style(column, position) == name:
+                found.append(position)
+    return found
+
+
+def _refuse_unclear(table: Table, wanted: Wanted, column: str) -> None:
+    """Raise DataError where the columns of a quantity are named in two ways, or numbered from 0."""
+    named = {style: sorted(_numbered(table, wanted, column, style)) for style in STYLES}
+    ways = [style(column, positions[0]) for style, positions in named.items() if positions]
+    ways += [column] if column in table.columns else []
+    if len(ways) > 1 and not (wanted.said and column in table.columns):
+        raise _unclear(table, wanted, f"both `{ways[-1]}` and `{ways[0]}` could be")
+    for style, positions in named.items():
+        if positions and 0 in positions[0] and column not in table.columns:
+            raise _unclear(table, wanted, f"`{style(column, positions[0])}` is there, but elements are counted from 1")
+
+
+def _unclear(table: Table, wanted: Wanted, reason: str) -> DataError:
+    return DataError(UnclearColumns(wanted.kind, wanted.name, reason), source=table.source)
+
+
+def _refuse_gap(
+    table: Table, wanted: Wanted, column: str, style: Callable[[str, Position], str], shape: Position
+) -> None:
+    """Raise DataError where an axis takes as many columns as there are, and one of them is missing."""
+    for position in _numbered(table, wanted, column, style):
+        for axis, (number, count) in enumerate(zip(position, shape, strict=True)):
+            if wanted.sizes[axis] is None and number > count:
+                absent = style(column, (*(1,) * axis, count + 1, *(1,) * (len(shape) - axis - 1)))
+                there = style(column, position)
+                raise _missing(table, wanted, f"a column `{absent}`, since there is `{there}`", absent)
 
 
 def _any_element(table: Table, wanted: Wanted, column: str, style: Callable[[str, Position], str]) -> bool:
@@ -129,7 +185,8 @@ def _extent(table: Table, wanted: Wanted, column: str, style: Callable[[str, Pos
     ones = [1] * len(wanted.axes)
 
     def there(number: int) -> bool:
-        return style(column, (*ones[:axis], number, *ones[axis + 1 :])) in table.columns
+        name = style(column, (*ones[:axis], number, *ones[axis + 1 :]))
+        return name in table.columns and wanted.could_be(name)
 
     size = wanted.sizes[axis]
     count = 0 if size is None else size
@@ -160,7 +217,10 @@ def _stack(table: Table, wanted: Wanted, names: Sequence[str], shape: tuple[int,
 def _missing(table: Table, wanted: Wanted, words: str, column: str) -> DataError:
     suggestion = closest(column, table.columns) if not wanted.axes else ""
     columns = listed(f"`{name}`" for name in table.columns) or "none"
-    return DataError(MissingColumn(wanted.kind, wanted.name, words, columns, suggestion), source=table.source)
+    argument = (
+        f"{wanted.name}={suggestion}" if suggestion.isidentifier() else shlex.quote(f"{wanted.name}={suggestion}")
+    )
+    return DataError(MissingColumn(wanted.kind, wanted.name, words, columns, suggestion, argument), source=table.source)
 
 
 def _width(table: Table, wanted: Wanted, found: int, columns: Sequence[str], expected: int | None = None) -> DataError:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from gpdsl.data.errors import DataError
-from gpdsl.data.file_mistakes import NotAColumn
+from gpdsl.data.errors import DataError, shown
+from gpdsl.data.file_mistakes import NotAColumn, TooManyDigits
+from gpdsl.data.memory import refuse_beyond_memory
 from gpdsl.data.memory_maps import stays_on_disk
+from gpdsl.errors import described
 
 MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none"})
 NUMBER_KINDS = "biuf"
@@ -19,15 +22,22 @@ def number_of(text: str) -> float | None:
     if text.strip().lower() in MISSING_WORDS:
         return float("nan")
     try:
-        return float(text)
+        return _number(text)
     except ValueError:
         return None
+
+
+def _number(text: str) -> float:
+    """A number as people write it: Python also takes `1_000`, and the digits of every script."""
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return float(text)
 
 
 def from_texts(values: Sequence[str]) -> np.ndarray:
     """A column of a text file: float64 when every entry is a number or missing, otherwise object (None: missing)."""
     try:
-        return np.array([float(value) for value in values])
+        return np.array([_number(value) for value in values])
     except ValueError:
         numbers = [number_of(value) for value in values]
     if None not in numbers:
@@ -39,23 +49,30 @@ def from_texts(values: Sequence[str]) -> np.ndarray:
 def from_object(name: str, values: object, source: str) -> np.ndarray:
     """An entry of a dictionary: a sequence or an array with rows first. Raises DataError for anything else.
 
-    A memory map of numbers is left where it is.
+    A memory map of numbers is left where it is; masked entries are missing.
     """
     if stays_on_disk(values):
         return values  # type: ignore[return-value]
-    if isinstance(values, np.ma.MaskedArray):
-        values = np.ma.filled(values.astype(np.float64), np.nan)
     try:
-        array = np.asarray(values)
-    except (ValueError, TypeError) as problem:
-        raise _not_a_column(name, "its rows have different lengths", source) from problem
+        array = np.asarray(values.data if isinstance(values, np.ma.MaskedArray) else values)
+    except Exception as problem:  # objects may make arrays of themselves in their own way
+        reason = described(problem)
+        raise _not_a_column(
+            name, "its rows have different lengths" if "inhomogeneous" in reason else reason, source
+        ) from problem
     if array.ndim == 0:
         raise _not_a_column(name, f"it is a single {type(values).__name__}", source)
+    refuse_beyond_memory(8 * array.size, source)
     if array.dtype.kind in NUMBER_KINDS:
-        return array.astype(np.float64)
-    if array.dtype.kind in "USO":
-        return _from_mixed(name, array, source)
-    raise _not_a_column(name, f"its type is {array.dtype}", source)
+        with np.errstate(over="ignore"):  # of longer floats: what is infinite is found later
+            array = array.astype(np.float64)
+    elif array.dtype.kind in "USO":
+        array = array.astype(object)
+    else:
+        raise _not_a_column(name, f"its type is {array.dtype}", source)
+    if isinstance(values, np.ma.MaskedArray):
+        array[np.ma.getmaskarray(values)] = np.nan
+    return array if array.dtype != object else _from_mixed(name, array, source)
 
 
 def _from_mixed(name: str, array: np.ndarray, source: str) -> np.ndarray:
@@ -64,21 +81,24 @@ def _from_mixed(name: str, array: np.ndarray, source: str) -> np.ndarray:
     wrong = next((value for value in flat if not _is_scalar(value)), None)
     if wrong is not None:
         raise _not_a_column(name, f"one of its entries is a {type(wrong).__name__}", source)
-    if all(not isinstance(value, str | bytes) for value in flat):
-        return np.array([np.nan if value is None else float(value) for value in flat]).reshape(array.shape)
-    kept = [None if _is_missing(value) else _text_of(value) for value in flat]
-    return np.array(kept, dtype=object).reshape(array.shape)
+    words = any(isinstance(value, str | bytes) for value in flat)
+    kept: list[Any] = []
+    for value in flat:
+        try:
+            kept.append(_text_of(value) if words else np.nan if value is None else float(value))
+        except (OverflowError, ValueError) as problem:
+            row = len(kept) // (array.size // len(array)) + 1
+            raise DataError(TooManyDigits(name, row, shown(value)), source=source) from problem
+    return np.array(kept, dtype=object if words else np.float64).reshape(array.shape)
 
 
 def _is_scalar(value: object) -> bool:
-    return value is None or isinstance(value, str | bytes | bool | int | float | np.number | np.bool_)
+    return value is None or isinstance(value, str | bytes | bool | int | float | np.integer | np.floating | np.bool_)
 
 
-def _is_missing(value: object) -> bool:
-    return value is None or value != value  # NaN is the one value that differs from itself
-
-
-def _text_of(value: object) -> str:
+def _text_of(value: object) -> str | None:
+    if value is None or value != value:  # NaN is the one value that differs from itself
+        return None
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 

@@ -11,8 +11,12 @@ from gpdsl.data.convert import from_texts, number_of
 from gpdsl.data.errors import DataError
 from gpdsl.data.file_mistakes import NoHeader, RaggedRow, Unreadable
 from gpdsl.data.frames import refuse_duplicates
+from gpdsl.data.memory import refuse_beyond_memory
 from gpdsl.data.mistakes import NoRows
 from gpdsl.data.table import Table, source_name
+
+MEMORY_PER_BYTE = 8
+"""Bytes that a byte of text takes while it is read, as one of some characters of a field."""
 
 SEPARATORS = (",", "\t", ";")
 
@@ -23,6 +27,7 @@ def read_csv(path: Path) -> Table:
     Blank lines are skipped; empty fields and NA, NaN, null are missing. Raises DataError naming the line.
     """
     source = source_name(path)
+    refuse_beyond_memory(MEMORY_PER_BYTE * path.stat().st_size, source)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = file.readline()

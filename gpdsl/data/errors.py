@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, quoted
 
 MAX_SHOWN = 10
 
@@ -58,18 +58,12 @@ def render(mistake: DataMistake, source: str, lines: object = None) -> str:
     place = f"{source}:{line}" if line is not None else source
     text = f"{place}: error[{mistake.code}]: {mistake.message_text()}"
     advice = mistake.help_text()
-    return _printable(f"{text}\n   help: {advice}" if advice else text)
-
-
-def _printable(text: str) -> str:
-    """Without what could move the cursor or recolour the terminal: data are untrusted."""
-    return "".join(each if each.isprintable() or each == "\n" else "�" for each in text)
+    return f"{text}\n   help: {advice}" if advice else text
 
 
 def shown(value: object) -> str:
     """A value of the data as a message shows it: short, on one line."""
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    text = " ".join(text.split())
+    text = f"{value:g}" if isinstance(value, float) else quoted(value)
     return text if len(text) <= 40 else text[:39] + "…"
 
 

@@ -73,6 +73,56 @@ class MissingPackage(DataMistake):
 
 
 @dataclass(frozen=True)
+class BeyondMemory(DataMistake):
+    """Columns that do not fit into memory."""
+
+    needed: str
+    free: str
+    code: ClassVar = "D126"
+    message: ClassVar = "its columns take about {needed} in memory, of which {free} are free"
+    help: ClassVar = (
+        "keep the columns needed, or save each as NAME.npy in a folder and pass the folder: these stay on disk"
+    )
+
+
+@dataclass(frozen=True)
+class OutOfScale(DataMistake):
+    """Values of which no variance can be computed."""
+
+    column: str
+    row: int
+    value: str
+    unit: str
+    code: ClassVar = "D129"
+    message: ClassVar = "column `{column}`, row {row}: the output is {value}, whose variance float64 cannot multiply"
+    help: ClassVar = "state it in other units: values nearer to 1, as the column divided by {unit}"
+
+
+@dataclass(frozen=True)
+class TooManyDigits(DataMistake):
+    """A number, or a label that is one, which a float does not hold."""
+
+    column: str
+    row: int
+    value: str
+    code: ClassVar = "D127"
+    message: ClassVar = "column `{column}`, row {row}: `{value}` is beyond what the 64 bits of a number hold"
+    help: ClassVar = "numbers reach 1.8e308, and whole ones are exact up to 2^53: rescale it, or give labels as text"
+
+
+@dataclass(frozen=True)
+class UnclearColumns(DataMistake):
+    """Columns of which not all can be the quantity."""
+
+    kind: str
+    name: str
+    reason: str
+    code: ClassVar = "D128"
+    message: ClassVar = "it is not clear which columns are {kind} `{name}`: {reason}"
+    help: ClassVar = "rename the others, or say which: columns={{'{name}': [...]}} in Python, --column {name}=A,B,..."
+
+
+@dataclass(frozen=True)
 class NotATable(DataMistake):
     """An object that is no table."""
 

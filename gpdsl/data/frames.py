@@ -11,8 +11,10 @@ import numpy as np
 
 from gpdsl.data.convert import from_object
 from gpdsl.data.errors import DataError
-from gpdsl.data.file_mistakes import DuplicateColumn, MissingPackage, Unreadable
+from gpdsl.data.file_mistakes import DuplicateColumn, MissingPackage, NotAColumn, Unreadable
+from gpdsl.data.memory import refuse_beyond_memory
 from gpdsl.data.table import Table, source_name
+from gpdsl.errors import described, quoted
 
 
 def is_frame(source: object) -> bool:
@@ -47,7 +49,11 @@ def read_parquet(path: Path) -> Table:
     except ImportError as problem:
         raise DataError(MissingPackage("reading Parquet", "pyarrow"), source=source) from problem
     try:
-        table = pq.ParquetFile(path).read()
+        file = pq.ParquetFile(path)
+        about = file.metadata
+        groups = sum(about.row_group(k).total_byte_size for k in range(about.num_row_groups))
+        refuse_beyond_memory(max(8 * about.num_rows * about.num_columns, groups), source)
+        table = file.read()
     except (OSError, pa.ArrowException) as problem:
         raise DataError(Unreadable("it is no complete Parquet file"), source=source) from problem
     refuse_duplicates(table.column_names, source)
@@ -67,11 +73,28 @@ def read_npz(path: Path) -> Table:
     """A NumPy archive of arrays, rows first; arrays of Python objects are refused."""
     source = source_name(path)
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as problem:
+        with path.open("rb") as file:  # which NumPy leaves open where the archive is damaged
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise DataError(Unreadable("it is one array, not an archive of arrays with names"), source=source)
+            members: Any = archive.zip
+            refuse_beyond_memory(sum(each.file_size for each in members.infolist()), source)
+            arrays = {name: _member(archive, name, source) for name in archive.files}
+    except (OSError, EOFError, zipfile.BadZipFile) as problem:
         raise DataError(Unreadable("it is no archive of plain NumPy arrays"), source=source) from problem
     return Table({name: from_object(name, values, source) for name, values in arrays.items() if values.ndim}, source)
+
+
+def _member(archive: Any, name: str, source: str) -> np.ndarray:
+    """An array of an archive, which may hold other files and objects too. Raises DataError for those."""
+    try:
+        values = archive[name]
+    except Exception as problem:  # bytes that are no array, or one of Python objects
+        reason = "it is an array of Python objects" if "Object arrays" in str(problem) else described(problem)
+        raise DataError(NotAColumn(quoted(name), reason), source=source) from problem
+    if not isinstance(values, np.ndarray):
+        raise DataError(NotAColumn(quoted(name), "it is a file of the archive that holds no array"), source=source)
+    return values
 
 
 def refuse_duplicates(names: Iterable[str], source: str) -> None:

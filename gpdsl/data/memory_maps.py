@@ -13,6 +13,7 @@ import numpy as np
 from gpdsl.data.errors import DataError
 from gpdsl.data.file_mistakes import Unreadable
 from gpdsl.data.table import Table, source_name
+from gpdsl.errors import described
 
 ROWS_AT_ONCE = 65_536
 """Rows that are looked at together when a column is checked."""
@@ -35,8 +36,9 @@ def read_folder(path: Path) -> Table:
     for file in files:
         try:
             values = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as problem:
-            raise DataError(Unreadable(f"{file.name} is no plain NumPy array"), source=source) from problem
+        except Exception as problem:  # a header may promise anything
+            reason = f"{file.name} is no plain NumPy array ({described(problem)})"
+            raise DataError(Unreadable(reason), source=source) from problem
         if not stays_on_disk(values):
             raise DataError(Unreadable(f"{file.name} holds no numbers, one row after the other"), source=source)
         columns[file.stem] = values

@@ -19,6 +19,8 @@ class MissingColumn(DataMistake):
     wanted: str
     columns: str
     suggestion: str = ""
+    argument: str = ""
+    """What the command line is told, quoted for a shell."""
     code: ClassVar = "D101"
     message: ClassVar = "no column for {kind} `{name}`: expected {wanted}"
     help: ClassVar = (
@@ -27,7 +29,7 @@ class MissingColumn(DataMistake):
     )
     suggested_help: ClassVar = (
         "did you mean the column `{suggestion}`? then pass columns={{'{name}': '{suggestion}'}} in Python, "
-        "--column {name}={suggestion} on the command line"
+        "--column {argument} on the command line"
     )
 
 

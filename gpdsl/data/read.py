@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from gpdsl.data.file_mistakes import NotATable, UnknownFormat, Unreadable
 from gpdsl.data.frames import is_frame, read_frame, read_npz, read_parquet
 from gpdsl.data.memory_maps import read_folder
 from gpdsl.data.table import Table, source_name
+from gpdsl.errors import described, quoted
 
 READERS: dict[str, Callable[[Path], Table]] = {
     ".csv": read_csv,
@@ -42,11 +44,20 @@ def read_table(source: object) -> Table:
 
 
 def _read_file(path: Path) -> Table:
-    reader = READERS.get(path.suffix.lower())
-    if not path.exists():
-        raise DataError(Unreadable("no such file"), source=str(path))
-    if path.is_dir():
-        return read_folder(path)
+    try:
+        kind = path.stat().st_mode
+    except FileNotFoundError:
+        raise DataError(Unreadable("no such file"), source=str(path)) from None
+    except (OSError, ValueError) as problem:
+        raise DataError(Unreadable(quoted(getattr(problem, "strerror", "") or problem)), source=str(path)) from problem
+    reader = read_folder if stat.S_ISDIR(kind) else READERS.get(path.suffix.lower())
     if reader is None:
         raise DataError(UnknownFormat(path.suffix or path.name), source=source_name(path))
-    return reader(path)
+    if reader is not read_folder and not stat.S_ISREG(kind):
+        raise DataError(Unreadable("it is a device or a pipe, not a file"), source=source_name(path))
+    try:
+        return reader(path)
+    except DataError:
+        raise
+    except Exception as problem:  # whatever a library makes of bytes that are not what their name promises
+        raise DataError(Unreadable(described(problem)), source=source_name(path)) from problem

@@ -10,6 +10,7 @@ import numpy as np
 from gpdsl.data.columns import Found
 from gpdsl.data.convert import number_of
 from gpdsl.data.errors import DataError, DataMistake, listed, shown
+from gpdsl.data.file_mistakes import OutOfScale, TooManyDigits
 from gpdsl.data.memory_maps import pieces
 from gpdsl.data.mistakes import (
     InfiniteOutput,
@@ -25,6 +26,11 @@ from gpdsl.data.mistakes import (
 from gpdsl.data.table import Table
 
 MAX_LEVELS = 1000
+EXACT = 2.0**53
+LARGEST = 1e40
+"""Size of a real output whose variance, and its square, are numbers of double precision with room to spare."""
+"""Whole numbers below are floats without rounding."""
+
 WORDS = {"true": 1.0, "yes": 1.0, "y": 1.0, "t": 1.0, "false": 0.0, "no": 0.0, "n": 0.0, "f": 0.0}
 Level = int | float | str
 
@@ -106,7 +112,19 @@ def output_values(found: Found, kind: str) -> np.ndarray:
         column, row, at = place_of(found, infinite)
         raise Wrong(InfiniteOutput(column, row, shown(float(values[at]))))
     check_rule(found, values, kind)
+    if kind == "real":
+        _check_scale(found, values)
     return values
+
+
+def _check_scale(found: Found, values: np.ndarray) -> None:
+    """The largest value of a real output has a variance that float64 holds, with its square."""
+    size = np.nan_to_num(np.abs(values))
+    largest = float(np.max(size, initial=0.0))
+    if largest > LARGEST or 0.0 < largest < 1.0 / LARGEST:
+        column, row, at = place_of(found, size == largest)
+        unit = f"1e{int(np.floor(np.log10(largest)))}"
+        raise Wrong(OutOfScale(column, row, shown(float(values[at])), unit))
 
 
 def binary_values(found: Found) -> np.ndarray:
@@ -134,6 +152,7 @@ def _distinct(values: np.ndarray) -> str:
 
 def label_values(found: Found, index: str, levels: Sequence[Level]) -> np.ndarray:
     """A label output as class numbers from 0, NaN where not observed. Raises Wrong for a label that is no level."""
+    _check_labels(found)
     keys = {_key(level, levels): number for number, level in enumerate(levels)}
     flat = found.values.ravel().tolist()
     coded = [np.nan if _absent(each) else keys.get(_key(each, levels)) for each in flat]
@@ -148,11 +167,24 @@ def distinct_levels(founds: Iterable[Found]) -> tuple[Level, ...]:
     """The distinct labels of columns that share an index, sorted. Raises Wrong when there are too many to be labels."""
     together: list[object] = []
     for found in founds:
+        _check_labels(found)
         levels = _sorted_levels(found.values.ravel().tolist())
         if len(levels) > MAX_LEVELS:
             raise Wrong(TooManyLevels(found.columns[0], len(levels), MAX_LEVELS))
         together += levels
     return _sorted_levels(together)
+
+
+def _check_labels(found: Found) -> None:
+    """Raise Wrong at the first label that is infinite, or a number that may have been rounded to another label."""
+    if found.values.dtype == object:
+        return
+    wrong = np.abs(found.values) >= EXACT
+    if wrong.any():
+        column, row, at = place_of(found, wrong)
+        value = float(found.values[at])
+        mistake = InfiniteOutput if np.isinf(value) else TooManyDigits
+        raise Wrong(mistake(column, row, shown(value)))
 
 
 def _sorted_levels(values: Iterable[object]) -> tuple[Level, ...]:

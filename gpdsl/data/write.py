@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-import os
-import tempfile
+import io
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -12,6 +11,7 @@ from typing import IO, Any
 import numpy as np
 
 from gpdsl.errors import GpdslError
+from gpdsl.replacing import replacing
 
 Columns = Mapping[str, np.ndarray]
 
@@ -22,15 +22,8 @@ def write_table(columns: Columns, path: str | Path) -> None:
     check_format(path)
     write = FORMATS[target.suffix.lower()]
     try:
-        folder = target.absolute().parent
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{target.name}.", delete=False) as file:
-            temporary = file.name
-        try:
-            write(columns, temporary)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        with replacing(target, "wb") as file:
+            write(columns, file)
     except OSError as problem:
         raise GpdslError(f"cannot write {path}: {problem.strerror}") from problem
 
@@ -58,36 +51,36 @@ def _texts(values: np.ndarray) -> Iterator[str]:
             yield repr(value) if isinstance(value, float) else str(value)
 
 
-def _delimited(separator: str) -> Callable[[Columns, str], None]:
-    def write(columns: Columns, path: str) -> None:
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            write_text(columns, file, separator)
+def _delimited(separator: str) -> Callable[[Columns, IO[bytes]], None]:
+    def write(columns: Columns, file: IO[bytes]) -> None:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        write_text(columns, text, separator)
+        text.detach()  # with all of it written
 
     return write
 
 
-def _parquet(columns: Columns, path: str) -> None:
+def _parquet(columns: Columns, file: IO[bytes]) -> None:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as problem:
         raise GpdslError("writing Parquet needs the package pyarrow: install gpdsl[data], or write .csv") from problem
-    pq.write_table(pa.table({name: _plain(values) for name, values in columns.items()}), path)
+    pq.write_table(pa.table({name: _plain(values) for name, values in columns.items()}), file)
 
 
 def _plain(values: np.ndarray) -> Any:
     return values.tolist() if values.dtype == object else values
 
 
-def _archive(columns: Columns, path: str) -> None:
+def _archive(columns: Columns, file: IO[bytes]) -> None:
     arrays: dict[str, Any] = {
         name: values.astype(str) if values.dtype == object else values for name, values in columns.items()
     }
-    with open(path, "wb") as file:
-        np.savez_compressed(file, **arrays)
+    np.savez_compressed(file, **arrays)
 
 
-FORMATS: Mapping[str, Callable[[Columns, str], None]] = {
+FORMATS: Mapping[str, Callable[[Columns, IO[bytes]], None]] = {
     ".csv": _delimited(","),
     ".tsv": _delimited("\t"),
     ".parquet": _parquet,

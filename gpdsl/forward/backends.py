@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gpdsl.errors import quoted
 from gpdsl.forward.backend import LONGEST_WAIT, Backend, Job, Pieces, plural
 from gpdsl.forward.dask_cluster import DaskCluster
 from gpdsl.forward.errors import ForwardModelError
@@ -51,7 +52,7 @@ class Mapped(Backend):
             try:
                 answers.extend(self.mapper.map(work, [take(arguments, piece) for piece in pieces]))
             except Exception as problem:  # noqa: BLE001 - whatever the object raises is reported
-                answers[:] = [Fault("unreachable", f"{type(self.mapper).__name__}: {problem}", problem)]
+                answers[:] = [Fault("unreachable", f"{type(self.mapper).__name__}: {quoted(problem)}", problem)]
 
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gpdsl.errors import quoted
 from gpdsl.forward.backend import Backend, Job, Pieces, plural
 from gpdsl.forward.work import Answer, Fault, evaluate_packed, fault_of, stops, take
 
@@ -72,9 +73,8 @@ class Window(Backend):
 
 def gone(backend: object, problem: BaseException) -> Fault:
     """The fault of a backend that does not work any more."""
-    text = " ".join(str(problem).split())
     name = getattr(backend, "name", type(backend).__name__)
-    return Fault("unreachable", f"{name}: {text or type(problem).__name__}", problem)
+    return Fault("unreachable", f"{name}: {quoted(problem) or type(problem).__name__}", problem)
 
 
 class Futures(Window):

@@ -5,22 +5,31 @@ Questions that arrive while another one is answered wait, and are then answered 
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import math
+import re
+import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, described, quoted
+from gpdsl.forward.deadlines import TimedSocket
+from gpdsl.forward.session import NUMBER_BYTES
 
 VERSION = 1.0
-LARGEST_QUESTION = 16 * 2**20
-IDLE_SECONDS = 300.0
-"""After which a connection without questions is closed."""
+SMALL_QUESTION = 2**16
+"""Bytes of a question that holds no numbers, at most."""
+
+IDLE_SECONDS, QUESTION_SECONDS = 300.0, 60.0
+"""After which a connection without questions is closed, and one whose question does not end."""
 
 FEWEST_TOGETHER, MOST_TOGETHER = 16, 256
 """Rows of a batch: fewer are filled up, so that few shapes are ever compiled."""
@@ -70,7 +79,7 @@ class Together:
         with self._entry:
             self._waiting.append(asked)
         with self._work:
-            if asked.answer is None and asked.problem is None:
+            while asked.answer is None and asked.problem is None:  # more may wait than one call takes
                 self._answer()
         if asked.problem is not None:
             raise asked.problem
@@ -99,42 +108,112 @@ def make_server(models: Mapping[str, Offered], host: str = "127.0.0.1", port: in
     Raises GpdslError when the port is taken.
     """
     answering = {name: Together(offered) for name, offered in models.items()}
+    numbers = max((sum(offered.inputs) for offered in models.values()), default=0)
 
     class Handler(_Handler):
         served = answering
+        longest = SMALL_QUESTION + NUMBER_BYTES * numbers
+        hosts = _hosts(host)
 
     try:
-        server = ThreadingHTTPServer((host, port), Handler)
-    except OSError as problem:
-        raise GpdslError(f"cannot listen on {host}:{port}: {problem.strerror or problem}") from problem
-    server.daemon_threads = True
-    return server
+        return _Server((host, port), Handler)
+    except (OSError, UnicodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else None
+        raise GpdslError(f"cannot listen on {host}:{port}: {reason or quoted(problem)}") from problem
+
+
+def _hosts(host: str) -> frozenset[str]:
+    """The names by which a server that only this machine can reach is asked; none for one that others can reach.
+
+    A web page can let its own name stand for this machine's address, but not hide from a question that it did.
+    """
+    if host == "localhost" or _is_loopback(host):
+        return frozenset({host.lower(), "localhost"})
+    return frozenset()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class _Server(ThreadingHTTPServer):
+    """Listens; connections that break off are nothing to speak of."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection. `served` are the models by name."""
+    """One connection. `served` are the models by name, `longest` bytes of a question, `hosts` whom to answer as."""
 
     served: Mapping[str, Together] = {}
-    protocol_version = "HTTP/1.1"
-    timeout = IDLE_SECONDS
+    longest = SMALL_QUESTION
+    hosts: frozenset[str] = frozenset()
+    protocol_version = default_request_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.clock = TimedSocket(self.connection)
+        self.rfile = self.clock.makefile()
+
+    def handle_one_request(self) -> None:
+        self.clock.until = time.monotonic() + IDLE_SECONDS
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        self.clock.until = time.monotonic() + QUESTION_SECONDS
+        return super().parse_request()
 
     def do_GET(self) -> None:
         """`/Info`, which some clients ask for by GET."""
-        self._send(*self._answered(None))
+        self._send(*self._answered())
 
-    def do_POST(self) -> None:
-        """Every other question."""
-        length = self.headers.get("Content-Length", "")
-        if not length.isdigit() or int(length) > LARGEST_QUESTION:
-            self.close_connection = True
-            self._send(413, _error("InvalidInput", f"a question has a length of at most {LARGEST_QUESTION} bytes"))
-            return
-        self._send(*self._answered(self.rfile.read(int(length))))
+    do_POST = do_GET
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Say nothing: a fit asks thousands of times."""
 
-    def _answered(self, body: bytes | None) -> tuple[int, dict[str, Any]]:
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What is no HTTP."""
+        self.close_connection = True
+        self._send(code, _error("InvalidInput", message or explain or HTTPStatus(code).phrase))
+
+    def _body(self) -> bytes:
+        """The question. Raises Refused for one that does not say how long it is, or is not as long as it says."""
+        lengths = self.headers.get_all("Content-Length") or (["0"] if self.command == "GET" else [])
+        if "Transfer-Encoding" in self.headers or len(lengths) != 1 or not re.fullmatch("[0-9]{1,18}", lengths[0]):
+            raise Refused(400, "InvalidInput", "a question says its length in bytes, once, and comes in one piece")
+        if int(lengths[0]) > self.longest:
+            raise Refused(413, "InvalidInput", f"a question has a length of at most {self.longest} bytes")
+        body = self.rfile.read(int(lengths[0]))
+        if len(body) < int(lengths[0]):
+            raise Refused(400, "InvalidInput", "the question is shorter than it says")
+        return body
+
+    def _verify_host(self) -> None:
+        """Raise Refused for a question that was meant for another server than one of this machine, or for several."""
+        named = self.headers.get_all("Host") or []
+        if len(named) > 1 or (not named and self.request_version != "HTTP/1.0"):
+            raise Refused(400, "InvalidInput", "a question names its host, once")
+        host = re.sub(r":[0-9]*\Z", "", named[0].strip().lower()) if named else ""
+        if self.hosts and named and host not in self.hosts and not _is_loopback(host):
+            raise Refused(403, "InvalidInput", f"this server is not {host}")
+
+    def _answered(self) -> tuple[int, dict[str, Any]]:
+        try:
+            self._verify_host()
+            body = self._body()
+        except Refused as refusal:
+            self.close_connection = True  # what follows may be the rest of the question
+            return refusal.status, _error(refusal.kind, str(refusal))
         try:
             return 200, answer(self.served, self.path, body)
         except Refused as refusal:
@@ -142,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
         except GpdslError as problem:
             return 400, _error("InvalidInput", str(problem))
         except Exception as problem:  # noqa: BLE001 - a server goes on, and says what went wrong
-            return 500, _error("InvalidEvaluation", f"{type(problem).__name__}: {problem}")
+            return 500, _error("InvalidEvaluation", described(problem))
 
     def _send(self, status: int, content: dict[str, Any]) -> None:
         text = json.dumps(content).encode()
@@ -154,10 +233,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _error(kind: str, text: str) -> dict[str, Any]:
-    return {"error": {"type": kind, "message": text}}
+    return {"error": {"type": kind, "message": quoted(text)}}
 
 
-def answer(served: Mapping[str, Together], path: str, body: bytes | None) -> dict[str, Any]:
+def answer(served: Mapping[str, Together], path: str, body: bytes) -> dict[str, Any]:
     """The answer to one question. Raises Refused for one that has none."""
     name = path.rstrip("/").rsplit("/", 1)[-1]
     if name == "Info":
@@ -180,9 +259,9 @@ def answer(served: Mapping[str, Together], path: str, body: bytes | None) -> dic
     raise Refused(404, "InvalidInput", f"there is no question {path}")
 
 
-def _question(body: bytes | None) -> dict[str, Any]:
+def _question(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body or b"")
+        found = json.loads(body)
     except (ValueError, RecursionError) as problem:
         raise Refused(400, "InvalidInput", "the question is no JSON") from problem
     if not isinstance(found, dict):
@@ -192,14 +271,17 @@ def _question(body: bytes | None) -> dict[str, Any]:
 
 def _evaluated(model: Together, given: Any) -> list[list[float]]:
     sizes = model.offered.inputs
+    if not isinstance(given, list) or not all(isinstance(each, list) for each in given):
+        raise Refused(400, "InvalidInput", "`input` is no list of vectors of numbers")
+    if [len(each) for each in given] != list(sizes):  # before arrays of any length are built
+        found = [len(each) for each in given]
+        raise Refused(400, "InvalidInput", f"`input` has vectors of sizes {found}, expected sizes {list(sizes)}")
+    if not all(type(each) in (int, float) for vector in given for each in vector):
+        raise Refused(400, "InvalidInput", "`input` is no list of vectors of numbers")
     try:
-        vectors = [np.asarray(each, float) for each in given]
-    except (TypeError, ValueError) as problem:
-        raise Refused(400, "InvalidInput", "`input` is no list of vectors of numbers") from problem
-    if [each.shape for each in vectors] != [(size,) for size in sizes]:
-        found = [list(each.shape) for each in vectors]
-        raise Refused(400, "InvalidInput", f"`input` has vectors of shapes {found}, expected sizes {list(sizes)}")
-    row = np.concatenate(vectors) if vectors else np.zeros(0)
+        row = np.array([each for vector in given for each in vector], float)
+    except OverflowError:
+        row = np.array([np.inf])
     if not np.isfinite(row).all():
         raise Refused(400, "InvalidInput", "`input` has values that are not finite")
     values = model.ask(row)

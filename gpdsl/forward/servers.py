@@ -37,23 +37,27 @@ class Server:
         """Whether it could not be reached, not long ago."""
         return time.monotonic() < self.gone_until
 
-    def ask(self, path: str, question: Any = None) -> dict[str, Any]:
+    def ask(self, path: str, question: Any, until: float, numbers: int = 0) -> dict[str, Any]:
         """One question, over a connection that is kept afterwards; see `Session.ask`."""
         try:
             session = self._idle.pop()
         except IndexError:
             session = Session(self.url, self.seconds)
         try:
-            return session.ask(path, question)
+            return session.ask(path, question, until, numbers)
         finally:
             self._idle.append(session)
 
 
 class Servers:
-    """The servers of one model. `patience` is how long one that vanished is waited for when there is no other."""
+    """The servers of one model, and the seconds that a question to them may take.
+
+    `patience` is how long one that vanished is waited for when there is no other.
+    """
 
     def __init__(self, addresses: Sequence[str], seconds: float) -> None:
         self.all = [Server(address, seconds) for address in addresses]
+        self.seconds = seconds
         self.patience = PATIENCE
         self._among: list[Server] | None = None
         self._lost: float | None = None
@@ -78,19 +82,21 @@ class Servers:
         finally:
             self._among = None
 
-    def ask(self, path: str, question: Any) -> dict[str, Any]:
+    def ask(self, path: str, question: Any, numbers: int = 0) -> dict[str, Any]:
         """The answer of a server that is free; another one is asked when that one cannot be reached.
 
-        Raises Unreachable when none can be reached for a while, else what `Session.ask` raises.
+        All of it has one deadline. Raises Unreachable when none can be reached for a while, else what `Session.ask`
+        raises.
         """
+        until = time.monotonic() + self.seconds
         while True:
             server = self._free()
             try:
-                answer = server.ask(path, question)
+                answer = server.ask(path, question, until, numbers)
                 self._lost, server.gone_until = None, 0.0
                 return answer
             except NoConnection as problem:
-                self._left_out(server, problem)
+                self._left_out(server, problem, until)
             finally:
                 with self._change:
                     server.busy -= 1
@@ -104,7 +110,7 @@ class Servers:
             server.busy += 1
             return server
 
-    def _left_out(self, server: Server, problem: NoConnection) -> None:
+    def _left_out(self, server: Server, problem: NoConnection, until: float) -> None:
         """Note that a server is gone. When all are, wait a moment and let them be tried again, up to the patience."""
         server.gone_until = time.monotonic() + AWAY
         if any(not each.gone for each in self.all):
@@ -112,6 +118,6 @@ class Servers:
         now = time.monotonic()
         if self._lost is None:
             self._lost = now
-        if now - self._lost > self.patience:
+        if now - self._lost > self.patience or now + PAUSE > until:
             raise Unreachable(str(problem)) from problem
         time.sleep(PAUSE)

@@ -16,13 +16,13 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from gpdsl.errors import GpdslWarning
+from gpdsl.errors import GpdslWarning, described, quoted
 from gpdsl.forward.backend import Backend, Job, Pieces
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.mistakes import BadServer, WrongSizes
 from gpdsl.forward.registry import EITHER, ForwardModel, How, _checked
 from gpdsl.forward.servers import Server, Servers
-from gpdsl.forward.session import NoConnection, ServerError
+from gpdsl.forward.session import LARGEST_ANSWER, NUMBER_BYTES, SHOWN, NoConnection, ServerError, check_address
 from gpdsl.forward.threads import Threads
 from gpdsl.forward.work import Unreachable, stops, take
 
@@ -48,14 +48,17 @@ def umbridge(
     """The model `name` of an UM-Bridge server, for `externals=` of `gpdsl.load`; without a name, its only model.
 
     Several addresses are servers of the same model, which share the work. `config` is passed on with every call.
-    `workers` is how many calls each server gets at the same time, `timeout` the seconds one may take (60). The
-    arguments of the external, one after the other, make up the input vectors of the model; its output vectors, one
-    after the other, the result. Gradients are used where the server offers them. Raises ForwardModelError.
+    `workers` is how many calls each server gets at the same time, `timeout` the seconds that one may take (60), and
+    that a server may take to say what it offers. The arguments of the external, one after the other, make up the input
+    vectors of the model; its output vectors, one after the other, the result. Gradients are used where the server
+    offers them. Raises ForwardModelError.
     """
     addresses = [url] if isinstance(url, str) else list(url)
     for each in addresses or [""]:
-        if not isinstance(each, str) or not each.startswith(("http://", "https://")):
-            raise ForwardModelError(BadServer("umbridge", str(each), "an address begins with http:// or https://"))
+        try:
+            check_address(str(each))
+        except ValueError as problem:
+            raise ForwardModelError(BadServer("umbridge", str(each), quoted(problem))) from None
     seconds = how.get("timeout", DEFAULT_SECONDS)
     model = UmbridgeModel(addresses, name, dict(config or {}), float(seconds))
     options: How = {**how, "timeout": seconds, "vectorized": False, "executor": Lanes(model, how.get("workers"))}
@@ -98,24 +101,24 @@ class UmbridgeModel:
 
     def __call__(self, *arguments: np.ndarray | float) -> np.ndarray:
         """All output vectors, one after the other."""
-        answer = self.ask("/Evaluate", {"input": self.vectors(arguments)})
-        return self._vector(answer, self.sizes.outputs)
+        sizes = self.sizes.outputs
+        return _vector(self.ask("/Evaluate", {"input": self.vectors(arguments)}, sizes), sizes)
 
     def gradient(
         self, out_wrt: int, in_wrt: int, arguments: Sequence[np.ndarray | float], sensitivity: np.ndarray
     ) -> np.ndarray:
         """The transposed Jacobian of one output vector in one input vector, times a vector (VJP)."""
         question = {"outWrt": out_wrt, "inWrt": in_wrt, "sens": np.ravel(sensitivity).tolist()}
-        answer = self.ask("/Gradient", {**question, "input": self.vectors(arguments)})
-        return self._vector([answer], (self.sizes.inputs[in_wrt],))
+        sizes = (self.sizes.inputs[in_wrt],)
+        return _vector([self.ask("/Gradient", {**question, "input": self.vectors(arguments)}, sizes)], sizes)
 
     def apply_jacobian(
         self, out_wrt: int, in_wrt: int, arguments: Sequence[np.ndarray | float], direction: np.ndarray
     ) -> np.ndarray:
         """The Jacobian of one output vector in one input vector, times a vector (JVP)."""
         question = {"outWrt": out_wrt, "inWrt": in_wrt, "vec": np.ravel(direction).tolist()}
-        answer = self.ask("/ApplyJacobian", {**question, "input": self.vectors(arguments)})
-        return self._vector([answer], (self.sizes.outputs[out_wrt],))
+        sizes = (self.sizes.outputs[out_wrt],)
+        return _vector([self.ask("/ApplyJacobian", {**question, "input": self.vectors(arguments)}, sizes)], sizes)
 
     def pull(self, *values: np.ndarray | float) -> list[np.ndarray]:
         """The vector-Jacobian product that `gradient=` wants: arguments and a sensitivity in, an array for each out.
@@ -150,21 +153,12 @@ class UmbridgeModel:
             )
         return [part.tolist() for part in np.split(np.concatenate(flat), np.cumsum(inputs)[:-1])]
 
-    def ask(self, path: str, question: dict[str, Any]) -> Any:
-        """The `output` of an answer, from whichever server is free."""
-        answer = self.servers.ask(path, {"name": self.name, "config": self.config, **question})
+    def ask(self, path: str, question: dict[str, Any], sizes: Sequence[int]) -> Any:
+        """The `output` of an answer, vectors of these sizes, from whichever server is free."""
+        answer = self.servers.ask(path, {"name": self.name, "config": self.config, **question}, sum(sizes))
         if "output" not in answer:
-            raise ServerError(f"{path} answered without `output`: {str(answer)[:200]}")
+            raise ServerError(f"{path} answered without `output`: {quoted(answer)[:SHOWN]}")
         return answer["output"]
-
-    def _vector(self, answer: Any, sizes: Sequence[int]) -> np.ndarray:
-        try:
-            parts = [np.asarray(each, float).reshape(-1) for each in answer]
-        except (TypeError, ValueError) as problem:
-            raise ServerError(f"the answer is no list of vectors: {str(answer)[:200]}") from problem
-        if [part.size for part in parts] != list(sizes):
-            raise ServerError(f"the answer has vectors of sizes {[p.size for p in parts]}, not {list(sizes)}")
-        return np.concatenate(parts)
 
     def _asked(self) -> Sizes:
         """What every server says, which must be the same."""
@@ -175,29 +169,61 @@ class UmbridgeModel:
         return found[0]
 
     def _told(self, server: Server) -> Sizes:
+        until = time.monotonic() + self.seconds
         try:
-            info = server.ask("/Info")
+            info = server.ask("/Info", None, until)
             version, models = info.get("protocolVersion"), info.get("models")
-            if version != 1.0 or not isinstance(models, list):
+            if version != 1.0 or not isinstance(models, list) or not all(isinstance(each, str) for each in models):
                 raise self._bad(server, f"it speaks version {version} of the protocol, not 1.0")
             if self.name is None and len(models) == 1:
                 self.name = models[0]
             if self.name not in models:
                 raise self._bad(server, f"it has no model {self.name!r}, but {', '.join(map(repr, models)) or 'none'}")
             named = {"name": self.name, "config": self.config}
-            support = server.ask("/ModelInfo", {"name": self.name}).get("support", {})
-            inputs, outputs = (server.ask(f"/{w}Sizes", named)[f"{w.lower()}Sizes"] for w in ("Input", "Output"))
+            support = server.ask("/ModelInfo", {"name": self.name}, until).get("support", {})
+            words = ("Input", "Output")
+            inputs, outputs = (_sizes(server.ask(f"/{w}Sizes", named, until)[f"{w.lower()}Sizes"]) for w in words)
             if not support.get("Evaluate"):
                 raise self._bad(server, f"its model {self.name!r} does not support Evaluate")
             derivatives = bool(support.get("Gradient")), bool(support.get("ApplyJacobian"))
-            return Sizes(tuple(map(int, inputs)), tuple(map(int, outputs)), *derivatives)
+            return Sizes(inputs, outputs, *derivatives)
         except (ServerError, NoConnection, Unreachable, TimeoutError) as problem:
             raise self._bad(server, str(problem)) from problem
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
-            raise self._bad(server, f"its answers are not those of UM-Bridge ({problem!r})") from problem
+            raise self._bad(server, f"its answers are not those of UM-Bridge: {described(problem)}") from problem
 
     def _bad(self, server: Server, reason: str) -> ForwardModelError:
-        return ForwardModelError(BadServer(self.name or "umbridge", server.url, reason))
+        return ForwardModelError(BadServer(self.name or "umbridge", server.url, quoted(reason)))
+
+
+def _sizes(found: Any) -> tuple[int, ...]:
+    """Sizes of vectors as a server gives them. Raises ValueError for what cannot be answered in bounded size."""
+    sizes = tuple(each for each in found if type(each) is int and each >= 0)
+    if not isinstance(found, list) or len(sizes) < len(found) or sum(sizes) > LARGEST_ANSWER // NUMBER_BYTES:
+        raise ValueError(f"{quoted(found)[:SHOWN]} are no sizes of vectors")
+    return sizes
+
+
+def _vector(answer: Any, sizes: Sequence[int]) -> np.ndarray:
+    """Vectors of these sizes, one after the other. Lengths are looked at before anything is built."""
+    if not isinstance(answer, list) or not all(isinstance(each, list) for each in answer):
+        raise ServerError(f"the answer is no list of vectors: {quoted(answer)[:SHOWN]}")
+    found = [len(each) for each in answer]
+    if found != list(sizes):
+        raise ServerError(f"the answer has vectors of sizes {quoted(found)[:SHOWN]}, not {list(sizes)}")
+    try:
+        return np.array([_number(each) for part in answer for each in part], float)
+    except (TypeError, OverflowError) as problem:
+        raise ServerError(f"the answer is no list of vectors of numbers: {quoted(answer)[:SHOWN]}") from problem
+
+
+def _number(found: Any) -> float:
+    """A number as JSON has it; `null` is what some servers have for NaN."""
+    if found is None:
+        return np.nan
+    if type(found) not in (int, float):
+        raise TypeError("no number")
+    return float(found)
 
 
 class Lanes(Backend):

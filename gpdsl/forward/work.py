@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gpdsl.errors import LONGEST_QUOTE, described, printable, quoted
 from gpdsl.forward.errors import ForwardModelError
 
 FORWARD_MODULE = "gpdsl_forward"
@@ -34,8 +35,10 @@ class Fault:
 
     def packed(self) -> Fault:
         """The same fault, fit to be sent to another process: exceptions may not be."""
-        trace = "".join(traceback.format_exception(self.cause)) if self.cause is not None else self.trace
-        return replace(self, cause=None, trace=trace)
+        if self.cause is None:
+            return self
+        lines = "".join(traceback.format_exception(self.cause)).rstrip()
+        return replace(self, cause=None, trace=printable(lines[-LONGEST_QUOTE:]))
 
     @property
     def origin(self) -> BaseException | None:
@@ -120,9 +123,7 @@ def _attempt(function: Callable[..., Any], arguments: Sequence[Any]) -> np.ndarr
 def fault_of(problem: BaseException) -> Fault:
     """An exception of the function as a fault."""
     kind = "unreachable" if isinstance(problem, Unreachable) else "exception"
-    text = " ".join(str(problem).split())
-    name = type(problem).__name__
-    return Fault(kind, text if kind == "unreachable" else f"{name}: {text}" if text else name, problem)
+    return Fault(kind, quoted(problem) if kind == "unreachable" else described(problem), problem)
 
 
 def numbers(result: object) -> np.ndarray | Fault:

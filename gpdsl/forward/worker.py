@@ -18,6 +18,7 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
+from gpdsl.errors import described, quoted
 from gpdsl.forward.work import FORWARD_MODULE, evaluate_packed
 
 READY, BROKEN = "ready", "broken"
@@ -44,7 +45,7 @@ def packed_function(function: Callable[..., Any]) -> Packed:
     try:
         packed = bytes(ForkingPickler.dumps(function))
     except Exception as problem:
-        raise NotPortable(" ".join(str(problem).split()) or type(problem).__name__) from problem
+        raise NotPortable(quoted(problem) or type(problem).__name__) from problem
     main = sys.modules.get("__main__")
     if getattr(main, "__file__", None) is None and getattr(main, "__spec__", None) is None:
         names = {argument for _, argument, _ in pickletools.genops(packed) if isinstance(argument, str)}
@@ -87,7 +88,7 @@ def _loaded(packed: Packed, functions: dict[Packed, Callable[..., Any]]) -> tupl
     try:
         functions[packed] = _function(packed)
     except BaseException as problem:  # noqa: BLE001 - the parent raises it, as an error with what to do
-        return BROKEN, f"{type(problem).__name__}: {problem}"
+        return BROKEN, described(problem)
     return READY, ""
 
 

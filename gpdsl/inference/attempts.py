@@ -36,6 +36,15 @@ SAME = 0.1
 DRAWS, EXACT_DRAWS = 4, 6
 """Random starts where a symmetry has to be broken, as long as no two of them end at the same maximum."""
 
+AGREED = 2 / 3
+"""Share of the random starts that have to end at the best maximum for it to be taken for the highest."""
+
+EXACT_TIED = 3
+"""Of these, how many have to end no higher before equal parameters are taken to be equal at the maximum."""
+
+DECADES = 1.5
+"""Powers of ten below the scale of a column that length-scales of random starts are drawn from."""
+
 SHORTER = 0.2
 """Length-scales are tried that much shorter where those of the data's scale lead to nothing."""
 
@@ -102,6 +111,7 @@ def _searched(problem: Problem, engine: Engine, start: str) -> Attempt:
     """One search, with a history of its own."""
     problem.monitor.history.clear()
     result = engine(problem)
+    problem.monitor.ended(result)
     return Attempt(start, result, tuple(problem.monitor.history))
 
 
@@ -147,9 +157,11 @@ def _scattered(problem: Problem, begin: Parameters, tied: Mapping[str, np.ndarra
         if problem.program.declarations.params[name].constraint == "real":
             unit = np.broadcast_to(parameters.data.units.get(name, 1.0), value.shape)
             moved = np.where(held, unit * loadings(value.shape, rng), value)
+        elif name in parameters.data.lengths:
+            unit = np.broadcast_to(parameters.data.units.get(name, 1.0), value.shape)
+            moved = np.where(held, unit * _scales(value.shape, rng), value)  # several scales have several maxima
         elif problem.program.declarations.params[name].constraint == "positive":
-            wide = 1.0 if name in parameters.data.lengths else 0.5  # signals of several scales have several maxima
-            moved = np.where(held, value * np.exp(wide * (rng.standard_normal(value.shape) - (wide > 0.5))), value)
+            moved = np.where(held, value * np.exp(0.5 * rng.standard_normal(value.shape)), value)
         else:
             continue
         if parameters.bijectors[name].contains(moved):
@@ -157,12 +169,18 @@ def _scattered(problem: Problem, begin: Parameters, tied: Mapping[str, np.ndarra
     return found
 
 
+def _scales(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Random shares of a column's scale, as different from each other as there are many."""
+    size = int(np.prod(shape))
+    return np.exp(-DECADES * np.log(10) * (rng.permutation(size) + rng.random(size)) / max(size, 1)).reshape(shape)
+
+
 # --- judgement --------------------------------------------------------------------------------------------------
 
 
 def _worthless(problem: Problem, result: Result) -> float | None:
     """What unrelated rows are worth, where the result is worth no more; None where it is, or where nobody knows."""
-    if not _may_be_worthless(result):
+    if not problem.program.groups or not _may_be_worthless(result):
         return None
     value = value_of_nothing(problem.program, problem.rows, result.parameters)
     if value is None or result.elbo > value + NOTHING:
@@ -208,7 +226,8 @@ def _symmetric(problem: Problem, engine: Engine, tried: list[Attempt]) -> bool:
         tried.append(_again(other, engine, f"draw {number}", _scattered(problem, begin, moved, number)))
         if tried[-1].result.interrupted:
             break
-        if held and not drawn and not several and tried[-1].result.elbo < best.result.elbo + SAME:
+        tied = held and not drawn and not several and number == (EXACT_TIED if problem.choice.exact else 1)
+        if tied and all(each.result.elbo < best.result.elbo + SAME for each in tried[-number:]):
             return False  # a maximum with equal parameters
         top = _best(tried).result.elbo
         if sum(each.result.elbo > top - SAME for each in tried[counted:]) > 1:
@@ -235,7 +254,11 @@ def _concluded(tried: list[Attempt], worthless: float | None, drawn: bool) -> Re
         message += f"; best of {len(tried)} starts ({ended})"
     if worthless is not None:
         notes.append(f"the latents explain nothing: unrelated rows are worth {worthless:.1f} nats")
-    if drawn and sum(each.result.elbo > best.elbo - SAME for each in tried) == 1:
-        notes.append("there are several maxima, and no two starts ended at this one: another seed may end higher")
+    draws = [each for each in tried if each.start.startswith("draw")]
+    agreed = sum(each.result.elbo > best.elbo - SAME for each in draws)
+    if drawn and agreed < AGREED * len(draws):
+        alone = sum(each.result.elbo > best.elbo - SAME for each in tried) == 1
+        found = "no two starts" if alone else f"{agreed} of {len(draws)} random starts"
+        notes.append(f"there are several maxima, and {found} ended at this one: another seed may end higher")
     stopped = any(each.result.interrupted for each in tried)
     return replace(best, message=message, notes=tuple(notes), interrupted=stopped)

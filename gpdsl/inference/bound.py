@@ -22,7 +22,7 @@ from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.groups import Group, KernelValues, kernel_values
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
-from gpdsl.program.rows import Rows
+from gpdsl.program.rows import Rows, row_count
 
 Parts = list[tuple[Family, Parameters]]
 
@@ -89,6 +89,9 @@ def assemble(
     for view, (mean, variance) in zip(seen, moments, strict=True):
         means.append(by_reading(view.group, jnp.sqrt(view.kernel.scale)[:, None] * mean))
         variances.append(by_reading(view.group, view.kernel.scale[:, None] * variance))
+    if not means:  # a model of parameters alone
+        nothing = jnp.zeros((1, row_count(rows), 0))
+        return Marginals(nothing, nothing)
     prior = prior_means(program.evaluator, program.groups, parameters, rows, means[0].shape[-1])
     stack = lambda parts: jnp.swapaxes(jnp.concatenate(parts, axis=1), 1, 2)  # noqa: E731
     return Marginals(prior + stack(means), stack(variances))
@@ -133,6 +136,8 @@ def divergence(layout: Layout, state: State, seen: Sequence[GroupView], parts: P
 
     `parts` are what `prepared` gives, where that is known already.
     """
+    if not seen:
+        return jnp.zeros(())
     pi, parts = weights(state), prepared(layout, state, seen) if parts is None else parts
     features = [view.features for view in seen]
     cross = jnp.stack([family.cross(q, each) for (family, q), each in zip(parts, features, strict=True)]).sum(axis=0)

@@ -146,8 +146,12 @@ def _seen_at(
     kernel = kernel_values(start.program.evaluator, group, parameters, every_point(functionals).shape[-1])
     factor = factorise(group, kernel, inducing, start.jitter)
     phi = sparse_features(group, kernel, inducing, functionals, factor).phi
+    other = functionals if group.apart else None
     prior = jnp.stack(
-        [covariance(group.form, tuple(a[g] for a in kernel.arguments), functionals) for g in range(group.factors)]
+        [
+            covariance(group.form, tuple(a[g] for a in kernel.arguments), functionals, other)
+            for g in range(group.factors)
+        ]
     )
     open_part = prior - phi @ jnp.swapaxes(phi, -1, -2)
     phi, open_part = (jnp.broadcast_to(a, (group.size, *a.shape[1:]))[own] for a in (phi, open_part))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gpdsl.forward import Usage
+from gpdsl.inference.watch import honour_interrupts
+
+if TYPE_CHECKING:
+    from gpdsl.inference.problem import Result
 
 
 @dataclass(frozen=True)
@@ -34,11 +40,15 @@ class Monitor:
     stage: str = "fit"
     history: list[tuple[int, float, float]] = field(default_factory=list)
     compile_seconds: float = 0.0
+    keep: Callable[[Callable[[], Result], bool], None] | None = None
+    """What is told how to get at the best state so far, and whether a search has ended there (`results.checkpoint`)."""
+    state: Callable[[], Result] | None = None
+    """The best state of the search under way, as its engine sees it."""
     _start: float = field(default_factory=time.perf_counter)
     _first: float | None = None
 
     def report(self, step: int, elbo: float) -> None:
-        """Record a finished step."""
+        """Record a finished step, whose state the engine holds. Raises KeyboardInterrupt where the user has asked."""
         elapsed = time.perf_counter() - self._start
         if self._first is None:
             self._first = elapsed
@@ -47,6 +57,20 @@ class Monitor:
             rate = (elapsed - self._first) / max(step - self.history[0][0], 1)
             remaining = rate * (self.steps - step) if len(self.history) > 1 else None
             self.callback(Report(step, self.steps, elbo, elapsed, remaining, self.stage))
+        if self.keep is not None and self.state is not None:
+            self.keep(self.state, False)
+        honour_interrupts()
+
+    def ended(self, result: Result) -> None:
+        """A search has ended."""
+        self.state = None
+        if self.keep is not None:
+            self.keep(lambda: result, True)
+
+    @property
+    def last(self) -> float:
+        """The bound of the last step."""
+        return self.history[-1][1] if self.history else -math.inf
 
     @property
     def elapsed(self) -> float:

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from gpdsl.inference.blocks import Draws, block_rows
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.estimators.sampling import base_normals
+from gpdsl.inference.estimators.totals import sum_and_error
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Whitened
@@ -144,8 +145,7 @@ class Problem:
             return value, 0.0
         key = jax.random.fold_in(jax.random.key(self.options.seed), 1)
         sets = (self.drawn(jax.random.fold_in(key, number)) for number in range(FRESH_SETS))
-        fresh = np.asarray([float(bound(normals)) for normals in sets])
-        return float(fresh.mean()), float(fresh.std(ddof=1) / np.sqrt(FRESH_SETS))
+        return sum_and_error(np.asarray([float(bound(normals)) for normals in sets]))
 
     def compiled(
         self,
@@ -202,6 +202,8 @@ class Result:
     """What is doubtful about the result, in sentences for the user."""
     loss: Loss | None = None
     """What inducing points lose, where their number was left open."""
+    loss_bounds: tuple[float, float] | None = None
+    """Nats that they lose at least and at most, at these parameters, where that is certain."""
 
 
 def as_arrays(tree: Any, dtype: Any) -> Any:

@@ -7,11 +7,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Array, Float
 
+from gpdsl.data import Data
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.posteriors.features import prior_variances
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.functionals import every_point
 from gpdsl.program.groups import kernel_values
+from gpdsl.program.program import Program
+
+CONTINUOUS = ("real", "positive", "unit")
+"""Kinds of outputs that have densities, and not probabilities."""
 
 MATTERS = 1 / 300
 """Share of an observation's noise variance from which jitter or rounding is said."""
@@ -27,6 +32,20 @@ def rounding_note(variances: Sequence[float], size: int, dtype: str) -> tuple[st
         f"the noise variance is 1/{largest:.1g} of the signal's, which {dtype} hardly resolves with {size} values: "
         "parameters and evidence are those of interpolation; give the noise a lower bound or a prior, or fix it",
     )
+
+
+def notes_on_constants(program: Program, data: Data) -> tuple[str, ...]:
+    """Of outputs of which every value is the same: with a noise that is learnt, the evidence has no upper bound."""
+    found = []
+    for name, values in data.outputs.items():
+        known, kind = values[data.observed[name]], program.declarations.outputs[name].kind
+        if kind in CONTINUOUS and known.size > 1 and np.ptp(known) == 0 and program.parameters.initial:
+            found.append(
+                f"all {known.size} values of `{name}` are {known.flat[0]:g}: nothing tells signal from noise, and the "
+                "bound grows with every step to less noise; it says nothing, nor do the parameters: fix them, or give "
+                "them priors"
+            )
+    return tuple(found)
 
 
 def jitter_note(problem: Problem, learnt: Mapping[str, Array], sites: Sites) -> tuple[str, ...]:

@@ -120,9 +120,9 @@ class UnrelatedRows:
         return np.sum(values, axis=tuple(range(values.ndim - mask.ndim, values.ndim)))
 
     def _means(self, seen: _Values) -> Float[np.ndarray, "trials rows columns"]:
-        """Prior means of everything that is read of the latents."""
+        """Prior means of everything that is read of the latents; no columns where a model has none."""
         translator, count = self.program.translator, row_count(self.rows)
-        found = []
+        found = [np.zeros((1, count, 0))]
         for group in self.program.groups:
             for reading, member in itertools.product(group.readings.all, group.members):
                 keys = tuple(axis_key(a) for a in member.latent.axes)

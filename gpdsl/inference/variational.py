@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -25,6 +26,7 @@ from gpdsl.inference.exact.engine import exact_choice, fit_exact
 from gpdsl.inference.expectation_propagation import fit_ep, suited
 from gpdsl.inference.fields.plan import infer_fields
 from gpdsl.inference.inducing.start import spanning_rows, start_inducing
+from gpdsl.inference.keeping import Keep
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.natural.minibatch import fit_minibatch_natural
 from gpdsl.inference.natural.profiled import fit_profiled
@@ -34,6 +36,7 @@ from gpdsl.inference.opaque.stochastic import fit_stochastic_natural
 from gpdsl.inference.plan.batches import numbers_learnt
 from gpdsl.inference.plan.coupling import choose_coupling
 from gpdsl.inference.plan.options import Choice, Options, decide
+from gpdsl.inference.plan.refusals import of_parameters
 from gpdsl.inference.posteriors.families import parse_family
 from gpdsl.inference.posteriors.family import Diagonal
 from gpdsl.inference.problem import Problem, Result, as_arrays
@@ -44,11 +47,12 @@ from gpdsl.inference.threads import threads_for
 from gpdsl.inference.warm import Start, check_start
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals, Values
-from gpdsl.kernels.numerics import jitter_for
+from gpdsl.kernels.numerics import jitter_for, jitters_for
 from gpdsl.program.compilation import jit
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Rows
+from gpdsl.program.white import notes_on_white, training, white_beside
 
 ENGINES: dict[str, Callable[[Problem], Result]] = {
     "exact": fit_exact,
@@ -64,9 +68,6 @@ ENGINES: dict[str, Callable[[Problem], Result]] = {
     "alternating": fit_alternating,
 }
 
-ESCALATION = {"float64": (1.0, 100.0, 10_000.0), "float32": (1.0, 10.0, 100.0)}
-"""Multiples of the first jitter that are tried in turn when no factorisation succeeds."""
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -79,6 +80,7 @@ class Plan:
 
 def plan(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan:
     """Decide everything that can be decided before the first step. Raises GpdslError for what cannot work."""
+    options = options if program.groups else of_parameters(options)
     if options.engine == "qsgp":
         return Plan(decide_weights(program, options, data.rows), Layout(Diagonal(1), False), [])
     exact = exact_choice(program, data, options)
@@ -89,13 +91,15 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
     learnt, facts = numbers_learnt(program, options), {"opaque": program.opaque, "sampled": program.sampled}
     latents = sum(group.size for group in program.groups)
     choice = decide(options, data.rows, **facts, per_row=per_row, learnt=learnt, latents=latents)
+    program = training(program, dense=choice.dense)
     if choice.inducing > data.rows:
         raise DataError(TooManyInducing(choice.inducing, data.rows))
     choice = _with_inducing_start(program, choice, options)
     inducing, dense = start_inducing(program, data, choice, options.seed, options.dtype)
     if start is not None:
         choice, inducing = _inducing_of(start, program, choice, inducing, options)
-    if dense and choice.posterior in {"full", "linear", "coupled"} and not kernel_parameters_learnt(program):
+    determined = dense and not any(map(white_beside, program.groups)) and not kernel_parameters_learnt(program)
+    if determined and choice.posterior in {"full", "linear", "coupled"}:
         reduced = [_spanning(program, g, z, options) for g, z in zip(program.groups, inducing, strict=True)]
         if sum(map(len, reduced)) < 0.7 * sum(map(len, inducing)):
             inducing, dense = reduced, False
@@ -188,21 +192,28 @@ def _engine(choice: Choice, options: Options, program: Program) -> str:
     return "simulated natural" if is_simulated(program, options, choice) else "stochastic natural"
 
 
+def _faulty(program: Program) -> bool:
+    """Whether an opaque function has ended the fit, which says so whatever the fit came to."""
+    return program.account is not None and program.account.fault is not None
+
+
 def infer(
     program: Program,
     data: Data,
     options: Options,
     callback: Callable[[Report], None] | None = None,
     start: Start | None = None,
+    keep: Keep | None = None,
 ) -> tuple[Result, Monitor, Choice, float]:
     """Fit q and all learnt parameters, from another fit's if there is a `start`.
 
     Returns the result, its history, the decisions and the jitter used.
 
-    Raises GpdslError, naming the latents, when no jitter makes their covariance matrices positive definite.
+    Raises GpdslError, naming the latents, when no jitter makes their covariance matrices positive definite, and
+    KeyboardInterrupt when the user stops it before there is anything to return.
     """
     if program.fields:
-        return infer_fields(program, data, options, callback, start)
+        return infer_fields(program, data, options, callback, start, keep)
     if start is not None:
         check_start(start, program)
     if program.account is not None and options.evaluations is not None:
@@ -210,7 +221,8 @@ def infer(
     process = start if start is not None and start.weight_space is None else None
     planned = plan(program, data, options, process)
     choice, layout = planned.choice, planned.layout
-    program = program.under(choice.posterior)
+    plain = bool(choice.exact) or choice.weights is not None
+    program = (program if plain else training(program, dense=choice.dense)).under(choice.posterior)
     engine = _engine(choice, options, program)
     monitor = Monitor(choice.steps, callback, f"{choice.posterior} posterior, {engine}")
     numbers: Any = np.arange(data.rows)
@@ -220,17 +232,20 @@ def infer(
     shards = shards_for(options.devices, layout.dense, program.opaque)
     rows, count = shards.rows(rows)
     inducing, parameters = shards.everywhere((inducing, parameters))
-    for multiple in (0.0,) if choice.exact else ESCALATION[options.dtype]:
-        jitter = multiple * jitter_for(jnp.dtype(options.dtype))
+    for jitter in (0.0,) if choice.exact else jitters_for(options.dtype):
         known = process if inducing and not choice.exact else None
         begun = None if known is None else carry(known, program, parameters, inducing, jitter)
         problem = Problem(program, rows, count, layout, choice, options, parameters, inducing, jitter, monitor, begun)
         weights = None if start is None else start.weight_space
         problem = replace(problem, begun_weights=weights, copies=count - data.rows, continued=start is not None)
         with threads_for(max(map(len, planned.inducing), default=0)):
+            monitor.keep = None if keep is None else partial(keep, choice, jitter, monitor)
             result = attempt(problem, ENGINES[engine])
+            monitor.ended(result)
+        if result.interrupted and not np.isfinite(result.elbo) and not _faulty(program):
+            raise KeyboardInterrupt  # before the first state that is worth anything
         if np.isfinite(result.elbo) or result.interrupted:
-            return result, monitor, choice, jitter
+            return replace(result, notes=result.notes + notes_on_white(program)), monitor, choice, jitter
         if not inducing:
             raise GpdslError(
                 "the bound is not a finite number from the first step on: check `init` and the scale of the data"

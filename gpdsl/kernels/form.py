@@ -92,6 +92,31 @@ def count(form: Form) -> int:
             return sum(count(part) for part in parts)
 
 
+def has_white(form: Form) -> bool:
+    """Whether white noise is a part of it."""
+    match form:
+        case Base(name=name):
+            return name == "White"
+        case ByFormula():
+            return False
+        case On(kernel=kernel) | Patches(kernel=kernel) | Scaled(kernel=kernel):
+            return has_white(kernel)
+        case Sum(terms=parts) | Product(factors=parts):
+            return any(map(has_white, parts))
+
+
+def nothing_but_white(form: Form) -> bool:
+    """Whether values at different points are all independent: white noise makes products with it independent too."""
+    match form:
+        case Scaled(kernel=kernel) | On(kernel=kernel):
+            return nothing_but_white(kernel)
+        case Sum(terms=parts):
+            return all(map(nothing_but_white, parts))
+        case Product(factors=parts):
+            return any(map(nothing_but_white, parts))
+    return has_white(form)
+
+
 def block(start: int, stop: int) -> sp.Symbol:
     """The symbol of columns `start` to `stop`, counted from 0, the last not included."""
     return sp.Symbol(f"column[{start}:{stop}]", real=True)

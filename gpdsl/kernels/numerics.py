@@ -10,10 +10,18 @@ from jaxtyping import Array, Float
 JITTER = {"float64": 1e-8, "float32": 1e-5}
 """Relative jitter by dtype: far above the rounding of a Cholesky factor, far below any noise a model can see."""
 
+ESCALATION = {"float64": (1.0, 100.0, 10_000.0), "float32": (1.0, 10.0, 100.0)}
+"""Multiples of the first jitter that are tried in turn when no factorisation succeeds."""
+
 
 def jitter_for(dtype: jnp.dtype) -> float:
     """First jitter to try, relative to the mean variance of the matrix."""
     return JITTER[jnp.dtype(dtype).name]
+
+
+def jitters_for(dtype: str) -> tuple[float, ...]:
+    """All jitters to try, one after the other."""
+    return tuple(multiple * JITTER[dtype] for multiple in ESCALATION[dtype])
 
 
 def cholesky(matrix: Float[Array, "... n n"], jitter: Float[Array, ""] | float) -> Float[Array, "... n n"]:

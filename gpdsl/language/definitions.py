@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from gpdsl.language.expressions import Axis, Expression
 from gpdsl.language.source import Span
@@ -68,9 +69,9 @@ class ExternalLikelihood(Declaration):
 
 @dataclass(frozen=True)
 class Infer:
-    """Defaults for inference: `posterior = mixture(2), inducing = 100, samples = 100` as plain values.
+    """Defaults for inference: `posterior = mixture(2), inducing = 100, samples = 100` as `fit` takes them.
 
-    A posterior with a number is text, `"mixture(2)"`.
+    A posterior with a number is text, `"mixture(2)"`; `fixed` holds names, `init` values by name.
     """
 
-    options: Mapping[str, int | float | str | bool] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))

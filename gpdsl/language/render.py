@@ -6,10 +6,12 @@ import json
 import unicodedata
 from collections.abc import Sequence
 
+from gpdsl.errors import printable
 from gpdsl.language.errors.base import Mistake
 from gpdsl.language.source import Source
 
 _WIDTH = 120
+_BLANKS = str.maketrans("\t\n\r", "   ")
 _PLAIN = {"error": "{}", "warning": "{}", "place": "{}", "caret": "{}", "help": "{}"}
 _COLOUR = {
     "error": "\x1b[1;31m{}\x1b[0m",
@@ -84,8 +86,8 @@ def _window(line: str, start: int, end: int) -> tuple[str, int, int]:
 
 
 def _printable(text: str) -> str:
-    """The text without what could move the cursor or recolour the terminal: a model is untrusted."""
-    return "".join(" " if each in "\t\n\r" else each if each.isprintable() else "�" for each in text)
+    """The text on one line, column by column, without what steers a terminal."""
+    return printable(text.translate(_BLANKS))
 
 
 def display_width(text: str) -> int:

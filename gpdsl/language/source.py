@@ -25,9 +25,10 @@ class Source:
 
     def line(self, number: int) -> str:
         """The text of line `number` (from 1), empty past the end."""
-        return self._lines[number - 1].rstrip("\r") if 1 <= number <= len(self._lines) else ""
+        return self.lines[number - 1].rstrip("\r") if 1 <= number <= len(self.lines) else ""
 
     @cached_property
-    def _lines(self) -> list[str]:
+    def lines(self) -> list[str]:
+        """The lines, without their ends."""
         # Every message asks for lines: split once, or checking takes time quadratic in the length of the text.
         return self.text.split("\n")

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from gpdsl.language.distributions import DISTRIBUTIONS
 from gpdsl.language.entries import Distribution, Function, KernelFamily, Parameter, signature, table
 from gpdsl.language.kernels import KERNELS
+from gpdsl.language.options import ENGINES, OPTIONS
 
 __all__ = [
     "BUILTINS",
@@ -24,10 +25,8 @@ __all__ = [
     "KERNELS",
     "OBSERVATION_FORM",
     "OPTIONS",
-    "OPTION_WORDS",
     "OUTPUT_KINDS",
     "POINTS",
-    "POSTERIORS",
     "PROCESS",
     "REDUCTIONS",
     "STATEMENTS",
@@ -126,55 +125,6 @@ STATEMENTS: Mapping[str, str] = MappingProxyType(
 """The word each statement starts with, and its form. An observation has no such word: `y ~ Normal(f, sigma)`."""
 
 OBSERVATION_FORM = "y ~ Normal(f, sigma)"
-
-ENGINES = ("vi", "ep", "qsgp")
-
-POSTERIORS = ("auto", "coupled", "full", "linear", "diagonal", "mixture(K)", "mixture_full(K)")
-
-OPTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "posterior": "auto, coupled, full, linear, diagonal, mixture(K) or mixture_full(K)",
-        "inducing": "a whole number from 1",
-        "learn_inducing": "true or false",
-        "samples": "a whole number from 1",
-        "expectations": "auto, closed, quadrature or sampled",
-        "sampling": "qmc, antithetic or iid",
-        "gradients": "auto, pathwise or score",
-        "control_variate": "regression, constant or none",
-        "entropy": "pairwise or jensen",
-        "inducing_start": "auto, kmeans or greedy",
-        "optimizer": "auto, natural, lbfgs, adam or adadelta",
-        "schedule": "joint or alternating",
-        "batch": "a whole number from 1",
-        "seed": "a whole number from 0",
-        "steps": "a whole number from 1",
-        "evaluations": "a whole number from 1",
-        "tolerance": "a positive number",
-        "power": "0.5 or any other number above 0 and at most 1",
-        "features": "a whole number from 1",
-        "chevron": "a whole number from 1",
-        "feature_batch": "a whole number from 1",
-        "support": "a whole number from 1",
-        "feature_sums": "auto, running or sampled",
-        "basis": "fourier, inducing or relevance",
-    }
-)
-"""Options of `infer` and the values they take."""
-
-OPTION_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "expectations": ("auto", "closed", "quadrature", "sampled"),
-        "sampling": ("qmc", "antithetic", "iid"),
-        "gradients": ("auto", "pathwise", "score"),
-        "control_variate": ("regression", "constant", "none"),
-        "entropy": ("pairwise", "jensen"),
-        "inducing_start": ("auto", "kmeans", "greedy"),
-        "optimizer": ("auto", "natural", "lbfgs", "adam", "adadelta"),
-        "schedule": ("joint", "alternating"),
-        "feature_sums": ("auto", "running", "sampled"),
-        "basis": ("fourier", "inducing", "relevance"),
-    }
-)
 
 PROCESS = "GP"
 

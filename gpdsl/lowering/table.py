@@ -13,6 +13,7 @@ from jax.scipy.special import erf, gammaln, ndtr, ndtri
 from jaxtyping import Array
 
 from gpdsl.lowering import gammas, tails
+from gpdsl.lowering.mills import mills
 from gpdsl.symbolic import conditions as c
 from gpdsl.symbolic import functions as f
 
@@ -62,6 +63,8 @@ TABLE: dict[type, Callable[..., Array]] = {
     f.ndtr: ndtr,
     f.log_ndtr: tails.log_ndtr,
     f.ndtri: ndtri,
+    f.divisor: lambda x: jnp.maximum(x, 10.0 * float(jnp.finfo(jnp.result_type(x, 0.0)).tiny) ** 0.5),
+    f.mills: lambda order, x: mills(int(order), jnp.asarray(x, jnp.result_type(x, 0.0))),
     f.floor: jnp.floor,
     f.logsumexp: _logsumexp,
     f.log1mexp: tails.log1mexp,

@@ -18,7 +18,6 @@ _WORD = re.compile(r"[^\W\d]\w*\Z")
 _CALLEE = re.compile(r"([^\W\d]\w*)[ \t]*\Z")
 _FIRST = re.compile(r"\s*([^\W\d]\w*)?")
 _TYPES = {"input": v.INPUT_KINDS, "output": v.OUTPUT_KINDS, "param": tuple(v.CONSTRAINTS), "row": tuple(v.CONSTRAINTS)}
-_OPTION_VALUES = {**v.OPTION_WORDS, "posterior": v.POSTERIORS, "learn_inducing": ("true", "false")}
 # Sorts that a formula can read or call; densities, likelihoods and kernels have their own places.
 _READABLE = ("input", "output", "const", "param", "row", "latent", "let", "index", "function", "external")
 
@@ -134,15 +133,19 @@ def _arguments(document: Document, callee: str) -> Iterator[Suggestion]:
 
 
 def _infer(document: Document, bare: str, head: str) -> Iterator[Suggestion]:
-    if bare.endswith("="):
-        option = next(iter(bare[:-1].replace(":", ",").split(",")[-1].split()), "")
-        yield from (Suggestion(word, "value") for word in _OPTION_VALUES.get(option, ()))
+    words = re.findall(r"\w+", bare.replace(":", ",").split(",")[-1])
+    option = v.OPTIONS.get(words[0]) if words else None
+    if bare == "infer":
+        yield from (Suggestion(name, "value", meaning) for name, meaning in v.ENGINES.items())
     elif bare.endswith((":", ",")):
-        yield from (Suggestion(name, "option", meaning) for name, meaning in v.OPTIONS.items())
-    elif bare == "infer":
-        yield from (Suggestion(name, "value") for name in v.ENGINES)
-    elif head.endswith((" ", "\t")) and "=" not in bare.split(",")[-1]:
-        yield from _names(document, ("latent",))
+        engine = re.findall(r"\w+", bare)[1:2]
+        others = [each for each in v.OPTIONS.values() if not {*engine} - {*each.engines}]
+        yield from (Suggestion(each.name, "option", each.takes.expected, each.meaning) for each in others)
+    elif option is not None and bare.endswith("="):
+        yield from (Suggestion(word, "value") for word in option.takes.words)
+        yield from _names(document, ("param",) if option.name == "fixed" else ())
+    elif option is not None and head.endswith((" ", "\t")) and "=" not in bare.split(",")[-1]:
+        yield from _names(document, (option.of,))
 
 
 def _formula(document: Document) -> Iterator[Suggestion]:

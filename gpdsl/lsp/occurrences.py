@@ -98,6 +98,7 @@ class _Collector:
                 self._walk((tuple(each.value for each in node.bounds), node.sizes), owner)
             case syntax.InferStatement():
                 self._walk(tuple(each.subject for each in node.options), owner)
+                self._walk(tuple(each.value for each in node.options if each.name.text == "fixed"), owner)
             case syntax.Declared() | syntax.Node():
                 self._walk(tuple(getattr(node, each.name) for each in fields(node)), owner)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from gpdsl.language import Declarations, Mistake, ModelError, Source, check, parse, syntax
 from gpdsl.language.checker.names import STATEMENT_SORTS, declared_name
@@ -42,15 +43,23 @@ class Document:
 
     def statements_of(self, name: str) -> list[syntax.Statement]:
         """The statements that declare a name: several for a `let` by cases."""
-        return [each for each in self.tree.statements if _declares(each) == name]
+        return self.declaring.get(name, [])
+
+    @cached_property
+    def declaring(self) -> dict[str, list[syntax.Statement]]:
+        """The statements of every name that is declared."""
+        found: dict[str, list[syntax.Statement]] = {}
+        for each in self.tree.statements:
+            name = declared_name(each) if type(each) in STATEMENT_SORTS else None
+            if name is not None:
+                found.setdefault(name.text, []).append(each)
+        return found
 
     def sorts(self) -> dict[str, str]:
         """Every name of the model and its sort, those of statements that are not finished included."""
         broken = {words[1]: words[0] for each in self.broken if len(words := each.words()) == 2}
         unfinished = {name: sort for name, sort in broken.items() if sort in SORTS and name not in STATEMENTS}
-        return unfinished | {
-            name: STATEMENT_SORTS[type(each)] for each in self.tree.statements if (name := _declares(each)) is not None
-        }
+        return unfinished | {name: STATEMENT_SORTS[type(its[-1])] for name, its in self.declaring.items()}
 
     def text_at(self, span: Span) -> str:
         """The text of a span, its lines joined."""
@@ -78,8 +87,3 @@ def read(text: str, name: str, before: Document | None = None) -> Document:
     )
     broken = tuple(pieces)
     return Document(source, tree, mistakes, declarations, occurrences(tree.statements, broken), broken)
-
-
-def _declares(statement: syntax.Statement) -> str | None:
-    name = declared_name(statement) if type(statement) in STATEMENT_SORTS else None
-    return name.text if name is not None else None

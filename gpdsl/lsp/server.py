@@ -7,12 +7,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcInvalidRequest
+from pygls.exceptions import (
+    JsonRpcInvalidParams,
+    JsonRpcInvalidRequest,
+    JsonRpcParseError,
+    JsonRpcServerNotInitialized,
+)
 from pygls.lsp.server import LanguageServer
 from pygls.workspace import ServerTextPosition
 
 import gpdsl
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, quoted
 from gpdsl.language import format_text
 from gpdsl.language.checker.names import declared_name
 from gpdsl.language.checker.scope import SORTS
@@ -21,6 +26,7 @@ from gpdsl.language.source import Span
 from gpdsl.lsp import naming, problems
 from gpdsl.lsp.completion import Suggestion, complete
 from gpdsl.lsp.hover import hover
+from gpdsl.lsp.protocol import Answered, Protocol, refuse
 from gpdsl.lsp.reading import Document, read
 
 PAUSE = 0.1  # seconds without a key before a text is checked
@@ -59,12 +65,28 @@ class Server(LanguageServer):
 
     def __init__(self) -> None:
         # Whole texts at every change: they are small, and nothing can get out of step.
-        super().__init__("gpdsl", gpdsl.__version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
+        whole = lsp.TextDocumentSyncKind.Full
+        super().__init__("gpdsl", gpdsl.__version__, protocol_cls=Protocol, text_document_sync_kind=whole)
         self.documents: dict[str, Document] = {}
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """Say what went wrong with a message that asked for no answer."""
+        if isinstance(error, ValueError | RecursionError):
+            refuse(self.protocol, None, JsonRpcParseError())
+        elif isinstance(error, AttributeError):
+            refuse(self.protocol, None, JsonRpcInvalidRequest("a message is a JSON object"))
+        elif not isinstance(error, Answered):
+            super().report_server_error(error, source)
 
     def document(self, uri: str) -> Document:
         """The document of an open text, up to date."""
-        text, before = self.workspace.get_text_document(uri).source, self.documents.get(uri)
+        try:
+            found = self.workspace.text_documents.get(uri)
+        except RuntimeError as problem:
+            raise JsonRpcServerNotInitialized("the first request is `initialize`") from problem
+        if found is None:
+            raise JsonRpcInvalidParams(f"{quoted(uri)} is not open")
+        text, before = found.source, self.documents.get(uri)
         if before is None or before.source.text != text:
             self.documents[uri] = read(text, uri.rsplit("/", 1)[-1], before)
         return self.documents[uri]
@@ -72,13 +94,13 @@ class Server(LanguageServer):
     def place(self, uri: str, position: lsp.Position) -> tuple[Document, int, int]:
         """The document, and line and column from 1 in characters."""
         document = self.document(uri)
-        lines = document.source.text.split("\n")
+        lines = document.source.lines
         found = self.workspace.position_codec.position_from_client_units(lines, position)
         return document, found.line + 1, found.character + 1
 
     def range(self, document: Document, span: Span) -> lsp.Range:
         """A span in the units of the client, UTF-16 unless it asked for others."""
-        codec, lines = self.workspace.position_codec, document.source.text.split("\n")
+        codec, lines = self.workspace.position_codec, document.source.lines
         ends = ((span.line, span.column), (span.end_line, span.end_column))
         start, end = (
             codec.position_to_client_units(lines, ServerTextPosition(line - 1, column - 1)) for line, column in ends

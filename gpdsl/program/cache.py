@@ -1,7 +1,8 @@
 """Compiled programs kept on disk between runs: the second fit of a model compiles in a fraction of the time.
 
 `GPDSL_CACHE_DIR` names the folder, or says `off`; by default it is in the user's cache folder. A folder that cannot be
-written to means no cache, and a cache that JAX has been given already is left as it is.
+written to means no cache, and one that others could fill means none either, with a warning: its programs are run. A
+cache that JAX has been given already is left as it is.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import os
 import platform
 import sys
 import tempfile
+import warnings
 from contextlib import suppress
 from pathlib import Path
 
 import jax
+
+from gpdsl.errors import GpdslWarning
+from gpdsl.program.private import intruder, made_private
 
 VARIABLE = "GPDSL_CACHE_DIR"
 OFF = ("off", "none", "no", "false", "0")
@@ -27,14 +32,14 @@ WORTH_KEEPING = 0.1
 
 
 def keep_compiled_programs() -> None:
-    """Turn JAX's persistent cache on, once, where that is possible and wanted. Never raises."""
+    """Turn JAX's persistent cache on, once, where that is possible, safe and wanted. Never raises."""
     if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
     chosen = cache_folder()
     if chosen is None:
         return
-    folder = chosen / _processor()
-    if not _usable(folder):
+    folder = _usable(chosen / _processor())
+    if folder is None:
         return
     _prune(folder)
     jax.config.update("jax_compilation_cache_dir", str(folder))
@@ -75,14 +80,24 @@ def _processor() -> str:
     return f"{platform.machine()}-{hashlib.sha256(features.encode()).hexdigest()[:12]}"
 
 
-def _usable(folder: Path) -> bool:
-    """Whether files can be made in the folder, which is made when it is not there."""
+def _usable(folder: Path) -> Path | None:
+    """The folder, with its links resolved, made when it is not there; None where files cannot be made or trusted."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
+        folder = folder.resolve()
+        made_private(folder)
+        reason = intruder(folder)
+        if not reason:
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+    except (OSError, RuntimeError):  # a loop of links is a RuntimeError
+        return None
+    warnings.warn(
+        f"compiled programs are not kept: {reason}, so that what is found in {folder} may not be yours; "
+        f"let {VARIABLE} name a folder that only you can write to, or say `off`",
+        GpdslWarning,
+        stacklevel=2,
+    )
+    return None
 
 
 def _prune(folder: Path) -> None:

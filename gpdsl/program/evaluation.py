@@ -60,7 +60,7 @@ def prior_means(
             for functional, weight in reading:
                 total = total + weight * _mean(evaluator, member, functional, scope, count)
             parts.append(total)
-    return jnp.concatenate(parts, axis=1)
+    return jnp.concatenate(parts, axis=1) if parts else jnp.zeros((count, 0))
 
 
 def _mean(

@@ -49,6 +49,8 @@ class Group:
     readings: Readings = OWN_VALUE
     per_row: bool = False
     points: int = 0
+    apart: bool = False
+    """Whether inducing functionals are those of the latents without their white noise: `program.white`."""
 
     @property
     def size(self) -> int:
@@ -88,6 +90,15 @@ def make_groups(translator: Translator, readings: Mapping[str, Readings]) -> tup
         Group(form, inputs, tuple(members), 0, 0, _shared(translator, members), read, per_row, points)
         for (form, inputs, read, per_row, points), members in buckets.items()
     )
+
+
+def with_kernels(translator: Translator, group: Group, kernels: Sequence[m.Kernel]) -> Group | None:
+    """The group with other kernels of its members; None where they are not of one form."""
+    pairs = list(zip(group.members, kernels, strict=True))
+    found = [replace(x, kernel=canonical(kernel, Space.of(translator, x.latent))) for x, kernel in pairs]
+    if len({member.kernel.form for member in found}) > 1:
+        return None
+    return replace(group, form=found[0].kernel.form, members=tuple(found), shared=_shared(translator, found))
 
 
 def read_more(groups: Sequence[Group], readings: Mapping[str, Readings]) -> tuple[Group, ...]:

@@ -9,11 +9,16 @@ from typing import Any, TypeVar
 
 import jax
 
+from gpdsl.program.beginning import before_jax_begins, refuse_forked
+
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+before_jax_begins()  # whatever computes first enters a precision: a draw from the prior as well as a fit
 
 
 def precision(dtype: str) -> AbstractContextManager[Any]:
-    """A context in which JAX computes in this dtype."""
+    """A context in which JAX computes in this dtype. Raises GpdslError in a fork of a process with JAX's threads."""
+    refuse_forked()
     return jax.enable_x64(dtype == "float64")
 
 

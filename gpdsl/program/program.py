@@ -95,7 +95,7 @@ class Program:
     @property
     def latents(self) -> int:
         """Number of columns of the marginals: latent processes, once for each reading."""
-        return self.groups[-1].stop
+        return self.groups[-1].stop if self.groups else 0
 
     @property
     def latent_names(self) -> list[str]:
@@ -114,8 +114,13 @@ class Program:
 
     @property
     def opaque(self) -> bool:
-        """Whether the likelihood calls a function that cannot be traced."""
+        """Whether a term of the likelihood is known by its values alone."""
         return "score" in self.methods
+
+    @property
+    def calls(self) -> bool:
+        """Whether it does call one: jumps, of which derivatives miss what moves, have their values alone too."""
+        return self.opaque and bool(self.uses())
 
     @property
     def fields(self) -> tuple[m.Latent, ...]:
@@ -194,7 +199,7 @@ def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64)
 
     Inputs that are memory maps stay what they are.
 
-    Raises GpdslError for a value that a truncated distribution cannot have.
+    Raises GpdslError for a value beyond a bound of `Truncated` or `Censored`.
     """
     outputs: dict[str, Any] = {}  # NumPy arrays, until a compiled function takes them
     observed: dict[str, Any] = {}

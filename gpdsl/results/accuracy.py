@@ -1,4 +1,4 @@
-"""Standard errors of predictions through opaque functions: of the samples, and of what polynomials leave open.
+"""Standard errors of sampled predictions: of the samples, and of what polynomials of opaque functions leave open.
 
 Samples come in sets that are shifted apart; what is found from each of them alone scatters by their error. What a
 polynomial fitted without a point says there misses the function's value by what it misses elsewhere.
@@ -15,12 +15,15 @@ import sympy as sp
 from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
-from gpdsl.results.expectation import Beliefs, mean_of, sampled, without
+from gpdsl.results.expectation import Beliefs, mean_of, places_of, sampled, without
 from gpdsl.results.pieces import Externals, Piece
 from gpdsl.results.predictive import Predictive
+from gpdsl.results.responses import in_the_tails
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic import laws
-from gpdsl.symbolic.terms import has_external
+from gpdsl.symbolic.gaussian import pull_exponentials
+from gpdsl.symbolic.joint import joint_expectation
+from gpdsl.symbolic.terms import has_external, latents_in
 
 Keys = tuple[str, ...]
 
@@ -68,8 +71,8 @@ def _spread(predictive: Predictive, values: np.ndarray) -> np.ndarray:
 
 
 def error_of_mean(beliefs: Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
-    """Of E[expression]; zeros where no opaque function has a part in it."""
-    return _error(beliefs, expression, keys, None, lambda values: values.mean(axis=0))
+    """Of E[expression]; zeros where it is not sampled."""
+    return _error(beliefs, expression, keys, None, lambda v: v.mean(axis=0), is_sampled(beliefs, expression))
 
 
 def error_of_variance(
@@ -77,14 +80,34 @@ def error_of_variance(
 ) -> Float[np.ndarray, "rows *keys"]:
     """Of Var[expression] + E[within]."""
     centre = sp.Dummy("mean", real=True)
-    return _error(beliefs, (expression - centre) ** 2 + within, keys, (centre, expression), lambda v: v.mean(axis=0))
+    asked = is_sampled(beliefs, expression**2) or is_sampled(beliefs, within)
+    whole = (expression - centre) ** 2 + within
+    return _error(beliefs, whole, keys, (centre, expression), lambda v: v.mean(axis=0), asked)
 
 
 def error_of_quantile(
     beliefs: Beliefs, expression: sp.Expr, keys: Keys, probability: float
 ) -> Float[np.ndarray, "rows *keys"]:
     """Of a quantile: that of the sets, and that of the mean, by which polynomials may shift it."""
-    return _error(beliefs, expression, keys, None, lambda values: np.quantile(values, probability, axis=0))
+    several = len(latents_in(beliefs.program.translator, expression)) > 1 or _is_opaque(beliefs, expression)
+    return _error(beliefs, expression, keys, None, lambda v: np.quantile(v, probability, axis=0), several)
+
+
+def is_sampled(beliefs: Beliefs, expression: sp.Expr) -> bool:
+    """Whether an expectation is an average over samples, and has their error."""
+    program = beliefs.program
+    latents = latents_in(program.translator, expression)
+    if has_external(program.translator, expression):
+        return True
+    if not latents or (program.fields and len(latents) > 1):
+        return bool(latents)
+    if joint_expectation(program.translator, pull_exponentials(expression), latents, program.coupled) is not None:
+        return False
+    return len(latents) > 2 or places_of(expression, latents) is None
+
+
+def _is_opaque(beliefs: Beliefs, expression: sp.Expr) -> bool:
+    return has_external(beliefs.program.translator, expression)
 
 
 def _error(
@@ -93,16 +116,17 @@ def _error(
     keys: Keys,
     centre: tuple[sp.Symbol, sp.Expr] | None,
     summary: Callable[[np.ndarray], np.ndarray],
+    asked: bool,
 ) -> np.ndarray:
-    simulations, known = beliefs.simulations, {} if centre is None else {centre[0]: jnp.zeros(())}
-    if simulations is None or not has_external(beliefs.program.translator, without(expression, known)):
+    if not asked:
         return np.zeros((beliefs.count, *(1,) * len(keys)))
     given = {} if centre is None else {centre[0]: jnp.asarray(mean_of(beliefs, centre[1], keys))}
     values = np.asarray(sampled(beliefs, expression, keys, given), float)
     values = np.moveaxis(values, 1, -1) @ beliefs.weights if values.shape[1] > 1 else values[:, 0]
     sets = np.stack([summary(part) for part in np.array_split(values, SETS)])
-    total = np.var(sets, axis=0, ddof=1) / SETS
-    if beliefs.program.fields:
+    total = np.var(sets, axis=0, ddof=1) / SETS * (SETS - 1) / (SETS - 3)
+    simulations = beliefs.simulations
+    if simulations is None or beliefs.program.fields or not _is_opaque(beliefs, without(expression, given)):
         return np.sqrt(total)
     learnt = simulations.at(beliefs)
     for piece in learnt.pieces:
@@ -131,8 +155,13 @@ def _left_open(
 
     missed = at(dict(piece.values)) - at(simulations.said(piece))
     difference = np.broadcast_to(missed, (*piece.latents.shape[:3], *missed.shape[missed.ndim - len(keys) :]))
-    weights = piece.polynomials.weights.reshape(*piece.latents.shape[1:3], -1)
-    weights = np.moveaxis(weights, -1, 0).reshape(*piece.latents.shape[:3], *(1,) * len(keys))
-    mean = np.sum(weights * difference, axis=0)
-    alone = np.sum(weights**2 * (difference - mean) ** 2, axis=0)
-    return np.tensordot(beliefs.weights**2, alone, axes=1)
+    weights = piece.polynomials.weights
+    found = [_alone(each, difference) for each in (weights, in_the_tails(weights))]
+    return np.tensordot(beliefs.weights**2, np.maximum(*found), axes=1)
+
+
+def _alone(weights: Float[np.ndarray, "N S"], difference: np.ndarray) -> np.ndarray:
+    """Variance of the weighted mean of differences [S, K, rows, *keys], by each point's own."""
+    shape = *difference.shape[1:3], *(1,) * (difference.ndim - 3)
+    by_point = np.moveaxis(weights, -1, 0).reshape(-1, *shape)
+    return np.sum(by_point**2 * difference**2, axis=0) / np.maximum(1.0 - np.sum(by_point**2, axis=0), 1e-9)

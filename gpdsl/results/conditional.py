@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import sympy as sp
-from scipy.special import expit
+from scipy.special import log_expit
 
 from gpdsl.lowering.table import evaluate
-from gpdsl.results.outputs import CDF, DISCRETE, QUANTILES, SAMPLERS
+from gpdsl.results.log_tails import Window
+from gpdsl.results.outputs import CDF, DISCRETE, SAMPLERS
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.laws import Law
 
 Array = np.ndarray
 
-REACH, STEP = 3.4, 0.1
-"""Range and spacing of the double-exponential rule: nodes crowd at the ends, where a quantile function may be infinite.
-"""
+REACH, STEP = 6.0, 0.1
+"""Range and spacing of the double-exponential rule: to shares of exp(-630), as the variance of heavy tails needs."""
 
 
 def is_discrete(law: Law) -> bool:
@@ -55,7 +55,7 @@ def draw(law: Law, generator: np.random.Generator) -> Array:
         case "Truncated":
             window = _window(law)
             share = generator.random(np.shape(law.components[0].leaves()[0]))
-            return window.at(share, 1.0 - share)
+            return window.at(np.log(np.maximum(share, np.finfo(float).tiny)), np.log1p(-share))
         case "Censored":
             window = _window(law)
             return np.clip(draw(law.components[0], generator), window.lower, window.upper)
@@ -94,67 +94,44 @@ def moments(law: Law) -> tuple[Array, Array]:
     return mean, variance
 
 
-@dataclass(frozen=True, eq=False)
-class _Window:
-    """A distribution between two bounds: the probabilities `below` and `above` them, and the `width` inside.
-
-    Each place is counted from the nearer tail, so that nothing cancels however far out the window is.
-    """
-
-    inner: Law
-    lower: Array
-    upper: Array
-    below: Array
-    above: Array
-    width: Array
-
-    def share(self, y: Array) -> Array:
-        """P(Y <= y) given that Y is inside."""
-        table, a = QUANTILES[self.inner.name], self.inner.arguments
-        risen = CDF[self.inner.name](y, a) - self.below
-        fallen = self.width - (table.above(y, a) - self.above)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.clip(np.where(self.below > 0.5, fallen, risen) / self.width, 0.0, 1.0)
-
-    def at(self, share: Array, rest: Array) -> Array:
-        """Where that share of the distribution inside lies below, and `rest` = 1 - share above."""
-        table, a = QUANTILES[self.inner.name], self.inner.arguments
-        smallest = np.finfo(float).tiny
-        left = np.clip(self.below + share * self.width, smallest, 0.75)
-        right = np.clip(self.above + rest * self.width, smallest, 0.75)
-        place = np.where(left < right, table.ppf(left, a), table.isf(right, a))
-        return np.clip(place, self.lower, self.upper)
-
-
-def _window(law: Law) -> _Window:
+def _window(law: Law) -> Window:
     inner = law.components[0]
-    table, a = QUANTILES[inner.name], inner.arguments
     lower = np.asarray(law.arguments.get("lower", -np.inf), float)
     upper = np.asarray(law.arguments.get("upper", np.inf), float)
-    below, above = CDF[inner.name](lower, a), table.above(upper, a)
-    width = np.where(below > 0.5, table.above(lower, a) - above, CDF[inner.name](upper, a) - below)
-    return _Window(inner, lower, upper, below, above, width)
+    return Window(inner.name, inner.arguments, lower, upper)
 
 
-def _inside(window: _Window) -> tuple[Array, Array]:
-    """E[Y] and Var[Y] inside the window: integrals of its quantile function, by the double-exponential rule."""
+def _inside(window: Window) -> tuple[Array, Array]:
+    """E[Y] and Var[Y] inside the window; the quantile function of a Laplace has a kink, at which it is cut in two."""
+    if window.name != "Laplace":
+        return _integrals(window)
+    kink = np.clip(window.arguments["mean"], window.lower, window.upper)
+    parts = [replace(window, upper=kink), replace(window, lower=kink)]
+    shares = [np.exp(part.log_width - window.log_width) for part in parts]
+    found = [_integrals(part) for part in parts]
+    mean = sum(np.where(w > 0, w * m, 0.0) for w, (m, _) in zip(shares, found, strict=True))
+    spread = sum(np.where(w > 0, w * (v + (m - mean) ** 2), 0.0) for w, (m, v) in zip(shares, found, strict=True))
+    return np.asarray(mean), np.asarray(spread)
+
+
+def _integrals(window: Window) -> tuple[Array, Array]:
+    """Mean and variance: integrals of the quantile function of the window, by the double-exponential rule."""
     times = np.arange(-REACH, REACH + STEP / 2, STEP)
-    share, rest = expit(np.pi * np.sinh(times)), expit(-np.pi * np.sinh(times))
-    weight = STEP * np.pi * np.cosh(times) * share * rest
+    share, rest = log_expit(np.pi * np.sinh(times)), log_expit(-np.pi * np.sinh(times))
+    weight = STEP * np.pi * np.cosh(times) * np.exp(share + rest)
     weight = weight / weight.sum()
     places = [window.at(s, r) for s, r in zip(share, rest, strict=True)]
     mean = np.asarray(sum(w * y for w, y in zip(weight, places, strict=True)))
-    return mean, np.asarray(sum(w * (y - mean) ** 2 for w, y in zip(weight, places, strict=True)))
+    with np.errstate(over="ignore"):
+        return mean, np.asarray(sum(w * (y - mean) ** 2 for w, y in zip(weight, places, strict=True)))
 
 
-def _censored_moments(window: _Window) -> tuple[Array, Array]:
+def _censored_moments(window: Window) -> tuple[Array, Array]:
     """Those of the recorded value: the bounds with the probabilities beyond them, and what lies between."""
     centre, spread = _inside(window)
-    below = np.where(np.isfinite(window.lower), window.below, 0.0)
-    above = np.where(np.isfinite(window.upper), window.above, 0.0)
+    below, above, inside = (np.exp(each) for each in (window.under, window.over, window.log_width))
     low = np.where(np.isfinite(window.lower), window.lower, 0.0)
     high = np.where(np.isfinite(window.upper), window.upper, 0.0)
-    inside = np.maximum(window.width, 0.0)
     mean = below * low + above * high + inside * centre
     within = inside * (spread + (centre - mean) ** 2)
     return mean, below * (low - mean) ** 2 + above * (high - mean) ** 2 + within

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +16,21 @@ from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite, lo
 from gpdsl.inference.fields.calls import field_samples
 from gpdsl.inference.opaque.values import Values, arguments_of, evaluate_externals
 from gpdsl.program.joint import column_roots
+from gpdsl.program.quadrature import STEPS
+from gpdsl.results.cells import LogFunction, log_mean
 from gpdsl.results.expectation import Beliefs, sample_latents
+from gpdsl.results.simulations import Simulations
 from gpdsl.symbolic.coupling import quadratic
+from gpdsl.symbolic.functions import floor
+from gpdsl.symbolic.kinks import bends, kinks
 from gpdsl.symbolic.terms import has_external, latents_in
 from gpdsl.symbolic.translate import ExternalUse
 
 NEWTON_STEPS = 30
 STEP_LENGTHS = tuple(0.25**k for k in range(8))
-ADAPTIVE_NODES = {1: 40, 2: 24}
+ADAPTIVE_NODES = 24
 SAMPLES = 4096
+CELLS_AT_ONCE = 1 << 14
 OPAQUE_SAMPLES = 1024
 
 RowFunction = Callable[[Float[Array, "rows involved"]], Float[Array, "rows"]]
@@ -35,20 +42,33 @@ def log_predictive(beliefs: Beliefs) -> Float[np.ndarray, "rows"]:
     densities = [o.log_density for o in program.observations]
     if program.fields or any(has_external(program.translator, d) for d in densities):
         return _opaque(beliefs)
+    involved = _columns(beliefs, densities)
+    if _wants_cells(beliefs, densities, involved):
+        return _combine(beliefs, jnp.asarray(_in_cells(beliefs, involved)))
     if "density" not in beliefs.compiled:
-        involved = _columns(beliefs, densities)
         method = _method(beliefs, densities, involved)
         beliefs.compile("density", lambda numbers: method(beliefs.with_numbers(numbers), involved))
     compute = beliefs.compiled["density"]
     return _combine(beliefs, compute(beliefs.numbers()))
 
 
+def _wants_cells(beliefs: Beliefs, densities: Sequence[sp.Expr], involved: Sequence[int]) -> bool:
+    """Of one latent, and of two where a density jumps or bends; what is quadratic is exact without."""
+    translator = beliefs.program.translator
+    if quadratic(translator, densities):
+        return False
+    bending = any(bends(density, latents_in(translator, density)) for density in densities)
+    return len(involved) == 1 or (len(involved) == 2 and bending)
+
+
 def _method(
     beliefs: Beliefs, densities: Sequence[sp.Expr], involved: Sequence[int]
 ) -> Callable[[Beliefs, list[int]], Array]:
+    if not involved:
+        return _certain
     if quadratic(beliefs.program.translator, densities):
         return _gaussian
-    return _adaptive if len(involved) <= max(ADAPTIVE_NODES) else _sampled
+    return _adaptive if len(involved) == 2 else _sampled
 
 
 def _columns(beliefs: Beliefs, densities: Sequence[sp.Expr]) -> list[int]:
@@ -88,6 +108,69 @@ def _gradients(function: RowFunction, values: Array) -> tuple[Array, Array, Arra
     return function(values), gradient(values), jnp.stack([along(d) for d in directions], axis=-1)
 
 
+def _certain(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
+    """The log density itself: no output reads a latent."""
+    nothing = jnp.zeros((beliefs.count, 0), beliefs.marginals.mean.dtype)
+    return jnp.stack([_row_function(beliefs, involved, k)(nothing) for k in range(len(beliefs.weights))])
+
+
+def _in_cells(beliefs: Beliefs, involved: list[int]) -> Float[np.ndarray, "K rows"]:
+    """By cells between the places where the outputs' densities jump or bend."""
+    lines, parts = beliefs.compile("lines", lambda numbers: _lines(beliefs.with_numbers(numbers), involved)), []
+    tables = lines(beliefs.numbers())
+    for k in range(len(beliefs.weights)):
+        cuts = [(np.asarray(level[k]), np.asarray(slopes[k])) for level, slopes in tables]
+        parts.append(log_mean(_log_function(beliefs, involved, k), cuts, beliefs.count, len(involved)))
+    return np.stack(parts)
+
+
+def _log_function(beliefs: Beliefs, involved: list[int], component: int) -> LogFunction:
+    """The log density of rows at normals, some at a time; their number is rounded up, for few programs."""
+
+    def at(numbers: tuple[Any, ...], normals: Array) -> Array:
+        row = _row_function(beliefs.with_numbers(numbers), involved, component)
+        return jax.lax.map(row, normals)
+
+    def function(rows: np.ndarray, normals: np.ndarray) -> np.ndarray:
+        found = np.empty(normals.shape[:2])
+        for start in range(0, len(rows), CELLS_AT_ONCE):
+            part = slice(start, start + CELLS_AT_ONCE)
+            count = len(rows[part])
+            size = min(CELLS_AT_ONCE, max(64, 1 << (count - 1).bit_length()))
+            chosen = np.pad(rows[part], (0, size - count))
+            given = np.pad(np.moveaxis(normals[part], 1, 0), ((0, 0), (0, size - count), (0, 0)))
+            compute = beliefs.compile(("cells", component), at)
+            values = compute(beliefs.part(chosen).numbers(), jnp.asarray(given, beliefs.marginals.mean.dtype))
+            found[part] = np.asarray(values)[:, :count].T
+        return found
+
+    return function
+
+
+def _lines(beliefs: Beliefs, involved: list[int]) -> list[tuple[Array, Array]]:
+    """Level [K, rows] and slopes [K, rows, J] in the normals of what is zero where a density jumps or bends."""
+    program, index, found = beliefs.program, jnp.asarray(involved, int), []
+    units = jnp.concatenate([jnp.zeros((1, len(involved))), jnp.eye(len(involved))])
+    roots = [column_roots(program, beliefs.marginals, k, involved) for k in range(len(beliefs.weights))]
+    moved = jnp.einsum("knij,uj->ukni", jnp.stack(roots), units)
+    latents = jnp.broadcast_to(beliefs.marginals.mean, (len(units), *beliefs.marginals.mean.shape))
+    scope = beliefs.scope(latents.at[..., index].add(moved))
+    for observation in program.observations:
+        density = observation.log_density
+        bending = latents_in(program.translator, density)
+        for kink in (kinks(density, bending) if bends(density, bending) else ()) or ():
+            line, stepping = (kink.args[0], True) if isinstance(kink, floor) else (kink, False)
+            values = jnp.asarray(program.evaluator(line, scope, observation.axes))
+            shape = (*latents.shape[:3], *values.shape[values.ndim - len(observation.axes) :])
+            values = jnp.broadcast_to(values, shape).reshape(*latents.shape[:3], -1)
+            for level, *others in jnp.moveaxis(values, -1, 0):
+                slopes = jnp.stack([each - level for each in others], axis=-1)
+                near = jnp.floor(level)
+                steps = [near + k for k in range(-STEPS, STEPS + 1)] if stepping else [jnp.zeros_like(level)]
+                found += [(level - step, slopes) for step in steps]
+    return found
+
+
 def _gaussian(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
     """log of int exp(quadratic) N: exact.
 
@@ -106,11 +189,9 @@ def _gaussian(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
 
 
 def _adaptive(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
-    """Gauss–Hermite quadrature centred and scaled at the mode of p(y|f) q(f), as a narrow likelihood needs."""
+    """Two latents, smoothly: Gauss–Hermite quadrature around the mode of p(y|f) q(f), as wide as a narrow one needs."""
     parts = []
-    nodes, weights = np.zeros((1, 0)), np.ones(1)
-    if involved:
-        nodes, weights = gauss_hermite(len(involved), ADAPTIVE_NODES[len(involved)])
+    nodes, weights = gauss_hermite(2, ADAPTIVE_NODES)
     for k in range(len(beliefs.weights)):
         mean = jnp.zeros((beliefs.count, len(involved)), beliefs.marginals.mean.dtype)
         row = _row_function(beliefs, involved, k)
@@ -171,15 +252,26 @@ def _mean_density(beliefs: Beliefs, latents: Array, externals: dict[str, Array])
 
 
 def _opaque(beliefs: Beliefs) -> np.ndarray:
-    """The same through opaque functions, which are called in between."""
-    latents, externals = sample_latents(beliefs, OPAQUE_SAMPLES, need_externals=True)
-    externals |= _likelihood_values(beliefs, latents, externals)
+    """The same through opaque functions, which are called in between, at as many samples as the budget allows."""
+    simulations, count = beliefs.simulations, OPAQUE_SAMPLES
+    if simulations is None or not simulations.uses:
+        if simulations is not None:
+            count = simulations.likelihood_samples(beliefs, count)
+        latents, externals = sample_latents(beliefs, count, need_externals=False)
+    else:
+        latents, externals = sample_latents(beliefs, count, need_externals=True)
+        allowed = simulations.likelihood_samples(beliefs, len(latents))
+        some = np.arange(allowed) * len(latents) // allowed  # of all sets
+        latents, externals = latents[some], {key: value[some] for key, value in externals.items()}
+    if simulations is not None and simulations.likelihoods:
+        externals |= _likelihood_values(beliefs, simulations, latents, externals)
     return _combine(beliefs, _mean_density(beliefs, latents, externals))
 
 
-def _likelihood_values(beliefs: Beliefs, latents: Array, externals: dict[str, Array]) -> dict[str, Array]:
-    program = beliefs.program
-    uses = [u for u in program.uses() if u.likelihood]
+def _likelihood_values(
+    beliefs: Beliefs, simulations: Simulations, latents: Array, externals: dict[str, Array]
+) -> dict[str, Array]:
+    program, uses = simulations.program, simulations.likelihoods
     if program.fields:
         return field_samples(program, uses, beliefs.parameters, beliefs.rows, latents[:, 0, 0], externals)[1]
 

@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.data import Data, bind
-from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage
 from gpdsl.inference.bound import assemble, views
 from gpdsl.inference.exact.posterior import Regression
@@ -25,12 +24,14 @@ from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals
+from gpdsl.language.options import check_option
 from gpdsl.program.compilation import jit
 from gpdsl.program.field_marginals import field_marginals
 from gpdsl.program.joint import Marginals
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_rows, take_rows
 from gpdsl.program.rows import Rows
+from gpdsl.program.white import predicting
 from gpdsl.results.chunks import ROWS_AT_ONCE, by_parts, parts
 from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
@@ -44,14 +45,22 @@ COMMON_AT_ONCE = 2048
 """Latents times common noise of a coupled posterior that count as one: 64 MB for all rows at once."""
 
 
+def fitted_program(program: Program, choice: Choice) -> Program:
+    """The program as a fit with these choices holds it."""
+    plain = bool(choice.exact) or choice.weights is not None or bool(program.fields)
+    return (program if plain else predicting(program, dense=choice.dense)).under(choice.posterior)
+
+
 @dataclass(frozen=True, eq=False)
 class Fit:
     """A fitted model.
 
-    `elbo` is the evidence lower bound in nats (with `elbo_se`, its standard error, when sampled); of `engine = ep`
-    it is the estimate of the log evidence, which is no bound. `history` has columns step, elbo, seconds; `parameters`
-    holds constrained values by name; `interrupted` tells that the fit was stopped by the user, or by an opaque
-    function, and holds the best state until then; `usage` is what the evaluations of opaque functions have cost.
+    `elbo` is what was maximised, in nats (with `elbo_se`, its standard error, when sampled): the evidence lower bound
+    plus the log prior density of the learnt parameters that have priors; `log_evidence_bound` is without that. Of
+    `engine = ep` it has an estimate of the log evidence in it, which is no bound. `history` has columns step, elbo,
+    seconds; `parameters` holds constrained values by name; `interrupted` tells that the fit was stopped by the user, or
+    by an opaque function, and holds the best state until then; `usage` is what the evaluations of opaque functions have
+    cost.
     """
 
     program: Program
@@ -80,6 +89,35 @@ class Fit:
     """What is doubtful about the fit, in sentences; the summary has them too."""
     inducing_loss: float | None = None
     """Nats of the evidence that inducing points lose, about, where their number was left open."""
+    inducing_loss_bounds: tuple[float, float] | None = None
+    """Nats of the evidence that inducing points lose at least and at most, for certain, at the fit's parameters: of
+    observations that are normal about one latent each; None of others."""
+
+    @property
+    def no_bound(self) -> str:
+        """Why `elbo` without the log prior is no bound of the log evidence, in words; empty where it is one."""
+        if self.options.engine == "ep":
+            return "expectation propagation estimates the log evidence"
+        weights = self.choice.weights
+        if weights is not None and weights.sums == "sampled" and self.options.basis == "inducing":
+            return "it lacks a constant, (m + log |K|) / 2"
+        return "evaluations without values were penalised" if self.usage.penalised else ""
+
+    @cached_property
+    def log_prior(self) -> float:
+        """Log density of the learnt parameters that have priors, at their values; 0 without any."""
+        if not self.program.priors:
+            return 0.0
+        with precision(self.options.dtype):
+            return float(self.program.log_prior(as_arrays(dict(self.parameters), self.options.dtype)))
+
+    @property
+    def log_evidence_bound(self) -> float:
+        """Lower bound of log p(data | parameters), in nats, with the standard error `elbo_se`; NaN where there is none.
+
+        `no_bound` says why. Exact inference gives the log evidence itself.
+        """
+        return np.nan if self.no_bound else self.elbo - self.log_prior
 
     @property
     def model(self) -> Any:
@@ -97,11 +135,16 @@ class Fit:
         """
         return Prediction(self._beliefs(self.bind(data, columns, outputs=False), evaluations), self.options.dtype)
 
-    def log_predictive_density(self, data: Any, columns: Mapping[str, str] | None = None) -> np.ndarray:
-        """log p(y_n | training data) in nats for every row [rows]; a row's observed outputs count together."""
+    def log_predictive_density(
+        self, data: Any, columns: Mapping[str, str] | None = None, *, evaluations: int | None = None
+    ) -> np.ndarray:
+        """log p(y_n | training data) in nats for every row [rows]; a row's observed outputs count together.
+
+        `evaluations` is a budget, as of `predict`; with a small one there are fewer samples.
+        """
         bound = self.bind(data, columns, outputs=True)
         with precision(self.options.dtype):
-            beliefs = self._beliefs(bound)
+            beliefs = self._beliefs(bound, evaluations, likelihoods=True)
             return by_parts(bound.rows, lambda _, rows: log_predictive(beliefs.part(rows)))
 
     def bind(self, data: Any, columns: Mapping[str, str] | None, *, outputs: bool) -> Data:
@@ -115,10 +158,10 @@ class Fit:
             outputs_required=outputs,
         )
 
-    def _beliefs(self, data: Data, evaluations: int | None = None) -> Beliefs:
+    def _beliefs(self, data: Data, evaluations: int | None = None, *, likelihoods: bool = False) -> Beliefs:
         dtype, budget = self.options.dtype, self.options.evaluations if evaluations is None else evaluations
-        if budget is not None and (isinstance(budget, bool) or budget != int(budget) or budget < 1):
-            raise GpdslError(f"evaluations = {budget}: expected a whole number of at least 1")
+        if budget is not None:
+            budget = check_option("evaluations", budget)
         with precision(dtype):
             program = self._predicting
             rows = as_arrays(make_rows(program, data), dtype)
@@ -129,15 +172,15 @@ class Fit:
                 self.marginals(program, rows, data.rows),
                 self.weights / self.weights.sum(),
                 self.options.seed,
-                self._simulations(program, data.rows, np.inf if budget is None else budget),
+                self._simulations(program, data.rows, np.inf if budget is None else budget, likelihoods),
             )
 
     @staticmethod
-    def _simulations(program: Program, count: int, budget: float) -> Simulations | None:
-        """The evaluations of a prediction at so many rows, where it takes any."""
-        if not predicted_uses(program):
+    def _simulations(program: Program, count: int, budget: float, likelihoods: bool) -> Simulations | None:
+        """The evaluations of a prediction at so many rows, where it takes any; of `likelihoods` too, if asked."""
+        if not (program.uses() if likelihoods else predicted_uses(program)):
             return None
-        return Simulations.of(program, sum(rows.stop - rows.start for rows, _ in parts(count)), budget)
+        return Simulations.of(program, sum(rows.stop - rows.start for rows, _ in parts(count)), budget, likelihoods)
 
     def marginals(self, program: Program, rows: Rows, count: int) -> Marginals:
         """Marginals of all latents at rows: SAVIGP eqs. 37 to 39, O(M^2) per row after one factorisation.
@@ -181,7 +224,7 @@ class Fit:
         """Rows whose marginals are computed together, by the memory that a row takes."""
         if self.regression is not None:
             return min(ROWS_AT_ONCE, self.regression.rows_at_once(program))
-        readings = max(len(group.readings.all) for group in program.groups)
+        readings = max((len(group.readings.all) for group in program.groups), default=1)
         common = self.posterior[0].root.shape[-1] if program.coupled else 0
         width = max(readings, program.latents * common // COMMON_AT_ONCE)
         return max(1, ROWS_AT_ONCE // width)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,16 +21,19 @@ from gpdsl.forward.described import explain_externals
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.fields.plan import explain_fields, probe_called
 from gpdsl.inference.inducing.growth import infer_growing
-from gpdsl.inference.monitor import Report
+from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.opaque.probing import probe
 from gpdsl.inference.plan.explain import explain
 from gpdsl.inference.plan.explain_kernels import explain_kernels
-from gpdsl.inference.plan.options import Options, make_options
+from gpdsl.inference.plan.options import Choice, Options, make_options
 from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.problem import as_arrays, as_numpy
+from gpdsl.inference.problem import Result, as_arrays, as_numpy
 from gpdsl.inference.quadruply_stochastic.explain import explain_weights
+from gpdsl.inference.resolution import notes_on_constants
+from gpdsl.inference.sharding import shards_for
 from gpdsl.inference.variational import plan
 from gpdsl.inference.warm import Later, Start, check_start
+from gpdsl.inference.watch import honour_interrupts, watching
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language.model import Declarations
 from gpdsl.program.compilation import jit
@@ -38,9 +42,12 @@ from gpdsl.program.parameters import make_parameters
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_program
 from gpdsl.program.starts import start_from_data
-from gpdsl.results.fit import Fit
+from gpdsl.program.white import training
+from gpdsl.results.checkpoint import Checkpoint, kept_before, noisy, not_below, steps_left
+from gpdsl.results.doubts import doubts
+from gpdsl.results.fit import Fit, fitted_program
 from gpdsl.results.summary import STOPPED, too_few
-from gpdsl.symbolic.kernel_checks import doubtful_kernels
+from gpdsl.symbolic.checking import grave_warnings
 
 if TYPE_CHECKING:
     from gpdsl.model import Model
@@ -61,6 +68,16 @@ class WorseThanStart(GpdslError):
             "the estimates from opaque functions led the wrong way; leave optimizer, engine and estimators to the "
             "plan, or take more samples, a smaller learning_rate, or other starts of the parameters with init={...}"
         )
+
+
+def _check_fixed(fixed: Sequence[str], valued: Collection[str]) -> None:
+    """Raise GpdslError where a parameter is fixed that has no value: any would be a guess about units."""
+    for name in fixed:
+        if name not in valued:
+            raise GpdslError(
+                f"fixed: parameter `{name}` has no value to be fixed at; give it one with init={{'{name}': ...}} or "
+                f"where it is declared, `param {name} : ... = ...`"
+            )
 
 
 def prepare(
@@ -89,6 +106,7 @@ def prepare(
             known = start.initial(program)
             parameters = make_parameters(program.translator, options.fixed, {**known, **options.init})
             valued |= set(known)
+        _check_fixed(options.fixed, valued)
         parameters = start_from_data(parameters, program.translator, bound, valued, options.seed)
     return replace(program, parameters=parameters), bound, options
 
@@ -106,7 +124,8 @@ def start_of(fit: Any) -> Start | None:
         jitter = jitter_for(np.dtype(fit.options.dtype))
         posterior = Later(len(fit.inducing), partial(_at_inducing, fit, fit.regression, jitter))
     q = fit.inducing, posterior, fit.weights
-    return Start(fit.program, fit.parameters, *q, jitter, fit.choice.dense, fit.weight_space)
+    program = fit.program if fit.choice.exact or fit.choice.weights else training(fit.program, dense=fit.choice.dense)
+    return Start(program, fit.parameters, *q, jitter, fit.choice.dense, fit.weight_space)
 
 
 def _at_inducing(fit: Fit, regression: Regression, jitter: float) -> list[Whitened]:
@@ -125,51 +144,91 @@ def fit_model(
     progress: bool,
     given: Mapping[str, Any],
     start: Any = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
 ) -> Fit:
     """See `Model.fit`."""
-    begun, known = time.perf_counter(), start_of(start)
+    begun, before = time.perf_counter(), _resumed(model, given, start, checkpoint) if resume else None
+    known = start_of(start if before is None or before.program.fields else before)
     program, bound, options = prepare(model, data, columns, given, known)
+    if before is not None and before.rows != bound.rows:
+        raise GpdslError(f"resume: {checkpoint} is a fit of {before.rows} rows, and the data have {bound.rows}")
+    if before is not None and not before.interrupted and options.steps == before.options.steps:
+        return before
     account = program.account or Accounting()
     _warn(model.declarations)
-    with precision(options.dtype), _device(options.device), _progress(progress, callback) as report:
+    honour_interrupts()  # there is nothing to keep yet
+
+    def made(result: Result, choice: Choice, jitter: float, monitor: Monitor) -> Fit:
+        """A fit of what the inference has found."""
+        fitted = fitted_program(program, choice)
+        values = jit(fitted.parameters.constrain)(as_arrays(result.parameters, options.dtype))
+        parameters = {name: np.asarray(values[name]) for name in model.declarations.params}
+        return Fit(
+            program=fitted,
+            options=options,
+            choice=choice,
+            parameters=parameters,
+            inducing=tuple(result.inducing),
+            posterior=tuple(result.posterior),
+            weights=result.weights,
+            jitter=jitter,
+            elbo=result.elbo,
+            elbo_se=result.elbo_se,
+            history=np.asarray(monitor.history, float).reshape(-1, 3),
+            message=result.message,
+            rows=bound.rows,
+            seconds=time.perf_counter() - begun,
+            compile_seconds=monitor.compile_seconds,
+            columns=dict(columns),
+            interrupted=result.interrupted,
+            usage=account.usage(),
+            weight_space=result.weight_space,
+            regression=result.regression,
+            notes=(*result.notes, *notes_on_constants(fitted, bound), *doubts(fitted, parameters)),
+            inducing_loss=None if result.loss is None else result.loss.nats,
+            inducing_loss_bounds=result.loss_bounds,
+        )
+
+    keep = (
+        None
+        if checkpoint is None
+        else Checkpoint(Path(checkpoint), made, None if before is None or noisy(before) else before)
+    )
+    with (
+        precision(options.dtype),
+        _device(options.device),
+        _progress(progress, callback) as report,
+        watching() as watch,
+    ):
         (probe_called if program.fields else probe)(program, bound, options.dtype)
         with fitting(account):
-            told = _counting(report, account)
-            result, monitor, choice, jitter = infer_growing(program, bound, options, told, known)
-        program = program.under(choice.posterior)
-        learnt = as_arrays(result.parameters, options.dtype)
-        values = jit(program.parameters.constrain)(learnt)
-        parameters = {name: np.asarray(values[name]) for name in model.declarations.params}
-    fit = Fit(
-        program=program,
-        options=options,
-        choice=choice,
-        parameters=parameters,
-        inducing=tuple(result.inducing),
-        posterior=tuple(result.posterior),
-        weights=result.weights,
-        jitter=jitter,
-        elbo=result.elbo,
-        elbo_se=result.elbo_se,
-        history=np.asarray(monitor.history, float).reshape(-1, 3),
-        message=result.message if account.fault is None else f"{STOPPED} by `{account.fault.mistake.function}`",
-        rows=bound.rows,
-        seconds=time.perf_counter() - begun,
-        compile_seconds=monitor.compile_seconds,
-        columns=dict(columns),
-        interrupted=result.interrupted,
-        usage=account.usage(),
-        weight_space=result.weight_space,
-        regression=result.regression,
-        notes=result.notes,
-        inducing_loss=None if result.loss is None else result.loss.nats,
-    )
+            asked = options if before is None else steps_left(before, options)
+            found = infer_growing(program, bound, asked, _counting(report, account), known, keep)
+        result, monitor, choice, jitter = found
+        fit = made(result, choice, jitter, monitor)
+    fault = None if watch.asked else account.fault  # Ctrl-C ends the processes of simulators as well
+    message = fit.message if fault is None else f"{STOPPED} by `{fault.mistake.function}`"
+    fit = replace(fit, message=message, interrupted=fit.interrupted or watch.asked)
     if result.loss is not None and result.loss.much:
         warnings.warn(too_few(fit), GpdslWarning, stacklevel=3)
-    if account.fault is None:
-        return _verify_progress(fit)
-    account.fault.fit = fit if np.isfinite(fit.elbo) else None
-    raise account.fault from account.fault.__cause__
+    if fault is None:
+        fit = _verify_progress(fit if before is None else not_below(before, fit))
+    if checkpoint is not None and np.isfinite(fit.elbo):
+        fit.save(Path(checkpoint))
+    if fault is not None:
+        fault.fit = fit if np.isfinite(fit.elbo) else None
+        raise fault from fault.__cause__
+    return fit
+
+
+def _resumed(model: Model, given: Mapping[str, Any], start: Any, checkpoint: Any) -> Fit | None:
+    """The fit to go on from, None where there is none yet."""
+    if checkpoint is None:
+        raise GpdslError("resume goes on from what a fit has kept: name its file, checkpoint='model.gpfit'")
+    if start is not None:
+        raise GpdslError("resume goes on from the fit in checkpoint, and start from another one: leave one of them out")
+    return kept_before(model, make_options(model.declarations.infer.options, given), Path(checkpoint))
 
 
 def _verify_progress(fit: Fit) -> Fit:
@@ -190,8 +249,8 @@ def _counting(report: Callable[[Report], None] | None, account: Accounting) -> C
 
 
 def _warn(declarations: Declarations) -> None:
-    """Say what a fit should not start without: that a kernel by formula is not positive definite."""
-    for doubt in doubtful_kernels(declarations):
+    """Say what a fit should not start without: what is no covariance, no density, or a density without a bound."""
+    for doubt in grave_warnings(declarations):
         place = f"{declarations.source.name}:{doubt.span.line}"
         warnings.warn(f"{place}: {doubt.message_text()} [{doubt.code}]", GpdslWarning, stacklevel=4)
 
@@ -203,15 +262,17 @@ def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str,
         bound = bind(model.declarations, data, columns=columns, outputs_required=True)
         return explain_layers(model.declarations, bound)
     program, bound, options = prepare(model, data, columns, given)
-    with precision(options.dtype):
+    with precision(options.dtype), _device(options.device):
         if program.fields:
             planned = explain_fields(program, bound, options)
         else:
             decided = plan(program, bound, options)
+            shards_for(options.devices, decided.layout.dense, program.opaque)
             if decided.choice.weights is not None:
                 planned = explain_weights(program, options, decided.choice, bound.rows)
             else:
-                planned = explain(program.under(decided.choice.posterior), options, decided, bound.rows)
+                shown = program if decided.choice.exact else training(program, dense=decided.choice.dense)
+                planned = explain(shown.under(decided.choice.posterior), options, decided, bound.rows)
     called = [program.externals[name] for name in sorted({use.function for use in program.uses()})]
     return "\n".join([planned, *explain_externals(called), *explain_kernels(model.declarations)])
 

@@ -10,12 +10,12 @@ import numpy as np
 import sympy as sp
 from jaxtyping import Array
 
-from gpdsl.lowering.curves import Curve, curve
 from gpdsl.lowering.table import evaluate
 from gpdsl.program.compilation import jit
 from gpdsl.results import expectation as ex
 from gpdsl.results.predictive import ValuesOf
 from gpdsl.results.quantiles import invert
+from gpdsl.symbolic.curves import Curve, curve
 from gpdsl.symbolic.terms import Formula
 
 AT_ONCE = 4096

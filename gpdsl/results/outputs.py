@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import (
@@ -11,13 +10,8 @@ from scipy.special import (
     expit,
     gammainc,
     gammaincc,
-    gammainccinv,
-    gammaincinv,
-    logit,
     ndtr,
-    ndtri,
     stdtr,
-    stdtrit,
 )
 
 Array = np.ndarray
@@ -91,61 +85,6 @@ SAMPLERS: dict[str, Draw] = {
     "Bernoulli": lambda g, a: g.binomial(1, _success(a)).astype(float),
 }
 """Draws of one value per element of the (already broadcast) arguments."""
-
-
-@dataclass(frozen=True)
-class Quantiles:
-    """`above(y, a)` is P(Y > y); `ppf(p, a)` and `isf(p, a)` are where P(Y <= y) and P(Y > y) are p."""
-
-    above: Callable[[Array, Arguments], Array]
-    ppf: Callable[[Array, Arguments], Array]
-    isf: Callable[[Array, Arguments], Array]
-
-
-def _location_scale(lower_tail: Callable[[Array], Array], inverse: Callable[[Array], Array], scale: str) -> Quantiles:
-    """A distribution symmetric about its mean."""
-    return Quantiles(
-        lambda y, a: lower_tail(-(y - a["mean"]) / a[scale]),
-        lambda p, a: a["mean"] + a[scale] * inverse(p),
-        lambda p, a: a["mean"] - a[scale] * inverse(p),
-    )
-
-
-def _laplace_inverse(p: Array) -> Array:
-    return np.where(p < 0.5, np.log(2 * p), -np.log(2 - 2 * p))
-
-
-QUANTILES: dict[str, Quantiles] = {
-    "Normal": _location_scale(ndtr, ndtri, "sd"),
-    "Laplace": _location_scale(_laplace, _laplace_inverse, "scale"),
-    "Logistic": _location_scale(expit, logit, "scale"),
-    "StudentT": Quantiles(
-        lambda y, a: stdtr(a["df"], -_standard(y, a)),
-        lambda p, a: a["mean"] + a["scale"] * stdtrit(a["df"], p),
-        lambda p, a: a["mean"] - a["scale"] * stdtrit(a["df"], p),
-    ),
-    "LogNormal": Quantiles(
-        lambda y, a: ndtr(-(np.log(np.maximum(y, 1e-300)) - a["mean"]) / a["sd"]),
-        lambda p, a: np.exp(a["mean"] + a["sd"] * ndtri(p)),
-        lambda p, a: np.exp(a["mean"] - a["sd"] * ndtri(p)),
-    ),
-    "Exponential": Quantiles(
-        lambda y, a: np.exp(-a["rate"] * np.maximum(y, 0.0)),
-        lambda p, a: -np.log1p(-p) / a["rate"],
-        lambda p, a: -np.log(p) / a["rate"],
-    ),
-    "Weibull": Quantiles(
-        lambda y, a: np.exp(-((np.maximum(y, 0.0) / a["scale"]) ** a["shape"])),
-        lambda p, a: a["scale"] * (-np.log1p(-p)) ** (1 / a["shape"]),
-        lambda p, a: a["scale"] * (-np.log(p)) ** (1 / a["shape"]),
-    ),
-    "Gamma": Quantiles(
-        lambda y, a: gammaincc(a["shape"], a["rate"] * np.maximum(y, 0.0)),
-        lambda p, a: gammaincinv(a["shape"], p) / a["rate"],
-        lambda p, a: gammainccinv(a["shape"], p) / a["rate"],
-    ),
-}
-"""Of the distributions that can be truncated and censored."""
 
 
 def draw_categorical(generator: np.random.Generator, log_chances: np.ndarray) -> np.ndarray:

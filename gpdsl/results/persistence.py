@@ -1,13 +1,17 @@
-"""Saving and loading fits: one safetensors file, arrays and a JSON header; nothing in it is ever executed."""
+"""Saving and loading fits: one safetensors file, arrays and a JSON header; nothing in it is ever executed.
+
+A checksum of all of it stands beside the header, so that a damaged file is told at once. It is no signature: a file
+edited by hand can be given another one, and is then looked through by `results.verification`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import json
-import os
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +21,73 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from gpdsl.errors import GpdslError
-from gpdsl.forward import Usage, resolve
+from gpdsl.forward import ForwardModel, resolve
 from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
 from gpdsl.language import compile_text
+from gpdsl.language.model import Declarations
 from gpdsl.program.program import make_program
-from gpdsl.results.fit import Fit
+from gpdsl.replacing import replacing
+from gpdsl.results.fit import Fit, fitted_program
+from gpdsl.results.verification import (
+    check_header,
+    check_same,
+    check_sizes,
+    elements_of,
+    need,
+    read_bounds,
+    read_choice,
+    read_options,
+    read_usage,
+)
+from gpdsl.results.verified_arrays import check_arrays, check_fit
 
-FORMAT = 2
-SCALARS = ("jitter", "elbo", "elbo_se", "message", "rows", "seconds", "compile_seconds", "interrupted")
+FORMAT = 4
+SCALARS = ("jitter", "elbo", "elbo_se", "message", "rows", "seconds", "compile_seconds", "interrupted", "inducing_loss")
+
+TROUBLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
+"""What reading may end in where a file says something that nothing has been written to expect."""
 
 
 def save_fit(fit: Fit, path: Path) -> None:
-    """Write `fit` to `path`, by way of a temporary file beside it so that an interruption leaves the old file whole."""
+    """Write `fit` to `path`; whatever interrupts that leaves the old file whole. Raises GpdslError."""
+    header, arrays = json.dumps(header_of(fit)), arrays_of(fit)
+    blob = save(arrays, {"gpdsl": header, "sha256": checksum(header, arrays)})
+    try:
+        with replacing(path, "wb") as file:
+            file.write(blob)
+    except OSError as error:
+        raise GpdslError(f"cannot write the fit to {path}: {error.strerror}") from error
+
+
+def header_of(fit: Fit) -> dict[str, Any]:
+    """What a file says beside the arrays, in plain values."""
+    program, source = fit.program, fit.program.declarations.source
+    kept = {
+        "format": FORMAT,
+        "model": source.text,
+        "name": source.name,
+        "sizes": fit.program.sizes,
+        "elements": elements_of(program.declarations, program.sizes),
+        "methods": sorted(program.methods),
+        "levels": program.levels,
+        "columns": fit.columns,
+        "renamed": sorted(fit.columns),
+        "inducing": [outline(functionals) for functionals in fit.inducing],
+        "options": dataclasses.asdict(fit.options),
+        "choice": dataclasses.asdict(fit.choice),
+        "usage": dataclasses.asdict(fit.usage),
+        "notes": fit.notes,
+        "inducing_loss_bounds": fit.inducing_loss_bounds,
+        **{name: getattr(fit, name) for name in SCALARS},
+    }
+    return {name: _jsonable(value) for name, value in kept.items()}
+
+
+def arrays_of(fit: Fit) -> dict[str, np.ndarray]:
+    """The numbers of a fit, by the names they have in a file."""
     arrays = {f"parameter.{n}": np.asarray(v, float) for n, v in fit.parameters.items()}
     for i, functionals in enumerate(fit.inducing):
         leaves = jax.tree.leaves(functionals)
@@ -45,73 +99,87 @@ def save_fit(fit: Fit, path: Path) -> None:
         arrays |= fit.weight_space.arrays()
     if fit.regression is not None:
         arrays |= fit.regression.arrays()
-    source = fit.program.declarations.source
-    header = {
-        "format": FORMAT,
-        "model": source.text,
-        "name": source.name,
-        "sizes": dict(fit.program.sizes),
-        "levels": {k: list(v) for k, v in fit.program.levels.items()},
-        "columns": dict(fit.columns),
-        "inducing": [outline(functionals) for functionals in fit.inducing],
-        "options": _jsonable(dataclasses.asdict(fit.options)),
-        "choice": _jsonable(dataclasses.asdict(fit.choice)),
-        "usage": dataclasses.asdict(fit.usage),
-        "notes": list(fit.notes),
-        **{name: getattr(fit, name) for name in (*SCALARS, "inducing_loss")},
-    }
-    blob = save({n: np.asarray(a, order="C") for n, a in arrays.items()}, {"gpdsl": json.dumps(header)})
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as handle:
-            handle.write(blob)
-        os.replace(handle.name, path)
-    except OSError as error:
-        raise GpdslError(f"cannot write the fit to {path}: {error.strerror}") from error
+    return {name: np.asarray(values, order="C") for name, values in arrays.items()}
+
+
+def checksum(header: str, arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of a header and of names, types, shapes and bytes of the arrays."""
+    found = hashlib.sha256(header.encode())
+    for name in sorted(arrays):
+        values = arrays[name]
+        found.update(f"\n{name} {values.dtype.str} {values.shape}\n".encode())
+        found.update(values.tobytes())
+    return found.hexdigest()
 
 
 def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fit:
     """Read a fit written by `Fit.save`. Opaque functions it needs are looked up in `externals`, then in the registry.
 
-    Raises GpdslError for a file that is absent, damaged or of another format.
+    Raises GpdslError for a file that is absent, damaged, of another format, or that says what no fit says.
     """
     path = Path(path)
     try:
         with safe_open(path, framework="numpy") as handle:
-            header = json.loads((handle.metadata() or {})["gpdsl"])
+            said = handle.metadata() or {}
+            header = json.loads(said["gpdsl"])
             arrays = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+    except (OSError, SafetensorError, *TROUBLE) as error:
         raise GpdslError(f"{path} is not a fit saved by gpdsl, or is damaged ({type(error).__name__})") from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise GpdslError(f"{path}: this version reads format {FORMAT} of saved fits, not {header.get('format')!r}")
+    if not isinstance(header, dict) or type(header.get("format")) is not int or header["format"] != FORMAT:
+        known = header.get("format") if isinstance(header, dict) else None
+        raise GpdslError(f"{path}: this version reads format {FORMAT} of saved fits, not {str(known)[:20]}")
+    with _damage_of(path):
+        need(said == {"gpdsl": said["gpdsl"], "sha256": checksum(said["gpdsl"], arrays)}, "its checksum is another one")
+        check_header(header)
+        check_arrays(arrays)
+        declarations = compile_text(header["model"], name=header["name"])
+        check_sizes(declarations, header)
+    found = resolve(declarations, externals)
+    with _damage_of(path):
+        fit = _rebuild(header, arrays, declarations, found)
+        check_same(header, header_of(fit))
+        check_same(arrays, arrays_of(fit))
+        check_fit(fit)
+    return fit
+
+
+@contextmanager
+def _damage_of(path: Path) -> Iterator[None]:
+    """Whatever goes wrong inside is a GpdslError about this file."""
     try:
-        return _rebuild(header, arrays, externals)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise GpdslError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+        yield
+    except (GpdslError, *TROUBLE) as error:
+        kind = "" if isinstance(error, (GpdslError, ValueError)) else f"{type(error).__name__}: "
+        raise GpdslError(f"{path} is damaged: {kind}{str(error)[:500]}") from error
 
 
-def _rebuild(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], externals: Mapping[str, Any] | None) -> Fit:
-    declarations = compile_text(header["model"], name=header["name"])
-    options = Options(**{**header["options"], "fixed": tuple(header["options"]["fixed"])})
+def _rebuild(
+    header: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    declarations: Declarations,
+    externals: Mapping[str, ForwardModel],
+) -> Fit:
+    options, choice = read_options(header["options"]), read_choice(header["choice"])
     program = make_program(
         declarations,
         header["sizes"],
         {k: tuple(v) for k, v in header["levels"].items()},
-        resolve(declarations, externals),
+        externals,
         expectations=options.expectations,
         gradients=options.gradients,
         control=options.control_variate,
         fixed=options.fixed,
         initial=options.init,
     )
-    choice = _choice(header["choice"])
-    groups = range(len(header["inducing"]))
+    groups = range(0 if options.engine == "qsgp" else len(program.groups))
+    need(len(header["inducing"]) == len(groups), "inducing: not one for every group of latents")
     regression = Regression.from_arrays(arrays)
     whitened = () if regression is not None else groups
     inducing = tuple(_inducing(header["inducing"][i], i, arrays) for i in groups)
     if regression is not None:
         regression.check(program, inducing, header["rows"])
     return Fit(
-        program=program.under(choice.posterior),
+        program=fitted_program(program, choice),
         options=options,
         choice=choice,
         parameters={n: arrays[f"parameter.{n}"] for n in declarations.params},
@@ -120,19 +188,13 @@ def _rebuild(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], extern
         weights=arrays["weights"],
         history=arrays["history"],
         columns=header["columns"],
-        usage=Usage(**header.get("usage", {})),
+        usage=read_usage(header["usage"]),
         weight_space=WeightSpace.from_arrays(arrays, options.basis, options.seed),
         regression=regression,
-        notes=tuple(header.get("notes", ())),
+        notes=tuple(header["notes"]),
+        inducing_loss_bounds=read_bounds(header["inducing_loss_bounds"]),
         **{name: header[name] for name in SCALARS},
-        inducing_loss=header.get("inducing_loss"),  # older files have none
     )
-
-
-def _choice(kept: Mapping[str, Any]) -> Choice:
-    weights = kept.get("weights")
-    given = {"weights": None if weights is None else WeightChoice(**weights), "exact": tuple(kept.get("exact", ()))}
-    return Choice(**{**kept, **given})
 
 
 def _inducing(shape: list, group: int, arrays: Mapping[str, np.ndarray]) -> Functionals:

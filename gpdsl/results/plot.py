@@ -9,6 +9,7 @@ import numpy as np
 
 from gpdsl.errors import GpdslError
 from gpdsl.kernels.functionals import every_point
+from gpdsl.replacing import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,8 +56,19 @@ def plot_fit(fit: Fit, data: Any = None, names: list[str] | None = None, path: s
         panel.legend(loc="best", frameon=False, fontsize=8)
     figure.suptitle(d.title or d.name)
     if path is not None:
-        figure.savefig(path, dpi=150)
+        _save(figure, Path(path))
     return figure
+
+
+def _save(figure: Figure, path: Path) -> None:
+    kind = path.suffix.lower().removeprefix(".") or "png"
+    if kind not in figure.canvas.get_supported_filetypes():
+        raise GpdslError(f"cannot draw {path}: expected a name ending in .png, .pdf or .svg")
+    try:
+        with replacing(path, "wb") as file:
+            figure.savefig(file, format=kind, dpi=150)
+    except OSError as problem:
+        raise GpdslError(f"cannot write {path}: {problem.strerror}") from problem
 
 
 def _single_input(fit: Fit, bound: Any) -> tuple[str, np.ndarray]:

@@ -20,6 +20,7 @@ from gpdsl.results import expectation as ex
 from gpdsl.results.accuracy import error_of, error_of_law, verify_asked
 from gpdsl.results.ancestral import DRAWS, Ancestral, put_together
 from gpdsl.results.chunks import by_parts
+from gpdsl.results.existence import existing, said
 from gpdsl.results.formula import ByFormula
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import mixture_of_normals, weighted_quantile
@@ -53,13 +54,16 @@ class Prediction:
 
     @in_precision
     def mean(self, name: str) -> np.ndarray:
-        """Posterior (predictive) mean, SAVIGP eqs. 36 and 38; probabilities for a label output."""
-        return self._by_parts(name, lambda part, _: part._mean(name))
+        """Posterior (predictive) mean, SAVIGP eqs. 36 and 38; probabilities for a label output.
+
+        NaN, with a warning, where there is none: of a Student-t of one degree of freedom, of a ratio.
+        """
+        return said(name, "mean", self._by_parts(name, lambda part, _: part._mean(name)))
 
     @in_precision
     def variance(self, name: str) -> np.ndarray:
         """Posterior (predictive) variance; that of the class indicators for a label output."""
-        return self._by_parts(name, lambda part, _: part._variance(name))
+        return said(name, "variance", self._by_parts(name, lambda part, _: part._variance(name)))
 
     def _by_parts(self, name: str, compute: Callable[[Prediction, int], np.ndarray], axis: int = 0) -> np.ndarray:
         """Something about all rows, some rows at a time; without rows where it is the same in all of them."""
@@ -75,12 +79,12 @@ class Prediction:
     def _mean(self, name: str) -> np.ndarray:
         if self._is_output(name):
             return self._output(name, self._output_mean)
-        return self._deterministic(name, lambda e, keys: ex.mean_of(self.beliefs, e, keys))
+        return self._deterministic(name, lambda e, keys: existing(self.beliefs, e, keys, ex.mean_of))
 
     def _variance(self, name: str) -> np.ndarray:
         if self._is_output(name):
             return self._output(name, self._output_variance)
-        return self._deterministic(name, lambda e, keys: ex.variance_of(self.beliefs, e, keys))
+        return self._deterministic(name, lambda e, keys: existing(self.beliefs, e, keys, ex.variance_of))
 
     @in_precision
     def quantile(self, name: str, probabilities: float | Sequence[float]) -> np.ndarray:
@@ -107,7 +111,8 @@ class Prediction:
     def error(self, name: str, of: str | float = "mean") -> np.ndarray:
         """Standard error of what `mean`, `variance`, or the quantile of a probability says, [rows, *axes].
 
-        It is that of finitely many evaluations of opaque functions and finitely many samples; 0 without such functions.
+        It is that of finitely many evaluations of opaque functions, and of finitely many samples where three or more
+        latents enter what has no formula; 0 for what is exact or a quadrature.
         """
         verify_asked(name, of)
         return self._by_parts(name, lambda part, _: part._error(name, of))

@@ -12,6 +12,7 @@ import sympy as sp
 
 from gpdsl.results import conditional
 from gpdsl.results import expectation as ex
+from gpdsl.results.existence import degrees, existing, no_mean
 from gpdsl.results.outputs import draw_categorical
 from gpdsl.results.quantiles import invert, mixture_of_normals
 from gpdsl.symbolic import laws
@@ -47,7 +48,14 @@ class Predictive:
             chances = [sp.exp(each) for each in laws.log_probabilities(self.law)]
             return np.stack([self._full(p) for p in ex.means_of(self.beliefs, chances, self.keys)], axis=-1)
         formula = laws.mean(self.law)
-        return self._moments()[0] if formula is None else self._full(ex.mean_of(self.beliefs, formula, self.keys))
+        if formula is None:
+            return self._existing(self._moments()[0])
+        return self._existing(existing(self.beliefs, formula, self.keys, ex.mean_of))
+
+    def _existing(self, values: Any) -> np.ndarray:
+        """Values in all rows, NaN where there is no mean."""
+        full = self._full(values)
+        return np.where(no_mean(self.beliefs, self.law, self.keys), np.nan, full) if degrees(self.law) else full
 
     def variance(self) -> np.ndarray:
         """Variance, or that of the indicators of the levels."""
@@ -58,9 +66,9 @@ class Predictive:
             return chances * (1.0 - chances)
         mean, spread = laws.mean(self.law), laws.variance(self.law)
         if mean is None or spread is None:
-            return self._moments()[1]
+            return self._existing(self._moments()[1])
         within = ex.mean_of(self.beliefs, spread, self.keys)
-        return self._full(within + ex.variance_of(self.beliefs, mean, self.keys))
+        return self._existing(within + existing(self.beliefs, mean, self.keys, ex.variance_of))
 
     def quantile(self, p: float) -> np.ndarray:
         """The smallest value whose predictive distribution function reaches `p`; of levels, their number from 1."""

@@ -214,10 +214,14 @@ def _spread(weights: Float[np.ndarray, "N S"], values: Float[np.ndarray, "N S D"
 
 def _settled(weights: np.ndarray, values: np.ndarray, left: np.ndarray, spread: np.ndarray) -> np.ndarray:
     root, alone = np.sqrt(_mean(weights, left**2)), np.sqrt(np.sum(weights**2, axis=1))[:, None]
-    tails = np.sqrt(weights) / np.sum(np.sqrt(weights), axis=1, keepdims=True)  # which few points say anything of
-    root = np.maximum(root, np.sqrt(_mean(tails, left**2)))
+    root = np.maximum(root, np.sqrt(_mean(in_the_tails(weights), left**2)))
     slack = ROUNDING * np.max(np.abs(values), axis=1)
     return np.all((root <= LEFT_OPEN * spread + slack) & (root * alone <= UNSURE * spread + slack), axis=-1)
+
+
+def in_the_tails(weights: Float[np.ndarray, "N S"]) -> Float[np.ndarray, "N S"]:
+    """Weights for what matters in the tails, of which few points say anything."""
+    return np.sqrt(weights) / np.sum(np.sqrt(weights), axis=1, keepdims=True)
 
 
 def _range(values: Float[np.ndarray, "N S D"]) -> tuple[np.ndarray, np.ndarray]:

@@ -54,7 +54,7 @@ Where functions are called at them there are `DIRECT`.
 """
 
 NUMBERS = 4_000_000
-"""Of all samples that are held, above which there are no more than where functions are called."""
+"""Of all samples held, above which there are no more than where functions are called."""
 
 KEPT = 8
 """Sets of draws whose evaluations are kept, for the next name that is drawn with the same seed."""
@@ -72,14 +72,17 @@ class Simulations:
     held: tuple[tuple[int, int], tuple[Array, Externals]] | None = None
     """The samples of the part of the rows that was asked about last."""
     short: bool = False
+    likelihoods: tuple[ExternalUse, ...] = ()
+    """Opaque calls of likelihoods, for which half of the budget is left."""
 
     @classmethod
-    def of(cls, program: Program, touched: int, evaluations: float) -> Self:
-        """For a program, so many rows, and a budget."""
+    def of(cls, program: Program, touched: int, evaluations: float, likelihoods: bool = False) -> Self:
+        """For a program, so many rows, and a budget, out of which calls of `likelihoods` may come too."""
         account = Accounting(budget=evaluations)
         externals = {name: replace(model, account=account) for name, model in program.externals.items()}
         counted = replace(program, externals=externals)
-        return cls(counted, touched, () if program.fields else columns_read(program))
+        called = tuple(use for use in program.uses() if use.likelihood and likelihoods)
+        return cls(counted, touched, () if program.fields else columns_read(program), likelihoods=called)
 
     @property
     def account(self) -> Accounting:
@@ -136,7 +139,7 @@ class Simulations:
 
     def _fields(self, beliefs: Beliefs) -> tuple[Array, Externals]:
         """Fields and what functions give there, as many as the budget has."""
-        count = int(min(FIELD_CALLS, self.account.remaining / len(self.uses)))
+        count = int(min(FIELD_CALLS, self.account.remaining / len((*self.uses, *self.likelihoods))))
         self._require(count)
         components, rows, columns = beliefs.marginals.mean.shape
         key = jax.random.key(beliefs.seed)
@@ -179,8 +182,7 @@ class Simulations:
             for key, each in values.items()
         }
 
-    # --- how a part of the rows is learnt -------------------------------------------------------------------------
-
+    # --- how a part of the rows is learnt ---
     def _learnt(self, beliefs: Beliefs) -> Known:
         first = first_points(self.columns)
         latents, allowed = self._design(beliefs, first), self._allowance(beliefs)
@@ -207,8 +209,17 @@ class Simulations:
     def _allowance(self, beliefs: Beliefs) -> Callable[[np.ndarray], int]:
         """How many points more of some rows the budget has, of which these beliefs get their share."""
         account, a_point = self.account, len(beliefs.weights) * len(self.uses)
-        end = account.evaluations + min(account.budget * beliefs.count / self.touched, account.remaining)
+        share = (0.5 if self.likelihoods else 1.0) * beliefs.count / self.touched
+        end = account.evaluations + min(account.budget * share, account.remaining)
         return lambda rows: int(min((end - account.evaluations) / (a_point * rows.size), 1e9))
+
+    def likelihood_samples(self, beliefs: Beliefs, most: int) -> int:
+        """At how many samples the budget allows for calls of likelihoods in these rows. Raises GpdslError for none."""
+        rows = 1 if self.program.fields else max(self.touched - beliefs.start, beliefs.count)
+        a_sample = rows * len(beliefs.weights) * len(self.likelihoods)
+        count = int(min(most, self.account.remaining / a_sample if a_sample else most))
+        self._require(count)
+        return count
 
     def _require(self, points: int) -> None:
         """Raise GpdslError where the budget has not even a point for every row."""

@@ -23,15 +23,21 @@ def summarise(fit: Fit) -> str:
     """Several lines, no colours."""
     d, choice = fit.program.declarations, fit.choice
     error = f" ± {fit.elbo_se:.2g}" if fit.elbo_se else ""
+    error = " ± an unknown error" if not np.isfinite(fit.elbo_se) else error
+    prior = f", of which {fit.log_prior:.4f} are the log prior of parameters" if fit.program.priors else ""
     lines = [
         f"{d.name}: {d.title}" if d.title else d.name,
         f"  rows        {fit.rows}",
-        f"  posterior   {choice.posterior}, {_support(fit)}",
+        f"  posterior   {_posterior(fit)}",
         f"  optimizer   {choice.optimizer}: {fit.message}",
-        f"  {_evidence(fit):<11} {fit.elbo:.4f}{error} nats",
+        f"  {_evidence(fit):<11} {fit.elbo:.4f}{error} nats{prior}",
         f"  time        {fit.seconds:.2f} s, of which compiling {fit.compile_seconds:.2f} s",
     ]
-    if fit.inducing_loss is not None:
+    if fit.no_bound:
+        lines.append(f"  bound       of the log evidence: none, as {fit.no_bound}")
+    elif fit.program.priors and fit.regression is None:
+        lines.append(f"  bound       {fit.log_evidence_bound:.4f}{error} nats, of the log evidence at these parameters")
+    if fit.inducing_loss is not None or fit.inducing_loss_bounds is not None:
         lines.append(f"  inducing    {_lost(fit)}")
     for number, line in enumerate(fit.usage.lines(fit.seconds)):
         lines.append(f"  {'' if number else 'simulator':<10}  {line}")
@@ -48,13 +54,27 @@ def summarise(fit: Fit) -> str:
     return "\n".join(lines)
 
 
+def _posterior(fit: Fit) -> str:
+    """Its family and what carries it; of parameters there is none."""
+    if not fit.program.groups:
+        return "none: the model has no latents, and its parameters are at their most probable values"
+    return f"{fit.choice.posterior}, {_support(fit)}"
+
+
 def _lost(fit: Fit) -> str:
     """What inducing points lose."""
-    assert fit.inducing_loss is not None
+    most = None if fit.inducing_loss_bounds is None else fit.inducing_loss_bounds[1]
+    if fit.inducing_loss is None:
+        assert most is not None
+        more = "" if Loss(most, fit.rows).small else "; more of them lose less"
+        return f"points lose at most {most:,.2g} nats of the evidence at these parameters{more}"
     if fit.choice.exact:
         return "none: any affordable number of them would lose much, so the evidence is exact"
     loss = Loss(fit.inducing_loss, fit.rows)
-    return f"{too_few(fit)}" if loss.much else f"points lose about {loss.nats:.2g} nats of the evidence"
+    if loss.much:
+        return too_few(fit)
+    certain = "" if most is None else f", at most {most:.2g} at these parameters"
+    return f"points lose about {loss.nats:.2g} nats of the evidence{certain}"
 
 
 def too_few(fit: Fit) -> str:

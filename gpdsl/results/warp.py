@@ -12,15 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite
-from gpdsl.lowering.curves import LINES
 from gpdsl.results import expectation as ex
 from gpdsl.results.inverse import inverse
 from gpdsl.results.predictive import Predictive, ValuesOf
+from gpdsl.symbolic.curves import LINES
 from gpdsl.symbolic.warps import Warp
 
 NODES = 100
 REACH, STEP = 3.0, 0.1
 """Range and spacing of the double-exponential rule over the quantiles of a transform that is not Gaussian."""
+
+TAILS = (1e-9, 1e-12)
+"""Probabilities beyond quantiles, between which the tail of an output is measured."""
 
 Array = np.ndarray
 
@@ -95,8 +98,23 @@ class Warped:
         values, weights = self._nodes()
         outputs = self.back(values)
         weights = weights.reshape(-1, *(1,) * (outputs.ndim - 1))
-        mean = np.sum(weights * outputs, axis=0)
-        return mean, np.sum(weights * (outputs - mean) ** 2, axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = np.sum(weights * outputs, axis=0)
+            variance = np.sum(weights * (outputs - mean) ** 2, axis=0)
+        power = self._power()
+        mean = np.where(power < 1.0, mean, np.nan)
+        return mean, np.where(power < 0.5, variance, np.where(power < 1.0, np.inf, np.nan))
+
+    def _power(self) -> Array:
+        """How fast quantiles run away, as (probability beyond)^-power: 1 and above is no mean, 1/2 no variance."""
+        if self.base.normal() is not None:
+            return np.zeros(self._shape)
+        steps = []
+        for near, far in ((TAILS[0], TAILS[1]), (1.0 - TAILS[0], 1.0 - TAILS[1])):
+            with np.errstate(all="ignore"):
+                ends = [np.log(np.abs(self.quantile(p))) for p in (near, far)]
+                steps.append((ends[1] - ends[0]) / np.log(TAILS[0] / TAILS[1]))
+        return np.nan_to_num(np.maximum(*steps), nan=np.inf)
 
     def _nodes(self) -> tuple[Array, Array]:
         """Values [nodes, rows, *keys] of the transform, and weights of their rule."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from gpdsl.language import compile_text
 from gpdsl.language.model import Declarations
 from gpdsl.language.warnings import Report, find_warnings
+from gpdsl.language.warnings.priors import unbounded_priors
 
 
 def compile_checked(text: str, name: str = "<model>") -> Declarations:
@@ -28,16 +29,24 @@ def check_formulas(declarations: Declarations) -> None:
 
 
 def all_warnings(declarations: Declarations, spreads: Mapping[str, tuple[float, ...]] | None = None) -> Report:
-    """Every warning about a checked model: those of the language, and kernels that are not positive definite."""
+    """Every warning about a checked model: those of the language, and those of its formulas."""
     found = (*find_warnings(declarations, spreads).warnings, *grave_warnings(declarations).warnings)
-    ordered = sorted(found, key=lambda each: (each.span.line, each.span.column, each.code))
+    ordered = sorted(dict.fromkeys(found), key=lambda each: (each.span.line, each.span.column, each.code))
     return Report(declarations.source, tuple(ordered))
 
 
 def grave_warnings(declarations: Declarations) -> Report:
-    """What nobody should fit without knowing, pedantic or not: kernels that are not positive definite."""
-    if not declarations.kernels:
-        return Report(declarations.source, ())
-    from gpdsl.symbolic.kernel_checks import doubtful_kernels
+    """What nobody should fit without knowing, pedantic or not.
 
-    return Report(declarations.source, tuple(doubtful_kernels(declarations)))
+    Kernels that are not positive definite, densities that do not integrate to one, prior densities without a bound.
+    """
+    found = list(unbounded_priors(declarations))
+    if declarations.kernels:
+        from gpdsl.symbolic.kernel_checks import doubtful_kernels
+
+        found += doubtful_kernels(declarations)
+    if declarations.densities:
+        from gpdsl.symbolic.density_mass import doubtful_densities
+
+        found += doubtful_densities(declarations)
+    return Report(declarations.source, tuple(found))

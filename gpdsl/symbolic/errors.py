@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gpdsl.language.errors.base import Mistake
+from gpdsl.language.warnings.cautions import Caution
 
 
 @dataclass(frozen=True)
@@ -164,3 +165,16 @@ class NoDerivative(Mistake):
     message: ClassVar = "the left side has no derivative in `{output}` that could be written out"
     label: ClassVar = "its density needs the derivative"
     help: ClassVar = "build it from + - * / ^, exp, log, sqrt, tanh, softplus, sigmoid, erf, Phi and conditions"
+
+
+@dataclass(frozen=True)
+class NotNormalised(Caution):
+    """A density by formula whose integral is not one."""
+
+    name: str
+    output: str
+    mass: str
+    code: ClassVar = "W641"
+    message: ClassVar = "the density `{name}` {mass}"
+    label: ClassVar = "over `{output}`, at the initial parameters, with latents at -1, 0 and 1.5"
+    help: ClassVar = "what is learnt is then wrong: subtract the log of the integral in the formula of `{name}`"

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 import sympy as sp
 
 from gpdsl.errors import GpdslError
+from gpdsl.symbolic.functions import mills, ndtr
 from gpdsl.symbolic.joint import combined, correlated, joint_expectation
 from gpdsl.symbolic.jumps import jumps, refuse_quadrature
+from gpdsl.symbolic.kinks import bends, kinks
 from gpdsl.symbolic.reduced import elements_of
 from gpdsl.symbolic.translate import Translator
 from gpdsl.symbolic.written import written
@@ -17,12 +19,16 @@ from gpdsl.symbolic.written import written
 QUADRATURE_LATENTS = 2
 SHOWN = 200
 
+SMOOTH = "polynomial × exp(linear) in the latents"
+PIECES = f"{SMOOTH} between thresholds"
+
 
 @dataclass(frozen=True)
 class Term:
     """One additive part of a log density.
 
-    `method` is closed, quadrature, pathwise or score; `closed` holds the expectation when the method is closed.
+    `method` is closed, quadrature, pathwise or score; `closed` holds the expectation when the method is closed. `kinks`
+    are linear functions of latents at whose zeros a quadrature is split.
     """
 
     expression: sp.Expr
@@ -30,6 +36,7 @@ class Term:
     method: str
     reason: str
     closed: sp.Expr | None = None
+    kinks: tuple[sp.Expr, ...] = ()
 
 
 def latents_in(translator: Translator, expression: sp.Expr) -> tuple[sp.Symbol, ...]:
@@ -103,7 +110,10 @@ def _join(a: Term, b: Term) -> Term:
     closed = None if a.closed is None or b.closed is None else a.closed + b.closed
     latents = tuple(sorted({*a.latents, *b.latents}, key=lambda s: s.name))
     reason = max(a.reason, b.reason, key=len)  # the more telling one
-    return replace(a, expression=a.expression + b.expression, closed=closed, latents=latents, reason=reason)
+    kinks = tuple(dict.fromkeys((*a.kinks, *b.kinks)))
+    return replace(
+        a, expression=a.expression + b.expression, closed=closed, latents=latents, reason=reason, kinks=kinks
+    )
 
 
 def _shortened(expression: sp.Expr) -> str:
@@ -138,17 +148,21 @@ def _choose(translator: Translator, part: sp.Expr, expectations: str, coupled: b
         traced = has_external(translator, part)
         closed = None if traced else joint_expectation(translator, part, latents, coupled)
         if closed is not None:
-            return Term(part, latents, "closed", "polynomial × exp(linear) in the latents", closed)
+            return Term(part, latents, "closed", PIECES if closed.has(mills, ndtr) else SMOOTH, closed)
         if expectations == "closed":
             raise GpdslError(
                 f"no closed-form expectation for the term {_shortened(part)}: it is not polynomial × exp(linear) in "
                 f"{', '.join(f.name for f in latents)}; use expectations = auto"
             )
+    few = expectations in {"auto", "quadrature"} and len(latents) <= QUADRATURE_LATENTS
+    places = kinks(part, latents) if few and bends(part, latents) else ()
+    if places:
+        return Term(part, latents, "quadrature", f"{len(latents)} latent value(s), split at thresholds", kinks=places)
     if jumps(part, latents):
         refuse_quadrature(expectations)
         refuse_joint(translator, latents)
         return Term(part, latents, "score", "a jump where a latent crosses a condition: values only")
-    if expectations in {"auto", "quadrature"} and len(latents) <= QUADRATURE_LATENTS:
+    if few:
         return Term(part, latents, "quadrature", f"not in the closed family; {len(latents)} latent value(s)")
     if expectations == "quadrature":
         raise GpdslError(

@@ -185,6 +185,26 @@ class ndtri(sp.Function):
         return sp.sqrt(2 * sp.pi) * sp.exp(self**2 / 2)
 
 
+class mills(sp.Function):
+    """R_k(x), the integral over y > 0 of y^k exp(-y^2 / 2 - x y), for a whole k and x from 0; R_0 is Mills' ratio."""
+
+    nargs = 2
+    is_positive = True
+
+    def fdiff(self, argindex: int = 2) -> sp.Expr:
+        """In x."""
+        if argindex != 2:
+            raise sp.core.function.ArgumentIndexError(self, argindex)
+        return -mills(self.args[0] + 1, self.args[1])
+
+
+class divisor(sp.Function):
+    """A variance that divides: where it has rounded to zero, the least number whose square is not."""
+
+    nargs = 1
+    is_positive = True
+
+
 class floor(sp.Function):
     """Largest whole number not above; SymPy's own compares its argument with whole numbers one by one."""
 

@@ -18,9 +18,7 @@ from dataclasses import dataclass, field
 
 import sympy as sp
 
-from gpdsl.symbolic.conditions import choose
 from gpdsl.symbolic.polynomials import (
-    MAX_PRODUCTS,
     ONE,
     Budget,
     Monomial,
@@ -30,10 +28,6 @@ from gpdsl.symbolic.polynomials import (
     multiply,
     whole_power,
 )
-
-BRANCH = MAX_PRODUCTS // 64
-"""What each branching on a condition takes of the budget: conditions that multiply are soon left to quadrature."""
-
 
 Pair = frozenset[sp.Symbol]
 
@@ -56,7 +50,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class _Linear:
+class Linear:
     """constant + sum of slope * latent."""
 
     constant: sp.Expr
@@ -109,83 +103,67 @@ def _exponent(expression: sp.Expr) -> sp.Expr | None:
     return None
 
 
-def expectation(expression: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments) -> sp.Expr | None:
-    """E[expression] as a formula in the latents' means and variances.
-
-    None when it is outside the closed family, or inside it but too large to be worth writing out. A conditional whose
-    condition reads no latent is the expectation of each branch where it holds.
-    """
-    budget = Budget()
-    try:
-        return _expectation(expression, latents, moments, budget)
-    except NotPolynomial:
-        return None
-
-
-def _expectation(expression: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments, budget: Budget) -> sp.Expr:
-    decided = _conditional(expression, latents)
-    if decided is not None:
-        budget.spend(BRANCH)
-        branches = [pull_exponentials(expression.xreplace({decided: sp.Integer(holds)})) for holds in (1, 0)]
-        return choose(decided, *[_expectation(branch, latents, moments, budget) for branch in branches])
-    return sp.Add(*[_term(term, latents, moments, budget) for term in sp.Add.make_args(expression)])
-
-
-def _conditional(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> sp.Expr | None:
-    """The condition of the outermost conditional that data decide, with latents in a branch."""
-    if not expression.has(choose):
-        return None
-    found = [e for e in expression.atoms(choose) if not e.free_symbols.isdisjoint(latents)]
-    decided = [e for e in found if e.args[0].free_symbols.isdisjoint(latents)]
-    return max(decided, key=lambda e: (e.count_ops(), str(e))).args[0] if decided else None
-
-
-def _term(term: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments, budget: Budget) -> sp.Expr:
+def parts_of(term: sp.Expr, latents: Sequence[sp.Symbol], budget: Budget) -> list[tuple[Linear, sp.Expr]]:
+    """A product as a sum of exp(linear) times polynomials in the latents. Raises NotPolynomial where it is none."""
     inside = sorted(term.free_symbols.intersection(latents), key=lambda f: f.name)
     if not inside:
-        return term
+        return [(Linear(sp.Integer(0), {}), term)]
     found = {e: _exponent(e) for e in term.atoms(sp.exp, sp.Pow) if not e.free_symbols.isdisjoint(inside)}
     symbols = {e: sp.Dummy(real=True) for e, exponent in found.items() if exponent is not None}
-    exponents = {symbol: _linear(found[e], inside, budget) for e, symbol in symbols.items()}
+    exponents = {symbol: linear(found[e], inside, budget) for e, symbol in symbols.items()}
     parts = expand_about(term.xreplace(symbols), dict.fromkeys(exponents, sp.Integer(0)), budget)
-    return sp.Add(*[_tilted(_combine(powers, exponents, inside), c, moments, budget) for powers, c in parts.items()])
+    return [(_combine(powers, exponents, inside), polynomial) for powers, polynomial in parts.items()]
 
 
-def _linear(expression: sp.Expr, latents: Sequence[sp.Symbol], budget: Budget) -> _Linear:
-    """The exponent of an exponential. Raises NotPolynomial when it is not linear in the latents."""
+def linear(expression: sp.Expr, latents: Sequence[sp.Symbol], budget: Budget) -> Linear:
+    """The slopes of an expression in the latents. Raises NotPolynomial when it is not linear in the latents."""
     polynomial = expand_about(expression, dict.fromkeys(latents, sp.Integer(0)), budget)
-    by_latent = {monomial[0][0]: c for monomial, c in polynomial.items() if _degree(monomial) == 1}
-    if any(_degree(monomial) > 1 for monomial in polynomial):
+    by_latent = {monomial[0][0]: c for monomial, c in polynomial.items() if degree(monomial) == 1}
+    if any(degree(monomial) > 1 for monomial in polynomial):
         raise NotPolynomial
-    return _Linear(polynomial.get((), sp.Integer(0)), by_latent)
+    return Linear(polynomial.get((), sp.Integer(0)), by_latent)
 
 
-def _degree(monomial: Monomial) -> int:
+def degree(monomial: Monomial) -> int:
+    """The sum of its powers."""
     return sum(power for _, power in monomial)
 
 
-def _combine(powers: Monomial, exponents: Mapping[sp.Symbol, _Linear], latents: Sequence[sp.Symbol]) -> _Linear:
+def _combine(powers: Monomial, exponents: Mapping[sp.Symbol, Linear], latents: Sequence[sp.Symbol]) -> Linear:
     """The exponent of a product of powers of exponentials."""
     constant = sp.Add(*[k * exponents[s].constant for s, k in powers])
     slopes = {f: sp.Add(*[k * exponents[s].slopes.get(f, 0) for s, k in powers]) for f in latents}
-    return _Linear(constant, slopes)
+    return Linear(constant, slopes)
 
 
-def _tilted(exponent: _Linear, polynomial: sp.Expr, moments: Moments, budget: Budget) -> sp.Expr:
+@dataclass(frozen=True)
+class Tilted:
+    """The latents under a Gaussian times exp(linear): their means, and the logarithm of what it integrates to."""
+
+    centres: Mapping[sp.Symbol, sp.Expr]
+    log_mass: sp.Expr
+
+    @classmethod
+    def of(cls, exponent: Linear, latents: Sequence[sp.Symbol], moments: Moments) -> Tilted:
+        """By an exponent in some of the latents."""
+        slopes = exponent.slopes
+        shifts = {f: sp.Add(*[a * moments.between(f, g) for g, a in slopes.items() if a != 0]) for f in latents}
+        growth = sp.Add(*[a * (moments.mean[f] + shifts[f] / 2) for f, a in slopes.items()])
+        return cls({f: moments.mean[f] + shifts[f] for f in latents}, exponent.constant + growth)
+
+
+def tilted_mean(exponent: Linear, polynomial: sp.Expr, moments: Moments, budget: Budget) -> sp.Expr:
     """E[exp(exponent) * polynomial]."""
-    slopes = exponent.slopes
-    tilted = {f: sp.Add(*[a * moments.between(f, g) for g, a in slopes.items() if a != 0]) for f in slopes}
-    shifts = [a * (moments.mean[f] + tilted[f] / 2) for f, a in slopes.items()]
-    centres = {f: moments.mean[f] + tilted[f] for f in slopes}
-    return sp.exp(exponent.constant + sp.Add(*shifts)) * _mean(polynomial, centres, moments, budget)
+    tilted = Tilted.of(exponent, tuple(exponent.slopes), moments)
+    return sp.exp(tilted.log_mass) * mean_about(polynomial, tilted.centres, moments, budget)
 
 
-def _mean(expression: sp.Expr, centres: Mapping[sp.Symbol, sp.Expr], moments: Moments, budget: Budget) -> sp.Expr:
+def mean_about(expression: sp.Expr, centres: Mapping[sp.Symbol, sp.Expr], moments: Moments, budget: Budget) -> sp.Expr:
     """E[expression] for a polynomial in latents with these means."""
     if expression.free_symbols.isdisjoint(centres):
         return expression
     if expression.is_Add:
-        return sp.Add(*[_mean(part, centres, moments, budget) for part in expression.args])
+        return sp.Add(*[mean_about(part, centres, moments, budget) for part in expression.args])
     fixed, bases = sp.Integer(1), []
     for factor in sp.Mul.make_args(expression):
         if factor.free_symbols.isdisjoint(centres):
@@ -215,16 +193,17 @@ def _paired(a: Polynomial, b: Polynomial, moments: Moments, budget: Budget) -> s
     for left, x in a.items():
         matching = partners.get(_parity(left, moments), [])
         budget.spend(len(matching))
-        parts += [x * y * _moment(left, right, moments, budget) for right, y in matching]
+        parts += [x * y * moment_of(left, right, moments, budget) for right, y in matching]
     return sp.Add(*parts)
 
 
 def _parity(monomial: Monomial, moments: Moments) -> tuple[sp.Symbol, ...] | int:
     """The symbols with odd powers; of joint Gaussians, whether the degree is odd."""
-    return _degree(monomial) % 2 if moments.covariance else tuple(symbol for symbol, power in monomial if power % 2)
+    return degree(monomial) % 2 if moments.covariance else tuple(symbol for symbol, power in monomial if power % 2)
 
 
-def _moment(a: Monomial, b: Monomial, moments: Moments, budget: Budget) -> sp.Expr:
+def moment_of(a: Monomial, b: Monomial, moments: Moments, budget: Budget) -> sp.Expr:
+    """E[a b] of two monomials in centred Gaussians."""
     powers = dict(a)
     for symbol, power in b:
         powers[symbol] = powers.get(symbol, 0) + power

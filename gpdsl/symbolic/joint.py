@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import sympy as sp
 
-from gpdsl.symbolic.gaussian import Moments, expectation, joint_moments_of, moments_of
+from gpdsl.symbolic.closed import expectation
+from gpdsl.symbolic.gaussian import Moments, joint_moments_of, moments_of
 from gpdsl.symbolic.readings import added
 from gpdsl.symbolic.translate import Translator
 

@@ -25,14 +25,12 @@ from gpdsl.symbolic.kernel_errors import (
     RoughFormula,
 )
 from gpdsl.symbolic.kernel_formula import Formula, element_of, formula_of, require_variance
-from gpdsl.symbolic.kernel_values import at_distances, matrix, numbers_near
+from gpdsl.symbolic.kernel_values import UnknownSizes, at_distances, matrix, numbers_near
 from gpdsl.symbolic.spectral import lowest_density
 from gpdsl.symbolic.translate import NeedsElements, Translator
 
 POINTS, SETS = 40, 32
 MOST_COLUMNS = 20
-UNKNOWN_SIZE = 5
-"""Columns of an input whose number data will say."""
 SPREADS = 10.0 ** np.linspace(-2.0, 3.0, SETS)
 """Spreads of the random points: a formula shows what it is at distances near its own scales, which are not known."""
 TOLERANCE = 1e-6
@@ -200,20 +198,10 @@ def _inside(kernel: m.Kernel) -> Iterator[m.KernelFormula]:
                 yield from _inside(each)
 
 
-class _Sizes(dict):
-    """Sizes that data have not said yet; `asked` once one was needed."""
-
-    asked = False
-
-    def __missing__(self, name: str) -> int:
-        self.asked = True
-        return UNKNOWN_SIZE
-
-
 def _use(declarations: m.Declarations, latent: m.Latent, kernel: m.KernelFormula) -> _Use | None:
     """A call made ready to be evaluated; None when it reads more columns than are tried, or has no generic form."""
     translator = Translator(declarations, {})
-    translator.sizes = sizes = _Sizes()
+    translator.sizes = sizes = UnknownSizes()
     columns = _columns(translator, latent, kernel)
     if columns > MOST_COLUMNS:
         return None

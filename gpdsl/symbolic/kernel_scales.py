@@ -12,8 +12,8 @@ from gpdsl.symbolic.dependence import reads_of
 from gpdsl.symbolic.scales import NO_UNIT, Scales, Size, Unsized
 from gpdsl.symbolic.translate import Environment, axis_key
 
-Columns = Sequence[float | Size]
-"""Logarithms of the spreads of the columns that a kernel sees; a latent's own scale where it is an argument."""
+WEAKLY = 1e-3
+"""Weight of an equation that holds where no other one is against it."""
 
 
 def add_latent(scales: Scales, latent: m.Latent) -> None:
@@ -123,42 +123,58 @@ def _without_unit(scales: Scales, argument: m.Expression | None, env: Environmen
 
 
 def _products(scales: Scales, kernel: m.KernelCall, columns: Sequence[Size], env: Environment) -> Size:
-    """Kernels of inner products have the unit of these, to a power: no length-scale takes it away."""
+    """Kernels of inner products have the unit of these, to a power: no length-scale takes it away.
+
+    Without a factor that has the unit of the variance, weights and offsets have it; products are of size one if not.
+    """
     arguments = kernel.arguments
     layer = kernel.name == "ArcCosine"
     name, power = ("weight", 1.0) if layer else ("ell", -2.0)
-    if kernel.name != "Linear":
-        _per_column(scales, arguments.get(name), columns, env, power=-2.0 if layer else 1.0)
-        _without_unit(scales, arguments.get("bias" if layer else "offset"), env)
-    weights = _all(scales, arguments[name], env) if name in arguments else []
     inner = Size().times(_typical(columns), 2.0)
-    if weights:
-        inner = inner.times(weights[0], power)
+    if name in arguments:
+        scales.lengths |= {read.name for read in reads_of(arguments[name])} if kernel.name == "Polynomial" else set()
+        grown = 0.0 if layer or not columns else 0.5 * log(len(columns))
+        pairs = _with_columns(scales, arguments[name], columns, env, grown)
+        sized = [Size().times(size, 2.0).times(found, power) for found, size in pairs]
+        for each in sized:
+            scales.equal(each, sized[0])
+        inner = sized[0] if sized else inner
+    if kernel.name != "Linear":
+        scales.equal(Size().times(inner, WEAKLY), NO_UNIT)
+    beside = _all(scales, arguments[other], env) if (other := "bias" if layer else "offset") in arguments else []
+    for each in beside:
+        if each.unknown:
+            scales.equal(each, inner)
+        elif not inner.unknown:  # numbers of the model, which may be the larger part
+            inner = Size(float(np.logaddexp(inner.constant, each.constant)))
     order = arguments.get("order" if layer else "degree")
     return Size().times(inner, float(order.value) if isinstance(order, m.Number) else 1.0)
 
 
-def _per_column(
-    scales: Scales, argument: m.Expression | None, columns: Sequence[Size], env: Environment, power: float = 1.0
-) -> None:
+def _per_column(scales: Scales, argument: m.Expression | None, columns: Sequence[Size], env: Environment) -> None:
     """One number per column has its unit; a single one that of distances between points of all columns.
 
     Distances grow with the root of the number of columns.
     """
     if argument is None or not columns:
         return
-    scales.lengths |= {read.name for read in reads_of(argument)} if power > 0 else set()
-    grown = Size(0.5 * log(len(columns)) if power > 0 else 0.0)
+    scales.lengths |= {read.name for read in reads_of(argument)}
+    for found, size in _with_columns(scales, argument, columns, env, 0.5 * log(len(columns))):
+        scales.equal(found, size)
+
+
+def _with_columns(
+    scales: Scales, argument: m.Expression, columns: Sequence[Size], env: Environment, grown: float
+) -> list[tuple[Size, Size]]:
+    """The numbers of an argument that has one per column, or one for all, each with the size of what it belongs to."""
     more = [axis for axis in argument.axes if axis_key(axis) not in env]
     elements = scales.along(more, env)
     if len(elements) == len(columns) > 1:
-        wanted = [column.times(grown) for column in columns]
+        wanted = [column.times(Size(grown)) for column in columns]
     else:
-        wanted = [_typical(columns).times(grown)] * len(elements)
-    for element, size in zip(elements, wanted, strict=True):
-        found = scales.sized(argument, element)
-        if found is not None:
-            scales.equal(found, Size().times(size, power))
+        wanted = [_typical(columns).times(Size(grown))] * len(elements)
+    sized = [(scales.sized(argument, element), size) for element, size in zip(elements, wanted, strict=True)]
+    return [(found, size) for found, size in sized if found is not None]
 
 
 def _typical(columns: Sequence[Size]) -> Size:

@@ -21,6 +21,19 @@ _REDUCE = {
     "logsumexp": lambda values, axis: np.logaddexp.reduce(values, axis=axis),
 }
 
+UNKNOWN_SIZE = 5
+"""Columns of an input whose number data will say."""
+
+
+class UnknownSizes(dict):
+    """Sizes that data have not said yet; `asked` once one was needed."""
+
+    asked = False
+
+    def __missing__(self, name: str) -> int:
+        self.asked = True
+        return UNKNOWN_SIZE
+
 
 def numbers_near(
     translator: Translator, names: tuple[str, ...], arguments: tuple[m.Expression, ...], rng: np.random.Generator | None

@@ -49,6 +49,8 @@ def add_law(scales: Scales, call: m.DistributionCall, spread: Size, size: Size, 
     """What a distribution says of an output with this spread and magnitude."""
     for component in call.components:
         add_law(scales, component, spread, size, env)
+    if call.name == "LogNormal":
+        scales.equal(size, NO_UNIT)  # a parameter that divides the output takes its unit away
     for name, expression in call.arguments.items():
         more = [axis for axis in expression.axes if axis_key(axis) not in env]
         for each in scales.along(more, env):

@@ -22,14 +22,15 @@ def _fold(function: Callable[[Value, Value], Value]) -> Callable[..., Value]:
     return lambda *values: functools.reduce(function, values)
 
 
-def _log1mexp(x: Value) -> Value:
+def log1mexp(x: Value) -> Value:
+    """log(1 - exp(-x)) for x >= 0 (Maechler 2012)."""
     return np.where(x < np.log(2.0), np.log(-np.expm1(-x)), np.log1p(-np.exp(-x)))
 
 
 def _log_ndtr_interval(a: Value, b: Value) -> Value:
     """On the side of the normal where the difference does not cancel."""
     low, high = np.where(a > 0, -b, a), np.where(a > 0, -a, b)
-    return special.log_ndtr(high) + _log1mexp(special.log_ndtr(high) - special.log_ndtr(low))
+    return special.log_ndtr(high) + log1mexp(special.log_ndtr(high) - special.log_ndtr(low))
 
 
 TABLE: Mapping[type, Callable[..., Value]] = {
@@ -70,8 +71,8 @@ TABLE: Mapping[type, Callable[..., Value]] = {
     f.times_log: special.xlogy,
     f.log_rising: lambda x, n: special.gammaln(x + n) - special.gammaln(x),
     f.log_beta: special.betaln,
-    f.log1mexp: _log1mexp,
-    f.log_difference: lambda a, b: a + _log1mexp(a - b),
+    f.log1mexp: log1mexp,
+    f.log_difference: lambda a, b: a + log1mexp(a - b),
     f.log_ndtr_interval: _log_ndtr_interval,
     f.log_gamma_cdf: lambda shape, x: np.log(special.gammainc(shape, x)),
     f.log_gamma_sf: lambda shape, x: np.log(special.gammaincc(shape, x)),

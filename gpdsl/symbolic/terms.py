@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import sympy as sp
@@ -129,8 +129,7 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         y = output_symbol(translator, observation, positions)
         warp = warp_of(translator, observation, y, env) if observation.transform is not None else None
         if call.log_density is not None:
-            what = f"the density `{call.name}`"
-            log_density = translator.bounded(translator.scalar(call.log_density, env), what, call.span)
+            log_density = _written_density(translator, observation, env)
         else:
             law = law_of(translator, call, env, {axis_key(axis) for axis in observation.axes})
             log_density = laws.log_density(law, warp.value if warp is not None else y)
@@ -141,8 +140,7 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         law, log_density = _density(translator, observation, positions, env)
     if log_density.has(*NOT_REAL):
         raise translator.failure(NotReal(call.span, f"the density of `{call.name}`"))
-    log_density = stable(pull_exponentials(log_density))
-    log_density = combined(translator, log_density, latents_in(translator, log_density))
+    log_density = _computed(translator, log_density)
     return ObservationTerms(
         outputs=observation.outputs,
         positions=positions,
@@ -155,6 +153,42 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         formula=formula,
         reads=_reads(translator, log_density, observation.outputs[0], positions),
     )
+
+
+def _computed(translator: Translator, log_density: sp.Expr) -> sp.Expr:
+    """A log density in the form in which it is computed."""
+    log_density = stable(pull_exponentials(log_density))
+    return combined(translator, log_density, latents_in(translator, log_density))
+
+
+def with_law(
+    translator: Translator, observation: ObservationTerms, law: Law, expectations: str = "auto"
+) -> ObservationTerms:
+    """The same observation of a number, or of a `warp` of it, under another law."""
+    warp, (output, *_) = observation.warp, observation.outputs
+    kind = translator.declarations.outputs[output].kind
+    y = translator.symbol(Ref("output", output, observation.positions), positive=kind in POSITIVE)
+    log_density = laws.log_density(law, y if warp is None else warp.value)
+    log_density = _computed(translator, log_density if warp is None else log_density + warp.log_slope())
+    return replace(
+        observation, law=law, log_density=log_density, terms=split_terms(translator, log_density, expectations)
+    )
+
+
+def _written_density(translator: Translator, observation: m.Observation, env: Environment) -> sp.Expr:
+    call = observation.distribution
+    assert call.log_density is not None
+    return translator.bounded(translator.scalar(call.log_density, env), f"the density `{call.name}`", call.span)
+
+
+def density_formula(translator: Translator, observation: m.Observation, env: Environment) -> Formula:
+    """The log density of one element of an observation through a `density` of the file."""
+    positions = tuple(translator.position(subscript, env) for subscript in observation.subscripts)
+    y = output_symbol(translator, observation, positions)
+    log_density = _written_density(translator, observation, env)
+    if observation.transform is not None:
+        log_density += warp_of(translator, observation, y, env).log_slope()
+    return Formula(y, log_density, translator.declarations.outputs[observation.outputs[0]].kind)
 
 
 def _density(

@@ -9,6 +9,7 @@ import pytest
 
 import gpdsl
 from gpdsl.cli import main
+from gpdsl.errors import GpdslWarning
 from gpdsl.forward import registry
 
 DOUBLE = (
@@ -72,3 +73,33 @@ def test_a_fault_saves_the_state_from_which_the_fit_goes_on(
     assert f"go on with --start {tmp_path / 'm.gpfit'}" in said
     monkeypatch.delenv("GPDSL_TEST_FAIL")
     assert main([*line, "--start", str(tmp_path / "m.gpfit")]) == 0
+
+
+COUNTED = """
+from pathlib import Path
+import gpdsl
+
+@gpdsl.register_forward_model("double")
+def double(a):
+    with Path(__file__).with_name("calls").open("a") as file:
+        file.write("." * len(a))
+    return abs(a)
+"""
+
+
+def test_predictions_obey_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    model, data, saved = tmp_path / "double.gpm", tmp_path / "rows.csv", str(tmp_path / "double.gpfit")
+    model.write_text(DOUBLE)
+    (tmp_path / "counted.py").write_text(COUNTED)
+    data.write_text("x,y\n" + "".join(f"{x},{abs(np.sin(x))}\n" for x in np.linspace(0, 3, 6)))
+    forward = ["--forward", str(tmp_path / "counted.py")]
+    few = ["--set", "optimizer=adam", "--set", "steps=3", "--set", "samples=4"]
+    assert main(["fit", str(model), *forward, "--data", str(data), "--out", saved, *few]) == 0
+    (tmp_path / "calls").unlink()
+    table = ["--data", str(data), "--out", str(tmp_path / "table.csv"), "--log-density"]
+    with pytest.warns(GpdslWarning, match="evaluations = 120 are too few"):
+        assert main(["predict", saved, *forward, *table, "--evaluations", "240"]) == 0
+    assert 60 < len((tmp_path / "calls").read_text()) <= 240
+    for wrong in ("1", "0.5", "-3", "many"):
+        assert main(["predict", saved, *forward, *table, "--evaluations", wrong]) == 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import gpdsl
 from gpdsl.cli import main, make_parser
 from gpdsl.cli.forward_files import run_forward_files
 from gpdsl.cli.options import check_writable, choices_of, columns_of, value_of
@@ -23,7 +25,15 @@ def parsed(*line: str) -> Namespace:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("3", 3), ("0.5", 0.5), ("1e-3", 0.001), ("true", True), ("No", False), ("mixture(2)", "mixture(2)")],
+    [
+        ("3", 3),
+        ("0.5", 0.5),
+        ("1e-3", 0.001),
+        ("true", True),
+        ("false", False),
+        ("No", "No"),
+        ("mixture(2)", "mixture(2)"),
+    ],
 )
 def test_values(text: str, value: object) -> None:
     found = value_of(text)
@@ -39,8 +49,70 @@ def test_initial_values() -> None:
     assert choices_of(parsed("--init", "ell=2", "--init", "s=1,2.5")) == {"init": {"ell": 2.0, "s": [1.0, 2.5]}}
 
 
-def test_columns() -> None:
-    assert columns_of(parsed("--column", "n=count", "--column", "x=age,size")) == {"n": "count", "x": ["age", "size"]}
+MODEL = """model m
+input x : real[2]
+input z : real
+output y : real
+latent f(x, z) ~ GP(0, RBF(1))
+y ~ Normal(f, 0.1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("y=count", "count"),
+        ("y=a=b", "a=b"),
+        ("x=age,size", ["age", "size"]),
+        ("x=both", "both"),
+        ("z=well, no", "well, no"),
+        ('z="so", he said', '"so", he said'),
+        ('x="well, no",size', ["well, no", "size"]),
+        ("absent=a,b", ["a", "b"]),
+    ],
+)
+def test_columns(text: str, found: object) -> None:
+    name = text.partition("=")[0]
+    assert columns_of(parsed("--column", text), gpdsl.compile(MODEL).declarations) == {name: found}
+
+
+ODD = """model odd
+input z : real
+output y : real
+latent f(z) ~ GP(0, RBF(1))
+y ~ Normal(f, 0.1)
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["check", "m.gpm", "--data", "d.csv"],
+        ["explain", "m.gpm", "--data", "d.csv"],
+        ["simulate", "m.gpm", "--inputs", "d.csv"],
+    ],
+)
+def test_what_a_missing_column_is_told_to_do_works(
+    line: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command that reads data takes the remedy of D101, as a shell splits it, and standardises."""
+    monkeypatch.chdir(tmp_path)
+    Path("m.gpm").write_text(ODD.replace("z", "well_no"))
+    Path("d.csv").write_text('"Well, no",y\n1,2\n2,3\n4,1\n')
+    assert main(line) == 1
+    advice = capsys.readouterr().err
+    assert "did you mean the column `Well, no`?" in advice
+    remedy = shlex.split(advice[advice.index("--column") : advice.index(" on the command line")])
+    assert remedy == ["--column", "well_no=Well, no"]
+    assert main([*line, *remedy, "--standardise", "Well, no"]) == 0
+    assert "`Well, no` is standardised" in capsys.readouterr().err
+
+
+def test_nothing_to_standardise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.gpm").write_text(ODD)
+    for command in ("check", "simulate"):
+        assert main([command, "m.gpm", "--standardise", "z"]) == 1
 
 
 @pytest.mark.parametrize(

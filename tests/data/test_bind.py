@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpdsl.data import DataError, Table, bind, read_table
 from gpdsl.errors import GpdslWarning
+from gpdsl.language import compile_text
 from tests.data import models
 
 NAN = float("nan")
@@ -45,8 +46,34 @@ def test_a_vector_from_an_array_or_one_column() -> None:
 
 
 def test_columns_are_counted_in_order_without_gaps() -> None:
-    data = bind(models.vector(), {"x1": [1, 2], "x2": [3, 4], "x4": [5, 6], "y": [0, 1]})
+    columns = {"x1": [1, 2], "x2": [3, 4], "y": [0, 1]}
+    assert bind(models.vector(), columns).sizes == {"D": 2}
+    with pytest.raises(DataError, match=r"error\[D101\].* a column `x3`, since there is `x4`"):
+        bind(models.vector(), {**columns, "x4": [5, 6]})
+    assert bind(models.vector("2"), {**columns, "x4": [5, 6]}).inputs["x"].shape == (2, 2)
+    chosen = bind(models.vector(), {**columns, "x4": [5, 6]}, columns={"x": ["x1", "x2"]})
+    assert chosen.sizes == {"D": 2}
+
+
+def test_columns_of_another_quantity_are_no_elements() -> None:
+    text = (
+        "model m\ninput x : real[D]\ninput x3 : real\noutput y : real\n"
+        "latent f(x, x3) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n"
+    )
+    data = bind(compile_text(text), {f"x{k}": [k, 2 * k] for k in (1, 2, 3)} | {"y": [0, 1]})
     assert data.sizes == {"D": 2}
+
+
+@pytest.mark.parametrize("names", [["x", "x1", "x2"], ["x", "x_1"], ["x1", "x2", "x_1"], ["x[1]", "x1"], ["x0", "x1"]])
+def test_columns_that_could_be_meant_in_two_ways_are_refused(names: list[str]) -> None:
+    table = {name: [k, 2 * k] for k, name in enumerate(names, 1)} | {"y": [0, 1]}
+    for size in ("D", "1"):
+        with pytest.raises(DataError, match=r"error\[D128\]: it is not clear which columns are input `x`"):
+            bind(models.vector(size), table)
+    assert bind(models.vector(), table, columns={"x": names}).sizes == {"D": len(names)}
+    if "x" in names:
+        assert bind(models.vector(), table, columns={"x": "x"}).sizes == {"D": 1}
+        assert bind(models.REAL, table).inputs["x"].tolist() == [1, 2]
 
 
 def test_a_scalar_from_an_array_of_one_column() -> None:
@@ -200,7 +227,7 @@ def test_npz(tmp_path: Path) -> None:
 
 def test_arrays_of_objects_in_an_archive_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", x=np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="`x` is no column of numbers or text: it is an array of Python objects"):
         read_table(tmp_path / "d.npz")
 
 
@@ -222,6 +249,7 @@ def test_a_large_file_is_read_in_seconds(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.inputs["x"], numbers[:, :2])
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.text(max_size=3),
@@ -238,6 +266,7 @@ def test_any_dictionary_gives_data_or_a_data_error(source: dict[str, list[object
         assert (data.outputs["y"] >= 0).all()
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_any_file_gives_a_table_or_a_data_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.mktemp("any") / "d.csv"

@@ -64,6 +64,10 @@ EXAMPLES: dict[str, Example] = {
     "missing_column_suggestion": Example(models.scalar("count", "Poisson(exp(f))"), sheet("X,y", "1,2", "2,4")),
     "missing_vector": Example(models.vector(), sheet("a,b,y", "1,2,3")),
     "missing_element": Example(models.several("3"), sheet("x,t1,t2", "1,2,3", "2,3,4")),
+    "column_gap": Example(models.vector(), sheet("x1,x3,y", "1,2,3")),
+    "unclear_columns": Example(models.vector(), sheet("x,x1,x2,y", "1,2,3,4")),
+    "columns_from_zero": Example(models.vector(), sheet("x0,x1,y", "1,2,3")),
+    "too_many_digits": Example(models.REAL, {"x": [1, 10**400], "y": [1, 2]}),
     "missing_several": Example(models.REAL, sheet("a,b", "1,2")),
     "unknown_mapping": Example(models.REAL, sheet("x,y", "1,2"), columns={"n": "y"}),
     "wrong_width": Example(models.vector("2"), sheet("x1,x2,x3,y", "1,2,3,4")),
@@ -81,6 +85,8 @@ EXAMPLES: dict[str, Example] = {
     "several_mistakes": Example(models.COUNT, sheet("x,y", "1,2", "abc,-1", "3,4")),
     "missing_input": Example(models.REAL, sheet("x,y", "1,2", ",3", "4,5")),
     "infinite_input": Example(models.REAL, {"x": [1, np.inf], "y": [1, 2]}),
+    "huge_output": Example(models.REAL, {"x": [1, 2], "y": [1, -2e300]}),
+    "tiny_output": Example(models.REAL, {"x": [1, 2, 3], "y": [0, 3e-77, -1e-80]}),
     "infinite_output": Example(models.REAL, {"x": [1, 2], "y": [1, -np.inf]}),
     "negative_count": Example(models.COUNT, sheet("x,y", "1,2", "2,-3", "3,4")),
     "fractional_count": Example(models.COUNT, sheet("x,y", "1,2", "2,3", "3,4.5")),
@@ -129,6 +135,7 @@ def test_error_text(name: str, tmp_path: Path) -> None:
 
 
 OTHER: dict[str, Callable[[], object]] = {
+    "beyond_memory": lambda: (_ for _ in ()).throw(DataError(file_mistakes.BeyondMemory("80 GiB", "12.3 GiB"))),
     "too_many_inducing": lambda: (_ for _ in ()).throw(DataError(TooManyInducing(100, 40))),
     "standardise_constant": lambda: standardise([[1.0, 2.0], [3.0, 2.0]], name="x"),
 }
@@ -157,7 +164,8 @@ def test_every_mistake_has_an_example(tmp_path: Path) -> None:
         if isinstance(each, type) and issubclass(each, DataMistake) and each is not DataMistake
     }
     shown = {type(mistake) for name in EXAMPLES for mistake in error_of(EXAMPLES[name], tmp_path).mistakes}
-    assert kinds - shown == {TooManyInducing, file_mistakes.MissingPackage, mistakes.CannotStandardise}
+    elsewhere = {file_mistakes.MissingPackage, file_mistakes.BeyondMemory}
+    assert kinds - shown == {TooManyInducing, mistakes.CannotStandardise} | elsewhere
     assert len({each.code for each in kinds}) == len(kinds)
 
 

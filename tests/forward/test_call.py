@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from copy import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import ForwardModel, ForwardModelError, call, errors, registry
 from gpdsl.forward.work import Unreachable
 from tests.goldens import assert_golden
@@ -184,3 +187,44 @@ def test_every_mistake_has_a_code_of_its_own() -> None:
     ]
     assert len({each.code for each in kinds}) == len(kinds) >= 12
     assert registry.REGISTER.keys() == {registry.FORWARD, registry.LIKELIHOOD}
+
+
+class Mute(Exception):
+    """An exception that fails to describe itself."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+HOSTILE = {
+    "colours": (ValueError("\x1b[2J\x9b31m red \u202e\ud800"), "ValueError: �[2J�31m red ��"),
+    "long": (ValueError("x " * 1_000_000), "ValueError: " + "x " * 993 + "x…"),
+    "no words": (Mute(), "Mute: (a Mute without words)"),
+    "odd type": (type("\x1b[31mError", (Exception,), {})(), "�[31mError"),
+}
+
+
+@pytest.mark.parametrize("executor", [None, "threads", "map"])
+@pytest.mark.parametrize("which", HOSTILE)
+def test_what_a_function_says_steers_no_terminal_and_ends(which: str, executor: object) -> None:
+    problem, text = HOSTILE[which]
+
+    def fail(depth: np.ndarray, speed: float) -> float:
+        raise problem
+
+    mapper = SimpleNamespace(map=lambda function, pieces: [function(piece) for piece in pieces])
+    with pytest.raises(ForwardModelError) as caught:
+        call(model(fail, vectorized=False, executor=mapper if executor == "map" else executor), [DEPTH, SPEED], ())
+    said = str(caught.value)
+    assert text in said
+    assert len(said) < 2400
+    assert said.replace("\n", "").isprintable()
+    cause = str(caught.value.__cause__) if executor == "map" else ""
+    assert cause.replace("\n", "").isprintable()
+    assert len(cause) <= 2001
+
+
+def test_errors_and_warnings_quote_no_control_characters() -> None:
+    for kind in (GpdslError, GpdslWarning):
+        assert str(kind("line\x1b[1m\nline\r\t")) == "line�[1m\nline��"
+        assert str(copy(kind("\a"))) == "�"

@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -280,7 +280,12 @@ def odd_server(**special: bytes | float | None) -> Iterator[str]:
         ({"Evaluate": b"[1, 2]"}, r"status 200 and '\[1, 2\]'"),
         ({"Evaluate": b"{}"}, "answered without `output`"),
         ({"Evaluate": b'{"output": 3}'}, "is no list of vectors"),
-        ({"Evaluate": b'{"output": [["fast", 1]]}'}, "is no list of vectors"),
+        ({"Evaluate": b'{"output": [["fast", 1]]}'}, "is no list of vectors of numbers"),
+        ({"Evaluate": b'{"output": [["1", 1]]}'}, "is no list of vectors of numbers"),
+        ({"Evaluate": b'{"output": "12"}'}, "is no list of vectors"),
+        ({"Evaluate": b'{"output": [[1, 1' + b"0" * 400 + b"]]}"}, "is no list of vectors of numbers"),
+        ({"Evaluate": b'{"output": [' + b"[1], " * 9 + b"[1]]}"}, r"vectors of sizes \[1, 1, .*\], not \[2\]"),
+        ({"Evaluate": b" " * 3_000_000}, r"more than the \d+ bytes that its sizes allow"),
         ({"Evaluate": b'{"output": [[1, 2, 3]]}'}, r"vectors of sizes \[3\], not \[2\]"),
         ({"Evaluate": b'{"output": [[1, null]]}'}, "the result is NaN"),
         ({"Evaluate": b'{"error": {"type": "Broken", "message": "no mesh"}}'}, "says Broken: no mesh"),
@@ -293,6 +298,11 @@ def odd_server(**special: bytes | float | None) -> Iterator[str]:
         ({"Info": None}, "cannot be used"),
         ({"InputSizes": b'{"inputSizes": [3]}'}, r"vectors of sizes \[3\], but the external has arguments of sizes"),
         ({"InputSizes": b'{"sizes": [3]}'}, "its answers are not those of UM-Bridge"),
+        ({"InputSizes": b'{"inputSizes": [1e400]}'}, "are no sizes of vectors"),
+        ({"InputSizes": b'{"inputSizes": [-3, 7]}'}, "are no sizes of vectors"),
+        ({"OutputSizes": b'{"outputSizes": [1000000000000]}'}, "are no sizes of vectors"),
+        ({"Info": b'{"protocolVersion": 1.0, "models": [{"a": 1}]}'}, "speaks version 1.0 of the protocol, not"),
+        ({"Evaluate": b'{"error": {"type": 1, "message": "\\u001b[31m' + b"no " * 9999 + b'"}}'}, "says 1: �.31mno no"),
         ({"ModelInfo": b'{"support": {"Evaluate": false}}'}, "does not support Evaluate"),
         ({"OutputSizes": b'{"outputSizes": [2, 1]}', "Evaluate": b'{"output": [[1, 2], [3]]}'}, r"has shape \[3\]"),
     ],
@@ -313,9 +323,57 @@ def test_servers_of_different_models_are_refused() -> None:
         times(gpdsl.umbridge([url, second], "times"))
 
 
-@pytest.mark.parametrize("url", ["localhost:4242", "", []])
+def slow_answer(answers: dict[str, bytes], pause: float) -> Callable[[socket.socket], None]:
+    """A connection that answers questions byte by byte."""
+
+    def talk(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            while asked := connection.recv(65536):
+                name = asked.split()[1].strip(b"/").decode()
+                body = answers.get(name, b'{"output": [[1, 2]]}')
+                head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                for byte in head + body:
+                    connection.sendall(bytes([byte]))
+                    time.sleep(pause)
+
+    return talk
+
+
+@pytest.mark.parametrize("slow", ["Info", "Evaluate"])
+def test_a_question_has_one_deadline_however_its_answer_comes(slow: str) -> None:
+    answers = {
+        "Info": b'{"protocolVersion": 1.0, "models": ["times"]}',
+        "ModelInfo": b'{"support": {"Evaluate": true}}',
+        "InputSizes": b'{"inputSizes": [2, 2]}',
+        "OutputSizes": b'{"outputSizes": [2]}',
+    }
+    quick, trickling = slow_answer(answers, 0.0), slow_answer(answers, 0.15)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection = listening.accept()[0]
+                    asked = connection.recv(200, socket.MSG_PEEK)
+                    talk = trickling if slow.encode() in asked.split(b"\r\n")[0] else quick
+                    threading.Thread(target=talk, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        model: Any = gpdsl.umbridge(f"http://127.0.0.1:{listening.getsockname()[1]}", "times", timeout=1.0)
+        start = time.monotonic()
+        with pytest.raises((ForwardModelError, TimeoutError), match=f"no answer from .*/{slow} within 1 s"):
+            if slow != "Info":
+                assert model.function.sizes  # over a connection that is then left alone
+                model.function.servers.all[0]._idle.clear()
+            model.function(DEPTH[0], SPEED[0])
+        assert time.monotonic() - start < 3
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:4242", "", [], "http://", "http://a:b", "http://[", "http://a:99999", "http://a b"]
+)
 def test_an_address_that_is_none_is_refused_at_once(url: Any) -> None:
-    with pytest.raises(ForwardModelError, match="begins with http"):
+    with pytest.raises(ForwardModelError, match="the server .* cannot be used"):
         gpdsl.umbridge(url, "times")
 
 

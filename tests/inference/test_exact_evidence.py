@@ -202,7 +202,7 @@ def test_the_one_program_has_a_lowering_for_gpus(rng: np.random.Generator) -> No
 
         def value(learnt: dict, rows: Rows) -> jax.Array:
             matrices, vectors, constant = parts_of(system, learnt, rows)
-            return constant + sum(log_normal(*each) for each in zip(matrices, vectors, strict=True))
+            return constant + sum(jnp.sum(jax.vmap(log_normal)(*each)) for each in zip(matrices, vectors, strict=True))
 
         exporting = jax.export.export(jax.jit(jax.value_and_grad(value)), platforms=["cuda"])
         assert "custom_call" in exporting(problem.parameters, problem.rows).mlir_module()

@@ -252,7 +252,7 @@ def test_explain_counts_the_numbers_of_each_family(counts: Case) -> None:
 @pytest.mark.parametrize(
     "options,message",
     [
-        ({"posterior": "mixture_full"}, "posterior = 'mixture_full' is not a family"),
+        ({"posterior": "mixture_full"}, "posterior = 'mixture_full': expected one of auto, coupled"),
         ({"posterior": "linear", "batch": 10, "inducing": 5}, "posterior = linear has a parameter in every row"),
         ({"posterior": "mixture(2)", "entropy": "exact"}, "entropy = 'exact': expected one of pairwise, jensen"),
         ({"posterior": "mixture_full(2)", "optimizer": "natural"}, "optimizer = natural needs posterior = full"),

@@ -259,3 +259,11 @@ def test_tables_and_servers_of_a_fit(tmp_path: Any) -> None:
     np.testing.assert_allclose(served[:, : SIDE**2], np.tile(prediction.mean("f"), (5, 1)))
     with pytest.raises(gpdsl.GpdslError, match="plot"):
         fit.plot()
+
+
+def test_jitter_of_single_precision_is_raised_by_tens() -> None:
+    """400 nearly equal values have no factor at 1e-5; a hundred times as much would be noise that a model can see."""
+    text = WRITTEN.replace(f"[{SIDE}, {SIDE}]", "[20, 20]").replace("0.3 * Matern52(ell)", "0.3 * RBF(100)")
+    data = {"path": np.eye(400)[:3], "t": np.ones(3)}
+    fit = gpdsl.compile(text).fit(data, dtype="float32", steps=1, fixed=["s"])
+    assert 1e-5 < fit.jitter < 2e-4

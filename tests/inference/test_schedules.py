@@ -157,7 +157,7 @@ def test_greedy_points_stop_when_nothing_is_left(rng: np.random.Generator) -> No
         ({"schedule": "alternating", "optimizer": "adam"}, "schedule = alternating maximises one set"),
         ({"schedule": "alternating", "batch": 5, "inducing": 3}, "optimizer = lbfgs needs all rows at once"),
         ({"schedule": "cyclic"}, "schedule = 'cyclic': expected one of joint, alternating"),
-        ({"optimizer": "adadelta", "decay": 1.5}, "decay = 1.5: expected a number below 1"),
+        ({"optimizer": "adadelta", "decay": 1.5}, "decay = 1.5: expected a number above 0 and below 1"),
         ({"inducing_start": "random"}, "inducing_start = 'random': expected one of auto, kmeans, greedy"),
     ],
 )

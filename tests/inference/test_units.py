@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 import gpdsl
 from gpdsl.program.starts import start_from_data
@@ -138,3 +139,79 @@ def test_starts_move_with_the_units(rng: np.random.Generator) -> None:
         pytest.approx(other.parameters.initial["ell"])
     )
     assert bound.rows == moved.rows
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-6])
+def test_products_beside_numbers_start_from_the_larger_part(rng: np.random.Generator, unit: float) -> None:
+    """(1 + x x')^2 is a constant where x is small: its variance starts from that of y, and not from y^2 / x^4."""
+    x = unit * np.linspace(-2, 3, 30)
+    y = np.sin(x / unit) + 0.1 * rng.standard_normal(30)
+    model = gpdsl.compile(
+        "input x : real\noutput y : real\nparam s2 : positive\nparam sigma : positive\n"
+        "latent f(x) ~ GP(0, s2 * Polynomial(degree = 2))\ny ~ Normal(f, sigma)\n"
+    )
+
+    def loss(logs: np.ndarray) -> float:
+        total = np.exp(logs[0]) * (1 + np.outer(x, x)) ** 2 + np.exp(2 * logs[1]) * np.eye(30)
+        return float(0.5 * y @ np.linalg.solve(total, y) + 0.5 * np.linalg.slogdet(2 * np.pi * total)[1])
+
+    best = min(minimize(loss, [start, -1.0], method="Nelder-Mead", tol=1e-8).fun for start in (0.0, -3.0, -6.0))
+    assert model.fit({"x": x, "y": y}).elbo == pytest.approx(-best, abs=1e-3)
+
+
+@pytest.mark.parametrize("options", [{}, {"inducing": 5}])
+def test_outputs_that_are_all_the_same_are_said_to_tell_nothing(options: dict) -> None:
+    data = {"x": np.arange(12.0), "y": np.full(12, 3.0)}
+    fit = gpdsl.compile(MISSING).fit(data, **options)
+    assert any("all 12 values of `y` are 3: nothing tells signal from noise" in note for note in fit.notes)
+    assert "all 12 values" in fit.summary()
+    held = gpdsl.compile(GIVEN).fit(data, fixed=["m", "s2", "ell", "sigma"], **options)
+    assert not any("nothing tells" in note for note in held.notes)
+
+
+PRODUCTS = "param v : positive\nparam c : positive\nparam sigma : positive\nlatent f(x) ~ GP(0, {kernel})\n"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        ("ArcCosine(weight = v, bias = c, order = 1)", {"v": (-2, 2), "c": (0, 2)}),
+        ("Polynomial(degree = 2, ell = v, offset = c)", {"v": (1, -0.5), "c": (0, 1)}),
+        ("sigma^2 * Polynomial(degree = 2, ell = v, offset = c)", {"v": (1, 0), "c": (0, 0)}),
+    ],
+)
+def test_kernels_of_products_have_the_unit_of_the_variance(
+    kernel: str, expected: dict[str, tuple[float, float]], rng: np.random.Generator
+) -> None:
+    """Powers of the units of x and y by which weights, length-scales and offsets move, with a factor and without."""
+    x, y = _rows(rng)
+    model = gpdsl.compile(
+        "input x : real\noutput y : real\n" + PRODUCTS.format(kernel=kernel) + "y ~ Normal(f, sigma)\n"
+    )
+    starts = [
+        prepare(model, {"x": a * x, "y": b * y}, {}, {})[0].parameters.initial for a, b in ((1, 1), (1e3, 1), (1, 1e4))
+    ]
+    for name, (of_x, of_y) in expected.items():
+        assert starts[1][name] / starts[0][name] == pytest.approx(1e3**of_x, rel=1e-3)
+        assert starts[2][name] / starts[0][name] == pytest.approx(1e4**of_y, rel=1e-3)
+
+
+def test_what_divides_a_log_normal_output_has_its_unit(rng: np.random.Generator) -> None:
+    x, y = _rows(rng)
+    model = gpdsl.compile(
+        "input x : real\noutput y : positive\nparam b : positive\nparam ell : positive\n"
+        "latent f(x) ~ GP(0, RBF(ell))\ny / b ~ LogNormal(f, 0.3)\n"
+    )
+    starts = [prepare(model, {"x": x, "y": unit * np.exp(y)}, {}, {})[0].parameters.initial for unit in (1.0, 1e5)]
+    assert starts[1]["b"] / starts[0]["b"] == pytest.approx(1e5)
+    assert starts[0]["b"] == pytest.approx(np.sqrt(np.mean(np.exp(2 * y))))
+
+
+def test_what_is_fixed_needs_a_value(rng: np.random.Generator) -> None:
+    """It was fixed at one, whatever the units of the data."""
+    x, y = _rows(rng)
+    model = gpdsl.compile(MISSING)
+    with pytest.raises(gpdsl.GpdslError, match="fixed: parameter `sigma` has no value to be fixed at; give it one"):
+        model.fit({"x": x, "y": y}, fixed=["sigma"])
+    program, _, _ = prepare(model, {"x": x, "y": y}, {}, {"fixed": ["sigma"], "init": {"sigma": 0.2}})
+    assert program.parameters.held["sigma"] == 0.2

@@ -95,7 +95,7 @@ ACCEPTED = {
         f"output u{k} : real\nu{k} ~ Normal({f'u{k - 1}' if k else 'f'}, 1)\n" for k in range(300)
     ),
     "a transform of many terms": "output u : real\n"
-    + " + ".join(f"tanh({k}*u)" for k in range(1, 90))
+    + " + ".join(f"asinh({k}*u)" for k in range(1, 90))
     + " ~ Normal(f, 1)",
     "homoglyphs": "param ѕigma : positive = 1\nparam sіgma : positive = 1",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -26,14 +27,16 @@ param u : unit = 0.5
 param h : real(lower = -2, upper = -1) = -1.5
 param s : positive = 0.1
 latent f(x) ~ GP(0, RBF(1))
+density any(v | m) = -abs(v - m)
 function warp(y; a, b, c) = y + sum(i, a[i]*tanh(b[i]*(y + c[i])))
 """
 REST = {"y": "y ~ Normal(f, s)\n", "z": "z ~ Gamma(1, s)\n", "t": "t[p] ~ Normal(f, s)\n"}
+PROPORTION = "output w : unit\n"
 
 
 def direction(transform: str, name: str) -> int | None:
     rest = "".join(text for other, text in REST.items() if other != name)
-    declared = compile_text(f"{HEAD}{transform} ~ Normal(f, s)\n{rest}")
+    declared = compile_text(f"{HEAD}{PROPORTION * (name == 'w')}{transform} ~ any(f)\n{rest}")
     found = next(o for o in declared.observations if o.outputs == (name,)).transform
     assert found is not None
     return course(declared, found).direction
@@ -63,6 +66,9 @@ def direction(transform: str, name: str) -> int | None:
         ("y + log1p(exp(y)) + softplus(2*y)", "y", 1),
         ("exp(y) - exp(-y)", "y", 1),
         ("log(z/(1 + z))", "z", None),
+        ("log(w/(1 - w))", "w", 1),
+        ("w/(1 - w)", "w", 1),
+        ("1/(w - 1)", "w", -1),
         ("y + 0.5*sin(y)", "y", None),
         ("(z^r - 1)/r", "z", None),
     ],
@@ -111,6 +117,53 @@ def test_proofs_agree_with_random_parameters() -> None:
         y = np.linspace(-5, 5, 400)
         warped = y + sum(a[k] * np.tanh(b[k] * (y + c[k])) for k in range(2))
         assert (np.diff(warped) > 0).all()
+
+
+# --- what a transform reaches -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "right"),
+    [
+        ("sqrt(z) ~ Normal(f, s)", False),
+        ("1/z ~ Normal(f, s)", False),
+        ("z/s ~ Normal(f, s)", False),
+        ("(z^s - 1)/s ~ Normal(f, s)", False),
+        ("log(z) ~ Normal(f, s)", True),
+        ("-log(z) ~ StudentT(4, f, s)", True),
+        ("z - 1/z ~ Normal(f, s)", True),
+        ("log(expm1(z)) ~ Normal(f, s)", True),
+        ("log(log1p(z)) ~ Normal(f, s)", True),
+        ("sqrt(z) ~ Gamma(2, s)", True),
+        ("sqrt(z) ~ Truncated(Normal(f, s), lower = 0)", True),
+        ("sqrt(z) ~ Truncated(Normal(f, s), lower = -1)", False),
+        ("log1p(z) ~ Mixture(u, Gamma(2, s), LogNormal(f, s))", True),
+        ("exp(z) ~ Gamma(2, s)", False),
+        ("tanh(y) ~ Normal(f, s)", False),
+        ("y/sqrt(1 + y^2) ~ Normal(f, s)", False),
+        ("tanh(y) ~ Truncated(Normal(f, s), lower = -1, upper = 1)", True),
+        ("atan(y) ~ Normal(f, s)", False),
+        ("exp(y) ~ Normal(f, s)", False),
+        ("exp(y) ~ LogNormal(f, s)", True),
+        ("asinh(y) ~ Laplace(f, s)", True),
+        ("warp(y) ~ Normal(f, s)", True),
+        ("log(w/(1 - w)) ~ Normal(f, s)", True),
+        ("log(w) - log1p(-w) ~ Normal(f, s)", True),
+        ("log(w) ~ Normal(f, s)", False),
+        ("log(w) ~ Truncated(Normal(f, s), upper = 0)", True),
+        ("sqrt(w) ~ Beta(2, s)", True),
+        ("w/(1 - w) ~ Gamma(2, s)", True),
+    ],
+)
+def test_a_transform_reaches_what_its_distribution_allows(line: str, right: bool) -> None:
+    name = next(each for each in "yzw" if re.search(rf"\b{each}\b", line.split("~")[0]))
+    rest = "".join(text for other, text in REST.items() if other != name)
+    try:
+        compile_text(f"{HEAD}{PROPORTION * (name == 'w')}{line}\n{rest}")
+        codes = set()
+    except ModelError as error:
+        codes = {each.code for each in error.diagnostics}
+    assert codes == (set() if right else {"E384"})
 
 
 # --- elements and conditions ------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ import pytest
 
 from gpdsl.cli import main
 from gpdsl.language import format_text
-from gpdsl.language.vocabulary import OPTION_WORDS
+from gpdsl.language.options import OPTIONS
 from tests.lsp.editor import URI, Editor
 
 ZOO = Path(__file__).parents[2] / "models"
@@ -124,7 +126,7 @@ def test_completion(editor: Editor) -> None:
     formula = editor.labels(9, 9)
     assert {"σ", "loud", "ell", "exp", "sum", "pi", "if", "b"} <= formula and not {"RBF", "Normal"} & formula
     assert {"RBF", "Matern32", "ell"} <= editor.labels(10, 20)
-    assert editor.labels(11, 22) == set(OPTION_WORDS["optimizer"])
+    assert editor.labels(11, 22) == set(OPTIONS["optimizer"].takes.words)
     assert {"positive", "unit"} <= editor.labels(12, 11) and "count" not in editor.labels(12, 11)
     assert editor.labels(13, 4) == set()
     assert {"mean =", "sd =", "σ"} <= editor.labels(14, 11)
@@ -239,3 +241,46 @@ def test_the_server_loads_no_jax() -> None:
     code = "import sys, gpdsl.lsp.server; print(sorted({'jax', 'pandas', 'sympy'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+def _ask(method: str, uri: str = "file:///m.gpm", line: object = 0) -> dict[str, Any]:
+    return {"method": method, "params": {"textDocument": {"uri": uri}, "position": {"line": line, "character": 0}}}
+
+
+HOVER = "textDocument/hover"
+INVALID: list[tuple[Any, int]] = [
+    (_ask(HOVER, "file:///dev/zero"), -32602),
+    (_ask(HOVER, "no address\0"), -32602),
+    (_ask(HOVER, line=-1), -32602),
+    (_ask(HOVER, line=10**30), -32602),
+    (_ask(HOVER, line="a"), -32602),
+    ({"method": HOVER}, -32602),
+    ({"method": HOVER, "params": [1]}, -32602),
+    (_ask("what/ever"), -32601),
+    ({}, -32600),
+    ({"method": 5}, -32600),
+    (b"[1]", -32600),
+    (b"{nonsense", -32700),
+    (b"\xff\xfe{", -32700),
+    (b"[" * 100_000, -32700),
+]
+
+
+def test_invalid_requests_get_the_errors_of_the_protocol() -> None:
+    start = {"method": "initialize", "params": {"processId": None, "rootUri": None, "capabilities": {}}}
+    asked = [_ask(HOVER), start, *(each for each, _ in INVALID), {"method": "shutdown"}]
+    sent = b""
+    for number, each in enumerate(asked):
+        text = each if isinstance(each, bytes) else json.dumps({"jsonrpc": "2.0", "id": number, **each}).encode()
+        sent += b"Content-Length: %d\r\n\r\n" % len(text) + text
+    command = [sys.executable, "-m", "gpdsl", "lsp", "--stdio"]
+    done = subprocess.run(command, input=sent, capture_output=True, timeout=60, check=False)
+    answers = [
+        json.loads(each) for each in re.findall(rb"\r\n\r\n(\{.*?\})(?=Content-Length|\Z)", done.stdout, re.DOTALL)
+    ]
+    codes = {each.get("id"): each["error"]["code"] for each in answers if "error" in each}
+    assert codes.pop(0) == -32002
+    named = {number: code for number, (each, code) in enumerate(INVALID, 2) if not isinstance(each, bytes)}
+    unnamed = [code for each, code in INVALID if isinstance(each, bytes)]
+    assert {number: code for number, code in codes.items() if number is not None} == named
+    assert [each["error"]["code"] for each in answers if "error" in each and each.get("id") is None] == unnamed

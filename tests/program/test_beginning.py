@@ -48,5 +48,13 @@ def test_who_has_begun_it_before_is_warned(program: str) -> None:
     assert said(program)[1].count("GpdslWarning: JAX has computed before gpdsl could tell it how") == 1
 
 
+def test_a_draw_from_the_prior_tells_it_too() -> None:
+    text = "input x : real\\noutput y : real\\nlatent f(x) ~ GP(0, RBF(1))\\ny ~ Normal(f, 1)\\n"
+    printed, warned = said(
+        f"import gpdsl; gpdsl.compile('{text}').sample_prior(rows=3); import gpdsl.program.compilation, jax; {SEEN}"
+    )
+    assert printed == "8 False" and "GpdslWarning" not in warned
+
+
 def test_importing_loads_no_jax() -> None:
     assert said("import sys, gpdsl; print('jax' in sys.modules)")[0] == "False"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from gpdsl.program import cache
+from gpdsl.errors import GpdslWarning
+from gpdsl.program import cache, private
 
 SCRIPT = """
 import jax, jax.numpy as jnp
@@ -48,6 +51,63 @@ def test_a_second_run_finds_the_programs_of_the_first(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_means_no_cache(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     assert _run(str(tmp_path / "file" / "below"))[1] == 0
+
+
+def test_every_level_is_made_for_the_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        folder = cache._usable(tmp_path / "cache" / "gpdsl" / "processor")
+    finally:
+        os.umask(before)
+    assert folder is not None
+    levels = (folder, folder.parent, folder.parent.parent)
+    assert [stat.S_IMODE(level.stat().st_mode) for level in levels] == [0o700] * 3
+
+
+def _refused(folder: Path) -> str:
+    with pytest.warns(GpdslWarning, match="compiled programs are not kept") as said:
+        assert cache._usable(folder) is None
+    return str(said[0].message)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+@pytest.mark.parametrize("level", ["open", "open/within", "open/a link"])
+def test_a_folder_that_others_may_fill_is_refused(
+    tmp_path: Path, mode: int, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private, "_own_group", lambda number: False)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "elsewhere" / "below").mkdir(parents=True)
+    (tmp_path / "open" / "a link").symlink_to(tmp_path / "elsewhere" / "below")
+    for each in (tmp_path / "open", tmp_path / "elsewhere"):
+        each.chmod(mode)
+    assert "others may write to" in _refused(tmp_path / level)
+
+
+def test_a_sticky_parent_is_safe_and_a_sticky_folder_is_not(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o1777)
+    assert cache._usable(tmp_path / "shared" / "mine") == tmp_path / "shared" / "mine"
+    assert "others may write to" in _refused(tmp_path / "shared")
+
+
+@pytest.mark.parametrize("level", [".", "within"])
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr(private, "ROOT", owner + 1)
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    assert "belongs to" in _refused(tmp_path / level)
+
+
+def test_a_group_of_the_user_alone_is_no_other_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    grp, pwd = pytest.importorskip("grp"), pytest.importorskip("pwd")
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: SimpleNamespace(pw_name="ada", pw_gid=7))
+    cases = (("ada", [], True), ("ada", ["ada"], True), ("ada", ["eve"], False), ("all", [], False))
+    for name, members, alone in cases:
+        group = SimpleNamespace(gr_name=name, gr_mem=members)
+        monkeypatch.setattr(grp, "getgrgid", lambda number, group=group: group)
+        assert private._own_group(7) is alone
+    assert not private._own_group(8)
 
 
 @pytest.mark.parametrize("word", ["off", "OFF", "0", "none", ""])

@@ -11,7 +11,9 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.language import compile_text
-from gpdsl.program.program import make_program
+from gpdsl.program.precision import precision
+from gpdsl.program.program import make_program, make_rows
+from gpdsl.results.fitting import prepare
 
 ROWS = 40
 X = np.linspace(-3, 3, ROWS)
@@ -141,6 +143,26 @@ def test_values_that_truncation_rules_out_are_named() -> None:
     y[3] = np.nan
     with pytest.raises(gpdsl.GpdslError, match=r"output `y`, row 7: 2.5 lies above 2, the upper bound of `Truncated`"):
         model.fit({"x": X, "y": y, "top": np.full(ROWS, 2.0)})
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_values_beyond_the_bound_of_a_censored_output_are_named(dtype: str) -> None:
+    """At the bound they say that the true value lies there or beyond, in either precision; 0.8 has no exact double."""
+    model = gpdsl.compile(HEAD.format(kind="real") + "y ~ Censored(Normal(f, 1), upper = 0.8, lower = -0.7)\n")
+    at = np.where(np.arange(ROWS) % 2, 0.8, -0.7)
+    program, data, _ = prepare(model, {"x": X, "y": at}, {}, {"dtype": dtype})
+    with precision(dtype):
+        np.testing.assert_allclose(make_rows(program, data).outputs["y"], at)
+    for value, words in (
+        (
+            2.0,
+            "2 lies above 0.8, the upper bound of `Censored`, where values above it are recorded as the bound itself",
+        ),
+        (-1.5, "-1.5 lies below -0.7, the lower bound of `Censored`, where values below it"),
+    ):
+        y = np.where(np.arange(ROWS) == 6, value, at)
+        with pytest.raises(gpdsl.GpdslError, match=f"output `y`, row 7: {words}"):
+            model.fit({"x": X, "y": y}, dtype=dtype, steps=1)
 
 
 ROOT = np.array([[0.5, 0, 0], [0.3, 0.4, 0], [-0.2, 0.1, 0.3]])

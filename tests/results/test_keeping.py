@@ -38,6 +38,21 @@ def test_saving_leaves_no_other_file_behind(fit: gpdsl.Fit, tmp_path: Path) -> N
     assert [p.name for p in tmp_path.iterdir()] == ["a.gpfit"]
 
 
+def test_saving_through_a_link_replaces_the_file_behind_it(fit: gpdsl.Fit, tmp_path: Path) -> None:
+    (tmp_path / "real.gpfit").write_text("old")
+    (tmp_path / "real.gpfit").chmod(0o640)
+    (tmp_path / "a.gpfit").symlink_to("real.gpfit")
+    fit.save(tmp_path / "a.gpfit")
+    assert (tmp_path / "a.gpfit").is_symlink() and gpdsl.load_fit(tmp_path / "real.gpfit").elbo == fit.elbo
+    assert (tmp_path / "real.gpfit").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_picture_of_no_known_kind_is_refused(fit: gpdsl.Fit, tmp_path: Path) -> None:
+    with pytest.raises(gpdsl.GpdslError, match="expected a name ending in"):
+        fit.plot({"day": np.linspace(0, 4, 25)}, names=["n"], path=tmp_path / "p.xyz")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_is_not_there_is_an_error_and_keeps_the_fit(fit: gpdsl.Fit, tmp_path: Path) -> None:
     with pytest.raises(gpdsl.GpdslError, match="cannot write the fit to"):
         fit.save(tmp_path / "nowhere" / "a.gpfit")

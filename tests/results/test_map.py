@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import optimize, stats
@@ -32,3 +35,49 @@ def test_the_fit_is_the_mode_without_a_jacobian() -> None:
     assert abs(moved.x - best.x) > 0.01  # what a Jacobian would do would be seen
     assert float(found.parameters["s"]) == pytest.approx(best.x, rel=1e-4)
     assert found.elbo == pytest.approx(-best.fun, abs=1e-6)
+
+
+COUNTS = """input x : real
+output n : count
+param ell : positive = 1{prior}
+latent f(x) ~ GP(0, RBF(ell))
+n ~ Poisson(exp(f))
+"""
+
+
+def _counts() -> dict[str, np.ndarray]:
+    x = np.linspace(0, 5, 15)
+    return {"x": x, "n": np.random.default_rng(1).poisson(np.exp(np.sin(2 * x)))}
+
+
+def test_the_bound_without_the_prior_is_that_of_the_model_without_one(tmp_path: Path) -> None:
+    data, model = _counts(), gpdsl.compile(COUNTS.format(prior=" ~ Gamma(30, 20)"))
+    fit = model.fit(data)
+    ell = float(fit.parameters["ell"])
+    plain = gpdsl.compile(COUNTS.format(prior="")).fit(data, init={"ell": ell}, fixed=["ell"])
+    assert plain.log_evidence_bound == plain.elbo
+    assert fit.log_evidence_bound == pytest.approx(plain.elbo, abs=1e-5)
+    assert fit.elbo == pytest.approx(fit.log_evidence_bound + stats.gamma.logpdf(ell, 30, scale=1 / 20), abs=1e-9)
+    summary = fit.summary()
+    assert f"elbo        {fit.elbo:.4f} nats, of which {fit.log_prior:.4f} are the log prior of parameters" in summary
+    assert f"bound       {fit.log_evidence_bound:.4f} nats, of the log evidence at these parameters" in summary
+    assert "bound" not in plain.summary()
+    fit.save(tmp_path / "counts.gpfit")
+    again = gpdsl.load_fit(tmp_path / "counts.gpfit")
+    assert again.log_evidence_bound == pytest.approx(fit.log_evidence_bound, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"engine": "ep"}, "expectation propagation estimates the log evidence"),
+        (
+            {"engine": "qsgp", "basis": "inducing", "feature_sums": "sampled", "features": 4, "steps": 4},
+            "it lacks a constant",
+        ),
+    ],
+)
+def test_what_is_no_bound_says_so(options: dict[str, Any], why: str) -> None:
+    fit = gpdsl.compile(COUNTS.format(prior="")).fit(_counts(), fixed=["ell"], **options)
+    assert np.isnan(fit.log_evidence_bound) and np.isfinite(fit.elbo)
+    assert f"bound       of the log evidence: none, as {why}" in fit.summary()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -202,3 +203,61 @@ def test_what_has_no_error_is_refused(fits: Callable) -> None:
             prediction.error("r", of)
     with pytest.raises(GpdslError, match="error of `y`: of outputs it is known of the mean and variance"):
         prediction.error("y", 0.5)
+
+
+DENSITY = """
+input  x : real
+output y : real
+external likelihood fits(y: real | level: real)
+latent level(x) ~ GP(0, RBF(1))
+y ~ fits(level)
+"""
+
+
+def test_log_densities_obey_a_budget(fits: Callable) -> None:
+    fit, counted = fits(smooth)
+    data = {"x": X, "y": smooth(np.sin(2 * X))}
+    free = fit.log_predictive_density(data)
+    used, counted.calls = counted.calls, 0
+    bounded = fit.log_predictive_density(data, evaluations=24 * 20)
+    assert 0 < counted.calls <= 24 * 20 < used or used <= 24 * 20
+    np.testing.assert_allclose(bounded, free, atol=0.3)
+    with pytest.raises(GpdslError, match="evaluations = 20: a prediction at 24 rows takes more than that"):
+        fit.log_predictive_density(data, evaluations=20)
+
+
+def test_opaque_likelihoods_obey_the_budget_of_their_densities() -> None:
+    calls: list[int] = []
+
+    def fits(y: np.ndarray, level: np.ndarray) -> np.ndarray:
+        calls.append(len(y))
+        return norm.logpdf(y, level, 0.5)
+
+    x = np.linspace(0, 2, 6)
+    data = {"x": x, "y": np.sin(2 * x)}
+    fit = gpdsl.compile(DENSITY, externals={"fits": fits}).fit(data, optimizer="adam", samples=8, steps=30)
+    calls.clear()
+    free = fit.log_predictive_density(data)
+    assert sum(calls) == 6 * 1024
+    calls.clear()
+    bounded = fit.log_predictive_density(data, evaluations=6 * 200 + 5)
+    assert sum(calls) == 6 * 200
+    prediction = fit.predict(data)
+    exact = norm.logpdf(data["y"], prediction.mean("level"), np.sqrt(prediction.variance("level") + 0.25))
+    np.testing.assert_allclose(free, exact, atol=0.01)
+    np.testing.assert_allclose(bounded, exact, atol=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", [smooth, cubic, kinked])
+def test_errors_are_calibrated_over_seeds(fits: Callable, function: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Scores have about unit spread. Not those of variances where a polynomial passes over a kink that no point met."""
+    fit, _ = fits(function)
+    scores = []
+    for seed in range(12):
+        prediction = replace(fit, options=replace(fit.options, seed=seed)).predict({"x": X})
+        mean, variance = dense(prediction, function)
+        scores.append((prediction.mean("r") - mean) / prediction.error("r"))
+        spread = (prediction.variance("r") - variance) / prediction.error("r", "variance")
+        assert function is kinked or np.sqrt(np.mean(spread**2)) < 3.0
+    assert 0.7 < np.std(scores) < 1.3

@@ -6,13 +6,17 @@ import json
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,7 @@ import pytest
 
 import gpdsl
 from gpdsl.forward import evaluate
-from gpdsl.forward.server import Offered, Together, make_server
+from gpdsl.forward.server import Offered, Together, _Asked, _hosts, make_server
 from gpdsl.results.serving import offered
 
 PLANES = """
@@ -85,13 +89,21 @@ def test_the_client_of_the_umbridge_package(fit: gpdsl.Fit, url: str) -> None:
     [
         ("Evaluate", b"no json", 400, "is no JSON"),
         ("Evaluate", b"[1]", 400, "is no JSON object"),
-        ("Evaluate", b"[" * 100_000, 400, "is no JSON"),
+        ("Evaluate", b"[" * 50_000, 400, "is no JSON"),
+        ("Evaluate", b" " * 100_000, 413, "at most"),
         ("Evaluate", {"name": "q", "input": []}, 400, "there is no model 'q', but y, f"),
         ("Evaluate", {"name": ["y"], "input": []}, 400, "there is no model"),
         ("Evaluate", {"name": "y"}, 400, "no list of vectors"),
         ("Evaluate", {"name": "y", "input": [[1, 2, 3]]}, 400, r"expected sizes \[2, 1\]"),
         ("Evaluate", {"name": "y", "input": [[1, "a"], [1]]}, 400, "no list of vectors"),
         ("Evaluate", {"name": "y", "input": [[1, float("nan")], [1]]}, 400, "not finite"),
+        ("Evaluate", b'{"name": "y", "input": [[1, 1e400], [1]]}', 400, "not finite"),
+        ("Evaluate", b'{"name": "y", "input": [[1, -Infinity], [1]]}', 400, "not finite"),
+        ("Evaluate", {"name": "y", "input": [[1, 10**400], [1]]}, 400, "not finite"),
+        ("Evaluate", {"name": "y", "input": [[1, True], ["1"]]}, 400, "no list of vectors of numbers"),
+        ("Evaluate", {"name": "y", "input": {"1": 2}}, 400, "no list of vectors"),
+        ("Evaluate", {"name": "y", "input": [[0] * 9000, [1]]}, 400, r"vectors of sizes \[9000, 1\]"),
+        ("Evaluate", b'{"name": "\\u001b[2J' + b"x" * 9000 + b'"}', 400, r"\A[^\x1b]{2000}\Z"),
         ("Gradient", {"name": "y"}, 400, "not supported"),
         ("Weather", {"name": "y"}, 404, "no question"),
     ],
@@ -104,6 +116,107 @@ def test_wrong_questions_get_an_answer_that_says_so(url: str, path: str, body: A
     error = json.loads(caught.value.read())["error"]
     assert error["type"]
     assert re.search(text, error["message"])
+
+
+GET, POST = "GET /Info HTTP/1.1", "POST /InputSizes HTTP/1.1"
+HERE = "Host: localhost"
+
+
+def talk(url: str, *lines: str, body: str = "") -> tuple[int, str]:
+    """What a server says to bytes that no client would send: the status and everything else."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall("\r\n".join([*lines, "", body]).encode("latin-1"))
+        connection.shutdown(socket.SHUT_WR)
+        said = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    assert said.startswith("HTTP/1.1 "), said
+    return int(said.split()[1]), said
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        ([GET, HERE], 200),
+        ([GET, "Host: 127.0.0.1:4242"], 200),
+        ([GET, "Host: [::1]:4242"], 200),
+        ([GET.replace("1.1", "1.0")], 200),
+        ([GET], 400),
+        ([GET, HERE, HERE], 400),
+        ([GET, "Host: weather.example"], 403),
+        ([GET, "Host: localhost.weather.example:4242"], 403),
+        ([POST, HERE], 400),
+        ([POST, HERE, "Content-Length: ²"], 400),
+        ([POST, HERE, "Content-Length: -2"], 400),
+        ([POST, HERE, "Content-Length: +2"], 400),
+        ([POST, HERE, "Content-Length: 2, 2"], 400),
+        ([POST, HERE, "Content-Length: 2", "Content-Length: 3"], 400),
+        ([POST, HERE, "Content-Length: " + "9" * 5000], 400),
+        ([POST, HERE, "Content-Length: 10000000"], 413),
+        ([POST, HERE, "Content-Length: 1000"], 400),
+        ([POST, HERE, "Transfer-Encoding: chunked"], 400),
+        (["POST"], 400),
+        (["nonsense of no protocol at all"], 400),
+        (["GET /Info HTTP/one"], 400),
+    ],
+)
+def test_malformed_requests_are_answered_and_the_server_goes_on(url: str, lines: list[str], status: int) -> None:
+    found, said = talk(url, *lines, body='{"name": "y"}')
+    assert found == status, said
+    if status != 200:
+        assert json.loads(said.partition("\r\n\r\n")[2])["error"]["type"] == "InvalidInput"
+    assert talk(url, GET, HERE)[0] == 200
+
+
+def test_only_a_server_of_this_machine_asks_whom_it_is_taken_for() -> None:
+    assert _hosts("0.0.0.0") == _hosts("192.168.0.7") == frozenset()
+    assert _hosts("localhost") == {"localhost"}
+    assert _hosts("127.0.0.1") == {"127.0.0.1", "localhost"}
+
+
+def test_clients_that_hang_up_are_passed_over_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
+    free = threading.Event()
+
+    def wait(rows: np.ndarray) -> np.ndarray:
+        free.wait(10)
+        return np.zeros((len(rows), 100_000))
+
+    reset = struct.pack("ii", 1, 0)  # what is sent after this has nobody to go to
+    body = '{"name": "slow", "input": [[1]]}'
+    with make_server({"slow": Offered((1,), (100_000,), wait)}, port=0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", server.server_address[1])) as connection:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                asked = f"POST /Evaluate HTTP/1.1\r\n{HERE}\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+                connection.sendall(asked.encode())
+                time.sleep(0.05)
+        free.set()
+        assert talk(f"http://127.0.0.1:{server.server_address[1]}", GET, HERE)[0] == 200
+        time.sleep(0.2)
+        server.shutdown()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_question_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpdsl.forward.server, "QUESTION_SECONDS", 0.3)
+    with make_server({}, port=0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=10) as connection:
+            connection.sendall(f"POST /Info HTTP/1.1\r\n{HERE}\r\nContent-Length: 99\r\n\r\n".encode())
+            for _ in range(8):
+                time.sleep(0.1)
+                with suppress(OSError):
+                    connection.sendall(b" ")
+            with suppress(OSError):
+                assert connection.recv(1) == b""
+        server.shutdown()
+
+
+def test_more_may_wait_than_are_answered_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpdsl.forward.server, "MOST_TOGETHER", 2)
+    together = Together(Offered((1,), (1,), lambda rows: 2 * rows))
+    together._waiting = [_Asked(np.zeros(1)) for _ in range(5)]
+    assert float(together.ask(np.array([3.0]))[0]) == 6.0
 
 
 def test_questions_that_wait_are_answered_together() -> None:

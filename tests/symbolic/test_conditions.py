@@ -10,9 +10,10 @@ import sympy as sp
 from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
 from gpdsl.program.program import make_program
+from gpdsl.symbolic.closed import expectation
 from gpdsl.symbolic.conditions import choose, less, opposite
 from gpdsl.symbolic.functions import floor
-from gpdsl.symbolic.gaussian import expectation, moments_of
+from gpdsl.symbolic.gaussian import moments_of
 from gpdsl.symbolic.jumps import jumps
 from gpdsl.symbolic.terms import observation_terms
 from gpdsl.symbolic.translate import Translator
@@ -93,19 +94,25 @@ def test_a_jump_is_where_the_branches_differ(expression: sp.Expr, jumping: bool)
 
 
 def test_how_conditions_on_latents_are_estimated() -> None:
-    assert methods("Normal(if f > 0 then f else 0.1 * f, 0.1)") == {"closed", "quadrature"}
-    assert methods("Normal(if f > 0 then 1 else 0, 0.1)") == {"closed", "score"}
-    assert methods("Normal(floor(f), 0.1)") == {"closed", "score"}
+    for mean in ("if f > 0 then f else 0.1 * f", "if f > 0 then 1 else 0", "max(f, 0.5 * g)", "abs(f - z)"):
+        assert methods(f"Normal({mean}, 0.1)") == {"closed"}
+    for mean in ("if f > 0 then tanh(f) else 1", "if f > 0 and g > 0 then 1 else f", "abs(f)^1.5"):
+        assert methods(f"Normal({mean}, 0.1)") == {"closed", "quadrature"}
+    assert methods("Normal(if sin(f) > 0 then 1 else 0, 0.1)") == {"closed", "score"}
+    assert methods("Normal(floor(2 * f) / 2, 0.1)") == {"closed", "quadrature"}
+    assert methods("Normal(floor(f) + floor(2 * f), 0.1)") == {"closed", "score"}
+    assert methods("Normal(if f > 0.3 then floor(f) else 0, 0.1)") == {"closed", "score"}
     with pytest.raises(GpdslError, match="quadrature is inexact where a condition on a latent makes a jump"):
-        methods("Normal(if f > 0 then 1 else 0, 0.1)", expectations="quadrature")
+        methods("Normal(if sin(f) > 0 then 1 else 0, 0.1)", expectations="quadrature")
+    assert methods("Normal(if f > 0 then 1 else 0, 0.1)", expectations="quadrature") == {"closed", "quadrature"}
 
 
 def test_a_parameter_that_moves_a_jump_is_refused() -> None:
     with jax.enable_x64(True):
-        for condition in ("f > m", "f > x"):
+        for condition in ("sin(f) > m", "sin(f) > x"):
             text = MODEL.format(kind="real", distribution=f"Normal(if {condition} then 1 else 0, 0.1)")
             assert make_program(compile_text(text), {}, {}, {}).methods == {"closed", "score"}
-        text = MODEL.format(kind="real", distribution="Normal(if f > t then 1 else 0, 0.1)")
+        text = MODEL.format(kind="real", distribution="Normal(if sin(f) > t then 1 else 0, 0.1)")
         with pytest.raises(GpdslError, match="parameter `t` decides where a latent makes a jump"):
             make_program(compile_text(text), {}, {}, {})
         assert make_program(compile_text(text), {}, {}, {}, fixed=["t"]).methods == {"closed", "score"}

@@ -8,7 +8,8 @@ import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpdsl.symbolic.gaussian import expectation, joint_moments_of, moments_of
+from gpdsl.symbolic.closed import expectation
+from gpdsl.symbolic.gaussian import joint_moments_of, moments_of
 
 from . import quadrature
 from .test_gaussian_random import LATENTS, F, G, H, S, Y, closed_terms

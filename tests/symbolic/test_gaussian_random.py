@@ -7,7 +7,8 @@ import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpdsl.symbolic.gaussian import expectation, moments_of, pull_exponentials
+from gpdsl.symbolic.closed import expectation
+from gpdsl.symbolic.gaussian import moments_of, pull_exponentials
 
 from . import quadrature
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -228,3 +229,17 @@ def test_random_networks_are_drawn_well(found: Network) -> None:
         assert inside(layout, plate.key, node.key) == (plate.key in node.plates)
     for one, two in itertools.combinations(layout.nodes.values(), 2):
         assert abs(one.x - two.x) >= one.rx + two.rx or abs(one.y - two.y) >= one.ry + two.ry
+
+
+def test_a_drawing_takes_time_in_proportion_to_the_model() -> None:
+    count = 1200
+    lines = [f"param a{k} : positive = 1" for k in range(count)]
+    sums = [" + ".join(f"a{j}" for j in range(k, k + 60)) for k in range(0, count, 60)]
+    lines += [f"let z{k} = {each}" for k, each in enumerate(sums)]
+    total = " + ".join(f"z{k}" for k in range(len(sums)))
+    head = "model m\ninput x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))"
+    model = gpdsl.compile("\n".join([head, *lines, f"y ~ Normal(f + {total}, 1)"]))
+    start = time.process_time()
+    drawn = model.graph()
+    assert time.process_time() - start < 4  # it took 20 s, and that of four times as many parameters minutes
+    assert drawn.count("data-arrow") == count + len(sums) + 2

@@ -16,9 +16,11 @@ from jaxtyping import Array
 from gpdsl.data import minibatches
 from gpdsl.inference.ascent.joint import finish, initial_state
 from gpdsl.inference.assessment import STAYED, better, complete
-from gpdsl.inference.bound import elbo, marginals
+from gpdsl.inference.bound import divergence, elbo, marginals, weights
+from gpdsl.inference.estimators.totals import sum_and_error
 from gpdsl.inference.natural.schedule import WARMING
-from gpdsl.inference.opaque.budget import Spent, each_step, require
+from gpdsl.inference.opaque.budget import Spent, assessing, each_step, require
+from gpdsl.inference.opaque.fresh import by_halves, fresh_bound
 from gpdsl.inference.opaque.values import Values, compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, Result
 from gpdsl.program.compilation import jit
@@ -37,8 +39,7 @@ LARGEST_STEP = 0.1
 def fit_adam(problem: Problem) -> Result:
     """Stochastic ascent over everything at once.
 
-    The reported bound is that of all rows at the end or, with opaque functions, the mean over the last tenth of the
-    steps.
+    The reported bound is that of all rows at the end or, with opaque functions, what fresh samples say of it.
     """
     run = _opaque_steps if problem.program.opaque else _scanned_steps
     return run(problem)
@@ -123,6 +124,7 @@ def _scanned_steps(problem: Problem) -> Result:
     held = (problem.rows, problem.inducing, problem.jitter)
     chunk = _chunk(problem, optimiser)
     compiled = problem.compiled(chunk, state, memory, indices(), jax.random.split(key, size), *held)
+    problem.monitor.state = lambda: _finish(problem, state, (problem.monitor.last, 0.0), True)
     interrupted = False
     try:
         for done in range(size, steps + size, size):
@@ -172,6 +174,7 @@ def _opaque_steps(problem: Problem) -> Result:
     arguments, update = compiled_arguments(program, _propose(problem)), jit(_update(problem, optimiser))
     memory = optimiser.init(state)
     trace: list[float] = []
+    problem.monitor.state = lambda: _finish(problem, state, _last_tenth(trace), True)
     interrupted = False
 
     def evaluate(state: Any, rows: Rows, key: Array) -> Values:
@@ -180,18 +183,39 @@ def _opaque_steps(problem: Problem) -> Result:
 
         return evaluate_externals(program, program.uses(), give)
 
+    looked, bound = jit(_look(problem)), None
+
+    def look(rows: Rows, key: Array) -> tuple[Any, Any]:
+        return looked(state, rows, held, key, evaluate(state, rows, key))
+
+    kept = assessing(program, problem.choice, problem.count)
     try:
-        for number in range(1, problem.choice.steps + 1):
-            require(program, each_step(program, problem.choice, problem.count))
-            here, rows = jax.random.fold_in(key, number), take_rows(problem.rows, next(draws))
-            state, memory, value = update(state, memory, rows, held, here, evaluate(state, rows, here))
-            trace.append(float(value))
-            problem.monitor.report(number, trace[-1])
+        try:
+            for number in range(1, problem.choice.steps + 1):
+                require(program, each_step(program, problem.choice, problem.count) + kept)
+                here, rows = jax.random.fold_in(key, number), take_rows(problem.rows, next(draws))
+                state, memory, value = update(state, memory, rows, held, here, evaluate(state, rows, here))
+                trace.append(float(value))
+                problem.monitor.report(number, trace[-1])
+        except Spent:  # steps were planned to fit, but calls were repeated
+            pass
+        bound = fresh_bound(problem, look, problem.options.seed)
     except KeyboardInterrupt:
         interrupted = True
-    except Spent:  # steps were planned to fit, but calls were repeated
-        pass
-    return _finish(problem, state, _mean_and_error(trace), interrupted)
+    return _finish(problem, state, bound or _last_tenth(trace), interrupted)
+
+
+def _look(problem: Problem) -> Callable[..., tuple[Array, Array]]:
+    """What `fresh_bound` asks for, from values at the samples of a key."""
+    program, layout = problem.program, problem.layout
+
+    def look(state: Any, rows: Rows, held: Any, key: Array, values: Values) -> tuple[Array, Array]:
+        full, parameters = complete(state, held), program.parameters.constrain(state["parameters"])
+        q, seen = marginals(program, layout, full, rows, problem.jitter)
+        given = problem, parameters, rows, q, weights(full), problem.draws(key, _count(rows)), values
+        return by_halves(*given), program.log_prior(parameters) - divergence(layout, full, seen)
+
+    return look
 
 
 def _propose(problem: Problem) -> Callable[..., tuple[dict[str, Array], Rows, Array]]:
@@ -222,11 +246,11 @@ def _update(problem: Problem, optimiser: optax.GradientTransformation) -> Callab
     return update
 
 
-def _mean_and_error(trace: list[float]) -> tuple[float, float]:
+def _last_tenth(trace: list[float]) -> tuple[float, float]:
     """Mean bound over the last tenth of the steps, and its standard error; -inf of no steps."""
     last = np.asarray(trace[-max(len(trace) // 10, 2) :])
     last = last[np.isfinite(last)]
-    return (float(last.mean()), float(last.std() / np.sqrt(last.size))) if last.size else (-np.inf, 0.0)
+    return sum_and_error(last) if last.size else (-np.inf, 0.0)
 
 
 def _finish(problem: Problem, state: Any, bound: tuple[float, float], interrupted: bool) -> Result:

@@ -53,6 +53,7 @@ def fit_alternating(problem: Problem) -> Result:
     rest = (rows, held, normals, jitter)
     blocks = [_compiled(problem, block, state, rest) for block in _blocks(problem)]
     value, before, message, interrupted = -np.inf, -np.inf, "all rounds done", False
+    problem.monitor.state = lambda: finish(problem, state, value, 0.0, "", True)
     for number in range(1, problem.choice.steps + 1):
         for take, objective, put in blocks:
             outcome = _maximised(objective, take(state), state, rest, problem.options.tolerance)
@@ -60,7 +61,10 @@ def fit_alternating(problem: Problem) -> Result:
                 state = put(outcome.point, state, rows, held, jitter)
             interrupted = interrupted or outcome.interrupted
         value = _value(blocks, state, rest)
-        problem.monitor.report(number, value)
+        try:
+            problem.monitor.report(number, value)
+        except KeyboardInterrupt:
+            interrupted = True
         if interrupted:
             message = "interrupted"
             break

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpdsl.inference.ascent.lbfgs import Outcome, maximise
+from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, maximise
 from gpdsl.inference.assessment import complete, whole_bound
 from gpdsl.inference.bound import prepared_for, views, weights
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy, tidy
@@ -47,7 +47,9 @@ def fit_lbfgs(problem: Problem) -> Result:
         value, gradient = compiled(at, rows, held, normals, jitter)
         return float(value), gradient
 
-    outcome = _search(problem, objective, state)
+    seen = Remembered(objective, state)
+    problem.monitor.state = lambda: finish(problem, seen.best.point, seen.best.value, 0.0, "", True)
+    outcome = _search(problem, seen, state)
     value, error = problem.reassessed(lambda n: compiled(outcome.point, rows, held, n, jitter)[0], outcome.value)
     return finish(problem, outcome.point, value, error, outcome.message, outcome.interrupted)
 

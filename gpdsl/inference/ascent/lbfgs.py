@@ -1,4 +1,4 @@
-"""L-BFGS over a pytree: SciPy's, with non-finite values turned into steps refused and the best point kept."""
+"""L-BFGS over a pytree: SciPy's, with values that are not finite or absurd refused, and the best point kept."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
+from gpdsl.inference.watch import honour_interrupts
+
 Tree = Any
 
 ENDINGS = {0: "converged", 1: "stopped at the limit of steps; set a larger steps to go on"}
@@ -19,6 +21,10 @@ ENDINGS = {0: "converged", 1: "stopped at the limit of steps; set a larger steps
 
 RESTARTS = 4
 """Searches, each without the memory of the one before, where rounding has misled the line search."""
+
+
+ABYSS = 1e10
+"""A value so far below all others counts like none that is finite: line searches interpolate from it to nowhere."""
 
 
 class Enough(Exception):
@@ -115,11 +121,39 @@ def _negative(
         value, gradient = objective(point)
         outcome.evaluations += 1
         slope = np.asarray(ravel_pytree(gradient)[0], dtype=float)
-        if not (np.isfinite(value) and np.all(np.isfinite(slope))):
-            return max(worst, 0.0) + 1e10, np.zeros_like(x)
+        fallen = np.isfinite(outcome.value) and -float(value) > max(worst, 0.0) + ABYSS
+        if fallen or not (np.isfinite(value) and np.all(np.isfinite(slope))):
+            return max(worst, 0.0) + ABYSS, np.zeros_like(x)
         worst = max(worst, -float(value))
         if value > outcome.value:
             outcome.point, outcome.value = point, float(value)
+        honour_interrupts()
         return -float(value), -slope
 
     return negative
+
+
+class Remembered:
+    """An objective that remembers the best point it was asked about."""
+
+    def __init__(self, objective: Callable[[Tree], tuple[float, Tree]], start: Tree) -> None:
+        self.objective = objective
+        self.best = Outcome(start, -np.inf, "", 0)
+
+    def __call__(self, point: Tree) -> tuple[float, Tree]:
+        value, gradient = self.objective(point)
+        if value > self.best.value:
+            self.best = Outcome(point, float(value), "", 0)
+        return value, gradient
+
+
+def looked_at(
+    objective: Callable[[Tree], tuple[float, Tree]], point: Tree, report: Callable[[int, float], None]
+) -> Outcome:
+    """The outcome where nothing is there to be searched for."""
+    outcome = Outcome(point, float(objective(point)[0]), ENDINGS[0], 1)
+    try:
+        report(1, outcome.value)
+    except KeyboardInterrupt:
+        outcome.interrupted, outcome.message = True, "interrupted"
+    return outcome

@@ -18,6 +18,7 @@ from gpdsl.inference.opaque.surrogate import Anchors, Surrogate
 from gpdsl.inference.opaque.values import penalised
 from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values, values_at
 from gpdsl.program.program import Program
+from gpdsl.program.quadrature import split_integral
 from gpdsl.program.rows import Rows, Scope, observed_mask
 from gpdsl.symbolic.terms import ObservationTerms, Term
 
@@ -74,7 +75,10 @@ def _closed(program: Program, observation: ObservationTerms, term: Term, scope: 
 def _quadrature(
     program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals
 ) -> Array:
-    """Gauss–Hermite quadrature over the one or two latents of the term; nodes form the leading axis."""
+    """Quadrature over the one or two latents of the term: Gauss–Hermite, or split at kinks. Nodes lead."""
+    if term.kinks:
+        axes = observation.axes
+        return split_integral(program, term.latents, marginals, axes, scope, term.kinks, term.expression, {})
     nodes, weights = gauss_hermite(len(term.latents))
     width = marginals.mean.ndim + len(observation.axes) - 1
     normals = [jnp.asarray(column, marginals.mean.dtype).reshape(-1, *(1,) * width) for column in nodes.T]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Array
 
 from gpdsl.data import Data
-from gpdsl.inference.ascent.lbfgs import Outcome, maximise
+from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, looked_at, maximise
 from gpdsl.inference.ascent.saddles import maximise_off_saddles
 from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
 from gpdsl.inference.exact.posterior import Regression
@@ -29,7 +28,10 @@ EXACT_VALUES = 4000
 and its gradient takes a second. Parts that share no latent count as one matrix that takes as long as all of theirs."""
 
 EXACT_PARTS = 24
-"""Matrices of exact inference up to which it is the default: each has its place in the compiled programs."""
+"""Parts that are not alike up to which it is the default: each has its place in the compiled programs."""
+
+EXACT_NUMBERS = 4 * EXACT_VALUES**2
+"""Numbers in all matrices together, and in the loadings of all values on all latents, up to which it is: 512 MB."""
 
 
 def exact_choice(program: Program, data: Data, options: Options) -> tuple[Choice, list[Functionals]] | None:
@@ -38,7 +40,7 @@ def exact_choice(program: Program, data: Data, options: Options) -> tuple[Choice
         return None
     rows = make_rows(program, data)
     system = make_system(program, rows)
-    if system is None or not system.parts or (options.inducing is None and not _afforded(system.sizes)):
+    if system is None or not system.parts or (options.inducing is None and not _afforded(system)):
         return None
     read = functionals(program, rows)
     choice = decide(replace(options, inducing=0, batch=0, optimizer="lbfgs"), data.rows, opaque=False, sampled=False)
@@ -50,9 +52,12 @@ def exact_choice(program: Program, data: Data, options: Options) -> tuple[Choice
     return replace(choice, posterior=posterior, reasons=reasons, exact=system.sizes), read
 
 
-def _afforded(sizes: Sequence[int]) -> bool:
-    """Whether these matrices are few, and take no longer than one of the largest size that is the default."""
-    return len(sizes) <= EXACT_PARTS and float(np.sum(np.asarray(sizes, float) ** 3)) <= float(EXACT_VALUES) ** 3
+def _afforded(system: System) -> bool:
+    """Whether programs and memory are small, and it takes no longer than one matrix of the largest size."""
+    sizes = np.asarray(system.sizes, float)
+    loadings = float(np.sum(sizes)) * system.program.latents
+    numbers = max(float(np.sum(sizes**2)), loadings)
+    return len(system.parts) <= EXACT_PARTS and numbers <= EXACT_NUMBERS and np.sum(sizes**3) <= EXACT_VALUES**3
 
 
 def _asked_otherwise(program: Program, options: Options) -> bool:
@@ -67,7 +72,9 @@ def fit_exact(problem: Problem) -> Result:
     """The parameters of greatest evidence (times their priors), and the exact posterior there."""
     system = make_system(problem.program, problem.rows)
     assert system is not None  # the plan has seen to it
-    outcome = _search(problem, system, evidence_of(problem, system))
+    evidence = Remembered(evidence_of(problem, system), problem.parameters)
+    problem.monitor.state = lambda: _finished(problem, system, evidence.best)
+    outcome = _search(problem, system, evidence)
     try:
         return _finished(problem, system, outcome)
     except KeyboardInterrupt:  # the search is done, and what is left takes no time
@@ -100,11 +107,9 @@ def _finished(problem: Problem, system: System, outcome: Outcome) -> Result:
 
 
 def _search(problem: Problem, system: System, evidence: Evidence) -> Outcome:
-    monitor, start = problem.monitor, problem.parameters
+    start = problem.parameters
     if not start:  # nothing to learn
-        value, _ = evidence(start)
-        monitor.report(1, value)
-        return Outcome(start, value, "converged", 1)
+        return looked_at(evidence, start, problem.monitor.report)
     if problem.continued:
         return _maximised(problem, evidence, start)
     if problem.count < SAMPLED_FROM:

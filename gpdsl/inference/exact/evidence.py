@@ -36,11 +36,11 @@ Evidence = Callable[[Learnt], tuple[float, Learnt]]
 
 @dataclass(frozen=True)
 class Solved:
-    """One part: its share of the log evidence without the constant, alpha, and B^-1 in one triangle."""
+    """Values with one B: their share of the log evidence without the constant, alpha, and B^-1 in one triangle."""
 
     value: float
-    alpha: Float[np.ndarray, " values"]
-    inverse: Float[np.ndarray, "values values"]
+    alpha: Float[np.ndarray, "... values"]
+    inverse: Float[np.ndarray, "... values values"]
 
 
 def evidence_of(problem: Problem, system: System) -> Evidence:
@@ -49,7 +49,7 @@ def evidence_of(problem: Problem, system: System) -> Evidence:
 
 
 def parts_of(system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], list[Array], Array]:
-    """H K H' and z of every part, and the constant."""
+    """H K H' and z of all sets of every part, and the constant."""
     found, constant = whitened(system, learnt, rows)
     program, read = system.program, functionals(system.program, rows)
     parameters = program.parameters.constrain(learnt)
@@ -71,17 +71,18 @@ def _between_programs(problem: Problem, system: System) -> Evidence:
 
     def backward(learnt: Learnt, rows: Rows, alphas: Sequence[Array], inverses: Sequence[Array]) -> Learnt:
         _, pull = jax.vjp(lambda at: parts_of(system, at, rows), learnt)
-        slopes = [triangle_slope(alpha, inverse) for alpha, inverse in zip(alphas, inverses, strict=True)]
+        slopes = [jax.vmap(triangle_slope)(*each) for each in zip(alphas, inverses, strict=True)]
         return pull((slopes, [-alpha for alpha in alphas], jnp.ones((), alphas[0].dtype)))[0]
 
     ahead = problem.compiled(forward, start, rows, fused=True)
-    shapes = [jax.ShapeDtypeStruct((p.size, p.size), jnp.result_type(float)) for p in system.parts]
-    vectors = [jax.ShapeDtypeStruct((p.size,), s.dtype) for p, s in zip(system.parts, shapes, strict=True)]
+    sizes = [(len(part.rows), part.width) for part in system.parts]
+    shapes = [jax.ShapeDtypeStruct((sets, size, size), jnp.result_type(float)) for sets, size in sizes]
+    vectors = [jax.ShapeDtypeStruct(shape.shape[:2], shape.dtype) for shape in shapes]
     back = problem.compiled(backward, start, rows, vectors, shapes, fused=True) if start else None
 
     def evidence(learnt: Learnt) -> tuple[float, Learnt]:
         matrices, vectors, constant = ahead(learnt, rows)
-        solved = [solve(*each) for each in zip(matrices, vectors, strict=True)]
+        solved = [_solve_sets(*each) for each in zip(matrices, vectors, strict=True)]
         if any(each is None for each in solved):
             return float("nan"), learnt
         found = [each for each in solved if each is not None]
@@ -93,8 +94,25 @@ def _between_programs(problem: Problem, system: System) -> Evidence:
     return evidence
 
 
+def _solve_sets(signals: Float[Array, "sets values values"], z: Float[Array, "sets values"]) -> Solved | None:
+    """`solve` of every set, one after the other."""
+    found: list[Solved] = []
+    for each in zip(np.asarray(signals), np.asarray(z), strict=True):
+        solved = solve(*each)
+        if solved is None:
+            return None
+        found.append(solved)
+    alphas, inverses = [each.alpha for each in found], [each.inverse for each in found]
+    return Solved(sum(each.value for each in found), _stacked(alphas), _stacked(inverses))
+
+
+def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays along a new first axis; a single one is not copied."""
+    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
+
+
 def solve(signal: Float[Array, "values values"], z: Float[Array, " values"]) -> Solved | None:
-    """A part from H K H' and z, by LAPACK; None where I + H K H' has no Cholesky factor in this precision.
+    """One set from H K H' and z, by LAPACK; None where I + H K H' has no Cholesky factor in this precision.
 
     The matrix is handed over as its transpose, column by column, so that nothing is rearranged.
     """
@@ -148,7 +166,7 @@ def one_program(problem: Problem, system: System) -> Evidence:
 
     def value(learnt: Learnt, rows: Rows) -> Array:
         matrices, vectors, constant = parts_of(system, learnt, rows)
-        return constant + sum(log_normal(signal, z) for signal, z in zip(matrices, vectors, strict=True))
+        return constant + sum(jnp.sum(jax.vmap(log_normal)(*each)) for each in zip(matrices, vectors, strict=True))
 
     compiled = problem.compiled(jax.value_and_grad(value), problem.parameters, rows)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,25 +21,21 @@ from scipy.linalg import cho_solve
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import GroupView
+from gpdsl.inference.exact.crossing import crossed, loaded_by, values_first
 from gpdsl.inference.exact.evidence import factorised
-from gpdsl.inference.exact.system import Part
+from gpdsl.inference.exact.parts import Part
 from gpdsl.inference.exact.whitening import (
     Whitened,
-    at_rows,
-    kernel_arguments,
-    kinds,
     signal_covariance,
-    with_nothing,
 )
 from gpdsl.inference.posteriors.coupled import unexplained
 from gpdsl.inference.posteriors.family import Whitened as Inducing
 from gpdsl.inference.posteriors.features import Features, factorise, prior_variances
 from gpdsl.inference.posteriors.linear import inverse_root
-from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.program.compilation import jit
 from gpdsl.program.evaluation import functionals_at, prior_means
-from gpdsl.program.groups import Group, KernelValues, kernel_values
+from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
@@ -52,9 +49,9 @@ NUMBERS_AT_ONCE = 16_000_000
 class Factorised:
     """One part, ready to predict: loadings, L and alpha."""
 
-    loadings: Float[Array, "columns elements rows"]
-    factor: Float[Array, "values values"]
-    alpha: Float[Array, " values"]
+    loadings: Float[Array, "sets columns elements rows"]
+    factor: Float[Array, "sets values values"]
+    alpha: Float[Array, "sets values"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,18 +64,13 @@ class Regression:
     @property
     def size(self) -> int:
         """Observed values that share latents, at most."""
-        return max((part.size for part in self.parts), default=0)
+        return max((size for part in self.parts for size in part.sizes), default=0)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file keeps."""
         kept: dict[str, np.ndarray] = {}
         for number, (part, known) in enumerate(zip(self.parts, self.values, strict=True)):
-            own: dict[str, Any] = {
-                "elements": part.elements,
-                "columns": part.columns,
-                "rows": part.rows,
-                "kept": part.kept,
-            }
+            own = {name: getattr(part, name) for name in ("elements", "columns", "rows", "kept")}
             own |= {"z": known.z, "loadings": known.loadings}
             kept |= {f"regression.{number}.{name}": np.asarray(v) for name, v in own.items() if v is not None}
         return kept
@@ -89,10 +81,9 @@ class Regression:
         parts: list[Part] = []
         values: list[Whitened] = []
         while (prefix := f"regression.{len(parts)}.") + "z" in arrays:
-            elements = tuple((int(s), int(number)) for s, number in arrays[prefix + "elements"])
-            columns = tuple(map(int, arrays[prefix + "columns"]))
-            parts.append(Part(elements, columns, arrays[prefix + "rows"], arrays.get(prefix + "kept")))
-            values.append(Whitened(arrays[prefix + "z"], arrays[prefix + "loadings"]))
+            own = {name: arrays.get(prefix + name) for name in ("elements", "columns", "rows", "kept", "z", "loadings")}
+            values.append(Whitened(own.pop("z"), own.pop("loadings")))  # type: ignore[arg-type]  # checked by `check`
+            parts.append(Part(**own))  # type: ignore[arg-type]
         return cls(tuple(parts), tuple(values)) if parts else None
 
     def check(self, program: Program, read: Sequence[Functionals], rows: int) -> None:
@@ -101,12 +92,22 @@ class Regression:
         found = [np.ndim(leaf) == 2 and len(leaf) == rows and bool(np.all(np.isfinite(leaf))) for leaf in points]
         statements = len(program.observations)
         for part, known in zip(self.parts, self.values, strict=True):
-            shape = len(part.columns), len(part.elements), len(part.rows)
-            found += [np.shape(known.loadings) == shape, np.shape(known.z) == (part.size,), np.ndim(part.rows) == 1]
+            found += [part.elements.ndim == 3, part.columns.ndim == part.rows.ndim == 2]
+            found += [part.kept is None or part.kept.ndim == 2]
+            if not all(found):
+                break
+            sets, elements, seen = len(part.rows), part.elements.shape[1], part.rows.shape[1]
+            shape = sets, part.columns.shape[1], elements, seen
+            found += [np.shape(known.loadings) == shape, np.shape(known.z) == (sets, part.width)]
             found += [bool(np.all(np.isfinite(known.z))), bool(np.all(np.isfinite(known.loadings)))]
-            found += [all(0 <= s < statements and number >= 0 for s, number in part.elements)]
-            found += [_within(np.asarray(part.columns), program.latents), _within(part.rows, rows)]
-            found += [part.kept is None or _within(part.kept, len(part.elements) * len(part.rows))]
+            found += [bool(np.all((part.elements >= 0) & (part.elements[..., :1] < statements)))]
+            found += [part.elements.shape == (sets, elements, 2), len(part.columns) == sets]
+            found += [
+                _within(part.columns.ravel(), program.latents),
+                *(_within(np.unique(own), rows) for own in part.rows),
+            ]
+            if part.kept is not None:
+                found += [len(part.kept) == sets, *(_within(own[own >= 0], elements * seen) for own in part.kept)]
         if not all(found):
             raise ValueError("the data of an exact fit do not fit together")
 
@@ -124,14 +125,17 @@ class Regression:
                 return signal_covariance(program, part, loadings, parameters, read)
 
             loadings = jnp.asarray(known.loadings)
-            factor = factorised(jit(matrix)(loadings, dict(parameters), list(read)))
-            if factor is None:
+            matrices = np.asarray(jit(matrix)(loadings, dict(parameters), list(read)))
+            factors = [factor for each in matrices if (factor := factorised(each)) is not None]
+            if len(factors) < len(matrices):
                 raise GpdslError(
                     "the covariance of the data has no Cholesky factor at the fitted parameters: the noise is too "
                     "small beside the signal for this precision; fix it at a larger value, or use dtype='float64'"
                 )
-            alpha = cho_solve((factor, True), np.asarray(known.z, factor.dtype), check_finite=False)
-            found.append(Factorised(loadings, jnp.asarray(np.tril(factor)), jnp.asarray(alpha)))
+            whole = np.tril(np.stack(factors))
+            z = np.asarray(known.z, whole.dtype)
+            alpha = [cho_solve((f, True), each, check_finite=False) for f, each in zip(whole, z, strict=True)]
+            found.append(Factorised(loadings, jnp.asarray(whole), jnp.asarray(np.stack(alpha))))
         return found
 
     def marginals(
@@ -154,14 +158,15 @@ class Regression:
         variance = scale * jnp.concatenate([_by_row(view) for view in seen], axis=1)
         covariance = unexplained(seen, mean) if program.coupled else None
         for part, known in zip(self.parts, parts, strict=True):
-            columns, cross = _crossed(part, known, fitted, seen, read, rows)
-            lost = solve_triangular(known.factor, cross.reshape(-1, cross.shape[-1]).T, lower=True)
-            lost = lost.reshape(-1, len(columns), count)
-            mean = mean.at[:, columns].add((cross @ known.alpha).T)
-            variance = variance.at[:, columns].add(-jnp.sum(lost**2, axis=0).T)
+            columns, cross = crossed(part, known.loadings, fitted, seen, read, rows)
+            lost = jax.vmap(partial(solve_triangular, lower=True))(known.factor, values_first(cross))
+            lost = lost.reshape(*lost.shape[:2], columns.shape[1], count)
+            told = jnp.einsum("scnv,sv->nsc", cross, known.alpha)
+            mean = mean.at[:, columns].add(told)
+            variance = variance.at[:, columns].add(-jnp.moveaxis(jnp.sum(lost**2, axis=1), -1, 0))
             if covariance is not None:
-                between = jnp.einsum("vcn,vdn->ncd", lost, lost)
-                covariance = covariance.at[:, columns[:, None], columns[None, :]].add(-between)
+                between = jnp.einsum("svcn,svdn->nscd", lost, lost)
+                covariance = covariance.at[:, columns[:, :, None], columns[:, None, :]].add(-between)
         variance = jnp.maximum(variance, 0.0)  # a difference of nearly equal numbers at the rows of the data
         if covariance is None:
             return Marginals(mean[None], variance[None])
@@ -182,8 +187,12 @@ class Regression:
         sizes = [group.size * f.shape[-1] for group, f in zip(program.groups, factors, strict=True)]
         precision, moment = jnp.zeros((sum(sizes), sum(sizes))), jnp.zeros(sum(sizes))
         for part, known in zip(self.parts, self.values, strict=True):
-            loaded = _loaded(part, jnp.asarray(known.loadings), program, kernels, factors)
-            precision, moment = precision + loaded.T @ loaded, moment + loaded.T @ jnp.asarray(known.z)
+            loaded = loaded_by(part, jnp.asarray(known.loadings), program, kernels, factors)
+
+            def add(total: tuple[Array, Array], own: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
+                return (total[0] + own[0].T @ own[0], total[1] + own[0].T @ own[1]), None
+
+            (precision, moment), _ = jax.lax.scan(add, (precision, moment), (loaded, jnp.asarray(known.z)))
         root = inverse_root(precision[None])[0]
         ends = np.cumsum(sizes)[:-1]
         pieces = zip(jnp.split(root @ (root.T @ moment), ends), jnp.split(root, ends), program.groups, strict=True)
@@ -198,28 +207,6 @@ def _within(places: np.ndarray, size: int) -> bool:
     """Whether these are different whole numbers from 0 to below `size`, at least one."""
     whole = np.issubdtype(places.dtype, np.integer) and places.size > 0 and len(np.unique(places)) == places.size
     return bool(whole and places.min() >= 0 and places.max() < size)
-
-
-def _loaded(
-    part: Part,
-    loadings: Float[Array, "columns elements rows"],
-    program: Program,
-    kernels: Sequence[KernelValues],
-    factors: Sequence[Float[Array, "factors M M"]],
-) -> Float[Array, "values whitened"]:
-    """A of one part: what its values read of the whitened values of all processes."""
-    found, padded, (_, elements, count) = [], with_nothing(loadings), loadings.shape
-    for group, kernel, factor in zip(program.groups, kernels, factors, strict=True):
-        own = [jnp.zeros((elements * count, factor.shape[-1]))] * group.size
-        for kind in kinds(group, part.columns):
-            apart = factor[kind.factor].reshape(len(group.readings.basis), -1, factor.shape[-1])[:, part.rows]
-            for place, process in enumerate(kind.processes):
-                weights = jnp.stack([padded[places[place]] for places in kind.columns.values()])
-                read = jnp.einsum("ren,rnm->enm", weights, apart[np.asarray(list(kind.columns))])
-                own[process] = jnp.sqrt(kernel.scale[process]) * read.reshape(elements * count, -1)
-        found += own
-    whole = jnp.concatenate(found, axis=1)
-    return whole if part.kept is None else whole[part.kept]
 
 
 def _prior(program: Program, group: Group, rows: Rows, parameters: Mapping[str, Array]) -> GroupView:
@@ -237,31 +224,3 @@ def _by_row(view: GroupView) -> Float[Array, "rows columns"]:
     group, prior = view.group, view.features.residual
     apart = jnp.broadcast_to(prior, (group.size, prior.shape[-1])).reshape(group.size, len(group.readings.all), -1)
     return jnp.swapaxes(apart, 0, 1).reshape(group.size * len(group.readings.all), -1).T
-
-
-def _crossed(
-    part: Part,
-    known: Factorised,
-    fitted: Program,
-    seen: Sequence[GroupView],
-    read: Sequence[Functionals],
-    rows: Rows,
-) -> tuple[np.ndarray, Float[Array, "columns rows values"]]:
-    """The columns whose latents a part tells about, and their covariances with its values without noise."""
-    columns: list[int] = []
-    found: list[Array] = []
-    padded, (_, elements, count) = with_nothing(known.loadings), known.loadings.shape
-    for before, view, of_all in zip(fitted.groups, seen, read, strict=True):
-        group, at = view.group, at_rows(of_all, part.rows)
-        new = functionals_at(group, group.readings.all, rows)
-        for kind in kinds(before, part.columns):
-            block = covariance(group.form, kernel_arguments(view.kernel, kind.factor), new, at)
-            apart = block.reshape(len(group.readings.all), -1, len(before.readings.basis), count)
-            for place, process in enumerate(kind.processes):
-                weights = jnp.stack([padded[places[place]] for places in kind.columns.values()])
-                some = apart[:, :, np.asarray(list(kind.columns))]
-                crossed = view.kernel.scale[process] * jnp.einsum("snrm,rem->snem", some, weights)
-                found.append(crossed.reshape(*crossed.shape[:2], elements * count))
-                columns += [group.start + s * group.size + int(process) for s in range(len(group.readings.all))]
-    cross = jnp.concatenate(found)
-    return np.asarray(columns), cross if part.kept is None else cross[..., part.kept]

@@ -3,7 +3,7 @@
 Each observed value y with t(y) ~ Normal(c + h'f, s) becomes z = (t(y) - c - h'mean(f)) / s, loadings h / s, and a
 constant log|t'(y)| - log s - log(2 pi)/2 of the log density; e is standard normal. With K the prior covariance of what
 is read of the latents, z ~ N(0, B) with B = I + H K H'. There is no jitter: the noise itself makes B positive definite,
-in whatever units the data are. Values that share no latent with others are a `Part` of their own, with a B of its own.
+in whatever units the data are. Values that share no latent with others have a B of their own (`parts`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from gpdsl.inference.exact.parts import Part, batched
 from gpdsl.program.groups import Group
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, observed_mask
@@ -71,25 +72,6 @@ def _as_read(program: Program, signal: sp.Expr) -> sp.Expr | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Observed values that share latents among each other and with no other value.
-
-    `elements` are (statement, number of its element); `columns` those of the marginals that they read; `rows` the
-    numbers of the rows in which any of them is observed; `kept` those of [elements * rows] that are, None for all.
-    """
-
-    elements: tuple[tuple[int, int], ...]
-    columns: tuple[int, ...]
-    rows: np.ndarray
-    kept: np.ndarray | None
-
-    @property
-    def size(self) -> int:
-        """Number of observed values: the size of B."""
-        return len(self.elements) * len(self.rows) if self.kept is None else len(self.kept)
-
-
-@dataclass(frozen=True, eq=False)
 class System:
     """All observations of a program with some rows: what is linear, and how it falls into parts."""
 
@@ -100,7 +82,7 @@ class System:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Sizes of the matrices to be factorised."""
-        return tuple(part.size for part in self.parts)
+        return tuple(size for part in self.parts for size in part.sizes)
 
 
 def make_system(program: Program, rows: Rows) -> System | None:
@@ -118,8 +100,8 @@ def make_system(program: Program, rows: Rows) -> System | None:
         for s, each in enumerate(statements)
         for number, position in enumerate(itertools.product(*[range(1, n + 1) for n in masks[s].shape[1:]]))
     }
-    parts = [_part(elements, reads, flat) for elements in _sharing(program, reads)]
-    return System(program, statements, tuple(part for part in parts if part.size))
+    apart = [_part(elements, reads, flat) for elements in _sharing(program, reads)]
+    return System(program, statements, batched(program.groups, [part for part in apart if part.width]))
 
 
 def _part(
@@ -128,8 +110,9 @@ def _part(
     seen = np.stack([masks[s][:, number] for s, number in elements])
     rows = np.flatnonzero(seen.any(axis=0))
     kept = seen[:, rows].ravel()
-    columns = tuple(sorted(set().union(*[reads[each] for each in elements])))
-    return Part(elements, columns, rows, None if kept.all() else np.flatnonzero(kept))
+    columns = np.asarray(sorted(set().union(*[reads[each] for each in elements])), int)
+    places = None if kept.all() else np.flatnonzero(kept)[None]
+    return Part(np.asarray(elements)[None], columns[None], rows[None], places)
 
 
 def _sharing(program: Program, reads: Mapping[tuple[int, int], frozenset[int]]) -> list[tuple[tuple[int, int], ...]]:

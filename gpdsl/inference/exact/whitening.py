@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,11 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.inference.exact.system import Part, Statement, System
+from gpdsl.inference.exact.parts import Kind, Part, kinds, over_sets
+from gpdsl.inference.exact.system import Statement, System
 from gpdsl.kernels.covariance import covariance, variance
+from gpdsl.kernels.form import Form
 from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.program.evaluation import functionals_at, prior_means
-from gpdsl.program.groups import Group, KernelValues, kernel_values
+from gpdsl.program.groups import KernelValues, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope, observed_mask
 
@@ -24,10 +27,10 @@ from gpdsl.program.rows import Rows, Scope, observed_mask
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Whitened:
-    """One part in units of its noise: `z` [values], and `loadings` [columns, elements, rows] of all its rows."""
+    """One part in units of its noise: `z` of its values, and `loadings` of all its rows."""
 
-    z: Float[Array | np.ndarray, " values"]
-    loadings: Float[Array | np.ndarray, "columns elements rows"]
+    z: Float[Array | np.ndarray, "sets values"]
+    loadings: Float[Array | np.ndarray, "sets columns elements rows"]
 
 
 def whitened(system: System, learnt: Mapping[str, Array], rows: Rows) -> tuple[list[Whitened], Array]:
@@ -40,11 +43,15 @@ def whitened(system: System, learnt: Mapping[str, Array], rows: Rows) -> tuple[l
     residuals, loadings = (jnp.concatenate(all_of, axis=-1) for all_of in list(zip(*read, strict=True))[:2])
     constant = sum((jnp.sum(constants) for _, _, constants in read), start=jnp.zeros((), mean.dtype))
     first = np.cumsum([0, *[residual.shape[-1] for residual, _, _ in read]])
+    slopes = jnp.swapaxes(loadings, 1, 2)
+
+    def of_set(columns: Array, places: Array, rows: Array) -> tuple[Array, Array]:
+        return residuals.T[places][:, rows].ravel(), slopes[columns][:, places][..., rows]
+
     found = []
     for part in system.parts:
-        places = np.asarray([first[s] + number for s, number in part.elements])
-        z, slopes = residuals.T[places][:, part.rows].ravel(), jnp.swapaxes(loadings, 1, 2)[np.asarray(part.columns)]
-        found.append(Whitened(z if part.kept is None else z[part.kept], slopes[:, places][..., part.rows]))
+        z, own = over_sets(of_set, part.columns, first[part.elements[..., 0]] + part.elements[..., 1], part.rows)
+        found.append(Whitened(part.values_of(z), own))
     return found, constant + program.log_prior(parameters)
 
 
@@ -76,55 +83,96 @@ def functionals(program: Program, rows: Rows) -> list[Functionals]:
     return [functionals_at(group, group.readings.basis, rows) for group in program.groups]
 
 
-def at_rows(functionals: Functionals, numbers: np.ndarray) -> Functionals:
+def at_rows(functionals: Functionals, numbers: Any) -> Functionals:
     """The functionals of some rows."""
-    return jax.tree.map(lambda points: points if len(points) == len(numbers) else points[numbers], functionals)
+
+    def some(points: Array) -> Array:
+        whole = isinstance(numbers, np.ndarray) and np.array_equal(numbers, np.arange(len(points)))
+        return points if whole else points[numbers]
+
+    return jax.tree.map(some, functionals)
 
 
 def signal_covariance(
     program: Program,
     part: Part,
-    loadings: Float[Array, "columns elements rows"],
+    loadings: Float[Array, "sets columns elements rows"],
     parameters: Mapping[str, Array],
     read: Sequence[Functionals],
-) -> Float[Array, "values values"]:
+) -> Float[Array, "sets values values"]:
     """H K H', the covariance of the values of a part without their noise.
 
     `parameters` are constrained, and `read` is what all rows read of each group (`functionals`).
     """
     total: Array | float = 0.0
-    _, elements, count = loadings.shape
-    padded = with_nothing(loadings)
+    for form, kernel, of_all, kind in _reads(program, part, parameters, read):
+        of_set = partial(_signal, form, kernel, of_all, kind.columns)
+        total = total + over_sets(of_set, loadings, part.rows, kind.factor, kind.processes)
+    size = loadings.shape[-1] * loadings.shape[-2]
+    return part.values_of(jnp.asarray(total).reshape(-1, size, size), (-2, -1))
+
+
+def _reads(
+    program: Program, part: Part, parameters: Mapping[str, Array], read: Sequence[Functionals]
+) -> Iterator[tuple[Form, KernelValues, Functionals, Kind]]:
+    """The kinds of processes that a part reads, with their kernels' form and numbers and what all rows read of them."""
     for group, of_all in zip(program.groups, read, strict=True):
-        at = at_rows(of_all, part.rows)
-        kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])
+        kernel = kernel_values(program.evaluator, group, parameters, every_point(of_all).shape[-1])
         for kind in kinds(group, part.columns):
-            known = covariance(group.form, kernel_arguments(kernel, kind.factor), at)
-            for (first, left), (second, right) in itertools.product(kind.columns.items(), repeat=2):
-                block = known[first * count : (first + 1) * count, second * count : (second + 1) * count]
-                total = total + _between(kernel, kind, (padded[left], padded[right]), block)
-    total = jnp.asarray(total).reshape(elements * count, elements * count)
-    return total if part.kept is None else total[part.kept][:, part.kept]
+            yield group.form, kernel, of_all, kind
+
+
+def _signal(
+    form: Form,
+    kernel: KernelValues,
+    of_all: Functionals,
+    columns: Mapping[int, tuple[int, ...]],
+    loadings: Float[Array, "columns elements rows"],
+    rows: Any,
+    factor: Any,
+    processes: Any,
+) -> Float[Array, "elements rows elements rows"]:
+    """What one kind of processes adds to the covariance of one set's values."""
+    total: Array | float = 0.0
+    padded, count = with_nothing(loadings), loadings.shape[-1]
+    known = covariance(form, kernel_arguments(kernel, factor), at_rows(of_all, rows))
+    for (first, left), (second, right) in itertools.product(columns.items(), repeat=2):
+        block = known[first * count : (first + 1) * count, second * count : (second + 1) * count]
+        factors = padded[np.asarray(left)], padded[np.asarray(right)]
+        total = total + _between(kernel.scale[processes], factors, block)
+    return jnp.asarray(total)
 
 
 def largest_variance(
     program: Program,
     part: Part,
-    loadings: Float[Array | np.ndarray, "columns elements rows"],
+    loadings: Float[Array | np.ndarray, "sets columns elements rows"],
     parameters: Mapping[str, Array],
     read: Sequence[Functionals],
 ) -> Float[Array, ""]:
     """The largest variance of a value of a part without its noise; that of several readings of a latent from above."""
     total: Array | float = 0.0
-    padded = with_nothing(jnp.asarray(loadings))
-    for group, of_all in zip(program.groups, read, strict=True):
-        at = at_rows(of_all, part.rows)
-        kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])
-        for kind in kinds(group, part.columns):
-            own = variance(group.form, kernel_arguments(kernel, kind.factor), at).reshape(-1, len(part.rows))
-            deviations = sum(jnp.abs(padded[at]) * jnp.sqrt(own[r]) for r, at in kind.columns.items())
-            total = total + jnp.sum(kernel.scale[kind.processes, None, None] * jnp.square(deviations), axis=0)
+    for form, kernel, of_all, kind in _reads(program, part, parameters, read):
+        of_set = partial(_variances, form, kernel, of_all, kind.columns)
+        total = total + over_sets(of_set, jnp.asarray(loadings), part.rows, kind.factor, kind.processes)
     return jnp.max(jnp.asarray(total))
+
+
+def _variances(
+    form: Form,
+    kernel: KernelValues,
+    of_all: Functionals,
+    columns: Mapping[int, tuple[int, ...]],
+    loadings: Float[Array, "columns elements rows"],
+    rows: Any,
+    factor: Any,
+    processes: Any,
+) -> Float[Array, "elements rows"]:
+    """What one kind of processes adds to the variances of one set's values, at most."""
+    padded = with_nothing(loadings)
+    known = variance(form, kernel_arguments(kernel, factor), at_rows(of_all, rows)).reshape(-1, loadings.shape[-1])
+    deviations = sum(jnp.abs(padded[np.asarray(at)]) * jnp.sqrt(known[r]) for r, at in columns.items())
+    return jnp.sum(kernel.scale[processes][:, None, None] * jnp.square(deviations), axis=0)
 
 
 def with_nothing(loadings: Float[Array, "columns ..."]) -> Float[Array, "columns+1 ..."]:
@@ -132,34 +180,7 @@ def with_nothing(loadings: Float[Array, "columns ..."]) -> Float[Array, "columns
     return jnp.concatenate([loadings, jnp.zeros_like(loadings[:1])])
 
 
-@dataclass(frozen=True)
-class Kind:
-    """Processes of a group with one covariance matrix up to scale, which a part reads.
-
-    `columns`: of each reading, the places among the part's columns, process by process; -1 where it is not read.
-    """
-
-    factor: int
-    processes: np.ndarray
-    columns: Mapping[int, np.ndarray]
-
-
-def kinds(group: Group, columns: Sequence[int]) -> list[Kind]:
-    """The different covariance matrices of a group among some columns of the marginals."""
-    places = {column: place for place, column in enumerate(columns)}
-    inside = [c - group.start for c in columns if group.start <= c < group.stop]
-    inside = [c for c in inside if c // group.size < len(group.readings.basis)]
-    found: list[Kind] = []
-    processes = sorted({c % group.size for c in inside})
-    shared = [processes] if group.factors == 1 and processes else [[each] for each in processes]
-    for some in shared:
-        readings = sorted({c // group.size for c in inside if c % group.size in some})
-        whole = {r: np.asarray([places.get(group.start + r * group.size + j, -1) for j in some]) for r in readings}
-        found.append(Kind(0 if group.factors == 1 else some[0], np.asarray(some), whole))
-    return found
-
-
-def kernel_arguments(kernel: KernelValues, factor: int) -> list[Array]:
+def kernel_arguments(kernel: KernelValues, factor: Any) -> list[Array]:
     """The parameters of one of a group's different kernels."""
     return [argument[factor] for argument in kernel.arguments]
 
@@ -186,20 +207,18 @@ between_factors.defvjp(_factors_forward, _factors_backward)
 
 
 def _between(
-    kernel: KernelValues,
-    kind: Kind,
+    scale: Float[Array, " processes"],
     loadings: tuple[Float[Array, "processes elements rows"], Float[Array, "processes elements rows"]],
     block: Float[Array, "rows rows"],
 ) -> Float[Array, "elements rows elements rows"]:
     """sum_j scale_j h_j h_j' times a covariance, for two readings."""
-    scale = kernel.scale[kind.processes]
     left, right = loadings
-    _, elements, rows = left.shape
-    if len(kind.processes) == elements == 1:
+    processes, elements, rows = left.shape
+    if processes == elements == 1:
         return between_factors(scale[0] * left[0, 0], block, right[0, 0])[None, :, None, :]
-    if len(kind.processes) == 1:
+    if processes == 1:
         weights = (scale[0] * left[0])[:, :, None, None] * right[0][None, None]
     else:
-        flat = (left * scale[:, None, None]).reshape(len(scale), -1).T @ right.reshape(len(scale), -1)
+        flat = (left * scale[:, None, None]).reshape(processes, -1).T @ right.reshape(processes, -1)
         weights = flat.reshape(elements, rows, elements, rows)
     return weights * block[None, :, None, :]

@@ -5,23 +5,26 @@ Or both at once, a step of Adam after every sweep (SEP, section 2.3): `optimizer
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from gpdsl.inference.ascent.lbfgs import Outcome, maximise
+from gpdsl.inference.ascent.lbfgs import Outcome, looked_at, maximise
 from gpdsl.inference.expectation_propagation.minibatch import RETRIES, fit_ep_minibatch, optimiser_of
 from gpdsl.inference.expectation_propagation.objective import converged, doubts, first_turn, inner_step
 from gpdsl.inference.expectation_propagation.opaque import fit_ep_opaque
 from gpdsl.inference.expectation_propagation.sweep import Fixed
 from gpdsl.inference.expectation_propagation.tilted import Tilted, choose_tilted
-from gpdsl.inference.natural.profiled import outer_point, setting_of, split_point, whitened_at
+from gpdsl.inference.natural.profiled import at_sites, outer_point, setting_of
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites
-from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.problem import Problem, Result
 from gpdsl.program.compilation import jit
+
+LOWER = 0.9, 0.5
+"""Powers tried in turn where the sites do not settle: ever smaller shares of a site leave its cavity proper."""
 
 
 @dataclass
@@ -38,30 +41,40 @@ class _Best:
 def fit_ep(problem: Problem) -> Result:
     """Maximise the EP estimate of the log marginal likelihood over the learnt parameters."""
     tilted = tilted_of(problem)
-    if problem.program.opaque:
+    if problem.program.calls:
         return fit_ep_opaque(problem, tilted)
     if problem.choice.batch:
         return fit_ep_minibatch(problem, tilted)
+    found, doubt = _settling(problem, tilted)
+    for power in [each for each in LOWER if each < tilted.power]:
+        if found.interrupted or not doubt:
+            break
+        other, lasting = _settling(problem, tilted_of(problem, power))
+        found = replace(found, interrupted=other.interrupted)
+        if not lasting:
+            note = (
+                f"expectation propagation did not settle at power = {tilted.power:g}: this is the answer of {power:g}"
+            )
+            found, doubt = replace(other, notes=(note,)), ""
+    notes = (f"neither log Z nor the posterior can be relied on{doubt}; try engine = vi",) if doubt else ()
+    return replace(found, message=found.message + doubt, notes=(*found.notes, *notes))
+
+
+def _settling(problem: Problem, tilted: Tilted) -> tuple[Result, str]:
+    """The fit at one power, and why to doubt it; empty where its sites have settled."""
     run = _Run(problem, tilted)
+    problem.monitor.state = lambda: at_sites(problem, run.best.point, run.best.sites, run.best.value)
     outcome = run.together() if problem.choice.optimizer in {"adam", "adadelta"} else run.outside()
     best = run.best
-    parameters, inducing = split_point(best.point, problem.inducing)
-    message = outcome.message + doubts(best.settled, best.stuck, problem.count)
-    return Result(
-        as_numpy(parameters),
-        as_numpy(inducing),
-        tidy(whitened_at(problem, best.point, best.sites)),
-        np.ones(1),
-        best.value,
-        0.0,
-        message,
-        outcome.interrupted,
-    )
+    doubt = doubts(best.settled, best.stuck, problem.count)
+    message = "not settled" if doubt and outcome.message == "converged" else outcome.message
+    found = at_sites(problem, best.point, best.sites, best.value)
+    return replace(found, message=message, interrupted=outcome.interrupted), doubt
 
 
-def tilted_of(problem: Problem) -> Tilted:
-    """How the tilted distributions of a problem are integrated."""
-    return choose_tilted(problem.program, problem.choice.power, problem.options.expectations)
+def tilted_of(problem: Problem, power: float | None = None) -> Tilted:
+    """How the tilted distributions of a problem are integrated, at another power than its own where one is given."""
+    return choose_tilted(problem.program, power or problem.choice.power, problem.options.expectations)
 
 
 class _Run:
@@ -69,6 +82,7 @@ class _Run:
 
     def __init__(self, problem: Problem, tilted: Tilted) -> None:
         self.problem, self.tilted = problem, tilted
+        self.before = problem.monitor.history[-1][0] if problem.monitor.history else 0
         point = outer_point(problem, problem.parameters, problem.inducing)
         self.start = start_sites(problem)
         self.best = _Best(point, self.start)
@@ -85,7 +99,8 @@ class _Run:
         def objective(at: Any) -> tuple[float, Any]:
             nonlocal warm
             value, gradient, fixed = compute(at, warm, *self.fixed)
-            if not np.isfinite(float(value)) and warm is not self.start:
+            lost = not np.isfinite(float(value)) or float(fixed.swept.stuck) > 0
+            if lost and warm is not self.start:
                 value, gradient, fixed = compute(at, self.start, *self.fixed)
             if not np.isfinite(float(value)) or self._doubtful(fixed):
                 return -np.inf, gradient
@@ -94,16 +109,18 @@ class _Run:
             return float(value), gradient
 
         if not jax.tree.leaves(point):
-            value, _ = objective(point)
-            problem.monitor.report(1, value)
-            return Outcome(point, value, "converged", 1)
+            return looked_at(objective, point, self._report)
         return maximise(
             objective,
             point,
             steps=problem.choice.steps,
             tolerance=problem.options.tolerance,
-            report=problem.monitor.report,
+            report=self._report,
         )
+
+    def _report(self, step: int, value: float) -> None:
+        """Steps are counted on from those at another power."""
+        self.problem.monitor.report(self.before + step, value)
 
     def _doubtful(self, fixed: Fixed) -> bool:
         """Whether a value cannot be compared with the best: no fixed point is behind it, and one behind that."""
@@ -121,6 +138,7 @@ class _Run:
         turn = first_turn(problem, self.best.point, self.start, optimiser)
         step = problem.compiled(inner_step(problem, self.tilted, optimiser), turn, *self.fixed, brief=problem.brief)
         outcome, trace, lost = Outcome(turn.point, -np.inf, "all steps done", 0), [], 0
+        problem.monitor.state = lambda: at_sites(problem, *turn.sound, problem.monitor.last)
         try:
             for number in range(1, problem.choice.steps + 1):
                 turn, value = step(turn, *self.fixed)
@@ -132,7 +150,7 @@ class _Run:
                     continue
                 lost = 0
                 trace.append(float(value))
-                problem.monitor.report(number, trace[-1])
+                self._report(number, trace[-1])
                 if _settled(trace, problem.options.tolerance):
                     outcome.message = "converged"
                     break

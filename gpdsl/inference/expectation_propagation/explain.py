@@ -28,7 +28,7 @@ def explain_tilted(program: Program, options: Options, choice: Choice) -> list[s
         "quadrature": f"quadrature, {count} nodes about the current posterior",
         "sampled": f"{count} quasi-Monte-Carlo points from the current posterior, reweighted",
     }[tilted.method]
-    if program.opaque:
+    if program.calls:
         count = nodes_of(tilted, program, EP_SAMPLES)
         names = ", ".join(sorted({use.function for use in program.uses()}))
         how = f"{tilted.method}, {count} points, of surrogates of {names}, corrected by reweighted evaluations"

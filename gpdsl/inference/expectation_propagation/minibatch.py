@@ -12,7 +12,6 @@ The gradient is eq. 4, with the posterior and the cavities of the rows held fixe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -34,7 +33,6 @@ from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.natural.tied import no_sites, posterior_of, whitened
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
-from gpdsl.inference.quadruply_stochastic.interruption import deferred_interrupts
 from gpdsl.program.compilation import jit
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.program import take_rows
@@ -52,16 +50,20 @@ def fit_ep_minibatch(problem: Problem, tilted: Tilted) -> Result:
     Ctrl-C ends it between two compiled calls, which hand the sites on; a second one ends it without a result.
     """
     run = _Run(problem, tilted)
+    problem.monitor.state = lambda: _result(problem, run.refreshed(), problem.monitor.last, "", True)
     message, interrupted = "all steps done", False
     try:
-        with deferred_interrupts() as asked:
-            message = run.all_steps(asked)
+        message = run.all_steps()
     except KeyboardInterrupt:
-        if run.state.sites.linear.is_deleted():
+        if run.state.sites.linear.is_deleted():  # in the middle of a compiled call
             raise
         message, interrupted = "interrupted", True
     (state, value), stayed = _better(run)
     message = STAYED if stayed and not interrupted else message
+    return _result(problem, state, value, message, interrupted)
+
+
+def _result(problem: Problem, state: State, value: float, message: str, interrupted: bool) -> Result:
     parameters, inducing = split_point(state.point, problem.inducing)
 
     def whiten(state: State) -> Any:
@@ -121,12 +123,10 @@ class _Run:
         state = replace(state, sites=_without_mean(problem, start_sites(problem)))
         return replace(state, tied=jit(partial(added_up, problem))(state, problem.rows, problem.inducing))
 
-    def all_steps(self, asked: Callable[[], bool]) -> str:
-        """Chunks of steps, the sums added up anew after every pass, until the user has `asked` to stop."""
+    def all_steps(self) -> str:
+        """Chunks of steps, the sums added up anew after every pass."""
         done, since, retries, steps = 0, 0, 0, self.problem.choice.steps
         while done < steps:
-            if asked():
-                raise KeyboardInterrupt
             state, values = self.compiled(*self._arguments(done))
             values = np.asarray(values, float)
             fine = values[np.isfinite(values)]

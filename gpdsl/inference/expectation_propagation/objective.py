@@ -85,7 +85,7 @@ def first_turn(problem: Problem, point: Any, sites: Sites, optimiser: optax.Grad
 def inner_step(problem: Problem, tilted: Tilted, optimiser: optax.GradientTransformation) -> Callable[..., Any]:
     """One look at all rows: it moves the sites, damped, and what is learnt along the gradient at fixed sites.
 
-    From where the evidence is not a finite number, half of the way back is taken instead.
+    From where the evidence is not a finite number, or a cavity not a distribution, half of the way back is taken.
     """
 
     def step(turn: Turn, rows: Any, held: Any, normals: Any, jitter: Any) -> tuple[Turn, Array]:
@@ -100,7 +100,7 @@ def inner_step(problem: Problem, tilted: Tilted, optimiser: optax.GradientTransf
             )
 
         (known, (swept, change)), gradient = jax.value_and_grad(value, has_aux=True)(turn.point)
-        sound = jnp.isfinite(known) & jnp.isfinite(change)
+        sound = jnp.isfinite(known) & jnp.isfinite(change) & (swept.improper == 0)
         updates, memory = optimiser.update(gradient, turn.memory, turn.point)
         on = Turn(
             optax.apply_updates(turn.point, updates),
@@ -121,7 +121,7 @@ def doubts(settled: bool, stuck: float, count: int) -> str:
     """What a user must know of a fixed point that was not reached."""
     found = []
     if not settled:
-        found.append(f"the sites did not settle within {SWEEPS} sweeps, so the answer is approximate: try power = 0.5")
+        found.append(f"the sites did not settle within {SWEEPS} sweeps, so the answer is approximate")
     if stuck:
         found.append(f"{stuck:.0f} of {count} rows have improper cavities and kept their last sites")
     return "".join(f"; {each}" for each in found)

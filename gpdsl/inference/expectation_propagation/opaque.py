@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from gpdsl.inference.estimators.totals import sum_and_error
 from gpdsl.inference.expectation_propagation.objective import converged, doubts
 from gpdsl.inference.expectation_propagation.sweep import Fixed, evidence
 from gpdsl.inference.expectation_propagation.tilted import Tilted
@@ -33,7 +34,7 @@ from gpdsl.inference.opaque.surrogate import Anchors, Surrogate, opaque_reads
 from gpdsl.inference.opaque.trust import Judged
 from gpdsl.inference.opaque.values import FAILED
 from gpdsl.inference.plan.options import EP_SAMPLES
-from gpdsl.inference.problem import Problem, Result
+from gpdsl.inference.problem import FRESH_SETS, Problem, Result
 from gpdsl.program.rows import Rows
 
 
@@ -125,6 +126,7 @@ class _Rounds(Rounds):
     def __init__(self, problem: Problem, simulator: _Simulator, tilted: Tilted) -> None:
         self.tilted = tilted
         super().__init__(problem, simulator)
+        self.kept = 0
 
     def fell(self, judged: Judged) -> bool:
         self.trust = self.trust.grown()
@@ -132,6 +134,16 @@ class _Rounds(Rounds):
 
     def regain(self) -> None:
         """Of a higher evidence no place is better."""
+
+    def confirm(self) -> None:
+        """By samples of the surrogates that it was not chosen for, and the evaluations that there are."""
+        if self.fitted is None:
+            return
+        best, surrogate = self.best, self.fitted.surrogate
+        numbers = range(1, FRESH_SETS + 1)
+        found = [self.simulator.bound(best.point, best.sites, self.normals(each), surrogate) for each in numbers]
+        value, scatter = sum_and_error(np.asarray(found))
+        self.judged = Judged(value, float(np.hypot(self.judged.error, scatter)))
 
     def normals(self, fresh: int = 0) -> Float[Array, "S 1 rows latents"] | None:
         key = jax.random.fold_in(jax.random.key(self.problem.options.seed), fresh)

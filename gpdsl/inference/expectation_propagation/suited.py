@@ -11,7 +11,7 @@ from gpdsl.program.program import Program
 
 def suited(program: Program, choice: Choice, options: Options) -> Choice:
     """The choice for this engine. Raises GpdslError for a program it does not cover."""
-    if program.opaque and (choice.batch or choice.optimizer != "lbfgs"):
+    if program.calls and (choice.batch or choice.optimizer != "lbfgs"):
         names = ", ".join(sorted({f"`{use.function}`" for use in program.uses()}))
         what = f"optimizer = {choice.optimizer}" if not choice.batch else f"batch = {choice.batch}"
         raise GpdslError(

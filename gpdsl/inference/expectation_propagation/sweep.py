@@ -31,11 +31,15 @@ GROWTH = 1.2
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Swept:
-    """The evidence under some sites, where a full step from them leads, and how many rows could not take one."""
+    """The evidence under some sites, where a full step from them leads, and how many rows could not take one.
+
+    Among those are the rows with `improper` cavities, for which the evidence stands for nothing.
+    """
 
     evidence: Float[Array, ""]
     target: Sites
     stuck: Float[Array, ""]
+    improper: Float[Array, ""]
 
 
 Look = Callable[[Cavity, Normaliser, Sites, Array | float], tuple[Any, Any]]
@@ -96,10 +100,11 @@ def sweep(tilted: Tilted, visit: Visit, sites: Sites) -> Swept:
         found = log_z.derivatives(cavity.full)
         target, fine = targets(own, cavity, found, tilted.power)
         value = jnp.sum(weight * (cavity.removed + found.value / tilted.power))
-        return (value, jnp.sum(weight * ~fine).astype(value.dtype)), target
+        lost = [jnp.sum(weight * ~each).astype(value.dtype) for each in (fine, cavity.proper)]
+        return (value, *lost), target
 
-    (value, stuck), target, divergence = visit(sites, look)
-    return Swept(value - divergence, target, stuck)
+    (value, stuck, improper), target, divergence = visit(sites, look)
+    return Swept(value - divergence, target, stuck, improper)
 
 
 @jax.tree_util.register_dataclass
@@ -129,8 +134,9 @@ def fixed_point(
 ) -> Fixed:
     """Sweep until the sites no longer move, with steps that become shorter where they oscillate.
 
-    A step after which the posterior is not a distribution is taken back and halved. Ends with `steady` < 2 when `most`
-    sweeps were not enough.
+    A step after which the posterior, or a cavity that was one, is not a distribution is taken back and halved: sites
+    under which all are form a convex set, so a short enough step stays in it. Ends with `steady` < 2 when `most` sweeps
+    were not enough.
     """
     visit, units = visit_all(tilted, setting, sites), units_of(setting, sites)
 
@@ -138,7 +144,8 @@ def fixed_point(
         trial = blend(at.sites, at.swept.target, at.step)
         swept = sweep(tilted, visit, trial)
         change = relative_change(swept, trial, units)
-        sound = jnp.isfinite(swept.evidence) & jnp.isfinite(change)
+        proper = (at.sweeps == 0) | (swept.improper <= at.swept.improper)
+        sound = jnp.isfinite(swept.evidence) & jnp.isfinite(change) & proper
         gained = jnp.abs(swept.evidence - at.swept.evidence)  # not a number at first
         still = sound & ((change < 1e-9) | ((gained < tolerance) & (change < 1e-4) & (at.step >= SHORTEST)))
         step = jnp.where(sound, next_length(at.step, change < at.change), 0.5 * at.step)
@@ -151,7 +158,7 @@ def fixed_point(
         return (at.steady < 2) & (at.sweeps < most) & (at.step > 1e-6) & ~lost
 
     none, far, full = jnp.asarray([jnp.nan, jnp.inf, LONGEST], sites.linear.dtype)
-    unknown = Swept(none, sites, jnp.zeros_like(none))
+    unknown = Swept(none, sites, jnp.zeros_like(none), jnp.zeros_like(none))
     start = Fixed(sites, unknown, far, full, jnp.asarray(0), jnp.asarray(0))
     return jax.lax.while_loop(going, advance, start)
 

@@ -84,7 +84,7 @@ class Tilted:
 def choose_tilted(program: Program, power: float, expectations: str) -> Tilted:
     """The method for a program's likelihood at this power."""
     separate = not program.coupled and _separate(program)
-    if program.opaque:
+    if program.calls:
         method = "quadrature" if len(basis_columns(program)) <= 2 else "sampled"
         return Tilted(method, "an opaque function is known at the points evaluated so far", power, False)
     if expectations == "sampled":

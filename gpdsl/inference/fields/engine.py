@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.ascent.lbfgs import maximise
+from gpdsl.inference.estimators.totals import sum_and_error
 from gpdsl.inference.fields.calls import Called, FieldCalls
 from gpdsl.inference.fields.emulator import Emulator, fit_emulator
 from gpdsl.inference.fields.joint import FieldBound, Joint, difference, moved, reflected, start
@@ -151,9 +152,13 @@ class FieldRun:
 
     def assessed(self, known: Any) -> tuple[float, float]:
         """The bound and its standard error, on samples for which it was not maximised."""
+        return sum_and_error(self.reassessed(known))
+
+    def reassessed(self, known: Any) -> Float[np.ndarray, "sets"]:
+        """The bound on fresh sets of samples."""
         sets = [self.draw(len(self.normals)) for _ in range(FRESH_SETS)]
-        found = [float(self.value(self.learnt, self.q, each, self.rows, known, self.curvature)) for each in sets]
-        return float(np.mean(found)), float(np.std(found, ddof=1) / np.sqrt(FRESH_SETS))
+        value = lambda each: float(self.value(self.learnt, self.q, each, self.rows, known, self.curvature))  # noqa: E731
+        return np.asarray([value(each) for each in sets])
 
     def opaque(self) -> str:
         """Rounds of calls, until q rests or the budget is used up."""
@@ -167,7 +172,8 @@ class FieldRun:
                 return f"the budget of evaluations is used up{self.accuracy(change)}"
             drawn = self.fields(self.learnt, self.q.mean[:, None] + self.q.root() @ self.draw(size).T)
             found, good = calls(self.program.parameters.constrain(self.learnt), self.rows, drawn)
-            checked = self.checked(found, drawn[good], emulators) if emulators else (-np.inf, np.inf)
+            pairs = good % ((len(drawn) + 1) // 2)
+            checked = self.checked(found, drawn[good], pairs, emulators) if emulators else (-np.inf, np.inf)
             before, emulators = self.summary(), self.emulators(known, found)
             self.q = self.q if number > 1 else start(self.program.latents, NARROW, self.dtype)
             self.maximised(emulators)
@@ -200,19 +206,21 @@ class FieldRun:
             emulators[key] = fit_emulator(arguments, results, len(each.arguments))
         return emulators
 
-    def checked(self, found: dict[str, Called], drawn: Array, emulators: dict[str, Emulator]) -> tuple[float, float]:
+    def checked(
+        self, found: dict[str, Called], drawn: Array, pairs: np.ndarray, emulators: dict[str, Emulator]
+    ) -> tuple[float, float]:
         """The bound of q with what calls at fields drawn from it gave, instead of the emulators it was fitted to.
 
-        With its standard error.
+        With its standard error. Fields of a pair are mirrored, and so not independent of each other.
         """
-        gaps = []
+        gaps = np.zeros(len(drawn))
         for place, values in enumerate(drawn):
             called = {key: jnp.asarray(each.results[place].ravel(), self.dtype) for key, each in found.items()}
             true, said = (float(self.likelihood(self.learnt, values, self.rows, k)) for k in (called, emulators))
-            gaps.append(true - said)
+            gaps[place] = true - said
         self.off = float(np.std(gaps))
-        level, error = self.assessed(emulators)
-        return level + float(np.mean(gaps)), float(np.hypot(error, self.off / np.sqrt(max(len(gaps) - 1, 1))))
+        missed = np.asarray([np.mean(gaps[pairs == pair]) for pair in np.unique(pairs)])
+        return sum_and_error(missed, self.reassessed(emulators))
 
     def summary(self) -> Moments:
         """Means and standard deviations of all values."""

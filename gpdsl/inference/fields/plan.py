@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 
@@ -14,12 +14,13 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.fields.calls import FIELD_CALLS, probe_fields
 from gpdsl.inference.fields.emulator import moving
 from gpdsl.inference.fields.engine import EXPECTED, FieldRun
+from gpdsl.inference.keeping import Keep
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Result, as_arrays
 from gpdsl.inference.threads import threads_for
 from gpdsl.kernels.form import describe
-from gpdsl.kernels.numerics import jitter_for
+from gpdsl.kernels.numerics import jitters_for
 from gpdsl.program.fields import field_means, refuse_beside_fields, roots
 from gpdsl.program.groups import columns_of
 from gpdsl.program.program import Program, make_rows
@@ -41,8 +42,6 @@ ALLOWED = {
     "expectations": ("auto", "sampled"),
     "gradients": ("auto",),
 }
-ESCALATION = (1.0, 100.0, 10_000.0)
-"""Multiples of the first jitter that are tried in turn when no factorisation succeeds."""
 
 
 def decide_fields(program: Program, options: Options) -> Choice:
@@ -98,7 +97,12 @@ def _read(program: Program, elements: Sequence[sp.Expr]) -> set[Ref]:
 
 
 def infer_fields(
-    program: Program, data: Data, options: Options, callback: Callable[[Report], None] | None, start: Any = None
+    program: Program,
+    data: Data,
+    options: Options,
+    callback: Callable[[Report], None] | None,
+    start: Any = None,
+    keep: Keep | None = None,
 ) -> tuple[Result, Monitor, Choice, float]:
     """Fit q of all fields and the learnt parameters. Raises GpdslError when the bound is no number."""
     if start is not None:
@@ -111,6 +115,8 @@ def infer_fields(
     learnt = as_arrays(program.parameters.unconstrained(), options.dtype)
     jitter = _jitter(program, learnt, options)
     run = FieldRun(program, rows, choice, options, learnt, jitter, monitor)
+    monitor.keep = None if keep is None else partial(keep, choice, jitter, monitor)
+    monitor.state = lambda: run.result("", True)
     interrupted = False
     with threads_for(program.latents):
         try:
@@ -127,8 +133,7 @@ def infer_fields(
 
 def _jitter(program: Program, learnt: dict[str, Any], options: Options) -> float:
     """The first jitter with which the covariances of all fields can be factorised."""
-    for multiple in ESCALATION:
-        jitter = multiple * jitter_for(jnp.dtype(options.dtype))
+    for jitter in jitters_for(options.dtype):
         if all(np.isfinite(factor).all() for _, factor in roots(program, program.parameters.constrain(learnt), jitter)):
             return jitter
     names = ", ".join(f"`{field.name}`" for field in program.fields)

@@ -18,9 +18,11 @@ from gpdsl.data import Data
 from gpdsl.inference.exact.engine import exact_choice
 from gpdsl.inference.inducing.bending import bending
 from gpdsl.inference.inducing.canonical import distinct
+from gpdsl.inference.inducing.certified import certified_loss
 from gpdsl.inference.inducing.greedy import pivots, unexplained
 from gpdsl.inference.inducing.loss import Loss, loss_of
 from gpdsl.inference.inducing.start import kmeans_centres
+from gpdsl.inference.keeping import Keep
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.coupling import LARGEST
 from gpdsl.inference.plan.options import Choice, Options
@@ -31,6 +33,7 @@ from gpdsl.kernels.functionals import Functionals, Values, every_point
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group
 from gpdsl.program.program import Program, make_rows
+from gpdsl.program.white import training
 
 BUDGET = 6e9
 """Rows times squared inducing points, of all latents together, of one evaluation on all rows: two to three seconds on
@@ -66,26 +69,43 @@ def infer_growing(
     options: Options,
     callback: Callable[[Report], None] | None = None,
     start: Start | None = None,
+    keep: Keep | None = None,
 ) -> Found:
     """`infer`, with as many inducing points as it takes where nobody asks for a number of them.
 
-    `Result.loss` says what they lose then, None elsewhere.
+    `Result.loss` says what they lose then, None elsewhere, and `loss_bounds` what is certain of it.
     """
-    best = infer(program, data, options, callback, start)
+    found, bounds = _grown(program, data, options, callback, start, keep), None
+    try:
+        bounds = certified_loss(program, data, options, found)
+    except KeyboardInterrupt:
+        return replace(found[0], interrupted=True), *found[1:]
+    return replace(found[0], loss_bounds=bounds), *found[1:]
+
+
+def _grown(
+    program: Program, data: Data, options: Options, callback: Told | None, start: Start | None, keep: Keep | None
+) -> Found:
+    """The fit without what is certain."""
+    best = infer(program, data, options, callback, start, keep)
     if start is not None or not _left_open(program, options, best[2]):
         return best
-    loss, unbent = _assess(program, data, options, best)
-    while not (loss.small or best[0].interrupted):
-        begin = _next(program, unbent, data, options, best, loss)
-        if begin is None:
-            break
-        found = _continued(program, data, options, best, begin, callback)
-        history = _joined(best[1], found[1])
-        if not found[0].elbo > best[0].elbo:
-            best = replace(best[0], interrupted=found[0].interrupted), history, *best[2:]
-            break
-        best = found[0], history, *found[2:]
+    loss = None
+    try:
         loss, unbent = _assess(program, data, options, best)
+        while not (loss.small or best[0].interrupted):
+            begin = _next(program, unbent, data, options, best, loss)
+            if begin is None:
+                break
+            found = _continued(program, data, options, best, begin, callback, keep)
+            history = _joined(best[1], found[1])
+            if not found[0].elbo > best[0].elbo:
+                best = replace(best[0], interrupted=found[0].interrupted), history, *best[2:]
+                break
+            best = found[0], history, *found[2:]
+            loss, unbent = _assess(program, data, options, best)
+    except KeyboardInterrupt:  # between two fits, or before the next has found anything
+        best = replace(best[0], interrupted=True), *best[1:]
     return replace(best[0], loss=loss), *best[1:]
 
 
@@ -163,6 +183,7 @@ def _more_points(
 ) -> list[Functionals] | None:
     """As many points of each group as make the loss slight if what they leave open is in proportion, at least twice as
     many as there are; None where no group has more to give."""
+    program = training(program, dense=False)
     rows, rng, found, more = make_rows(program, data), np.random.default_rng(options.seed), [], False
     for group, now in zip(program.groups, best[0].inducing, strict=True):
         if group.per_row:
@@ -199,15 +220,15 @@ def _of_group(
 
 
 def _continued(
-    program: Program, data: Data, options: Options, best: Found, begin: _Begin, callback: Told | None
+    program: Program, data: Data, options: Options, best: Found, begin: _Begin, callback: Told | None, keep: Keep | None
 ) -> Found:
     """The fit that goes on from the best so far."""
     result, monitor, choice, jitter = best
     values = {**begin.program.parameters.held, **begin.program.parameters.initial}
     posterior = result.inducing, result.posterior, result.weights
-    start = Start(program, values, *posterior, jitter, False, onto=begin.inducing)
+    start = Start(training(program, dense=False), values, *posterior, jitter, False, onto=begin.inducing)
     shifted = None if callback is None else _shifted(callback, monitor)
-    found, after, chosen, jitter = infer(begin.program, data, begin.options, shifted, start)
+    found, after, chosen, jitter = infer(begin.program, data, begin.options, shifted, start, keep)
     reasons = dict(chosen.reasons)
     if begin.inducing is not None:
         reasons = {**choice.reasons, "inducing": f"{choice.inducing} lost too much"}

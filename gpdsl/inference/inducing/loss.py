@@ -31,6 +31,7 @@ from gpdsl.inference.problem import Result, as_arrays
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program, make_rows, take_rows
 from gpdsl.program.rows import Rows
+from gpdsl.program.white import training
 
 ASSESSED = 4_096
 """Rows looked at, which stand for all."""
@@ -74,7 +75,7 @@ class Loss:
 def loss_of(program: Program, data: Data, options: Options, found: tuple[Result, Any, Choice, float]) -> Loss:
     """What the inducing points of a result lose, by so many rows that their values choose."""
     result, _, choice, jitter = found
-    plain = program if program.factorised is None else program.factorised
+    plain = training(program if program.factorised is None else program.factorised, dense=False)
     every = make_rows(program, data)
     index = _chosen(every, data.rows)
     compute, total = jit(_open_to_data(plain, choice, options, jitter)), 0.0

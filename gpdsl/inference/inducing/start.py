@@ -17,6 +17,7 @@ from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Rows
+from gpdsl.program.white import white_beside
 
 SUBSAMPLE = 20_000
 
@@ -48,7 +49,8 @@ def _of_group(
     points = np.asarray(every_point(looked_at))
     if not choice.dense:
         return _values(_chosen_points(program, group, points, choice, rng, dtype)), False
-    if not any(isinstance(part, Derivatives) for block in blocks(looked_at) for _, part in block):
+    noisy = any(map(white_beside, program.groups))  # values at equal inputs differ
+    if not noisy and not any(isinstance(part, Derivatives) for block in blocks(looked_at) for _, part in block):
         single = np.unique(points, axis=0)
         # the values at a few points tell all differences between them, and those of repeated rows
         repeated = isinstance(looked_at, Values) and len(single) < _worth(choice) * len(looked_at)

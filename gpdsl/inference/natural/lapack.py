@@ -83,22 +83,28 @@ def row_posterior(prior: Matrix, precision: Vector, linear: Vector) -> RowPoster
 
 def _of_positive(prior: Matrix, root: Vector, linear: Vector) -> tuple[RowPosterior, float] | None:
     """q given sites of precisions root^2, but for its variances and divergence, and log |B|."""
-    found = _inverse(prior, root)
-    if found is None:
-        return None
-    inverse, log_det = found
-    alpha = linear - _weighted(inverse, root, (prior @ linear)[:, None])[:, 0]
-    return RowPosterior(prior @ alpha, alpha, 0.0, 0.0, alpha, root, inverse.T), log_det
-
-
-def _inverse(prior: Matrix, root: Vector) -> tuple[Matrix, float] | None:
-    """B^-1 below the diagonal, and log |B|."""
     factor = factorised_in_place(np.asfortranarray((prior * root * root[:, None]).T))
     if factor is None:
         return None
     log_det = 2.0 * float(np.sum(np.log(np.diagonal(factor))))
+    alpha = _alpha(factor, prior, root, linear)
     inverse = inverted(factor)
-    return None if inverse is None or not np.isfinite(log_det) else (inverse, log_det)
+    if inverse is None or not np.isfinite(log_det):
+        return None
+    return RowPosterior(prior @ alpha, alpha, 0.0, 0.0, alpha, root, inverse.T), log_det
+
+
+def _alpha(factor: Matrix, prior: Matrix, root: Vector, linear: Vector) -> Vector:
+    """b - R K b, as W^1/2 B^-1 (W^-1/2 b) where there is a precision: the difference would be lost where W K is large.
+
+    With counts around 1e7 it is a millionth of b, of which B^-1 has lost the digits that a solution with B keeps.
+    """
+    counted = root > 0
+    rest = np.where(counted, 0.0, linear)
+    (potrs,) = get_lapack_funcs(("potrs",), (factor,))
+    right = np.where(counted, linear, 0.0) / np.where(counted, root, 1.0) - root * (prior @ rest)
+    solved, _ = potrs(factor, right, lower=1)
+    return rest + root * solved
 
 
 def _weighted(inverse: Matrix, root: Vector, columns: Float[np.ndarray, "M k"]) -> Float[np.ndarray, "M k"]:

@@ -62,6 +62,7 @@ inputs whose values they are functions of, where these are learnt."""
 def fit_minibatch_natural(problem: Problem) -> Result:
     """Maximise the bound. It is reported as all rows have it in the end."""
     run = _Run(_in_pairs(problem))
+    problem.monitor.state = lambda: ended(problem, None, _end(run.state), "", True)
     message, interrupted = "all steps done", False
     try:
         run.start()

@@ -12,6 +12,7 @@ the log likelihood is quadratic, the best coupled posterior is exact whatever th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from gpdsl.inference.ascent.lbfgs import Outcome, maximise
+from gpdsl.inference.ascent.lbfgs import Outcome, looked_at, maximise
 from gpdsl.inference.ascent.saddles import maximise_off_saddles
 from gpdsl.inference.natural.ends import RIDGE_ITERATIONS, Best, attained, why_ridges
 from gpdsl.inference.natural.refine import refine
@@ -72,18 +73,17 @@ def fit_profiled(problem: Problem) -> Result:
         if outcome.interrupted:
             break
     best, outcome, (value, error) = attained(problem, ends, bound)
-    parameters, inducing = split_point(best.point, problem.inducing)
-    return Result(
-        as_numpy(parameters),
-        as_numpy(inducing),
-        tidy(whitened_at(problem, best.point, best.sites)),
-        np.ones(1),
-        value,
-        error,
-        outcome.message,
-        outcome.interrupted,
-        notes=jitter_note(problem, parameters, best.sites),
-    )
+    parameters, _ = split_point(best.point, problem.inducing)
+    found = at_sites(problem, best.point, best.sites, value, error)
+    notes = jitter_note(problem, parameters, best.sites)
+    return replace(found, message=outcome.message, interrupted=outcome.interrupted, notes=notes)
+
+
+def at_sites(problem: Problem, point: Any, sites: Sites, value: float, error: float = 0.0) -> Result:
+    """The state with these sites, as a result that is not said to have ended."""
+    parameters, inducing = as_numpy(split_point(point, problem.inducing))
+    posterior = tidy(whitened_at(problem, point, sites))
+    return Result(parameters, inducing, posterior, np.ones(1), value, error, "", True)
 
 
 def _compiled(problem: Problem, start: Best) -> tuple[Compute, Callable[[Any, Sites, Any], Array]]:
@@ -148,6 +148,7 @@ def _may_have_ridges(problem: Problem) -> bool:
 def _maximised(problem: Problem, compute: Compute, start: Best, coupling: float) -> tuple[Best, Outcome]:
     """The best of a search from a start."""
     best, warm = Best(start.point, start.sites, reason=why_ridges(problem)), start.sites
+    problem.monitor.state = lambda: at_sites(problem, best.point, best.sites, best.elbo)
 
     def objective(at: Any) -> tuple[float, Any]:
         nonlocal warm
@@ -165,17 +166,19 @@ def _maximised(problem: Problem, compute: Compute, start: Best, coupling: float)
 
 def _search(problem: Problem, objective: Any, point: Any) -> Outcome:
     monitor, done = problem.monitor, len(problem.monitor.history)
+
+    def report(step: int, value: float) -> None:
+        monitor.report(done + step, value)
+
     if not jax.tree.leaves(point):  # nothing but q to learn
-        value, _ = objective(point)
-        monitor.report(done + 1, value)
-        return Outcome(point, value, "converged", 1)
+        return looked_at(objective, point, report)
     search = maximise_off_saddles if problem.may_have_saddles else maximise
     return search(
         objective,
         point,
         steps=problem.choice.steps,
         tolerance=problem.options.tolerance,
-        report=lambda step, value: monitor.report(done + step, value),
+        report=report,
         size=problem.observed,
     )
 

@@ -32,6 +32,11 @@ from gpdsl.program.joint import Marginals, same_latent
 Tree = TypeVar("Tree")
 
 SMALLEST_STEP = 1e-6
+"""Shortest step, as a share of the way to its target, or of the size of the sites where that is farther away.
+
+From a prior far below counts of 1e7, a target is 1e7 times as far, and a step of 1e-7 is long.
+"""
+
 ROUNDING = 8
 """Rounding errors of the bound, in units of the last place: single precision cannot tell smaller gains from none."""
 
@@ -171,7 +176,8 @@ def judged(
     quiet = jnp.where(better, jnp.where(small, p.quiet + 1, 0), p.quiet)
     # a refused accelerated step is retried plain; a refused plain step is retried at half its length
     step = jnp.where(better, jnp.minimum(1.0, 2.0 * p.step), jnp.where(p.plain, 0.5 * p.step, p.step))
-    done = (quiet >= 3) | (better & (_change(target, trial) < SETTLED)) | (step < SMALLEST_STEP)
+    short = step * jnp.maximum(_change(p.target, p.sites), 1.0) < SMALLEST_STEP
+    done = (quiet >= 3) | (better & (_change(target, trial) < SETTLED)) | short
     stride = None if p.stride is None or bend is None else replace(p.stride, bend=bend)
     accepted = replace(p, sites=trial, target=target, stride=stride, elbo=value, memory=moved)
     refused = replace(p, memory=_choose(p.plain, p.memory, replace(p.memory, filled=jnp.zeros_like(p.memory.filled))))

@@ -14,6 +14,7 @@ from gpdsl.inference.opaque.derivatives import has_slopes, point_cost
 from gpdsl.inference.opaque.surrogate import opaque_reads, passed_parameters, points_for, read_columns
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.families import parse_family
+from gpdsl.inference.problem import FRESH_SETS
 from gpdsl.program.program import Program
 from gpdsl.symbolic.expectations import has_opaque, refuse_joint
 from gpdsl.symbolic.jumps import jumps
@@ -22,6 +23,15 @@ from gpdsl.symbolic.translate import ExternalUse
 
 ROUNDS = 4
 """Rounds that a small budget is meant to last for, where surrogates are made of every round's evaluations."""
+
+ASSESSED_ROWS = 2000
+"""Rows on which the bound at the end of steps on minibatches is estimated."""
+
+HELD_OUT = 4
+"""Sets of points whose scatter is the error of the bound at the end, of a point each at least."""
+
+LAST_SHARE = 4
+"""All evaluations of rounds are so many times those that judge the bound at the end, unless these are a round's."""
 
 USUAL = 20
 """Rounds within which fits with surrogates end, as a rule."""
@@ -48,7 +58,7 @@ def is_simulated(program: Program, options: Options, choice: Choice) -> bool:
     Not where the papers' estimators are asked for, nor where a latent makes a jump, whose gradient values alone see.
     """
     if options.engine == "ep":
-        return program.opaque and not choice.batch
+        return program.calls and not choice.batch
     papers = options.gradients == "score" or options.control_variate != "regression"
     sites = choice.optimizer == "natural" and not choice.batch
     terms = [term for each in program.observations for term in each.terms if term.method == "score"]
@@ -88,16 +98,46 @@ def within_budget(program: Program, options: Options, choice: Choice, rows: int)
     left = options.evaluations - (program.account.evaluations if program.account is not None else 0)
     if simulated and options.samples is None:
         a_point, slopes = rows * point_cost(program), has_slopes(program)
-        linear = min(points_for(width, quadratic=False, slopes=slopes), left // a_point)
+        kept = 0 if options.engine == "ep" else HELD_OUT
+        linear = min(points_for(width, quadratic=False, slopes=slopes), left // a_point - kept)
         choice = replace(choice, samples=max(2, linear, min(choice.samples, left // (ROUNDS * a_point))))
     each = each_step(program, choice, rows, simulated)
-    if left < each:
+    last = _last(program, options, choice, rows, simulated)
+    if left < each + last:
         raise GpdslError(
             f"evaluations = {options.evaluations}: one step takes {each} ({choice.samples} samples of "
-            f"{each // choice.samples} evaluations); allow more, or set fewer samples"
+            f"{each // choice.samples} evaluations), and the bound at the end {last}; allow more, or set fewer samples"
         )
-    steps = choice.steps if simulated else min(choice.steps, left // each)
+    steps = choice.steps if simulated else min(choice.steps, (left - last) // each)
     return replace(choice, steps=steps)
+
+
+def _last(program: Program, options: Options, choice: Choice, rows: int, simulated: bool) -> int:
+    """Evaluations that are kept for the bound at the end."""
+    if options.engine == "ep":
+        return 0
+    return held_out(choice) * rows * point_cost(program) if simulated else assessing(program, choice, rows)
+
+
+def held_out(choice: Choice) -> int:
+    """Points per row that a budget keeps for the bound at the end, where there are surrogates."""
+    return min(HELD_OUT, choice.samples)
+
+
+def assessed_rows(choice: Choice, rows: int) -> int:
+    """Rows at which the bound at the end of steps with fresh evaluations is estimated."""
+    return min(rows, max(choice.batch or rows, ASSESSED_ROWS))
+
+
+def assessing(program: Program, choice: Choice, rows: int) -> int:
+    """Evaluations that one look at the bound takes there."""
+    return each_step(program, replace(choice, batch=0), assessed_rows(choice, rows))
+
+
+def looks(program: Program, each: int) -> int:
+    """How often the bound is looked at in the end, as far as the budget goes."""
+    left = math.inf if program.account is None else program.account.remaining
+    return int(min(left / max(each, 1), FRESH_SETS))
 
 
 def predicted_uses(program: Program) -> tuple[ExternalUse, ...]:
@@ -136,13 +176,17 @@ def planned_evaluations(program: Program, options: Options, choice: Choice, rows
     simulated, limit = is_simulated(program, options, choice), options.evaluations or math.inf
     each = each_step(program, choice, rows, simulated)
     if simulated:
-        most = min(each * USUAL, limit)
+        kept = 0 if options.engine == "ep" else 1
+        most = min(each * (USUAL + kept * USUAL // LAST_SHARE), limit)
         slopes = ", gradients included" if has_slopes(program) else ""
         usual = (
             f"{each:,} a round of {choice.samples} points a row{slopes}; fits end after 3 to {USUAL} rounds as a rule"
         )
-        ending = f", {min(3 * each, most):,} to {most:,}"
+        last = ", with those that judge the bound at the end" if kept else ","
+        ending = f"{last} {min((3 + kept) * each, most):,} to {most:,}"
     else:
-        usual, ending = f"{each:,} a step", f", {each * choice.steps:,} in all"
+        steps, look = each * choice.steps, assessing(program, choice, rows)
+        times = int(min((limit - steps) / look, FRESH_SETS))
+        usual, ending = f"{each:,} a step", f", {steps + times * look:,} in all"
     bound = f"; never more than {options.evaluations:,}" if options.evaluations else ""
     return usual + ending + bound

@@ -30,11 +30,11 @@ AT_A_TIME = 1024
 class Points:
     """Standard normals from a scrambled Sobol sequence, shifted anew for every row, round after round."""
 
-    def __init__(self, rows: int, width: int, seed: int) -> None:
+    def __init__(self, rows: int, width: int, seed: int | np.ndarray) -> None:
         self.shift = np.random.default_rng(seed).random((rows, width))
         from scipy.stats import qmc  # takes half a second to import
 
-        self.sobol = qmc.Sobol(width, scramble=True, seed=seed)
+        self.sobol = qmc.Sobol(width, scramble=True, seed=np.random.default_rng(seed))
         self.ready = np.empty((0, width))
 
     def next(self, size: int) -> Float[np.ndarray, "S rows J"]:
@@ -174,6 +174,11 @@ class Evaluations:
 
     batches: list[Batch] = field(default_factory=list)
     densities: list[list[np.ndarray]] = field(default_factory=list)
+
+    @property
+    def points(self) -> int:
+        """Points in a row."""
+        return sum(len(batch.x) for batch in self.batches)
 
     def add(self, batch: Batch) -> None:
         """Keep a batch."""

@@ -10,6 +10,7 @@ neither moves nor could be elsewhere, for all the noise in the residual.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +23,14 @@ from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.natural.profiled import outer_point, split_point, whitened_at
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites, blend
+from gpdsl.inference.opaque.budget import LAST_SHARE, held_out
 from gpdsl.inference.opaque.derivatives import point_cost
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian, Points
+from gpdsl.inference.opaque.held_out import held_out_bound
 from gpdsl.inference.opaque.simulator import Fitted, Simulator
 from gpdsl.inference.opaque.surrogate import MOST_POLYNOMIALS, Surrogate, feature_count, is_quadratic
 from gpdsl.inference.opaque.trust import Damping, Judged, Trust, change, distance
-from gpdsl.inference.problem import FRESH_SETS, Problem, Result, as_numpy, tidy
+from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.program.compilation import jit
 
 SETTLED = 0.02
@@ -43,7 +46,6 @@ SURROGATE_SAMPLES = 256
 """Samples, of the surrogates alone, in which the bound is maximised; fewer for more rows, whose errors average out."""
 
 SURROGATE_NUMBERS = 4_000_000
-
 
 LADDER = (1000, 100, 30, 10, 4)
 """Natural-gradient steps on one set of surrogates, fewer where they lead too far."""
@@ -82,7 +84,7 @@ class Rounds:
         self.fitted: Fitted | None = None
         self.safest: tuple[Judged, Place, Fitted] | None = None
         self.trust, self.damping = Trust(), Damping()
-        self.size = problem.choice.samples
+        self.size, self.kept = problem.choice.samples, held_out(problem.choice)
         width = self.simulator.reads.width
         self.quadratic = is_quadratic(self.size, width, self.simulator.sloping)
         self.points = Points(problem.count, width, problem.options.seed)
@@ -90,10 +92,14 @@ class Rounds:
 
     def fit(self) -> Result:
         """All rounds, and what they came to."""
+        self.problem.monitor.state = lambda: copy.copy(self).result("", True)
         message, interrupted = "all steps done", False
         try:
             message = self.rounds()
+            self.regain()
+            self.confirm()
         except KeyboardInterrupt:
+            self.regain()
             message, interrupted = "interrupted", True
         return self.result(message, interrupted)
 
@@ -161,10 +167,13 @@ class Rounds:
 
     def affordable(self) -> int:
         """Points per row of the next round, as far as the budget goes; none where so few are left that they mislead."""
-        account = self.problem.program.account
-        each = self.problem.count * point_cost(self.problem.program)
-        size = self.size if account is None else int(min(self.size, account.remaining // each))
+        size = min(self.size, self.left() - self.kept)
         return size if size >= LEAST_ROUND * self.problem.choice.samples else 0
+
+    def left(self) -> int:
+        """Points per row that the budget has."""
+        account, each = self.problem.program.account, self.problem.count * point_cost(self.problem.program)
+        return int(min(np.inf if account is None else account.remaining / each, 1e9))
 
     def grow(self) -> None:
         """More points a round, where noise moves q and the batches that count are far from enough to bring it down."""
@@ -269,20 +278,20 @@ class Rounds:
                 return Place(at, mixed, q), share == 1.0
             share *= 0.5
 
+    def confirm(self) -> None:
+        """Judge the best place by points that chose neither it nor the surrogates."""
+        points = min(max(self.problem.choice.samples, self.known.points // LAST_SHARE), self.left())
+        if self.fitted is not None and points:
+            place = self.best.point, self.best.sites, self.best.q
+            rest = points, self.normals, [self.problem.options.seed, 1]
+            self.judged = Judged(*held_out_bound(self.simulator, place, self.fitted.surrogate, *rest))
+
     def result(self, message: str, interrupted: bool) -> Result:
-        """The best place, whitened, its bound judged by samples of the surrogates that it was not chosen for."""
-        self.regain()
-        problem, best, judged = self.problem, self.best, self.judged
-        if self.fitted is not None:
-            bounds = [
-                self.simulator.bound(best.point, best.sites, self.normals(fresh), self.fitted.surrogate)
-                for fresh in range(1, FRESH_SETS + 1)
-            ]
-            error = float(np.hypot(judged.error, np.std(bounds, ddof=1) / np.sqrt(FRESH_SETS)))
-            judged = Judged(float(np.mean(bounds)), error)
+        """The best place, whitened."""
+        problem, best = self.problem, self.best
         learnt, inducing = split_point(best.point, problem.inducing)
         posterior = tidy(whitened_at(problem, best.point, best.sites))
-        weights, found = np.ones(1), (judged.value, judged.error)
+        weights, found = np.ones(1), (self.judged.value, self.judged.error)
         return Result(as_numpy(learnt), as_numpy(inducing), posterior, weights, *found, message, interrupted)
 
     def regain(self) -> None:

@@ -97,8 +97,10 @@ class Simulator:
         mean, root = self.compiled_place(point, sites, self.problem.rows, self.problem.inducing)
         return Gaussian(np.asarray(mean, float), np.asarray(root, float))
 
-    def evaluate(self, point: Any, q: Gaussian, z: Float[np.ndarray, "S rows J"]) -> Batch:
-        """Call the functions at m + R z, in every row."""
+    def evaluate(
+        self, point: Any, q: Gaussian, z: Float[np.ndarray, "S rows J"], *, values_only: bool = False
+    ) -> Batch:
+        """Call the functions at m + R z, in every row; their gradients too, unless `values_only`."""
         x, uses, rows = q.at(z), self.problem.program.uses(), self.problem.rows
 
         def give(use: ExternalUse, known: Values) -> list[Array]:
@@ -107,7 +109,7 @@ class Simulator:
         found = evaluate_externals(self.problem.program, uses, give)
         flat = {use.key: np.asarray(found[use.key], float).reshape(*x.shape[:2], -1) for use in uses}
         failed = np.asarray(found[FAILED], float)[:, 0] if FAILED in found else None
-        if not self.sloping:
+        if values_only or not self.sloping:
             return Batch(q, x, flat, failed)
         slopes = {use.key: self.slopes(use, point, x) for use in uses}
         known = np.all([np.isfinite(each).all(axis=(2, 3)) for each in slopes.values()], axis=0)

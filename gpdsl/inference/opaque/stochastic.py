@@ -19,6 +19,7 @@ import optax
 from jaxtyping import Array
 
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.estimators.totals import sum_and_error
 from gpdsl.inference.natural import anderson
 from gpdsl.inference.natural.profiled import outer_point, setting_of, split_point, whitened_at
 from gpdsl.inference.natural.site_starts import start_sites
@@ -32,7 +33,8 @@ from gpdsl.inference.natural.sites import (
     site_units,
     unflatten_sites,
 )
-from gpdsl.inference.opaque.budget import Spent, each_step, require
+from gpdsl.inference.opaque.budget import Spent, assessing, each_step, require
+from gpdsl.inference.opaque.fresh import by_halves, fresh_bound
 from gpdsl.inference.opaque.values import Values, compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.program.compilation import jit
@@ -61,16 +63,19 @@ class Step:
 
 
 def fit_stochastic_natural(problem: Problem) -> Result:
-    """Maximise the bound of an opaque likelihood; the reported bound is the mean over the second phase."""
+    """Maximise the bound of an opaque likelihood; it is reported as fresh samples have it at the end."""
     run = _Run(problem)
+    problem.monitor.state = lambda: _result(problem, run, "", True)
     message, interrupted = "all steps done", False
     try:
-        message = run.accelerated() if not jax.tree.leaves(run.point) else run.joint()
-        run.averaged()
+        try:
+            message = run.accelerated() if not jax.tree.leaves(run.point) else run.joint()
+            run.averaged()
+        except Spent:
+            message = "the budget of evaluations is used up"
+        run.bound = fresh_bound(problem, run.look, problem.options.seed)
     except KeyboardInterrupt:
         message, interrupted = "interrupted", True
-    except Spent:
-        message = "the budget of evaluations is used up"
     return _result(problem, run, message, interrupted)
 
 
@@ -92,17 +97,14 @@ class _Run:
         self.fast, self.remember = jit(_fast), jit(_remember)
         self.trace: list[float] = []
         self.budget = max(problem.choice.steps - AVERAGED, 1)
-        self.final: list[float] = []
+        self.looking = jit(_look(problem))
+        self.bound: tuple[float, float] | None = None
 
     def evaluate(self, key: Array, *, learn: bool) -> Step:
         """Propose → evaluate → update, once; `learn` moves the hyperparameters too."""
-        problem = self.problem
-        require(problem.program, each_step(problem.program, problem.choice, problem.count))
-
-        def give(use: ExternalUse, known: Values) -> list[Array]:
-            return self.arguments[use.key](known, self.point, self.sites, problem.rows, self.held, key)
-
-        values = evaluate_externals(problem.program, problem.program.uses(), give)
+        problem, each = self.problem, each_step(self.problem.program, self.problem.choice, self.problem.count)
+        require(problem.program, each + assessing(problem.program, problem.choice, problem.count))
+        values = self.called(key)
         value, target, point, memory = self.update(
             self.point, self.sites, self.memory, problem.rows, self.held, key, values
         )
@@ -111,6 +113,19 @@ class _Run:
         self.trace.append(float(value))
         problem.monitor.report(len(self.trace), self.trace[-1])
         return Step(self.trace[-1], target)
+
+    def called(self, key: Array) -> Values:
+        """What the functions give at the samples of a key."""
+        problem = self.problem
+
+        def give(use: ExternalUse, known: Values) -> list[Array]:
+            return self.arguments[use.key](known, self.point, self.sites, problem.rows, self.held, key)
+
+        return evaluate_externals(problem.program, problem.program.uses(), give)
+
+    def look(self, rows: Rows, key: Array) -> tuple[Any, Any]:
+        """What `fresh_bound` asks for."""
+        return self.looking(self.point, self.sites, rows, self.held, key, self.called(key))
 
     def step_to(self, target: Sites, weight: float) -> None:
         """Blend towards a target, as far as the posterior stays a Gaussian."""
@@ -158,7 +173,6 @@ class _Run:
         """Second phase: independent estimates, averaged."""
         for number in range(1, AVERAGED + 1):
             step = self.evaluate(jax.random.fold_in(self.key, FRESH + number), learn=False)
-            self.final.append(step.elbo)
             self.step_to(step.target, 1.0 / (1.0 + number))
 
 
@@ -209,6 +223,16 @@ def _update(problem: Problem, optimiser: optax.GradientTransformation) -> Callab
     return update
 
 
+def _look(problem: Problem) -> Callable[..., tuple[Array, Array]]:
+    def look(point: Any, sites: Sites, rows: Rows, held: Any, key: Array, values: Values) -> tuple[Array, Array]:
+        setting = setting_of(problem, point, held, rows)
+        q, divergence, _ = site_marginals(setting.program, setting.parameters, rows, setting.views(), sites)
+        given = problem, setting.parameters, rows, q, jnp.ones(1, q.mean.dtype), problem.draws(key), values
+        return by_halves(*given), setting.log_prior - divergence
+
+    return look
+
+
 def _blend(problem: Problem) -> Callable[..., Sites]:
     """Blend by a weight, halved until the posterior precision is positive definite."""
     program = problem.program
@@ -249,14 +273,14 @@ def _remember(
 
 def _result(problem: Problem, run: _Run, message: str, interrupted: bool) -> Result:
     learnt, inducing = split_point(run.point, problem.inducing)
-    last = np.asarray(run.final[AVERAGED // 4 :] or run.trace[-WINDOW:] or [-np.inf])
+    value, error = run.bound or sum_and_error(np.asarray(run.trace[-WINDOW:] or [-np.inf]))
     return Result(
         as_numpy(learnt),
         as_numpy(inducing),
         tidy(whitened_at(problem, run.point, run.sites)),
         np.ones(1),
-        float(last.mean()),
-        float(last.std() / np.sqrt(last.size)),
+        value,
+        error,
         message,
         interrupted,
     )

@@ -11,6 +11,7 @@ from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.program.groups import columns_of
 from gpdsl.program.program import Program
+from gpdsl.program.quadrature import split_count
 from gpdsl.symbolic.terms import Term
 
 if TYPE_CHECKING:
@@ -54,4 +55,6 @@ def _evaluations(term: Term, choice: Choice) -> int:
     """How often a term is evaluated per row: nodes or samples."""
     if term.method == "closed":
         return 1
+    if term.kinks:
+        return split_count(term.latents, term.kinks)
     return NODES[len(term.latents)] ** len(term.latents) if term.method == "quadrature" else choice.samples

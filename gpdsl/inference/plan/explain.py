@@ -21,10 +21,11 @@ from gpdsl.inference.variational import Plan
 from gpdsl.kernels.form import describe
 from gpdsl.language.model import Latent
 from gpdsl.program.groups import Group, columns_of
-from gpdsl.program.mass import mass_note
 from gpdsl.program.program import Program
+from gpdsl.program.quadrature import split_count
+from gpdsl.symbolic.density_mass import mass_words, masses
 from gpdsl.symbolic.readings import OWN, shown
-from gpdsl.symbolic.terms import ObservationTerms, Term
+from gpdsl.symbolic.terms import Formula, ObservationTerms, Term
 from gpdsl.symbolic.written import written
 
 WIDEST = 110
@@ -43,6 +44,8 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
         notes = [_notes(program, observation) for observation in program.observations]
         exact = explain_exact(program, choice, optimiser, notes, options)
         return "\n".join([title, "", "latents", *described, "", *exact])
+    if not program.groups:
+        return "\n".join([title, "", *_without_latents(program, options, plan, rows)])
     lines = [title, "", "latents"]
     for group, points in zip(program.groups, plan.inducing, strict=True):
         lines += _row_variable(group) if group.per_row else _group(program, group, len(points), plan)
@@ -60,6 +63,17 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     if (held := held_at_once(program, plan, batch)) < batch:
         lines.append(f"  features of {held} rows at a time: those of all {batch} would be a burden")
     return "\n".join(lines)
+
+
+def _without_latents(program: Program, options: Options, plan: Plan, rows: int) -> list[str]:
+    """A model of parameters alone: what is maximised, its terms, and by what."""
+    lines = ["no latents: maximum likelihood"]
+    if program.priors:
+        lines = [f"no latents: maximum a posteriori, with priors of {', '.join(program.priors)}"]
+    lines += ["", "log likelihood"]
+    for observation in program.observations:
+        lines += explain_observation(program, observation, plan.choice, options)
+    return [*lines, "", "optimiser", *_optimiser(program, options, plan, rows)]
 
 
 STARTS = {
@@ -199,17 +213,29 @@ def _notes(program: Program, observation: ObservationTerms) -> list[str]:
         how = "whatever the parameters" if warp.proved else "at the initial parameters (tried, not proved)"
         notes.append(f"left side {_shorten(written(warp.value))}: {way} {how}; log Jacobian added")
     if observation.formula is not None:
-        notes.append(f"the density `{observation.distribution}` {mass_note(program, observation)}")
+        notes.append(f"the density `{observation.distribution}` {_mass(program, observation.formula)}")
     if observation.reads:
         names = ", ".join(sorted({name for name, _ in observation.reads}))
         notes.append(f"reads observed values of {names}; counts where these are observed too")
     return notes
 
 
+def _mass(program: Program, formula: Formula) -> str:
+    """What to say of the integral of a density by formula."""
+    found = masses(program.translator, formula, {**program.parameters.initial, **program.parameters.held})
+    if found is None:
+        return "calls an opaque function: its integral is not checked"
+    checked = "(checked numerically at the initial parameters, latents at -1, 0 and 1.5)"
+    wrong = mass_words(found)
+    return f"{wrong} {checked}: subtract the log of the integral" if wrong else f"integrates to one {checked}"
+
+
 def _method(program: Program, term: Term, choice: Choice, options: Options) -> str:
     match term.method:
         case "closed":
             return "closed form"
+        case "quadrature" if term.kinks:
+            return f"Gauss–Legendre quadrature between kinks, {split_count(term.latents, term.kinks)} nodes"
         case "quadrature":
             count = len(term.latents)
             return f"Gauss–Hermite quadrature, {NODES[count]}{f'^{count}' if count > 1 else ''} nodes"
@@ -235,7 +261,7 @@ def _optimiser(program: Program, options: Options, plan: Plan, rows: int) -> lis
     if options.schedule == "alternating":
         lines = [f"  {choice.optimizer} over one set after the other ({reason}); at most {choice.steps} rounds"]
         lines += [f"    {each}" for each in _sets(program, options, plan)]
-    learnt_with = "learnt" if choice.exact else "learnt with q"
+    learnt_with = "learnt" if choice.exact or not program.groups else "learnt with q"
     lines.append(f"  {learnt_with}: {', '.join(learnt) or 'nothing'}")
     if program.parameters.held:
         lines.append(f"  held: {', '.join(program.parameters.held)}")

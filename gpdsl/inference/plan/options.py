@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +10,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.batches import BATCH_STEPS, choose_batch
 from gpdsl.inference.plan.refusals import refuse, refuse_schedule
 from gpdsl.inference.plan.weights import WeightChoice
+from gpdsl.language.options import OPTIONS, check_engine, check_option
 
 DENSE_ROWS, DENSE_ALONE = 1500, 2000
 """Up to this many rows the default is a dense posterior, of several latents and of one: with one, a fit of binary
@@ -27,20 +26,10 @@ EP_SAMPLES = 512
 ROUNDS = 200
 """Most rounds of an alternating schedule (SAVIGP 9.2)."""
 
-CHOICES = {
-    "expectations": ("auto", "closed", "quadrature", "sampled"),
-    "optimizer": ("auto", "natural", "lbfgs", "adam", "adadelta"),
-    "engine": ("vi", "ep", "qsgp"),
-    "dtype": ("float64", "float32"),
-    "entropy": ("pairwise", "jensen"),
-    "sampling": ("qmc", "antithetic", "iid"),
-    "gradients": ("auto", "pathwise", "score"),
-    "schedule": ("joint", "alternating"),
-    "inducing_start": ("auto", "kmeans", "greedy"),
-    "control_variate": ("regression", "constant", "none"),
-    "feature_sums": ("auto", "running", "sampled"),
-    "basis": ("fourier", "inducing", "relevance"),
-}
+
+def _default(name: str) -> Any:
+    default = OPTIONS[name].default
+    return field(default_factory=dict) if isinstance(default, Mapping) else field(default=default)
 
 
 @dataclass(frozen=True)
@@ -58,99 +47,66 @@ class Options:
     feature_sums, start_rows: of engine = qsgp (`inference.plan.weights`).
     """
 
-    posterior: str = "auto"
-    inducing: int | None = None
-    learn_inducing: bool = False
-    inducing_start: str = "auto"
-    expectations: str = "auto"
-    samples: int | None = None
-    sampling: str = "qmc"
-    gradients: str = "auto"
-    control_variate: str = "regression"
-    optimizer: str = "auto"
-    schedule: str = "joint"
-    batch: int | None = None
-    steps: int | None = None
-    evaluations: int | None = None
-    tolerance: float = 1e-9
-    learning_rate: float | None = None
-    decay: float = 0.95
-    epsilon: float = 1e-6
-    power: float | None = None
-    features: int | None = None
-    chevron: int | None = None
-    feature_batch: int | None = None
-    support: int | None = None
-    feature_sums: str = "auto"
-    basis: str = "fourier"
-    start_rows: int | None = None
-    seed: int = 0
-    dtype: str = "float64"
-    engine: str = "vi"
-    device: str | None = None
-    devices: int | None = None
-    entropy: str = "pairwise"
-    fixed: tuple[str, ...] = ()
-    init: Mapping[str, Any] = field(default_factory=dict)
+    posterior: str = _default("posterior")
+    inducing: int | None = _default("inducing")
+    learn_inducing: bool = _default("learn_inducing")
+    inducing_start: str = _default("inducing_start")
+    expectations: str = _default("expectations")
+    samples: int | None = _default("samples")
+    sampling: str = _default("sampling")
+    gradients: str = _default("gradients")
+    control_variate: str = _default("control_variate")
+    optimizer: str = _default("optimizer")
+    schedule: str = _default("schedule")
+    batch: int | None = _default("batch")
+    steps: int | None = _default("steps")
+    evaluations: int | None = _default("evaluations")
+    tolerance: float = _default("tolerance")
+    learning_rate: float | None = _default("learning_rate")
+    decay: float = _default("decay")
+    epsilon: float = _default("epsilon")
+    power: float | None = _default("power")
+    features: int | None = _default("features")
+    chevron: int | None = _default("chevron")
+    feature_batch: int | None = _default("feature_batch")
+    support: int | None = _default("support")
+    feature_sums: str = _default("feature_sums")
+    basis: str = _default("basis")
+    start_rows: int | None = _default("start_rows")
+    seed: int = _default("seed")
+    dtype: str = _default("dtype")
+    engine: str = _default("engine")
+    device: str | None = _default("device")
+    devices: int | None = _default("devices")
+    entropy: str = _default("entropy")
+    fixed: tuple[str, ...] = _default("fixed")
+    init: Mapping[str, Any] = _default("init")
 
 
 SINGLE_PRECISION = ("qsgp",)
-"""Engines that compute in float32 unless asked otherwise: the noise of their steps is far above its rounding."""
+"""Engines that compute in float32 unless asked otherwise: the noise of their steps is far above its rounding.
 
-NUMBERS = {
-    "inducing": (0, int),
-    "samples": (2, int),
-    "batch": (0, int),
-    "steps": (1, int),
-    "evaluations": (1, int),
-    "seed": (0, int),
-    "tolerance": (0.0, float),
-    "learning_rate": (0.0, float),
-    "decay": (0.0, float),
-    "epsilon": (0.0, float),
-    "power": (1e-6, float),
-    "devices": (1, int),
-    "features": (2, int),
-    "chevron": (0, int),
-    "feature_batch": (2, int),
-    "support": (1, int),
-    "start_rows": (0, int),
-}
+Weights of covariances with points are as large as the inverse of their matrix, which single precision cannot hold.
+"""
 
 
 def make_options(infer: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
-    """Options from the model's `infer` line, overridden by what the caller gave. Raises GpdslError for a bad one."""
-    known = [f.name for f in dataclasses.fields(Options)]
-    merged = {**infer, **{k: v for k, v in given.items() if v is not None}}
-    for name, value in merged.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
-            raise GpdslError(f"unknown option `{name}`{hint}; options are {', '.join(known)}")
-        merged[name] = _checked(name, value)
-    if merged.get("engine") in SINGLE_PRECISION:
+    """Options from the model's `infer` line, overridden by what the caller gave. Raises GpdslError for a bad one.
+
+    Of initial values, those of parameters that the caller does not name stay. Choices that the line makes for its own
+    engine are left out where the caller takes another one that does not read them.
+    """
+    chosen = {name: check_option(name, value) for name, value in given.items() if value is not None}
+    engine = chosen.get("engine", infer.get("engine", OPTIONS["engine"].default))
+    for name, value in chosen.items():
+        check_engine(name, value, engine)
+    own = {name: check_option(name, value) for name, value in infer.items() if engine in OPTIONS[name].engines}
+    merged = {**own, **chosen, "engine": engine}
+    if "init" in own and "init" in chosen:
+        merged["init"] = {**own["init"], **chosen["init"]}
+    if engine in SINGLE_PRECISION and merged.get("basis") != "inducing":
         merged.setdefault("dtype", "float32")
     return Options(**merged)
-
-
-def _checked(name: str, value: Any) -> Any:
-    if name in CHOICES and value not in CHOICES[name]:
-        raise GpdslError(f"{name} = {value!r}: expected one of {', '.join(CHOICES[name])}")
-    if name in NUMBERS:
-        least, kind = NUMBERS[name]
-        number_given = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number_given or (kind is int and value != int(value)) or not value >= least:
-            what = "a whole number" if kind is int else "a number"
-            raise GpdslError(f"{name} = {value!r}: expected {what} of at least {least}")
-        return kind(value)
-    if name == "learn_inducing" and not isinstance(value, bool):
-        raise GpdslError(f"learn_inducing = {value!r}: expected true or false")
-    if name == "fixed":
-        names = (value,) if isinstance(value, str) else value
-        if isinstance(names, Mapping) or not isinstance(names, Iterable) or not all(isinstance(n, str) for n in names):
-            raise GpdslError(f"fixed = {value!r}: expected names of parameters; their values are given by init={{...}}")
-        return tuple(names)
-    return value
 
 
 @dataclass(frozen=True)
@@ -211,9 +167,9 @@ def decide(
     if optimizer == "auto" and options.schedule == "alternating":
         optimizer, reasons["optimizer"] = "lbfgs", "each set of unknowns in turn, as in SAVIGP 9.2"
     elif optimizer == "auto":
-        if posterior in {"full", "coupled"} and not batch:
+        if latents and posterior in {"full", "coupled"} and not batch:
             optimizer, reasons["optimizer"] = "natural", "a full Gaussian: natural gradients for q, L-BFGS for the rest"
-        elif posterior == "full" and not opaque and not per_row:
+        elif latents and posterior == "full" and not opaque and not per_row:
             optimizer = "natural"
             reasons["optimizer"] = "a full Gaussian on minibatches: natural gradients for q, Adam for the rest"
         elif batch or opaque:
@@ -240,13 +196,10 @@ def _decide_ep(
     if batch and (posterior == "coupled" or options.optimizer == "lbfgs"):
         what = "posterior = coupled" if posterior == "coupled" else "optimizer = lbfgs"
         raise GpdslError(f"engine = ep with {what} takes all rows at once: set batch = 0, or leave {what} out")
-    if options.power is not None and options.power > 1:
-        raise GpdslError(f"power = {options.power!r}: expected a number above 0 and at most 1")
-    if options.schedule == "alternating" or options.optimizer == "natural":
-        what = "schedule = alternating" if options.schedule == "alternating" else "optimizer = natural"
+    if options.optimizer == "natural":
         raise GpdslError(
-            f"{what} belongs to engine = vi; engine = ep takes optimizer = lbfgs (hyperparameters once the sites have "
-            "settled), adam or adadelta (with every sweep)"
+            "optimizer = natural belongs to engine = vi; engine = ep takes optimizer = lbfgs (hyperparameters once the "
+            "sites have settled), adam or adadelta (with every sweep)"
         )
     optimizer = options.optimizer
     if optimizer == "auto":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpdsl.errors import GpdslError
@@ -17,8 +18,20 @@ def refuse_schedule(options: Options, optimizer: str) -> None:
             "schedule = alternating maximises one set of unknowns after the other by L-BFGS on all rows: leave out the "
             f"optimizer (it is {optimizer} here), or use schedule = joint"
         )
-    if options.decay >= 1:
-        raise GpdslError(f"decay = {options.decay!r}: expected a number below 1")
+
+
+def of_parameters(options: Options) -> Options:
+    """The options of a model without latents: the log likelihood and the priors of all rows, with no q.
+
+    Raises GpdslError for what only a posterior of latents has.
+    """
+    if options.engine != "vi":
+        raise GpdslError(f"engine = {options.engine} infers latents, and this model has none: leave it out")
+    if options.inducing or options.learn_inducing or options.batch:
+        raise GpdslError("this model has no latents: leave out inducing, learn_inducing and batch")
+    if options.optimizer == "natural" or options.schedule == "alternating":
+        raise GpdslError("this model has no latents: optimizer is lbfgs or adam, and schedule joint")
+    return replace(options, inducing=0, batch=0, posterior="full")
 
 
 def refuse(optimizer: str, posterior: str, batch: int, opaque: bool, per_row: bool) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from gpdsl.errors import GpdslError
 from gpdsl.inference.posteriors.family import Diagonal, Family, Full
 from gpdsl.inference.posteriors.linear import Linear
-
-FAMILIES = "auto, coupled, full, linear, diagonal, mixture(K), mixture_full(K)"
+from gpdsl.language.options import OPTIONS
 
 SINGLE: dict[str, Callable[[bool], Family]] = {
     "coupled": lambda dense: Full(),
@@ -30,7 +29,7 @@ def parse_family(text: str, dense: bool) -> Family:
     match = re.fullmatch(r"(mixture|mixture_full)\(\s*([1-9][0-9]{0,2})\s*\)", text)
     if match:
         return MIXTURES[match.group(1)](int(match.group(2)), dense)
-    raise GpdslError(f"posterior = {text!r} is not a family; expected one of: {FAMILIES}")
+    raise GpdslError(f"posterior = {text!r}: expected {OPTIONS['posterior'].takes.expected}")
 
 
 def size(family: Family, inducing: int, reads: int) -> int:

@@ -39,7 +39,7 @@ def factorise(
     """Cholesky factors of Kuu, one per different kernel of the group."""
 
     def one(arguments: tuple[Array, ...]) -> Array:
-        return cholesky(covariance(group.form, arguments, inducing), jitter)
+        return cholesky(_among(group, arguments, inducing), jitter)
 
     return _each(group, one, values)
 
@@ -48,7 +48,12 @@ def inducing_covariances(
     group: Group, values: KernelValues, inducing: Functionals, jitter: Array | float
 ) -> Float[Array, "g M M"]:
     """Kuu with jitter, for unit scale."""
-    return _each(group, lambda a: with_jitter(covariance(group.form, a, inducing), jitter), values)
+    return _each(group, lambda a: with_jitter(_among(group, a, inducing), jitter), values)
+
+
+def _among(group: Group, arguments: tuple[Array, ...], inducing: Functionals) -> Float[Array, "M M"]:
+    """Covariances among inducing functionals; as between two sets of them, white noise apart has no part in these."""
+    return covariance(group.form, arguments, inducing, inducing if group.apart else None)
 
 
 def dense_features(factor: Float[Array, "g M M"]) -> Features:

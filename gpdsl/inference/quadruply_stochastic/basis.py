@@ -120,21 +120,31 @@ class _Centred:
         return jnp.asarray(self.centres, dtype)[index]
 
 
+@dataclass(frozen=True, eq=False)
 class InducingFeatures(_Centred):
-    """phi_j(x) = k(x, z_j) and S = K(z, z): with a point at every row, the exact GP prior at the rows."""
+    """phi_j(x) = k(x, z_j) and S = K(z, z): with a point at every row, the exact GP prior at the rows.
 
+    `jitter` raises the diagonal of S by this share, where it is factorised.
+    """
+
+    jitter: float = 0.0
     diagonal = False
 
     def precision(self, parameters: Unconstrained, index: Int[Array, "k"]) -> Float[Array, "k"]:
         """k(z_j, z_j)."""
-        dtype = dtype_of(parameters)
-        at = self._at(index, dtype)
-        scale, arguments = self.latent.kernel(parameters, at.shape[1])
-        return scale * variance(self.latent.group.form, arguments, Values(at))
+        return (1.0 + self.jitter) * self._variance(parameters, index)
 
     def cross_precision(self, parameters: Unconstrained, i: Int[Array, "k"], j: Int[Array, "l"]) -> Float[Array, "k l"]:
         """K(z_i, z_j)."""
-        return self._values(parameters, self._at(i, dtype_of(parameters)), j)
+        crossed = self._values(parameters, self._at(i, dtype_of(parameters)), j)
+        if not self.jitter:
+            return crossed
+        return crossed + jnp.where(i[:, None] == j, self.jitter * self._variance(parameters, i)[:, None], 0.0)
+
+    def _variance(self, parameters: Unconstrained, index: Int[Array, "k"]) -> Float[Array, "k"]:
+        at = self._at(index, dtype_of(parameters))
+        scale, arguments = self.latent.kernel(parameters, at.shape[1])
+        return scale * variance(self.latent.group.form, arguments, Values(at))
 
 
 class RelevanceFeatures(_Centred):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.weights import WeightChoice
+from gpdsl.kernels.form import has_white
 from gpdsl.kernels.waves import unsuited
 from gpdsl.program.groups import columns_of
 from gpdsl.program.program import Program
@@ -24,6 +25,14 @@ BLOCK = 4_000
 PASSES = 10
 FEWEST_SWEEPS, MOST_SWEEPS = 200, 1_500
 """Passes over the rows, and bounds on the passes over the basis functions."""
+
+MOST_SOLVED, SOLVED_WORK = 4_000, 1e12
+"""Covariances with points as functions, and rows times their square, up to which q is found by linear algebra."""
+
+MOST_COLUMNS = 1_000
+"""Such functions up to which q has the whole root of its covariance: predictions take its square for every row."""
+
+NEWTON_STEPS = 50
 
 SAMPLED_STEPS = 20_000
 SAMPLED_BLOCK = 2_000
@@ -58,6 +67,8 @@ def decide_weights(program: Program, options: Options, rows: int) -> Choice:
     if options.basis == "inducing":
         if sums == "running":
             raise GpdslError("basis = inducing has a dense prior precision, which needs feature_sums = sampled")
+        if sums == "auto" and features <= MOST_SOLVED and rows * features**2 <= SOLVED_WORK:
+            return _solved(program, options, rows, features, reasons)
         sums, reasons["feature_sums"] = "sampled", "the prior precision of the weights is dense"
     elif sums == "auto":
         sums, reasons["feature_sums"] = "running", "gradients without noise from basis functions"
@@ -71,8 +82,7 @@ def decide_weights(program: Program, options: Options, rows: int) -> Choice:
             f"first ones too, at which dense columns would stand: leave out {what}"
         )
     block = min(options.feature_batch or (BLOCK if sums == "running" else SAMPLED_BLOCK), features)
-    if chevron > features:
-        raise GpdslError(f"chevron = {chevron}: there are {features} basis functions, and no more columns")
+    _refuse_columns(chevron, features)
     if chevron > block:
         raise GpdslError(f"chevron = {chevron}: a step has feature_batch = {block} functions, which must hold them all")
     if sums == "running" and options.support is not None:
@@ -85,6 +95,24 @@ def decide_weights(program: Program, options: Options, rows: int) -> Choice:
     posterior = f"chevron({chevron})" if chevron else "diagonal"
     optimizer = "dual block ascent" if sums == "running" else "adagrad"
     return Choice(False, 0, batch, 0, optimizer, steps, reasons, posterior, rate, weights=weights)
+
+
+def _solved(program: Program, options: Options, rows: int, features: int, reasons: dict[str, str]) -> Choice:
+    """Few enough covariances with points: neither sums over functions nor rows are sampled."""
+    for name in ("feature_batch", "support"):
+        if getattr(options, name) is not None:
+            raise GpdslError(f"{name} belongs to feature_sums = sampled; without it, q is solved for")
+    chevron = (features if features <= MOST_COLUMNS else 0) if options.chevron is None else options.chevron
+    _refuse_columns(chevron, features)
+    weights = WeightChoice(features, chevron, features, 0, "solved", 0)
+    posterior = f"chevron({chevron})" if chevron else "diagonal"
+    steps = 1 if program.conjugate else options.steps or NEWTON_STEPS
+    return Choice(False, 0, rows, 0, "newton", steps, reasons, posterior, weights=weights)
+
+
+def _refuse_columns(chevron: int, features: int) -> None:
+    if chevron > features:
+        raise GpdslError(f"chevron = {chevron}: there are {features} basis functions, and no more columns")
 
 
 def _rate(options: Options, weights: WeightChoice) -> float:
@@ -125,20 +153,8 @@ def _refuse_options(options: Options) -> None:
             f"engine = qsgp has a posterior over weights, not posterior = {options.posterior}: leave it out, and set "
             "chevron to the number of dense columns of its root (0: diagonal)"
         )
-    given = {
-        "inducing": options.inducing is not None,
-        "learn_inducing": options.learn_inducing,
-        "optimizer": options.optimizer != "auto",
-        "schedule": options.schedule != "joint",
-        "samples": options.samples is not None,
-        "devices": options.devices not in {None, 1},
-    }
-    wrong = [name for name, set_ in given.items() if set_]
-    if wrong:
-        raise GpdslError(
-            f"{wrong[0]} belongs to engine = vi; engine = qsgp takes features, chevron, batch, feature_batch, support, "
-            "feature_sums, steps and learning_rate"
-        )
+    if options.devices not in {None, 1}:
+        raise GpdslError("engine = qsgp runs on one device: leave out devices, or use engine = vi")
     if options.batch == 0:
         raise GpdslError("engine = qsgp takes some rows a step: set batch to at least 1, or use engine = vi")
 
@@ -164,5 +180,7 @@ def refuse_program(program: Program, basis: str) -> None:
     if program.sampled:
         raise GpdslError(f"engine = qsgp needs expectations in closed form or by quadrature, not sampled ones{instead}")
     why = unsuited(group.form, columns_of(group, program.translator))
+    if has_white(group.form):
+        raise GpdslError(f"`{latents[0]}` has no random Fourier features, and no other basis functions: {why}{instead}")
     if why is not None and basis == "fourier":
         raise GpdslError(f"`{latents[0]}` has no random Fourier features: {why}; use basis = inducing, or engine = vi")

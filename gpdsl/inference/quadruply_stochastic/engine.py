@@ -11,19 +11,22 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.inference.assessment import STAYED
+from gpdsl.inference.estimators.totals import some_rows_sum_and_error
 from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
-from gpdsl.inference.quadruply_stochastic.basis import place_basis
+from gpdsl.inference.quadruply_stochastic.basis import InducingFeatures, place_basis
+from gpdsl.inference.quadruply_stochastic.choice import MOST_SOLVED
 from gpdsl.inference.quadruply_stochastic.features import Features
-from gpdsl.inference.quadruply_stochastic.interruption import deferred_interrupts
 from gpdsl.inference.quadruply_stochastic.likelihood import Slopes, slopes
 from gpdsl.inference.quadruply_stochastic.located import gathered
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments, slab, whole_divergence
 from gpdsl.inference.quadruply_stochastic.sampled_fit import SampledFit
+from gpdsl.inference.quadruply_stochastic.solved import SolvedFit, steadied
 from gpdsl.inference.quadruply_stochastic.start import start_parameters
 from gpdsl.inference.quadruply_stochastic.swept_fit import SweptFit
 from gpdsl.inference.quadruply_stochastic.weights import Weights, start_weights
+from gpdsl.inference.quadruply_stochastic.width import notes_on_width
 from gpdsl.program.compilation import jit
 from gpdsl.program.rows import Rows
 
@@ -55,6 +58,7 @@ class Ascent(Protocol):
 ASCENTS: dict[str, Callable[[Problem, Features, Weights, dict[str, Array]], Ascent]] = {
     "running": SweptFit,
     "sampled": SampledFit,
+    "solved": SolvedFit,
 }
 """How sums over basis functions are had."""
 
@@ -68,16 +72,36 @@ def fit_qsgp(problem: Problem) -> Result:
     basis = basis if begun is None else begun.basis
     problem = replace(problem, program=basis.program(plain))
     features = basis.features(problem.program, choice.features, options.seed)
+    if isinstance(features, InducingFeatures) and choice.sums == "solved":
+        features = steadied(features, learnt, options.dtype)
     learnt |= as_arrays(basis.numbers(), options.dtype)
     q = _start(problem, features, learnt, choice) if begun is None else as_arrays(begun.q, options.dtype)
     first = None if begun is None else (q, learnt)
     ascent: Ascent = ASCENTS[choice.sums](problem, features, q, learnt)
+
+    def ended(first: State | None) -> tuple[Result, bool]:
+        (q, learnt), (value, error, stiffness), stayed = _better(problem, features, first, (ascent.q, ascent.learnt))
+        jitter = features.jitter if isinstance(features, InducingFeatures) else 0.0
+        held = WeightSpace(as_numpy(q), basis.at(as_numpy(learnt)), options.seed, stiffness, jitter)
+        parameters = {name: np.asarray(learnt[name]) for name in plain.parameters.initial}
+        value += ascent.constant if isinstance(ascent, SolvedFit) else 0.0
+        notes = notes_on_width(problem, features, q, learnt) + _noisy_mean(options.basis, choice)
+        return Result(parameters, [], [], np.ones(1), value, error, "", True, weight_space=held, notes=notes), stayed
+
+    problem.monitor.state = lambda: ended(None)[0]
     message, interrupted = ("interrupted", True) if interrupted else _ascend(problem, ascent)
-    (q, learnt), (value, error, stiffness), stayed = _better(problem, features, first, (ascent.q, ascent.learnt))
-    held = WeightSpace(as_numpy(q), basis.at(as_numpy(learnt)), options.seed, stiffness)
-    parameters = {name: np.asarray(learnt[name]) for name in plain.parameters.initial}
-    message = STAYED if stayed and not interrupted else message
-    return Result(parameters, [], [], np.ones(1), value, error, message, interrupted, weight_space=held)
+    found, stayed = ended(first)
+    return replace(found, message=STAYED if stayed and not interrupted else message, interrupted=interrupted)
+
+
+def _noisy_mean(basis: str, choice: WeightChoice) -> tuple[str, ...]:
+    """Sampled steps end about the best weights, at a distance that nobody measures."""
+    if basis != "inducing" or choice.sums != "sampled":
+        return ()
+    return (
+        "sampled steps end beside the best mean, as far as their noise takes them; q is solved for where features is "
+        f"at most {MOST_SOLVED} and feature_sums is left out",
+    )
 
 
 State = tuple[Weights, dict[str, Array]]
@@ -109,29 +133,27 @@ def _known(problem: Problem, choice: WeightChoice) -> WeightSpace | None:
 
 
 def _ascend(problem: Problem, ascent: Ascent) -> tuple[str, bool]:
-    """All steps, unless the user interrupts them: what is to be said of the end, and whether that is what happened."""
+    """All steps, unless the user interrupts them: what is to be said of the end, and whether that is what happened.
+
+    An interrupt in the middle of a step passes through: it may come before the result of a call was kept.
+    """
     done = 0
-    with deferred_interrupts() as asked:
+    while done < problem.choice.steps:
+        done, bound = ascent.advance()
         try:
-            while done < problem.choice.steps:
-                done, bound = ascent.advance()
-                problem.monitor.report(min(done, problem.choice.steps), bound)
-                if not np.isfinite(bound):
-                    return "stopped: the bound is not a finite number, and the last state that was is kept", False
-                if asked():
-                    return "interrupted", True
+            problem.monitor.report(min(done, problem.choice.steps), bound)
         except KeyboardInterrupt:
-            if asked():  # the second Ctrl-C, which may have come before the result of a call was kept
-                raise
             return "interrupted", True
-    return "all steps done", False
+        if not np.isfinite(bound):
+            return "stopped: the bound is not a finite number, and the last state that was is kept", False
+    return (ascent.message if isinstance(ascent, SolvedFit) else "all steps done"), False
 
 
 def _points(problem: Problem) -> np.ndarray:
     """The latent's arguments at all rows, where basis functions have places."""
     if problem.options.basis == "fourier":
         return np.zeros((0, 0))
-    return np.asarray(inputs_of(problem.program, problem.rows))
+    return np.asarray(inputs_of(problem.program, problem.rows), problem.options.dtype)
 
 
 def chosen(problem: Problem) -> WeightChoice:
@@ -171,7 +193,7 @@ def assess(problem: Problem, features: Features, q: Weights, learnt: dict[str, A
 
     found: Any = problem.compiled(compute, q, learnt, taken := gathered(problem, index))(q, learnt, taken)
     values, rest = np.asarray(found[0].value, float), float(found[1])
-    left = 1.0 - count / problem.count
-    error = problem.count * float(values.std()) * float(np.sqrt(left / count))
+    with np.errstate(invalid="ignore"):  # values that are not finite are told by the bound
+        total, error = some_rows_sum_and_error(values[None], problem.count)
     stiffness = problem.count * float(np.mean(found[0].precision))
-    return problem.count * float(values.mean()) + rest, error, stiffness
+    return total + rest, error, stiffness

@@ -32,12 +32,14 @@ def explain_weights(program: Program, options: Options, choice: Choice, rows: in
         lines.append("    drawn again from their seed wherever they are needed, never stored")
     lines += [f"    features: {choice.reasons['features']}"] if "features" in choice.reasons else []
     lines += ["", "posterior", f"  {_family(weights)}: {numbers} numbers ({quantity(size * numbers, 'B')})"]
-    lines.append("  its lone diagonal in closed form (QSGP Proposition 1), the KL term analytic")
+    if weights.chevron < weights.features:
+        lines.append("  its lone diagonal in closed form (QSGP Proposition 1), the KL term analytic")
     lines += ["", "expected log likelihood"]
     for observation in program.observations:
         lines += explain_observation(program, observation, choice, options)
     lines += ["", "steps", *_steps(program, choice, weights)]
-    lines += ["", "cost of one step (estimate), whatever the numbers of rows and features"]
+    scaling = "" if weights.sums == "solved" else ", whatever the numbers of rows and features"
+    lines += ["", f"cost of one step (estimate){scaling}"]
     values, working = _cost(choice, weights, columns)
     lines.append(f"  {quantity(values, 'flop')}, {quantity(size * working, 'B')} of working memory in {options.dtype}")
     return "\n".join(lines)
@@ -50,6 +52,10 @@ def _family(weights: WeightChoice) -> str:
 
 
 def _steps(program: Program, choice: Choice, weights: WeightChoice) -> list[str]:
+    if weights.sums == "solved":
+        if program.conjugate:
+            return ["  none: the best mean and covariance by linear algebra"]
+        return [f"  newton: at most {choice.steps} steps of the mean, each with the covariance that belongs to it"]
     lines = [f"  {choice.optimizer}: {choice.steps} steps on {choice.batch} rows and {weights.block} features"]
     lines += [f"  hyperparameters from {weights.start_rows} rows first"] if weights.start_rows else []
     learnt = ", ".join(program.parameters.initial)
@@ -71,6 +77,9 @@ def _steps(program: Program, choice: Choice, weights: WeightChoice) -> list[str]
 
 def _cost(choice: Choice, weights: WeightChoice, columns: int) -> tuple[float, float]:
     """Operations and numbers in working memory of one step."""
+    if weights.sums == "solved":
+        square = float(weights.features**2)
+        return square * (2.0 * choice.batch + 5.0 * weights.features), 6.0 * square
     running = weights.sums == "running"
     rows = 2 * choice.batch + weights.support
     values = float(rows * weights.block)

@@ -15,6 +15,7 @@ from gpdsl.inference.quadruply_stochastic.basis import Basis
 from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments, slab, slabs
 from gpdsl.inference.quadruply_stochastic.weights import Weights
+from gpdsl.kernels.numerics import cholesky, solve_lower
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
@@ -42,6 +43,8 @@ class WeightSpace:
     basis: Basis
     seed: int
     stiffness: float
+    jitter: float = 0.0
+    """By which the diagonal of a dense S was raised, as a share of it."""
 
     @property
     def features(self) -> int:
@@ -58,7 +61,9 @@ class WeightSpace:
         features = self.basis.features(self.basis.program(program), self.features, self.seed)
         x = inputs_of(program, rows)
         projected, variance = moments(features, learnt, x, q, BLOCK)
-        if self.basis.kind == "inducing":
+        if self.basis.kind == "inducing" and q.columns == self.features:
+            variance = variance + left_open(features, learnt, x, self.jitter)
+        elif self.basis.kind == "inducing":
             variance = variance + augmentation(features, learnt, x, self.stiffness, BLOCK)
         prior: Array = prior_means(program.evaluator, program.groups, parameters, rows, variance.shape[0])
         return Marginals((prior[:, 0] + projected[:, 0])[None, :, None], jnp.asarray(variance)[None, :, None])
@@ -66,6 +71,7 @@ class WeightSpace:
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file keeps."""
         kept: dict[str, Any] = {"vectors": self.q.vectors, "curvature": self.q.curvature, "stiffness": self.stiffness}
+        kept["jitter"] = self.jitter
         kept |= {"centres": self.basis.centres, "precision": self.basis.precision}
         return {f"weights.{name}": np.asarray(values) for name, values in kept.items() if values is not None}
 
@@ -76,10 +82,24 @@ class WeightSpace:
             return None
         q = Weights(arrays["weights.vectors"], arrays["weights.curvature"])
         basis = Basis(kind, arrays.get("weights.centres"), arrays.get("weights.precision"))
-        return cls(q, basis, seed, float(arrays["weights.stiffness"]))
+        return cls(q, basis, seed, float(arrays["weights.stiffness"]), float(arrays.get("weights.jitter", 0.0)))
 
     def __str__(self) -> str:
         return f"{self.features} {KINDS[self.basis.kind]}"
+
+
+def left_open(
+    features: Features, learnt: Mapping[str, Array], x: Float[Array, "n d"], jitter: float
+) -> Float[Array, "n"]:
+    """Variance of the latent at points x given its values at the points of all functions.
+
+    It is what the augmented weight adds where q is the best Gaussian: Proposition 4 knows no more than its diagonal.
+    """
+    every = jnp.arange(features.count)
+    values = features.values(learnt, x, every)
+    factor = cholesky(features.cross_precision(learnt, every, every), jitter)
+    own = jax.vmap(lambda point: features.latent.covariance(learnt, point[None])[0, 0])(x)
+    return jnp.maximum(own - jnp.sum(solve_lower(factor, values.T) ** 2, axis=0), 0.0)
 
 
 def augmentation(

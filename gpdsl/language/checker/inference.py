@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from gpdsl.language import syntax
+from gpdsl.language.checker.quantities import initial_value
 from gpdsl.language.checker.scope import SORTS, Scope
+from gpdsl.language.choices import Names, Truth, Values
 from gpdsl.language.errors.names import NotReadable
-from gpdsl.language.errors.values import BadOption, RepeatedOption, UnknownEngine, UnknownOption
+from gpdsl.language.errors.values import (
+    BadOption,
+    NotOfThisEngine,
+    RepeatedOption,
+    UnknownEngine,
+    UnknownOption,
+)
 from gpdsl.language.model import Infer
-from gpdsl.language.vocabulary import ENGINES, OPTION_WORDS, OPTIONS, POSTERIORS
-
-Value = int | float | str | bool
-_LARGEST = 10**9
-_MAX_COMPONENTS = 100
-_MIXTURES = tuple(name.removesuffix("(K)") for name in POSTERIORS if name.endswith("(K)"))
-_SINGLE = tuple(name for name in POSTERIORS if not name.endswith("(K)"))
+from gpdsl.language.options import ENGINES, OPTIONS, Option
 
 
 def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:
@@ -26,125 +28,100 @@ def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:
         suggestion = scope.problems.suggest(engine.text, ENGINES)
         known = ", ".join(f"`{each}`" for each in ENGINES)
         scope.problems.add(UnknownEngine(engine.span, engine.text, known, suggestion))
-    options: dict[str, Value] = {"engine": engine.text}
-    lines: dict[tuple[str, str], int] = {}
-    for option in statement.options:
+    options: dict[str, Any] = {"engine": engine.text}
+    lines: dict[tuple[str, str], int] = {("engine", ""): engine.span.line}
+    for written in statement.options:
         with scope.problems.contained():
-            key = (option.name.text, option.subject.text if option.subject is not None else "")
+            key = (written.name.text, written.subject.text if written.subject is not None else "")
             if key in lines:
                 shown = " ".join(filter(None, key))
-                scope.problems.fail(RepeatedOption(option.name.span, shown, lines[key]))
-            lines[key] = option.span.line
-            value = _value(scope, option)
-            if options.setdefault(option.name.text, value) != value:
-                scope.problems.fail(
-                    BadOption(
-                        option.value.span,
-                        option.name.text,
-                        "the same number for every latent",
-                        str(options[option.name.text]),
-                    )
-                )
+                scope.problems.fail(RepeatedOption(written.name.span, shown, lines[key]))
+            lines[key] = written.span.line
+            _add(scope, options, written, engine.text)
     return Infer(MappingProxyType(options))
 
 
-def _value(scope: Scope, option: syntax.Option) -> Value:
-    name = option.name.text
-    if name not in OPTIONS:
+def _add(scope: Scope, options: dict[str, Any], written: syntax.Option, engine: str) -> None:
+    """Put the value of an option among the others. Fails for one that is unknown, or has no such value."""
+    name = written.name.text
+    option = OPTIONS.get(name)
+    if option is None:
         suggestion = scope.problems.suggest(name, OPTIONS)
-        scope.problems.fail(UnknownOption(option.name.span, name, ", ".join(OPTIONS), suggestion))
-    if option.subject is not None:
-        _check_subject(scope, option)
-    value = _READERS[name](option.value, name)
+        scope.problems.fail(UnknownOption(written.name.span, name, ", ".join(OPTIONS), suggestion))
+    if engine in ENGINES and engine not in option.engines:
+        whose = " or ".join(f"`{each}`" for each in option.engines)
+        scope.problems.fail(NotOfThisEngine(written.name.span, name, engine, whose, option.engines[0]))
+    _check_subject(scope, written, option)
+    if isinstance(option.takes, Values):
+        options.setdefault(name, {}).update(_initial(scope, written))
+        return
+    value = _value(scope, written, option)
+    if options.setdefault(name, value) != value:
+        expected, example = "the same number for every latent", str(options[name])
+        scope.problems.fail(BadOption(written.value.span, name, expected, example))
+
+
+def _value(scope: Scope, written: syntax.Option, option: Option) -> Any:
+    value = option.takes.read(_plain(written.value, option))
     if value is None:
-        word = option.value.identifier.text if isinstance(option.value, syntax.Name) else ""
-        suggestion = scope.problems.suggest(word, _words(name)) if word else ""
-        scope.problems.fail(BadOption(option.value.span, name, OPTIONS[name], _example(name), suggestion))
+        word = written.value.identifier.text if isinstance(written.value, syntax.Name) else ""
+        words = [each.removesuffix("(K)") for each in option.takes.words]
+        suggestion = scope.problems.suggest(word, words) if word else ""
+        example = f"{option.name} = {option.takes.example}"
+        scope.problems.fail(BadOption(written.value.span, option.name, option.takes.expected, example, suggestion))
+    if isinstance(option.takes, Names):
+        for identifier in _identifiers(written.value):
+            _check_sort(scope, identifier, "param", option.name)
     return value
 
 
-def _check_subject(scope: Scope, option: syntax.Option) -> None:
-    subject = option.subject
+def _initial(scope: Scope, written: syntax.Option) -> dict[str, Any]:
+    """`init ell = 2`: the parameter's value, under the rules for one in its declaration."""
+    if written.subject is None:
+        expected = "the name of a parameter before the equals sign"
+        scope.problems.fail(BadOption(written.value.span, "init", expected, "init ell = 2"))
+    if written.subject.text not in scope.params:  # its declaration is wrong, and was reported
+        return {}
+    return {written.subject.text: initial_value(scope, written.value, scope.params[written.subject.text])}
+
+
+def _check_subject(scope: Scope, written: syntax.Option, option: Option) -> None:
+    subject = written.subject
     if subject is None:
         return
-    if option.name.text != "inducing":
-        words, advice = f"the option `{option.name.text}`", f"write `{option.name.text} = ...` for the whole model"
+    if not option.of:
+        words, advice = f"the option `{option.name}`", f"write `{option.name} = ...` for the whole model"
         scope.problems.fail(NotReadable(subject.span, subject.text, "a name", words, advice))
-    sort = scope.sort_of(subject)
-    if sort != "latent":
-        advice = "inducing points belong to latents"
-        scope.problems.fail(NotReadable(subject.span, subject.text, SORTS[sort], "the option `inducing`", advice))
+    _check_sort(scope, subject, option.of, option.name)
 
 
-def _example(name: str) -> str:
-    """A value that an option can have: a number, or the first of its words."""
-    takes = OPTIONS[name]
-    return {"a whole number from 1": "100", "a whole number from 0": "1", "a positive number": "0.001"}.get(
-        takes, takes.replace(",", " ").split()[0]
-    )
+_BELONGS = {"latent": "inducing points belong to latents", "param": "name a parameter: `param ell : positive = 1`"}
 
 
-def _words(name: str) -> tuple[str, ...]:
-    extra = {"posterior": (*_SINGLE, *_MIXTURES), "learn_inducing": ("true", "false")}
-    return OPTION_WORDS.get(name) or extra.get(name, ())
+def _check_sort(scope: Scope, identifier: syntax.Identifier, wanted: str, option: str) -> None:
+    sort = scope.sort_of(identifier)
+    if sort != wanted:
+        place = f"the option `{option}`"
+        scope.problems.fail(NotReadable(identifier.span, identifier.text, SORTS[sort], place, _BELONGS[wanted]))
 
 
-def _whole(formula: syntax.Formula, smallest: int, largest: int = _LARGEST) -> int | None:
-    value = formula.value if isinstance(formula, syntax.Literal) else None
-    return value if isinstance(value, int) and smallest <= value <= largest else None
+def _plain(formula: syntax.Formula, option: Option) -> Any:
+    """What a formula is as an option's value in Python: a number, a word, a truth, words; None for anything else."""
+    match formula:
+        case syntax.Literal(value=number):
+            return number
+        case syntax.Name(identifier=word, subscripts=None):
+            return {"true": True, "false": False}.get(word.text) if isinstance(option.takes, Truth) else word.text
+        case syntax.Call(arguments=(syntax.Argument(name=None, value=syntax.Literal(value=number)),)) as call:
+            points = call.function.text == "points" and option.name == "inducing"
+            return number if points else f"{call.function.text}({number})"
+        case syntax.Array():
+            return tuple(each.text for each in _identifiers(formula)) or None
+    return None
 
 
-def _word(formula: syntax.Formula) -> str:
-    plain = isinstance(formula, syntax.Name) and formula.subscripts is None
-    return formula.identifier.text if plain else ""  # type: ignore[union-attr]
-
-
-def _posterior(formula: syntax.Formula, name: str) -> str | None:
-    if isinstance(formula, syntax.Call) and formula.function.text in _MIXTURES and len(formula.arguments) == 1:
-        components = _whole(formula.arguments[0].value, 1, _MAX_COMPONENTS)
-        called = components is not None and formula.arguments[0].name is None
-        return f"{formula.function.text}({components})" if called else None
-    return _word(formula) if _word(formula) in _SINGLE else None
-
-
-def _inducing(formula: syntax.Formula, name: str) -> int | None:
-    if isinstance(formula, syntax.Call) and formula.function.text == "points" and len(formula.arguments) == 1:
-        return _whole(formula.arguments[0].value, 1) if formula.arguments[0].name is None else None
-    return _whole(formula, 1)
-
-
-def _choice(formula: syntax.Formula, name: str) -> str | None:
-    return _word(formula) if _word(formula) in OPTION_WORDS[name] else None
-
-
-def _yes_no(formula: syntax.Formula, name: str) -> bool | None:
-    return {"true": True, "false": False}.get(_word(formula))
-
-
-def _positive(formula: syntax.Formula, name: str) -> float | None:
-    value = formula.value if isinstance(formula, syntax.Literal) else 0
-    return float(value) if 0 < value < float("inf") else None
-
-
-def _share(formula: syntax.Formula, name: str) -> float | None:
-    value = formula.value if isinstance(formula, syntax.Literal) else 0
-    return float(value) if 0 < value <= 1 else None
-
-
-_READERS: Mapping[str, Callable[[syntax.Formula, str], Value | None]] = MappingProxyType(
-    {
-        "posterior": _posterior,
-        "inducing": _inducing,
-        "learn_inducing": _yes_no,
-        "samples": lambda formula, name: _whole(formula, 1),
-        **dict.fromkeys(OPTION_WORDS, _choice),
-        **dict.fromkeys(
-            ("batch", "features", "chevron", "feature_batch", "support"), lambda formula, name: _whole(formula, 1)
-        ),
-        "seed": lambda formula, name: _whole(formula, 0),
-        "steps": lambda formula, name: _whole(formula, 1),
-        "evaluations": lambda formula, name: _whole(formula, 1),
-        "tolerance": _positive,
-        "power": _share,
-    }
-)
+def _identifiers(formula: syntax.Formula) -> list[syntax.Identifier]:
+    """The names of `ell` or `[ell, sigma]`; none where anything else is among them."""
+    items = formula.items if isinstance(formula, syntax.Array) else (formula,)
+    found = [each.identifier for each in items if isinstance(each, syntax.Name) and each.subscripts is None]
+    return found if len(found) == len(items) else []

@@ -34,6 +34,11 @@ _ADVICE = {
     "let": "a `let` is computed; observe an output: `y ~ Normal({name}, sigma)`",
     "input": "an input is known; declare `{name}` as `output` if the model is to explain it",
 }
+_DEFINED = {
+    "real": "declare `output {name} : positive`, or write a function that is defined for all real numbers",
+    "positive": "write a function that is defined for all positive numbers",
+    "unit": "write a function that is defined between 0 and 1, such as `log({name}/(1 - {name}))`",
+}
 _Tree = TypeVar("_Tree")
 
 
@@ -176,7 +181,7 @@ def _monotone(scope: Scope, formula: syntax.Formula, observed: Observed) -> Obse
     try:
         found = course(scope, checked)
     except Undefined as problem:
-        remedy = f"declare `output {output.name} : positive`, or write a function that is defined for all real numbers"
+        remedy = _DEFINED[output.kind].format(name=output.name)
         span = formula.span if problem.expression.span.line != formula.span.line else problem.expression.span
         scope.problems.fail(
             NotDefinedEverywhere(
@@ -206,11 +211,12 @@ def _try(scope: Scope, formula: syntax.Formula, checked: Expression, output: Out
 
 def _refuse_latents(scope: Scope, formula: syntax.Formula, checked: Expression, output: Output) -> None:
     if reads_latent(scope, checked):
-        name = next((each for each in _names(checked) if each in scope.latents or each in scope.lets), "f")
+        name = next((each for each in names_in(checked) if each in scope.latents or each in scope.lets), "f")
         remedy = f"move it to the right side, as in `{output.name} ~ Normal({name}, s)`"
         scope.problems.fail(LeftSide(formula.span, f"`{name}` depends on a latent", remedy))
 
 
-def _names(expression: Expression) -> list[str]:
+def names_in(expression: Expression) -> list[str]:
+    """Every name that a value reads, calls written out."""
     own = [expression.name] if isinstance(expression, Read) else []
-    return own + [name for part in parts(expression) for name in _names(part)]
+    return own + [name for part in parts(expression) for name in names_in(part)]

@@ -27,7 +27,8 @@ Tables: TypeAlias = Scope | m.Declarations
 class Course:
     """How a value moves with the output: `direction` is 1, -1, 0 (it does not) or None (nobody knows).
 
-    It lies between `low` and `high`; `sign` is 1 or -1 when it is strictly of that sign, else 0.
+    It lies between `low` and `high`; `sign` is 1 or -1 when it is strictly of that sign, else 0. What rises or falls
+    with the output, which lies strictly inside its own range, never comes to the ends.
     """
 
     low: float = -INFINITE
@@ -38,6 +39,8 @@ class Course:
     def __post_init__(self) -> None:
         if self.low > 0 or self.high < 0:
             object.__setattr__(self, "sign", 1 if self.low > 0 else -1)
+        elif self.known and 0 in (self.low, self.high):
+            object.__setattr__(self, "sign", 1 if self.low == 0 else -1)
 
     @property
     def known(self) -> bool:

@@ -10,6 +10,7 @@ from gpdsl.language.checker.distributions import check_distribution
 from gpdsl.language.checker.elements import check_repeated
 from gpdsl.language.checker.expressions import check_all
 from gpdsl.language.checker.externals import passed_arguments, same_dimensions
+from gpdsl.language.checker.image import check_image
 from gpdsl.language.checker.left import Observed, check_left
 from gpdsl.language.checker.place import Left, Place
 from gpdsl.language.checker.scope import Scope, describe_axes
@@ -75,7 +76,9 @@ def _known(scope: Scope, call: syntax.Call, observed: list[Observed]) -> Distrib
             remedy = f"give each element a distribution of its own: `log({output.name}) ~ Normal(...)`"
             scope.problems.fail(LeftSide(left.span, f"`{entry.name}` describes a whole vector", remedy))
         output = replace(output, kind=left.kind)
-    return check_distribution(scope, place, call, left.axes, output)
+    found = check_distribution(scope, place, call, left.axes, output)
+    check_image(scope, left, found)
+    return found
 
 
 def _place(scope: Scope, left: Observed) -> Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import check_distinct, declared_axes, free_axis, index_axis, whole_number
@@ -127,12 +128,17 @@ def check_param(scope: Scope, statement: syntax.ParamStatement) -> None:
     check_axes(scope, name.text, statement.type, axes)
     lower, upper = check_bounds(scope, name.text, statement.type)
     initial: float | tuple = default_initial(constraint, lower, upper)
-    if statement.value is not None:
-        domain = {"simplex": "unit", "ordered": "real"}.get(constraint, constraint)
-        initial = evaluate_value(scope, statement.value, name.text, domain)
-        check_shape(scope, statement.value, initial, name.text, axes)
     given = statement.value is not None
     param = Param(name.text, name.span, constraint, axes, initial, statement.fixed, None, lower, upper, given)
     if statement.value is not None:
-        check_initial(scope, statement.value, param)
+        param = replace(param, initial=initial_value(scope, statement.value, param))
     scope.params[name.text] = param
+
+
+def initial_value(scope: Scope, formula: syntax.Formula, param: Param) -> float | tuple:
+    """The value at which a parameter starts: of its type and shape, and inside its bounds."""
+    domain = {"simplex": "unit", "ordered": "real"}.get(param.constraint, param.constraint)
+    value = evaluate_value(scope, formula, param.name, domain)
+    check_shape(scope, formula, value, param.name, param.axes)
+    check_initial(scope, formula, replace(param, initial=value))
+    return value

@@ -26,6 +26,14 @@ _COMPARED = {
 }
 
 
+def value_at(tables: Tables, expression: m.Expression, y: float) -> float:
+    """The left side where the output is y, at the initial parameters; NaN where it has no finite value.
+
+    Raises KeyError, IndexError or TypeError where it reads what only data will tell.
+    """
+    return _value(tables, expression, {}, y)
+
+
 def counterexample(tables: Tables, expression: m.Expression, output: str) -> str:
     """Why a transform is not strictly monotone at the initial values, in words; empty when no sign of it was found."""
     points = _points(tables.outputs[output].kind)

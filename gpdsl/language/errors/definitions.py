@@ -1,4 +1,4 @@
-"""E330 to E339: functions and densities by formula, transformed left sides, and outputs that read other outputs."""
+"""E330 to E339, E384: functions and densities by formula, transformed left sides, outputs that read other outputs."""
 
 from __future__ import annotations
 
@@ -136,3 +136,21 @@ class CountTransformed(Mistake):
     message: ClassVar = "only real and positive outputs can be transformed, but `{output}` is `{kind}`"
     label: ClassVar = "`{output}` is declared `{kind}` on line {line}"
     help: ClassVar = "observe it as it is, `{output} ~ ...`, with a distribution for {kind} outputs"
+
+
+@dataclass(frozen=True)
+class NotReached(Mistake):
+    """`sqrt(y) ~ Normal(...)`: probability where no value of the output leads."""
+
+    shown: str
+    reached: str
+    distribution: str
+    allowed: str
+    output: str
+    remedy: str
+    code: ClassVar = "E384"
+    message: ClassVar = (
+        "`{shown}` has values {reached} only, but `{distribution}` has probability {allowed}: no density of `{output}`"
+    )
+    label: ClassVar = "{reached}, whatever `{output}` is"
+    help: ClassVar = "{remedy}"

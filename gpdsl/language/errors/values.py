@@ -71,7 +71,21 @@ class BadOption(Mistake):
     code: ClassVar = "E321"
     message: ClassVar = "the option `{name}` cannot have this value"
     label: ClassVar = "expected {expected}"
-    help: ClassVar = "for example `{name} = {example}`"
+    help: ClassVar = "for example `{example}`"
+
+
+@dataclass(frozen=True)
+class NotOfThisEngine(Mistake):
+    """An option that the engine of the line does not read."""
+
+    name: str
+    engine: str
+    engines: str
+    example: str
+    code: ClassVar = "E327"
+    message: ClassVar = "engine `{engine}` has no option `{name}`"
+    label: ClassVar = "an option of {engines}"
+    help: ClassVar = "leave it out, or write `infer {example}: ...`"
 
 
 @dataclass(frozen=True)

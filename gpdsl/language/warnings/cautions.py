@@ -148,3 +148,17 @@ class PriorOutside(Caution):
     message: ClassVar = "{percent} % of this prior lie where `{name}` cannot be: it is {constraint}"
     label: ClassVar = "the density is not normalised over the values that remain"
     help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class UnboundedPrior(Caution):
+    """A prior whose density is infinite somewhere the parameter can go."""
+
+    name: str
+    prior: str
+    where: str
+    remedy: str
+    code: ClassVar = "W632"
+    message: ClassVar = "the density of this prior is infinite where `{name}` {where}"
+    label: ClassVar = "a fit maximises the density, and may end there whatever the data say"
+    help: ClassVar = "{remedy}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake
-from gpdsl.language.warnings.cautions import ImprobableStart, PriorOutside
+from gpdsl.language.warnings.cautions import ImprobableStart, PriorOutside, UnboundedPrior
 from gpdsl.language.warnings.numbers import flat, value_of
 
 TAIL = 0.0005
@@ -71,3 +71,47 @@ def _frozen(declarations: m.Declarations, prior: m.DistributionCall) -> Any:
     if prior.name not in table or None in values.values():
         return None
     return table[prior.name](**values)
+
+
+_SHAPES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "Gamma": (("shape", "is 0"),),
+    "Weibull": (("shape", "is 0"),),
+    "Beta": (("a", "is 0"), ("b", "is 1")),
+    "Dirichlet": (("concentration", "has a weight of 0"),),
+}
+"""Arguments below 1 that make a density infinite, and where."""
+
+_BOUNDED = {
+    "Gamma": "take a shape of at least 1, or `LogNormal`, whose density has a bound",
+    "Weibull": "take a shape of at least 1, or `LogNormal`, whose density has a bound",
+    "Beta": "take shapes of at least 1, such as `Beta(1, 1)`, or bounds that leave out the ends",
+    "Dirichlet": "take concentrations of at least 1, such as `Dirichlet(1)`, or `fixed` weights",
+}
+
+
+def unbounded_priors(declarations: m.Declarations) -> Iterator[Mistake]:
+    """A warning for each learnt parameter whose prior density is infinite at an end of its range."""
+    for param in declarations.params.values():
+        if param.prior is None or param.fixed:
+            continue
+        low, high = _domain(param)
+        for prior in _plain(param.prior):
+            ends = [end for name, end in _SHAPES.get(prior.name, ()) if _below_one(declarations, prior, name)]
+            ends = [end for end in ends if not (end == "is 0" and low > 0) and not (end == "is 1" and high < 1)]
+            if ends:
+                remedy = _BOUNDED[prior.name]
+                yield UnboundedPrior(param.prior.span, param.name, prior.name, " or ".join(ends), remedy)
+                break
+
+
+def _plain(prior: m.DistributionCall) -> list[m.DistributionCall]:
+    """The distributions a prior is made of."""
+    return [each for part in prior.components for each in _plain(part)] if prior.components else [prior]
+
+
+def _below_one(declarations: m.Declarations, prior: m.DistributionCall, name: str) -> bool:
+    argument = prior.arguments[name]
+    if isinstance(argument, m.Read) and argument.name in declarations.consts:
+        return min(flat(declarations.consts[argument.name].values)) < 1
+    value = value_of(declarations, argument)
+    return value is not None and value < 1

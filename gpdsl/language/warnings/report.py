@@ -11,7 +11,7 @@ from gpdsl.language.render import render_plain
 from gpdsl.language.source import Source
 from gpdsl.language.warnings.identifiable import same_thing_twice
 from gpdsl.language.warnings.outputs import doubtful_likelihoods
-from gpdsl.language.warnings.priors import doubtful_priors
+from gpdsl.language.warnings.priors import doubtful_priors, unbounded_priors
 from gpdsl.language.warnings.scales import far_from_data
 from gpdsl.language.warnings.unused import unused_names
 
@@ -40,6 +40,7 @@ def find_warnings(declarations: Declarations, spreads: Mapping[str, tuple[float,
         *same_thing_twice(declarations),
         *doubtful_likelihoods(declarations),
         *doubtful_priors(declarations),
+        *unbounded_priors(declarations),
         *far_from_data(declarations, spreads or {}),
     ]
     ordered = sorted(found, key=lambda each: (each.span.line, each.span.column, each.code))

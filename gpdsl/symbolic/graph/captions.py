@@ -39,18 +39,21 @@ def _edges(box: Box) -> Iterator[list[Point]]:
 
 
 def _crossings(place: Rectangle, lines: Sequence[Sequence[Point]], taken: Sequence[Rectangle]) -> int:
-    hit = sum(any(_inside(place, point) for point in _dense(line)) for line in lines)
-    covered = sum(a[0] < place[2] and place[0] < a[2] and a[1] < place[3] and place[1] < a[3] for a in taken)
+    left, top, right, bottom = place
+    near = left - 2, top - 2, right + 2, bottom + 2
+    hit = sum(any(_meets(near, *ends) for ends in zip(line, line[1:], strict=False)) for line in lines)
+    covered = sum(a[0] < right and left < a[2] and a[1] < bottom and top < a[3] for a in taken)
     return hit + 3 * covered
 
 
-def _inside(place: Rectangle, point: Point) -> bool:
-    return place[0] - 2 <= point[0] <= place[2] + 2 and place[1] - 2 <= point[1] <= place[3] + 2
-
-
-def _dense(line: Sequence[Point]) -> Iterator[Point]:
-    """Points every few units along a line."""
-    for (x1, y1), (x2, y2) in zip(line, line[1:], strict=False):
-        steps = max(1, int(max(abs(x2 - x1), abs(y2 - y1)) // 5))
-        for k in range(steps + 1):
-            yield x1 + (x2 - x1) * k / steps, y1 + (y2 - y1) * k / steps
+def _meets(place: Rectangle, start: Point, end: Point) -> bool:
+    """Whether a straight line has a point in a rectangle: the parts of it between both pairs of sides overlap."""
+    first, last = 0.0, 1.0
+    for axis in (0, 1):
+        begin, step = start[axis], end[axis] - start[axis]
+        low, high = place[axis] - begin, place[axis + 2] - begin
+        if step:
+            first, last = max(first, min(low / step, high / step)), min(last, max(low / step, high / step))
+        elif low > 0 or high < 0:
+            return False
+    return first <= last

@@ -6,11 +6,12 @@ above it, or below when it matters only at the bottom (the noise of an observati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpdsl.symbolic.graph.network import ROWS, Network
 
 Layers = dict[str, int]
+Arrow = tuple[str, str]
 
 
 def layers_of(network: Network) -> Layers:
@@ -30,61 +31,74 @@ def layers_of(network: Network) -> Layers:
     return layers | dict.fromkeys(bottom, height + depth + 1)
 
 
-def _below(outside: Iterable[str], arrows: list[tuple[str, str]], band: Layers, depth: int) -> set[str]:
+def _linked(arrows: Iterable[Arrow]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """The causes and the effects of every node that has any."""
+    causes: dict[str, list[str]] = {}
+    effects: dict[str, list[str]] = {}
+    for a, b in arrows:
+        causes.setdefault(b, []).append(a)
+        effects.setdefault(a, []).append(b)
+    return causes, effects
+
+
+def _below(outside: Iterable[str], arrows: list[Arrow], band: Layers, depth: int) -> set[str]:
     """Those that matter only to the lower half of the band, and to nothing else outside of it."""
-    chosen = set()
-    for key in outside:
-        effects = [b for a, b in arrows if a == key]
-        causes = [a for a, b in arrows if b == key]
-        low = all(b in band and 2 * band[b] > depth for b in effects)
-        if effects and low and not causes:
-            chosen.add(key)
-    return chosen
+    causes, effects = _linked(arrows)
+    return {
+        key
+        for key in outside
+        if key in effects and key not in causes and all(b in band and 2 * band[b] > depth for b in effects[key])
+    }
 
 
-def _at_the_end(above: Layers, arrows: list[tuple[str, str]], height: int) -> Layers:
+def _at_the_end(above: Layers, arrows: list[Arrow], height: int) -> Layers:
     """Move what stands above the band down to it, unless something else above depends on it."""
+    effects = _linked(arrows)[1]
     placed: Layers = {}
     for key in sorted(above, key=lambda each: -above[each]):
-        below = [placed[b] for a, b in arrows if a == key and b in placed]
+        below = [placed[b] for b in effects.get(key, ()) if b in placed]
         placed[key] = min(below, default=height) - 1
     return placed
 
 
-def _lowered(keys: set[str], arrows: list[tuple[str, str]]) -> Layers:
+def _lowered(keys: set[str], arrows: list[Arrow]) -> Layers:
     """Longest path from a source; sources then go down to just above their first effect."""
+    causes, effects = _linked(arrows)
     layers: Layers = {}
-    order = _ordered(keys, arrows)
-    for key in order:
-        layers[key] = max((layers[a] + 1 for a, b in arrows if b == key and a in layers), default=0)
-    for key in reversed(order):
-        effects = [layers[b] for a, b in arrows if a == key]
-        if effects and not any(b == key for _, b in arrows):
-            layers[key] = min(effects) - 1
-    return layers
+    for key in _peeled(keys, effects, causes):
+        layers[key] = max((layers[a] + 1 for a in causes.get(key, ())), default=0)
+    return layers | {
+        key: min(layers[b] for b in effects[key]) - 1 for key in layers if key in effects and key not in causes
+    }
 
 
-def _ordered(keys: set[str], arrows: list[tuple[str, str]]) -> list[str]:
-    """Causes before effects; the arrows have no cycle."""
-    causes = {key: {a for a, b in arrows if b == key} for key in sorted(keys)}
-    order: list[str] = []
-    while causes:
-        ready = [key for key, before in causes.items() if not before & causes.keys()]
-        order += ready
-        causes = {key: before for key, before in causes.items() if key not in ready}
+def _peeled(
+    keys: Iterable[str], effects: Mapping[str, Sequence[str]], causes: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Nodes after all of their causes, but for those on a cycle and behind one."""
+    left = {key: len(causes.get(key, ())) for key in keys}
+    order = [key for key in left if not left[key]]
+    for key in order:  # which grows
+        for effect in effects.get(key, ()):
+            left[effect] -= 1
+            if not left[effect]:
+                order.append(effect)
     return order
 
 
-def _without_cycles(network: Network) -> list[tuple[str, str]]:
+def _without_cycles(network: Network) -> list[Arrow]:
     """The arrows less those that close a cycle (outputs whose elements depend on each other's)."""
-    kept: list[tuple[str, str]] = []
-    after: dict[str, set[str]] = {key: {key} for key in network.nodes}
-    reached: Mapping[str, set[str]] = after
+    causes, effects = _linked(network.arrows)
+    free = {*_peeled(network.nodes, effects, causes), *_peeled(network.nodes, causes, effects)}
+    closing: set[Arrow] = set()
+    after: dict[str, set[str]] = {key: {key} for key in network.nodes if key not in free}
     for a, b in network.arrows:
-        if a in reached[b]:
+        if a in free or b in free:
             continue
-        kept.append((a, b))
+        if a in after[b]:
+            closing.add((a, b))
+            continue
         for key, found in after.items():
             if a in found:
                 after[key] = found | after[b]
-    return kept
+    return [arrow for arrow in network.arrows if arrow not in closing]

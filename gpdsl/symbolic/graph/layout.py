@@ -6,6 +6,7 @@ by the mean position of neighbours, and positions by least squares with a least 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ FONT = 15.0
 GAP, ROW_HEIGHT, STRIP_GAP, BAND_GAP = 26.0, 80.0, 30.0, 26.0
 RADIUS, DOT = 21.0, 4.5
 SWEEPS = 12
+FARTHEST = 50
+"""Rows that an arrow may cross and be led around their nodes; a longer one is straight."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class _Rows:
         self.rooms = {key: _room(node) for key, node in network.nodes.items()}
         self.paths: dict[tuple[str, str], list[str]] = {}
         self.neighbours: dict[str, list[str]] = {key: [] for key in network.nodes}
+        self.crowds = Counter((self.strip[key], self.layer[key]) for key in network.nodes)
         for arrow in network.arrows:
             self._add_path(arrow)
         self.rows = self._grouped()
@@ -88,7 +92,8 @@ class _Rows:
         a, b = arrow
         step = 1 if self.layer[b] > self.layer[a] else -1
         path = [a]
-        for layer in range(self.layer[a] + step, self.layer[b], step):
+        far = abs(self.layer[b] - self.layer[a]) > FARTHEST
+        for layer in range(self.layer[a] + step, self.layer[b], step) if not far else ():
             key = f"{a}→{b}@{layer}"
             self.layer[key], self.strip[key] = layer, self.strip[b if self._belongs(b, layer) else a]
             self.rooms[key] = _room(None)
@@ -102,8 +107,7 @@ class _Rows:
 
     def _belongs(self, key: str, layer: int) -> bool:
         """Whether the strip of a node has few enough nodes in a row to let an arrow through."""
-        crowd = sum(self.strip[each] == self.strip[key] and self.layer[each] == layer for each in self.network.nodes)
-        return crowd < 3
+        return self.crowds[self.strip[key], layer] < 3
 
     def _grouped(self) -> dict[tuple[int, Strip], list[str]]:
         rows: dict[tuple[int, Strip], list[str]] = {}

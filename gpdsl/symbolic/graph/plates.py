@@ -38,17 +38,18 @@ def boxes_of(network: Network, extents: Mapping[str, Extent], order: Sequence[St
         pad = (STEP if inside else PAD) + STEP * rank
         # Arrows to the outputs often cross the middle of the lower border: there is room for the label beside them.
         least = 2 * label_width(plate) + 24 if plate.key == ROWS else label_width(plate) + 16
-        others = [extents[key] for key in network.nodes if key not in members and not _beside(network, key, members)]
+        # What stands in a strip of the plate's own nodes is above or below the plate.
+        within = {node.plates - {ROWS} for key, node in network.nodes.items() if key in members}
+        others = [
+            extents[key]
+            for key, node in network.nodes.items()
+            if key not in members and node.plates - {ROWS} not in within
+        ]
         # What is kept free beside it is for the borders of the plates around this one.
         left, right = _widened(left - pad, right + pad, least, others, STEP * (1 + len(network.plates)))
         low = bottom + pad + LABEL * (rank + 1) - STEP * rank
         done.append((Box(plate, left, top - pad, right, low), members))
     return tuple(box for box, _ in reversed(done))
-
-
-def _beside(network: Network, key: str, members: frozenset[str]) -> bool:
-    """Whether a node stands in the strip of a plate's own nodes, where it is above or below the plate."""
-    return any(network.nodes[key].plates - {ROWS} == network.nodes[each].plates - {ROWS} for each in members)
 
 
 def _widened(left: float, right: float, least: float, others: Sequence[Extent], free: float) -> tuple[float, float]:
@@ -80,15 +81,9 @@ def _runs(network: Network, plate: str, order: Sequence[Strip]) -> list[list[str
     if not runs:  # the plate of the rows, which all strips cross
         return [members]
     position = {strip: k for k, strip in enumerate(order)}
-    return [
-        found
-        for first, last in runs
-        if (found := [k for k in members if first <= position[network.nodes[k].plates & _named(order)] <= last])
-    ]
-
-
-def _named(order: Sequence[Strip]) -> frozenset[str]:
-    return frozenset().union(*order)
+    named: Strip = frozenset().union(*order)
+    places = {key: position[network.nodes[key].plates & named] for key in members}
+    return [found for first, last in runs if (found := [k for k in members if first <= places[k] <= last])]
 
 
 def _around(extents: Sequence[Extent]) -> Extent:

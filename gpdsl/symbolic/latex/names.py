@@ -130,7 +130,7 @@ def _distinct(names: Iterable[str], vectors: Collection[str]) -> dict[str, Symbo
     elements = {symbol_of(name).base for name in vectors if not symbol_of(name).subscripts}
     bases = {symbol_of(name).base for name in known if not symbol_of(name).square}
     seen: set[str] = set()
-    for name in sorted(known, key=lambda each: (len(each), known.index(each))):  # longer names give way
+    for name in sorted(known, key=len):  # longer names give way
         symbol = symbol_of(name)
         numbered = any(each.isdigit() and each != "0" for each in symbol.subscripts)
         if (numbered and symbol.base in elements) or (symbol.square and symbol.base in bases):

@@ -15,6 +15,7 @@ import gpdsl.inference.monitor
 from gpdsl.inference.quadruply_stochastic.basis import Basis
 from gpdsl.inference.quadruply_stochastic.engine import _ascend
 from gpdsl.inference.quadruply_stochastic.posterior import augmentation
+from gpdsl.inference.watch import watching
 from tests.inference.quadruply_stochastic.conftest import CLASSES, REGRESSION, Case
 
 FIXED = ["mu", "s2", "ell", "sigma"]
@@ -192,11 +193,16 @@ def test_a_second_interrupt_ends_without_a_state(presses: int, kept: bool) -> No
         return 1, 0.0
 
     problem = SimpleNamespace(choice=SimpleNamespace(steps=10), monitor=gpdsl.inference.monitor.Monitor(10))
-    if kept:
-        assert _ascend(problem, SimpleNamespace(advance=advance)) == ("interrupted", True)
-    else:
-        with pytest.raises(KeyboardInterrupt):
-            _ascend(problem, SimpleNamespace(advance=advance))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with watching():
+            if kept:
+                assert _ascend(problem, SimpleNamespace(advance=advance)) == ("interrupted", True)
+            else:
+                with pytest.raises(KeyboardInterrupt):
+                    _ascend(problem, SimpleNamespace(advance=advance))
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_fit_goes_on_from_another(rng: np.random.Generator) -> None:
@@ -228,12 +234,13 @@ def test_what_it_does_not_cover_is_refused_with_a_way_out(rng: np.random.Generat
         model.fit(rows_of(rng, 20), engine="qsgp", **choices)
 
 
-def test_a_kernel_without_random_features_is_refused(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("basis", ["fourier", "inducing", "relevance"])
+def test_a_kernel_without_random_features_is_refused(rng: np.random.Generator, basis: str) -> None:
     model = gpdsl.compile(
         "input x : real[2]\noutput y : real\nlatent f(x) ~ GP(0, RBF(1) + 0.1 * White())\ny ~ Normal(f, 0.3)\n"
     )
     with pytest.raises(gpdsl.GpdslError, match="random Fourier features"):
-        model.fit(rows_of(rng, 20), engine="qsgp")
+        model.fit(rows_of(rng, 20), engine="qsgp", basis=basis)
 
 
 def test_a_model_can_ask_for_it() -> None:

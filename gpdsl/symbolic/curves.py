@@ -19,6 +19,9 @@ DROP = 0.5
 MOST = 2**14
 ROUNDING = 1e-12
 NEGLIGIBLE = 45.0
+FAR = (300.0, 330.0)
+"""Logarithms of two values far out, between which the fall of a tail is measured."""
+SLIGHT = 1e-6
 
 Array = np.ndarray
 LogDensity = Callable[[Array], Array]
@@ -68,13 +71,19 @@ class Curve:
     line: Line | None = None
     mode: Array | None = None
     width: Array | None = None
+    tail: Array | None = None
+    """The density falls as |y|^(-tail - 1): moments of this order and above do not exist."""
 
     def moments(self) -> tuple[Array, Array]:
-        """Mean and variance [n] after normalisation."""
+        """Mean and variance [n] after normalisation; NaN where there is no mean, and infinite variances."""
         values = np.where(self.mass > 0, self.values, 0.0)
         mean = np.sum(self.mass * values, axis=0)
         with np.errstate(over="ignore", invalid="ignore"):
-            return mean, np.sum(np.where(self.mass > 0, self.mass * (values - mean) ** 2, 0.0), axis=0)
+            variance = np.sum(np.where(self.mass > 0, self.mass * (values - mean) ** 2, 0.0), axis=0)
+        if self.tail is None:
+            return mean, variance
+        none, infinite = self.tail <= 1 + SLIGHT, self.tail <= 2 + SLIGHT
+        return np.where(none, np.nan, mean), np.where(none, np.nan, np.where(infinite, np.inf, variance))
 
     def cdf(self, y: Array) -> Array:
         """P(Y <= y) for y [n], by cubic interpolation of the distribution function in u."""
@@ -135,7 +144,20 @@ def _continuous(log_density: LogDensity, size: int, line: Line) -> Curve:
     total = density.sum(axis=0)
     mass = density / total
     log_mass = peak + np.log(total * width * 2 * REACH / (POINTS - 1))
-    return Curve(line.forward(v), mass, _cumulative(mass), log_mass, line, mode, width)
+    return Curve(line.forward(v), mass, _cumulative(mass), log_mass, line, mode, width, _tail(along, size, line))
+
+
+def _tail(along: LogDensity, size: int, line: Line) -> Array:
+    """The power by which both tails fall, less one: infinite where they fall faster than any."""
+    if line is LINES["unit"]:
+        return np.full(size, np.inf)
+    ends = np.asarray(FAR)[:, None] * np.ones(size)
+    sides = [ends] if line is LINES["positive"] else [np.exp(ends), -np.exp(ends)]
+    with np.errstate(all="ignore"):
+        heights = np.stack([along(each) for each in sides])
+        falls = (heights[:, 0] - heights[:, 1]) / (FAR[1] - FAR[0])
+    falls = np.where(np.isfinite(falls), falls, np.inf) - (0.0 if line is LINES["positive"] else 1.0)
+    return falls.min(axis=0)
 
 
 def _mode(along: LogDensity, size: int) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpdsl.lowering.curves import curve
+from gpdsl.symbolic.curves import curve
 
 CONTINUOUS = {
     "normal": ("real", stats.norm(loc=[-3.0, 1e4, 2.0], scale=[1e-4, 2.0, 50.0])),

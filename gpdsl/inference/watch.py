@@ -1,0 +1,114 @@
+"""Interrupts of a fit wait until a step has ended: Ctrl-C and SIGTERM end a fit with the best state so far.
+
+An exception that is raised wherever a signal arrives may be lost: JAX drops it where it comes while a program is traced
+or compiled, and a compiled call that it ends may have used up the memory of the state. So a fit only notes the signal
+and honours it between steps and between searches, where its state is whole. A second signal is not waited with.
+
+Modules are loaded in the same way, because a signal may end the process with a crash, or be lost, while JAX is loaded.
+The command line is under one watch from its first line on, and waits in these two cases only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from types import FrameType
+from typing import Any
+
+SIGNALS: dict[signal.Signals, tuple[Any, ...]] = {
+    signal.SIGINT: (signal.default_int_handler,),
+    signal.SIGTERM: (signal.SIG_DFL, signal.default_int_handler),
+}
+"""What is waited with, and the handlers it is taken over from: who has chosen another one keeps that."""
+
+NOTED = b"\ninterrupted: the fit ends after this step with the best state so far; once more ends it at once\n"
+
+
+class Watch:
+    """Whether the user has asked what is under way to stop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.number: int = signal.SIGINT
+        self.waits = 0
+        """How many of those under way honour a signal themselves."""
+        self.loads = 0
+        """How many of them load modules: they end soon, and have no state."""
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """A signal has come. Raises KeyboardInterrupt where it is not the first, or nobody will look for it."""
+        first, self.asked, self.number = not self.asked, True, number
+        if not first or not self.waits:
+            raise KeyboardInterrupt
+        with suppress(OSError):
+            if not self.loads and os.isatty(2):
+                os.write(2, NOTED)  # a stream may be in the middle of something
+
+
+_UNDER_WAY: ContextVar[Watch | None] = ContextVar("gpdsl_watch", default=None)
+
+
+@contextmanager
+def watching() -> Iterator[Watch]:
+    """Wait with signals while a fit goes on; a fit inside another one is under the same watch."""
+    with under_watch() as watch:
+        watch.waits += 1
+        try:
+            yield watch
+        finally:
+            watch.waits -= 1
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Wait with signals while modules are loaded. Raises KeyboardInterrupt afterwards where one has come."""
+    with watching() as watch:
+        asked = watch.asked
+        watch.loads += 1
+        try:
+            yield
+        finally:
+            watch.loads -= 1
+        if watch.asked and not asked:  # who was asked before looks for it himself
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def under_watch() -> Iterator[Watch]:
+    """Take the signals over: KeyboardInterrupt, wherever nobody waits with them.
+
+    Only the main thread gets signals. In another one nothing is ever asked.
+    """
+    outer = _UNDER_WAY.get()
+    if outer is not None:
+        yield outer
+        return
+    watch, before = Watch(), {}
+    token = _UNDER_WAY.set(watch)
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number, replaced in SIGNALS.items():
+                if signal.getsignal(number) in replaced:
+                    before[number] = signal.signal(number, watch.note)
+        yield watch
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _UNDER_WAY.reset(token)
+
+
+def honour_interrupts() -> None:
+    """Raise KeyboardInterrupt where the user has asked the fit under way to stop, again and again."""
+    watch = _UNDER_WAY.get()
+    if watch is not None and watch.asked:
+        raise KeyboardInterrupt
+
+
+def exit_code() -> int:
+    """What a process that was asked to stop returns: 130 after Ctrl-C, 143 after SIGTERM."""
+    watch = _UNDER_WAY.get()
+    return 128 + (signal.SIGINT if watch is None else watch.number)

@@ -1,0 +1,223 @@
+"""Every option of inference: the values it takes, its default, its meaning, and the engines that read it.
+
+The checker of `infer` lines, the arguments of `fit`, the command line, completion and the pages all read this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any
+
+from gpdsl.errors import GpdslError
+from gpdsl.language.choices import Device, Families, Names, Number, Takes, Truth, Values, Whole, Words
+
+ENGINES: Mapping[str, str] = MappingProxyType(
+    {"vi": "variational inference", "ep": "expectation propagation", "qsgp": "weights of basis functions"}
+)
+
+POSTERIORS = ("auto", "coupled", "full", "linear", "diagonal", "mixture(K)", "mixture_full(K)")
+
+
+@dataclass(frozen=True)
+class Option:
+    """A choice of inference. A default of None: the plan decides.
+
+    `engines` are those that read it. `of`: the sort of the name that may stand before the sign in an `infer` line, as
+    in `inducing f = 20`; `init ell = 2` must have it.
+    """
+
+    name: str
+    takes: Takes
+    default: Any
+    meaning: str
+    engines: tuple[str, ...] = tuple(ENGINES)
+    of: str = ""
+
+
+_POINTS = ("vi", "ep")
+_WEIGHTS = ("qsgp",)
+_ABOVE = "a number above 0"
+
+
+def _options() -> Iterable[Option]:
+    yield Option("posterior", Families(POSTERIORS), "auto", "family of q: " + ", ".join(POSTERIORS))
+    yield Option(
+        "inducing", Whole(0), None, "inducing points per latent; 0 is dense: every row is one", _POINTS, of="latent"
+    )
+    yield Option("learn_inducing", Truth(), False, "move the inducing inputs too", _POINTS)
+    yield Option(
+        "inducing_start",
+        Words(("auto", "kmeans", "greedy")),
+        "auto",
+        "where inducing points start: `kmeans` centres, `greedy` by variance, or `auto`",
+        _POINTS,
+    )
+    yield Option(
+        "expectations",
+        Words(("auto", "closed", "quadrature", "sampled")),
+        "auto",
+        "`auto` takes closed form, then quadrature, then samples; a name forces that estimator everywhere",
+    )
+    yield Option("samples", Whole(2), None, "samples per expectation that is sampled", _POINTS)
+    yield Option(
+        "sampling",
+        Words(("qmc", "antithetic", "iid")),
+        "qmc",
+        "of samples: `qmc` (randomised quasi-Monte-Carlo), `antithetic` pairs, or `iid`",
+        _POINTS,
+    )
+    yield Option(
+        "gradients",
+        Words(("auto", "pathwise", "score")),
+        "auto",
+        "of sampled expectations: `pathwise`, `score` (values only, SAVIGP Theorem 1), or `auto`",
+        _POINTS,
+    )
+    yield Option(
+        "control_variate",
+        Words(("regression", "constant", "none")),
+        "regression",
+        "of score gradients: `regression`, `constant` (SAVIGP appendix F), or `none`",
+        _POINTS,
+    )
+    yield Option(
+        "optimizer",
+        Words(("auto", "natural", "lbfgs", "adam", "adadelta")),
+        "auto",
+        "`natural`, `lbfgs`, `adam`, `adadelta`, or `auto`",
+        _POINTS,
+    )
+    yield Option(
+        "schedule",
+        Words(("joint", "alternating")),
+        "joint",
+        "`joint`, or `alternating`: one set of unknowns after the other, as in SAVIGP 9.2",
+        ("vi",),
+    )
+    yield Option("batch", Whole(0, "500"), None, "rows per step; 0 is all of them")
+    yield Option("steps", Whole(1), None, "most iterations of the optimiser")
+    yield Option("evaluations", Whole(1, "10000"), None, "the most calls of opaque functions, counted by rows", _POINTS)
+    yield Option(
+        "tolerance",
+        Number("a number of at least 0", "1e-6", closed=(True, False)),
+        1e-9,
+        "smallest relative gain in the bound worth another step",
+    )
+    yield Option(
+        "learning_rate",
+        Number(_ABOVE, "0.01"),
+        None,
+        "of Adam; 0.01 by default, 0.05 beside natural gradients, less with `qsgp`",
+    )
+    yield Option(
+        "decay",
+        Number("a number above 0 and below 1", "0.95", most=1.0),
+        0.95,
+        "of Adadelta; the default is that of SAVIGP 9.2",
+        _POINTS,
+    )
+    yield Option("epsilon", Number(_ABOVE, "1e-6"), 1e-6, "of Adadelta; the default is that of SAVIGP 9.2", _POINTS)
+    yield Option(
+        "power",
+        Number("a number of at least 1e-06 and at most 1", "0.5", 1e-6, 1.0, (True, True)),
+        None,
+        "of `ep`, above 0 and at most 1; towards 0 it becomes variational inference",
+        ("ep",),
+    )
+    yield Option(
+        "features",
+        Whole(2, "4000"),
+        None,
+        "of `qsgp`: basis functions, by default 10 for each row, from 2000 to 20000",
+        _WEIGHTS,
+    )
+    yield Option(
+        "chevron", Whole(0), None, "of `qsgp`: dense columns of the root of q's covariance; 0 is a diagonal", _WEIGHTS
+    )
+    yield Option("feature_batch", Whole(2, "2000"), None, "of `qsgp`: basis functions per step", _WEIGHTS)
+    yield Option(
+        "support", Whole(1), None, "of `qsgp`: rows behind the preconditioner, or behind the control variate", _WEIGHTS
+    )
+    yield Option(
+        "feature_sums",
+        Words(("auto", "running", "sampled")),
+        "auto",
+        "of `qsgp`: `running`, known for the rows of a step, or `sampled` as in the paper",
+        _WEIGHTS,
+    )
+    yield Option(
+        "basis",
+        Words(("fourier", "inducing", "relevance")),
+        "fourier",
+        "of `qsgp`: random `fourier` features, `inducing` points (S = K), or `relevance` vectors",
+        _WEIGHTS,
+    )
+    yield Option(
+        "start_rows",
+        Whole(0, "1000"),
+        None,
+        "of `qsgp`: rows on which hyperparameters are found first; 1000 by default, 0 for none",
+        _WEIGHTS,
+    )
+    yield Option("seed", Whole(0, "1", 2**63 - 1), 0, "of everything random: same seed, same machine, same answer")
+    yield Option(
+        "dtype",
+        Words(("float64", "float32")),
+        "float64",
+        "`float64` or `float32`; `qsgp` takes `float32` unless asked otherwise",
+    )
+    yield Option(
+        "engine",
+        Words(tuple(ENGINES)),
+        "vi",
+        "`vi`, variational inference, `ep`, expectation propagation, or `qsgp`, weights of basis functions",
+    )
+    yield Option("device", Device(), None, "`cpu`, `gpu`, or where JAX puts things")
+    yield Option(
+        "devices",
+        Whole(1, "2"),
+        None,
+        "how many devices share the rows; by default one, or all of several processes",
+    )
+    yield Option(
+        "entropy",
+        Words(("pairwise", "jensen")),
+        "pairwise",
+        "how a mixture's entropy is bounded: `pairwise`, or `jensen` as in SAVIGP eq. 18",
+        ("vi",),
+    )
+    yield Option("fixed", Names(), (), "parameters that keep their initial values")
+    yield Option("init", Values(), MappingProxyType({}), "initial values of parameters, by name", of="param")
+
+
+OPTIONS: Mapping[str, Option] = MappingProxyType({option.name: option for option in _options()})
+
+
+def check_option(name: str, value: Any) -> Any:
+    """The value of an option as a fit keeps it. Raises GpdslError for an unknown option, or a value it cannot have."""
+    if name not in OPTIONS:
+        raise GpdslError(f"unknown option `{name}`{_meant(name, OPTIONS)}; options are {', '.join(OPTIONS)}")
+    takes = OPTIONS[name].takes
+    found = takes.read(value)
+    if found is None:
+        meant = _meant(value, takes.words) if isinstance(value, str) else ""
+        raise GpdslError(f"{name} = {value!r}: expected {takes.expected}{meant}")
+    return found
+
+
+def check_engine(name: str, value: Any, engine: str) -> None:
+    """Raise GpdslError for a choice that an engine does not read."""
+    option = OPTIONS[name]
+    if engine in option.engines or value == option.default:
+        return
+    own = ", ".join(each.name for each in OPTIONS.values() if engine in each.engines)
+    whose = " or ".join(option.engines)
+    raise GpdslError(f"{name} = {value} belongs to engine = {whose}; engine = {engine} takes {own}")
+
+
+def _meant(word: str, known: Collection[str]) -> str:
+    near = get_close_matches(word, known, n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""

@@ -1,0 +1,158 @@
+"""Quadrature over one or two latents, split where the integrand jumps or bends: Gauss–Legendre between those places.
+
+With f = m + R z for standard normals z, a linear function of latents is one of z. Of two, the second is integrated
+first, between where the functions vanish given the first; what is left bends where two of them cross or where one of
+them reads the first alone, and is steep where the second hardly moves one of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import sympy as sp
+from jaxtyping import Array, Float
+
+from gpdsl.program.joint import Marginals, values_at
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Scope
+from gpdsl.symbolic.functions import floor
+
+REACH = 12.0
+"""Standard deviations on both sides of the mean that are integrated over."""
+
+PANELS, NODES = 6, 20
+"""Pieces without kinks, and Gauss–Legendre nodes in each."""
+
+STEPS, SMALL, UNIFORM = 16, 1.25, 8
+"""Whole numbers on both sides that are told apart, the sd in steps beyond which they are not, nodes for a fraction."""
+
+STEEP = (-8.0, -3.0, 3.0, 8.0)
+"""Further cuts around where the second latent decides, in units of how far it reaches."""
+
+
+Line = tuple[Array, list[Array]]
+"""A level and slopes in the normals."""
+
+
+def split_integral(
+    program: Program,
+    latents: Sequence[sp.Symbol],
+    q: Marginals,
+    axes: tuple[str, ...],
+    scope: Scope,
+    kinks: Sequence[sp.Expr],
+    expression: sp.Expr,
+    given: Mapping[sp.Symbol, Array],
+) -> Float[Array, "K rows *axes"]:
+    """E[expression] over one or two latents, with some symbols given. The nodes move with the kinks."""
+    steps = [kink for kink in kinks if isinstance(kink, floor)]
+    whole = {step: sp.Dummy("whole", real=True) for step in steps}
+    kinks = [kink.args[0] if kink in whole else kink for kink in kinks]
+    expression = expression.xreplace(whole)
+
+    def integrand(table: Mapping[sp.Symbol, Array]) -> Array:
+        return jnp.asarray(program.evaluator(expression, scope, axes, {**table, **given}))
+
+    def at(*normals: Array) -> dict[sp.Symbol, Array]:
+        return values_at(program, latents, q, axes, normals)
+
+    units = np.eye(len(latents), dtype=q.mean.dtype).reshape(len(latents), -1, *(1,) * (q.mean.ndim + len(axes)))
+    tables = [at(*[jnp.zeros_like(each) for each in units[0]]), *[at(*map(jnp.asarray, unit)) for unit in units]]
+    lines: list[Line] = []
+    for kink in kinks:
+        level, *moved = [jnp.asarray(program.evaluator(kink, scope, axes, table))[0] for table in tables]
+        lines.append((level, [each - level for each in moved]))
+    if steps:
+        return _stepping(lines, whole[steps[0]], at, integrand)
+    if len(latents) == 1:
+        z, weights = _between([_crossing(level, slope) for level, (slope,) in lines])
+        return jnp.sum(weights * integrand(at(z)), axis=0)
+
+    def given_first(first: Array) -> Array:
+        second, weights = _between([_crossing(level + a * first, b) for level, (a, b) in lines])
+        return jnp.sum(weights * integrand(at(jnp.broadcast_to(first, second.shape), second)), axis=0)
+
+    first, weights = _between(_outer_cuts(latents, kinks, lines))
+    values = jax.lax.map(jax.checkpoint(given_first), first, batch_size=NODES)
+    return jnp.sum(weights * values, axis=0)
+
+
+def _stepping(
+    lines: Sequence[Line],
+    whole: sp.Symbol,
+    at: Callable[[Array], dict[sp.Symbol, Array]],
+    integrand: Callable[[Mapping[sp.Symbol, Array]], Array],
+) -> Array:
+    """With a symbol for the largest whole number below the last line: split there, or where steps are small, smoothed.
+
+    Of a line as wide as `SMALL` steps the fraction u is uniform and independent of z up to exp(-2 pi^2 SMALL^2).
+    """
+    *others, (level, (slope,)) = lines
+    cuts, wide = [_crossing(a, b) for a, (b,) in others], jnp.abs(slope) > SMALL
+    first = jax.lax.stop_gradient(jnp.floor(level))
+    near = jnp.where(wide, SMALL, slope)
+    numbers = [first + k for k in range(-STEPS, STEPS + 1)]
+    z, weights = _between([*cuts, *[_crossing(level - number, near) for number in numbers]])
+    split = jnp.sum(weights * integrand({**at(z), whole: jnp.floor(level + near * z)}), axis=0)
+    z, weights = _between([*cuts, jnp.full_like(level, REACH)])
+    t, shares = np.polynomial.legendre.leggauss(UNIFORM)
+    value = sum(
+        0.5 * share * integrand({**at(z), whole: level + slope * z - 0.5 * (1.0 + u)})
+        for u, share in zip(t.tolist(), shares.tolist(), strict=True)
+    )
+    return jnp.where(wide, jnp.sum(weights * value, axis=0), split)
+
+
+def split_count(latents: Sequence[sp.Symbol], kinks: Sequence[sp.Expr]) -> int:
+    """At how many nodes."""
+    inner = (PANELS + len(kinks)) * NODES
+    if any(isinstance(kink, floor) for kink in kinks):
+        return inner + (2 * STEPS + UNIFORM * PANELS) * NODES
+    if len(latents) == 1:
+        return inner
+    steep = sum(len(STEEP) for kink in kinks if latents[1] in kink.free_symbols)
+    return (PANELS + len(kinks) + steep + math.comb(len(kinks), 2)) * NODES * inner
+
+
+def _crossing(level: Array, slope: Array) -> Array:
+    """Where a line is zero, far out where it is nowhere."""
+    flat = jnp.abs(slope) * REACH < jnp.abs(level)
+    inside = -level / jnp.where(flat | (slope == 0), 1.0, slope)
+    return jnp.where(flat | (slope == 0), REACH, inside)
+
+
+def _outer_cuts(latents: Sequence[sp.Symbol], kinks: Sequence[sp.Expr], lines: Sequence[Line]) -> list[Array]:
+    """Where the integral over the second normal jumps, bends or is steep, as values of the first."""
+    cuts = []
+    for kink, (level, (a, b)) in zip(kinks, lines, strict=True):
+        middle = _crossing(level, a)
+        cuts.append(middle)
+        if latents[1] in kink.free_symbols:
+            width = jnp.abs(b) / jnp.maximum(jnp.abs(a), jnp.abs(b) / REACH + float(jnp.finfo(a.dtype).tiny) ** 0.5)
+            cuts += [middle + reach * width for reach in STEEP]
+    for (level, (a, b)), (other, (c, d)) in itertools.combinations(lines, 2):
+        cuts.append(_crossing(level * d - other * b, a * d - c * b))
+    return cuts
+
+
+def _rule() -> tuple[np.ndarray, np.ndarray]:
+    """Gauss–Legendre in t with x = (3 t - t^3) / 2: dense at the ends, where powers of what vanishes are rough."""
+    t, weights = np.polynomial.legendre.leggauss(NODES)
+    return 0.5 * (3.0 * t - t**3), 1.5 * (1.0 - t**2) * weights
+
+
+def _between(cuts: Sequence[Array]) -> tuple[Array, Array]:
+    """Nodes along a new leading axis, and their weights under a standard normal, of the pieces between the cuts."""
+    ends = jnp.stack(jnp.broadcast_arrays(*[jnp.clip(cut, -REACH, REACH) for cut in cuts]))
+    even = jnp.asarray(np.linspace(-REACH, REACH, PANELS + 1), ends.dtype).reshape(-1, *(1,) * (ends.ndim - 1))
+    edges = jnp.sort(jnp.concatenate([jnp.broadcast_to(even, (PANELS + 1, *ends.shape[1:])), ends]), axis=0)
+    x, w = (jnp.asarray(each, edges.dtype).reshape(-1, *(1,) * edges.ndim) for each in _rule())
+    middle, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * (edges[1:] - edges[:-1])
+    z = middle + half * x
+    weights = half * w * jnp.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    return z.reshape(-1, *z.shape[2:]), weights.reshape(-1, *z.shape[2:])

@@ -1,0 +1,122 @@
+"""The best state of a fit that goes on, kept in a file every minute or so, and going on from it."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpdsl.errors import GpdslError, GpdslWarning
+from gpdsl.inference.monitor import Monitor
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.problem import Result
+from gpdsl.results.fit import Fit
+from gpdsl.results.persistence import header_of, load_fit, save_fit
+
+if TYPE_CHECKING:
+    from gpdsl.model import Model
+
+EVERY = 60.0
+"""Seconds between two files."""
+
+SHARE = 0.05
+"""Of the time of a fit that keeping its state may take."""
+
+KEPT = "kept while the fit went on: resume=True goes on from here"
+"""Message of a state that is no end."""
+
+LEAST = 0.1
+"""Of the steps of a noisy search, that one that goes on makes at least."""
+
+Made = Callable[[Result, Choice, float, Monitor], Fit]
+
+
+@dataclass
+class Checkpoint:
+    """Keeps the best of the searches that have ended and of the one under way, whichever has the higher bound.
+
+    `made` makes a fit of a result. Within a search the latest state is the best one, as its engine sees it.
+    """
+
+    path: Path
+    made: Made
+    best: Fit | None = None
+    """The best end of a search, or the fit that this one goes on from."""
+    fresh: bool = False
+    """Whether that is not in the file yet."""
+    due: float = field(default_factory=lambda: time.perf_counter() + EVERY)
+
+    def __call__(
+        self, choice: Choice, jitter: float, monitor: Monitor, state: Callable[[], Result], ended: bool
+    ) -> None:
+        """See `inference.keeping.Keep`."""
+        begun = time.perf_counter()
+        if ended:
+            found = self._fit(state(), choice, jitter, monitor)
+            if self._better(found):
+                self.best, self.fresh = found, True
+            return
+        if begun < self.due:
+            return
+        found = self._fit(state(), choice, jitter, monitor)
+        if self._better(found):
+            self._save(found)
+        elif self.fresh and self.best is not None:
+            self._save(self.best)
+            self.fresh = False
+        took = time.perf_counter() - begun
+        self.due = time.perf_counter() + max(EVERY, took / SHARE)
+
+    def _fit(self, result: Result, choice: Choice, jitter: float, monitor: Monitor) -> Fit:
+        return replace(self.made(result, choice, jitter, monitor), interrupted=True, message=KEPT)
+
+    def _better(self, found: Fit) -> bool:
+        return bool(np.isfinite(found.elbo)) and (self.best is None or found.elbo >= self.best.elbo)
+
+    def _save(self, fit: Fit) -> None:
+        try:
+            save_fit(fit, self.path)
+        except GpdslError as problem:  # a full disk is no reason to lose the fit
+            warnings.warn(f"the state of the fit is not kept: {problem}", GpdslWarning, stacklevel=2)
+
+
+def kept_before(model: Model, options: Options, path: Path) -> Fit | None:
+    """The fit to go on from, None where there is no file yet. Raises GpdslError for one of another model or options."""
+    if not path.exists():
+        return None
+    found = load_fit(path, model.externals)
+    if found.program.declarations.source.text != model.declarations.source.text:
+        raise GpdslError(f"resume: {path} is a fit of another model: begin at it with start, or choose another file")
+    now, then = header_of(replace(found, options=replace(options, steps=None))), header_of(found)
+    odd = [n for n, value in now["options"].items() if value != then["options"][n] and n not in ("steps", "device")]
+    if odd:
+        raise GpdslError(
+            f"resume: {path} was fitted with another {', '.join(odd)}: ask for the same, or begin at it with start"
+        )
+    return found
+
+
+def noisy(known: Fit) -> bool:
+    """Whether bounds on the way are those of some rows or samples, and tell little between two states."""
+    return bool(known.choice.batch) or known.choice.optimizer in ("adam", "adadelta") or known.program.sampled
+
+
+def steps_left(known: Fit, options: Options) -> Options:
+    """The options of a fit that goes on: of a search with noise, whose steps become shorter, what is left of it."""
+    if not (noisy(known) and len(known.history)):
+        return options
+    done = int(known.history[-1, 0])
+    left = known.choice.steps - done if done < known.choice.steps else 0
+    return replace(options, steps=max(left, int(LEAST * known.choice.steps), 1))
+
+
+def not_below(known: Fit, fit: Fit) -> Fit:
+    """A fit that went on, or the state it went on from where that has the higher bound and both are exact."""
+    if not noisy(known) and known.elbo > fit.elbo:
+        return replace(known, message=fit.message, interrupted=fit.interrupted, options=fit.options)
+    return fit

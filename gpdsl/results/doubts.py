@@ -1,0 +1,26 @@
+"""What the summary of a fit says about the model itself, with the parameters that were learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gpdsl.language.warnings.priors import unbounded_priors
+from gpdsl.program.program import Program
+from gpdsl.symbolic.density_mass import mass_words, masses
+
+
+def doubts(program: Program, parameters: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Densities that do not integrate to one, and priors whose density has no bound."""
+    notes = [f"{each.message_text()}: the fit maximises it" for each in unbounded_priors(program.declarations)]
+    for observation in program.observations:
+        if observation.formula is None:
+            continue
+        found = masses(program.translator, observation.formula, parameters)
+        said = "" if found is None else mass_words(found)
+        if said:
+            notes.append(
+                f"the density `{observation.distribution}` {said}, at these parameters: they are learnt wrongly"
+            )
+    return tuple(dict.fromkeys(notes))

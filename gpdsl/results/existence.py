@@ -1,0 +1,88 @@
+"""Expectations that do not exist: of ratios whose divisor may be zero, and of distributions with heavy tails."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import jax.numpy as jnp
+import numpy as np
+import sympy as sp
+from jaxtyping import Array, Float
+
+from gpdsl.errors import GpdslWarning
+from gpdsl.results import expectation as ex
+from gpdsl.symbolic.laws import Law
+from gpdsl.symbolic.terms import has_external, latents_in
+
+REACH = 8.0
+"""Standard deviations within which a zero of the divisor counts: beyond, nobody could tell."""
+
+NEGLIGIBLE = 1e-9
+"""Probability that degrees of freedom too few for a mean may have."""
+
+
+def poles(expression: sp.Expr, latents: tuple[sp.Symbol, ...]) -> Iterator[sp.Expr]:
+    """The divisors of an expression, linear in a latent, at whose zeros it is infinite."""
+    powers = [each for each in expression.atoms(sp.Pow) if each.exp.is_negative and each.base.has(*latents)]
+    if not latents or not powers:
+        return
+    numerator, denominator = sp.fraction(sp.together(expression))
+    for factor in sp.Mul.make_args(denominator):
+        base, exponent = factor.as_base_exp()
+        if not base.has(*latents) or (exponent.is_number and exponent < 1):
+            continue
+        for latent in latents:
+            slope = sp.diff(base, latent)
+            if slope != 0 and not slope.has(latent):
+                zero = sp.expand(latent - base / slope)
+                if sp.simplify(numerator.xreplace({latent: zero})) != 0:
+                    yield base
+                break
+
+
+def existing(
+    beliefs: ex.Beliefs, expression: sp.Expr, keys: tuple[str, ...], moment: Callable[..., Array]
+) -> Float[Array, "rows *keys"]:
+    """The mean or variance of an expression, NaN in the rows where a divisor may be zero."""
+    translator, value = beliefs.program.translator, moment(beliefs, expression, keys)
+    if has_external(translator, expression):
+        return value
+    for base in poles(expression, latents_in(translator, expression)):
+        centre = sp.Dummy("centre", real=True)
+        mean = ex.per_component(beliefs, base, keys, {})
+        spread = ex.per_component(beliefs, (base - centre) ** 2, keys, {centre: mean})
+        value = jnp.where(jnp.any(mean**2 < REACH**2 * spread, axis=0), jnp.nan, value)
+    return value
+
+
+def degrees(law: Law) -> list[sp.Expr]:
+    """Degrees of freedom of the Student tails that a law has."""
+    if law.name in ("Truncated", "Censored") and {"lower", "upper"} <= set(law.arguments):
+        return []
+    own = [law.arguments["df"]] if law.name == "StudentT" else []
+    return own + [each for component in law.components for each in degrees(component)]
+
+
+def no_mean(beliefs: ex.Beliefs, law: Law, keys: tuple[str, ...]) -> np.ndarray:
+    """Where a law has no mean, [rows, *keys]: one degree of freedom or fewer."""
+    missing: np.ndarray = np.zeros((beliefs.count, *(1,) * len(keys)), bool)
+    for df in degrees(law):
+        values, weights = ex.weighted_nodes(beliefs, {"df": df}, keys)
+        joint = weights[:, None] * beliefs.weights[None, :]
+        few = np.tensordot(joint, np.asarray(values["df"]) <= 1.0, axes=([0, 1], [0, 1]))
+        missing = missing | (few > NEGLIGIBLE)
+    return missing
+
+
+def said(name: str, what: str, found: np.ndarray) -> np.ndarray:
+    """A mean or variance, with a warning where it is no number."""
+    missing = int(np.isnan(found).sum())
+    if missing:
+        warnings.warn(
+            f"`{name}` has no {what} in {missing} of {found.size} places: it does not exist where tails are heavy or a "
+            "divisor may be zero; quantiles do",
+            GpdslWarning,
+            stacklevel=4,
+        )
+    return found

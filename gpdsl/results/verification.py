@@ -1,0 +1,181 @@
+"""What a saved fit must hold to be one: types, domains, shapes, and that its parts belong together.
+
+A file may be damaged, or edited by hand. What it says is compared with what the model in it needs and with what else
+the file says, so that a fit that loads can be used. What does not fit raises `Damaged`, which names it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from gpdsl.forward import Usage
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.weights import WeightChoice
+from gpdsl.language.limits import MAX_ELEMENTS
+from gpdsl.language.model import Axis, Declarations
+from gpdsl.language.options import OPTIONS, check_option
+
+
+class Damaged(ValueError):
+    """What a file says is not what a fit can be."""
+
+
+def need(true: object, what: str) -> None:
+    """Raise Damaged, saying what is wrong, unless it is true."""
+    if not true:
+        raise Damaged(what)
+
+
+def _whole(value: object, least: int, what: str) -> None:
+    fine = isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63
+    need(fine, f"{what} is {shown(value)}: expected a whole number of at least {least}")
+
+
+def _number(value: object, least: float, what: str) -> None:
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+    need(plain and least <= float(value) < math.inf, f"{what} is {shown(value)}: expected a number")  # type: ignore[arg-type]
+
+
+def _texts(values: object, what: str) -> None:
+    need(isinstance(values, list) and all(isinstance(each, str) for each in values), f"{what}: expected texts")
+
+
+def shown(value: object) -> str:
+    return repr(value)[:60]
+
+
+def check_header(header: Mapping[str, Any]) -> None:
+    """That everything is of its type, as far as that can be told without the model."""
+    _texts([header[name] for name in ("model", "name", "message")], "model, name and message")
+    _texts(header["notes"], "notes")
+    _whole(header["rows"], 1, "rows")
+    for name, least in {"jitter": 0.0, "elbo": -math.inf, "seconds": 0.0, "compile_seconds": 0.0}.items():
+        _number(header[name], least, name)
+    error, loss = header["elbo_se"], header["inducing_loss"]
+    plain = isinstance(error, (int, float)) and not isinstance(error, bool)
+    need(plain and not error < 0, f"elbo_se is {shown(error)}: expected a number of at least 0")
+    if loss is not None:
+        _number(loss, -math.inf, "inducing_loss")
+    need(isinstance(header["interrupted"], bool), f"interrupted is {shown(header['interrupted'])}")
+
+
+def check_sizes(declarations: Declarations, header: Mapping[str, Any]) -> None:
+    """Sizes, levels and names of columns, before anything is built of them."""
+    sizes, levels, columns = header["sizes"], header["levels"], header["columns"]
+    for value in (sizes, levels, columns):
+        need(isinstance(value, dict), f"{shown(value)}: expected a table of sizes, levels or columns")
+    for name, value in columns.items():
+        need(name in {**declarations.inputs, **declarations.outputs}, f"columns: nothing is called {name!r}")
+        _texts([value] if isinstance(value, str) else value, "columns")
+    letters = {axis.dimension for _, axes in _quantities(declarations) for axis in axes} - {None}
+    need(sizes.keys() == letters, "sizes: not those of the axes of the model")
+    for name, value in sizes.items():
+        _whole(value, 1, f"the size {name}")
+    count = elements_of(declarations, sizes)
+    need(header["elements"] == count, "sizes: not those of the quantities that were fitted")
+    need(count <= 10 * MAX_ELEMENTS, "sizes: beyond what anything is fitted to")
+    labels = [each.label for each in declarations.outputs.values() if each.label is not None]
+    need(levels.keys() == {axis.name for axis in labels}, "levels: not those of the labels of the model")
+    for axis in labels:
+        _check_levels(declarations, axis, levels[axis.name], _length(axis, sizes))
+
+
+def _check_levels(declarations: Declarations, axis: Axis, values: object, count: int) -> None:
+    need(isinstance(values, list) and len(values) == count, f"levels of {axis.name}: expected a list of {count}")
+    assert isinstance(values, list)
+    for each in values:
+        if not isinstance(each, str):
+            _number(each, -math.inf, f"a level of {axis.name}")
+    index = declarations.indices.get(axis.name or "")
+    ordered = sorted(set(values), key=lambda each: (isinstance(each, str), each))
+    declared = ordered if index is None or index.levels is None else list(index.levels)
+    need(values == declared, f"levels of {axis.name}: not in their order, or not those of the model")
+
+
+def elements_of(declarations: Declarations, sizes: Mapping[str, int]) -> int:
+    """How many numbers all quantities of a model have in a row, which every size has a part in."""
+    return sum(math.prod(_length(axis, sizes) for axis in axes) for _, axes in _quantities(declarations))
+
+
+def _length(axis: Axis, sizes: Mapping[str, int]) -> int:
+    return sizes[axis.dimension] if axis.dimension is not None else int(axis.size or 1)
+
+
+def _quantities(d: Declarations) -> Iterator[tuple[str, tuple[Axis, ...]]]:
+    for table in (d.inputs, d.outputs, d.consts, d.params, d.rows, d.latents, d.lets):
+        for name in table:
+            yield name, d.axes_of(name)
+    for output in d.outputs.values():
+        if output.label is not None:
+            yield output.name, (output.label,)
+
+
+def read_options(kept: Mapping[str, Any]) -> Options:
+    """The options of a fit, each checked as when it was given."""
+    need(kept.keys() == OPTIONS.keys(), "options: not those there are")
+    open_ones = {name for name, option in OPTIONS.items() if option.default is None}
+    for name, value in kept.items():
+        need(value is not None or name in open_ones, f"options: {name} is missing")
+    known: dict[str, Any] = {name: v if v is None else check_option(name, v) for name, v in kept.items()}
+    return Options(**known)
+
+
+def read_choice(kept: Mapping[str, Any]) -> Choice:
+    """The decisions of the plan."""
+    need(isinstance(kept["dense"], bool), f"choice: dense is {shown(kept['dense'])}")
+    for name, least in {"inducing": 0, "batch": 0, "samples": 0, "steps": 1}.items():
+        _whole(kept[name], least, f"choice: {name}")
+    for name in ("learning_rate", "power"):
+        _number(kept[name], 0.0, f"choice: {name}")
+    _texts([kept[name] for name in ("posterior", "optimizer", "inducing_start")], "choice")
+    _texts([*kept["reasons"], *kept["reasons"].values()], "choice: reasons")
+    for size in kept["exact"]:
+        _whole(size, 1, "choice: exact")
+    weights = kept["weights"] if kept["weights"] is None else WeightChoice(**kept["weights"])
+    if weights is not None:
+        _texts([weights.sums], "choice: sums")
+        for name, value in dataclasses.asdict(weights).items():
+            if name != "sums":
+                _whole(value, 0, f"choice: {name}")
+    return Choice(**{**kept, "weights": weights, "exact": tuple(kept["exact"])})
+
+
+def read_bounds(kept: Any) -> tuple[float, float] | None:
+    """The least and the most that inducing points can have lost."""
+    if kept is None:
+        return None
+    least, most = kept
+    for value in (least, most):
+        need(isinstance(value, float) and value == value, f"inducing_loss_bounds: {shown(value)} is no number")
+    return least, most
+
+
+def read_usage(kept: Mapping[str, Any]) -> Usage:
+    """The counts of evaluations."""
+    for name, value in kept.items():
+        (_number if name == "seconds" else _whole)(value, 0, f"usage: {name}")
+    return Usage(**kept)
+
+
+def check_same(said: object, again: object, where: str = "the header") -> None:
+    """That a fit writes what it was read from: whatever was left out, converted or not understood shows here."""
+    need(type(said) is type(again), f"{where} is {shown(said)}: expected {shown(again)}")
+    if isinstance(said, dict) and isinstance(again, dict):
+        odd = sorted(map(str, said.keys() ^ again.keys()))
+        need(not odd, f"{where}: {', '.join(odd)[:60]} is missing or unknown")
+        for name in said:
+            check_same(said[name], again[name], str(name)[:60])
+    elif isinstance(said, list) and isinstance(again, list):
+        need(len(said) == len(again), f"{where}: expected {len(again)} elements")
+        for one, other in zip(said, again, strict=True):
+            check_same(one, other, where)
+    elif isinstance(said, np.ndarray) and isinstance(again, np.ndarray):
+        alike = said.dtype == again.dtype and said.shape == again.shape
+        need(alike and np.array_equal(said, again, equal_nan=True), f"{where}: expected another shape or type")
+    else:
+        need(said == again or said != said, f"{where} is {shown(said)}: expected {shown(again)}")

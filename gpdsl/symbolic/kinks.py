@@ -1,0 +1,73 @@
+"""Where an expression jumps or bends as a function of latents: zeros of linear functions of them, if only there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sympy as sp
+
+from gpdsl.symbolic.conditions import choose, condition, equal, less, less_equal
+from gpdsl.symbolic.functions import floor
+from gpdsl.symbolic.gaussian import linear, parts_of, pull_exponentials
+from gpdsl.symbolic.polynomials import Budget, NotPolynomial, expand_about
+from gpdsl.symbolic.regions import CORNERS, half_space, without_corners
+
+MOST = 12
+"""Places that an integral is split at."""
+
+
+def bends(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> bool:
+    """Whether it has conditions on latents, corners or steps."""
+    if not expression.has(condition, floor, *CORNERS):
+        return False
+    found = expression.atoms(condition, floor, *CORNERS)
+    return any(not each.free_symbols.isdisjoint(latents) for each in found)
+
+
+def kinks(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> tuple[sp.Expr, ...] | None:
+    """Linear functions of latents outside of whose zeros the expression is smooth; None where there are others.
+
+    There may be more than needed: both branches of a condition inside of a comparison count. A `floor` of a linear
+    function of one latent, which steps at whole numbers, counts as it is.
+    """
+    plain, budget = without_corners(expression, latents), Budget()
+    steps = [each for each in plain.atoms(floor, *CORNERS) if not each.free_symbols.isdisjoint(latents)]
+    if steps:
+        return (steps[0],) if len(steps) == 1 and _stepping(plain, steps[0], latents, budget) else None
+    pending, found = _comparisons(plain, latents), dict[sp.Expr, None]()
+    try:
+        while pending:
+            budget.spend(1)
+            each = pending.pop()
+            inner = [e for e in each.atoms(choose) if not e.free_symbols.isdisjoint(latents)]
+            if inner:
+                outermost = max(inner, key=lambda e: e.count_ops())
+                pending += [each.xreplace({outermost: branch}) for branch in outermost.args[1:]]
+                continue
+            simple = half_space(each, latents, budget)
+            if simple == each:
+                found[each.args[0] - each.args[1]] = None
+            else:
+                pending += _comparisons(simple, latents)
+    except NotPolynomial:
+        return None
+    return tuple(found) if len(found) <= MOST else None
+
+
+def _comparisons(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    found = expression.atoms(less, less_equal, equal)
+    return sorted((e for e in found if not e.free_symbols.isdisjoint(latents)), key=str)
+
+
+def _stepping(expression: sp.Expr, step: sp.Expr, latents: Sequence[sp.Symbol], budget: Budget) -> bool:
+    """Whether it is polynomial × exp(linear) in one latent and its step, as what averages over steps has to be."""
+    whole = sp.Dummy("whole", real=True)
+    inside = pull_exponentials(expression.xreplace({step: whole}))
+    try:
+        linear(step.args[0], latents, budget)
+        for term in sp.Add.make_args(inside):
+            for _, polynomial in parts_of(term, (*latents, whole), budget):
+                expand_about(polynomial, dict.fromkeys((*latents, whole), sp.Integer(0)), budget)
+    except NotPolynomial:
+        return False
+    return isinstance(step, floor) and len(latents) == 1

@@ -1,0 +1,1 @@
+"""The campaign: hostile texts, data and servers, damaged fits and interruptions, counted; `make campaign` runs it."""

@@ -1,0 +1,89 @@
+"""Small formulas of inference against SciPy and sums by hand, where a wrong constant would show in no whole fit."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian
+from gpdsl.inference.opaque.trust import distance
+from gpdsl.inference.posteriors.mixture_entropy import mixture_entropy
+from gpdsl.inference.quadruply_stochastic.chevron import Lengths
+
+WEIGHTS, MEANS, SPREADS = np.array([0.3, 0.5, 0.2]), np.array([-1.0, 0.4, 2.0]), np.array([0.5, 0.8, 0.3])
+
+
+@pytest.mark.parametrize("kind", ["pairwise", "jensen"])
+def test_entropies_of_mixtures_by_integrals(kind: str) -> None:
+    """Bhattacharyya coefficients and overlaps of Gaussians are integrals of the root and the product of densities."""
+    densities = [stats.norm(m, s) for m, s in zip(MEANS, SPREADS, strict=True)]
+
+    def integral(power: float) -> np.ndarray:
+        each = lambda a, b: integrate.quad(lambda x: (a.pdf(x) * b.pdf(x)) ** power, -12, 12, limit=200)[0]  # noqa: E731
+        return np.array([[each(a, b) for b in densities] for a in densities])
+
+    variances = SPREADS[:, None] ** 2 + SPREADS**2
+    entropies = np.array([float(each.entropy()) for each in densities])
+    gaps = (MEANS[:, None] - MEANS) ** 2 / variances
+    given = jnp.log(WEIGHTS), jnp.asarray(entropies), jnp.asarray(gaps), jnp.log(variances), 1
+    if kind == "pairwise":
+        expected = WEIGHTS @ (entropies - np.log(integral(0.5) @ WEIGHTS))
+    else:
+        expected = -WEIGHTS @ np.log(integral(1.0) @ WEIGHTS)
+    found = float(mixture_entropy(kind, *given))
+    assert found == pytest.approx(expected, abs=1e-8)
+    mixed = lambda x: sum(w * each.pdf(x) for w, each in zip(WEIGHTS, densities, strict=True))  # noqa: E731
+    exact = integrate.quad(lambda x: -mixed(x) * np.log(mixed(x)), -8, 8, limit=200)[0]
+    assert found < exact
+
+
+def test_pairwise_entropy_of_two_dimensions() -> None:
+    """Log determinants and dimensions count once for each: two independent columns, with their own overlaps."""
+    given = [jnp.log(jnp.asarray([0.5, 0.5])), 2.0 * jnp.full(2, 0.5 * np.log(2 * np.pi * np.e))]
+    gaps, log_dets = jnp.asarray([[0.0, 4.0], [4.0, 0.0]]), 2.0 * jnp.full((2, 2), np.log(2.0))
+    overlap = np.exp(-1.0)  # of unit Gaussians two apart in both columns, exp(-(4 + 4) / 8)
+    expected = 1.0 + np.log(2 * np.pi) - np.log(0.5 * (1.0 + overlap))
+    assert float(mixture_entropy("pairwise", *given, gaps, log_dets, 2)) == pytest.approx(expected, abs=1e-9)
+
+
+def test_weights_of_unequal_batches_are_those_of_their_mixture() -> None:
+    """Points of each batch count by q over the mixture of both Gaussians, in which a batch counts by its size."""
+    rng, q = np.random.default_rng(0), Gaussian(np.array([[0.1]]), np.array([[[0.9]]]))
+    sources = [Gaussian(np.array([[-0.3]]), np.array([[[0.8]]])), Gaussian(np.array([[0.4]]), np.array([[[1.2]]]))]
+    known, points = Evaluations(), []
+    for source, size in zip(sources, (8, 40), strict=True):
+        x = source.at(rng.standard_normal((size, 1, 1)))
+        known.add(Batch(source, x, {"g": x}))
+        points.append(x[:, 0, 0])
+    used, weights = known.weights(q)
+    x = np.concatenate(points)
+    mixture = (8 * stats.norm.pdf(x, -0.3, 0.8) + 40 * stats.norm.pdf(x, 0.4, 1.2)) / 48
+    expected = stats.norm.pdf(x, 0.1, 0.9) / mixture
+    assert used == [0, 1]
+    np.testing.assert_allclose(weights[:, 0], expected / expected.mean(), rtol=1e-10)
+
+
+def test_distances_count_a_shift_and_a_widening_together() -> None:
+    """Both root mean squares over rows and latents: a shift by half a deviation alone is a distance of a half."""
+    here = Gaussian(np.zeros((3, 2)), np.broadcast_to(np.eye(2), (3, 2, 2)))
+    shifted = Gaussian(np.full((3, 2), 0.5), here.root)
+    wider = Gaussian(here.mean, np.exp(0.25) * here.root)
+    assert distance(here, shifted) == pytest.approx(0.5)
+    assert distance(here, wider) == pytest.approx(0.25)
+    assert distance(here, Gaussian(np.full((3, 2), 0.5), wider.root)) == pytest.approx(
+        np.hypot(0.5 * np.exp(-0.25), 0.25)
+    )
+
+
+def test_dense_columns_are_those_of_the_inverse_precision() -> None:
+    """From exact solutions of H X = E, the columns of the Cholesky factor of H^-1."""
+    rng = np.random.default_rng(1)
+    features, prior = rng.standard_normal((20, 6)), np.diag(rng.uniform(0.5, 2.0, 6))
+    solutions = np.linalg.inv(prior + features.T @ features)[:, :2].T
+    lengths = Lengths(
+        jnp.asarray(solutions @ prior @ solutions.T), jnp.asarray((solutions @ features.T) @ (features @ solutions.T))
+    )
+    factor = np.linalg.cholesky(np.linalg.inv(prior + features.T @ features))
+    np.testing.assert_allclose(lengths.columns(jnp.asarray(solutions)), factor[:, :2].T, atol=1e-12)

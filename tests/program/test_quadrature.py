@@ -1,0 +1,96 @@
+"""Quadrature split at jumps and kinks against adaptive integrals: values, and gradients through the moving nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.language import compile_text
+from gpdsl.program.joint import Marginals
+from gpdsl.program.program import make_program
+from gpdsl.program.rows import Rows
+
+MODEL = """
+input x : real
+output y : real
+latent f(x) ~ GP(0, RBF(1))
+latent g(x) ~ GP(0, RBF(1))
+density plain(y | m) = m
+y ~ plain({expression})
+"""
+
+MEAN, VARIANCE = np.array([0.3, -0.4]), np.array([0.8, 2.5])
+
+ONE: dict[str, tuple[Callable[[float], float], tuple[float, ...]]] = {
+    "if f > 0.5 then 1 / (1 + f^2) else tanh(f)": (lambda f: 1 / (1 + f * f) if f > 0.5 else math.tanh(f), (0.5,)),
+    "abs(f)^1.5": (lambda f: abs(f) ** 1.5, (0.0,)),
+    "tanh(max(f, -1)) + log(1 + abs(f - 0.2))": (
+        lambda f: math.tanh(max(f, -1.0)) + math.log1p(abs(f - 0.2)),
+        (-1.0, 0.2),
+    ),
+    "if abs(f) > 1 then cos(f) else 0": (lambda f: math.cos(f) if abs(f) > 1 else 0.0, (-1.0, 1.0)),
+}
+
+STEPS: dict[str, tuple[Callable[[float], float], tuple[float, ...]]] = {
+    "floor(f)": (math.floor, tuple(range(-9, 10))),
+    "f - 0.5 * floor(2 * f + 0.5)": (lambda f: f - 0.5 * math.floor(2 * f + 0.5), tuple(np.arange(-9.25, 9.0, 0.5))),
+    "exp(f / 2) * floor(0.3 * f)^2": (
+        lambda f: math.exp(f / 2) * math.floor(0.3 * f) ** 2,
+        tuple(k / 0.3 for k in range(-2, 3)),
+    ),
+    "floor(8 * f) * f": (lambda f: math.floor(8 * f) * f, tuple(np.arange(-9.0, 9.0, 0.125))),
+}
+
+ABOVE = norm(MEAN[1], math.sqrt(VARIANCE[1]))
+
+TWO: dict[str, tuple[Callable[[float], float], tuple[float, ...]]] = {
+    # what is left as a function of f once g is integrated out
+    "if f > 0 and g > 0 then 1 else 0": (lambda f: (f > 0) * ABOVE.sf(0), (0.0,)),
+    "if f > g and f > 0 then 1 else 0": (lambda f: (f > 0) * ABOVE.cdf(f), (0.0,)),
+    "if f > 20 * g then tanh(f) else 0": (lambda f: math.tanh(f) * ABOVE.cdf(f / 20), ()),
+    "if 20 * f > g then tanh(f) else 0": (lambda f: math.tanh(f) * ABOVE.cdf(20 * f), (-0.2, 0.0, 0.2)),
+}
+
+
+def integral(function: Callable[[float], float], kinks: tuple[float, ...]) -> float:
+    """E[function(f)]."""
+    law = norm(MEAN[0], math.sqrt(VARIANCE[0]))
+    cuts = sorted({*np.linspace(-9.0, 9.0, 10), *kinks})
+    parts = [quad(lambda f: function(f) * law.pdf(f), a, b)[0] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    return math.fsum(parts)
+
+
+def expected(text: str) -> tuple[float, np.ndarray]:
+    """The value, and its gradient in the mean and the variance of f."""
+    with jax.enable_x64(True):
+        program = make_program(compile_text(MODEL.format(expression=text)), {}, {}, {})
+        assert program.methods <= {"closed", "quadrature"}
+        names = [name for group in program.groups for name in group.names]
+        order = [names.index("f"), names.index("g")]
+        rows = Rows({"x": jnp.zeros((1,))}, {"y": jnp.zeros((1,))}, {"y": jnp.ones((1,))})
+
+        def value(mean: jax.Array, variance: jax.Array) -> jax.Array:
+            q = Marginals(mean[jnp.asarray(order)][None, None], variance[jnp.asarray(order)][None, None])
+            return expected_log_likelihood(program, {}, rows, q)[0, 0]
+
+        found, slopes = jax.jit(jax.value_and_grad(value, (0, 1)))(jnp.asarray(MEAN), jnp.asarray(VARIANCE))
+        return float(found), np.asarray([slope[0] for slope in slopes])
+
+
+@pytest.mark.parametrize("text", [*ONE, *TWO, *STEPS])
+def test_against_adaptive_integrals(text: str) -> None:
+    function, kinks = {**ONE, **TWO, **STEPS}[text]
+    mean, variance = MEAN[0], VARIANCE[0]
+    by_mean = integral(lambda f: function(f) * (f - mean) / variance, kinks)
+    by_variance = integral(lambda f: function(f) * ((f - mean) ** 2 - variance) / (2 * variance**2), kinks)
+    value, slopes = expected(text)
+    assert value == pytest.approx(integral(function, kinks), abs=1e-9)
+    assert slopes == pytest.approx([by_mean, by_variance], abs=1e-8)

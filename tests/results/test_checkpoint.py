@@ -1,0 +1,137 @@
+"""Fits keep their best state in a file while they go on, and go on from it, after kill -9 too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.results import checkpoint
+from tests.inference.test_watch import COUNTS, ENGINES, LONGER
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def data() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 5, 30)
+    return {"x": x, "n": rng.poisson(np.exp(np.sin(x)))}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONGER else []) for n in ENGINES])
+def test_a_fit_that_dies_without_a_word_goes_on_from_what_it_kept(
+    name: str, data: dict[str, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Died(Exception):
+        pass
+
+    def die(report: Any) -> None:
+        if (tmp_path / "a.gpfit").exists() and report.step > 1:
+            raise Died
+
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "SHARE", 1e9)
+    model, choices = gpdsl.compile(COUNTS), {"steps": 60, **ENGINES[name], "checkpoint": tmp_path / "a.gpfit"}
+    try:
+        model.fit(data, callback=die, **choices)
+    except Died:
+        kept = gpdsl.load_fit(tmp_path / "a.gpfit")
+        assert kept.interrupted and np.isfinite(kept.elbo) and kept.message == checkpoint.KEPT
+        assert np.isfinite(kept.predict({"x": [1.0]}).mean("f")).all()
+    kept = gpdsl.load_fit(tmp_path / "a.gpfit")
+    fit = model.fit(data, resume=True, **choices)
+    assert not fit.interrupted
+    if not checkpoint.noisy(kept) and kept.options.engine != "ep":
+        assert fit.elbo >= kept.elbo - 1e-9
+    again = gpdsl.load_fit(tmp_path / "a.gpfit")
+    assert again.elbo == fit.elbo and not again.interrupted
+    assert model.fit(data, resume=True, **choices).elbo == fit.elbo  # it has ended
+
+
+def test_what_does_not_go_on_is_refused(data: dict[str, np.ndarray], tmp_path: Path) -> None:
+    model, path = gpdsl.compile(COUNTS), tmp_path / "a.gpfit"
+    fit = model.fit(data, checkpoint=path, resume=True, steps=2)
+    assert gpdsl.load_fit(path).elbo == fit.elbo
+    other = gpdsl.compile(COUNTS.replace("RBF", "Matern52"))
+    fewer = {name: values[:20] for name, values in data.items()}
+    for trial, wrong in (
+        (lambda: model.fit(data, resume=True), "name its file"),
+        (lambda: model.fit(data, resume=True, checkpoint=path, start=fit), "leave one of them out"),
+        (lambda: model.fit(data, resume=True, checkpoint=path, steps=2, seed=3), "another seed"),
+        (lambda: model.fit(fewer, resume=True, checkpoint=path, steps=2), "a fit of 30 rows, and the data have 20"),
+        (lambda: other.fit(data, resume=True, checkpoint=path, steps=2), "a fit of another model"),
+    ):
+        with pytest.raises(gpdsl.GpdslError, match=wrong):
+            trial()
+
+
+def test_a_worse_state_does_not_take_the_place_of_a_better_one(data: dict[str, np.ndarray], tmp_path: Path) -> None:
+    fit, path = gpdsl.compile(COUNTS).fit(data, steps=2), tmp_path / "a.gpfit"
+    from dataclasses import replace
+
+    better, worse = (replace(fit, elbo=value) for value in (-10.0, -20.0))
+    made = {"better": better, "worse": worse, "none": replace(fit, elbo=float("nan"))}
+    kept = checkpoint.Checkpoint(path, lambda result, *_: made[result], due=0.0)  # type: ignore[index]
+    for said, ended, held in (
+        ("none", False, None),
+        ("worse", True, None),
+        ("none", False, -20.0),
+        ("better", False, -10.0),
+        ("better", True, -10.0),
+        ("worse", False, -10.0),
+    ):
+        kept.due = 0.0
+        kept(fit.choice, 0.0, None, lambda said=said: said, ended)  # type: ignore[arg-type]
+        assert (gpdsl.load_fit(path).elbo if path.exists() else None) == held
+
+
+SINE = """model sine
+input x : real
+output n : count
+param ell : positive = 3
+param s2 : positive = 1
+latent f(x) ~ GP(0, s2 * RBF(ell))
+n ~ Poisson(exp(f))
+"""
+CHILD = """
+import sys
+from gpdsl.results import checkpoint
+checkpoint.EVERY, checkpoint.SHARE = 0.0, 1e9
+from gpdsl.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_the_command_goes_on_after_kill_9(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 10, 400)
+    table = np.column_stack([x, rng.poisson(np.exp(np.sin(x)))])
+    np.savetxt(tmp_path / "d.csv", table, delimiter=",", header="x,n", comments="")
+    (tmp_path / "m.gpm").write_text(SINE)
+    line = ["fit", "m.gpm", "--data", "d.csv", "--out", "m.gpfit", "--resume", "--set", "optimizer=adam"]
+    line += ["--set", "steps=3000", "--set", "inducing=20", "--quiet"]
+    start = [sys.executable, "-c", CHILD, *line]
+    places: dict[str, Any] = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}}
+    process = subprocess.Popen(start, **places)
+    deadline = time.monotonic() + 240
+    while not (tmp_path / "m.gpfit").exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept = gpdsl.load_fit(tmp_path / "m.gpfit")
+    assert kept.interrupted
+    done = subprocess.run(start, **places, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    fit = gpdsl.load_fit(tmp_path / "m.gpfit")
+    assert not fit.interrupted and fit.elbo > kept.elbo - 5.0
+    assert fit.history[-1, 0] < 3000  # what was left, not all of it again

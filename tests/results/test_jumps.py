@@ -1,0 +1,91 @@
+"""Outputs whose likelihood jumps or bends in a latent: densities, moments and quantiles against adaptive quadrature."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+import gpdsl
+
+HEAD = """
+input x : real
+output y : {kind}
+param s : positive = {s} fixed
+latent f(x) ~ GP(0.2, RBF(1))
+latent g(x) ~ GP(-0.1, RBF(2))
+y ~ {law}
+"""
+X = np.array([0.0, 0.4, 1.1, 2.0])
+NEW = np.array([0.5, 3.0, 6.0])
+LAWS: dict[str, tuple[str, str, float, Callable, tuple[float, ...]]] = {
+    "step": ("real", "Normal(if f > 0.5 then 1 else 0, s)", 0.1, lambda f, s: stats.norm(f > 0.5, s), (0.5,)),
+    "bend": ("real", "Laplace(abs(f), s)", 0.3, lambda f, s: stats.laplace(abs(f), s), (0.0,)),
+    "narrow": ("real", "Normal(abs(f), s)", 1e-3, lambda f, s: stats.norm(abs(f), s), (0.0,)),
+    "chance": (
+        "binary",
+        "Bernoulli(p = if f > 0 then 0.9 else 0.1)",
+        1.0,
+        lambda f, s: stats.bernoulli(np.where(f > 0, 0.9, 0.1)),
+        (0.0,),
+    ),
+    "floor": ("real", "Normal(floor(2*f), s)", 0.2, lambda f, s: stats.norm(np.floor(2 * f), s), np.arange(-9, 10) / 2),
+}
+
+
+def predicted(name: str) -> tuple[gpdsl.Fit, Callable, tuple[float, ...]]:
+    kind, law, s, reference, cuts = LAWS[name]
+    y = np.array([1.0, 0.0, 1.0, 1.0])
+    fit = gpdsl.compile(HEAD.format(kind=kind, law=law, s=s)).fit({"x": X, "y": y}, steps=2, posterior="diagonal")
+    return fit, lambda f: reference(f, s), cuts
+
+
+def over(function: Callable, mean: float, sd: float, cuts: tuple[float, ...]) -> float:
+    """E[function] of a normal, piece by piece."""
+    ends = np.unique(
+        np.clip(
+            [mean - 12 * sd, *cuts, *np.linspace(mean - 9 * sd, mean + 9 * sd, 13), mean + 12 * sd],
+            mean - 12 * sd,
+            mean + 12 * sd,
+        )
+    )
+    at = lambda f: function(f) * stats.norm.pdf(f, mean, sd)  # noqa: E731
+    return sum(integrate.quad(at, a, b, epsabs=1e-13, epsrel=1e-12, limit=200)[0] for a, b in itertools.pairwise(ends))
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_log_predictive_density(name: str) -> None:
+    fit, law, cuts = predicted(name)
+    latent = fit.predict({"x": NEW})
+    y = np.array([1.0, 0.0, 1.0]) if LAWS[name][0] == "binary" else np.array([0.98, 0.12, 1.5])
+    found = fit.log_predictive_density({"x": NEW, "y": y})
+    density = "pmf" if LAWS[name][0] == "binary" else "pdf"
+    for k in range(3):
+        mean, sd = latent.mean("f")[k], np.sqrt(latent.variance("f")[k])
+        near = (*cuts, *(sign * (y[k] + r * LAWS[name][2]) for sign in (1, -1) for r in (-9, -3, 0, 3, 9)))
+        expected = np.log(over(lambda f, k=k: getattr(law(f), density)(y[k]), mean, sd, near))
+        np.testing.assert_allclose(found[k], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_log_predictive_density_of_two_latents() -> None:
+    model = gpdsl.compile(HEAD.format(kind="real", law="Normal(if f > g then 1 else 0, s)", s=0.05))
+    fit = model.fit({"x": X, "y": np.array([1.0, 0.0, 1.0, 1.0])}, steps=2, posterior="diagonal")
+    latent, y = fit.predict({"x": NEW}), np.array([0.9, 0.1, 1.2])
+    apart = latent.mean("f") - latent.mean("g")
+    above = stats.norm.cdf(apart / np.sqrt(latent.variance("f") + latent.variance("g")))
+    expected = np.log(above * stats.norm.pdf(y, 1, 0.05) + (1 - above) * stats.norm.pdf(y, 0, 0.05))
+    np.testing.assert_allclose(fit.log_predictive_density({"x": NEW, "y": y}), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_both_peaks_of_a_smooth_likelihood_count() -> None:
+    model = gpdsl.compile(HEAD.format(kind="real", law="Normal(f^2, s)", s=0.05))
+    fit = model.fit({"x": X, "y": np.array([1.0, 0.0, 1.0, 1.0])}, steps=2, posterior="diagonal")
+    latent, y = fit.predict({"x": NEW}), np.array([0.9, 0.1, 1.2])
+    for k, found in enumerate(fit.log_predictive_density({"x": NEW, "y": y})):
+        mean, sd = latent.mean("f")[k], np.sqrt(latent.variance("f")[k])
+        near = tuple(sign * np.sqrt(max(y[k] + r * 0.05, 0.0)) for sign in (1, -1) for r in (-9, -3, 0, 3, 9))
+        expected = np.log(over(lambda f, k=k: stats.norm.pdf(y[k], f**2, 0.05), mean, sd, near))
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)

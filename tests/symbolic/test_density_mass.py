@@ -1,0 +1,63 @@
+"""Densities by formula that are none, and priors without a bound: said by check, fit and the summary."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.errors import GpdslWarning
+from gpdsl.symbolic.checking import compile_checked, grave_warnings
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "densities"
+HEAD = "input x : real\noutput y : {kind}\nparam s : positive = 0.7\nlatent f(x) ~ GP(0, RBF(1))\n"
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.gpm")), ids=lambda path: path.stem)
+def test_text(path: Path) -> None:
+    printed = f"{grave_warnings(compile_checked(path.read_text(encoding='utf-8'), name=path.name))}\n"
+    expected = path.with_suffix(".txt")
+    if os.environ.get("GPDSL_GOLDEN"):
+        expected.write_text(printed, encoding="utf-8")
+    assert printed == expected.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "formula", "mass"),
+    [
+        ("real", "y", "-abs(v - mu) / s - log(2 * s)", ""),
+        ("real", "y", "-abs(v - mu) / s", "1.4,"),
+        ("real", "y", "if abs(v - mu) < s then -log(2 * s) else -1e30", ""),
+        ("real", "y", "if abs(v - mu) < s then -log(s) else -1e30", "2,"),
+        ("real", "y", "if v > mu then -(v - mu) / s - log(s) else -1e30", ""),
+        ("real", "y", "-log(1 + ((v - mu) / s)^2) - log(3.141592653589793 * s)", ""),
+        ("real", "y", "-log(s)", "finite"),
+        ("positive", "y", "log(s) - (1 + s) * log(v) + 0 * mu", "finite"),
+        ("positive", "y", "if v > 1 then log(s) - (1 + s) * log(v) + 0 * mu else -1e30", ""),
+        ("positive", "log(y)", "-(v - mu)^2 / (2 * s^2) - log(s) - 0.918938533204673", ""),
+        ("positive", "y", "-(v - mu)^2 / (2 * s^2) - log(s) - 0.918938533204673", "0.07656 to 0.9839"),
+        ("unit", "y", "-0.5 * log(v) - 0.5 * log(1 - v) - log(3.141592653589793) + 0 * mu * s", ""),
+        ("count", "y", "v * mu - exp(mu) - lgamma(v + 1) + 0 * s", ""),
+        ("count", "y", "v * mu - exp(mu) - lgamma(v + 1) - s", "0.4966,"),
+        ("binary", "y", "v * mu - softplus(mu) + 0 * s", ""),
+    ],
+)
+def test_masses(kind: str, left: str, formula: str, mass: str) -> None:
+    text = HEAD.format(kind=kind) + f"density d(v | mu, s) = {formula}\n{left} ~ d(f, s)\n"
+    found = [each.message_text() for each in grave_warnings(compile_checked(text))]
+    assert len(found) == bool(mass)
+    assert all(mass in each for each in found)
+
+
+def test_a_fit_says_so_before_and_in_its_summary() -> None:
+    text = HEAD.format(kind="real").replace("= 0.7", "= 0.7 ~ Gamma(0.5, 1)")
+    model = gpdsl.compile(text + "density d(v | mu, s) = -abs(v - mu) / s - log(s)\ny ~ d(f, s)\n")
+    x = np.linspace(0, 3, 6)
+    with pytest.warns(GpdslWarning) as caught:
+        fit = model.fit({"x": x, "y": np.sin(x)}, steps=2)
+    assert {code for code in ("W632", "W641") if any(code in str(each.message) for each in caught)} == {"W632", "W641"}
+    assert "note        the density `d` integrates to 2, not to one, at these parameters" in fit.summary()
+    assert "note        the density of this prior is infinite where `s` is 0" in fit.summary()

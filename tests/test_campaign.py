@@ -1,0 +1,35 @@
+"""A short form of the campaign, whose counts stand in docs/reliability.md."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+
+import pytest
+
+from gpdsl.errors import GpdslError
+from tests.campaign.__main__ import FAILURES, KINDS
+from tests.campaign.outcomes import Hung, Outcomes
+
+SCALES = {"texts": 0.0004, "data_files": 0.06, "servers": 0.05}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_raw_comes_of_hostile_things(kind: str) -> None:
+    if importlib.util.find_spec(f"tests.campaign.{kind}") is None:
+        pytest.skip("not written yet")
+    found = importlib.import_module(f"tests.campaign.{kind}").run(SCALES.get(kind, 0.002), 11)
+    assert found["tried"] > 0
+    assert {each: found.get(each, 0) for each in FAILURES} == dict.fromkeys(FAILURES, 0)
+
+
+def _raise(problem: BaseException) -> None:
+    raise problem
+
+
+def test_what_goes_wrong_is_counted() -> None:
+    outcomes = Outcomes()
+    for problem in (ValueError("x"), Hung("x"), AssertionError("x"), GpdslError(""), GpdslError("said")):
+        outcomes.attempt("trial", lambda problem=problem: _raise(problem))
+    outcomes.attempt("trial", lambda: None)
+    assert outcomes.counts == {"tried": 6, "raw": 1, "hung": 1, "executed": 0, "lost": 0, "wrong": 2}
