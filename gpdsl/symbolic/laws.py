@@ -13,11 +13,15 @@ import sympy as sp
 
 from gpdsl.symbolic.conditions import choose, less, less_equal
 from gpdsl.symbolic.densities import DENSITIES
-from gpdsl.symbolic.functions import lgamma, log1p, log_ndtr, logsumexp, softplus
+from gpdsl.symbolic.functions import absolute, lgamma, log1p, log_ndtr, logsumexp, softplus
 from gpdsl.symbolic.tails import TAILS, logistic_between, normal_between
 
 IMPOSSIBLE = sp.Float(-1e30)
 """Log density of what cannot be: finite, so that it can stand beside a component of a mixture that allows it."""
+
+
+ROUNDED = sp.Float(1e-6)
+"""Part of a bound by which the transform of a value recorded as the bound may miss it, by rounding in any precision."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +63,23 @@ class Law:
         return self.name == "MultivariateNormal"
 
 
-def log_density(law: Law, y: sp.Expr) -> sp.Expr:
-    """Log density of a number; of a label see `log_probabilities`."""
+def log_density(law: Law, y: sp.Expr, log_slope: sp.Expr | None = None) -> sp.Expr:
+    """Log density of a number; of a label see `log_probabilities`.
+
+    `log_slope` says that `y` is a transform of what is observed: the logarithm of its slope is added wherever there is
+    a density, so not at the bounds of a censored law, where there is probability.
+    """
+    if law.name == "Censored":
+        return _censored(law, y, log_slope)
     match law.name:
         case "Mixture":
             parts = zip(log_weights(law), law.components, strict=True)
-            return logsumexp(*[weight + log_density(each, y) for weight, each in parts])
+            found = logsumexp(*[weight + log_density(each, y) for weight, each in parts])
         case "Truncated":
-            return _truncated(law, y)
-        case "Censored":
-            return _censored(law, y)
-    return DENSITIES[law.name].log_density(y, law.arguments)
+            found = _truncated(law, y)
+        case _:
+            found = DENSITIES[law.name].log_density(y, law.arguments)
+    return found if log_slope is None else found + log_slope
 
 
 def weights(law: Law) -> tuple[sp.Expr, ...]:
@@ -107,14 +117,16 @@ def _truncated(law: Law, y: sp.Expr) -> sp.Expr:
     return inside if upper is None else choose(less(upper, y), IMPOSSIBLE, inside)
 
 
-def _censored(law: Law, y: sp.Expr) -> sp.Expr:
+def _censored(law: Law, y: sp.Expr, log_slope: sp.Expr | None) -> sp.Expr:
     """log p(y) between the bounds; at a bound the probability of what lies there or beyond."""
     (inner,), (lower, upper) = law.components, bounds(law)
-    tails, a = TAILS[inner.name], inner.arguments
-    density = log_density(inner, y)
+    tails, a, slack = TAILS[inner.name], inner.arguments, sp.S.Zero if log_slope is None else ROUNDED
+    density = log_density(inner, y, log_slope)
     if lower is not None:
-        density = choose(less_equal(y, lower), tails.below(lower, a), density)
-    return density if upper is None else choose(less_equal(upper, y), tails.above(upper, a), density)
+        density = choose(less_equal(y, lower + slack * absolute(lower)), tails.below(lower, a), density)
+    if upper is not None:
+        density = choose(less_equal(upper - slack * absolute(upper), y), tails.above(upper, a), density)
+    return density
 
 
 def elements(law: Law) -> tuple[Law, ...]:

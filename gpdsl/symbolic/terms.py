@@ -129,11 +129,10 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         y = output_symbol(translator, observation, positions)
         warp = warp_of(translator, observation, y, env) if observation.transform is not None else None
         if call.log_density is not None:
-            log_density = _written_density(translator, observation, env)
+            log_density = _written_density(translator, observation, env) + (warp.log_slope() if warp else 0)
         else:
             law = law_of(translator, call, env, {axis_key(axis) for axis in observation.axes})
-            log_density = laws.log_density(law, warp.value if warp is not None else y)
-        log_density = log_density + warp.log_slope() if warp is not None else log_density
+            log_density = _law_density(law, y, warp)
         kind = translator.declarations.outputs[observation.outputs[0]].kind
         formula = Formula(y, log_density, kind) if law is None else None
     else:
@@ -168,11 +167,14 @@ def with_law(
     warp, (output, *_) = observation.warp, observation.outputs
     kind = translator.declarations.outputs[output].kind
     y = translator.symbol(Ref("output", output, observation.positions), positive=kind in POSITIVE)
-    log_density = laws.log_density(law, y if warp is None else warp.value)
-    log_density = _computed(translator, log_density if warp is None else log_density + warp.log_slope())
+    log_density = _computed(translator, _law_density(law, y, warp))
     return replace(
         observation, law=law, log_density=log_density, terms=split_terms(translator, log_density, expectations)
     )
+
+
+def _law_density(law: Law, y: sp.Expr, warp: Warp | None) -> sp.Expr:
+    return laws.log_density(law, y) if warp is None else laws.log_density(law, warp.value, warp.log_slope())
 
 
 def _written_density(translator: Translator, observation: m.Observation, env: Environment) -> sp.Expr:

@@ -138,3 +138,29 @@ def test_a_transform_without_derivative_is_refused() -> None:
     text += "lgamma(y + 2) ~ Truncated(Normal(f, 1), lower = 0)\n"
     with pytest.raises(gpdsl.ModelError, match="E530"):
         gpdsl.compile(text).explain({"x": np.arange(3.0), "y": np.arange(1.0, 4.0)})
+
+
+CENSORED = "Censored(Normal(f, 0.3), lower = 0.3, upper = 1.4)"
+
+
+@pytest.mark.parametrize(("left", "sign"), [("log(y)", 1.0), pytest.param("-log(y)", -1.0, marks=pytest.mark.slow)])
+def test_the_bounds_of_a_censored_transform_have_probability_and_no_jacobian(left: str, sign: float) -> None:
+    """At them log Phi alone, between them the density of t(y) times |dt/dy|; exp(0.3) comes back as 0.3 rounded."""
+    rng, x = np.random.default_rng(0), np.linspace(0, 4, 12)
+    t = np.clip(1 + np.sin(x) + 0.3 * rng.standard_normal(12), 0.3, 1.4)
+    y, inside = np.exp(sign * t), (t > 0.3) & (t < 1.4)
+    head = "input x : real\noutput y : {}\nlatent f(x) ~ GP(0, RBF(1))\n"
+    fit = gpdsl.compile(f"{head.format('positive')}{left} ~ {CENSORED}\n").fit({"x": x, "y": y}, steps=5)
+    pred = fit.predict({"x": x})
+    base = stats.norm(pred.mean("f"), np.sqrt(pred.variance("f") + 0.09))
+    expected = np.where(t == 0.3, base.logcdf(t), np.where(t == 1.4, base.logsf(t), base.logpdf(t) - np.log(y)))
+    assert 0 < inside.sum() < 12
+    np.testing.assert_allclose(fit.log_predictive_density({"x": x, "y": y}), expected, atol=1e-9)
+    plain = gpdsl.compile(f"{head.format('real')}y ~ {CENSORED}\n").fit({"x": x, "y": t}, steps=5)
+    np.testing.assert_allclose(fit.elbo, plain.elbo - np.log(y[inside]).sum(), atol=1e-6)
+
+
+def test_a_value_whose_transform_lies_beyond_a_bound_is_named() -> None:
+    model = gpdsl.compile(f"input x : real\noutput y : positive\nlatent f(x) ~ GP(0, RBF(1))\nlog(y) ~ {CENSORED}\n")
+    with pytest.raises(gpdsl.GpdslError, match=r"row 2: 5, transformed, lies above 1.4, the upper bound"):
+        model.fit({"x": np.arange(3.0), "y": [2.0, 5.0, 3.0]})
