@@ -49,8 +49,8 @@ def refuse_outside(evaluator: RowEvaluator, o: ObservationTerms, rows: Rows) -> 
         if len(wrong):
             at = tuple(wrong[0])
             raise GpdslError(
-                f"output `{name}`, row {at[0] + 1}: {observed[at]:g}{shown} lies {word} {float(bound[at]):g}, the {side} bound "
-                f"of `{law.name}`, {REMEDIES[law.name].format(word=word)}"
+                f"output `{name}`, row {at[0] + 1}: {observed[at]:g}{shown} lies {word} {float(bound[at]):g}, "
+                f"the {side} bound of `{law.name}`, {REMEDIES[law.name].format(word=word)}"
             )
 
 
