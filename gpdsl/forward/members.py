@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -94,7 +97,27 @@ def hire(name: str, function: Packed, workers: int) -> Member:
     clock = context.RawArray("d", 2)
     details = (theirs, clock, function, (os.cpu_count() or 1) // workers)
     process = context.Process(target=serve, args=details, daemon=True, name=f"{NAME} {name}")
-    process.start()
+    with _born_deaf():
+        process.start()
     theirs.close()
     limit_waits(ours, PIPE_SECONDS)
     return Member(process, ours, clock, time.monotonic(), loaded={function})
+
+
+@contextmanager
+def _born_deaf() -> Iterator[None]:
+    """Ctrl-C goes to all processes of a terminal: one that starts meanwhile does not get it, from its first moment on.
+
+    What comes to this process waits until the process has started.
+    """
+    if os.name != "posix":
+        yield
+        return
+    from multiprocessing.resource_tracker import ensure_running
+
+    ensure_running()  # this unblocks the signal, so that it comes first
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

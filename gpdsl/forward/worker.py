@@ -7,13 +7,17 @@ in, or hangs in. What is read back from bytes here comes from the parent process
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
+import os
 import pickletools
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -60,27 +64,44 @@ def serve(pipe: Connection, clock: Any, packed: Packed, threads: int) -> None:
     A message is a function to load, or work: the function, the number of the first row, whether it is vectorised,
     whether to stop at a row that failed, and the arguments.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
+    _ignore_interrupts()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_threads(threads)
     functions: dict[Packed, Callable[..., Any]] = {}
 
-    message: Any = packed
-    while message is not None:
+    def answer(message: Any) -> Any:
         if isinstance(message, Packed):
-            pipe.send(_loaded(message, functions))
-        else:
-            known, first, vectorized, stop, arguments = message
+            return _loaded(message, functions)
+        known, first, vectorized, stop, arguments = message
 
-            def started(number: int, first: int = first) -> None:
-                clock[0], clock[1] = float(first + number), time.monotonic()
+        def started(number: int) -> None:
+            clock[0], clock[1] = float(first + number), time.monotonic()
 
-            begun = time.monotonic()
-            answer = evaluate_packed(functions[known], vectorized, stop, arguments, started)
-            pipe.send((answer, time.monotonic() - begun))
-        try:
+        begun = time.monotonic()
+        found = evaluate_packed(functions[known], vectorized, stop, arguments, started)
+        return found, time.monotonic() - begun
+
+    message: Any = packed
+    with suppress(EOFError, OSError):  # the parent has hung up
+        while message is not None:
+            said = answer(message)
+            pipe.send(said)
             message = pipe.recv()
-        except (EOFError, OSError):
-            return
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C is for the parent, which ends its workers, and has blocked it for this process from its birth on."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.name == "posix":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has ended, even by kill -9, whatever the function is busy with."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 def _loaded(packed: Packed, functions: dict[Packed, Callable[..., Any]]) -> tuple[str, str]:

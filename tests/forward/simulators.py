@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+FOR_EVER = 60.0
+"""Seconds: longer than any test waits."""
+
 
 def product(depth: np.ndarray, speed: float) -> np.ndarray:
     """Of one row, or of all."""
@@ -25,7 +28,7 @@ def failing(depth: np.ndarray, speed: float) -> np.ndarray:
 def hanging(depth: np.ndarray, speed: float) -> np.ndarray:
     """Never ends where the speed is negative."""
     if np.any(np.asarray(speed) < 0):
-        time.sleep(60)
+        time.sleep(FOR_EVER)
     return product(depth, speed)
 
 

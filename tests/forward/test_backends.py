@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,10 +17,13 @@ import numpy as np
 import pytest
 
 from gpdsl.forward import ForwardModel, ForwardModelError, evaluate, opaque, retry
+from gpdsl.forward.members import hire
 from gpdsl.forward.processes import Processes
+from gpdsl.forward.worker import READY, packed_function
 from tests.forward import simulators
 from tests.goldens import assert_golden
 
+ROOT = Path(__file__).resolve().parents[2]
 ROWS = 40
 RANDOM = np.random.default_rng(3)
 DEPTH = RANDOM.normal(size=(ROWS, 4))
@@ -174,6 +179,40 @@ def test_an_interrupt_ends_the_workers_that_are_busy_and_the_pool_goes_on(pools:
         evaluate(one, with_bad_row(), (4,))
     assert time.monotonic() - start < 50
     assert not evaluate(one, [DEPTH, SPEED], (4,)).failed.any()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_an_interrupt_of_the_whole_terminal_passes_workers_by_that_have_just_begun() -> None:
+    worker = hire("product", packed_function(simulators.product), 2)
+    while not worker.pipe.poll(0.01):
+        os.kill(worker.process.pid, signal.SIGINT)
+    assert worker.pipe.recv() == (READY, "")
+    worker.end()
+
+
+ORPHAN = """
+import os, signal, threading, time
+from gpdsl.forward import evaluate, opaque
+from gpdsl.forward.processes import Processes
+from tests.forward import simulators, test_backends
+pool = Processes(1)
+one = opaque(simulators.hanging, executor=pool, vectorized=False, workers=1)
+threading.Thread(target=evaluate, args=(one, test_backends.with_bad_row(), (4,)), daemon=True).start()
+while not (pool.team and pool.team[0].row == test_backends.BAD):
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_workers_end_without_a_word_when_their_parent_is_killed() -> None:
+    """A worker holds standard error open as long as it lives."""
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", ORPHAN], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, "", "")
+    assert time.monotonic() - start < simulators.FOR_EVER
 
 
 @pytest.mark.parametrize("executor", ["dask", "tcp://somewhere:8786"])
