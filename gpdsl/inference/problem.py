@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from gpdsl.inference.warm import Carried
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program
+from gpdsl.program.reuse import Unique, identity, reused, shapes_of
 from gpdsl.program.rows import Rows
 
 if TYPE_CHECKING:
@@ -162,6 +163,34 @@ class Problem:
         executable = jit(function, given=given, brief=brief, fused=fused).lower(*arguments).compile()
         self.monitor.compile_seconds += time.perf_counter() - start
         return executable
+
+    def shared(
+        self,
+        make: Callable[..., Callable[..., Any]],
+        *arguments: Any,
+        context: Any = (),
+        brief: bool = False,
+        fused: bool = False,
+    ) -> Callable[..., Any]:
+        """`compiled` of the function that `make` gives for this problem without its data, and for the context.
+
+        A program that an earlier fit has compiled for the same of these and arguments of the same shapes is used again.
+        """
+        nothing = cast(Any, None)
+        bare = replace(self, rows=nothing, parameters=nothing, inducing=nothing, begun=None, begun_weights=None)
+        try:
+            if self.rows.mesh is not None or self.begun is not None:
+                raise Unique("rows on several devices, or a posterior to start from")
+            key = make.__qualname__, bare.identity, identity(context), shapes_of(arguments), brief, fused
+        except Unique:
+            return self.compiled(make(self, context), *arguments, brief=brief, fused=fused)
+        return reused(key, lambda: self.compiled(make(bare, context), *arguments, brief=brief, fused=fused))
+
+    @property
+    def identity(self) -> Hashable:
+        """What programs depend on besides their arguments (`reuse`)."""
+        constants = self.layout, self.choice, self.options, self.count, self.copies, self.jitter, self.continued
+        return self.program.identity, identity(constants)
 
     def compiling(
         self, function: Callable[..., Any], *, given: tuple[int, ...] = (), brief: bool = False

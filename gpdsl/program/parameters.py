@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from scipy.special import ndtri
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.program.bijectors import Bijector, bijector
+from gpdsl.program.reuse import identity
 from gpdsl.symbolic.translate import Translator
 
 Unconstrained = Mapping[str, Float[Array, "..."]]
@@ -44,6 +45,11 @@ class Parameters:
     initial: Mapping[str, np.ndarray]
     held: Mapping[str, np.ndarray]
     data: DataStarts = field(default_factory=DataStarts)
+
+    @property
+    def identity(self) -> Hashable:
+        """What programs depend on, the declarations being the same: names, shapes, and the values that are held."""
+        return Parameters, identity({n: v.shape for n, v in self.initial.items()}), identity(self.held)
 
     def unconstrained(self) -> dict[str, np.ndarray]:
         """Starting point of the learnt parameters on the real line."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from gpdsl.program.layers import refuse_layers
 from gpdsl.program.parameters import Parameters, make_parameters
 from gpdsl.program.priors import Prior, priors_of
 from gpdsl.program.readings import fitted_readings, predicted_readings
+from gpdsl.program.reuse import Unique, identity
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.tracing import traced_functions
 from gpdsl.program.truncation import refuse_outside
@@ -51,6 +52,14 @@ class Program:
     gradients: str = "auto"
     control: str = "regression"
     """The control variate of score-function gradients: `inference.score`."""
+
+    @cached_property
+    def identity(self) -> Hashable:
+        """What tells programs apart (`reuse`). Raises Unique with opaque functions: they may change inside."""
+        if self.externals:
+            raise Unique("opaque functions")
+        derived = {"translator", "evaluator"}
+        return Program, tuple(identity(getattr(self, each.name)) for each in fields(self) if each.name not in derived)
 
     def log_prior(self, parameters: Mapping[str, Array]) -> Float[Array, ""] | float:
         """Log density of the learnt parameters that have priors (MAP), at these constrained values."""

@@ -12,8 +12,8 @@ import pytest
 import gpdsl
 from gpdsl.inference.natural import profiled
 from gpdsl.inference.natural.lapack import RowPosterior, row_posterior
-from gpdsl.inference.natural.profiled import outer_point, profiled_bound, setting_of
-from gpdsl.inference.natural.row_space import Ascent, RowSpace, in_row_space
+from gpdsl.inference.natural.profiled import _place, outer_point, profiled_bound
+from gpdsl.inference.natural.row_space import Ascent, in_row_space
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.problem import Problem
 from gpdsl.program.compilation import jit
@@ -115,9 +115,8 @@ def test_sites_that_make_no_gaussian_give_none(rng: np.random.Generator) -> None
 
 
 def loop_of(problem: Problem, point: Any, normals: Any) -> tuple[Ascent, tuple]:
-    space = RowSpace(problem, lambda at, given: setting_of(problem, at, given[1], given[0], given[2]))
     given = problem.rows, problem.inducing, jnp.asarray(problem.jitter)
-    return Ascent(space, point, start_sites(problem), given, normals), given
+    return Ascent(problem, _place, point, start_sites(problem), given, normals), given
 
 
 @pytest.mark.parametrize("text", [BINARY, CLASSES, OUTLIERS, SLOPES])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,6 @@ from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.inference.resolution import rounding_note
 from gpdsl.kernels.functionals import Functionals
-from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Rows
 
@@ -84,13 +84,8 @@ def fit_exact(problem: Problem) -> Result:
 def _finished(problem: Problem, system: System, outcome: Outcome) -> Result:
     """The result of a search."""
 
-    def ended(at: Learnt, rows: Rows) -> tuple[list[Whitened], list[Array]]:
-        numbers, read = whitened(system, at, rows)[0], functionals(problem.program, rows)
-        parameters = problem.program.parameters.constrain(at)
-        pairs = zip(system.parts, numbers, strict=True)
-        return numbers, [largest_variance(problem.program, p, w.loadings, parameters, read) for p, w in pairs]
-
-    numbers, variances = as_numpy(jit(ended, brief=True)(outcome.point, problem.rows))
+    ended = problem.shared(_ended, outcome.point, problem.rows, context=system, brief=True)
+    numbers, variances = as_numpy(ended(outcome.point, problem.rows))
     inducing = functionals(problem.program, problem.rows)
     return Result(
         as_numpy(outcome.point),
@@ -104,6 +99,22 @@ def _finished(problem: Problem, system: System, outcome: Outcome) -> Result:
         regression=Regression(system.parts, tuple(numbers)),
         notes=rounding_note(list(map(float, variances)), max(system.sizes), problem.options.dtype),
     )
+
+
+def _ended(_: Problem, system: System) -> Callable[..., tuple[list[Whitened], list[Array]]]:
+    """What the posterior is made of, and the largest prior variances of the parts."""
+
+    def ended(at: Learnt, rows: Rows) -> tuple[list[Whitened], list[Array]]:
+        program = system.program
+        numbers, read, parameters = (
+            whitened(system, at, rows)[0],
+            functionals(program, rows),
+            program.parameters.constrain(at),
+        )
+        pairs = zip(system.parts, numbers, strict=True)
+        return numbers, [largest_variance(program, p, w.loadings, parameters, read) for p, w in pairs]
+
+    return ended
 
 
 def _search(problem: Problem, system: System, evidence: Evidence) -> Outcome:

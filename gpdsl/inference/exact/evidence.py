@@ -65,20 +65,11 @@ def parts_of(system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], l
 
 def _between_programs(problem: Problem, system: System) -> Evidence:
     rows, start = problem.rows, problem.parameters
-
-    def forward(learnt: Learnt, rows: Rows) -> tuple[list[Array], list[Array], Array]:
-        return parts_of(system, learnt, rows)
-
-    def backward(learnt: Learnt, rows: Rows, alphas: Sequence[Array], inverses: Sequence[Array]) -> Learnt:
-        _, pull = jax.vjp(lambda at: parts_of(system, at, rows), learnt)
-        slopes = [jax.vmap(triangle_slope)(*each) for each in zip(alphas, inverses, strict=True)]
-        return pull((slopes, [-alpha for alpha in alphas], jnp.ones((), alphas[0].dtype)))[0]
-
-    ahead = problem.compiled(forward, start, rows, fused=True)
+    ahead = problem.shared(_forward, start, rows, context=system, fused=True)
     sizes = [(len(part.rows), part.width) for part in system.parts]
     shapes = [jax.ShapeDtypeStruct((sets, size, size), jnp.result_type(float)) for sets, size in sizes]
     vectors = [jax.ShapeDtypeStruct(shape.shape[:2], shape.dtype) for shape in shapes]
-    back = problem.compiled(backward, start, rows, vectors, shapes, fused=True) if start else None
+    back = problem.shared(_backward, start, rows, vectors, shapes, context=system, fused=True) if start else None
 
     def evidence(learnt: Learnt) -> tuple[float, Learnt]:
         matrices, vectors, constant = ahead(learnt, rows)
@@ -92,6 +83,19 @@ def _between_programs(problem: Problem, system: System) -> Evidence:
         return value, back(learnt, rows, [each.alpha for each in found], [each.inverse for each in found])
 
     return evidence
+
+
+def _forward(_: Problem, system: System) -> Callable[..., tuple[list[Array], list[Array], Array]]:
+    return lambda learnt, rows: parts_of(system, learnt, rows)
+
+
+def _backward(_: Problem, system: System) -> Callable[..., Learnt]:
+    def backward(learnt: Learnt, rows: Rows, alphas: Sequence[Array], inverses: Sequence[Array]) -> Learnt:
+        _, pull = jax.vjp(lambda at: parts_of(system, at, rows), learnt)
+        slopes = [jax.vmap(triangle_slope)(*each) for each in zip(alphas, inverses, strict=True)]
+        return pull((slopes, [-alpha for alpha in alphas], jnp.ones((), alphas[0].dtype)))[0]
+
+    return backward
 
 
 def _solve_sets(signals: Float[Array, "sets values values"], z: Float[Array, "sets values"]) -> Solved | None:

@@ -24,7 +24,7 @@ from gpdsl.inference.ascent.lbfgs import Outcome, looked_at, maximise
 from gpdsl.inference.ascent.saddles import maximise_off_saddles
 from gpdsl.inference.natural.ends import RIDGE_ITERATIONS, Best, attained, why_ridges
 from gpdsl.inference.natural.refine import refine
-from gpdsl.inference.natural.row_space import Ascent, RowSpace, in_row_space
+from gpdsl.inference.natural.row_space import Ascent, Given, in_row_space
 from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo
 from gpdsl.inference.natural.site_starts import start_sites
@@ -33,7 +33,6 @@ from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.resolution import jitter_note
 from gpdsl.kernels.functionals import Functionals
-from gpdsl.program.compilation import jit
 from gpdsl.program.rows import Rows
 
 INNER_ITERATIONS = 1000
@@ -112,7 +111,7 @@ def _compiled(problem: Problem, start: Best) -> tuple[Compute, Callable[[Any, Si
 
 def _one_program(problem: Problem, start: Best, fixed: Any) -> Ascend:
     rest = *fixed, jnp.asarray(1.0), None, jnp.asarray(INNER_ITERATIONS)
-    ascended = problem.compiled(_ascended(problem), start.point, start.sites, *rest, brief=problem.brief)
+    ascended = problem.shared(_ascended, start.point, start.sites, *rest, brief=problem.brief)
     rows, held, _, jitter = fixed
 
     def ascend(point: Any, sites: Sites, normals: Any, coupling: Array, iterations: int) -> Ascended:
@@ -124,8 +123,7 @@ def _one_program(problem: Problem, start: Best, fixed: Any) -> Ascend:
 def _between_programs(problem: Problem, start: Best, fixed: Any) -> Ascend:
     rows, held, normals, jitter = fixed
     given = rows, held, jnp.asarray(jitter)
-    place = lambda at, given: setting_of(problem, at, given[1], given[0], given[2])  # noqa: E731
-    loop = Ascent(RowSpace(problem, place), start.point, start.sites, given, normals)
+    loop = Ascent(problem, _place, start.point, start.sites, given, normals)
     highest, gain = -np.inf, 0.0
 
     def ascend(point: Any, sites: Sites, normals: Any, _: Array, iterations: int) -> Ascended:
@@ -138,6 +136,11 @@ def _between_programs(problem: Problem, start: Best, fixed: Any) -> Ascend:
         return found
 
     return ascend
+
+
+def _place(problem: Problem, at: Any, given: Given) -> Setting:
+    rows, held, jitter = given
+    return setting_of(problem, at, held, rows, jitter)
 
 
 def _may_have_ridges(problem: Problem) -> bool:
@@ -202,11 +205,12 @@ def setting_of(problem: Problem, point: Any, held: Any, rows: Rows, jitter: Arra
 
 def whitened_at(problem: Problem, point: Any, sites: Sites) -> list[Whitened]:
     """The posterior of the sites at a point of the search."""
+    given = point, problem.inducing, sites, problem.rows
+    return problem.shared(_whitened, *given, brief=True)(*given)
 
-    def found(point: Any, held: Any, sites: Sites, rows: Rows) -> list[Whitened]:
-        return batch_posterior(setting_of(problem, point, held, rows), sites)
 
-    return jit(found, brief=True)(point, problem.inducing, sites, problem.rows)
+def _whitened(problem: Problem, _: Any) -> Callable[..., list[Whitened]]:
+    return lambda point, held, sites, rows: batch_posterior(setting_of(problem, point, held, rows), sites)
 
 
 def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
@@ -214,7 +218,7 @@ def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
 
     `coupling` 0 keeps the sites of different latents apart.
     """
-    ascended = _ascended(problem)
+    ascended = _ascended(problem, None)
     return lambda *at, **more: ascended(*at, **more)[:3]
 
 
@@ -235,7 +239,7 @@ def _on_ridges(problem: Problem) -> Callable[..., tuple[Sites, Array]]:
     return settle
 
 
-def _ascended(problem: Problem) -> Callable[..., tuple[Array, Any, Sites, Array]]:
+def _ascended(problem: Problem, _: Any) -> Callable[..., tuple[Array, Any, Sites, Array]]:
     """What `profiled_bound` gives, and whether the sites have settled."""
 
     def objective(

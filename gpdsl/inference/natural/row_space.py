@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -99,12 +100,20 @@ Slopes = list[tuple[Any, Any, list[Any], Any]]
 """Of each group, [latents, M] alphas and roots, [M, M] inverses, and growths: see `RowPosterior`."""
 
 
+Place = Callable[[Problem, Any, Given], Setting]
+"""The setting at a point."""
+
+
 @dataclass(frozen=True)
 class RowSpace:
-    """The programs of one problem. `place` gives the setting at a point; the rows come with the other arguments."""
+    """The functions of one problem. `at` gives the setting at a point; the rows come with the other arguments."""
 
     problem: Problem
-    place: Callable[[Any, Given], Setting]
+    at: Place
+
+    def place(self, point: Any, given: Given) -> Setting:
+        """The setting at a point."""
+        return self.at(self.problem, point, given)
 
     def begin(self, point: Any, sites: Sites, given: Given) -> tuple[list[Array], Array, Progress, Sites, Weights]:
         """Prior covariances of unit scale, log prior of the parameters, and the first trial: the sites themselves."""
@@ -199,22 +208,32 @@ def _matrix_slope(group: Group, alphas: Array, roots: Array, inverses: Sequence[
 # --- what calls them --------------------------------------------------------------------------------------------
 
 
+def _begin(problem: Problem, at: Place) -> Callable[..., Any]:
+    return RowSpace(problem, at).begin
+
+
+def _step(problem: Problem, at: Place) -> Callable[..., Any]:
+    return RowSpace(problem, at).step
+
+
+def _gradient(problem: Problem, at: Place) -> Callable[..., Any]:
+    return RowSpace(problem, at).gradient
+
+
 class Ascent:
     """The programs of a problem, compiled, and the loop between them."""
 
-    def __init__(self, space: RowSpace, start: Any, sites: Sites, given: Given, normals: Any) -> None:
-        compiled, brief = space.problem.compiled, space.problem.brief
-        self._begin = compiled(space.begin, start, sites, given, brief=brief, fused=True)
+    def __init__(self, problem: Problem, place: Place, start: Any, sites: Sites, given: Given, normals: Any) -> None:
+        compiled = partial(problem.shared, context=place, brief=problem.brief)
+        self._begin = compiled(_begin, start, sites, given, fused=True)
         _, _, progress, trial, weights = self._begin(start, sites, given)
         self._unknown = _Found([[_unknown(w) for w in np.asarray(precision)] for precision, _ in weights])
         unknown = self._unknown
         known = progress, trial, unknown.moments, unknown.divergence
-        self._step = compiled(space.step, start, given, normals, 0.0, *known, brief=brief)
+        self._step = compiled(_step, start, given, normals, 0.0, *known)
         shapes = [_shapes(*precision.shape) for precision, _ in weights]
         gradient = start, given, normals, unknown.moments, shapes
-        self._gradient = (
-            compiled(space.gradient, *gradient, brief=brief, fused=True) if jax.tree.leaves(start) else None
-        )
+        self._gradient = compiled(_gradient, *gradient, fused=True) if jax.tree.leaves(start) else None
 
     def __call__(
         self, point: Any, sites: Sites, given: Given, normals: Any, tolerance: float, iterations: int

@@ -36,7 +36,6 @@ def start_sites(problem: Problem) -> Sites:
         return coupled_sites(start_sites(problem.factorised()))
     groups, some = problem.program.groups, _looked_at(problem)
     given = problem.parameters, problem.inducing, problem.rows
-    start = jit(_start(problem, some), brief=True)
 
     def toward(chosen: Chosen) -> list[Direction] | None:
         if not chosen:
@@ -46,7 +45,8 @@ def start_sites(problem: Problem) -> Sites:
 
     @functools.cache
     def begun(chosen: Chosen) -> Begun:
-        return start(*given, toward(chosen))
+        arguments = *given, toward(chosen)
+        return problem.shared(_start, *arguments, context=some, brief=True)(*arguments)
 
     chosen = departures(groups, lambda trial: [np.asarray(flat) for flat in begun(trial)[1]])
     sites, moved = begun(chosen)[0], toward(chosen)
