@@ -62,4 +62,4 @@ def test_small_problems_are_brief(monkeypatch: pytest.MonkeyPatch, rows: int, br
     monkeypatch.setattr(Problem, "compiled", seen)
     x = np.linspace(0, 3, rows)
     gpdsl.compile(MODEL).fit({"x": x, "y": np.ones(rows)}, steps=1, progress=False)
-    assert asked and set(asked) == {brief}
+    assert asked and all(asked) is brief  # what starts and ends a fit always is
