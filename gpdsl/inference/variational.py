@@ -25,6 +25,7 @@ from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.exact.engine import exact_choice, fit_exact
 from gpdsl.inference.expectation_propagation import fit_ep, suited
 from gpdsl.inference.fields.plan import infer_fields
+from gpdsl.inference.fineness import finely
 from gpdsl.inference.inducing.start import spanning_rows, start_inducing
 from gpdsl.inference.keeping import Keep
 from gpdsl.inference.monitor import Monitor, Report
@@ -241,6 +242,8 @@ def infer(
         with threads_for(max(map(len, planned.inducing), default=0)):
             monitor.keep = None if keep is None else partial(keep, choice, jitter, monitor)
             result = attempt(problem, ENGINES[engine])
+            if engine not in {"exact", "ep"}:
+                result = finely(problem, result, ENGINES[engine])
             monitor.ended(result)
         if result.interrupted and not np.isfinite(result.elbo) and not _faulty(program):
             raise KeyboardInterrupt  # before the first state that is worth anything

@@ -91,6 +91,15 @@ class Program:
         """The program whose expectations suit a posterior family."""
         return self.coupling if posterior == "coupled" else self
 
+    @cached_property
+    def fine(self) -> Program:
+        """The same program with quadratures that tell steep places apart."""
+        observations = tuple(
+            replace(each, terms=tuple(replace(term, fine=term.refinable) for term in each.terms))
+            for each in self.observations
+        )
+        return replace(self, observations=observations, factorised=self.factorised and self.factorised.fine)
+
     @property
     def mixing(self) -> tuple[str, ...]:
         """Outputs whose terms read several latents, which are therefore correlated in the posterior."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import sympy as sp
 
 from gpdsl.errors import GpdslError
-from gpdsl.symbolic.functions import mills, ndtr
+from gpdsl.symbolic.functions import floor, mills, ndtr
 from gpdsl.symbolic.joint import combined, correlated, joint_expectation
 from gpdsl.symbolic.jumps import jumps, refuse_quadrature
 from gpdsl.symbolic.kinks import bends, kinks
@@ -28,7 +28,7 @@ class Term:
     """One additive part of a log density.
 
     `method` is closed, quadrature, pathwise or score; `closed` holds the expectation when the method is closed. `kinks`
-    are linear functions of latents at whose zeros a quadrature is split.
+    are linear functions of latents at whose zeros a quadrature is split. `fine` says that it tells steep places apart.
     """
 
     expression: sp.Expr
@@ -37,6 +37,12 @@ class Term:
     reason: str
     closed: sp.Expr | None = None
     kinks: tuple[sp.Expr, ...] = ()
+    fine: bool = False
+
+    @property
+    def refinable(self) -> bool:
+        """Whether it can be `fine`: a quadrature over one latent, which does not step at whole numbers."""
+        return self.method == "quadrature" and len(self.latents) == 1 and not any(k.has(floor) for k in self.kinks)
 
 
 def latents_in(translator: Translator, expression: sp.Expr) -> tuple[sp.Symbol, ...]:

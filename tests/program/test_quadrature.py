@@ -49,6 +49,15 @@ STEPS: dict[str, tuple[Callable[[float], float], tuple[float, ...]]] = {
     "floor(8 * f) * f": (lambda f: math.floor(8 * f) * f, tuple(np.arange(-9.0, 9.0, 0.125))),
 }
 
+SMOOTH: dict[str, Callable[[float], float]] = {
+    "softplus(50 * (f - 0.2))": lambda f: np.logaddexp(0.0, 50 * (f - 0.2)),
+    "tanh(2000 * (f - 0.2))": lambda f: math.tanh(2000 * (f - 0.2)),
+    "exp(-(f - 0.2)^2 / 0.000001)": lambda f: math.exp(-((f - 0.2) ** 2) / 1e-6),
+    "log(1 + ((f - 0.2) / 0.01)^2)": lambda f: math.log1p(((f - 0.2) / 0.01) ** 2),
+    "if f > 0.2 then tanh(50 * f) else sin(f)": lambda f: math.tanh(50 * f) if f > 0.2 else math.sin(f),
+}
+"""Steep around 0.2 or 0."""
+
 ABOVE = norm(MEAN[1], math.sqrt(VARIANCE[1]))
 
 TWO: dict[str, tuple[Callable[[float], float], tuple[float, ...]]] = {
@@ -68,11 +77,12 @@ def integral(function: Callable[[float], float], kinks: tuple[float, ...]) -> fl
     return math.fsum(parts)
 
 
-def expected(text: str) -> tuple[float, np.ndarray]:
+def expected(text: str, fine: bool = False) -> tuple[float, np.ndarray]:
     """The value, and its gradient in the mean and the variance of f."""
     with jax.enable_x64(True):
         program = make_program(compile_text(MODEL.format(expression=text)), {}, {}, {})
         assert program.methods <= {"closed", "quadrature"}
+        program = program.fine if fine else program
         names = [name for group in program.groups for name in group.names]
         order = [names.index("f"), names.index("g")]
         rows = Rows({"x": jnp.zeros((1,))}, {"y": jnp.zeros((1,))}, {"y": jnp.ones((1,))})
@@ -94,3 +104,15 @@ def test_against_adaptive_integrals(text: str) -> None:
     value, slopes = expected(text)
     assert value == pytest.approx(integral(function, kinks), abs=1e-9)
     assert slopes == pytest.approx([by_mean, by_variance], abs=1e-8)
+
+
+@pytest.mark.parametrize("text", SMOOTH)
+def test_fine_rule_tells_steep_places_apart(text: str) -> None:
+    function, mean, variance = SMOOTH[text], MEAN[0], VARIANCE[0]
+    near = tuple(place + sign * 4.0 * 2.0**-k for k in range(16) for sign in (-1, 1) for place in (0.0, 0.2))
+    kinks = tuple(each for each in (0.0, 0.2, *near) if abs(each) < 9)
+    by_mean = integral(lambda f: function(f) * (f - mean) / variance, kinks)
+    by_variance = integral(lambda f: function(f) * ((f - mean) ** 2 - variance) / (2 * variance**2), kinks)
+    value, slopes = expected(text, fine=True)
+    assert value == pytest.approx(integral(function, kinks), abs=1e-11)
+    assert slopes == pytest.approx([by_mean, by_variance], abs=1e-9)

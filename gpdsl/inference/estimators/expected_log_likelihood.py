@@ -7,6 +7,7 @@ and differentiable; `pathwise` differentiates through the samples; `score` uses 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +19,15 @@ from gpdsl.inference.opaque.surrogate import Anchors, Surrogate
 from gpdsl.inference.opaque.values import penalised
 from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values, values_at
 from gpdsl.program.program import Program
-from gpdsl.program.quadrature import split_integral
+from gpdsl.program.quadrature import fine_integral, split_integral
 from gpdsl.program.rows import Rows, Scope, observed_mask
 from gpdsl.symbolic.terms import ObservationTerms, Term
 
 NODES = {1: 32, 2: 20}
 """Gauss–Hermite nodes per latent, by the number of latents in the term."""
+
+FINER_NODES = 33
+"""The same of two latents where it is asked how wrong that is."""
 
 
 def expected_log_likelihood(
@@ -75,16 +79,51 @@ def _closed(program: Program, observation: ObservationTerms, term: Term, scope: 
 def _quadrature(
     program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals
 ) -> Array:
-    """Quadrature over the one or two latents of the term: Gauss–Hermite, or split at kinks. Nodes lead."""
+    """Quadrature over the one or two latents of the term: Gauss–Hermite, split at kinks, or as fine as it takes."""
+    axes = observation.axes
+    if term.fine:
+        latent, given = term.latents[0], term.expression
+        return fine_integral(program, latent, marginals, axes, scope, term.kinks, given, {})[0]
     if term.kinks:
-        axes = observation.axes
         return split_integral(program, term.latents, marginals, axes, scope, term.kinks, term.expression, {})
-    nodes, weights = gauss_hermite(len(term.latents))
+    return _gauss_hermite(program, observation, term, scope, marginals, NODES[len(term.latents)])
+
+
+def _gauss_hermite(
+    program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals, count: int
+) -> Array:
+    nodes, weights = gauss_hermite(len(term.latents), count)
     width = marginals.mean.ndim + len(observation.axes) - 1
     normals = [jnp.asarray(column, marginals.mean.dtype).reshape(-1, *(1,) * width) for column in nodes.T]
     given = values_at(program, term.latents, marginals, observation.axes, normals)
     values = program.evaluator(term.expression, scope, observation.axes, given)
     return jnp.tensordot(jnp.asarray(weights, values.dtype), values, axes=1)
+
+
+def quadrature_errors(
+    program: Program, parameters: Mapping[str, Array], rows: Rows, marginals: Marginals
+) -> tuple[Float[Array, "K rows"], Float[Array, "K rows"]]:
+    """What a finer rule adds to the terms integrated by quadrature, and how wrong that may be.
+
+    Of smooth functions of two latents the latter is what nodes between the others add. Where two latents are split at
+    kinks, nothing is known of it.
+    """
+    scope, shape = Scope(parameters, rows), marginals.mean.shape[:2]
+    added = left = jnp.zeros(shape, marginals.mean.dtype)
+    for observation in program.observations:
+        for term in observation.terms:
+            if term.refinable:
+                latent, axes, kinks = term.latents[0], observation.axes, term.kinks
+                value, open_ = fine_integral(program, latent, marginals, axes, scope, kinks, term.expression, {})
+            elif term.method == "quadrature" and not term.kinks:
+                value = _gauss_hermite(program, observation, term, scope, marginals, FINER_NODES)
+                open_ = jnp.abs(value - _quadrature(program, observation, term, scope, marginals))
+            else:
+                continue
+            known = _quadrature(program, observation, replace(term, fine=False), scope, marginals)
+            added = added + row_sum(rows, observation, value - known, shape)
+            left = left + row_sum(rows, observation, open_, shape)
+    return added, left
 
 
 EXACT = {"closed": _closed, "quadrature": _quadrature}

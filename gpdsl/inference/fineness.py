@@ -1,0 +1,139 @@
+"""Whether the quadratures of a bound were fine enough at the end of a fit, and a fit by finer ones where not.
+
+Gauss–Hermite quadrature is quick, and exact for functions that are gentle over the width of q. Where they may be steep
+the bound is looked at again, by a rule that tells steep places apart: what is said is always its bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from gpdsl.inference.bound import assemble, views
+from gpdsl.inference.carrying import carry
+from gpdsl.inference.estimators.expected_log_likelihood import quadrature_errors
+from gpdsl.inference.posteriors.coupled import joint_marginals
+from gpdsl.inference.posteriors.features import prior_variances
+from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.warm import Start
+from gpdsl.kernels.functionals import every_point
+from gpdsl.program.compilation import jit
+from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.groups import kernel_values
+from gpdsl.program.program import Program, take_rows
+from gpdsl.program.rows import Rows, Scope
+from gpdsl.symbolic.steepness import widths
+
+ENOUGH = 1e-6
+"""Nats that the expected log likelihood of a row may be wrong by during a fit."""
+
+NEAR = 1.5
+"""Standard deviations of a latent nearer than which singularities make more than a tenth of that."""
+
+LOOKED_AT = 4096
+"""Rows, spread evenly, that are looked at."""
+
+
+def finely(problem: Problem, result: Result, engine: Callable[[Problem], Result]) -> Result:
+    """The result with the right bound; of another search, from there, where the quadrature of this one was too coarse.
+
+    What the finer rule leaves open adds to `elbo_se`.
+    """
+    program = problem.program
+    if "quadrature" not in program.methods or not result.posterior or not np.isfinite(result.elbo):
+        return result
+    if not _steep(program, problem, as_arrays(result.parameters, problem.options.dtype)):
+        return result
+    try:
+        return _looked_at(problem, result, engine)
+    except KeyboardInterrupt:  # between two searches
+        return replace(result, interrupted=True)
+
+
+def _looked_at(problem: Problem, result: Result, engine: Callable[[Problem], Result]) -> Result:
+    look = _looking(problem)
+    added, left, worst = look(result)
+    known = replace(result, elbo=result.elbo + added, elbo_se=float(np.hypot(result.elbo_se, left)))
+    refinable = any(term.refinable for observation in problem.program.observations for term in observation.terms)
+    if worst <= ENOUGH or result.interrupted or problem.program.opaque or not refinable:
+        return known
+    found = engine(replace(problem, program=problem.program.fine, **_begun(problem, result), continued=True))
+    if not found.elbo >= known.elbo:
+        return replace(known, interrupted=found.interrupted)
+    said = f"{found.message}; with finer quadrature, since the bound of a row was wrong by {worst:.2g} nats"
+    error = float(np.hypot(found.elbo_se, look(found)[1]))
+    return replace(found, message=said, elbo_se=error, notes=(*result.notes, *found.notes))
+
+
+def _begun(problem: Problem, result: Result) -> dict[str, Any]:
+    """Where the next search begins: at the parameters, inducing points and posterior of the last."""
+    parameters = as_arrays(result.parameters, problem.options.dtype)
+    inducing = as_arrays(result.inducing, problem.options.dtype)
+    values = {name: np.asarray(each) for name, each in problem.program.parameters.constrain(parameters).items()}
+    known = result.posterior, result.weights, problem.jitter, problem.layout.dense
+    start = Start(problem.program, values, result.inducing, *known)
+    begun = carry(start, problem.program, parameters, inducing, problem.jitter)
+    return {"parameters": parameters, "inducing": inducing, "begun": begun}
+
+
+def _steep(program: Program, problem: Problem, learnt: dict[str, Array]) -> bool:
+    """Whether some quadrature may be of a function that is steep over the width of q, at most that of the prior."""
+    parameters, rows, dtype = program.parameters.constrain(learnt), problem.rows, problem.options.dtype
+    variances = []
+    for group in program.groups:
+        at = functionals_at(group, group.readings.all, rows)
+        kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])
+        unit = 1.0 if group.per_row else np.max(np.asarray(prior_variances(group, kernel, at)), axis=-1)
+        variances.append(np.tile(np.asarray(kernel.scale) * unit, len(group.readings.all)))
+    widest = jnp.sqrt(jnp.asarray(np.concatenate(variances), dtype))[None, None]
+    for observation in program.observations:
+        for term in observation.terms:
+            if term.method == "quadrature" and not (len(term.latents) > 1 and term.kinks):
+                found = widths(term.expression, term.latents[0]) if len(term.latents) == 1 else None
+                if found is None:
+                    return True
+                sd = program.evaluator.of_latent(term.latents[0], widest, observation.axes)
+                for slope, radius in found:
+                    steepness = program.evaluator(slope, Scope(parameters, rows), observation.axes)
+                    if not bool(jnp.all(jnp.abs(steepness) * sd * NEAR <= radius)):
+                        return True
+    return False
+
+
+def _looking(problem: Problem) -> Callable[[Result], tuple[float, float, float]]:
+    """What a finer rule adds to the bound of a result, how wrong that may be, and the most it adds to a row.
+
+    Where many rows depend on inducing points alone, some of them stand for all.
+    """
+    program, rows, dtype = problem.program, problem.rows, problem.options.dtype
+    each = -(-problem.count // LOOKED_AT)
+    if problem.layout.dense or any(group.per_row for group in program.groups):
+        each = 1
+    some = rows if each == 1 else take_rows(rows, slice(None, None, each))
+
+    def compute(result: Any, rows: Rows) -> tuple[Array, Array]:
+        learnt, inducing, posterior = result
+        parameters = program.parameters.constrain(learnt)
+        seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
+        if program.coupled:
+            q = joint_marginals(program, parameters, rows, seen, posterior)
+        else:
+            moments = [own.moments(view.features) for own, view in zip(posterior, seen, strict=True)]
+            q = assemble(program, parameters, rows, seen, moments)
+        return quadrature_errors(program, parameters, rows, q)
+
+    compiled = jit(compute, brief=True)
+
+    def look(result: Result) -> tuple[float, float, float]:
+        numbers = as_arrays((result.parameters, result.inducing, list(result.posterior)), dtype)
+        added, left = (np.asarray(result.weights) @ np.asarray(each, float) for each in compiled(numbers, some))
+        share = problem.count / len(added)
+        left = share * float(np.sum(left))
+        return share * float(np.sum(added)), left if left > ENOUGH else 0.0, float(np.max(np.abs(added)))
+
+    return look

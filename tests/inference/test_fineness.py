@@ -1,0 +1,90 @@
+"""Bounds of steep likelihoods against dense algebra and adaptive integrals, at the q that a fit ended at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm, poisson
+
+import gpdsl
+from gpdsl.inference import fineness
+
+X = np.linspace(0.0, 3.0, 12)
+CLASSES = (np.sin(2 * X) > 0.2).astype(float)
+COUNTS = np.array([0, 3, 9, 30, 31, 12, 3, 0, 0, 0, 0, 0])
+MODEL = """
+input x : real
+output y : {kind}
+latent f(x) ~ GP(0, RBF(1))
+y ~ {law}
+"""
+LogDensity = Callable[[float, float], float]
+
+
+def logit(slope: float) -> LogDensity:
+    """Of a class, with log odds slope (f - 0.2)."""
+    return lambda y, f: -float(np.logaddexp(0.0, (1 - 2 * y) * slope * (f - 0.2)))
+
+
+def dense(fit: gpdsl.Fit, y: np.ndarray, log_density: LogDensity, steep: float) -> tuple[float, np.ndarray]:
+    """The bound of a fit's q, and how far its means are from K E[d log p / df], where they are at the maximum."""
+    prior = np.exp(-0.5 * (X[:, None] - X[None]) ** 2) + fit.jitter * np.eye(len(X))
+    factor = np.linalg.cholesky(prior)
+    w, root = np.asarray(fit.posterior[0].mean)[0, 0], np.asarray(fit.posterior[0].root)[0, 0]
+    mean, sd = factor @ w, np.sqrt(np.sum((factor @ root) ** 2, axis=1))
+    total, slopes = 0.0, np.zeros(len(X))
+    for n in range(len(X)):
+        centre = (steep - mean[n]) / sd[n]
+        cuts = sorted({-10.0, 10.0, 0.0, *(centre + s * 4.0 * 2.0**-k for k in range(12) for s in (-1, 0, 1))})
+
+        def over(g: Callable[[float], float], n: int = n, cuts: list[float] = cuts) -> float:
+            pairs = [(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True) if a >= -10 and b <= 10]
+            return sum(quad(lambda z: g(z) * norm.pdf(z), a, b, epsabs=1e-11)[0] for a, b in pairs)
+
+        total += over(lambda z, n=n: log_density(y[n], mean[n] + sd[n] * z))
+        slopes[n] = over(lambda z, n=n: log_density(y[n], mean[n] + sd[n] * z) * z / sd[n])
+    divergence = 0.5 * (np.sum(root**2) + w @ w - len(w)) - np.sum(np.log(np.abs(np.diagonal(root))))
+    return total - divergence, prior @ slopes - mean
+
+
+@pytest.mark.parametrize(
+    ("kind", "law", "y", "log_density", "steep"),
+    [
+        ("binary", "Bernoulli(logit = 50 * (f - 0.2))", CLASSES, logit(50.0), 0.2),
+        pytest.param(
+            "binary", "Bernoulli(logit = 500 * (f - 0.2))", CLASSES, logit(500.0), 0.2, marks=pytest.mark.slow
+        ),
+        ("real", "Normal(tanh(30 * f), 0.3)", 2 * CLASSES - 1, lambda y, f: norm.logpdf(y, np.tanh(30 * f), 0.3), 0.0),
+        pytest.param(
+            "count",
+            "Poisson(softplus(40 * f) + 0.1)",
+            COUNTS,
+            lambda y, f: poisson.logpmf(y, np.logaddexp(0, 40 * f) + 0.1),
+            0.0,
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_steep_likelihoods(kind: str, law: str, y: np.ndarray, log_density: LogDensity, steep: float) -> None:
+    fit = gpdsl.compile(MODEL.format(kind=kind, law=law)).fit({"x": X, "y": y})
+    bound, away = dense(fit, y, log_density, steep)
+    assert "finer quadrature" in fit.message
+    assert fit.elbo == pytest.approx(bound, abs=2e-6)
+    assert fit.elbo_se == 0.0
+    np.testing.assert_allclose(away, 0.0, atol=2e-3)
+
+
+def test_gentle_likelihoods_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fineness, "_looked_at", None)
+    fit = gpdsl.compile(MODEL.format(kind="binary", law="Bernoulli(logit = 2 * (f - 0.2))")).fit({"x": X, "y": CLASSES})
+    bound, _ = dense(fit, CLASSES, logit(2.0), 0.2)
+    assert fit.elbo == pytest.approx(bound, abs=1e-6)
+
+
+def test_what_is_left_of_two_latents_is_said() -> None:
+    text = MODEL.format(kind="binary", law="Bernoulli(logit = 30 * (f - g))") + "latent g(x) ~ GP(0, RBF(2))\n"
+    fit = gpdsl.compile(text).fit({"x": X, "y": CLASSES}, steps=5)
+    assert 1e-4 < fit.elbo_se < 10.0
