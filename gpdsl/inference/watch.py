@@ -10,10 +10,12 @@ The command line is under one watch from its first line on, and waits in these t
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import FrameType
@@ -24,6 +26,9 @@ SIGNALS: dict[signal.Signals, tuple[Any, ...]] = {
     signal.SIGTERM: (signal.SIG_DFL, signal.default_int_handler),
 }
 """What is waited with, and the handlers it is taken over from: who has chosen another one keeps that."""
+
+SOON = 0.01
+"""Seconds after which an interrupt comes again that was raised where no exception can go on."""
 
 NOTED = b"\ninterrupted: the fit ends after this step with the best state so far; once more ends it at once\n"
 
@@ -47,6 +52,24 @@ class Watch:
         with suppress(OSError):
             if not self.loads and os.isatty(2):
                 os.write(2, NOTED)  # a stream may be in the middle of something
+
+    def lost(self, what: Any, usual: Callable[[Any], object]) -> None:
+        """An exception was raised where it cannot go on: in a finaliser, or in what JAX does at each collection."""
+        if not issubclass(what.exc_type, KeyboardInterrupt):
+            usual(what)
+            return
+        again = threading.Timer(SOON, _send, (self.number,))
+        again.daemon = True
+        again.start()
+
+
+def _send(number: int) -> None:
+    """Have a signal come to the main thread, and end what that waits for where the system can."""
+    main = threading.main_thread().ident
+    if os.name == "posix" and main is not None:
+        signal.pthread_kill(main, number)
+    else:
+        _thread.interrupt_main(signal.Signals(number))
 
 
 _UNDER_WAY: ContextVar[Watch | None] = ContextVar("gpdsl_watch", default=None)
@@ -87,10 +110,11 @@ def under_watch() -> Iterator[Watch]:
     if outer is not None:
         yield outer
         return
-    watch, before = Watch(), {}
+    watch, before, hook = Watch(), {}, sys.unraisablehook
     token = _UNDER_WAY.set(watch)
     try:
         if threading.current_thread() is threading.main_thread():
+            sys.unraisablehook = lambda what: watch.lost(what, hook)
             for number, replaced in SIGNALS.items():
                 if signal.getsignal(number) in replaced:
                     before[number] = signal.signal(number, watch.note)
@@ -98,6 +122,7 @@ def under_watch() -> Iterator[Watch]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        sys.unraisablehook = hook
         _UNDER_WAY.reset(token)
 
 

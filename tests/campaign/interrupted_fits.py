@@ -1,7 +1,8 @@
 """Fits of the command line, ended by Ctrl-C, SIGTERM or kill -9 at random moments: what was kept stays, and goes on.
 
-`raw` is a traceback, `hung` a process that has not ended two minutes after Ctrl-C or SIGTERM, `lost` a file that is
-gone, cannot be read or holds a worse state than before, and `wrong` another exit code, or a fit that does not go on.
+Every other Ctrl-C or SIGTERM goes to the workers of an opaque function too. `raw` is a traceback, `hung` a process
+that, with its workers, has not ended two minutes after the signal, `lost` a file that is gone, cannot be read or holds
+a worse state than before, and `wrong` another exit code, or a fit that does not go on.
 """
 
 from __future__ import annotations
@@ -32,12 +33,19 @@ CHILD = """
 import signal, sys
 try:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    from gpdsl.results import checkpoint
-    checkpoint.EVERY, checkpoint.SHARE = 0.5, 1e9
-    from gpdsl.cli import main
-except BaseException:
-    sys.exit(130)  # Python is still being loaded
-sys.exit(main(sys.argv[1:]))
+    from gpdsl.inference.watch import exit_code, loading, under_watch
+except KeyboardInterrupt:
+    sys.exit(130)  # the command has not begun
+with under_watch():
+    try:
+        with loading():
+            from gpdsl.cli import main
+            from gpdsl.results import checkpoint
+        checkpoint.EVERY, checkpoint.SHARE = 0.5, 1e9
+    except KeyboardInterrupt:
+        sys.exit(exit_code())
+    code = main(sys.argv[1:])
+sys.exit(code)
 """
 """The command, which keeps its state more often than it does for users."""
 
@@ -49,6 +57,9 @@ param s2 : positive = 1
 latent f(x) ~ GP(0, s2 * RBF(ell))
 n ~ Poisson(exp(f))
 """
+WITH_SOLVER = MODEL.replace(
+    "n ~ Poisson(exp(f))", "external same(a: real) -> real\nlet g = same(f)\nn ~ Poisson(exp(g))"
+)
 
 CHOICES: tuple[tuple[str, ...], ...] = (
     ("steps=2000", "tolerance=0"),
@@ -56,9 +67,22 @@ CHOICES: tuple[tuple[str, ...], ...] = (
     ("optimizer=adam", "inducing=15", "batch=50", "steps=20000"),
     ("inducing=15", "batch=50", "steps=20000"),
     ("engine=ep", "steps=2000"),
+    ("engine=qsgp", "features=20", "batch=50", "steps=20000"),
+    ("optimizer=adam", "samples=4", "steps=20000"),
 )
 EXACT = 2
 """Of these, those before this place never end below what they have kept."""
+
+OPAQUE = len(CHOICES) - 1
+"""Of these, the one with an opaque function in worker processes."""
+
+SOLVER = """
+import gpdsl
+
+@gpdsl.register_forward_model("same", executor="processes", workers=2)
+def same(a):
+    return 1 * a
+"""
 
 DONE = 0
 
@@ -66,6 +90,7 @@ DONE = 0
 def begun(folder: Path, number: int) -> subprocess.Popen[str]:
     """A fit that goes on from what there is in the folder."""
     sets = [part for choice in CHOICES[number % len(CHOICES)] for part in ("--set", choice)]
+    sets += ["--forward", "s.py"] * (number % len(CHOICES) == OPAQUE)
     line = ["fit", "m.gpm", "--data", "d.csv", "--out", "m.gpfit", "--resume", "--quiet", *sets]
     environment = os.environ | {"PYTHONPATH": str(Path(gpdsl.__file__).parents[1])}
     return subprocess.Popen(
@@ -75,12 +100,15 @@ def begun(folder: Path, number: int) -> subprocess.Popen[str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
 def kept(folder: Path) -> gpdsl.Fit | None:
     """What is in the file of a folder, None where there is none. Raises GpdslError for what cannot be read."""
-    return gpdsl.load_fit(folder / "m.gpfit") if (folder / "m.gpfit").exists() else None
+    path = folder / "m.gpfit"
+    externals = {"same": lambda a: a} if (folder / "s.py").exists() else None
+    return gpdsl.load_fit(path, externals) if path.exists() else None
 
 
 def ended(folder: Path, number: int, rng: np.random.Generator, longest: float) -> str:
@@ -90,11 +118,14 @@ def ended(folder: Path, number: int, rng: np.random.Generator, longest: float) -
     try:
         process.wait(float(rng.uniform(0.0, longest)))
     except subprocess.TimeoutExpired:
-        process.send_signal(name)
+        if number % 2 and name != signal.SIGKILL:  # as a terminal or a service does it, to workers too
+            os.killpg(process.pid, name)
+        else:
+            process.send_signal(name)
     try:
         said = process.communicate(timeout=PATIENCE)[1]
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return "hung"
     if "Traceback" in said:
@@ -125,6 +156,8 @@ def run(scale: float, seed: int) -> dict[str, int]:
             folder.mkdir()
             np.savetxt(folder / "d.csv", table, delimiter=",", header="x,n", comments="")
             (folder / "m.gpm").write_text(MODEL, encoding="utf-8")
+        (folders[OPAQUE] / "m.gpm").write_text(WITH_SOLVER, encoding="utf-8")
+        (folders[OPAQUE] / "s.py").write_text(SOLVER, encoding="utf-8")
         start = time.monotonic()
         process = begun(folders[0], 0)
         process.communicate()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -134,6 +136,29 @@ def test_under_watch_a_signal_is_waited_with_in_fits_only(number: signal.Signals
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
         assert watch.asked and watch.number == number
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_interrupt_that_comes_where_exceptions_are_lost_comes_again(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: said.append(what.exc_type))
+
+    class Finalised:
+        def __init__(self, last: Callable[[], object]) -> None:
+            self.last = last
+
+        def __del__(self) -> None:
+            self.last()
+
+    with under_watch() as watch:
+        with pytest.raises(KeyboardInterrupt):
+            Finalised(lambda: signal.raise_signal(number))
+            time.sleep(10)
+        assert watch.number == number and said == []
+        Finalised(lambda: 1 / 0)
+        assert said == [ZeroDivisionError]
 
 
 def test_a_search_ends_after_its_first_evaluation() -> None:
