@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import loading, watching
 from gpdsl.language.files import read_model
 from gpdsl.language.model import Declarations
+from gpdsl.language.option_types import FitOptions
 from gpdsl.language.shipped import shipped
 from gpdsl.symbolic.checking import compile_checked
 
@@ -49,16 +50,15 @@ class Model:
         start: Fit | None = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,
-        **options: Any,
+        **options: Unpack[FitOptions],
     ) -> Fit:
         """Fit the model by variational inference.
 
         data: dict of arrays, DataFrame, or path of a CSV or Parquet file. columns: data column of each model name,
-        where they differ. options: `posterior`, `inducing`, `learn_inducing`, `expectations`, `samples`, `optimizer`,
-        `schedule`, `batch`, `steps`, `tolerance`, `learning_rate`, `seed`, `dtype`, `device`, `fixed`, `init`
-        (all in `inference.options.Options`). callback: called between steps with a `Report`. Ctrl-C returns the best
-        state so far. start: another fit to begin with, of this model or one that shares latents with it: its parameters
-        (`init` comes before them), its inducing points unless another number is asked for, and its posterior.
+        where they differ. options: those of `FitOptions`; `gpdsl.language.options` tells what they mean. callback:
+        called between steps with a `Report`. Ctrl-C returns the best state so far. start: another fit to begin with,
+        of this model or one that shares latents with it: its parameters (`init` comes before them), its inducing
+        points unless another number is asked for, and its posterior.
 
         checkpoint: a file for the fit, which also gets the best state so far every minute or so. resume: go on from
         that file, where there is one, after whatever has ended the fit; one that was finished is returned as it is.
@@ -71,7 +71,7 @@ class Model:
 
             return fit_model(self, data, columns or {}, callback, progress, options, start, checkpoint, resume)
 
-    def explain(self, data: Any, *, columns: Mapping[str, str] | None = None, **options: Any) -> str:
+    def explain(self, data: Any, *, columns: Mapping[str, str] | None = None, **options: Unpack[FitOptions]) -> str:
         """The plan for these data: how every term is computed and why, cost and memory. Options are those of `fit`."""
         with loading():
             from gpdsl.results.fitting import explain_model

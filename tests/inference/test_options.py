@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import os
+import typing
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -13,6 +16,8 @@ from gpdsl.cli import make_parser
 from gpdsl.cli.options import choices_of, options_text
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.options import Options, make_options
+from gpdsl.language.choices import Words
+from gpdsl.language.option_types import FitOptions
 from gpdsl.language.options import OPTIONS, check_option
 
 MODEL = """input x : real
@@ -157,3 +162,35 @@ def test_the_help_of_the_command_names_every_option() -> None:
     shown = options_text()
     assert [line.split()[0] for line in shown.splitlines()[1:] if not line.startswith("   ")] == list(OPTIONS)
     assert "a whole number of at least 2" in shown
+
+
+def test_types_of_options_are_those_of_the_table() -> None:
+    """Editors complete options from `FitOptions`: the same names, and the same words, as the table has."""
+    types = typing.get_type_hints(FitOptions)
+    assert list(types) == list(OPTIONS)
+    for name, option in OPTIONS.items():
+        kinds = typing.get_args(types[name])
+        assert kinds[-1] is type(None)
+        words = tuple(w for kind in kinds[:-1] if typing.get_origin(kind) is Literal for w in typing.get_args(kind))
+        assert words == (option.takes.words if type(option.takes) is Words else ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("fit({}, inducing=3, seed=None, dtype='float32')", ""),
+        ("fit({}, inducng=3)", 'Unexpected keyword argument "inducng"'),
+        ("fit({}, dtype='float16')", "Literal['float64', 'float32']"),
+        ("explain({}, steps='many')", 'expected "int | None"'),
+    ],
+)
+def test_a_type_checker_finds_mistaken_options(call: str, error: str, tmp_path: Path) -> None:
+    from mypy import api
+
+    script = tmp_path / "script.py"
+    script.write_text(f"import gpdsl\ngpdsl.compile('').{call}\n")
+    text, _, code = api.run(
+        [str(script), "--no-error-summary", "--follow-imports=silent", f"--config-file={os.devnull}"]
+    )
+    assert (code == 0) == (not error) and error in text, text

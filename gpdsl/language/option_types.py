@@ -1,0 +1,45 @@
+"""The types of the options of a fit, for editors and type checkers; `options` tells what they mean, and checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+
+class FitOptions(TypedDict, total=False):
+    """Options of `Model.fit` and `Model.explain`. None stands for the default: mostly, that the plan decides."""
+
+    posterior: str | None
+    inducing: int | None
+    learn_inducing: bool | None
+    inducing_start: Literal["auto", "kmeans", "greedy"] | None
+    expectations: Literal["auto", "closed", "quadrature", "sampled"] | None
+    samples: int | None
+    sampling: Literal["qmc", "antithetic", "iid"] | None
+    gradients: Literal["auto", "pathwise", "score"] | None
+    control_variate: Literal["regression", "constant", "none"] | None
+    optimizer: Literal["auto", "natural", "lbfgs", "adam", "adadelta"] | None
+    schedule: Literal["joint", "alternating"] | None
+    batch: int | None
+    steps: int | None
+    evaluations: int | None
+    tolerance: float | None
+    learning_rate: float | None
+    decay: float | None
+    epsilon: float | None
+    power: float | None
+    features: int | None
+    chevron: int | None
+    feature_batch: int | None
+    support: int | None
+    feature_sums: Literal["auto", "running", "sampled"] | None
+    basis: Literal["fourier", "inducing", "relevance"] | None
+    start_rows: int | None
+    seed: int | None
+    dtype: Literal["float64", "float32"] | None
+    engine: Literal["vi", "ep", "qsgp"] | None
+    device: str | None
+    devices: int | None
+    entropy: Literal["pairwise", "jensen"] | None
+    fixed: Sequence[str] | None
+    init: Mapping[str, Any] | None
