@@ -177,7 +177,8 @@ class Problem:
         A program that an earlier fit has compiled for the same of these and arguments of the same shapes is used again.
         """
         nothing = cast(Any, None)
-        bare = replace(self, rows=nothing, parameters=nothing, inducing=nothing, begun=None, begun_weights=None)
+        program = replace(self.program, parameters=self.program.parameters.without_starts())
+        bare = replace(self, program=program, rows=nothing, parameters=nothing, inducing=nothing, begun_weights=None)
         try:
             if self.rows.mesh is not None or self.begun is not None:
                 raise Unique("rows on several devices, or a posterior to start from")

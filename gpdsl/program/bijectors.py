@@ -19,7 +19,7 @@ SIMPLEX_ERROR = 1e-6
 class Bijector:
     """A map from unconstrained numbers onto a domain, its inverse (of NumPy or JAX arrays), and a test of membership.
 
-    `vector` maps act along the last axis, whose length the inverse may shorten.
+    `vector` maps act along the last axis, whose length the inverse may shorten. `units` are those of `in_units`.
     """
 
     forward: Callable[[Array], Array]
@@ -27,6 +27,7 @@ class Bijector:
     contains: Callable[[np.ndarray], bool]
     domain: str
     vector: bool = False
+    units: np.ndarray | None = None
 
 
 def _of(values: Any) -> Any:
@@ -97,9 +98,8 @@ def in_units(bijector: Bijector, units: np.ndarray) -> Bijector:
     def of(u: Any) -> np.ndarray:
         return units.astype(u.dtype)
 
-    return replace(
-        bijector, forward=lambda u: bijector.forward(u * of(u)), inverse=lambda c: bijector.inverse(c) / of(c)
-    )
+    scaled = replace(bijector, units=units, forward=lambda u: bijector.forward(u * of(u)))
+    return replace(scaled, inverse=lambda c: bijector.inverse(c) / of(c))
 
 
 def _between(lower: float, upper: float) -> Bijector:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -48,8 +48,14 @@ class Parameters:
 
     @property
     def identity(self) -> Hashable:
-        """What programs depend on, the declarations being the same: names, shapes, and the values that are held."""
-        return Parameters, identity({n: v.shape for n, v in self.initial.items()}), identity(self.held)
+        """What programs depend on, the declarations being the same: names, shapes, units, and values that are held."""
+        shapes = {n: v.shape for n, v in self.initial.items()}
+        return identity((shapes, {n: b.units for n, b in self.bijectors.items()}, self.held))
+
+    def without_starts(self) -> Parameters:
+        """The same where programs depend on them; the values to start from are no numbers."""
+        unknown = {n: np.full_like(v, np.nan) for n, v in self.initial.items()}
+        return replace(self, initial=unknown, data=DataStarts())
 
     def unconstrained(self) -> dict[str, np.ndarray]:
         """Starting point of the learnt parameters on the real line."""

@@ -50,9 +50,12 @@ def programs_compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return compiled
 
 
-CASES = {
+LEVEL = REGRESSION.replace("GP(0,", "GP(m,") + "param m : real\n"
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "exact": (REGRESSION, {}),
     "exact with a hole": (REGRESSION, {}),
+    "exact with a level": (LEVEL, {}),
+    "exact with a level in other units": (LEVEL, {}),
     "sites between programs": (CLASSES, {"posterior": "full"}),
     "sites in one program": (SPARSE, {"inducing": 8}),
 }
@@ -66,6 +69,8 @@ def test_a_fit_of_other_rows_is_the_same_as_in_a_process_of_its_own(
     first, second = rows(rng, model), rows(rng, model)
     if "hole" in name:
         first["y"][3] = second["y"][7] = np.nan
+    if "units" in name:
+        second["y"] *= 1e3
     compiled = programs_compiled(monkeypatch)
     alone = gpdsl.compile(model).fit(second, **options)
     fresh = len(compiled)
@@ -74,8 +79,8 @@ def test_a_fit_of_other_rows_is_the_same_as_in_a_process_of_its_own(
     gpdsl.compile(model).fit(first, **options)
     compiled.clear()
     after = gpdsl.compile(model).fit(second, **options)
-    # which values are missing is a constant of the programs of exact inference
-    assert len(compiled) == (fresh if "hole" in name else 0)
+    # which values are missing is a constant of the programs of exact inference, and so are the units of levels
+    assert len(compiled) == (fresh if "hole" in name or "units" in name else 0)
     assert after.elbo == alone.elbo
     for parameter, value in alone.parameters.items():
         np.testing.assert_array_equal(after.parameters[parameter], value)
