@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.inference.watch import loading
 from gpdsl.program.beginning import before_jax_begins
 
@@ -52,6 +52,7 @@ __all__ = [
     "Fit",
     "ForwardModelError",
     "GpdslError",
+    "GpdslWarning",
     "Model",
     "ModelError",
     "Prediction",

@@ -231,7 +231,7 @@ class Result:
     notes: tuple[str, ...] = ()
     """What is doubtful about the result, in sentences for the user."""
     loss: Loss | None = None
-    """What inducing points lose, where their number was left open."""
+    """What inducing points lose; None without any, and where it cannot be told."""
     loss_bounds: tuple[float, float] | None = None
     """Nats that they lose at least and at most, at these parameters, where that is certain."""
 

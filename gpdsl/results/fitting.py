@@ -210,7 +210,7 @@ def fit_model(
     fault = None if watch.asked else account.fault  # Ctrl-C ends the processes of simulators as well
     message = fit.message if fault is None else f"{STOPPED} by `{fault.mistake.function}`"
     fit = replace(fit, message=message, interrupted=fit.interrupted or watch.asked)
-    if result.loss is not None and result.loss.much:
+    if options.inducing is None and result.loss is not None and result.loss.much:
         warnings.warn(too_few(fit), GpdslWarning, stacklevel=3)
     if fault is None:
         fit = _verify_progress(fit if before is None else not_below(before, fit))

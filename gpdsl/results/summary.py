@@ -37,7 +37,7 @@ def summarise(fit: Fit) -> str:
         lines.append(f"  bound       of the log evidence: none, as {fit.no_bound}")
     elif fit.program.priors and fit.regression is None:
         lines.append(f"  bound       {fit.log_evidence_bound:.4f}{error} nats, of the log evidence at these parameters")
-    if fit.inducing_loss is not None or fit.inducing_loss_bounds is not None:
+    if fit.inducing_loss is not None:
         lines.append(f"  inducing    {_lost(fit)}")
     for number, line in enumerate(fit.usage.lines(fit.seconds)):
         lines.append(f"  {'' if number else 'simulator':<10}  {line}")
@@ -64,26 +64,24 @@ def _posterior(fit: Fit) -> str:
 def _lost(fit: Fit) -> str:
     """What inducing points lose."""
     most = None if fit.inducing_loss_bounds is None else fit.inducing_loss_bounds[1]
-    if fit.inducing_loss is None:
-        assert most is not None
-        more = "" if Loss(most, fit.rows).small else "; more of them lose less"
-        return f"points lose at most {most:,.2g} nats of the evidence at these parameters{more}"
+    certain = "" if most is None else f"; at most {most:,.2g} at the fit's parameters"
+    assert fit.inducing_loss is not None
     if fit.choice.exact:
         return "none: any affordable number of them would lose much, so the evidence is exact"
     loss = Loss(fit.inducing_loss, fit.rows)
     if loss.much:
-        return too_few(fit)
-    certain = "" if most is None else f", at most {most:.2g} at these parameters"
-    return f"points lose about {loss.nats:.2g} nats of the evidence{certain}"
+        return too_few(fit) + certain
+    more = "" if loss.small or fit.options.inducing is None else "; more of them lose less"
+    return f"points lose about {loss.nats:.2g} nats of the evidence{certain}{more}"
 
 
 def too_few(fit: Fit) -> str:
     """A warning that many nats are lost."""
-    lost = f"{fit.inducing_loss or 0.0:,.0f}"
-    return (
-        f"{fit.choice.inducing} inducing points lose about {lost} nats of the evidence, and predictions suffer; "
-        f"more than the budget of work allows, as inducing={2 * fit.choice.inducing}, take longer and lose less"
-    )
+    lost, count = f"{fit.inducing_loss or 0.0:,.0f}", fit.choice.inducing
+    more = f"more, as inducing={2 * count}, take longer and lose less"
+    if fit.options.inducing is not None:
+        more = f"leave `inducing` out for as many as it takes, or ask for more, as inducing={2 * count}"
+    return f"{count} inducing points lose about {lost} nats of the evidence, and predictions suffer; {more}"
 
 
 def _evidence(fit: Fit) -> str:

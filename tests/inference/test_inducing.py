@@ -11,6 +11,7 @@ import pytest
 import gpdsl
 from gpdsl.errors import GpdslWarning
 from gpdsl.inference.exact import engine
+from gpdsl.inference.inducing import bending as patches
 from gpdsl.inference.inducing import growth
 from gpdsl.inference.inducing.bending import bending
 from gpdsl.inference.inducing.canonical import distinct
@@ -61,6 +62,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "DEFAULT_INDUCING", 20)
     monkeypatch.setattr(engine, "EXACT_VALUES", 400)
     monkeypatch.setattr(growth, "EXACT_ROWS", 0)
+    monkeypatch.setattr(patches, "FEW", 60)
 
 
 @pytest.mark.parametrize("start", ["kmeans", "greedy"])
@@ -156,7 +158,43 @@ def test_points_are_added_until_little_is_lost(small: None, rng: np.random.Gener
     assert best.elbo - 2.0 < fit.elbo <= best.elbo
     assert best.elbo - few.elbo > 100
     assert np.all(np.diff(fit.history[:, 0]) > 0) and np.all(np.diff(fit.history[:, 2]) >= 0)
-    assert few.inducing_loss is None
+    assert few.inducing_loss is not None and few.inducing_loss > 100
+
+
+@pytest.mark.parametrize(
+    ("half", "inducing", "likelihood"),
+    [
+        (4, 5, "Poisson(exp(f + 0.3))"),
+        pytest.param(12, 8, "Bernoulli(logit = f + 0.3)", marks=pytest.mark.slow),
+    ],
+)
+def test_a_number_that_is_asked_for_is_told_its_loss(
+    rng: np.random.Generator, half: float, inducing: int, likelihood: str
+) -> None:
+    """Much of it by bent hyperparameters, which say that little is lost; the reference is the dense fit."""
+    x, counted = rng.uniform(-half, half, 200), "Poisson" in likelihood
+    wave = 1 + np.sin(2 * x)
+    seen = rng.poisson(np.exp(wave)) if counted else rng.random(200) < 1 / (1 + np.exp(4 - 4 * wave))
+    text = COUNTS.replace("Poisson(exp(f + 0.3))", likelihood)
+    model = gpdsl.compile(text if counted else text.replace(": count", ": binary"))
+    fit, dense = (model.fit({"x": x, "n": seen.astype(int)}, inducing=count) for count in (inducing, 0))
+    assert fit.inducing_loss is not None
+    assert fit.inducing_loss == pytest.approx(dense.elbo - fit.elbo, rel=0.02)
+    assert f"{inducing} inducing points lose about {fit.inducing_loss:,.0f} nats" in fit.summary()
+
+
+def test_what_of_a_loss_cannot_be_told_is_said(counts: Any) -> None:
+    model, data = counts
+    given = {"inducing": 5, "posterior": "diagonal"}
+    held = model.fit(data, **given, steps=2, fixed=["s2", "ell"])
+    for fit, told in ((model.fit(data, **given), True), (held, False)):
+        assert fit.inducing_loss is not None and fit.inducing_loss > 0
+        assert any("may have bent the parameters" in note for note in fit.notes) is told
+    text = COUNTS.replace("latent", "external rate(f: real) -> real\nlatent").replace("exp(f + 0.3)", "rate(f)")
+    opaque = gpdsl.compile(text, externals={"rate": lambda f: np.exp(f + 0.3)}).fit(data, inducing=5, steps=2)
+    assert opaque.inducing_loss is None
+    assert any("cannot be told: the likelihood is opaque" in note for note in opaque.notes)
+    assert "lose" not in opaque.summary().replace("points lose cannot be told", "")
 
 
 def test_where_the_budget_ends_the_loss_is_said(

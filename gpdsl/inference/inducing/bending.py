@@ -19,12 +19,15 @@ from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.inducing.canonical import first_numbers
 from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.problem import Result, as_arrays
 from gpdsl.inference.variational import infer
 from gpdsl.program.program import Program
 
 PATCHES, PATCH = 6, 50
 """Patches of neighbouring rows, and rows in each."""
+
+FEW = 600
+"""Rows up to which dense inference looks at all of them, and says what is lost by itself."""
 
 STEPS = 40
 """Most steps of a search on the patches, which need not end at the last digit."""
@@ -39,24 +42,46 @@ class Bending:
 
 
 def bending(program: Program, data: Data, options: Options, choice: Choice) -> Bending:
-    """For a program whose parameters start where a fit has put them."""
+    """For a program whose parameters start where a fit has put them; nothing where it learns none."""
+    if not program.parameters.initial:
+        return Bending(0.0, program)
     index = patches(data)
-    some = data.take(index)
-    posterior = "full" if choice.posterior == "coupled" else choice.posterior
-    quick = replace(options, inducing=0, batch=0, posterior=posterior, steps=STEPS, tolerance=1e-6)
-    known = program.parameters
+    some, quick, known = data.take(index), _quick(options, choice), program.parameters
     held = replace(program, parameters=replace(known, initial={}, held={**known.held, **known.initial}))
     try:
         here, found = infer(held, some, quick)[0], infer(program, some, quick)[0]
     except GpdslError:  # nothing that can be said of patches: what is lost is what is open
         return Bending(0.0, program)
     gained = found.elbo - here.elbo - sum(np.size(value) for value in known.initial.values())
-    values = known.constrain(as_arrays(found.parameters, options.dtype))
-    initial = {name: np.asarray(values[name], float) for name in known.initial}
-    there = replace(program, parameters=replace(known, initial=initial))
     if not (np.isfinite(gained) and gained > 0):
         return Bending(0.0, program)
-    return Bending(float(gained) * data.rows / len(index), there)
+    return Bending(float(gained) * data.rows / len(index), _at(program, found, options))
+
+
+def dense_gain(program: Program, data: Data, options: Options, choice: Choice, elbo: float) -> Bending | None:
+    """What dense inference gains on all rows, where these are few; None where they are not, or it fails."""
+    if data.rows > FEW:
+        return None
+    try:
+        found = infer(program, data, _quick(options, choice))[0]
+    except GpdslError:
+        return None
+    return Bending(max(found.elbo - elbo, 0.0), _at(program, found, options)) if np.isfinite(found.elbo) else None
+
+
+def _quick(options: Options, choice: Choice) -> Options:
+    """Dense inference, not to the last digit."""
+    posterior = "full" if choice.posterior == "coupled" else choice.posterior
+    dense = replace(options, inducing=0, batch=0, learn_inducing=False, devices=None)
+    return replace(dense, posterior=posterior, steps=STEPS, tolerance=1e-6)
+
+
+def _at(program: Program, found: Result, options: Options) -> Program:
+    """The program, whose parameters start where a search has ended."""
+    known = program.parameters
+    values = known.constrain(as_arrays(found.parameters, options.dtype))
+    initial = {name: np.asarray(values[name], float) for name in known.initial}
+    return replace(program, parameters=replace(known, initial=initial))
 
 
 def patches(data: Data) -> Int[np.ndarray, "rows"]:

@@ -1,4 +1,4 @@
-"""As many inducing points as it takes, where nobody asks for a number: fit, see what they lose, choose more, go on.
+"""What inducing points lose, and as many of them as it takes where nobody asks for a number: fit, look, add, go on.
 
 Points are chosen greedily, or as centres of clusters, under the kernel that the fit before has found (or that patches
 of rows find, where it is bent), and the next fit starts from that one. It ends where the loss is slight, where more
@@ -16,7 +16,7 @@ import numpy as np
 
 from gpdsl.data import Data
 from gpdsl.inference.exact.engine import exact_choice
-from gpdsl.inference.inducing.bending import bending
+from gpdsl.inference.inducing.bending import bending, dense_gain
 from gpdsl.inference.inducing.canonical import distinct
 from gpdsl.inference.inducing.certified import certified_loss
 from gpdsl.inference.inducing.greedy import pivots, unexplained
@@ -58,6 +58,12 @@ changes in the last digits of a fit does not change its points."""
 LOOKED_AT = 5_000
 """Rows among which points are chosen greedily."""
 
+UNTOLD = "what inducing points lose cannot be told: the likelihood is opaque, and has no curvature that weighs it"
+
+UNBENT = (
+    "inducing points may have bent the parameters too, which is looked into after converged natural gradients alone"
+)
+
 Found = tuple[Result, Monitor, Choice, float]
 
 Told = Callable[[Report], None]
@@ -73,14 +79,31 @@ def infer_growing(
 ) -> Found:
     """`infer`, with as many inducing points as it takes where nobody asks for a number of them.
 
-    `Result.loss` says what they lose then, None elsewhere, and `loss_bounds` what is certain of it.
+    `Result.loss` says what they lose, `loss_bounds` what is certain of it, and a note what cannot be told. All are None
+    where nothing is lost: without inducing points.
     """
     found, bounds = _grown(program, data, options, callback, start, keep), None
     try:
         bounds = certified_loss(program, data, options, found)
+        result = _assessed(program, data, options, found, np.inf if bounds is None else bounds[1])
     except KeyboardInterrupt:
         return replace(found[0], interrupted=True), *found[1:]
-    return replace(found[0], loss_bounds=bounds), *found[1:]
+    return replace(result, loss_bounds=bounds), *found[1:]
+
+
+def _assessed(program: Program, data: Data, options: Options, found: Found, most: float) -> Result:
+    """The result, with what points lose whose number was asked for, `most` at its parameters, or why none can tell."""
+    result, _, choice, _ = found
+    points = any(not group.per_row for group in program.groups) and not (program.fields or choice.weights)
+    if result.loss is not None or result.interrupted or not points or choice.dense or choice.exact:
+        return result
+    if program.opaque:
+        return replace(result, notes=(*result.notes, UNTOLD))
+    ended = result.message.startswith("converged") or bool(choice.batch and options.steps is None)
+    if ended and _natural(options, choice):
+        return replace(result, loss=_assess(program, data, options, found, most)[0])
+    notes = (*result.notes, UNBENT) if program.parameters.initial else result.notes
+    return replace(result, loss=loss_of(program, data, options, found).within(most), notes=notes)
 
 
 def _grown(
@@ -109,7 +132,7 @@ def _grown(
     return replace(best[0], loss=loss), *best[1:]
 
 
-def _assess(program: Program, data: Data, options: Options, found: Found) -> tuple[Loss, Program]:
+def _assess(program: Program, data: Data, options: Options, found: Found, most: float = np.inf) -> tuple[Loss, Program]:
     """What is lost: what is open at the hyperparameters, and their being bent; and the program where they are not."""
     result, _, choice, _ = found
     if choice.exact:
@@ -117,16 +140,24 @@ def _assess(program: Program, data: Data, options: Options, found: Found) -> tup
     if result.interrupted:
         return loss_of(program, data, options, found), program
     here = at_values(program, program.parameters.constrain(as_arrays(result.parameters, options.dtype)))
+    gained = dense_gain(here, data, options, choice, result.elbo)
+    if gained is not None:
+        return Loss(gained.nats, data.rows), gained.program
     bent = bending(here, data, options, choice)
-    return loss_of(program, data, options, found).plus(bent.nats), bent.program
+    return loss_of(program, data, options, found).within(most).plus(bent.nats), bent.program
 
 
 def _left_open(program: Program, options: Options, choice: Choice) -> bool:
     """Whether the number of inducing points may change, and it can be told what they lose."""
     asked = options.inducing is not None or choice.dense or bool(choice.exact) or options.engine != "vi"
     points = any(not group.per_row for group in program.groups)
-    natural = points and choice.optimizer == "natural" and options.schedule == "joint" and not options.learn_inducing
-    return natural and not (asked or program.opaque or program.fields or (options.devices or 1) > 1)
+    several = options.learn_inducing or (options.devices or 1) > 1
+    return points and _natural(options, choice) and not (asked or several or program.opaque or program.fields)
+
+
+def _natural(options: Options, choice: Choice) -> bool:
+    """Whether q is one Gaussian that natural gradients find, as in the dense inference on patches."""
+    return options.engine == "vi" and choice.optimizer == "natural" and options.schedule == "joint"
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,10 @@ class Loss:
         """So much more."""
         return Loss(self.nats + nats, self.rows)
 
+    def within(self, most: float) -> Loss:
+        """No more than so much."""
+        return Loss(min(self.nats, most), self.rows)
+
     @property
     def small(self) -> bool:
         """Whether more inducing points are not worth it."""
