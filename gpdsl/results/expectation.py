@@ -39,7 +39,6 @@ SPREAD_NODES, SPREAD = 301, 2.9
 
 Pick = Callable[[dict[str, int | str]], sp.Expr]
 
-
 FEW = 500
 """Rows up to which expectations take less time than compiling them well."""
 
@@ -257,15 +256,21 @@ def nodes_of(
     t = np.linspace(-SPREAD, SPREAD, SPREAD_NODES)
     weights = np.exp(-0.5 * np.sinh(t) ** 2) * np.cosh(t)
     rule = np.sinh(t)[:, None], weights / weights.sum()
-    return _common(beliefs, expressions, keys, {0: (np.zeros((1, 0)), np.ones(1)), 1: rule})
+    return _common(beliefs, expressions, keys, {1: rule})
+
+
+def smooth_nodes(
+    beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...]
+) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
+    """Values of expressions at nodes, and their weights, for a smooth function to be averaged over, far out too."""
+    return _common(beliefs, expressions, keys, {1: _even(), 2: gauss_hermite(2, QUADRATURE_NODES[2])})
 
 
 def weighted_nodes(
     beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...]
 ) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
     """Values of expressions at the nodes of a quadrature over one or two latents, with its weights; else samples."""
-    rules = {count: gauss_hermite(count, nodes) for count, nodes in QUADRATURE_NODES.items()}
-    return _common(beliefs, expressions, keys, {0: (np.zeros((1, 0)), np.ones(1)), **rules})
+    return _common(beliefs, expressions, keys, {n: gauss_hermite(n, nodes) for n, nodes in QUADRATURE_NODES.items()})
 
 
 def _common(
@@ -278,6 +283,7 @@ def _common(
     translator, evaluator = beliefs.program.translator, beliefs.program.evaluator
     latents = tuple(sorted({f for e in expressions.values() for f in latents_in(translator, e)}, key=lambda s: s.name))
     opaque = any(has_external(translator, e) for e in expressions.values())
+    rules = {0: (np.zeros((1, 0)), np.ones(1)), **rules}
     if len(latents) in rules and not opaque and not (beliefs.program.fields and len(latents) > 1):
         nodes, weights = rules[len(latents)]
         table, scope = _at_nodes(beliefs, latents, nodes, keys), beliefs.scope()

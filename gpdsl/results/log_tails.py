@@ -9,6 +9,10 @@ from typing import Any
 
 import numpy as np
 from scipy.special import (
+    betainc,
+    betaincc,
+    betainccinv,
+    betaincinv,
     gammainccinv,
     gammaincinv,
     gammaln,
@@ -177,6 +181,12 @@ LOG_TAILS: Mapping[str, LogTails] = {
     "Exponential": _hazard(lambda y, a: a["rate"] * y, lambda h, a: h / a["rate"]),
     "Weibull": _hazard(lambda y, a: (y / a["scale"]) ** a["shape"], lambda h, a: a["scale"] * h ** (1 / a["shape"])),
     "Gamma": LogTails(_BELOW, _ABOVE, _AT_BELOW, _AT_ABOVE),
+    "Beta": LogTails(
+        lambda y, a: np.log(betainc(a["a"], a["b"], np.clip(y, 0.0, 1.0))),
+        lambda y, a: np.log(betaincc(a["a"], a["b"], np.clip(y, 0.0, 1.0))),
+        lambda q, a: betaincinv(a["a"], a["b"], np.exp(q)),
+        lambda q, a: betainccinv(a["a"], a["b"], np.exp(q)),
+    ),
 }
 
 

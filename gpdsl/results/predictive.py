@@ -82,7 +82,7 @@ class Predictive:
         exact = self.normal()
         if exact is not None:
             return self._full(mixture_of_normals(*exact, self.beliefs.weights, p))
-        nodes, weights = ex.nodes_of(self.beliefs, self._leaves(), self.keys)
+        nodes, weights = ex.nodes_of(self.beliefs, self.leaves(), self.keys)
         law = self.law.filled(np.asarray(nodes[name]) for name in nodes)
         joint = weights[:, None] * self.beliefs.weights[None, :]
 
@@ -103,12 +103,13 @@ class Predictive:
             return draw_categorical(generator, np.stack(chances, axis=-1)) + 1.0
         return conditional.draw(law, generator)
 
-    def _leaves(self) -> dict[str, sp.Expr]:
+    def leaves(self) -> dict[str, sp.Expr]:
+        """Every argument of the law, by a name of its own, in their order."""
         return {str(place): leaf for place, leaf in enumerate(self.law.leaves())}
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of a law whose moments have no formula, by the rule of its latents."""
-        values, weights = ex.weighted_nodes(self.beliefs, self._leaves(), self.keys)
+        values, weights = ex.weighted_nodes(self.beliefs, self.leaves(), self.keys)
         mean, variance = conditional.moments(self.law.filled(np.asarray(values[name]) for name in values))
         joint = weights[:, None] * self.beliefs.weights[None, :]
         centre = np.tensordot(joint, mean, axes=([0, 1], [0, 1]))

@@ -1,6 +1,6 @@
 """Predictive distributions of outputs observed through a transform: those of the transform, taken back.
 
-Quantiles, and so medians, are exact: t^-1 of the quantile of t(y). Means and variances are integrals over t(y).
+Quantiles, and so medians, are exact: t^-1 of the quantile of t(y).
 """
 
 from __future__ import annotations
@@ -11,19 +11,12 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
-from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite
 from gpdsl.results import expectation as ex
 from gpdsl.results.inverse import inverse
 from gpdsl.results.predictive import Predictive, ValuesOf
+from gpdsl.results.warp_moments import warp_moments
 from gpdsl.symbolic.curves import LINES
 from gpdsl.symbolic.warps import Warp
-
-NODES = 100
-REACH, STEP = 3.0, 0.1
-"""Range and spacing of the double-exponential rule over the quantiles of a transform that is not Gaussian."""
-
-TAILS = (1e-9, 1e-12)
-"""Probabilities beyond quantiles, between which the tail of an output is measured."""
 
 Array = np.ndarray
 
@@ -38,11 +31,11 @@ class Warped:
 
     def mean(self) -> Array:
         """Mean of the output."""
-        return self._moments()[0]
+        return warp_moments(self.base, self.warp, increasing=self.increasing)[0]
 
     def variance(self) -> Array:
         """Variance of the output."""
-        return self._moments()[1]
+        return warp_moments(self.base, self.warp, increasing=self.increasing)[1]
 
     def quantile(self, p: float) -> Array:
         """Exact: the quantile of the transform taken back, or the opposite one when the transform decreases."""
@@ -93,42 +86,3 @@ class Warped:
 
         found = inverse(function, np.asarray(transformed), increasing=self.increasing)
         return line.forward(found)
-
-    def _moments(self) -> tuple[Array, Array]:
-        values, weights = self._nodes()
-        outputs = self.back(values)
-        weights = weights.reshape(-1, *(1,) * (outputs.ndim - 1))
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = np.sum(weights * outputs, axis=0)
-            variance = np.sum(weights * (outputs - mean) ** 2, axis=0)
-        power = self._power()
-        mean = np.where(power < 1.0, mean, np.nan)
-        return mean, np.where(power < 0.5, variance, np.where(power < 1.0, np.inf, np.nan))
-
-    def _power(self) -> Array:
-        """How fast quantiles run away, as (probability beyond)^-power: 1 and above is no mean, 1/2 no variance."""
-        if self.base.normal() is not None:
-            return np.zeros(self._shape)
-        steps = []
-        for near, far in ((TAILS[0], TAILS[1]), (1.0 - TAILS[0], 1.0 - TAILS[1])):
-            with np.errstate(all="ignore"):
-                ends = [np.log(np.abs(self.quantile(p))) for p in (near, far)]
-                steps.append((ends[1] - ends[0]) / np.log(TAILS[0] / TAILS[1]))
-        return np.nan_to_num(np.maximum(*steps), nan=np.inf)
-
-    def _nodes(self) -> tuple[Array, Array]:
-        """Values [nodes, rows, *keys] of the transform, and weights of their rule."""
-        exact = self.base.normal()
-        if exact is not None:
-            nodes, weights = gauss_hermite(1, NODES)
-            mean, sd = (
-                np.broadcast_to(each, (len(self.beliefs.weights), *self._shape))
-                for each in (exact[0], np.sqrt(exact[1]))
-            )
-            column = nodes[:, 0].reshape(-1, *(1,) * mean.ndim)
-            joint = weights[:, None] * self.beliefs.weights[None, :]
-            return (mean + sd * column).reshape(-1, *self._shape), joint.reshape(-1)
-        t = np.arange(-REACH, REACH + STEP / 2, STEP)
-        p = 1 / (1 + np.exp(-np.pi * np.sinh(t)))
-        weights = STEP * np.pi * np.cosh(t) * p * (1 - p)
-        return np.stack([self.base.quantile(each) for each in p]), weights / weights.sum()
