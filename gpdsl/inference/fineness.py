@@ -24,10 +24,10 @@ from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import every_point
 from gpdsl.program.compilation import jit
 from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.fine_quadrature import may_be_steep
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows, Scope
-from gpdsl.symbolic.steepness import widths
 
 ENOUGH = 1e-6
 """Nats that the expected log likelihood of a row may be wrong by during a fit."""
@@ -91,17 +91,14 @@ def _steep(program: Program, problem: Problem, learnt: dict[str, Array]) -> bool
         unit = 1.0 if group.per_row else np.max(np.asarray(prior_variances(group, kernel, at)), axis=-1)
         variances.append(np.tile(np.asarray(kernel.scale) * unit, len(group.readings.all)))
     widest = jnp.sqrt(jnp.asarray(np.concatenate(variances), dtype))[None, None]
+    scope, near = Scope(parameters, rows), NEAR
     for observation in program.observations:
         for term in observation.terms:
-            if term.method == "quadrature" and not (len(term.latents) > 1 and term.kinks):
-                found = widths(term.expression, term.latents[0]) if len(term.latents) == 1 else None
-                if found is None:
-                    return True
-                sd = program.evaluator.of_latent(term.latents[0], widest, observation.axes)
-                for slope, radius in found:
-                    steepness = program.evaluator(slope, Scope(parameters, rows), observation.axes)
-                    if not bool(jnp.all(jnp.abs(steepness) * sd * NEAR <= radius)):
-                        return True
+            if term.method != "quadrature" or (len(term.latents) > 1 and term.kinks):
+                continue
+            first, axes = term.latents[0], observation.axes
+            if len(term.latents) > 1 or may_be_steep(program, first, axes, scope, term.expression, widest, near):
+                return True
     return False
 
 

@@ -1,4 +1,4 @@
-"""Standard errors of sampled predictions: of the samples, and of what polynomials of opaque functions leave open.
+"""Errors of predictions: of samples, of quadratures, and of what polynomials of opaque functions leave open.
 
 Samples come in sets that are shifted apart; what is found from each of them alone scatters by their error. What a
 polynomial fitted without a point says there misses the function's value by what it misses elsewhere.
@@ -15,7 +15,8 @@ import sympy as sp
 from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
-from gpdsl.results.expectation import Beliefs, mean_of, places_of, sampled, without
+from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite
+from gpdsl.results.expectation import QUADRATURE_NODES, Beliefs, at_nodes, mean_of, sampled, without
 from gpdsl.results.pieces import Externals, Piece
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.responses import in_the_tails
@@ -23,6 +24,7 @@ from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.joint import joint_expectation
+from gpdsl.symbolic.kinks import places_of
 from gpdsl.symbolic.terms import has_external, latents_in
 
 Keys = tuple[str, ...]
@@ -71,7 +73,7 @@ def _spread(predictive: Predictive, values: np.ndarray) -> np.ndarray:
 
 
 def error_of_mean(beliefs: Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
-    """Of E[expression]; zeros where it is not sampled."""
+    """Of E[expression]; zeros where it is neither sampled nor a quadrature over two latents."""
     return _error(beliefs, expression, keys, None, lambda v: v.mean(axis=0), is_sampled(beliefs, expression))
 
 
@@ -118,9 +120,11 @@ def _error(
     summary: Callable[[np.ndarray], np.ndarray],
     asked: bool,
 ) -> np.ndarray:
-    if not asked:
+    if not (asked or _by_nodes(beliefs, expression.subs({centre[0]: 0}) if centre else expression)):
         return np.zeros((beliefs.count, *(1,) * len(keys)))
     given = {} if centre is None else {centre[0]: jnp.asarray(mean_of(beliefs, centre[1], keys))}
+    if not asked:
+        return _between_nodes(beliefs, expression, keys, given)
     values = np.asarray(sampled(beliefs, expression, keys, given), float)
     values = np.moveaxis(values, 1, -1) @ beliefs.weights if values.shape[1] > 1 else values[:, 0]
     sets = np.stack([summary(part) for part in np.array_split(values, SETS)])
@@ -136,6 +140,29 @@ def _error(
             left = _left_open(simulations, beliefs, piece, expression, keys, given)
             total[rows] += left[kept]
     return np.sqrt(total)
+
+
+def _between_nodes(
+    beliefs: Beliefs, expression: sp.Expr, keys: Keys, given: dict[sp.Symbol, Array]
+) -> Float[np.ndarray, "rows *keys"]:
+    """What nodes between those of a quadrature over two latents add."""
+    latents = latents_in(beliefs.program.translator, without(expression, given))
+    found = []
+    for count in (QUADRATURE_NODES[2], QUADRATURE_NODES[2] + 1):
+        nodes, weights = gauss_hermite(2, count)
+        table = at_nodes(beliefs, latents, nodes, keys)
+        values = np.asarray(beliefs.program.evaluator(expression, beliefs.scope(), keys, {**table, **given}))
+        found.append(np.tensordot(beliefs.weights, np.tensordot(weights, values, axes=1), axes=1))
+    return np.abs(found[0] - found[1])
+
+
+def _by_nodes(beliefs: Beliefs, expression: sp.Expr) -> bool:
+    """Whether an expectation is a quadrature over two latents that is not split."""
+    program = beliefs.program
+    latents = latents_in(program.translator, expression)
+    if len(latents) != 2 or places_of(expression, latents) or is_sampled(beliefs, expression):
+        return False
+    return joint_expectation(program.translator, pull_exponentials(expression), latents, program.coupled) is None
 
 
 def _left_open(

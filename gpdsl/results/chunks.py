@@ -1,12 +1,20 @@
-"""Many rows a part at a time, so that what is computed about them takes bounded memory."""
+"""Many rows a part at a time, so that what is computed about them takes bounded memory; elements one by one."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import sympy as sp
+from jaxtyping import Array
+
+from gpdsl.language import model as m
+from gpdsl.symbolic.translate import NeedsElements, Translator, axis_key
 
 ROWS_AT_ONCE = 4096
+
+Pick = Callable[[dict[str, int | str]], sp.Expr]
 
 
 def parts(count: int, size: int = ROWS_AT_ONCE) -> Iterator[tuple[slice, int]]:
@@ -28,3 +36,25 @@ def by_parts(count: int, compute: Callable[[int, slice], np.ndarray], axis: int 
         kept = [slice(None)] * axis + [slice(skip, None)]
         found.append(values[tuple(kept)])
     return np.concatenate(found, axis=axis) if len(found) > 1 else found[0]
+
+
+def over_elements(
+    translator: Translator, axes: tuple[m.Axis, ...], pick: Pick, compute: Callable[..., Array]
+) -> np.ndarray:
+    """`compute(expression, keys)` for a generic element, or element by element where there is no generic form.
+
+    The result is [..., rows, *axes]; `compute` returns [..., rows, *keys].
+    """
+    keys = tuple(axis_key(a) for a in axes)
+    shape = translator.shape(axes)
+    try:
+        values = compute(pick({}), keys)
+        lead = values.shape[: values.ndim - len(keys)]
+        return np.broadcast_to(np.asarray(values), (*lead, *shape))
+    except NeedsElements:
+        ranges = [range(1, n + 1) for n in shape]
+        parts = [
+            np.asarray(compute(pick(dict(zip(keys, position, strict=True))), ()))
+            for position in itertools.product(*ranges)
+        ]
+        return np.stack(parts, axis=-1).reshape(*parts[0].shape, *shape)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,29 +14,32 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite
 from gpdsl.inference.estimators.sampling import base_normals
-from gpdsl.language import model as m
 from gpdsl.program.compilation import jit
+from gpdsl.program.fine_quadrature import even_integral, even_rule, may_be_steep, quick_or_fine
 from gpdsl.program.joint import Marginals, moment_values, values_at
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import split_integral
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.results.simulations import SETS, Simulations
+from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.joint import joint_expectation
-from gpdsl.symbolic.kinks import bends, kinks
+from gpdsl.symbolic.kinks import places_of
 from gpdsl.symbolic.terms import has_external, latents_in
-from gpdsl.symbolic.translate import NeedsElements, axis_key
 
 SAMPLES = 2048
 """In sets that are shifted apart, whose scatter tells the error."""
 
 QUADRATURE_NODES = {1: 64, 2: 32}
-EVEN_NODES, EVEN_REACH = 193, 12.0
+
+NEAR = 0.5
+"""Standard deviations from the mean's line at which a singularity leaves the trapezoidal rule exact."""
+
+GENTLE = 1.0
+"""The same of `weighted_nodes`."""
 
 SPREAD_NODES, SPREAD = 301, 2.9
 """Nodes sinh(t) for evenly spaced t up to this: dense near the mean, and out to nine standard deviations."""
-
-Pick = Callable[[dict[str, int | str]], sp.Expr]
 
 FEW = 500
 """Rows up to which expectations take less time than compiling them well."""
@@ -89,26 +91,6 @@ class Beliefs:
         return Scope(self.parameters, self.rows, latents, externals or {})
 
 
-def over_elements(beliefs: Beliefs, axes: tuple[m.Axis, ...], pick: Pick, compute: Callable[..., Array]) -> np.ndarray:
-    """`compute(expression, keys)` for a generic element, or element by element where there is no generic form.
-
-    The result is [..., rows, *axes]; `compute` returns [..., rows, *keys].
-    """
-    keys = tuple(axis_key(a) for a in axes)
-    shape = beliefs.program.translator.shape(axes)
-    try:
-        values = compute(pick({}), keys)
-        lead = values.shape[: values.ndim - len(keys)]
-        return np.broadcast_to(np.asarray(values), (*lead, *shape))
-    except NeedsElements:
-        ranges = [range(1, n + 1) for n in shape]
-        parts = [
-            np.asarray(compute(pick(dict(zip(keys, position, strict=True))), ()))
-            for position in itertools.product(*ranges)
-        ]
-        return np.stack(parts, axis=-1).reshape(*parts[0].shape, *shape)
-
-
 def mean_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[Array, "rows *keys"]:
     """E[expression] at every row."""
     return _mixed(beliefs, per_component(beliefs, expression, keys, {}), keys)
@@ -133,9 +115,13 @@ def means_of(beliefs: Beliefs, expressions: Sequence[sp.Expr], keys: tuple[str, 
     """E[expression] of several expressions, compiled together."""
     if any(has_external(beliefs.program.translator, e) for e in expressions):
         return [mean_of(beliefs, e, keys) for e in expressions]
+    steep = [is_steep(beliefs, e, keys) for e in expressions]
     compute = beliefs.compile(
-        (tuple(expressions), keys),
-        lambda numbers: [_per_component(beliefs.with_numbers(numbers), e, keys, {}) for e in expressions],
+        (tuple(expressions), keys, *steep),
+        lambda numbers: [
+            _per_component(beliefs.with_numbers(numbers), e, keys, {}, at)
+            for e, at in zip(expressions, steep, strict=True)
+        ],
     )
     return [_mixed(beliefs, values, keys) for values in compute(beliefs.numbers())]
 
@@ -146,24 +132,31 @@ def per_component(
     """Expectation under each mixture component; `given` are symbols that already have values."""
     if has_external(beliefs.program.translator, without(expression, given)):
         return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
-    symbols = list(given)
+    symbols, steep = list(given), is_steep(beliefs, expression, keys, given)
     places = {symbol: sp.Symbol(f"given {place}", real=True) for place, symbol in enumerate(symbols)}
     compute = beliefs.compile(
-        (expression.xreplace(places), keys),
+        (expression.xreplace(places), keys, steep),
         lambda numbers, values: _per_component(
-            beliefs.with_numbers(numbers), expression, keys, dict(zip(symbols, values, strict=True))
+            beliefs.with_numbers(numbers), expression, keys, dict(zip(symbols, values, strict=True)), steep
         ),
     )
     return compute(beliefs.numbers(), list(given.values()))
 
 
-def without(expression: sp.Expr, given: Mapping[sp.Symbol, Array]) -> sp.Expr:
+def without(expression: sp.Expr, given: Iterable[sp.Symbol]) -> sp.Expr:
     """The expression with the given symbols out of the way: those left are known by reference."""
     return expression.xreplace({s: sp.Integer(0) for s in given})
 
 
+def is_steep(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Any = (), near: float = NEAR) -> bool:
+    """Whether it reads one latent and may have a singularity nearer than so many of its standard deviations."""
+    program, latents = beliefs.program, latents_in(beliefs.program.translator, without(expression, given))
+    widest = jnp.sqrt(jnp.max(beliefs.marginals.variance, axis=(0, 1), keepdims=True))
+    return len(latents) == 1 and may_be_steep(program, latents[0], keys, beliefs.scope(), expression, widest, near)
+
+
 def _per_component(
-    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Array]
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Array], steep: bool
 ) -> Float[Array, "K rows *keys"]:
     evaluator = beliefs.program.evaluator
     latents = latents_in(beliefs.program.translator, without(expression, given))
@@ -177,29 +170,17 @@ def _per_component(
         table = moment_values(program, latents, beliefs.marginals, keys, closed.free_symbols)
         return _with_rows(evaluator(closed, beliefs.scope(), keys, {**table, **given}), beliefs, keys)
     places = places_of(expression, latents)
+    if len(latents) == 1 and places is not None and not any(each.has(floor) for each in places):
+        rule = quick_or_fine if steep or places else even_integral
+        return rule(program, latents[0], beliefs.marginals, keys, beliefs.scope(), places, expression, given)
     if places:
         return split_integral(program, latents, beliefs.marginals, keys, beliefs.scope(), places, expression, given)
-    if len(latents) <= 2 and places is not None:
-        nodes, weights = _even() if len(latents) == 1 else gauss_hermite(2, QUADRATURE_NODES[2])
-        table = _at_nodes(beliefs, latents, nodes, keys)
+    if len(latents) == 2 and places is not None:
+        nodes, weights = gauss_hermite(2, QUADRATURE_NODES[2])
+        table = at_nodes(beliefs, latents, nodes, keys)
         values = evaluator(expression, beliefs.scope(), keys, {**table, **given})
         return jnp.tensordot(jnp.asarray(weights, values.dtype), values, axes=1)
     return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
-
-
-def _even() -> tuple[np.ndarray, np.ndarray]:
-    """The trapezoidal rule over a standard normal.
-
-    Its error exp(-2 pi d / step) is nothing for a singularity as near as d = 1/2, where Gauss–Hermite converges slowly.
-    """
-    nodes = np.linspace(-EVEN_REACH, EVEN_REACH, EVEN_NODES)
-    weights = np.exp(-0.5 * nodes**2)
-    return nodes[:, None], weights / weights.sum()
-
-
-def places_of(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> tuple[sp.Expr, ...] | None:
-    """Where an integral over one or two latents is split; None where that is not known."""
-    return kinks(expression, latents) if len(latents) <= 2 and bends(expression, latents) else ()
 
 
 def _with_rows(value: Array, beliefs: Beliefs, keys: tuple[str, ...]) -> Array:
@@ -208,9 +189,10 @@ def _with_rows(value: Array, beliefs: Beliefs, keys: tuple[str, ...]) -> Array:
     return jnp.broadcast_to(value, (len(beliefs.weights), beliefs.count, *axes))
 
 
-def _at_nodes(
+def at_nodes(
     beliefs: Beliefs, latents: tuple[sp.Symbol, ...], nodes: np.ndarray, keys: tuple[str, ...]
 ) -> dict[sp.Symbol, Array]:
+    """Values of latents at standard normals [nodes, latents], which lead."""
     mean = beliefs.marginals.mean
     width = mean.ndim + len(keys) - 1
     normals = [jnp.asarray(column, mean.dtype).reshape(-1, *(1,) * width) for column in nodes.T]
@@ -263,13 +245,13 @@ def smooth_nodes(
     beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...]
 ) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
     """Values of expressions at nodes, and their weights, for a smooth function to be averaged over, far out too."""
-    return _common(beliefs, expressions, keys, {1: _even(), 2: gauss_hermite(2, QUADRATURE_NODES[2])})
+    return _common(beliefs, expressions, keys, {1: even_rule(), 2: gauss_hermite(2, QUADRATURE_NODES[2])})
 
 
 def weighted_nodes(
     beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...]
 ) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
-    """Values of expressions at the nodes of a quadrature over one or two latents, with its weights; else samples."""
+    """The same for what is not steep, quicker: nodes of a quadrature over one or two latents; else samples."""
     return _common(beliefs, expressions, keys, {n: gauss_hermite(n, nodes) for n, nodes in QUADRATURE_NODES.items()})
 
 
@@ -286,7 +268,7 @@ def _common(
     rules = {0: (np.zeros((1, 0)), np.ones(1)), **rules}
     if len(latents) in rules and not opaque and not (beliefs.program.fields and len(latents) > 1):
         nodes, weights = rules[len(latents)]
-        table, scope = _at_nodes(beliefs, latents, nodes, keys), beliefs.scope()
+        table, scope = at_nodes(beliefs, latents, nodes, keys), beliefs.scope()
     else:
         samples, externals = sample_latents(beliefs, SAMPLES, opaque)
         table, scope, weights = {}, beliefs.scope(samples, externals), np.full(len(samples), 1.0 / len(samples))

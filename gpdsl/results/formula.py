@@ -86,7 +86,8 @@ class ByFormula:
         """The conditional distributions at the nodes of the latents, some rows at a time, and the nodes' weights."""
         symbols = self._symbols()
         named = {str(place): symbol for place, symbol in enumerate(symbols)}
-        values, weights = ex.weighted_nodes(self.beliefs, named, self.keys)
+        steep = ex.is_steep(self.beliefs, self.formula.log_density, self.keys, near=ex.GENTLE)
+        values, weights = (ex.nodes_of if steep else ex.weighted_nodes)(self.beliefs, named, self.keys)
         joint = (weights[:, None] * self.beliefs.weights[None, :]).reshape(-1)
         count = self.beliefs.count * int(np.prod(self.sizes))
         flat = {}

@@ -19,7 +19,7 @@ from gpdsl.program.precision import in_precision
 from gpdsl.results import expectation as ex
 from gpdsl.results.accuracy import error_of, error_of_law, verify_asked
 from gpdsl.results.ancestral import DRAWS, Ancestral, put_together
-from gpdsl.results.chunks import by_parts
+from gpdsl.results.chunks import by_parts, over_elements
 from gpdsl.results.existence import existing, said
 from gpdsl.results.formula import ByFormula
 from gpdsl.results.predictive import Predictive
@@ -112,7 +112,7 @@ class Prediction:
         """Standard error of what `mean`, `variance`, or the quantile of a probability says, [rows, *axes].
 
         It is that of finitely many evaluations of opaque functions, and of finitely many samples where three or more
-        latents enter what has no formula; 0 for what is exact or a quadrature.
+        latents enter what has no formula. Of a quadrature over two it is what nodes between its own add; 0 else.
         """
         verify_asked(name, of)
         return self._by_parts(name, lambda part, _: part._error(name, of))
@@ -193,7 +193,7 @@ class Prediction:
                 return translator.let(name, positions)
             return translator.symbol(Ref("latent", name, positions))
 
-        return np.array(ex.over_elements(self.beliefs, axes, pick, compute))
+        return np.array(over_elements(translator, axes, pick, compute))
 
     def _quantile(self, expression: sp.Expr, keys: tuple[str, ...], p: float) -> Array:
         beliefs, translator = self.beliefs, self.beliefs.program.translator

@@ -109,7 +109,8 @@ class Predictive:
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of a law whose moments have no formula, by the rule of its latents."""
-        values, weights = ex.weighted_nodes(self.beliefs, self.leaves(), self.keys)
+        steep = any(ex.is_steep(self.beliefs, each, self.keys, near=ex.GENTLE) for each in self.law.leaves())
+        values, weights = (ex.nodes_of if steep else ex.weighted_nodes)(self.beliefs, self.leaves(), self.keys)
         mean, variance = conditional.moments(self.law.filled(np.asarray(values[name]) for name in values))
         joint = weights[:, None] * self.beliefs.weights[None, :]
         centre = np.tensordot(joint, mean, axes=([0, 1], [0, 1]))

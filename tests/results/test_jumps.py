@@ -89,3 +89,53 @@ def test_both_peaks_of_a_smooth_likelihood_count() -> None:
         near = tuple(sign * np.sqrt(max(y[k] + r * 0.05, 0.0)) for sign in (1, -1) for r in (-9, -3, 0, 3, 9))
         expected = np.log(over(lambda f, k=k: stats.norm.pdf(y[k], f**2, 0.05), mean, sd, near))
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+STEEP = {
+    "a": ("tanh(50 * (f - 0.2))", lambda f: np.tanh(50 * (f - 0.2))),
+    "b": ("exp(-(f - 0.2)^2 / 0.00001)", lambda f: np.exp(-((f - 0.2) ** 2) / 1e-5)),
+    "c": ("1 / (1 + (30 * (f - 0.2))^2)", lambda f: 1 / (1 + (30 * (f - 0.2)) ** 2)),
+    "d": ("if f > 0.2 then tanh(60 * f - 12) else sin(f)", lambda f: np.tanh(60 * f - 12) if f > 0.2 else np.sin(f)),
+}
+"""Smooth but for `d`, and steep around 0.2."""
+
+NEARBY = tuple(0.2 + sign * 2.0**-k for k in range(-2, 12) for sign in (-1, 0, 1))
+
+
+def test_steep_lets() -> None:
+    lets = "".join(f"let {name} = {text}\n" for name, (text, _) in STEEP.items())
+    fit = gpdsl.compile(HEAD.format(kind="real", law="Normal(f, 0.3)", s=1) + lets).fit({"x": X, "y": X})
+    prediction = fit.predict({"x": NEW})
+    normals = list(zip(prediction.mean("f"), np.sqrt(prediction.variance("f")), strict=True))
+    for name, (_, function) in STEEP.items():
+        mean = [over(function, *each, NEARBY) for each in normals]
+        np.testing.assert_allclose(prediction.mean(name), mean, atol=1e-10)
+    mean = prediction.mean("a")
+    spread = [
+        over(lambda f, m=m: (np.tanh(50 * (f - 0.2)) - m) ** 2, *at, NEARBY)
+        for at, m in zip(normals, mean, strict=True)
+    ]
+    np.testing.assert_allclose(prediction.variance("a"), spread, atol=1e-10)
+
+
+def test_steep_densities_of_the_file() -> None:
+    density = "density bump(y | m) = -0.5 * ((y - tanh(50 * (m - 0.2))) / 0.3)^2 - log(0.3) - 0.9189385332046727\n"
+    head, law = HEAD.format(kind="real", law="bump(f)", s=1).rsplit("y ~", 1)
+    fit = gpdsl.compile(f"{head}{density}y ~{law}").fit({"x": X, "y": np.ones(4)}, steps=2, posterior="diagonal")
+    prediction = fit.predict({"x": NEW})
+    normals = zip(prediction.mean("f"), np.sqrt(prediction.variance("f")), strict=True)
+    mean = [over(lambda f: np.tanh(50 * (f - 0.2)), *each, NEARBY) for each in normals]
+    np.testing.assert_allclose(prediction.mean("y"), mean, atol=3e-4)
+
+
+def test_what_quadrature_over_two_latents_leaves_open_is_said() -> None:
+    lets = "let steep = tanh(20 * (f - g))\nlet gentle = tanh(0.2 * (f - g))\n"
+    fit = gpdsl.compile(HEAD.format(kind="real", law="Normal(f + g, 0.1)", s=1) + lets).fit(
+        {"x": X, "y": X}, steps=2, posterior="diagonal"
+    )
+    prediction = fit.predict({"x": NEW})
+    normals = [prediction.mean("f") - prediction.mean("g"), prediction.variance("f") + prediction.variance("g")]
+    true = [over(lambda f: np.tanh(20 * f), m, np.sqrt(v), (0.0,)) for m, v in zip(*normals, strict=True)]
+    wrong, said = np.abs(prediction.mean("steep") - true), prediction.error("steep")
+    assert np.all(wrong < 5 * said) and np.all(said < 0.2)
+    assert np.all(prediction.error("gentle") < 1e-12)

@@ -17,9 +17,10 @@ from jaxtyping import Array, Float
 from gpdsl.inference.estimators.score import coupled_score_gradients, score_gradients
 from gpdsl.inference.opaque.surrogate import Anchors, Surrogate
 from gpdsl.inference.opaque.values import penalised
+from gpdsl.program.fine_quadrature import fine_integral
 from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values, values_at
 from gpdsl.program.program import Program
-from gpdsl.program.quadrature import fine_integral, split_integral
+from gpdsl.program.quadrature import split_integral
 from gpdsl.program.rows import Rows, Scope, observed_mask
 from gpdsl.symbolic.terms import ObservationTerms, Term
 

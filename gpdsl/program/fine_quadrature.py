@@ -1,0 +1,207 @@
+"""Quadrature over one latent of what may be steep: pieces are halved until what is steep inside of them is told apart.
+
+Where the trapezoidal rule and its every other node agree nothing is steep, and it is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import sympy as sp
+from jaxtyping import Array, Float
+
+from gpdsl.program.joint import Marginals, values_at
+from gpdsl.program.program import Program
+from gpdsl.program.quadrature import REACH, crossing, density, edges_of, lines_of
+from gpdsl.program.rows import Scope
+from gpdsl.symbolic.steepness import centres, widths
+
+FINE_PANELS, FINE_NODES = 16, 10
+"""Pieces at first, and Gauss–Legendre nodes in each."""
+
+AT_A_TIME, TURNS = 4, 12
+"""How many pieces are halved before errors are looked at again, and how often: the least piece is 4e-4 sd wide."""
+
+NEAR = (-1e-1, -3e-3, -1e-4, 0.0, 1e-4, 3e-3, 1e-1)
+"""Further cuts around a centre, which no node may be near: standard deviations."""
+
+EVEN_NODES, AGREE = 193, 1e-6
+"""Of the trapezoidal rule, and how far every other node alone may be off, relatively: all are off by its square."""
+
+
+def may_be_steep(
+    program: Program,
+    latent: sp.Symbol,
+    axes: tuple[str, ...],
+    scope: Scope,
+    expression: sp.Expr,
+    widest: Float[Array, "1 1 latents"],
+    near: float,
+) -> bool:
+    """Whether a singularity may be nearer than so many standard deviations of a latent, `widest` at most; untraced."""
+    found = widths(expression, latent)
+    if found is None:
+        return True
+    sd = program.evaluator.of_latent(latent, widest, axes)
+    slopes = [jnp.abs(program.evaluator(slope, scope, axes)) for slope, _ in found]
+    return not all(bool(jnp.all(s * sd * near <= radius)) for s, (_, radius) in zip(slopes, found, strict=True))
+
+
+def fine_integral(
+    program: Program,
+    latent: sp.Symbol,
+    q: Marginals,
+    axes: tuple[str, ...],
+    scope: Scope,
+    kinks: Sequence[sp.Expr],
+    expression: sp.Expr,
+    given: Mapping[sp.Symbol, Array],
+) -> tuple[Float[Array, "K rows *axes"], Float[Array, "K rows *axes"]]:
+    """E[expression] over one latent, however steep it is, and how wrong that may be. `kinks` have no steps.
+
+    Pieces are chosen without derivatives: they are those of the integral over the chosen ones, which move with kinks.
+    """
+
+    def integrand(scope: Scope, q: Marginals, given: Mapping[sp.Symbol, Array], z: Array) -> Array:
+        table = values_at(program, [latent], q, axes, [z])
+        return jnp.asarray(program.evaluator(expression, scope, axes, {**table, **given}))
+
+    still = jax.lax.stop_gradient
+    parameters, latents, externals = still((dict(scope.parameters), scope.latents, dict(scope.externals)))
+    held = Scope(parameters, scope.rows, latents, externals), still(q), {s: still(v) for s, v in given.items()}
+    cuts = [crossing(level, slope) for level, (slope,) in lines_of(program, [latent], q, axes, scope, kinks)]
+    for level, (slope,) in lines_of(program, [latent], q, axes, scope, centres(expression, latent)):
+        cuts += [still(crossing(level, slope)) + distance for distance in NEAR]
+    one = jnp.zeros((1,) * (q.mean.ndim + len(axes)), q.mean.dtype)
+    shape = jnp.broadcast_shapes(*[cut.shape for cut in cuts], integrand(*held, one).shape[1:])
+    edges = edges_of([jnp.broadcast_to(cut, shape) for cut in cuts] or [jnp.full(shape, REACH)], FINE_PANELS)
+    pieces, left = _halved(lambda z: integrand(*held, z), still(edges))
+    low, high = _ends(edges, *pieces)
+    t, w = (each.reshape(-1, *(1,) * len(shape)) for each in np.polynomial.legendre.leggauss(FINE_NODES))
+
+    def of_piece(ends: tuple[Array, Array]) -> Array:
+        z = 0.5 * (ends[0] + ends[1]) + 0.5 * (ends[1] - ends[0]) * jnp.asarray(t, edges.dtype)
+        weights = 0.5 * (ends[1] - ends[0]) * jnp.asarray(w, edges.dtype) * density(z)
+        return jnp.sum(weights * integrand(scope, q, given, z), axis=0)
+
+    return jnp.sum(jax.lax.map(jax.checkpoint(of_piece), (low, high), batch_size=AT_A_TIME), axis=0), left
+
+
+Pieces = tuple[Array, Array, Array]
+"""Which two edges each lies between, and where it begins and ends there, from 0 to 1."""
+
+
+def _halved(function: Callable[[Array], Array], edges: Array) -> tuple[Pieces, Array]:
+    """Pieces between the edges, those halved again and again that are worst told by their nodes; and what is left.
+
+    The error of a piece is taken to be that of leaving out the last two Legendre polynomials.
+    """
+    t, w = np.polynomial.legendre.leggauss(FINE_NODES)
+    last = np.polynomial.legendre.legvander(t, FINE_NODES - 1)[:, -2:].T * w * (FINE_NODES - 0.5)
+    first, shape = len(edges) - 1, edges.shape[1:]
+    nodes = jnp.asarray(t, edges.dtype).reshape(-1, *(1,) * len(shape))
+
+    def errors(pieces: Pieces) -> Array:
+        low, high = _ends(edges, *pieces)
+        half = 0.5 * (high - low)[:, None]
+        z = 0.5 * (low + high)[:, None] + half * nodes
+        values = function(z.reshape(-1, *shape)).reshape(z.shape) * density(z)
+        missing = jnp.abs(jnp.einsum("ln,pn...->pl...", jnp.asarray(last, edges.dtype), values))
+        return half[:, 0] * jnp.sum(missing, axis=1)
+
+    def turn(number: Array, known: tuple[Pieces, Array]) -> tuple[Pieces, Array]:
+        pieces, error = known
+        _, worst = jax.lax.top_k(jnp.moveaxis(error, 0, -1), AT_A_TIME)
+        worst = jnp.moveaxis(worst, -1, 0)
+        between, low, high = (jnp.take_along_axis(each, worst, axis=0) for each in pieces)
+        middle = 0.5 * (low + high)
+        halves = tuple(map(jnp.concatenate, ((between, between), (low, middle), (middle, high))))
+        new = (*halves, errors(halves))  # type: ignore[arg-type]
+        place = first + number * AT_A_TIME
+        placed = [
+            jax.lax.dynamic_update_slice_in_dim(
+                jnp.put_along_axis(old, worst, each[:AT_A_TIME], axis=0, inplace=False), each[AT_A_TIME:], place, axis=0
+            )
+            for old, each in zip((*pieces, error), new, strict=True)
+        ]
+        return (placed[0], placed[1], placed[2]), placed[3]
+
+    more = (AT_A_TIME * TURNS, *shape)
+    between = jnp.broadcast_to(jnp.arange(first).reshape(-1, *(1,) * len(shape)), (first, *shape))
+    whole = between, jnp.zeros((first, *shape), edges.dtype), jnp.ones((first, *shape), edges.dtype)
+    padded = [jnp.concatenate([each, jnp.zeros(more, each.dtype)]) for each in (*whole, errors(whole))]
+    pieces, error = jax.lax.fori_loop(0, TURNS, turn, ((padded[0], padded[1], padded[2]), padded[3]))
+    return pieces, jnp.sum(error, axis=0)
+
+
+def _ends(edges: Array, between: Array, low: Array, high: Array) -> tuple[Array, Array]:
+    """Where pieces begin and end."""
+    before, after = (jnp.take_along_axis(edges, between + k, axis=0) for k in (0, 1))
+    return before + low * (after - before), before + high * (after - before)
+
+
+def quick_or_fine(
+    program: Program,
+    latent: sp.Symbol,
+    q: Marginals,
+    axes: tuple[str, ...],
+    scope: Scope,
+    kinks: Sequence[sp.Expr],
+    expression: sp.Expr,
+    given: Mapping[sp.Symbol, Array],
+) -> Float[Array, "K rows *axes"]:
+    """E[expression] over one latent, finely where it has kinks or is steep in some row. `kinks` have no steps."""
+    arguments = program, latent, q, axes, scope, kinks, expression, given
+    if kinks:
+        return fine_integral(*arguments)[0]
+    values = _even_values(*arguments)
+    every, some, size = (jnp.sum(each, axis=0) for each in (values, 2 * values[::2], jnp.abs(values)))
+    agree = jnp.all(jnp.abs(every - some) <= AGREE * size)
+    return jax.lax.cond(agree, lambda: every, lambda: jnp.broadcast_to(fine_integral(*arguments)[0], every.shape))
+
+
+def even_integral(
+    program: Program,
+    latent: sp.Symbol,
+    q: Marginals,
+    axes: tuple[str, ...],
+    scope: Scope,
+    kinks: Sequence[sp.Expr],
+    expression: sp.Expr,
+    given: Mapping[sp.Symbol, Array],
+) -> Float[Array, "K rows *axes"]:
+    """E[expression] over one latent where nothing is steep, by the trapezoidal rule."""
+    return jnp.sum(_even_values(program, latent, q, axes, scope, kinks, expression, given), axis=0)
+
+
+def even_rule() -> tuple[Float[np.ndarray, "nodes 1"], Float[np.ndarray, "nodes"]]:
+    """Nodes and weights of the trapezoidal rule over a standard normal."""
+    nodes = np.linspace(-REACH, REACH, EVEN_NODES)
+    weights = np.exp(-0.5 * nodes**2)
+    return nodes[:, None], weights / weights.sum()
+
+
+def _even_values(
+    program: Program,
+    latent: sp.Symbol,
+    q: Marginals,
+    axes: tuple[str, ...],
+    scope: Scope,
+    kinks: Sequence[sp.Expr],
+    expression: sp.Expr,
+    given: Mapping[sp.Symbol, Array],
+) -> Float[Array, "nodes K rows *axes"]:
+    """What a trapezoidal rule adds up: its error is exp(-2 pi d / step) for a singularity d sds away.
+
+    A node stands where something may be steep, so that no spike hides between them.
+    """
+    del kinks
+    z = jnp.asarray(even_rule()[0], q.mean.dtype).reshape(-1, *(1,) * (q.mean.ndim - 1 + len(axes)))
+    step = 2 * REACH / (EVEN_NODES - 1)
+    for level, (slope,) in lines_of(program, [latent], q, axes, scope, centres(expression, latent)[:1]):
+        z = z + jnp.remainder(crossing(level, slope), 2 * step)
+    table = values_at(program, [latent], q, axes, [z])
+    return jnp.asarray(program.evaluator(expression, scope, axes, {**table, **given})) * density(z) * step
