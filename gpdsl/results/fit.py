@@ -37,6 +37,7 @@ from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.prediction import Prediction
 from gpdsl.results.simulations import Simulations
+from gpdsl.symbolic.density_mass import doubtful
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,14 +94,18 @@ class Fit:
     """Nats of the evidence that inducing points lose at least and at most, for certain, at the fit's parameters: of
     observations that are normal about one latent each; None of others."""
 
-    @property
+    @cached_property
     def no_bound(self) -> str:
         """Why `elbo` without the log prior is no bound of the log evidence, in words; empty where it is one."""
         if self.options.engine == "ep":
             return "expectation propagation estimates the log evidence"
         weights = self.choice.weights
-        if weights is not None and weights.sums == "sampled" and self.options.basis == "inducing":
+        if weights is not None and self.options.basis != "inducing":
+            return f"{weights.features} basis functions in place of the kernel have an evidence of their own"
+        if weights is not None and weights.sums == "sampled":
             return "it lacks a constant, (m + log |K|) / 2"
+        if any(each.distribution.log_density for each, _ in doubtful(self.program.translator, self.parameters)):
+            return "a density of the model does not integrate to one"
         return "evaluations without values were penalised" if self.usage.penalised else ""
 
     @cached_property

@@ -29,7 +29,7 @@ def summarise(fit: Fit) -> str:
         f"{d.name}: {d.title}" if d.title else d.name,
         f"  rows        {fit.rows}",
         f"  posterior   {_posterior(fit)}",
-        f"  optimizer   {choice.optimizer}: {fit.message}",
+        f"  optimizer   {choice.optimizer}: {fit.message}{', but see the notes' if fit.notes else ''}",
         f"  {_evidence(fit):<11} {fit.elbo:.4f}{error} nats{prior}",
         f"  time        {fit.seconds:.2f} s, of which compiling {fit.compile_seconds:.2f} s",
     ]

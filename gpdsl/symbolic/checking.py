@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpdsl.language import compile_text
+from gpdsl.language.checker.image import beyond
 from gpdsl.language.model import Declarations
 from gpdsl.language.warnings import Report, find_warnings
 from gpdsl.language.warnings.priors import unbounded_priors
@@ -38,14 +39,15 @@ def all_warnings(declarations: Declarations, spreads: Mapping[str, tuple[float, 
 def grave_warnings(declarations: Declarations) -> Report:
     """What nobody should fit without knowing, pedantic or not.
 
-    Kernels that are not positive definite, densities that do not integrate to one, prior densities without a bound.
+    Kernels that are not positive definite, densities that do not integrate to one over their output, prior densities
+    without a bound.
     """
     found = list(unbounded_priors(declarations))
     if declarations.kernels:
         from gpdsl.symbolic.kernel_checks import doubtful_kernels
 
         found += doubtful_kernels(declarations)
-    if declarations.densities:
+    if declarations.densities or any(beyond(declarations, each) for each in declarations.observations):
         from gpdsl.symbolic.density_mass import doubtful_densities
 
         found += doubtful_densities(declarations)

@@ -1,4 +1,8 @@
-"""What a `density` of the file integrates to: a formula that is not normalised is a mistake that no fit can notice."""
+"""What densities integrate to over their output: one that is not normalised is a mistake that no fit can notice.
+
+Those of the file are formulas that anybody may get wrong; those of the table may have probability where their output
+cannot be.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,12 @@ import numpy as np
 import sympy as sp
 
 from gpdsl.language import model as m
+from gpdsl.language.checker.image import beyond
 from gpdsl.language.errors.base import Mistake, ModelError
-from gpdsl.symbolic.curves import LINES, curve
-from gpdsl.symbolic.errors import NotNormalised
+from gpdsl.symbolic.curves import LINES, Line, curve
+from gpdsl.symbolic.errors import NotNormalised, OutsideOutput
 from gpdsl.symbolic.kernel_values import UnknownSizes, start_of
+from gpdsl.symbolic.kinks import bends, kinks
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.terms import Formula, density_formula, has_external
 from gpdsl.symbolic.translate import NeedsElements, Translator, axis_key
@@ -23,27 +29,46 @@ TOLERANCE = 1e-3
 LARGEST = 1e6
 """Larger integrals are counted as infinite."""
 
-REACH, CELLS, HALVINGS, ROUNDING = 15.0, 120, 30, 1e-8
+REACH, CELLS, HALVINGS, ROUNDING = {"real": 690.0, "positive": 7.0, "unit": 7.0}, 240, 30, 1e-8
 """Range of the adaptive quadrature, in asinh of the output on the real line; its cells, how often they are halved, and
 the change that ends it."""
 
+FAR = {"real": (300.0, 330.0), "positive": (300.0, 330.0), "unit": (25.0, 32.0)}
+"""Logarithms of |y|, or log odds, between which the fall of a tail is measured."""
+
+IMPOSSIBLE = -1e6
+"""A log density below which a constant says that there is none."""
+
+NEVER, SLOW = 1e-3, 0.04
+"""Powers of |y| that a tail falls by besides 1/|y|: with less there is no integral, or none that could be computed."""
+
 
 def doubtful_densities(declarations: m.Declarations) -> Iterator[Mistake]:
-    """A warning for each observation by a formula that does not integrate to one."""
-    for observation in declarations.observations:
-        if observation.distribution.log_density is None:
+    """A warning for each observation whose density does not integrate to one."""
+    translator = Translator(declarations, {})
+    translator.sizes = UnknownSizes()
+    for observation, said in doubtful(translator, {}):
+        call, output = observation.distribution, declarations.outputs[observation.outputs[0]]
+        if call.log_density is not None:
+            yield NotNormalised(call.span, call.name, output.name, said)
+        else:
+            cut = "lower = 0" if output.kind == "positive" else "lower = 0, upper = 1"
+            yield OutsideOutput(call.span, call.name, output.name, output.kind, said, cut)
+
+
+def doubtful(translator: Translator, values: Mapping[str, np.ndarray]) -> Iterator[tuple[m.Observation, str]]:
+    """Observations whose density does not integrate to one, at these parameters (else the initial ones), in words."""
+    for observation in translator.declarations.observations:
+        if observation.distribution.log_density is None and not beyond(translator.declarations, observation):
             continue
-        translator = Translator(declarations, {})
-        translator.sizes = UnknownSizes()
         try:
             formula = density_formula(translator, observation, {axis_key(axis): 1 for axis in observation.axes})
         except (ModelError, NeedsElements):
             continue
-        found = masses(translator, formula, {})
+        found = masses(translator, formula, values)
         said = "" if found is None else mass_words(found)
         if said:
-            call = observation.distribution
-            yield NotNormalised(call.span, call.name, observation.outputs[0], said)
+            yield observation, said
 
 
 def masses(translator: Translator, formula: Formula, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
@@ -61,9 +86,26 @@ def masses(translator: Translator, formula: Formula, values: Mapping[str, np.nda
 
     with np.errstate(all="ignore"):
         found = np.exp(curve(log_density, len(TRIED), formula.kind).log_mass)
-    if formula.kind not in LINES or np.all(_one(found)):
-        return found
-    return np.asarray([_again(formula, fixed, place) for place in range(len(TRIED))])
+        if formula.kind not in LINES:
+            return found
+        falls = _falls(log_density, LINES[formula.kind], formula.kind)
+        if np.any(falls < SLOW):
+            return np.where(falls < NEVER, np.inf, np.where(falls < SLOW, np.nan, found))
+        if np.all(_one(found)) and not bends(formula.log_density, (formula.symbol,)):
+            return found
+        return np.asarray([_again(formula, fixed, place) for place in range(len(TRIED))])
+
+
+def _falls(log_density: Callable[[np.ndarray], np.ndarray], line: Line, kind: str) -> np.ndarray:
+    """The power by which the slower tail falls besides 1/|y|, where the density is a number."""
+    near, far = (np.full((1, len(TRIED)), each) for each in FAR[kind])
+    falls = []
+    for side in (-1.0, 1.0):
+        ends = [side * (np.exp(each) if kind == "real" else each) for each in (near, far)]
+        low, high = (log_density(line.forward(v)) + line.log_slope(v) for v in ends)
+        fall = (low - high + (near - far if kind == "real" else 0.0)) / (far - near)
+        falls.append(np.where(np.isfinite(fall) & (low > IMPOSSIBLE), fall, np.inf)[0])
+    return np.minimum(*falls)
 
 
 def _one(found: np.ndarray) -> np.ndarray:
@@ -81,23 +123,35 @@ def _typical(translator: Translator, symbol: sp.Symbol, values: Mapping[str, np.
 
 
 def _again(formula: Formula, fixed: Mapping[sp.Symbol, np.ndarray], place: int) -> float:
-    """One of the integrals by adaptive quadrature, which jumps and kinks do not mislead."""
+    """One of the integrals by adaptive quadrature, in pieces between jumps and kinks."""
     line, known = LINES[formula.kind], {symbol: value[place] for symbol, value in fixed.items()}
 
     def along(u: np.ndarray) -> np.ndarray:
         v = np.sinh(u)
         log_density = evaluate(formula.log_density, {**known, formula.symbol: line.forward(v)})
-        return np.nan_to_num(np.exp(log_density + line.log_slope(v)) * np.cosh(u), nan=0.0)
+        return np.nan_to_num(np.exp(log_density + line.log_slope(v) + np.log(np.cosh(u))), nan=0.0)
 
-    with np.errstate(all="ignore"):
-        return _integral(along)
+    reach = REACH[formula.kind]
+    edges = np.sinh(np.linspace(-np.arcsinh(reach), np.arcsinh(reach), CELLS + 1))
+    cuts = np.arcsinh(line.inverse(np.asarray(_corners(formula, known))))
+    return _integral(along, np.unique(np.clip([*edges, *cuts], -reach, reach)))
 
 
-def _integral(function: Callable[[np.ndarray], np.ndarray]) -> float:
-    """From -REACH to REACH: cells are halved until the two halves say what the whole said."""
+def _corners(formula: Formula, known: Mapping[sp.Symbol, float]) -> list[float]:
+    """Where a log density jumps or bends in the output: zeros of linear functions of it."""
+    y, found = formula.symbol, []
+    for each in (kinks(formula.log_density, (y,)) if bends(formula.log_density, (y,)) else ()) or ():
+        start, step = (float(evaluate(each, {**known, y: np.float64(at)})) for at in (0.0, 1.0))
+        if step != start:
+            found.append(start / (start - step))
+    inside = {"real": -np.inf, "positive": 0.0, "unit": 0.0}[formula.kind], 1.0 if formula.kind == "unit" else np.inf
+    return [each for each in found if inside[0] < each < inside[1]]
+
+
+def _integral(function: Callable[[np.ndarray], np.ndarray], edges: np.ndarray) -> float:
+    """Over cells, which are halved until the two halves say what the whole said."""
     nodes, weights = np.polynomial.legendre.leggauss(8)
-    edges, total = np.linspace(-REACH, REACH, CELLS + 1), 0.0
-    low, high = edges[:-1], edges[1:]
+    low, high, total = edges[:-1], edges[1:], 0.0
 
     def of(low: np.ndarray, high: np.ndarray) -> np.ndarray:
         half = 0.5 * (high - low)
@@ -118,6 +172,8 @@ def mass_words(found: np.ndarray) -> str:
     """That integrals are not one; empty where they are."""
     if np.all(_one(found)):
         return ""
+    if np.any(np.isnan(found)):
+        return "falls so slowly that its integral is infinite, or beyond what can be computed"
     if not np.all(np.isfinite(found)) or found.max() > LARGEST:
         return "does not have a finite integral"
     low, high = found.min(), found.max()

@@ -178,3 +178,21 @@ class NotNormalised(Caution):
     message: ClassVar = "the density `{name}` {mass}"
     label: ClassVar = "over `{output}`, at the initial parameters, with latents at -1, 0 and 1.5"
     help: ClassVar = "what is learnt is then wrong: subtract the log of the integral in the formula of `{name}`"
+
+
+@dataclass(frozen=True)
+class OutsideOutput(Caution):
+    """A distribution with probability where no value of its output is: a Gaussian for what is never negative."""
+
+    name: str
+    output: str
+    kind: str
+    mass: str
+    cut: str
+    code: ClassVar = "W620"
+    message: ClassVar = "`{name}` has probability outside of `{output} : {kind}`: it {mass}"
+    label: ClassVar = "over `{output}`, at the initial parameters, with latents at -1, 0 and 1.5"
+    help: ClassVar = (
+        "cut it with `Truncated(..., {cut})`, or use a distribution for {kind} outputs; if other values may be, "
+        "declare `output {output} : real`"
+    )

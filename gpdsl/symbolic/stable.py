@@ -7,7 +7,7 @@ precision, where log(1 - p) is infinite. What a user writes the plain way is com
     log Phi(x) = log_ndtr(x)            log(1 - Phi(x)) = log_ndtr(-x)
     log(c + exp(x)) = log(c) + softplus(x - log(c))
     log(exp(x) + exp(z) + ...) = logsumexp(x, z, ...)
-    log(1 - exp(-x)) = log1mexp(x) for positive x
+    log(1 - exp(-x)) = log1mexp(x), log(exp(x) - 1) = x + log1mexp(x) for positive x
 
     y log(e exp(x)) = y x + times_log(y, e), which is 0 where the count y and the exposure e are
 """
@@ -86,7 +86,7 @@ def _log_factor(value: sp.Expr) -> sp.Expr | None:
     """The logarithm of a positive value that has a better form than `log(value)`; None for any other."""
     if value.func in LOGARITHMS:
         return LOGARITHMS[value.func](value.args[0])
-    if isinstance(value, sp.Pow) and _positive(value.base):
+    if isinstance(value, sp.Pow) and (_positive(value.base) or _excess(value.base) is not None):
         inner = _log_factor(value.base)
         return None if inner is None else value.exp * inner
     if isinstance(value, sp.Add):
@@ -98,7 +98,14 @@ def _log_sum(value: sp.Add) -> sp.Expr | None:
     if all(_positive(term) for term in value.args):
         return _log_positive_sum(value)
     one, rest = value.as_coeff_Add()
-    return _log1p(rest) if one == 1 else None
+    grown = _excess(value)
+    return grown + log1mexp(grown) if grown is not None else _log1p(rest) if one == 1 else None
+
+
+def _excess(value: sp.Expr) -> sp.Expr | None:
+    """x > 0 of exp(x) - 1."""
+    one, rest = value.as_coeff_Add()
+    return rest.args[0] if one == -1 and isinstance(rest, sp.exp) and _positive(rest.args[0]) else None
 
 
 def _log_positive_sum(value: sp.Add) -> sp.Expr | None:

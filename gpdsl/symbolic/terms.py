@@ -184,13 +184,16 @@ def _written_density(translator: Translator, observation: m.Observation, env: En
 
 
 def density_formula(translator: Translator, observation: m.Observation, env: Environment) -> Formula:
-    """The log density of one element of an observation through a `density` of the file."""
+    """The log density of one element of an observed number, which is not censored."""
     positions = tuple(translator.position(subscript, env) for subscript in observation.subscripts)
-    y = output_symbol(translator, observation, positions)
-    log_density = _written_density(translator, observation, env)
-    if observation.transform is not None:
-        log_density += warp_of(translator, observation, y, env).log_slope()
-    return Formula(y, log_density, translator.declarations.outputs[observation.outputs[0]].kind)
+    y, call = output_symbol(translator, observation, positions), observation.distribution
+    warp = warp_of(translator, observation, y, env) if observation.transform is not None else None
+    if call.log_density is not None:
+        log_density = _written_density(translator, observation, env) + (warp.log_slope() if warp else 0)
+    else:
+        law = law_of(translator, call, env, {axis_key(axis) for axis in observation.axes})
+        log_density = _law_density(law.components[0] if law.name == "Censored" else law, y, warp)
+    return Formula(y, stable(log_density), translator.declarations.outputs[observation.outputs[0]].kind)
 
 
 def _density(

@@ -75,6 +75,7 @@ def test_the_bound_without_the_prior_is_that_of_the_model_without_one(tmp_path: 
             {"engine": "qsgp", "basis": "inducing", "feature_sums": "sampled", "features": 4, "steps": 4},
             "it lacks a constant",
         ),
+        ({"engine": "qsgp", "features": 8, "steps": 4}, "8 basis functions in place of the kernel"),
     ],
 )
 def test_what_is_no_bound_says_so(options: dict[str, Any], why: str) -> None:

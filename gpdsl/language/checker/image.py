@@ -58,6 +58,15 @@ def check_image(scope: Scope, observed: Observed, call: m.DistributionCall) -> N
     scope.problems.fail(NotReached(observed.span, shown, where, call.name, takes, observed.output.name, remedy))
 
 
+def beyond(tables: Tables, observation: m.Observation) -> bool:
+    """Whether a distribution of the table has probability where its output, as it is, cannot be."""
+    call, kind = observation.distribution, tables.outputs[observation.outputs[0]].kind
+    if call.external or call.log_density is not None or observation.transform is not None or kind not in _ENDS:
+        return False
+    own, allowed = RANGES[kind], _support(tables, call)
+    return not (_covers(own[0], allowed[0]) and _covers(-own[1], -allowed[1]))
+
+
 def _covers(end: float, needed: float) -> bool:
     return end <= needed + SLACK * max(1.0, abs(end)) if math.isfinite(end) else True
 

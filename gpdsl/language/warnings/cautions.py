@@ -81,18 +81,6 @@ class Absorbed(Caution):
 
 
 @dataclass(frozen=True)
-class NegativePossible(Caution):
-    """A Gaussian for an output that is never negative."""
-
-    output: str
-    distribution: str
-    code: ClassVar = "W620"
-    message: ClassVar = "`{distribution}` gives probability to negative values, but `{output}` is positive"
-    label: ClassVar = "predictions may be negative"
-    help: ClassVar = "use `LogNormal`, `Gamma` or `Weibull`, or observe the logarithm: `log({output}) ~ Normal(...)`"
-
-
-@dataclass(frozen=True)
 class NotKeptInside(Caution):
     """A latent where a distribution needs a positive number or a probability."""
 

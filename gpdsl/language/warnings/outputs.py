@@ -1,4 +1,4 @@
-"""Distributions that hardly fit their output or their arguments."""
+"""Distributions that hardly fit their arguments."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake
 from gpdsl.language.vocabulary import DISTRIBUTIONS
-from gpdsl.language.warnings.cautions import NegativePossible, NotKeptInside
+from gpdsl.language.warnings.cautions import NotKeptInside
 
-_EVERYWHERE = ("Normal", "StudentT", "Laplace")
 _DOMAINS = {
     "positive": ("positive", "take the exponential, `exp({0})`, or `softplus({0})`"),
     "unit": ("between 0 and 1", "squeeze it, `sigmoid({0})`, or name its scale: `logit = {0}`"),
@@ -18,12 +17,9 @@ _POSITIVE = ("exp", "softplus", "sigmoid", "Phi", "cosh")
 
 
 def doubtful_likelihoods(declarations: m.Declarations) -> Iterator[Mistake]:
-    """A warning for each observation that gives probability to what cannot be, or takes a latent as a scale."""
+    """A warning for each observation that takes a latent as a scale or a probability."""
     for observation in declarations.observations:
         call = observation.distribution
-        output = declarations.outputs[observation.outputs[0]]
-        if call.name in _EVERYWHERE and output.kind == "positive" and observation.transform is None:
-            yield NegativePossible(call.span, output.name, call.name)
         for each in (call, *call.components):
             yield from _outside(declarations, each)
 
