@@ -81,7 +81,7 @@ def said(name: str, what: str, found: np.ndarray) -> np.ndarray:
     if missing:
         warnings.warn(
             f"`{name}` has no {what} in {missing} of {found.size} places: it does not exist where tails are heavy or a "
-            "divisor may be zero; quantiles do",
+            "divisor may be zero, but quantiles do; inputs or numbers of the fit may be too large to compute with",
             GpdslWarning,
             stacklevel=4,
         )
