@@ -26,7 +26,7 @@ from gpdsl.program.compilation import jit
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.fine_quadrature import may_be_steep
 from gpdsl.program.groups import kernel_values
-from gpdsl.program.program import Program, take_rows
+from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows, Scope
 
 ENOUGH = 1e-6
@@ -47,7 +47,7 @@ def finely(problem: Problem, result: Result, engine: Callable[[Problem], Result]
     program = problem.program
     if "quadrature" not in program.methods or not result.posterior or not np.isfinite(result.elbo):
         return result
-    if not _steep(program, problem, as_arrays(result.parameters, problem.options.dtype)):
+    if not may_be_coarse(problem, as_arrays(result.parameters, problem.options.dtype)):
         return result
     try:
         return _looked_at(problem, result, engine)
@@ -81,8 +81,12 @@ def _begun(problem: Problem, result: Result) -> dict[str, Any]:
     return {"parameters": parameters, "inducing": inducing, "begun": begun}
 
 
-def _steep(program: Program, problem: Problem, learnt: dict[str, Array]) -> bool:
-    """Whether some quadrature may be of a function that is steep over the width of q, at most that of the prior."""
+def may_be_coarse(problem: Problem, learnt: dict[str, Array], every: bool = False) -> bool:
+    """Whether a quadrature (or `every` term) may be of a function that is steep over the prior's width.
+
+    `learnt` are the parameters on the real line. q is taken to be no wider than the prior.
+    """
+    program = problem.program
     parameters, rows, dtype = program.parameters.constrain(learnt), problem.rows, problem.options.dtype
     variances = []
     for group in program.groups:
@@ -94,7 +98,8 @@ def _steep(program: Program, problem: Problem, learnt: dict[str, Array]) -> bool
     scope, near = Scope(parameters, rows), NEAR
     for observation in program.observations:
         for term in observation.terms:
-            if term.method != "quadrature" or (len(term.latents) > 1 and term.kinks):
+            asked = term.method == "quadrature" or (every and len(term.latents) == 1)
+            if not asked or (len(term.latents) > 1 and term.kinks):
                 continue
             first, axes = term.latents[0], observation.axes
             if len(term.latents) > 1 or may_be_steep(program, first, axes, scope, term.expression, widest, near):

@@ -90,6 +90,22 @@ def fine_integral(
     return jnp.sum(jax.lax.map(jax.checkpoint(of_piece), (low, high), batch_size=AT_A_TIME), axis=0), left
 
 
+def fine_nodes(function: Callable[[Array], Array], cuts: Sequence[Array]) -> tuple[Array, Array]:
+    """Nodes and weights on the line of pieces that are fine for a function times the standard normal density.
+
+    Both are [nodes, *shape] where the cuts, the function and its argument after the first axis are of that shape. No
+    derivatives are taken of where they are.
+    """
+    edges = jax.lax.stop_gradient(edges_of(cuts, FINE_PANELS))
+    pieces, _ = _halved(function, edges)
+    low, high = (end[:, None] for end in _ends(edges, *pieces))
+    t, w = np.polynomial.legendre.leggauss(FINE_NODES)
+    lead = (-1, *(1,) * (edges.ndim - 1))
+    z = 0.5 * (low + high) + 0.5 * (high - low) * jnp.asarray(t.reshape(lead), edges.dtype)
+    weights = 0.5 * (high - low) * jnp.asarray(w.reshape(lead), edges.dtype)
+    return z.reshape(-1, *edges.shape[1:]), weights.reshape(-1, *edges.shape[1:])
+
+
 Pieces = tuple[Array, Array, Array]
 """Which two edges each lies between, and where it begins and ends there, from 0 to 1."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -75,6 +76,27 @@ def test_steep_likelihoods(kind: str, law: str, y: np.ndarray, log_density: LogD
     assert fit.elbo == pytest.approx(bound, abs=2e-6)
     assert fit.elbo_se == 0.0
     np.testing.assert_allclose(away, 0.0, atol=2e-3)
+
+
+def test_expectation_propagation_of_unrelated_rows_is_exact() -> None:
+    x, y = np.array([0.0, 1000.0]), np.array([1.0, 0.0])
+    text = MODEL.format(kind="binary", law="Bernoulli(logit = 1000 * (f - 0.2))").replace("GP(0", "GP(0.7")
+    fit = gpdsl.compile(text).fit({"x": x, "y": y}, engine="ep")
+    prediction, total = fit.predict({"x": x}), 0.0
+    cuts = [-12.0, *(0.2 + s * 2.0**-k for k in range(14) for s in (-1, 1)), 0.2, 12.0]
+    for n in range(2):
+        mass, first, second = (
+            sum(
+                quad(lambda f, n=n, k=k: f**k * np.exp(logit(1000.0)(y[n], f)) * norm.pdf(f, 0.7, 1), a, b)[0]
+                for a, b in itertools.pairwise(sorted(cuts))
+            )
+            for k in range(3)
+        )
+        mean = first / mass
+        assert prediction.mean("f")[n] == pytest.approx(mean, abs=1e-6)
+        assert prediction.variance("f")[n] == pytest.approx(second / mass - mean**2, abs=1e-6)
+        total += np.log(mass)
+    assert fit.elbo == pytest.approx(total, abs=1e-7)
 
 
 def test_gentle_likelihoods_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:

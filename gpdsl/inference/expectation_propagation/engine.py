@@ -10,18 +10,23 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from gpdsl.inference.ascent.lbfgs import Outcome, looked_at, maximise
 from gpdsl.inference.expectation_propagation.minibatch import RETRIES, fit_ep_minibatch, optimiser_of
 from gpdsl.inference.expectation_propagation.objective import converged, doubts, first_turn, inner_step
 from gpdsl.inference.expectation_propagation.opaque import fit_ep_opaque
-from gpdsl.inference.expectation_propagation.sweep import Fixed
+from gpdsl.inference.expectation_propagation.sweep import Fixed, evidence
 from gpdsl.inference.expectation_propagation.tilted import Tilted, choose_tilted
+from gpdsl.inference.fineness import may_be_coarse
 from gpdsl.inference.natural.profiled import at_sites, outer_point, setting_of
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.problem import Problem, Result
 from gpdsl.program.compilation import jit
+
+ENOUGH = 1e-6
+"""Nats that quadratures may leave log Z wrong by."""
 
 LOWER = 0.9, 0.5
 """Powers tried in turn where the sites do not settle: ever smaller shares of a site leave its cavity proper."""
@@ -66,6 +71,14 @@ def _settling(problem: Problem, tilted: Tilted) -> tuple[Result, str]:
     problem.monitor.state = lambda: at_sites(problem, run.best.point, run.best.sites, run.best.value)
     outcome = run.together() if problem.choice.optimizer in {"adam", "adadelta"} else run.outside()
     best = run.best
+    wrong = 0.0 if outcome.interrupted else run.error(best)
+    if wrong > ENOUGH:
+        begun = replace(
+            problem, parameters=best.point["parameters"], inducing=best.point["inducing"] or problem.inducing
+        )
+        found, doubt = _settling(begun, replace(tilted, fine=True))
+        said = f"{found.message}; with finer quadrature, since log Z was wrong by {wrong:.2g} nats"
+        return replace(found, message=said), doubt
     doubt = doubts(best.settled, best.stuck, problem.count)
     message = "not settled" if doubt and outcome.message == "converged" else outcome.message
     found = at_sites(problem, best.point, best.sites, best.value)
@@ -90,6 +103,20 @@ class _Run:
         block = setting_of(problem, point, problem.inducing, problem.rows).block(self.start.coupled)
         normals = tilted.normals(key, problem.choice.samples, block or problem.count, problem.program.latents)
         self.fixed = problem.rows, problem.inducing, normals, problem.jitter
+
+    def error(self, best: _Best) -> float:
+        """What a quadrature that tells steep places apart adds to or takes from log Z; 0 where nothing may be steep."""
+        problem = self.problem
+        gentle = not may_be_coarse(problem, best.point["parameters"], every=True) if self.tilted.refinable else True
+        if gentle or not np.isfinite(best.value):
+            return 0.0
+        rows, held, normals, jitter = self.fixed
+
+        def value(point: Any, sites: Sites, rows: Any, held: Any) -> Array:
+            fine = replace(self.tilted, fine=True).using(normals)
+            return evidence(fine, setting_of(problem, point, held, rows, jitter), sites)
+
+        return abs(float(jit(value, brief=True)(best.point, best.sites, rows, held)) - best.value)
 
     def outside(self) -> Outcome:
         """L-BFGS over what is learnt; every value is that of a fixed point."""

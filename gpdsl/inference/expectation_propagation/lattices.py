@@ -19,6 +19,7 @@ from gpdsl.inference.estimators.expected_log_likelihood import log_density, row_
 from gpdsl.inference.expectation_propagation.normalisers import Corrected, EachLatent, Together, root_of
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.opaque.values import penalised
+from gpdsl.program.fine_quadrature import fine_nodes
 from gpdsl.program.joint import Marginals, basis_columns, block_root
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Scope, observed_mask
@@ -28,6 +29,9 @@ LATTICE = {1: 96, 2: 32}
 
 REACH = 8.0
 """Standard deviations of the cavity that a lattice covers on either side of its mean."""
+
+AROUND, BEYOND = (-4.0, -1.0, 0.0, 1.0, 4.0), 60.0
+"""Cuts in standard deviations of q, and the logarithm of how far an integrand may exceed its largest lattice value."""
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -76,6 +80,27 @@ def each_latent(power: float, program: Program, scope: Scope, q: Marginals, cavi
     each, rest, read = _by_latent(program, Scope(scope.parameters, scope.rows, at), at.shape)
     behind = power * each + log_weights + 0.5 * (jnp.log(variance) - LOG_2PI)
     return EachLatent(at, behind, read, power * rest)
+
+
+def each_steep_latent(power: float, program: Program, scope: Scope, q: Marginals, cavity: Marginals) -> EachLatent:
+    """The same in pieces of the cavity that are halved until steep places are told apart."""
+    still = jax.lax.stop_gradient
+    quick = each_latent(power, program, Scope(still(dict(scope.parameters)), scope.rows), q, cavity)
+    mean, sd = cavity.mean[0], jnp.sqrt(cavity.variance[0])
+    values = quick.behind - 0.5 * ((quick.nodes - mean) / sd) ** 2
+    top = jnp.max(jnp.where(jnp.isnan(values), -jnp.inf, values), axis=0)
+    centre, width = (q.mean[0] - mean) / sd, jnp.sqrt(q.variance[0]) / sd
+
+    def integrand(z: Array) -> Array:
+        here = Scope(still(dict(scope.parameters)), scope.rows, mean + sd * z)
+        return jnp.exp(jnp.minimum(power * _by_latent(program, here, z.shape)[0] - top, BEYOND))
+
+    z, weights = fine_nodes(integrand, [centre + k * width for k in AROUND])
+    at = mean + sd * z
+    each, rest, read = _by_latent(program, Scope(scope.parameters, scope.rows, at), at.shape)
+    empty = weights <= 0
+    behind = power * each + jnp.log(jnp.where(empty, 1.0, weights)) + jnp.log(sd) - 0.5 * LOG_2PI
+    return EachLatent(at, jnp.where(empty, -jnp.inf, behind), read, power * rest)
 
 
 def _by_latent(program: Program, scope: Scope, shape: tuple[int, ...]) -> tuple[Array, Array, Array]:

@@ -27,6 +27,7 @@ from gpdsl.inference.expectation_propagation.lattices import (
     columns_read,
     corrected,
     each_latent,
+    each_steep_latent,
     plane,
     together,
 )
@@ -60,6 +61,13 @@ class Tilted:
     formulas: tuple[sp.Expr, ...] = ()
     points: Float[Array, "S 1 rows latents"] | None = None
     surrogate: Surrogate | None = None
+    fine: bool = False
+    """Whether a quadrature for each latent tells steep places apart."""
+
+    @property
+    def refinable(self) -> bool:
+        """Whether it can be `fine`, and is not."""
+        return self.method == "quadrature" and self.separate and not self.fine
 
     def using(self, points: Float[Array, "S 1 rows latents"] | None, surrogate: Surrogate | None = None) -> Tilted:
         """The same with base points, where moments are sampled, and surrogates, where functions are opaque."""
@@ -143,7 +151,7 @@ def normaliser(
         return Formula(lambda cavity: _closed(tilted, program, scope, cavity), tilted.separate)
     q, cavity = jax.lax.stop_gradient((q, cavity))
     if tilted.separate:
-        return each_latent(tilted.power, program, scope, q, cavity)
+        return (each_steep_latent if tilted.fine else each_latent)(tilted.power, program, scope, q, cavity)
     if tilted.method == "quadrature":
         z, log_weights = plane(program, q, cavity)
     else:
