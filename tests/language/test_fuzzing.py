@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,10 +41,12 @@ class TooSlow(BaseException):
 @contextmanager
 def limited(text: str) -> Iterator[None]:
     """Stop what takes longer than an input may."""
+    late: list[TooSlow] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
         del number, frame
-        raise TooSlow(repr(text[:2000]))
+        late.append(TooSlow(repr(text[:2000])))
+        raise late[0]
 
     alarms = {signal.ITIMER_PROF: (signal.SIGPROF, SECONDS), signal.ITIMER_REAL: (signal.SIGALRM, HUNG)}
     before = {which: signal.signal(which, stop) for which, _ in alarms.values()}
@@ -56,6 +59,8 @@ def limited(text: str) -> Iterator[None]:
             signal.setitimer(timer, 0)
         for which, handler in before.items():
             signal.signal(which, handler)
+    if late:  # it was dropped where it came, as a callback of the garbage collector drops exceptions
+        raise late[0]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -68,6 +73,19 @@ def survives(text: str) -> Declarations | None:
     """What `derived` says of a text, in no more time than an input may take."""
     with limited(text):
         return derived(text)
+
+
+def test_the_limit_holds_where_exceptions_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "SECONDS", 0.01)
+
+    class Slow:
+        def __del__(self) -> None:
+            while True:
+                pass
+
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: None)
+    with pytest.raises(TooSlow), limited("slow"):
+        Slow()
 
 
 def derived(text: str) -> Declarations | None:

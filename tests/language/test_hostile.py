@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpdsl.language import ModelError, compile_text
+from gpdsl.language.checker import functions
 
 from .test_fuzzing import limited, survives
 
@@ -111,3 +114,17 @@ def test_refused_soon(name: str) -> None:
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_accepted_soon_and_derived_from(name: str) -> None:
     assert survives(HEAD + ACCEPTED[name]) is not None
+
+
+def test_calls_are_counted_by_what_their_check_costs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    expand = functions.expand
+
+    def counted(scope: Any, place: Any, call: Any, *others: Any) -> Any:
+        calls.append(call.function.text)
+        return expand(scope, place, call, *others)
+
+    monkeypatch.setattr(functions, "expand", counted)
+    with pytest.raises(ModelError):
+        compile_text(HEAD + REFUSED["functions calling twice"])
+    assert 1_000 < len(calls) < 12_000

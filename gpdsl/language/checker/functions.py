@@ -27,6 +27,9 @@ Statement = syntax.FunctionStatement | syntax.DensityStatement
 _CALL_DEPTH = 2
 """As how many operations a call counts, even that of a function which only calls another."""
 
+_CALL_TERMS = 10
+"""As how many terms a call counts, whatever it writes out: what its check costs."""
+
 READABLE = frozenset({"const", "param"})
 """What a formula may read besides its arguments."""
 
@@ -235,6 +238,6 @@ def _check_growth(scope: Scope, call: syntax.Call, body: Expression) -> None:
     fact = fact_of(scope, body)
     if fact.depth > 2 * MAX_FUNCTION_DEPTH:
         scope.problems.fail(CallsTooDeep(call.span, call.function.text, 2 * MAX_FUNCTION_DEPTH))
-    scope.expanded += fact.terms
+    scope.expanded += fact.terms + _CALL_TERMS
     if scope.expanded > MAX_EXPANDED:
         scope.problems.fail(CallsTooMany(call.span, MAX_EXPANDED))
