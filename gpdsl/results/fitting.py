@@ -106,7 +106,8 @@ def prepare(
             known = start.initial(program)
             parameters = make_parameters(program.translator, options.fixed, {**known, **options.init})
             valued |= set(known)
-        _check_fixed(options.fixed, valued)
+        declared = [name for name, param in model.declarations.params.items() if param.fixed]
+        _check_fixed([*options.fixed, *declared], valued)
         parameters = start_from_data(parameters, program.translator, bound, valued, options.seed)
     return replace(program, parameters=parameters), bound, options
 

@@ -10,6 +10,7 @@ import pytest
 
 import gpdsl
 from gpdsl import GpdslError
+from gpdsl.inference.expectation_propagation import opaque
 
 ONE = """
 input x : real
@@ -128,6 +129,21 @@ def test_a_budget_is_kept_and_counted() -> None:
     assert 600 < called <= 1200
     assert fit.usage.evaluations == called
     assert f"{called:,} evaluations" in fit.summary()
+
+
+def test_what_does_not_settle_is_tried_at_lower_powers_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, _, function, how, options = CASES["saturating"]
+    settled = opaque.doubts
+
+    def unsettled(here: bool, stuck: float, count: int) -> str:
+        return settled(here and lasts, stuck, count)
+
+    monkeypatch.setattr(opaque, "doubts", unsettled)
+    lasts = False
+    fit = gpdsl.compile(text, externals={function: how}).fit(sums(12), engine="ep", evaluations=1200, **options)
+    assert any("can be relied on" in note for note in fit.notes)
+    assert "did not settle" in fit.message and np.isfinite(fit.elbo)
+    assert fit.usage.evaluations <= 1200
 
 
 @pytest.mark.parametrize("options", [{"batch": 10, "inducing": 5}, {"optimizer": "adam"}])

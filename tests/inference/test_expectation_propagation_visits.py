@@ -94,6 +94,27 @@ def test_inducing_inputs_can_move_under_the_sites() -> None:
     assert not np.allclose(moved.inducing[0].points, still.inducing[0].points, atol=1e-3)
 
 
+@pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_outliers_end_at_the_fixed_point_of_all_rows(seed: int) -> None:
+    """Sites of negative precision: visits that leave a row no cavity are shortened, and what does not settle is tried
+    at lower powers, of which the answer is."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, 40)
+    y = np.sin(2 * x) + 0.1 * rng.standard_normal(40)
+    y[::5] += rng.choice([-1, 1], 8) * rng.uniform(1, 5, 8)
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(0.7))\ny ~ StudentT(2, f, 0.02)\n"
+    model, new = gpdsl.compile(text), {"x": np.linspace(-2, 2, 9)}
+    visited = model.fit({"x": x, "y": y}, engine="ep", inducing=10, batch=10)
+    settled, power = visited.notes[0].split(": this is the answer of ")
+    assert settled == "expectation propagation did not settle at power = 1"
+    whole = model.fit({"x": x, "y": y}, engine="ep", inducing=10, batch=0, power=float(power))
+    assert whole.message == "converged" and visited.elbo == pytest.approx(whole.elbo, abs=1e-3)
+    a, b = whole.predict(new), visited.predict(new)
+    np.testing.assert_allclose(b.mean("f"), a.mean("f"), atol=1e-3)
+    np.testing.assert_allclose(b.variance("f"), a.variance("f"), rtol=1e-3)
+    assert np.all(np.diff(visited.history[:, 0]) > 0)
+
+
 def test_an_interruption_keeps_the_last_chunk() -> None:
     """A real signal, in the middle of compiled visits that have the memory of the sites."""
     model, data, steps = gpdsl.compile(TEXT.format(link="probit")), classes(7, 200), []

@@ -215,3 +215,12 @@ def test_what_is_fixed_needs_a_value(rng: np.random.Generator) -> None:
         model.fit({"x": x, "y": y}, fixed=["sigma"])
     program, _, _ = prepare(model, {"x": x, "y": y}, {}, {"fixed": ["sigma"], "init": {"sigma": 0.2}})
     assert program.parameters.held["sigma"] == 0.2
+
+
+def test_what_is_declared_fixed_needs_a_value_as_well() -> None:
+    text = "input x : real\noutput y : real\nparam s : positive fixed\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, s)\n"
+    model, data = gpdsl.compile(text), {"x": np.arange(5.0), "y": np.arange(5.0)}
+    for refused in (model.fit, model.explain):
+        with pytest.raises(gpdsl.GpdslError, match="parameter `s` has no value to be fixed at"):
+            refused(data)
+    assert float(model.fit(data, init={"s": 0.5}).parameters["s"]) == 0.5

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.inference.ascent.lbfgs import Outcome, looked_at, maximise
-from gpdsl.inference.expectation_propagation.minibatch import RETRIES, fit_ep_minibatch, optimiser_of
+from gpdsl.inference.expectation_propagation.minibatch import LOST, RETRIES, fit_ep_minibatch, optimiser_of
 from gpdsl.inference.expectation_propagation.objective import converged, doubts, first_turn, inner_step
 from gpdsl.inference.expectation_propagation.opaque import fit_ep_opaque
 from gpdsl.inference.expectation_propagation.sweep import Fixed, evidence
@@ -46,17 +46,15 @@ class _Best:
 def fit_ep(problem: Problem) -> Result:
     """Maximise the EP estimate of the log marginal likelihood over the learnt parameters."""
     tilted = tilted_of(problem)
-    if problem.program.calls:
-        return fit_ep_opaque(problem, tilted)
-    if problem.choice.batch:
-        return fit_ep_minibatch(problem, tilted)
-    found, doubt = _settling(problem, tilted)
+    search = fit_ep_minibatch if problem.choice.batch else _settling
+    search = fit_ep_opaque if problem.program.calls else search
+    found, doubt = search(problem, tilted)
     for power in [each for each in LOWER if each < tilted.power]:
         if found.interrupted or not doubt:
             break
-        other, lasting = _settling(problem, tilted_of(problem, power))
+        other, lasting = search(problem, tilted_of(problem, power))
         found = replace(found, interrupted=other.interrupted)
-        if not lasting:
+        if not lasting and np.isfinite(other.elbo):
             note = (
                 f"expectation propagation did not settle at power = {tilted.power:g}: this is the answer of {power:g}"
             )
@@ -172,7 +170,7 @@ class _Run:
                 if not np.isfinite(float(value)):
                     lost += 1
                     if lost > RETRIES:
-                        outcome.message = "stopped: the evidence is not a finite number, however small the steps"
+                        outcome.message = LOST
                         break
                     continue
                 lost = 0

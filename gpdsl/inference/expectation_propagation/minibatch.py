@@ -24,6 +24,7 @@ from jaxtyping import Array
 
 from gpdsl.data import minibatches
 from gpdsl.inference.assessment import STAYED
+from gpdsl.inference.expectation_propagation.objective import doubts
 from gpdsl.inference.expectation_propagation.sums import State, added_up, groups_at
 from gpdsl.inference.expectation_propagation.tilted import Tilted
 from gpdsl.inference.expectation_propagation.visits import evidence_of, several_visits
@@ -40,27 +41,32 @@ from gpdsl.program.program import take_rows
 RETRIES = 6
 """Times a chunk that ends in numbers that are not finite is made again, from sums made anew and with smaller steps."""
 
+ALL_DONE, LOST = "all steps done", "stopped: the evidence is not a finite number, however small the steps"
+
 COOLING = 0.5
 """The share of the steps in which the hyperparameters' steps fall to nothing."""
 
 
-def fit_ep_minibatch(problem: Problem, tilted: Tilted) -> Result:
-    """SEP on minibatches; the evidence is that of all rows in the end.
+def fit_ep_minibatch(problem: Problem, tilted: Tilted) -> tuple[Result, str]:
+    """SEP on minibatches, and why to doubt it, if at all; the evidence is that of all rows in the end.
 
     Ctrl-C ends it between two compiled calls, which hand the sites on; a second one ends it without a result.
     """
     run = _Run(problem, tilted)
     problem.monitor.state = lambda: _result(problem, run.refreshed(), problem.monitor.last, "", True)
-    message, interrupted = "all steps done", False
+    message, interrupted = ALL_DONE, False
     try:
         message = run.all_steps()
     except KeyboardInterrupt:
         if run.state.sites.linear.is_deleted():  # in the middle of a compiled call
             raise
         message, interrupted = "interrupted", True
-    (state, value), stayed = _better(run)
+    (state, value, stuck, unsettled), stayed = _better(run)
+    cut = interrupted or (message == ALL_DONE and problem.options.steps is not None)
+    settled = cut or not (unsettled or message == LOST)
+    doubt = doubts(settled, stuck, problem.data_rows, f"{problem.choice.steps} steps")
     message = STAYED if stayed and not interrupted else message
-    return _result(problem, state, value, message, interrupted)
+    return _result(problem, state, value, message, interrupted), doubt
 
 
 def _result(problem: Problem, state: State, value: float, message: str, interrupted: bool) -> Result:
@@ -74,15 +80,18 @@ def _result(problem: Problem, state: State, value: float, message: str, interrup
     return Result(learnt, points, tidy(jit(whiten)(state)), np.ones(1), value, 0.0, message, interrupted)
 
 
-def _better(run: _Run) -> tuple[tuple[State, float], bool]:
-    """The end of a run and its evidence of all rows, or the start from another fit where that has the higher one."""
+def _better(run: _Run) -> tuple[tuple[State, float, float, float], bool]:
+    """The end of a run, its evidence of all rows, and how many are stuck and unsettled; or the same of the start from
+    another fit, where that has the higher evidence, and True."""
     evidence = jit(lambda s, r, z, n: evidence_of(run.problem, run.tilted.using(n), s, r, z))
-    last = run.refreshed()
-    at_last = float(evidence(last, *run.fixed))
-    if run.first is None:
-        return (last, at_last), False
-    at_first = float(evidence(run.first, *run.fixed))
-    return ((last, at_last), False) if at_last >= at_first else ((run.first, at_first), True)
+
+    def looked(state: State) -> tuple[State, float, float, float]:
+        value, stuck, unsettled = evidence(state, *run.fixed)
+        return state, float(value), float(stuck), float(unsettled)
+
+    last = looked(run.refreshed())
+    first = last if run.first is None else looked(run.first)
+    return (last, False) if last[1] >= first[1] or run.first is None else (first, True)
 
 
 class _Run:
@@ -90,6 +99,8 @@ class _Run:
 
     def __init__(self, problem: Problem, tilted: Tilted) -> None:
         self.problem, self.tilted = problem, tilted
+        self.before = problem.monitor.history[-1][0] if problem.monitor.history else 0
+        """Steps at another power."""
         self.every = -(-problem.data_rows // problem.choice.batch)
         """Steps in a pass over the data."""
         key = jax.random.key(problem.options.seed)
@@ -132,19 +143,19 @@ class _Run:
             fine = values[np.isfinite(values)]
             if 2 * fine.size < values.size or not np.isfinite(values[-1]):
                 retries, self.pace, since = retries + 1, 0.5 * self.pace, 0
-                if retries > RETRIES:
-                    return "stopped: the evidence is not a finite number, however small the steps"
                 self.state = replace(self.state, sites=state.sites)  # those before are no more, these are sound
+                if retries > RETRIES:
+                    return LOST
                 self.state = self.refreshed()
                 continue
             self.state, done, since = state, done + self.size, since + self.size
             self.trace += fine.tolist()
-            self.problem.monitor.report(min(done, steps), float(fine.mean()))
+            self.problem.monitor.report(self.before + min(done, steps), float(fine.mean()))
             if since >= self.every:
                 self.state, since = self.refreshed(), 0
             if done > (1 - COOLING) * steps and settled(self.trace, self.problem.epoch):
                 return "converged: the evidence no longer rises beyond its sampling error"
-        return "all steps done"
+        return ALL_DONE
 
     def refreshed(self) -> State:
         """The state with sums of all rows at its own hyperparameters."""

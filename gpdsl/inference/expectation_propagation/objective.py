@@ -117,11 +117,11 @@ def inner_step(problem: Problem, tilted: Tilted, optimiser: optax.GradientTransf
     return step
 
 
-def doubts(settled: bool, stuck: float, count: int) -> str:
+def doubts(settled: bool, stuck: float, count: int, within: str = "") -> str:
     """What a user must know of a fixed point that was not reached."""
     found = []
     if not settled:
-        found.append(f"the sites did not settle within {SWEEPS} sweeps, so the answer is approximate")
+        found.append(f"the sites did not settle within {within or f'{SWEEPS} sweeps'}, so the answer is approximate")
     if stuck:
         found.append(f"{stuck:.0f} of {count} rows have improper cavities and kept their last sites")
     return "".join(f"; {each}" for each in found)

@@ -38,11 +38,12 @@ from gpdsl.inference.problem import FRESH_SETS, Problem, Result
 from gpdsl.program.rows import Rows
 
 
-def fit_ep_opaque(problem: Problem, tilted: Tilted) -> Result:
-    """The fixed point of the sites, and what is learnt on the evidence; this comes with its Monte-Carlo error."""
+def fit_ep_opaque(problem: Problem, tilted: Tilted) -> tuple[Result, str]:
+    """The fixed point of the sites, and what is learnt on the evidence, with its Monte-Carlo error; and doubts."""
     reads = opaque_reads(problem.program, whole=True)
     simulator = _Simulator.around(problem, reads, _evidence_step(problem, tilted), _best_step(problem, tilted))
-    return _Rounds(problem, simulator, tilted).fit()
+    rounds = _Rounds(problem, simulator, tilted)
+    return rounds.fit(), rounds.doubt
 
 
 def _evidence_step(problem: Problem, tilted: Tilted) -> Compiled:
@@ -124,7 +125,7 @@ class _Rounds(Rounds):
     simulator: _Simulator
 
     def __init__(self, problem: Problem, simulator: _Simulator, tilted: Tilted) -> None:
-        self.tilted = tilted
+        self.tilted, self.doubt = tilted, ""
         super().__init__(problem, simulator)
         self.kept = 0
 
@@ -154,5 +155,5 @@ class _Rounds(Rounds):
             best = self.best
             known = best.point, best.sites, self.normals(), self.fitted.surrogate
             fixed = self.simulator.fixed(*known, LADDER[0])[2]
-            message += doubts(int(fixed.steady) >= 2, float(fixed.swept.stuck), self.problem.count)
+            self.doubt = doubts(int(fixed.steady) >= 2, float(fixed.swept.stuck), self.problem.count)
         return super().result(message, interrupted)

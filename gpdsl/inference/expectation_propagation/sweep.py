@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -96,15 +97,19 @@ def evidence(tilted: Tilted, setting: Setting, sites: Sites) -> Float[Array, ""]
 def sweep(tilted: Tilted, visit: Visit, sites: Sites) -> Swept:
     """One parallel update of all rows, O(rows M^2). All NaN where the posterior is not a distribution."""
 
-    def look(cavity: Cavity, log_z: Normaliser, own: Sites, weight: Array | float) -> tuple[Any, Sites]:
-        found = log_z.derivatives(cavity.full)
-        target, fine = targets(own, cavity, found, tilted.power)
-        value = jnp.sum(weight * (cavity.removed + found.value / tilted.power))
-        lost = [jnp.sum(weight * ~each).astype(value.dtype) for each in (fine, cavity.proper)]
-        return (value, *lost), target
-
-    (value, stuck, improper), target, divergence = visit(sites, look)
+    (value, stuck, improper), target, divergence = visit(sites, partial(updated, tilted.power))
     return Swept(value - divergence, target, stuck, improper)
+
+
+def updated(
+    power: float, cavity: Cavity, log_z: Normaliser, own: Sites, weight: Array | float
+) -> tuple[tuple[Array, Array, Array], Sites]:
+    """Of some rows: their part of the evidence, how many are stuck and improper, and where a full step leads."""
+    found = log_z.derivatives(cavity.full)
+    target, fine = targets(own, cavity, found, power)
+    value = jnp.sum(weight * (cavity.removed + found.value / power))
+    stuck, improper = (jnp.sum(weight * ~each).astype(value.dtype) for each in (fine, cavity.proper))
+    return (value, stuck, improper), target
 
 
 @jax.tree_util.register_dataclass

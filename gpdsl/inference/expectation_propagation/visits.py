@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Block, over_blocks
 from gpdsl.inference.expectation_propagation.normalisers import Normaliser
-from gpdsl.inference.expectation_propagation.sites import Cavity, cavities, targets
+from gpdsl.inference.expectation_propagation.sites import Cavity, cavities
 from gpdsl.inference.expectation_propagation.sums import (
     Group,
     State,
@@ -25,11 +25,12 @@ from gpdsl.inference.expectation_propagation.sums import (
     moments_at,
     summed,
 )
+from gpdsl.inference.expectation_propagation.sweep import updated
 from gpdsl.inference.expectation_propagation.tilted import Tilted, normaliser
 from gpdsl.inference.natural.profiled import split_point
 from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.natural.sweep import carried, covariances_at
-from gpdsl.inference.natural.tied import Posterior, posterior_of
+from gpdsl.inference.natural.tied import Posterior, Tied, posterior_of
 from gpdsl.inference.posteriors.free_posterior import by_latent
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.numerics import log_det_factor
@@ -40,6 +41,12 @@ from gpdsl.program.rows import Rows
 
 DAMPING = 0.5
 """The share of the way to its target that a site goes on a visit."""
+
+FAR = 0.05
+"""Change of a site's precision that matters, as a share of the marginal's. Where sites settle the largest is 3e-4."""
+
+SHORTEST_STEP = 1e-3
+"""Halved further than that, a step is none."""
 
 INDUCING_PACE = 0.5
 """Steps of inducing inputs, as a share of the learning rate times the spread of the inputs."""
@@ -56,10 +63,13 @@ def several_visits(
     def run(
         sites: Sites, rest: State, numbers: Array, lengths: Array, rows: Rows, held: Any, normals: Any
     ) -> tuple[State, Array]:
-        def one(state: State, at: tuple[Array, Array]) -> tuple[State, Array]:
-            return _visit(problem, tilted.using(normals), optimiser, state, *at, rows, held)
+        def one(at: tuple[State, Array], now: tuple[Array, Array]) -> tuple[tuple[State, Array], Array]:
+            state, guarded, value = _visit(problem, tilted.using(normals), optimiser, *at, *now, rows, held)
+            return (state, guarded), value
 
-        return jax.lax.scan(one, replace(rest, sites=sites), (numbers, lengths))
+        begin = replace(rest, sites=sites), jnp.any(sites.precision < 0)
+        (state, _), values = jax.lax.scan(one, begin, (numbers, lengths))
+        return state, values
 
     return run
 
@@ -69,12 +79,16 @@ def _visit(
     tilted: Tilted,
     optimiser: optax.GradientTransformation,
     state: State,
+    guarded: Array,
     numbers: Array,
     length: Array,
     rows: Rows,
     held: Any,
-) -> tuple[State, Array]:
-    """Where anything is not finite, the state stays as it was."""
+) -> tuple[State, Array, Array]:
+    """Where anything is not finite, the state stays as it was.
+
+    `guarded` says that some site has a negative precision; without one no cavity can be lost, and none is looked at.
+    """
     batch = take_rows(rows, numbers)
     parameters = problem.program.parameters.constrain(state.point["parameters"])
     here = groups_at(problem, state.point, held, batch)
@@ -82,39 +96,65 @@ def _visit(
     posteriors = [posterior_of(t, g.scale) for t, g in zip(tied, here, strict=True)]
     own = Sites(state.sites.linear[numbers], state.sites.precision[numbers])
     seen = _seen(problem, tilted, parameters, batch, here, posteriors, own)
-    found = seen.log_z.derivatives(seen.cavity.full)
-    target, _ = targets(seen.sites, seen.cavity, found, tilted.power)
-    moved = blend(seen.sites, target, DAMPING)
-    moved = Sites(moved.linear - moved.precision * seen.prior, moved.precision)
+    (part, _, improper), target = updated(tilted.power, seen.cavity, seen.log_z, seen.sites, 1.0)
+
+    def step(length: Array | float) -> tuple[Sites, list[Tied]]:
+        """The sites so far on the way to their targets, and the sums with them."""
+        moved = blend(seen.sites, target, length)
+        moved = Sites(moved.linear - moved.precision * seen.prior, moved.precision)
+        return moved, summed(problem, tied, here, moved, own)
+
+    def lost(length: Array) -> Array:
+        """How many rows have no proper cavity after such a step."""
+        moved, sums = step(length)
+        after = [posterior_of(t, g.scale) for t, g in zip(sums, here, strict=True)]
+        return jnp.sum(~_seen(problem, tilted, parameters, batch, here, after, moved).cavity.proper)
+
+    guarded = guarded | jnp.any(target.precision < 0)
+    moved, sums = step(_proper_length(lost, improper, guarded, part.dtype))
     scaling = problem.data_rows / numbers.shape[0]
-    value = scaling * jnp.sum(seen.cavity.removed + found.value / tilted.power) - sum(p.divergence for p in posteriors)
+    value = scaling * part - sum(p.divergence for p in posteriors)
     fixed = _Held(seen.q, own, seen.cavity, posteriors, here)
     gradient = jax.grad(lambda p: _expected(problem, tilted, p, held, batch, fixed))(state.point)
     updates, memory = optimiser.update(gradient, state.memory, state.point)
     updates = jax.tree.map(lambda u, unit: length * unit * u, updates, _paces(state.point, held))
     point = optax.apply_updates(state.point, updates)
-    sums = summed(problem, tied, here, moved, own)
     sound = jnp.isfinite(value) & _all_finite((point, sums, moved))
     after, before = (point, memory, sums, moved), (state.point, state.memory, tied, own)
     point, memory, sums, kept = jax.tree.map(lambda a, b: jnp.where(sound, a, b), after, before)
     sites = jax.tree.map(lambda every, some: every.at[numbers].set(some), state.sites, kept)
-    return State(point, memory, sites, sums, state.point["inducing"]), jnp.where(sound, value, jnp.nan)
+    return State(point, memory, sites, sums, state.point["inducing"]), guarded, jnp.where(sound, value, jnp.nan)
 
 
-def evidence_of(problem: Problem, tilted: Tilted, state: State, rows: Rows, held: Any) -> Float[Array, ""]:
-    """log Z_q of all rows at the sites as they are, block by block, with log priors."""
+def _proper_length(lost: Callable[[Array], Array], before: Array, guarded: Array, dtype: Any) -> Array:
+    """Of a step, halved until no more rows than before have lost their cavities; 0 where none is short enough."""
+
+    def halved(at: tuple[Array, Array]) -> tuple[Array, Array]:
+        fine = lost(at[0]) <= before
+        return jnp.where(fine, at[0], 0.5 * at[0]), fine
+
+    begin = jnp.asarray(DAMPING, dtype), ~guarded
+    length, fine = jax.lax.while_loop(lambda at: ~at[1] & (at[0] > SHORTEST_STEP), halved, begin)
+    return jnp.where(fine, length, 0.0)
+
+
+def evidence_of(problem: Problem, tilted: Tilted, state: State, rows: Rows, held: Any) -> tuple[Array, Array, Array]:
+    """log Z_q of all rows at the sites as they are, block by block, with log priors; how many rows are stuck, and how
+    many have a site that is far from where a full step leads."""
     program = problem.program
     parameters = program.parameters.constrain(split_point(state.point, held)[0])
     first = groups_at(problem, state.point, held, jax.tree.map(lambda a: a[:1], rows))
     posteriors = [posterior_of(t, g.scale) for t, g in zip(state.tied, first, strict=True)]
 
-    def one(block: Block, _: None) -> tuple[Array, None]:
+    def one(block: Block, _: None) -> tuple[tuple[Array, Array, Array], None]:
         here = groups_at(problem, state.point, held, block.rows)
         seen = _seen(problem, tilted, parameters, block.rows, here, posteriors, block.beside)
-        return jnp.sum(block.weight * (seen.cavity.removed + seen.log_z(seen.cavity.full) / tilted.power)), None
+        found, target = updated(tilted.power, seen.cavity, seen.log_z, seen.sites, block.weight)
+        far = jnp.abs(target.precision - seen.sites.precision) * seen.q.variance[0] > FAR
+        return (*found[:2], jnp.sum(block.weight * jnp.any(far, axis=1))), None
 
-    total, _ = over_blocks(rows, block_size(problem), one, state.sites)
-    return total - sum(p.divergence for p in posteriors) + program.log_prior(parameters)
+    (total, stuck, unsettled), _ = over_blocks(rows, block_size(problem), one, state.sites)
+    return total - sum(p.divergence for p in posteriors) + program.log_prior(parameters), stuck, unsettled
 
 
 @dataclass(frozen=True)
