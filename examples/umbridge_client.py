@@ -75,7 +75,10 @@ def main() -> None:
         port = free.getsockname()[1]
     with subprocess.Popen([sys.executable, __file__, "--serve", str(port)], stdout=subprocess.DEVNULL) as server:
         try:
-            while socket.socket().connect_ex(("127.0.0.1", port)) and server.poll() is None:
+            while server.poll() is None:
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
                 time.sleep(0.1)
             return infer(f"http://127.0.0.1:{port}")
         finally:

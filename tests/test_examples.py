@@ -1,4 +1,4 @@
-"""The examples run as a user would run them, in an empty folder, and find what is in their data."""
+"""The examples run as a user would run them, in an empty folder, without a warning, and find what is in their data."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def run(name: str, folder: Path, *arguments: str) -> str:
     """What an example prints."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
-    command = [sys.executable, str(ROOT / "examples" / name), *arguments]
+    command = [sys.executable, "-W", "error", str(ROOT / "examples" / name), *arguments]
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=folder, env=environment, timeout=300, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
     return done.stdout
 
 
