@@ -79,6 +79,9 @@ def check_sizes(declarations: Declarations, header: Mapping[str, Any]) -> None:
     count = elements_of(declarations, sizes)
     need(header["elements"] == count, "sizes: not those of the quantities that were fitted")
     need(count <= 10 * MAX_ELEMENTS, "sizes: beyond what anything is fitted to")
+    for name, value in columns.items():
+        lengths = [_length(axis, sizes) for axis in declarations.axes_of(name)]
+        need(isinstance(value, str) or lengths == [len(value)], f"columns: {name} has another number of columns")
     labels = [each.label for each in declarations.outputs.values() if each.label is not None]
     need(levels.keys() == {axis.name for axis in labels}, "levels: not those of the labels of the model")
     for axis in labels:
