@@ -1,4 +1,4 @@
-"""Tails of the distributions that can be truncated and censored, in logarithms: nothing underflows however far out."""
+"""Tails of the continuous distributions in logarithms: nothing underflows however far out of those that can be cut."""
 
 from __future__ import annotations
 
