@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from gpdsl.inference.estimators.expected_log_likelihood import quadrature_errors
 from gpdsl.inference.posteriors.coupled import joint_marginals
 from gpdsl.inference.posteriors.features import prior_variances
 from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import every_point
 from gpdsl.program.compilation import jit
@@ -45,7 +47,8 @@ def finely(problem: Problem, result: Result, engine: Callable[[Problem], Result]
     What the finer rule leaves open adds to `elbo_se`.
     """
     program = problem.program
-    if "quadrature" not in program.methods or not result.posterior or not np.isfinite(result.elbo):
+    known = result.posterior or result.weight_space is not None
+    if "quadrature" not in program.methods or not known or not np.isfinite(result.elbo):
         return result
     if not may_be_coarse(problem, as_arrays(result.parameters, problem.options.dtype)):
         return result
@@ -73,6 +76,8 @@ def _looked_at(problem: Problem, result: Result, engine: Callable[[Problem], Res
 def _begun(problem: Problem, result: Result) -> dict[str, Any]:
     """Where the next search begins: at the parameters, inducing points and posterior of the last."""
     parameters = as_arrays(result.parameters, problem.options.dtype)
+    if result.weight_space is not None:
+        return {"parameters": parameters, "begun_weights": result.weight_space}
     inducing = as_arrays(result.inducing, problem.options.dtype)
     values = {name: np.asarray(each) for name, each in problem.program.parameters.constrain(parameters).items()}
     known = result.posterior, result.weights, problem.jitter, problem.layout.dense
@@ -87,7 +92,7 @@ def may_be_coarse(problem: Problem, learnt: dict[str, Array], every: bool = Fals
     `learnt` are the parameters on the real line. q is taken to be no wider than the prior.
     """
     program = problem.program
-    parameters, rows, dtype = program.parameters.constrain(learnt), problem.rows, problem.options.dtype
+    parameters, rows, dtype = program.parameters.constrain(learnt), _some_rows(problem), problem.options.dtype
     variances = []
     for group in program.groups:
         at = functionals_at(group, group.readings.all, rows)
@@ -107,20 +112,27 @@ def may_be_coarse(problem: Problem, learnt: dict[str, Array], every: bool = Fals
     return False
 
 
+def _some_rows(problem: Problem) -> Rows:
+    """Rows that stand for all; all of them where q is one of the rows' values."""
+    each = -(-problem.count // LOOKED_AT)
+    if problem.layout.dense or each == 1 or any(group.per_row for group in problem.program.groups):
+        return problem.rows
+    return take_rows(problem.rows, slice(None, None, each))
+
+
 def _looking(problem: Problem) -> Callable[[Result], tuple[float, float, float]]:
     """What a finer rule adds to the bound of a result, how wrong that may be, and the most it adds to a row.
 
     Where many rows depend on inducing points alone, some of them stand for all.
     """
-    program, rows, dtype = problem.program, problem.rows, problem.options.dtype
-    each = -(-problem.count // LOOKED_AT)
-    if problem.layout.dense or any(group.per_row for group in program.groups):
-        each = 1
-    some = rows if each == 1 else take_rows(rows, slice(None, None, each))
+    program, dtype, some = problem.program, problem.options.dtype, _some_rows(problem)
 
-    def compute(result: Any, rows: Rows) -> tuple[Array, Array]:
+    def compute(space: WeightSpace | None, result: Any, rows: Rows) -> tuple[Array, Array]:
         learnt, inducing, posterior = result
         parameters = program.parameters.constrain(learnt)
+        if space is not None:
+            q = space.marginals(program, rows, parameters, posterior)
+            return quadrature_errors(program, parameters, rows, q)
         seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
         if program.coupled:
             q = joint_marginals(program, parameters, rows, seen, posterior)
@@ -129,11 +141,12 @@ def _looking(problem: Problem) -> Callable[[Result], tuple[float, float, float]]
             q = assemble(program, parameters, rows, seen, moments)
         return quadrature_errors(program, parameters, rows, q)
 
-    compiled = jit(compute, brief=True)
-
     def look(result: Result) -> tuple[float, float, float]:
-        numbers = as_arrays((result.parameters, result.inducing, list(result.posterior)), dtype)
-        added, left = (np.asarray(result.weights) @ np.asarray(each, float) for each in compiled(numbers, some))
+        space = result.weight_space
+        posterior = list(result.posterior) if space is None else space.q
+        compiled = jit(partial(compute, space), brief=True)
+        numbers, weights = as_arrays((result.parameters, result.inducing, posterior), dtype), np.asarray(result.weights)
+        added, left = (weights @ np.asarray(each, float) for each in compiled(numbers, some))
         share = problem.count / len(added)
         left = share * float(np.sum(left))
         return share * float(np.sum(added)), left if left > ENOUGH else 0.0, float(np.max(np.abs(added)))

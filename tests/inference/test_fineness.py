@@ -99,6 +99,15 @@ def test_expectation_propagation_of_unrelated_rows_is_exact() -> None:
     assert fit.elbo == pytest.approx(total, abs=1e-7)
 
 
+@pytest.mark.slow
+def test_weights_of_basis_functions_end_where_processes_do() -> None:
+    model = gpdsl.compile(MODEL.format(kind="binary", law="Bernoulli(logit = 50 * (f - 0.2))"))
+    data = {"x": X, "y": CLASSES}
+    fit = model.fit(data, engine="qsgp", basis="inducing", features=len(X))
+    assert "finer quadrature" in fit.message
+    assert fit.elbo == pytest.approx(model.fit(data).elbo, abs=1e-3)
+
+
 def test_gentle_likelihoods_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fineness, "_looked_at", None)
     fit = gpdsl.compile(MODEL.format(kind="binary", law="Bernoulli(logit = 2 * (f - 0.2))")).fit({"x": X, "y": CLASSES})
