@@ -97,7 +97,7 @@ def assemble(
     return Marginals(prior + stack(means), stack(variances))
 
 
-def by_reading(group: Group, moments: Float[Array, "K latents readings*rows"]) -> Float[Array, "K columns rows"]:
+def by_reading(group: Group, moments: Float[Array, "K latents values"]) -> Float[Array, "K columns rows"]:
     """From the rows of one reading after the other to one column per reading and latent."""
     readings = len(group.readings.all)
     if readings == 1:

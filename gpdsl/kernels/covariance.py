@@ -24,6 +24,7 @@ from gpdsl.kernels.patches import mean_over_pairs, mean_within, patches_of
 from gpdsl.kernels.selected import selected
 
 Points = Float[Array, "n D"]
+OtherPoints = Float[Array, "m D"]
 Parameter = Float[Array, "..."]
 
 
@@ -47,7 +48,7 @@ def _rational_quadratic(squares: Float[Array, "n m"], alpha: Parameter) -> Float
     return jnp.exp(-alpha * jnp.log1p(squares / (2.0 * alpha)))  # a power loses digits where alpha is large
 
 
-def _periodic(a: Points, b: Points, ell: Parameter, period: Parameter) -> Float[Array, "n m"]:
+def _periodic(a: Points, b: OtherPoints, ell: Parameter, period: Parameter) -> Float[Array, "n m"]:
     ell, period = jnp.broadcast_to(ell, a.shape[-1:]), jnp.broadcast_to(period, a.shape[-1:])
     phases = (
         jnp.square(jnp.sin(jnp.pi * (a[:, None, d] - b[None, :, d]) / period[d]) / ell[d]) for d in range(a.shape[-1])
@@ -55,7 +56,7 @@ def _periodic(a: Points, b: Points, ell: Parameter, period: Parameter) -> Float[
     return jnp.exp(-2.0 * sum(phases))  # type: ignore[operator]
 
 
-def _cosine(a: Points, b: Points, period: Parameter) -> Float[Array, "n m"]:
+def _cosine(a: Points, b: OtherPoints, period: Parameter) -> Float[Array, "n m"]:
     a, b = a / period, b / period
     return jnp.cos(2.0 * jnp.pi * (jnp.sum(a, axis=1)[:, None] - jnp.sum(b, axis=1)[None, :]))
 
@@ -66,7 +67,7 @@ def _stationary(profile: Callable[..., Array]) -> Callable[..., Array]:
     One length-scale for all columns divides the distances: its gradient then needs no gradient in the inputs.
     """
 
-    def kernel(a: Points, b: Points, ell: Parameter, **others: Parameter) -> Array:
+    def kernel(a: Points, b: OtherPoints, ell: Parameter, **others: Parameter) -> Array:
         if jnp.ndim(ell) == 0:
             return profile(squared_distance(a, b) / (ell * ell), **others)
         return profile(squared_distance(a, b, ell), **others)
@@ -74,15 +75,15 @@ def _stationary(profile: Callable[..., Array]) -> Callable[..., Array]:
     return kernel
 
 
-def _linear(a: Points, b: Points, ell: Parameter) -> Array:
+def _linear(a: Points, b: OtherPoints, ell: Parameter) -> Array:
     return (a / ell) @ (b / ell).T
 
 
-def _polynomial(a: Points, b: Points, offset: Parameter, ell: Parameter, degree: int) -> Array:
+def _polynomial(a: Points, b: OtherPoints, offset: Parameter, ell: Parameter, degree: int) -> Array:
     return (offset + _linear(a, b, ell)) ** degree
 
 
-def _constant(a: Points, b: Points) -> Array:
+def _constant(a: Points, b: OtherPoints) -> Array:
     return jnp.ones((a.shape[0], b.shape[0]), a.dtype)
 
 
@@ -205,7 +206,7 @@ def _take(form: Form, parameters: Iterator[Parameter]) -> list[Parameter]:
     return [next(parameters) for _ in range(count(form))]
 
 
-def _between(form: Patches, parameters: Iterator[Parameter]) -> Callable[[Points, Points], Array]:
+def _between(form: Patches, parameters: Iterator[Parameter]) -> Callable[[Points, OtherPoints], Array]:
     """The covariance of the patches of two images."""
     known = _take(form, parameters)
     return lambda p, q: _evaluate(form.kernel, iter(known), Values(p), Values(q))

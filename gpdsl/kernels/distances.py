@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 Points = Float[Array, "n D"]
+OtherPoints = Float[Array, "m D"]
 DIRECT_COLUMNS = 4
 """Up to this many columns squared distances are summed difference by difference: exact, and no slower."""
 
@@ -18,7 +19,7 @@ ROUNDINGS = 8.0
 """Of the last place, in a sum of as many products."""
 
 
-def squared_distance(a: Points, b: Points, ell: Float[Array, "D"] | None = None) -> Float[Array, "n m"]:
+def squared_distance(a: Points, b: OtherPoints, ell: Float[Array, "D"] | None = None) -> Float[Array, "n m"]:
     """Squared Euclidean distances between rows, in units of a length-scale for each column where these are given.
 
     Through one matrix product when there are many columns. When `b` is `a` itself, distances from a point to itself are
@@ -41,13 +42,13 @@ def squared_distance(a: Points, b: Points, ell: Float[Array, "D"] | None = None)
     return jnp.where(place[:, None] == place[None, :], 0.0, distances)
 
 
-def _centred(a: Points, b: Points) -> tuple[Points, Points]:
+def _centred(a: Points, b: OtherPoints) -> tuple[Points, OtherPoints]:
     """Distances are translation invariant; centring keeps the cancellation small."""
     centre = jnp.mean(b, axis=0)
     return a - centre, b - centre
 
 
-def _expanded(a: Points, b: Points, ell: Float[Array, "D"] | None) -> Float[Array, "n m"]:
+def _expanded(a: Points, b: OtherPoints, ell: Float[Array, "D"] | None) -> Float[Array, "n m"]:
     """sum_d w_d (a_d - b_d)^2 as one product, of [-2 w a, w a^2 1, w] with [b, 1, b^2], w = ell^-2.
 
     Length-scales are in the left factor alone, and their gradient takes one product. Loops over matrices that add what
@@ -64,7 +65,7 @@ def _expanded(a: Points, b: Points, ell: Float[Array, "D"] | None) -> Float[Arra
     return jnp.maximum(left @ right.T, 0.0)
 
 
-def _between(a: Points, b: Points, ell: Float[Array, "D"] | None) -> Float[Array, "n m"]:
+def _between(a: Points, b: OtherPoints, ell: Float[Array, "D"] | None) -> Float[Array, "n m"]:
     """The same of many columns."""
     weights: Array | float = 1.0 if ell is None else 1.0 / (ell * ell)
     from_a, from_b = _centred(a, b)

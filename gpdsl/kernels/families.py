@@ -6,11 +6,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 Points = Float[Array, "n D"]
+OtherPoints = Float[Array, "m D"]
 Parameter = Float[Array, "..."]
 SMALLEST = 1e-30
 
 
-def arc_cosine(a: Points, b: Points, weight: Parameter, bias: Parameter, order: int) -> Float[Array, "n m"]:
+def arc_cosine(a: Points, b: OtherPoints, weight: Parameter, bias: Parameter, order: int) -> Float[Array, "n m"]:
     """Cho and Saul (2009): E[h(w'x) h(w'x')] for h(z) = z^order where z > 0, weights and bias Gaussian.
 
     k = |x|^order |x'|^order J(theta) / pi, in the inner product sum(weight x x') + bias.
@@ -48,7 +49,7 @@ def _squared_length(a: Points, weight: Parameter, bias: Parameter) -> Float[Arra
 
 
 def spectral_mixture(
-    a: Points, b: Points, weights: Float[Array, "Q"], means: Parameter, sds: Parameter
+    a: Points, b: OtherPoints, weights: Float[Array, "Q"], means: Parameter, sds: Parameter
 ) -> Float[Array, "n m"]:
     """Wilson and Adams (2013): sum_q w_q prod_d exp(-2 pi^2 s_qd^2 t_d^2) cos(2 pi m_qd t_d), t = x - x'."""
     components, columns = weights.shape[0], a.shape[1]
@@ -75,7 +76,7 @@ def spectral_mixture_variance(
     return jnp.broadcast_to(jnp.sum(weights), a.shape[:1])
 
 
-def coregion(a: Points, b: Points, W: Float[Array, "P R"], kappa: Float[Array, "P"]) -> Float[Array, "n m"]:
+def coregion(a: Points, b: OtherPoints, W: Float[Array, "P R"], kappa: Float[Array, "P"]) -> Float[Array, "n m"]:
     """B = W W' + diag(kappa) between levels numbered from 1; a point between two levels belongs to the nearer one."""
     between = W @ W.T + jnp.diag(kappa)
     return between[level(a, kappa)[:, None], level(b, kappa)[None, :]]
@@ -91,12 +92,12 @@ def level(points: Points, kappa: Float[Array, "P"]) -> Array:
     return jnp.clip(jnp.round(points[:, 0]).astype(int) - 1, 0, kappa.shape[0] - 1)
 
 
-def before(a: Points, b: Points, at: Parameter, width: Parameter) -> Float[Array, "n m"]:
+def before(a: Points, b: OtherPoints, at: Parameter, width: Parameter) -> Float[Array, "n m"]:
     """(1 - s(x)) (1 - s(x')), s the sigmoid of (x - at) / width: what weighs the kernel before a change."""
     return _half(a, at, width, -1.0)[:, None] * _half(b, at, width, -1.0)[None, :]
 
 
-def after(a: Points, b: Points, at: Parameter, width: Parameter) -> Float[Array, "n m"]:
+def after(a: Points, b: OtherPoints, at: Parameter, width: Parameter) -> Float[Array, "n m"]:
     """s(x) s(x'): what weighs the kernel after a change."""
     return _half(a, at, width, 1.0)[:, None] * _half(b, at, width, 1.0)[None, :]
 

@@ -24,6 +24,7 @@ from gpdsl.symbolic.kernel_calculus import can_be_expanded
 from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, Reduced, at_zero, element_of
 
 Points = Float[Array, "n D"]
+OtherPoints = Float[Array, "m D"]
 Numbers = Mapping[str, Array]
 MOST_UNROLLED = 16
 """Up to this many columns, what is no matrix product is summed column by column; beyond, in a loop."""
@@ -36,7 +37,7 @@ _WHOLE: Mapping[str, Callable[..., Array]] = MappingProxyType(
 )
 
 
-def formula_covariance(formula: Formula, parameters: Sequence[Array], a: Points, b: Points) -> Float[Array, "n m"]:
+def formula_covariance(formula: Formula, parameters: Sequence[Array], a: Points, b: OtherPoints) -> Float[Array, "n m"]:
     """The formula for every pair of points."""
     numbers = dict(zip(formula.parameters, parameters, strict=True))
     if formula.radial:
@@ -65,7 +66,7 @@ def _number(symbol: sp.Symbol, numbers: Numbers) -> Array:
 # --- distances --------------------------------------------------------------------------------------------------
 
 
-def _distances(formula: Formula, numbers: Numbers, a: Points, b: Points) -> tuple[Array, Array | None]:
+def _distances(formula: Formula, numbers: Numbers, a: Points, b: OtherPoints) -> tuple[Array, Array | None]:
     """Squared distances; or signed differences of one column, in which a formula without odd powers has no root."""
     if formula.weights != 1:
         root = evaluate(sp.sqrt(formula.weights), lambda s: _number(s, numbers))
@@ -82,7 +83,7 @@ def _distances(formula: Formula, numbers: Numbers, a: Points, b: Points) -> tupl
 # --- pairs of points --------------------------------------------------------------------------------------------
 
 
-def _pairwise(formula: Formula, numbers: Numbers, a: Points, b: Points) -> Array:
+def _pairwise(formula: Formula, numbers: Numbers, a: Points, b: OtherPoints) -> Array:
     formula = _with_factor_inside(formula)
     reduced = {each.symbol: each for each in formula.reductions}
     first, second = (point.name for point in formula.points)
@@ -112,7 +113,7 @@ def _with_factor_inside(formula: Formula) -> Formula:
     return replace(formula, expression=only.symbol, reductions=(replace(only, body=factor * only.body),))
 
 
-def _reduce(reduced: Reduced, formula: Formula, numbers: Numbers, a: Points, b: Points) -> Array:
+def _reduce(reduced: Reduced, formula: Formula, numbers: Numbers, a: Points, b: OtherPoints) -> Array:
     """A reduction over the columns of every pair of points, [n, m] or smaller."""
     columns = a.shape[1]
     terms = _products(reduced, formula)
@@ -162,7 +163,7 @@ def _polynomial_terms(reduced: Reduced, points: tuple[sp.Symbol, ...]) -> tuple[
     return tuple((i, j, c) for (i, j), c in terms) if len(terms) <= 12 else None
 
 
-def _matrix_product(term: Term, formula: Formula, numbers: Numbers, a: Points, b: Points) -> Array:
+def _matrix_product(term: Term, formula: Formula, numbers: Numbers, a: Points, b: OtherPoints) -> Array:
     """The sum over columns of coefficient a^i b^j, for every pair of points."""
     i, j, coefficient = term
     weight = jnp.broadcast_to(jnp.asarray(evaluate(coefficient, lambda s: _number(s, numbers)), a.dtype), a.shape[1:])

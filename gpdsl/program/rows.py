@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import sympy as sp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from gpdsl.lowering.table import align, evaluate
 from gpdsl.symbolic.readings import Reading
@@ -169,7 +169,7 @@ class RowEvaluator:
         """`latent` for a symbol."""
         return self.latent(self.translator.references[symbol], values, axes)
 
-    def latent(self, ref: Ref, values: Float[Array, "*lead rows latents"], axes: tuple[str, ...]) -> Array:
+    def latent(self, ref: Ref, values: Shaped[Array, "*lead rows latents"], axes: tuple[str, ...]) -> Array:
         """Values (or means, or variances) of one latent read, out of those of all latents."""
         start, stop = self.columns[ref.name, ref.reading]
         shape = self.translator.shape(self.translator.declarations.axes_of(ref.name))

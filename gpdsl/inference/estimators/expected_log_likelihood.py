@@ -148,7 +148,8 @@ def row_sum(rows: Rows, observation: ObservationTerms, values: Array, shape: tup
 
 def _log_density(
     program: Program, pairs: list[tuple[ObservationTerms, Term]], scope: Scope, shape: tuple[int, ...]
-) -> Float[Array, "S K rows"]:
+) -> Float[Array, "*shape"]:
+    """Sum of the pairs, [*shape], the rows last."""
     total: Array | float = 0.0
     for observation, term in pairs:
         values = program.evaluator(term.expression, scope, observation.axes)

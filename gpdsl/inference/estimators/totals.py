@@ -12,7 +12,7 @@ Variances = tuple[Float[np.ndarray, "strata"], int]
 """Variances of means, and the degrees of freedom of each."""
 
 
-def sum_and_error(*parts: Float[np.ndarray, "R *strata"]) -> tuple[float, float]:
+def sum_and_error(*parts: Float[np.ndarray, "_ ..."]) -> tuple[float, float]:
     """Sum over parts and strata of the means over R replicates, and its standard error.
 
     Replicates are estimates of the same numbers, independent of each other: sets of samples, not the samples of a set,

@@ -115,7 +115,7 @@ def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
 
 
-def solve(signal: Float[Array, "values values"], z: Float[Array, " values"]) -> Solved | None:
+def solve(signal: Float[np.ndarray, "values values"], z: Float[np.ndarray, " values"]) -> Solved | None:
     """One set from H K H' and z, by LAPACK; None where I + H K H' has no Cholesky factor in this precision.
 
     The matrix is handed over as its transpose, column by column, so that nothing is rearranged.
@@ -131,7 +131,7 @@ def solve(signal: Float[Array, "values values"], z: Float[Array, " values"]) -> 
     return None if inverse is None or not np.isfinite(value) else Solved(value, alpha, inverse.T)
 
 
-def factorised(signal: Float[Array, "values values"]) -> Float[np.ndarray, "values values"] | None:
+def factorised(signal: Float[np.ndarray, "values values"]) -> Float[np.ndarray, "values values"] | None:
     """Lower Cholesky factor of I + H K H', with the matrix itself above the diagonal; None where there is none."""
     return factorised_in_place(np.array(signal).T)
 

@@ -52,7 +52,7 @@ def carried(
     return {**kept, "parameters": moved, "posterior": {**state["posterior"], "groups": groups}}
 
 
-def by_latent(group: Group, values: Float[Array, "rows columns"]) -> Float[Array, "latents readings*rows"]:
+def by_latent(group: Group, values: Float[Array, "rows columns"]) -> Float[Array, "latents values"]:
     """One row per latent: the rows of one reading after the other."""
     apart = values.T.reshape(len(group.readings.all), group.size, -1)
     return jnp.swapaxes(apart, 0, 1).reshape(group.size, -1)

@@ -46,7 +46,7 @@ class Lengths:
         return Weights(jnp.concatenate([held.vectors[:1], dense]), held.curvature)
 
 
-def first_functions(held: Weights) -> Float[Array, "1+r m"]:
+def first_functions(held: Weights) -> Float[Array, "columns m"]:
     """Zeros for the mean, and a unit vector for each solution: what they are without any row."""
     ranks = jnp.arange(held.columns)
     return jnp.zeros_like(held.vectors).at[1 + ranks, ranks].set(1.0)

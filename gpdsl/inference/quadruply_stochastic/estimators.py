@@ -35,7 +35,7 @@ def control_variate(
     form: Float[Array, "p p"],
     first: Seen,
     second: Seen,
-    running: Float[Array, "p 1+r"],
+    running: Float[Array, "p columns"],
     scale: float,
 ) -> Float[Array, ""]:
     """QSGP eq. 3 from support rows p, whose mean over I and J is zero: what Theorems 1 and 2 get wrong there.

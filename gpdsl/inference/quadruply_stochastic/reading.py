@@ -35,7 +35,7 @@ class Seen:
     precision: Float[Array, "k"]
 
     @property
-    def projected(self) -> Float[Array, "n 1+r"]:
+    def projected(self) -> Float[Array, "n columns"]:
         """Phi times the mean and the dense columns."""
         return self.values @ self.q.vectors.T
 
@@ -52,7 +52,7 @@ def see(features: Features, learnt: Unconstrained, x: Float[Array, "n d"], index
 
 def moments(
     features: Features, learnt: Unconstrained, x: Float[Array, "n d"], q: Weights, size: int
-) -> tuple[Float[Array, "n 1+r"], Float[Array, "n"]]:
+) -> tuple[Float[Array, "n columns"], Float[Array, "n"]]:
     """Phi [mu, C_1..r] and the variance of Phi w under q, from all functions, `size` at a time.
 
     The first column is the mean of f above its prior mean; memory is that of n by `size` values.

@@ -46,8 +46,8 @@ class State:
     """What a step changes: q, AdaGrad's sums of squares, the running expectation, hyperparameters and Adam's memory."""
 
     q: Weights
-    squares: Float[Array, "1+r m"]
-    running: Float[Array, "p 1+r"]
+    squares: Float[Array, "columns m"]
+    running: Float[Array, "p columns"]
     learnt: dict[str, Array]
     memory: Any
 
@@ -103,7 +103,7 @@ class SampledSteps:
         self,
         learnt: dict[str, Array],
         parts: Parts,
-        running: Float[Array, "p 1+r"],
+        running: Float[Array, "p columns"],
         drawn: Drawn,
         support: Support,
     ) -> Float[Array, ""]:

@@ -20,12 +20,12 @@ from gpdsl.inference.quadruply_stochastic.weights import Weights
 class Running:
     """Sums over basis functions: Phi [mu, X_1..r], now and on average, C's lone variance, and Phi S^-1 Phi'."""
 
-    now: Float[Array, "b 1+r"]
-    average: Float[Array, "b 1+r"]
+    now: Float[Array, "b columns"]
+    average: Float[Array, "b columns"]
     spread: Float[Array, "b"]
     gram: Float[Array, "b b"]
 
-    def joined(self, seen: Seen, now: Float[Array, "1+r k"]) -> Running:
+    def joined(self, seen: Seen, now: Float[Array, "columns k"]) -> Running:
         """With the share of a block; what has been `seen` is the average."""
         gram = self.gram + (seen.values / seen.precision) @ seen.values.T
         here = self.now + seen.values @ now.T
@@ -46,7 +46,7 @@ class Held:
     What is now has the noise of the last batches, which q is better without.
     """
 
-    now: Float[Array, "1+r m"]
+    now: Float[Array, "columns m"]
     average: Weights
 
 
@@ -65,7 +65,7 @@ def surveyed(features: Features, learnt: Mapping[str, Array], x: Float[Array, "b
 
 def added(
     features: Features, learnt: Mapping[str, Array], x: Float[Array, "b d"], vectors: Array, duals: Array, size: int
-) -> Float[Array, "1+r m"]:
+) -> Float[Array, "columns m"]:
     """`vectors` and S^-1 Phi' `duals` of some rows, one number of each dual vector for each row."""
 
     def add(vectors: Array, number: Array) -> tuple[Array, None]:

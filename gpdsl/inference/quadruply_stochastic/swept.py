@@ -47,7 +47,7 @@ class State:
     """
 
     held: Held
-    duals: Float[Array, "n 1+r"]
+    duals: Float[Array, "n columns"]
     lengths: Lengths
     learnt: dict[str, Array]
     slope: dict[str, Array]
@@ -92,8 +92,8 @@ class _Visit:
     x: Float[Array, "b d"]
     following: Float[Array, "b d"]
     known: Slopes
-    change: Float[Array, "b 1+r"]
-    pull: Float[Array, "b 1+r"]
+    change: Float[Array, "b columns"]
+    pull: Float[Array, "b columns"]
     forget: Array
     recent: Array
 
@@ -148,7 +148,7 @@ class Sweeps:
         x, following = inputs_of(self.program, here), inputs_of(self.program, batches.following)
         return _Visit(x, following, known, change, pull, forget, recent)
 
-    def _change(self, state: State, rows: Rows, duals: Float[Array, "b 1+r"]) -> Float[Array, "b 1+r"]:
+    def _change(self, state: State, rows: Rows, duals: Float[Array, "b columns"]) -> Float[Array, "b columns"]:
         """The step of the rows' duals to where they are best, given all others."""
         running = state.running
         known = slopes(self.program, state.learnt, rows, running.now[:, 0], state.variance)

@@ -130,7 +130,9 @@ class SweptFit:
             state = self._renewed(replace(state, duals=jnp.concatenate(parts)))
         return self._surveyed_again(state)
 
-    def _found_duals(self, q: Weights, lengths: Lengths, learnt: dict[str, Array], rows: Rows) -> Float[Array, "b 1+r"]:
+    def _found_duals(
+        self, q: Weights, lengths: Lengths, learnt: dict[str, Array], rows: Rows
+    ) -> Float[Array, "b columns"]:
         """The duals of rows that agree with a posterior."""
         projected, variance = moments(self.features, learnt, inputs_of(self.problem.program, rows), q, self.sweeps.size)
         known = slopes(self.problem.program, learnt, rows, projected[:, 0], variance)
@@ -152,7 +154,7 @@ class SweptFit:
         moved = average.vectors + (now - state.held.now)
         return replace(state, held=Held(now, replace(average, vectors=moved)))
 
-    def _added(self, vectors: Array, learnt: dict[str, Array], rows: Rows, duals: Float[Array, "b 1+r"]) -> Array:
+    def _added(self, vectors: Array, learnt: dict[str, Array], rows: Rows, duals: Float[Array, "b columns"]) -> Array:
         x = inputs_of(self.problem.program, rows)
         return added(self.features, learnt, x, vectors, duals, self.sweeps.size)
 

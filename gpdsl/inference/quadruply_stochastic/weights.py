@@ -25,7 +25,7 @@ class Weights:
     `vectors` holds the mean and after it the dense columns of C; `curvature` is h.
     """
 
-    vectors: Float[Array | np.ndarray, "1+r m"]
+    vectors: Float[Array | np.ndarray, "columns m"]
     curvature: Float[Array | np.ndarray, "m"]
 
     @property
