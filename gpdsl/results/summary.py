@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpdsl.inference.inducing.growth import counts_bending
 from gpdsl.inference.inducing.loss import Loss
 
 if TYPE_CHECKING:
@@ -71,8 +72,10 @@ def _lost(fit: Fit) -> str:
     loss = Loss(fit.inducing_loss, fit.rows)
     if loss.much:
         return too_few(fit) + certain
+    told = counts_bending(fit.options, fit.choice, fit.message) or not fit.program.parameters.initial
+    bent = "" if told else ", if they have not bent the parameters too"
     more = "" if loss.small or fit.options.inducing is None else "; more of them lose less"
-    return f"points lose about {loss.nats:.2g} nats of the evidence{certain}{more}"
+    return f"points lose about {loss.nats:.2g} nats of the evidence{bent}{certain}{more}"
 
 
 def too_few(fit: Fit) -> str:

@@ -60,10 +60,6 @@ LOOKED_AT = 5_000
 
 UNTOLD = "what inducing points lose cannot be told: the likelihood is opaque, and has no curvature that weighs it"
 
-UNBENT = (
-    "inducing points may have bent the parameters too, which is looked into after converged natural gradients alone"
-)
-
 Found = tuple[Result, Monitor, Choice, float]
 
 Told = Callable[[Report], None]
@@ -99,11 +95,9 @@ def _assessed(program: Program, data: Data, options: Options, found: Found, most
         return result
     if program.opaque:
         return replace(result, notes=(*result.notes, UNTOLD))
-    ended = result.message.startswith("converged") or bool(choice.batch and options.steps is None)
-    if ended and _natural(options, choice):
+    if counts_bending(options, choice, result.message):
         return replace(result, loss=_assess(program, data, options, found, most)[0])
-    notes = (*result.notes, UNBENT) if program.parameters.initial else result.notes
-    return replace(result, loss=loss_of(program, data, options, found).within(most), notes=notes)
+    return replace(result, loss=loss_of(program, data, options, found).within(most))
 
 
 def _grown(
@@ -153,6 +147,12 @@ def _left_open(program: Program, options: Options, choice: Choice) -> bool:
     points = any(not group.per_row for group in program.groups)
     several = options.learn_inducing or (options.devices or 1) > 1
     return points and _natural(options, choice) and not (asked or several or program.opaque or program.fields)
+
+
+def counts_bending(options: Options, choice: Choice, message: str) -> bool:
+    """Whether the loss of a fit that ended so counts that points have bent parameters, besides what they leave open."""
+    ended = message.startswith("converged") or bool(choice.batch and options.steps is None)
+    return ended and _natural(options, choice)
 
 
 def _natural(options: Options, choice: Choice) -> bool:
