@@ -190,7 +190,7 @@ def test_what_of_a_loss_cannot_be_told_is_said(counts: Any) -> None:
     for fit, told in ((model.fit(data, **given), True), (held, False)):
         assert fit.inducing_loss is not None and fit.inducing_loss > 0
         assert ("if they have not bent the parameters too" in fit.summary()) is told
-        assert not fit.notes
+        assert not any("bent" in note for note in fit.notes)
     text = COUNTS.replace("latent", "external rate(f: real) -> real\nlatent").replace("exp(f + 0.3)", "rate(f)")
     opaque = gpdsl.compile(text, externals={"rate": lambda f: np.exp(f + 0.3)}).fit(data, inducing=5, steps=2)
     assert opaque.inducing_loss is None
