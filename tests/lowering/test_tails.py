@@ -28,7 +28,7 @@ def derivatives(function: Callable[[ArrayLike], jax.Array], at: np.ndarray) -> n
 
 @pytest.mark.parametrize("shape", [0.3, 40.0])
 def test_gamma(shape: float) -> None:
-    x = np.geomspace(1e-10, 900.0, 40)
+    x = np.concatenate([np.geomspace(1e-10, 900.0, 40), shape * np.array([0.6, 0.9, 1.0, 1.1])])
     below = [float(mpmath.log(mpmath.gammainc(shape, 0, v, regularized=True))) for v in x]
     above = [float(mpmath.log(mpmath.gammainc(shape, v, mpmath.inf, regularized=True))) for v in x]
     np.testing.assert_allclose(jit(tails.log_gamma_cdf)(shape, x), below, rtol=1e-11, atol=1e-14)
