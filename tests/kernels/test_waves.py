@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import sympy as sp
 from scipy import special, stats
 
 import gpdsl
@@ -16,10 +17,12 @@ from gpdsl.inference.quadruply_stochastic.features import FourierFeatures, fouri
 from gpdsl.kernels.counters import Stream, quick_normal_quantile, threefry
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
+from gpdsl.kernels.waves.formulas import Circle, Quadratic, Wave, terms
 from gpdsl.lowering.gamma_quantile import gamma_quantile
 from gpdsl.lowering.turns import cosine
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program, make_program
+from gpdsl.symbolic.kernel_formula import DISTANCE as R
 
 MODEL = """
 model waves
@@ -122,6 +125,31 @@ def test_waves_of_the_table_have_its_covariance(columns: int, kernel: str) -> No
 def test_waves_of_formulas_have_their_covariance(columns: int, definition: str, kernel: str) -> None:
     """Those whose spectral density is found, or whose parts are known."""
     check(program(columns, kernel, definition), columns, 4)
+
+
+ELL, Q = sp.symbols("ell q", positive=True)
+WRITTEN = {
+    Wave: lambda wave: sp.cos(wave.rate * R),
+    Circle: lambda circle: sp.exp(-circle.size * sp.sin(circle.rate * R) ** 2),
+    Quadratic: lambda each: (1 + R**2 / (2 * each.alpha * each.ell**2)) ** -each.alpha,
+}
+
+
+@pytest.mark.parametrize(
+    ("columns", "profile"),
+    [
+        (2, (1 + R**2 / ELL) ** -Q),
+        (3, ELL * (ELL + Q * R**2) ** -Q),
+        (1, (2 + R**2 / Q**2) ** -ELL * sp.cos(R / ELL) ** 2 + 3 * sp.exp(-Q * sp.sin(R / ELL) ** 2)),
+    ],
+)
+def test_the_pieces_of_a_formula_are_the_formula(columns: int, profile: sp.Expr) -> None:
+    """As each says what it is: those of many draws are compared above, and take long to compile."""
+    found = terms(profile, columns)
+    assert found is not None
+    whole = sp.Add(*[sp.Mul(size, *[WRITTEN[type(piece)](piece) for piece in pieces]) for size, pieces in found])
+    for numbers in ({ELL: 0.7, Q: 1.9, R: 0.6}, {ELL: 2.3, Q: 0.4, R: 1.7}):
+        assert float(whole.subs(numbers)) == pytest.approx(float(profile.subs(numbers)), rel=1e-12)
 
 
 @pytest.mark.parametrize(

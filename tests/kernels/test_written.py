@@ -9,12 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import sympy as sp
 from numpy.linalg import norm
 
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.functionals import Values
+from gpdsl.language.vocabulary import KERNELS
 from gpdsl.program.compilation import jit
+from gpdsl.symbolic.kernel_table import FORMULAS
 
+from .test_covariance import DEGREE, REFERENCES
 from .written import Numbers, drawn, placed, written
 
 WIDTH = {"x": 3, "s": 1, "z": 7, "w": 20, "task": 1}
@@ -201,6 +205,27 @@ CASES = {
     "arc-cosine 1": Case("x", "ArcCosine(1, ell, p)", arc_cosine(1)),
     "arc-cosine 2": Case("x", "ArcCosine(2, ell, p)", arc_cosine(2)),
 }
+
+
+GIVEN = {
+    **{"ell": [0.7, 1.3, 2.1], "alpha": 0.6, "period": 1.9, "offset": 0.4, "degree": DEGREE},
+    **{"weight": [0.4, 1.2, 0.9], "bias": 0.5},
+    **{"weights": [0.3, 0.9], "means": [[0.1, 0.3, 0.2], [0.4, 0.2, 0.5]], "sds": [0.2, 0.4]},
+}
+ANALYSED = [(name, 0) for name in FORMULAS if name not in {"ArcCosine", "Coregion"}]
+
+
+@pytest.mark.parametrize(("name", "order"), [*ANALYSED, *(("ArcCosine", order) for order in (0, 1, 2))])
+def test_the_formulas_that_are_analysed_are_those_that_are_computed(name: str, order: int) -> None:
+    given = {each.name: GIVEN.get(each.name, order) for each in KERNELS[name].parameters}
+    arrays = {key: np.asarray(value) for key, value in given.items() if key not in {"degree", "order"}}
+    if name == "ArcCosine":
+        arrays = {"ell": arrays["weight"], "p": arrays["bias"]}
+    formula = {**REFERENCES, "ArcCosine": arc_cosine(order), "SpectralMixture": spectral_mixture}[name]
+    a, b = np.random.default_rng(5).normal(size=(2, 3))
+    for first, second in ((a, b), (b, b)):
+        found = FORMULAS[name](list(map(sp.Float, first)), list(map(sp.Float, second)), **given)
+        assert float(found) == pytest.approx(float(formula(first, second, **arrays)), rel=1e-7, abs=1e-9)
 
 
 def points(case: Case, rows: int, rng: np.random.Generator) -> np.ndarray:
