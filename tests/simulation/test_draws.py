@@ -136,9 +136,20 @@ def test_outputs_follow_the_outputs_they_depend_on() -> None:
     assert stats.kstest(((steps - f) / 0.1).ravel(), "norm").pvalue > 1e-3
 
 
-def test_vectors_have_their_covariance() -> None:
-    drawn = gpdsl.compile(models.VECTOR).sample_prior(rows=2000, seed=1)
-    expected = np.array([[1, 0.5, 0], [0.5, 1, 0], [0, 0, 2]])
+GIVEN = np.array([[1, 0.5, 0], [0.5, 1, 0], [0, 0, 2]])
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("covariance = S", GIVEN),
+        ("factor = S", GIVEN @ GIVEN.T),
+        ("factor = S, sd = d", GIVEN @ GIVEN.T + np.diag([0.25, 1, 4])),
+    ],
+)
+def test_vectors_have_their_covariance(argument: str, expected: np.ndarray) -> None:
+    text = models.VECTOR.replace("covariance = S", argument) + "const d[p] = [0.5, 1, 2]\n"
+    drawn = gpdsl.compile(text).sample_prior(rows=2000, seed=1)
     assert_moments(drawn.data["y"] - drawn.latents["f"], np.zeros(3), expected)
 
 

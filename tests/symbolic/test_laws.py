@@ -22,6 +22,8 @@ from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.tails import TAILS
 
+from .models import indexed, terms
+
 Y = sp.Symbol("y", real=True)
 
 # Each plain distribution that can be truncated, with arguments and SciPy's object for them.
@@ -225,6 +227,16 @@ def test_ordinal(link: str, cdf: Any, place: float) -> None:
     expected = np.diff(cdf(side))
     np.testing.assert_allclose(np.exp(found), expected[::-1] if place < 0 else expected, rtol=1e-7)
     assert np.exp(found).sum() == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("noise", "sd"), [("", [0, 0, 0]), (", sd = d", [0.5, 1, 2]), (", sd = 0.3", [0.3] * 3)])
+def test_covariance_of_a_vector_by_its_factor(noise: str, sd: list[float]) -> None:
+    factor = np.array([[0.5, 0, 0, 1], [0.3, 0.4, 0, -2], [-0.2, 0.1, 0.3, 0]])
+    head = f"const W[p, r] = {factor.tolist()}\nconst d[p] = [0.5, 1, 2]\nindex r in 1..4\n"
+    text = indexed(3, head, f"y ~ MultivariateNormal(u, factor = W{noise})")
+    (found,) = terms(text)
+    entries = np.array(found.law.arguments["covariance"], float).reshape(3, 3)
+    np.testing.assert_allclose(entries, factor @ factor.T + np.diag(np.square(sd)), rtol=1e-14, atol=1e-15)
 
 
 def test_dirichlet() -> None:
