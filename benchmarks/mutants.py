@@ -42,6 +42,7 @@ TESTS = {
     ],
     "gpdsl/inference/quadruply_stochastic/": ["inference/quadruply_stochastic"],
     "gpdsl/inference/expectation_propagation/": [
+        "inference/test_guards_by_hand.py",
         "inference/test_expectation_propagation.py",
         "inference/test_expectation_propagation_visits.py",
         "inference/test_expectation_propagation_opaque.py",
@@ -76,7 +77,18 @@ CLOSED = [
     "test_closed_models.py",
 ]
 LAWS = ["test_laws.py", "test_densities.py", "test_extremes.py"]
-for stem in ("gaussian", "expectations", "conditions", "jumps", "functions", "stable", "polynomials", "joint", "tilted", "truncated"):
+for stem in [
+    "gaussian",
+    "expectations",
+    "conditions",
+    "jumps",
+    "functions",
+    "stable",
+    "polynomials",
+    "joint",
+    "tilted",
+    "truncated",
+]:
     TESTS[f"gpdsl/symbolic/{stem}"] = [f"symbolic/{each}" for each in CLOSED]
 for stem in ("tails", "laws", "densities", "density_mass", "multivariate", "outcomes"):
     TESTS[f"gpdsl/symbolic/{stem}"] = [f"symbolic/{each}" for each in LAWS]

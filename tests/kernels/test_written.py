@@ -208,9 +208,16 @@ CASES = {
 
 
 GIVEN = {
-    **{"ell": [0.7, 1.3, 2.1], "alpha": 0.6, "period": 1.9, "offset": 0.4, "degree": DEGREE},
-    **{"weight": [0.4, 1.2, 0.9], "bias": 0.5},
-    **{"weights": [0.3, 0.9], "means": [[0.1, 0.3, 0.2], [0.4, 0.2, 0.5]], "sds": [0.2, 0.4]},
+    "ell": [0.7, 1.3, 2.1],
+    "alpha": 0.6,
+    "period": 1.9,
+    "offset": 0.4,
+    "degree": DEGREE,
+    "weight": [0.4, 1.2, 0.9],
+    "bias": 0.5,
+    "weights": [0.3, 0.9],
+    "means": [[0.1, 0.3, 0.2], [0.4, 0.2, 0.5]],
+    "sds": [0.2, 0.4],
 }
 ANALYSED = [(name, 0) for name in FORMULAS if name not in {"ArcCosine", "Coregion"}]
 
