@@ -6,6 +6,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 import scipy.special
@@ -14,7 +15,8 @@ import sympy as sp
 from gpdsl.language.vocabulary import FUNCTIONS, REDUCTIONS
 from gpdsl.lowering.table import align, evaluate
 from gpdsl.program.compilation import jit
-from gpdsl.symbolic.functions import ELEMENTARY, log_ndtr, log_ndtr_interval
+from gpdsl.symbolic import numeric
+from gpdsl.symbolic.functions import ELEMENTARY, log1mexp, log_difference, log_ndtr, log_ndtr_interval
 from gpdsl.symbolic.functions import REDUCTIONS as REDUCED
 
 A, B = sp.Symbol("a", real=True), sp.Symbol("b", real=True)
@@ -149,6 +151,35 @@ ARRAY = np.arange(24.0).reshape(2, 3, 4)
 )
 def test_align(positions: tuple[int | str, ...], keys: tuple[str, ...], expected: np.ndarray) -> None:
     np.testing.assert_array_equal(align(jnp.asarray(ARRAY), positions, keys), expected)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        log_ndtr_interval(A, A + sp.exp(B)),
+        log_ndtr_interval(A - sp.exp(B), A),
+        log1mexp(sp.exp(A / 5)),
+        log_difference(A, A - sp.exp(B)),
+    ],
+)
+def test_differences_keep_their_digits(expression: sp.Expr) -> None:
+    """By the table of NumPy as by that of JAX, against mpmath, in either tail."""
+    a, b = (each.ravel() for each in np.meshgrid([-50.0, -8.5, -0.4, 0.0, 0.9, 8.5, 50.0], [-9.0, -0.3, 2.0]))
+    exact = {
+        log_ndtr_interval: lambda low, high: mpmath.log(
+            mpmath.ncdf(-low) - mpmath.ncdf(-high) if low > 0 else mpmath.ncdf(high) - mpmath.ncdf(low)
+        ),
+        log1mexp: lambda x: mpmath.log(-mpmath.expm1(-x)),
+        log_difference: lambda x, y: mpmath.log(mpmath.exp(x) - mpmath.exp(y)),
+    }[expression.func]
+    with mpmath.workdps(60):
+        places = [
+            [mpmath.mpf(float(each.subs({A: x, B: y}))) for each in expression.args] for x, y in zip(a, b, strict=True)
+        ]
+        expected = np.array([float(exact(*each)) for each in places])
+    given = {A: a, B: b}
+    np.testing.assert_allclose(numeric.evaluate(expression, given), expected, rtol=1e-8, atol=1e-300)
+    np.testing.assert_allclose(lowered(expression, a=a, b=b), expected, rtol=1e-8, atol=1e-300)
 
 
 def test_calls_of_an_expensive_function_are_made_as_one() -> None:
