@@ -128,6 +128,14 @@ def test_scales_follow_from_dimensional_analysis(rng: np.random.Generator) -> No
     assert start["w"] == pytest.approx(1.0)
 
 
+def test_a_length_scale_of_several_columns_starts_from_their_mean_square(rng: np.random.Generator) -> None:
+    text = MISSING.replace("input x : real", "input x : real[3]")
+    data = {"x": rng.standard_normal((50, 3)) * [3.0, 5.0, 8.0], "y": rng.standard_normal(50)}
+    program, _, _ = prepare(gpdsl.compile(text), data, {}, {})
+    expected = np.sqrt(np.mean(np.var(data["x"], axis=0))) * np.sqrt(3)
+    assert program.parameters.initial["ell"] == pytest.approx(expected)
+
+
 def test_starts_move_with_the_units(rng: np.random.Generator) -> None:
     """Every start is its old value in the new units, whatever these are."""
     x, y = _rows(rng)
