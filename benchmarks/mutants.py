@@ -81,8 +81,9 @@ for stem in ("gaussian", "expectations", "conditions", "jumps", "functions", "st
     TESTS[f"gpdsl/symbolic/{stem}"] = [f"symbolic/{each}" for each in CLOSED]
 for stem in ("tilted", "truncated"):
     TESTS[f"gpdsl/symbolic/{stem}"] = [f"symbolic/test_{stem}.py", "symbolic/test_stable.py"]
-for stem in ("tails", "laws", "densities", "density_mass", "multivariate", "outcomes"):
+for stem in ("tails", "laws", "densities", "density_mass", "multivariate"):
     TESTS[f"gpdsl/symbolic/{stem}"] = [f"symbolic/{each}" for each in LAWS]
+TESTS["gpdsl/symbolic/outcomes"] = ["symbolic/test_concavity.py"]
 for stem in ("scales", "data_scales", "law_scales", "kernel_scales", "sources"):
     TESTS[f"gpdsl/symbolic/{stem}"] = ["inference/test_units.py"]
 """The tests next to a file, after those of its name: the longest beginning of its path counts."""
