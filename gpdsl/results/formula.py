@@ -15,7 +15,7 @@ from gpdsl.program.compilation import jit
 from gpdsl.results import expectation as ex
 from gpdsl.results.predictive import ValuesOf
 from gpdsl.results.quantiles import invert
-from gpdsl.symbolic.curves import Curve, curve
+from gpdsl.symbolic.curves import Curve, curve, cuts_of
 from gpdsl.symbolic.terms import Formula
 
 AT_ONCE = 4096
@@ -49,7 +49,7 @@ class ByFormula:
                 return curves.cdf(np.repeat(y, nodes)).reshape(-1, nodes) @ weights  # noqa: B023
 
             ends = curves.quantile(np.full(curves.log_mass.shape, p)).reshape(-1, nodes)
-            discrete = curves.line is None
+            discrete = curves.discrete
             low, high = ends.min(axis=1), ends.max(axis=1)
             widen = 0.0 if discrete else 1e-9 * (1 + np.abs(high - low))
             found.append(invert(mixture, p, low - widen, high + widen, discrete=discrete))
@@ -107,7 +107,8 @@ class ByFormula:
         def log_density(y: np.ndarray) -> np.ndarray:
             return np.broadcast_to(np.asarray(compiled(y, [leaves[each] for each in order])), y.shape)
 
-        return curve(log_density, size, self.formula.kind)
+        cuts = cuts_of(self.formula.log_density, self.formula.symbol, leaves, size, self.formula.kind)
+        return curve(log_density, size, self.formula.kind, cuts)
 
 
 @functools.lru_cache(maxsize=64)

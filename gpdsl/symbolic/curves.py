@@ -1,19 +1,30 @@
-"""Distributions known by a log density alone: normalised numerically, one grid for each, placed where its mass is.
+"""Distributions known by a log density alone: normalised numerically, one set of panels for each, where its mass is.
 
-A continuous output is mapped to the real line (log for positive, log odds for proportions). The grid is mode + width *
-sinh(u) for evenly spaced u: the trapezoidal rule then converges fast for thin and for heavy tails.
+A continuous output is mapped to the real line (log for positive, log odds for proportions), and cut where its density
+jumps or bends. Between cuts, panels are even in u where v = mode + width * sinh(u), and longer and longer far out:
+Gauss–Legendre rules in them tell thin and heavy tails, and the distribution function inside of a panel as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import sympy as sp
+from numpy.polynomial.legendre import leggauss, legvander
+
+from gpdsl.symbolic.kinks import bends, differences, kinks
+from gpdsl.symbolic.numeric import evaluate
 
 COARSE, ZOOMED, ZOOMS = 161, 21, 14
-REACH, POINTS = 15.0, 1201
-SEARCH = 18.0
+SEARCH, NEAREST = 18.0, -36.0
+"""Range of asinh v in which modes are looked for, and the logarithm of how near to a cut."""
+CLOSE, NEAR_PANELS, FAR_PANELS, NODES = 12.0, 24, 8, 14
+"""Of u, on either side: up to where panels are even, how many these are, and those beyond; nodes in each."""
+ENDS = {"real": (float(-np.exp(340.0)), float(np.exp(340.0))), "positive": (-690.0, 350.0), "unit": (-690.0, 690.0)}
+"""Where numbers end, whose squares are numbers too."""
 DROP = 0.5
 """By how much the log density falls from the mode to the width."""
 MOST = 2**14
@@ -22,6 +33,10 @@ NEGLIGIBLE = 45.0
 FAR = (300.0, 330.0)
 """Logarithms of two values far out, between which the fall of a tail is measured."""
 SLIGHT = 1e-6
+CROSSINGS, BISECTIONS = 4, 60
+"""Places where what is not linear in the output may change its sign, and how they are found."""
+POINTS, WEIGHTS = leggauss(NODES)
+LEGENDRE = legvander(POINTS, NODES - 1).T
 
 Array = np.ndarray
 LogDensity = Callable[[Array], Array]
@@ -58,93 +73,166 @@ LINES: dict[str, Line] = {
 
 @dataclass(frozen=True)
 class Curve:
-    """Distributions side by side: `values` and the distribution function `below` there are [points, n].
+    """Distributions side by side: `values`, their probabilities `mass`, and what lies `below`, are [points, n].
 
-    `log_mass` [n] is the logarithm of what the unnormalised density integrates to. Continuous ones stand on the grid
-    `mode` + `width` * sinh(u); discrete ones have no `mode`.
+    `log_mass` [n] is the logarithm of what the unnormalised density integrates to.
     """
 
     values: Array
     mass: Array
     below: Array
     log_mass: Array
-    line: Line | None = None
-    mode: Array | None = None
-    width: Array | None = None
-    tail: Array | None = None
-    """The density falls as |y|^(-tail - 1): moments of this order and above do not exist."""
+
+    @property
+    def discrete(self) -> bool:
+        """Whether the values are all that there are, whole numbers; else they are nodes."""
+        return True
 
     def moments(self) -> tuple[Array, Array]:
         """Mean and variance [n] after normalisation; NaN where there is no mean, and infinite variances."""
         values = np.where(self.mass > 0, self.values, 0.0)
         mean = np.sum(self.mass * values, axis=0)
         with np.errstate(over="ignore", invalid="ignore"):
-            variance = np.sum(np.where(self.mass > 0, self.mass * (values - mean) ** 2, 0.0), axis=0)
-        if self.tail is None:
-            return mean, variance
-        none, infinite = self.tail <= 1 + SLIGHT, self.tail <= 2 + SLIGHT
-        return np.where(none, np.nan, mean), np.where(none, np.nan, np.where(infinite, np.inf, variance))
+            return mean, np.sum(np.where(self.mass > 0, self.mass * (values - mean) ** 2, 0.0), axis=0)
 
     def cdf(self, y: Array) -> Array:
-        """P(Y <= y) for y [n], by cubic interpolation of the distribution function in u."""
-        if self.line is None or self.mode is None or self.width is None:
-            found = np.clip(np.floor(y), -1, len(self.values) - 1).astype(int)
-            inside = np.take_along_axis(self.below, np.maximum(found, 0)[None], axis=0)[0]
-            return np.where(found < 0, 0.0, inside)
-        step = 2 * REACH / (POINTS - 1)
-        at = (np.arcsinh((self.line.inverse(y) - self.mode) / self.width) + REACH) / step
-        low = np.clip(np.floor(at), 0, POINTS - 2).astype(int)
-        t = np.clip(at - low, 0.0, 1.0)
-        f0, f1 = (np.take_along_axis(self.below, (low + k)[None], axis=0)[0] for k in (0, 1))
-        d0, d1 = (np.take_along_axis(self.mass, (low + k)[None], axis=0)[0] for k in (0, 1))
-        hermite = (
-            (1 + 2 * t) * (1 - t) ** 2 * f0 + t * (1 - t) ** 2 * d0 + t**2 * (3 - 2 * t) * f1 + t**2 * (t - 1) * d1
-        )
-        value = np.where(at <= 0, 0.0, np.where(at >= POINTS - 1, 1.0, np.clip(hermite, 0.0, 1.0)))
-        return np.where(y <= 0, 0.0, value) if self.line is LINES["positive"] else value
+        """P(Y <= y) for y [n]."""
+        found = np.clip(np.floor(y), -1, len(self.values) - 1).astype(int)
+        inside = np.take_along_axis(self.below, np.maximum(found, 0)[None], axis=0)[0]
+        return np.where(found < 0, 0.0, inside)
 
     def quantile(self, p: Array) -> Array:
         """The smallest value whose distribution function reaches p [n]."""
         high = np.clip(np.sum(self.below < p - ROUNDING, axis=0), 0, len(self.values) - 1)
-        if self.line is None or self.mode is None or self.width is None:
-            return np.take_along_axis(self.values, high[None], axis=0)[0]
-        low = np.maximum(high - 1, 0)
-        u = np.linspace(-REACH, REACH, POINTS)
-        a, b = u[low], u[high]
+        return np.take_along_axis(self.values, high[None], axis=0)[0]
+
+
+@dataclass(frozen=True)
+class Panels(Curve):
+    """Continuous ones: `below` is the distribution function where panels end, [panels, n] as all of the below.
+
+    Panels go from `low` to `high` in u, where v = `mode` + `width` * sinh(u).
+    """
+
+    line: Line
+    mode: Array
+    width: Array
+    low: Array
+    high: Array
+    tail: Array
+    """The density falls as |y|^(-tail - 1) [n]: moments of this order and above do not exist."""
+
+    @property
+    def discrete(self) -> bool:
+        """They are not."""
+        return False
+
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and variance [n] after normalisation; NaN where there is no mean, and infinite variances."""
+        mean, variance = super().moments()
+        none, infinite = self.tail <= 1 + SLIGHT, self.tail <= 2 + SLIGHT
+        return np.where(none, np.nan, mean), np.where(none, np.nan, np.where(infinite, np.inf, variance))
+
+    def cdf(self, y: Array) -> Array:
+        """P(Y <= y) for y [n]: of the whole panels below, and of part of one, where the density is a polynomial."""
+        v = self.line.inverse(y)
+        panel = np.minimum(np.sum(self._end < v, axis=0), len(self.low) - 1)
+        low, high, mode, width = (self._of(each, panel) for each in (self.low, self.high, self.mode, self.width))
+        t = 2 * (np.arcsinh((v - mode) / width) - low) / np.where(high > low, high - low, 1.0) - 1
+        value = self._start(panel) + self._part(panel, np.clip(t, -1.0, 1.0))
+        return np.where(y <= 0, 0.0, value) if self.line is LINES["positive"] else value
+
+    def quantile(self, p: Array) -> Array:
+        """The smallest value whose distribution function reaches p [n]."""
+        panel = np.minimum(np.sum(self.below < p - ROUNDING, axis=0), len(self.low) - 1)
+        wanted, a, b = p - self._start(panel), np.full(p.shape, -1.0), np.ones(p.shape)
         for _ in range(60):
             middle = 0.5 * (a + b)
-            short = self.cdf(self.line.forward(self.mode + self.width * np.sinh(middle))) < p
+            short = self._part(panel, middle) < wanted
             a, b = np.where(short, middle, a), np.where(short, b, middle)
-        return self.line.forward(self.mode + self.width * np.sinh(0.5 * (a + b)))
+        low, high, mode, width = (self._of(each, panel) for each in (self.low, self.high, self.mode, self.width))
+        return self.line.forward(mode + width * np.sinh(low + 0.5 * (high - low) * (1 + b)))
+
+    @staticmethod
+    def _of(values: Array, panel: Array) -> Array:
+        return np.take_along_axis(values, panel[None], axis=0)[0]
+
+    def _start(self, panel: Array) -> Array:
+        return np.where(panel > 0, self._of(self.below, np.maximum(panel - 1, 0)), 0.0)
+
+    @functools.cached_property
+    def _end(self) -> Array:
+        return self.mode + self.width * np.sinh(self.high)
+
+    def _part(self, panel: Array, t: Array) -> Array:
+        """Probability [n] of a panel up to t, which goes from -1 to 1."""
+        mass = self.mass.reshape(len(self.low), NODES, -1)
+        moments = np.einsum("kj,jn->kn", LEGENDRE, np.take_along_axis(mass, panel[None, None], axis=0)[0])
+        values = legvander(t, NODES).T
+        rises = np.concatenate([(t + 1)[None], values[2:] - values[:-2]])
+        return np.clip(0.5 * np.sum(moments * rises, axis=0), 0.0, np.maximum(2 * moments[0], 0.0))
 
 
-def curve(log_density: LogDensity, size: int, kind: str) -> Curve:
-    """The distributions with unnormalised log densities `log_density(y)` at y [points, n], for outputs of a kind."""
-    return _continuous(log_density, size, LINES[kind]) if kind in LINES else _discrete(log_density, size, kind)
+def curve(log_density: LogDensity, size: int, kind: str, cuts: Array | None = None) -> Curve:
+    """The distributions with unnormalised log densities `log_density(y)` at y [points, n], for outputs of a kind.
+
+    They jump or bend nowhere but at the `cuts` [cuts, n], which may lie anywhere.
+    """
+    if kind not in LINES:
+        return _discrete(log_density, size, kind)
+    return _continuous(log_density, LINES[kind], ENDS[kind], np.zeros((0, size)) if cuts is None else cuts)
 
 
 def _finite(values: Array) -> Array:
     return np.where(np.isnan(values), -np.inf, values)
 
 
-def _continuous(log_density: LogDensity, size: int, line: Line) -> Curve:
+def _continuous(log_density: LogDensity, line: Line, ends: tuple[float, float], cuts: Array) -> Curve:
+    size = cuts.shape[1]
+
     def along(v: Array) -> Array:
         return _finite(log_density(line.forward(v)) + line.log_slope(v))
 
-    mode = _mode(along, size)
+    with np.errstate(all="ignore"):
+        inner = np.sort(np.clip(np.nan_to_num(line.inverse(cuts)), *ends), axis=0)
+        edges = np.concatenate([np.full((1, size), ends[0]), inner, np.full((1, size), ends[1])])
+        pieces = [_piece(along, low, high) for low, high in zip(edges[:-1], edges[1:], strict=True)]
+        peak = np.max([top for *_, top in pieces], axis=0)
+        shares = [share * np.exp(top - peak) for _, share, _, top in pieces]
+    places = np.concatenate([each[0] for each in pieces], axis=1)
+    mass = np.concatenate(shares)
+    total = mass.sum(axis=0)
+    mass = mass / total
+    below = np.clip(np.cumsum(mass.reshape(-1, NODES, size).sum(axis=1), axis=0), 0.0, 1.0)
+    values = line.forward(np.concatenate([each[2] for each in pieces]))
+    return Panels(values, mass, below, peak + np.log(total), line, *places, _tail(along, size, line))
+
+
+def _piece(along: LogDensity, low: Array, high: Array) -> tuple[Array, Array, Array, Array]:
+    """Between two cuts: mode, width and ends in u of panels [4, panels, n], shares of nodes, nodes, and the peak."""
+    inside = [np.minimum(1e-14 * (1.0 + np.abs(each)), 0.25 * (high - low)) for each in (low, high)]
+    mode = _mode(along, low + inside[0], high - inside[1])
     peak = along(mode[None])[0]
-    widths = 2.0 ** np.arange(-45, 40)[:, None] * np.ones(size)
-    fallen = np.maximum(peak - along(mode + widths), peak - along(mode - widths)) > DROP
-    width = np.where(fallen.any(axis=0), widths[np.argmax(fallen, axis=0), np.arange(size)], widths[-1])
-    u = np.linspace(-REACH, REACH, POINTS)[:, None]
-    v = mode + width * np.sinh(u)
-    with np.errstate(over="ignore", invalid="ignore"):
-        density = np.exp(along(v) - peak) * np.cosh(u)
-    density = np.where(np.isfinite(density), density, 0.0)
-    total = density.sum(axis=0)
-    mass = density / total
-    log_mass = peak + np.log(total * width * 2 * REACH / (POINTS - 1))
-    return Curve(line.forward(v), mass, _cumulative(mass), log_mass, line, mode, width, _tail(along, size, line))
+    widths = 2.0 ** np.arange(-45, 40)[:, None] * np.ones(len(mode))
+    fallen = (peak - along(mode + widths) > DROP) & (mode + widths < high)
+    fallen |= (peak - along(mode - widths) > DROP) & (mode - widths > low)
+    width = np.where(fallen.any(axis=0), widths[np.argmax(fallen, axis=0), np.arange(len(mode))], widths[-1])
+    width = np.maximum(np.minimum(width, high - low), widths[0])
+    ends = [_panels(np.arcsinh(np.abs(each - mode) / width)) for each in (low, high)]
+    u = np.concatenate([-ends[0][::-1], ends[1][1:]])
+    half = 0.5 * np.diff(u, axis=0)
+    at = (u[:-1] + half)[:, None] + half[:, None] * POINTS[:, None]
+    v = (mode + width * np.sinh(at)).reshape(-1, len(mode))
+    share = np.exp(along(v) - peak) * (half[:, None] * WEIGHTS[:, None] * width * np.cosh(at)).reshape(v.shape)
+    places = np.stack([np.broadcast_to(mode, half.shape), np.broadcast_to(width, half.shape), u[:-1], u[1:]])
+    return places, np.where(np.isfinite(share), share, 0.0), v, peak
+
+
+def _panels(reach: Array) -> Array:
+    """Ends of panels from 0 to `reach` [n]."""
+    near = np.minimum(reach, CLOSE)
+    growth = (reach / np.maximum(near, 1e-300)) ** (np.arange(1, FAR_PANELS + 1)[:, None] / FAR_PANELS)
+    return np.concatenate([near * np.linspace(0.0, 1.0, NEAR_PANELS + 1)[:, None], near * growth])
 
 
 def _tail(along: LogDensity, size: int, line: Line) -> Array:
@@ -160,24 +248,50 @@ def _tail(along: LogDensity, size: int, line: Line) -> Array:
     return falls.min(axis=0)
 
 
-def _mode(along: LogDensity, size: int) -> Array:
-    """The highest point, found on a wide grid and then on ever finer ones around it."""
-    grid = np.sinh(np.linspace(-SEARCH, SEARCH, COARSE))[:, None] * np.ones(size)
-    columns = np.arange(size)
+def _mode(along: LogDensity, low: Array, high: Array) -> Array:
+    """The highest point between two, found on a wide grid and then on ever finer ones around it."""
+    near = np.exp(np.linspace(NEAREST, SEARCH, COARSE // 2))[:, None]
+    wide = np.sinh(np.linspace(-SEARCH, SEARCH, COARSE))[:, None] * np.ones(len(low))
+    grid = np.sort(np.clip(np.concatenate([wide, low + near, high - near]), low, high), axis=0)
+    columns = np.arange(len(low))
     for _ in range(ZOOMS):
         best = np.argmax(along(grid), axis=0)
-        low, high = grid[np.maximum(best - 1, 0), columns], grid[np.minimum(best + 1, len(grid) - 1), columns]
+        a, b = grid[np.maximum(best - 1, 0), columns], grid[np.minimum(best + 1, len(grid) - 1), columns]
         found = grid[best, columns]
-        grid = np.linspace(low, high, ZOOMED)
+        grid = np.linspace(a, b, ZOOMED)
     return found
 
 
-def _cumulative(mass: Array) -> Array:
-    """The distribution function at the grid, the density between points being cubic."""
-    padded = np.pad(mass, ((1, 2), (0, 0)))
-    pieces = (-padded[:-3] + 13 * padded[1:-2] + 13 * padded[2:-1] - padded[3:]) / 24
-    below = np.concatenate([np.zeros((1, mass.shape[1])), np.cumsum(pieces[:-1], axis=0)])
-    return np.clip(np.maximum.accumulate(below, axis=0), 0.0, 1.0)
+def cuts_of(log_density: sp.Expr, symbol: sp.Symbol, known: Mapping[sp.Symbol, Array], size: int, kind: str) -> Array:
+    """Where a log density jumps or bends in the output, [cuts, n] for values [n] of its other symbols, n = `size`."""
+    levels = kinks(log_density, (symbol,)) if kind in LINES and bends(log_density, (symbol,)) else ()
+    found = [np.zeros((0, size))]
+    for each in differences(log_density, (symbol,)) if levels is None else levels:
+
+        def level(y: Array, each: sp.Expr = each) -> Array:
+            return np.broadcast_to(evaluate(each, {**known, symbol: y}), y.shape)
+
+        with np.errstate(all="ignore"):
+            if levels is None:
+                found.append(_crossings(level, LINES[kind], size))
+            else:
+                start, step = level(np.zeros(size)), level(np.ones(size))
+                found.append((start / (start - step))[None])
+    return np.concatenate(found)
+
+
+def _crossings(level: LogDensity, line: Line, size: int) -> Array:
+    """The first zeros of what is not linear, as far as points between which it changes its sign tell; else NaN."""
+    grid = np.sinh(np.linspace(-SEARCH, SEARCH, 4 * COARSE))[:, None] * np.ones(size)
+    signs = np.sign(level(line.forward(grid)))
+    first = np.argsort(signs[:-1] * signs[1:] >= 0, axis=0, kind="stable")[:CROSSINGS]
+    low, high = (np.take_along_axis(grid, first + k, axis=0) for k in (0, 1))
+    left, right = (np.sign(level(line.forward(each))) for each in (low, high))
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        same = np.sign(level(line.forward(middle))) == left
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    return np.where(left * right < 0, line.forward(high), np.nan)
 
 
 def _discrete(log_density: LogDensity, size: int, kind: str) -> Curve:

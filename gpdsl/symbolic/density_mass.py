@@ -14,10 +14,9 @@ import sympy as sp
 from gpdsl.language import model as m
 from gpdsl.language.checker.image import beyond
 from gpdsl.language.errors.base import Mistake, ModelError
-from gpdsl.symbolic.curves import LINES, Line, curve
+from gpdsl.symbolic.curves import LINES, Line, curve, cuts_of
 from gpdsl.symbolic.errors import NotNormalised, OutsideOutput
 from gpdsl.symbolic.kernel_values import UnknownSizes, start_of
-from gpdsl.symbolic.kinks import bends, kinks
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.terms import Formula, density_formula, has_external
 from gpdsl.symbolic.translate import NeedsElements, Translator, axis_key
@@ -28,10 +27,6 @@ TRIED = (-1.0, 0.0, 1.5)
 TOLERANCE = 1e-3
 LARGEST = 1e6
 """Larger integrals are counted as infinite."""
-
-REACH, CELLS, HALVINGS, ROUNDING = {"real": 690.0, "positive": 7.0, "unit": 7.0}, 240, 30, 1e-8
-"""Range of the adaptive quadrature, in asinh of the output on the real line; its cells, how often they are halved, and
-the change that ends it."""
 
 FAR = {"real": (300.0, 330.0), "positive": (300.0, 330.0), "unit": (25.0, 32.0)}
 """Logarithms of |y|, or log odds, between which the fall of a tail is measured."""
@@ -85,15 +80,14 @@ def masses(translator: Translator, formula: Formula, values: Mapping[str, np.nda
         return np.broadcast_to(evaluate(formula.log_density, {**fixed, formula.symbol: y}), y.shape)
 
     with np.errstate(all="ignore"):
-        found = np.exp(curve(log_density, len(TRIED), formula.kind).log_mass)
+        cuts = cuts_of(formula.log_density, formula.symbol, fixed, len(TRIED), formula.kind)
+        found = np.exp(curve(log_density, len(TRIED), formula.kind, cuts).log_mass)
         if formula.kind not in LINES:
             return found
         falls = _falls(log_density, LINES[formula.kind], formula.kind)
         if np.any(falls < SLOW):
             return np.where(falls < NEVER, np.inf, np.where(falls < SLOW, np.nan, found))
-        if np.all(_one(found)) and not bends(formula.log_density, (formula.symbol,)):
-            return found
-        return np.asarray([_again(formula, fixed, place) for place in range(len(TRIED))])
+        return found
 
 
 def _falls(log_density: Callable[[np.ndarray], np.ndarray], line: Line, kind: str) -> np.ndarray:
@@ -120,52 +114,6 @@ def _typical(translator: Translator, symbol: sp.Symbol, values: Mapping[str, np.
         places = tuple(p - 1 if isinstance(p, int) else 0 for p in ref.positions)
         return np.full(len(TRIED), np.asarray(values[ref.name], float)[places])
     return np.full(len(TRIED), start_of(translator, symbol))
-
-
-def _again(formula: Formula, fixed: Mapping[sp.Symbol, np.ndarray], place: int) -> float:
-    """One of the integrals by adaptive quadrature, in pieces between jumps and kinks."""
-    line, known = LINES[formula.kind], {symbol: value[place] for symbol, value in fixed.items()}
-
-    def along(u: np.ndarray) -> np.ndarray:
-        v = np.sinh(u)
-        log_density = evaluate(formula.log_density, {**known, formula.symbol: line.forward(v)})
-        return np.nan_to_num(np.exp(log_density + line.log_slope(v) + np.log(np.cosh(u))), nan=0.0)
-
-    reach = REACH[formula.kind]
-    edges = np.sinh(np.linspace(-np.arcsinh(reach), np.arcsinh(reach), CELLS + 1))
-    cuts = np.arcsinh(line.inverse(np.asarray(_corners(formula, known))))
-    return _integral(along, np.unique(np.clip([*edges, *cuts], -reach, reach)))
-
-
-def _corners(formula: Formula, known: Mapping[sp.Symbol, float]) -> list[float]:
-    """Where a log density jumps or bends in the output: zeros of linear functions of it."""
-    y, found = formula.symbol, []
-    for each in (kinks(formula.log_density, (y,)) if bends(formula.log_density, (y,)) else ()) or ():
-        start, step = (float(evaluate(each, {**known, y: np.float64(at)})) for at in (0.0, 1.0))
-        if step != start:
-            found.append(start / (start - step))
-    inside = {"real": -np.inf, "positive": 0.0, "unit": 0.0}[formula.kind], 1.0 if formula.kind == "unit" else np.inf
-    return [each for each in found if inside[0] < each < inside[1]]
-
-
-def _integral(function: Callable[[np.ndarray], np.ndarray], edges: np.ndarray) -> float:
-    """Over cells, which are halved until the two halves say what the whole said."""
-    nodes, weights = np.polynomial.legendre.leggauss(8)
-    low, high, total = edges[:-1], edges[1:], 0.0
-
-    def of(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        half = 0.5 * (high - low)
-        return half * (function((low + half)[:, None] + half[:, None] * nodes) @ weights)
-
-    for turn in range(HALVINGS):
-        middle = 0.5 * (low + high)
-        whole, parts = of(low, high), of(low, middle) + of(middle, high)
-        open_ = (np.abs(whole - parts) > ROUNDING * (1.0 + np.abs(parts))) & (turn < HALVINGS - 1)
-        total += float(parts[~open_].sum())
-        low, high = np.concatenate([low[open_], middle[open_]]), np.concatenate([middle[open_], high[open_]])
-        if not len(low):
-            break
-    return total
 
 
 def mass_words(found: np.ndarray) -> str:

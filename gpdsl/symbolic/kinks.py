@@ -54,6 +54,12 @@ def kinks(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> tuple[sp.Expr, .
     return tuple(found) if len(found) <= MOST else None
 
 
+def differences(expression: sp.Expr, symbols: Sequence[sp.Symbol]) -> tuple[sp.Expr, ...]:
+    """What is zero where its conditions change or corners are, linear or not; conditions inside of these apart."""
+    found = _comparisons(without_corners(expression, symbols), symbols)
+    return tuple(dict.fromkeys(each.args[0] - each.args[1] for each in found if not each.has(choose)))[:MOST]
+
+
 def places_of(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> tuple[sp.Expr, ...] | None:
     """Where an integral over one or two latents is split; None where that is not known."""
     return kinks(expression, latents) if len(latents) <= 2 and bends(expression, latents) else ()
