@@ -15,7 +15,8 @@ from gpdsl.program.compilation import jit
 from gpdsl.results import expectation as ex
 from gpdsl.results.predictive import ValuesOf
 from gpdsl.results.quantiles import invert
-from gpdsl.symbolic.curves import Curve, curve, cuts_of
+from gpdsl.symbolic.curves import Curve, curve
+from gpdsl.symbolic.kinks import bends, cuts_of
 from gpdsl.symbolic.terms import Formula
 
 AT_ONCE = 4096
@@ -42,7 +43,7 @@ class ByFormula:
     def quantile(self, p: float) -> np.ndarray:
         """The smallest value whose predictive distribution function reaches `p`."""
         found = []
-        for curves, weights in self._curves():
+        for curves, weights in self._curves(bends=bends(self.formula.log_density, (self.formula.symbol,))):
             nodes = len(weights)
 
             def mixture(y: np.ndarray, curves: Curve = curves, weights: np.ndarray = weights) -> np.ndarray:
@@ -82,11 +83,14 @@ class ByFormula:
         symbols = self.formula.log_density.free_symbols - {self.formula.symbol}
         return sorted(symbols, key=lambda each: each.name)
 
-    def _curves(self) -> Iterator[tuple[Curve, np.ndarray]]:
-        """The conditional distributions at the nodes of the latents, some rows at a time, and the nodes' weights."""
+    def _curves(self, *, bends: bool = False) -> Iterator[tuple[Curve, np.ndarray]]:
+        """The conditional distributions at the nodes of the latents, some rows at a time, and the nodes' weights.
+
+        What is averaged over the latents `bends` where a jump of the density passes by.
+        """
         symbols = self._symbols()
         named = {str(place): symbol for place, symbol in enumerate(symbols)}
-        steep = ex.is_steep(self.beliefs, self.formula.log_density, self.keys, near=ex.GENTLE)
+        steep = bends or ex.is_steep(self.beliefs, self.formula.log_density, self.keys, near=ex.GENTLE)
         values, weights = (ex.nodes_of if steep else ex.weighted_nodes)(self.beliefs, named, self.keys)
         joint = (weights[:, None] * self.beliefs.weights[None, :]).reshape(-1)
         count = self.beliefs.count * int(np.prod(self.sizes))

@@ -8,15 +8,11 @@ Gauss–Legendre rules in them tell thin and heavy tails, and the distribution f
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import sympy as sp
 from numpy.polynomial.legendre import leggauss, legvander
-
-from gpdsl.symbolic.kinks import bends, differences, kinks
-from gpdsl.symbolic.numeric import evaluate
 
 COARSE, ZOOMED, ZOOMS = 161, 21, 14
 SEARCH, NEAREST = 18.0, -36.0
@@ -33,8 +29,6 @@ NEGLIGIBLE = 45.0
 FAR = (300.0, 330.0)
 """Logarithms of two values far out, between which the fall of a tail is measured."""
 SLIGHT = 1e-6
-CROSSINGS, BISECTIONS = 4, 60
-"""Places where what is not linear in the output may change its sign, and how they are found."""
 POINTS, WEIGHTS = leggauss(NODES)
 LEGENDRE = legvander(POINTS, NODES - 1).T
 
@@ -205,7 +199,9 @@ def _continuous(log_density: LogDensity, line: Line, ends: tuple[float, float], 
     mass = mass / total
     below = np.clip(np.cumsum(mass.reshape(-1, NODES, size).sum(axis=1), axis=0), 0.0, 1.0)
     values = line.forward(np.concatenate([each[2] for each in pieces]))
-    return Panels(values, mass, below, peak + np.log(total), line, *places, _tail(along, size, line))
+    mode, width, low, high = places
+    tail = _tail(along, size, line)
+    return Panels(values, mass, below, peak + np.log(total), line, mode, width, low, high, tail)
 
 
 def _piece(along: LogDensity, low: Array, high: Array) -> tuple[Array, Array, Array, Array]:
@@ -260,38 +256,6 @@ def _mode(along: LogDensity, low: Array, high: Array) -> Array:
         found = grid[best, columns]
         grid = np.linspace(a, b, ZOOMED)
     return found
-
-
-def cuts_of(log_density: sp.Expr, symbol: sp.Symbol, known: Mapping[sp.Symbol, Array], size: int, kind: str) -> Array:
-    """Where a log density jumps or bends in the output, [cuts, n] for values [n] of its other symbols, n = `size`."""
-    levels = kinks(log_density, (symbol,)) if kind in LINES and bends(log_density, (symbol,)) else ()
-    found = [np.zeros((0, size))]
-    for each in differences(log_density, (symbol,)) if levels is None else levels:
-
-        def level(y: Array, each: sp.Expr = each) -> Array:
-            return np.broadcast_to(evaluate(each, {**known, symbol: y}), y.shape)
-
-        with np.errstate(all="ignore"):
-            if levels is None:
-                found.append(_crossings(level, LINES[kind], size))
-            else:
-                start, step = level(np.zeros(size)), level(np.ones(size))
-                found.append((start / (start - step))[None])
-    return np.concatenate(found)
-
-
-def _crossings(level: LogDensity, line: Line, size: int) -> Array:
-    """The first zeros of what is not linear, as far as points between which it changes its sign tell; else NaN."""
-    grid = np.sinh(np.linspace(-SEARCH, SEARCH, 4 * COARSE))[:, None] * np.ones(size)
-    signs = np.sign(level(line.forward(grid)))
-    first = np.argsort(signs[:-1] * signs[1:] >= 0, axis=0, kind="stable")[:CROSSINGS]
-    low, high = (np.take_along_axis(grid, first + k, axis=0) for k in (0, 1))
-    left, right = (np.sign(level(line.forward(each))) for each in (low, high))
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
-        same = np.sign(level(line.forward(middle))) == left
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return np.where(left * right < 0, line.forward(high), np.nan)
 
 
 def _discrete(log_density: LogDensity, size: int, kind: str) -> Curve:

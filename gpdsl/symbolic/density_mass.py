@@ -14,9 +14,10 @@ import sympy as sp
 from gpdsl.language import model as m
 from gpdsl.language.checker.image import beyond
 from gpdsl.language.errors.base import Mistake, ModelError
-from gpdsl.symbolic.curves import LINES, Line, curve, cuts_of
+from gpdsl.symbolic.curves import LINES, Line, curve
 from gpdsl.symbolic.errors import NotNormalised, OutsideOutput
 from gpdsl.symbolic.kernel_values import UnknownSizes, start_of
+from gpdsl.symbolic.kinks import cuts_of
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.terms import Formula, density_formula, has_external
 from gpdsl.symbolic.translate import NeedsElements, Translator, axis_key

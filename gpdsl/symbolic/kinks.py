@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import sympy as sp
 
 from gpdsl.symbolic.conditions import choose, condition, equal, less, less_equal
+from gpdsl.symbolic.curves import LINES, Array, Line
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.gaussian import linear, parts_of, pull_exponentials
+from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.polynomials import Budget, NotPolynomial, expand_about
 from gpdsl.symbolic.regions import CORNERS, half_space, without_corners
 
 MOST = 12
 """Places that an integral is split at."""
+
+CROSSINGS, BISECTIONS = 4, 60
+"""Places where what is not linear in the output may change its sign, and how they are found."""
+
+FURTHEST, TRIED = 18.0, 644
+"""Up to which asinh of an output these are looked for, and at how many points."""
 
 
 def bends(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> bool:
@@ -82,3 +91,35 @@ def _stepping(expression: sp.Expr, step: sp.Expr, latents: Sequence[sp.Symbol], 
     except NotPolynomial:
         return False
     return isinstance(step, floor) and len(latents) == 1
+
+
+def cuts_of(log_density: sp.Expr, symbol: sp.Symbol, known: Mapping[sp.Symbol, Array], size: int, kind: str) -> Array:
+    """Where a log density jumps or bends in the output, [cuts, n] for values [n] of its other symbols, n = `size`."""
+    levels = kinks(log_density, (symbol,)) if kind in LINES and bends(log_density, (symbol,)) else ()
+    found = [np.zeros((0, size))]
+    for each in differences(log_density, (symbol,)) if levels is None else levels:
+
+        def level(y: Array, each: sp.Expr = each) -> Array:
+            return np.broadcast_to(evaluate(each, {**known, symbol: y}), y.shape)
+
+        with np.errstate(all="ignore"):
+            if levels is None:
+                found.append(_crossings(level, LINES[kind], size))
+            else:
+                start, step = level(np.zeros(size)), level(np.ones(size))
+                found.append((start / (start - step))[None])
+    return np.concatenate(found)
+
+
+def _crossings(level: Callable[[Array], Array], line: Line, size: int) -> Array:
+    """The first zeros of what is not linear, as far as points between which it changes its sign tell; else NaN."""
+    grid = np.sinh(np.linspace(-FURTHEST, FURTHEST, TRIED))[:, None] * np.ones(size)
+    signs = np.sign(level(line.forward(grid)))
+    first = np.argsort(signs[:-1] * signs[1:] >= 0, axis=0, kind="stable")[:CROSSINGS]
+    low, high = (np.take_along_axis(grid, first + k, axis=0) for k in (0, 1))
+    left, right = (np.sign(level(line.forward(each))) for each in (low, high))
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        same = np.sign(level(line.forward(middle))) == left
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    return np.where(left * right < 0, line.forward(high), np.nan)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.integrate import quad_vec
 
 import gpdsl
 from gpdsl.errors import GpdslWarning
@@ -96,6 +99,32 @@ def test_a_density_of_a_transformed_output() -> None:
     reference = model("positive", "", "LogNormal(f, s)").fit({"x": X, "y": DATA["positive"]})
     np.testing.assert_allclose(mine.elbo, reference.elbo, atol=1e-6)
     np.testing.assert_allclose(mine.predict(ROWS).quantile("y", 0.5), np.exp(mine.predict(ROWS).mean("f")), rtol=1e-3)
+
+
+def test_a_density_that_jumps() -> None:
+    """A flat top with a step on either side: y - f is independent of f, with moments by quadrature."""
+    flat = (
+        "if v > mu and v < mu + s then log(0.9/s) else if v < mu then log(0.05) + v - mu else log(0.05) - (v - mu - s)"
+    )
+    fit = model("real", f"density d(v | mu, s) = {flat}", "d(f, s)").fit({"x": X, "y": np.sin(X) + 0.2}, steps=2)
+    prediction, s = fit.predict({"x": np.array([0.5, 6.0])}), 0.4
+    mean, variance = prediction.mean("f"), prediction.variance("f")
+
+    def top(v: float) -> float:
+        return 0.9 / s if 0 < v < s else 0.05 * np.exp(min(v, s - v))
+
+    def over(function: Callable[[float], np.ndarray | float]) -> np.ndarray:
+        cuts = (-40.0, 0.0, s, 40.0)
+        parts = zip(cuts[:-1], cuts[1:], strict=True)
+        return sum(quad_vec(lambda v: top(v) * function(v), a, b, epsabs=1e-12)[0] for a, b in parts)
+
+    first, second = over(lambda v: v), over(lambda v: v**2)
+    np.testing.assert_allclose(prediction.mean("y"), mean + first, atol=1e-8)
+    np.testing.assert_allclose(prediction.variance("y"), variance + second - first**2, rtol=1e-8)
+    ends = prediction.quantile("y", 0.3)
+    np.testing.assert_allclose(over(lambda v: stats.norm.cdf(ends - v, mean, variance**0.5)), 0.3, atol=3e-5)
+    drawn = prediction.sample("y", 2000, seed=1)
+    np.testing.assert_allclose(drawn.mean(axis=0), mean + first, atol=6 * np.sqrt(variance.max() + second) / 2000**0.5)
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import sympy as sp
 from scipy import stats
+from scipy.special import expit
 
+from gpdsl.symbolic import conditions
 from gpdsl.symbolic.curves import curve
+from gpdsl.symbolic.functions import absolute
+from gpdsl.symbolic.kinks import cuts_of
+
+Y = sp.Symbol("y", real=True)
 
 CONTINUOUS = {
     "normal": ("real", stats.norm(loc=[-3.0, 1e4, 2.0], scale=[1e-4, 2.0, 50.0])),
-    "student": ("real", stats.t(df=[3.0, 5.0, 30.0], loc=[0.0, -20.0, 1.0], scale=[1.0, 0.01, 7.0])),
+    "student": ("real", stats.t(df=[2.1, 5.0, 30.0], loc=[0.0, -20.0, 1.0], scale=[1.0, 0.01, 7.0])),
     "laplace": ("real", stats.laplace(loc=[0.3, -5.0, 100.0], scale=[1.0, 0.2, 3.0])),
     "gamma": ("positive", stats.gamma(a=[0.7, 3.0, 200.0], scale=[1.0, 10.0, 1e-3])),
-    "beta": ("unit", stats.beta(a=[0.5, 2.0, 90.0], b=[0.5, 5.0, 10.0])),
+    "beta": ("unit", stats.beta(a=[0.7, 2.0, 90.0], b=[2.0, 5.0, 10.0])),
+    "uniform": ("real", stats.uniform(loc=[0.3, -500.0, 1e-7], scale=[1e-3, 0.2, 3e5])),
+    "exponential": ("real", stats.expon(loc=[0.3, -500.0, 1e-7], scale=[1e-3, 0.2, 3e5])),
+    "pareto": ("positive", stats.pareto(b=[2.5, 4.0, 90.0], scale=[1e-3, 2.0, 700.0])),
 }
 DISCRETE = {
     "poisson": ("count", stats.poisson(mu=[0.2, 7.0, 900.0])),
@@ -24,14 +34,37 @@ DISCRETE = {
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_continuous(name: str) -> None:
     kind, law = CONTINUOUS[name]
-    found = curve(lambda y: law.logpdf(y) + 0.7, 3, kind)
-    np.testing.assert_allclose(found.log_mass, 0.7, atol=1e-4)
+    cuts = {
+        "laplace": law.mean(),
+        "uniform": law.support(),
+        "exponential": law.support()[0],
+        "pareto": law.support()[0],
+    }
+    given = np.reshape(cuts[name], (-1, 3)) if name in cuts else None
+    found = curve(lambda y: law.logpdf(y) + 0.7, 3, kind, given)
+    np.testing.assert_allclose(found.log_mass, 0.7, atol=1e-8)
     mean, variance = found.moments()
-    np.testing.assert_allclose(mean, law.mean(), rtol=1e-4, atol=1e-4 * law.std().min())
-    np.testing.assert_allclose(variance, law.var(), rtol=1e-2 if name == "student" else 2e-3)
+    np.testing.assert_allclose(mean, law.mean(), rtol=1e-9, atol=1e-9 * law.std().min())
+    np.testing.assert_allclose(variance, law.var(), rtol=1e-8)
     for p in (0.01, 0.3, 0.5, 0.95):
-        np.testing.assert_allclose(found.cdf(law.ppf(p)), p, atol=1e-4)
-        np.testing.assert_allclose(law.cdf(found.quantile(np.full(3, p))), p, atol=1e-4)
+        np.testing.assert_allclose(found.cdf(law.ppf(p)), p, atol=1e-9)
+        np.testing.assert_allclose(law.cdf(found.quantile(np.full(3, p))), p, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "formula", "expected"),
+    [
+        ("real", conditions.choose(conditions.less(sp.Symbol("m", real=True), Y), 0, 1), [[0.3, 2.0]]),
+        ("real", absolute(2 * Y - sp.Symbol("m", real=True)), [[0.15, 1.0]]),
+        ("unit", absolute(sp.log(Y / (1 - Y)) - sp.Symbol("m", real=True)), [expit([0.3, 2.0])]),
+        ("real", Y**2, []),
+        ("count", absolute(Y - 3), []),
+    ],
+)
+def test_places_of_cuts(kind: str, formula: sp.Expr, expected: list[list[float]]) -> None:
+    found = cuts_of(formula, Y, {sp.Symbol("m", real=True): np.array([0.3, 2.0])}, 2, kind)
+    some = [each for each in found if np.isfinite(each).all()]
+    np.testing.assert_allclose(np.reshape(some, (-1, 2)), np.reshape(expected, (-1, 2)), rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", DISCRETE)

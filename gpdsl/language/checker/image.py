@@ -105,7 +105,7 @@ def _limit(values: list[float], *, complete: bool) -> float:
 def _support(tables: Tables, call: m.DistributionCall) -> Range:
     """The values a distribution gives probability to; a bound that only data tell is taken for granted."""
     if not call.components:
-        return RANGES[DISTRIBUTIONS[call.name].support]
+        return RANGES.get(DISTRIBUTIONS[call.name].support, RANGES["real"])
     inside = [_support(tables, each) for each in call.components]
     low, high = min(each[0] for each in inside), max(each[1] for each in inside)
     bounds = [_bound(tables, call, name) for name in ("lower", "upper")]
