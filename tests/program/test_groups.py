@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpdsl.kernels.form import describe
-from gpdsl.program.evaluation import prior_means, stack_inputs
+from gpdsl.program.evaluation import functionals_at, prior_means, stack_inputs
 from gpdsl.program.groups import columns, columns_of, element_names, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
@@ -106,6 +106,18 @@ def test_inputs_stand_side_by_side() -> None:
     rows = Rows({"x": jnp.arange(3.0), "z": jnp.arange(6.0).reshape(3, 2)}, {}, {})
     assert columns_of(made.groups[0], made.translator) == 3
     np.testing.assert_array_equal(stack_inputs(("x", "z"), rows), [[0, 0, 1], [1, 2, 3], [2, 4, 5]])
+
+
+def test_derivatives_are_along_the_columns_they_name() -> None:
+    """Counted over all inputs of a latent, one after the other."""
+    slopes = "D(f[1], x) + D(f[1], z[1]) + D(f[1], z[3]) + D(f[1], x, z[2])"
+    lets = f"output slope : real\nslope ~ Normal({slopes}, 1)"
+    made = program(latents("f[p](x, z) ~ GP(0, RBF(a))", lets=lets), {"D": 3})
+    rows = Rows({"x": jnp.arange(2.0), "z": jnp.arange(6.0).reshape(2, 3)}, {}, {})
+    values, sums = functionals_at(made.groups[0], made.groups[0].readings.all, rows).parts
+    assert {each.columns for each in sums.parts} == {(0,), (1,), (3,), (0, 2)}
+    for each in (values, *sums.parts):
+        np.testing.assert_array_equal(each.points, [[0, 0, 1, 2], [1, 3, 4, 5]])
 
 
 def test_prior_means() -> None:
