@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -47,6 +49,9 @@ def test_inducing_points_at_the_rows_give_the_kernel_itself() -> None:
     some = jnp.array([7, 2, 2])
     np.testing.assert_allclose(features.values(start, jnp.asarray(x), some), phi[:, some], rtol=1e-12)
     np.testing.assert_allclose(features.cross_precision(start, some, every), s[some], rtol=1e-12)
+    raised, expected = replace(features, jitter=0.01), s + 0.01 * jnp.diag(jnp.diag(s))
+    np.testing.assert_allclose(raised.cross_precision(start, some, every), expected[some], rtol=1e-12)
+    np.testing.assert_allclose(raised.precision(start, every), jnp.diag(expected), rtol=1e-12)
 
 
 def test_relevance_vectors_have_a_precision_each() -> None:
