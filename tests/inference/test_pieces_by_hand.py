@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from gpdsl.inference.exact.some_rows import SHARE, _root
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian
 from gpdsl.inference.opaque.trust import distance
 from gpdsl.inference.posteriors.mixture_entropy import mixture_entropy
@@ -46,6 +48,22 @@ def test_pairwise_entropy_of_two_dimensions() -> None:
     overlap = np.exp(-1.0)  # of unit Gaussians two apart in both columns, exp(-(4 + 4) / 8)
     expected = 1.0 + np.log(2 * np.pi) - np.log(0.5 * (1.0 + overlap))
     assert float(mixture_entropy("pairwise", *given, gaps, log_dets, 2)) == pytest.approx(expected, abs=1e-9)
+
+
+def test_coordinates_of_a_search_have_unit_curvature() -> None:
+    """That of as many times the evidence as there are more rows in all; steps of one remain where it is flat."""
+    directions = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+    curvature = directions * np.array([400.0, 3.0, 0.01]) @ directions.T
+
+    def evidence(at: dict[str, jax.Array]) -> tuple[float, dict[str, jax.Array]]:
+        flat = np.append(np.asarray(at["a"], float), float(at["b"]))
+        slope = -curvature @ flat
+        return float(0.5 * flat @ slope), {"a": jnp.asarray(slope[:2]), "b": jnp.asarray(slope[2])}
+
+    with jax.enable_x64(True):
+        root = _root(evidence, {"a": jnp.asarray([0.3, -0.2]), "b": jnp.asarray(0.7)})
+    found = np.sort(np.linalg.eigvalsh(root.T @ (SHARE * curvature) @ root))
+    np.testing.assert_allclose(found, [SHARE * 0.01, 1.0, 1.0], rtol=1e-6)
 
 
 def test_weights_of_unequal_batches_are_those_of_their_mixture() -> None:
