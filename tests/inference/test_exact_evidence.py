@@ -89,15 +89,19 @@ def test_evidence_and_gradient_are_those_of_dense_algebra(rng: np.random.Generat
     np.testing.assert_allclose(flat_of(gradient), slopes, rtol=1e-6, atol=1e-6)
 
 
-def test_mixed_latents_with_missing_outputs(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("shared", [False, True], ids=["a kernel each", "one kernel"])
+def test_mixed_latents_with_missing_outputs(rng: np.random.Generator, shared: bool) -> None:
     """The evidence is that of the observed values alone; latents at new rows are correlated given them."""
     x, new = rng.normal(size=25), rng.normal(size=4)
     y = rng.normal(size=(25, 3))
     y[rng.random(y.shape) < 0.3] = np.nan
     y[7] = np.nan
     mixing, ell, sigma = rng.normal(size=(3, 2)), np.array([0.6, 1.4]), np.array([0.2, 0.5, 0.3])
-    model = gpdsl.compile(MIXED)
-    fit = model.fit({"x": x, "y": y}, fixed=["W", "ell", "sigma"], init={"W": mixing, "ell": ell, "sigma": sigma})
+    start = {"W": mixing, "ell": ell, "sigma": sigma}
+    if shared:
+        ell, start["ell"] = np.array([0.6, 0.6]), 0.6
+    text = MIXED.replace("ell[q] :", "ell :").replace("(ell[q])", "(ell)") if shared else MIXED
+    fit = gpdsl.compile(text).fit({"x": x, "y": y}, fixed=["W", "ell", "sigma"], init=start)
     seen = ~np.isnan(y)
     row, output = np.nonzero(seen)
     kernels = [gram(x, x, each) for each in ell]
