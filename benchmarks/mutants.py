@@ -26,7 +26,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 TESTS = {
-    "gpdsl/inference/exact/": ["inference/test_exact_evidence.py", "inference/test_exact.py"],
+    "gpdsl/inference/exact/": [
+        "inference/test_exact_evidence.py",
+        "inference/test_exact.py",
+        "inference/test_pieces_by_hand.py",
+    ],
     "gpdsl/inference/natural/row_space": ["inference/test_row_space.py", "inference/test_iterations.py"],
     "gpdsl/inference/natural/tied": ["inference/test_tied.py", "inference/test_minibatch.py", "inference/test_warm.py"],
     "gpdsl/inference/natural/minibatch": ["inference/test_minibatch.py", "inference/test_tied.py"],
@@ -64,7 +68,7 @@ TESTS = {
     "gpdsl/lowering/": ["lowering", "symbolic/test_stable.py", "symbolic/test_truncated.py", "kernels/test_waves.py"],
     "gpdsl/program/white": ["inference/test_white.py"],
     "gpdsl/program/field": ["inference/test_fields.py"],
-    "gpdsl/program/": ["program", "results/test_verification.py", "inference/test_functionals.py"],
+    "gpdsl/program/": ["program", "results/test_composed.py", "inference/test_functionals.py"],
     "gpdsl/symbolic/kernel": ["symbolic/test_kernel_analysis.py", "symbolic/test_kernel_checks.py", "kernels"],
     "gpdsl/symbolic/": ["symbolic", "inference/test_units.py"],
     "gpdsl/results/": ["results", "simulation"],
