@@ -44,9 +44,10 @@ def test_a_network_starts_with_one_latent_that_keeps_its_sign(
 
 
 def test_a_batch_starts_with_that_one_too(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for all rows as block by block."""
+    """The same for all rows as block by block; a row that says nothing changes nothing."""
     x = rng.uniform(-2, 2, 90)
     y = np.stack([np.sin(k * x) for k in (1, 2, 3)], axis=1) + 0.1 * rng.standard_normal((90, 3))
+    y[5] = np.nan
     whole = _starting(x, y)
     means = np.asarray(whole.linear / whole.precision)
     assert np.all(means[:, :3] == 0)
