@@ -132,6 +132,18 @@ def test_all_schemes_draw_standard_normals(sampling: str, halves: bool, samples:
         np.testing.assert_allclose(draws.reshape(-1, 7, 2)[:, [0, 1, 2]], -draws.reshape(-1, 7, 2)[:, [4, 5, 6]])
 
 
+@pytest.mark.parametrize("latents", [1, 2, 5])
+def test_quasi_random_samples_follow_generalised_golden_ratios(latents: int) -> None:
+    """Each is the one before moved by powers of 1 / r, r^(d + 1) = r + 1, around the circle."""
+    with jax.enable_x64(True):
+        drawn = base_normals(jax.random.key(1), 6, 1, 3, latents)
+        uniform = np.asarray(jax.scipy.special.ndtr(drawn), float)
+    roots = np.roots([1.0, *np.zeros(latents - 1), -1.0, -1.0])
+    ratio = max(root.real for root in roots if abs(root.imag) < 1e-9)
+    expected = np.broadcast_to(ratio ** -np.arange(1.0, latents + 1), (5, 1, 3, latents))
+    np.testing.assert_allclose(np.diff(uniform, axis=0) % 1.0, expected, atol=1e-5)
+
+
 def test_appendix_f_removes_a_constant(rng: np.random.Generator) -> None:
     """A log density shifted by a constant: plain scores see the shift, controlled ones do not."""
     normals = jnp.asarray(rng.normal(size=(40, 1, 3, 2)))
