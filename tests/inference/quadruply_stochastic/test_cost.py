@@ -34,6 +34,16 @@ def test_steps_take_as_much_memory_for_many_functions_as_for_few(rng: np.random.
     assert many < few + 100_000  # a vector of weights has 4.8 MB
 
 
+@pytest.mark.parametrize("features", [999, 1000, 1001])
+def test_a_pass_takes_every_function_once(rng: np.random.Generator, features: int) -> None:
+    """And all steps of a fit are whole passes."""
+    sizes = {"features": features, "batch": 50, "feature_batch": 500, "feature_sums": "running"}
+    x = rng.standard_normal((60, 2))
+    choice = make_problem(REGRESSION, {"x": x, "y": x[:, 0]}, "float32", **sizes).choice
+    assert choice.weights.steps_a_sweep == len(range(0, features, 500))
+    assert choice.steps > 0 and choice.steps % choice.weights.steps_a_sweep == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sums", FITS)
 @pytest.mark.parametrize(("rows", "features"), [(1_000, 1_000_000), (300_000, 10_000)])
