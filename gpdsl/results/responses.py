@@ -24,8 +24,11 @@ ROWS_AT_ONCE = 256
 MOST_DEGREE, MOST_FEATURES = 12, 64
 """Of a polynomial above the quadratic."""
 
-FURTHEST = 3.2
-"""Standard normals behind the points go no further: about as far as a thousand samples of the posterior do."""
+WIDER, FURTHEST = 2.5, 2.6
+"""By how much the variance of points is larger, over all directions; standard normals behind them go no further.
+
+Of one latent a few points lie more than three standard deviations out, so that what bends there is seen.
+"""
 
 LEFT_OPEN, UNSURE = 0.05, 0.01
 """Of a value's standard deviation: what a polynomial may leave open, and the standard error that this may come to."""
@@ -65,7 +68,7 @@ class Whitening:
 
 def stretch(width: int) -> float:
     """How much wider than the posterior points are drawn: their weights are worth about as many for any width."""
-    return float(np.sqrt(1.0 + 1.0 / width)) if width else 1.0
+    return float(np.sqrt(1.0 + WIDER / width)) if width else 1.0
 
 
 def importance(u: Float[np.ndarray, "N S J"]) -> Float[np.ndarray, "N S"]:

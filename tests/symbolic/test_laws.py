@@ -176,6 +176,37 @@ def test_truncation_where_hardly_anything_is_left(name: str) -> None:
     assert abs(drawn.mean() - mean) < 4 * float(spread) / np.sqrt(2000)
 
 
+@pytest.mark.parametrize(
+    ("df", "lower", "upper"),
+    [
+        (4.0, 0.7, np.inf),
+        (3.5, 1.0, np.inf),
+        (1000.0, 40.0, np.inf),
+        (1e6, 40.0, np.inf),
+        (1e5, -1.0, np.inf),
+        (3.0, -np.inf, 5.0),
+        (1.0, -18.0, 17.0),
+        (0.5, 100.0, 1e6),
+        (60.0, -8.0, -6.0),
+    ],
+)
+def test_truncated_student(df: float, lower: float, upper: float) -> None:
+    inner = Law("StudentT", {"df": np.array([df]), "mean": np.array([0.3]), "scale": np.array([2.0])})
+    bounds = {"lower": np.array([0.3 + 2.0 * lower]), "upper": np.array([0.3 + 2.0 * upper])}
+    mean, variance = conditional.moments(Law("Truncated", bounds, (inner,)))
+    start = float(np.clip(0.0, lower, upper))
+    width = 1.0 / (1.0 + (df + 1) * start / (df + start**2)) if start > 0 else 1.0
+    ends = [start + side * width * 2.0**k for k in range(-2, 60) for side in (-1, 1)]
+    cuts = [mp.mpf(each) for each in sorted({lower, start, upper, *[e for e in ends if lower < e < upper]})]
+    peak = (1 + mp.mpf(start) ** 2 / df) ** (-(df + 1) / 2)
+    total, first, second = (
+        mp.quad(lambda z, k=k: (z - start) ** k * (1 + z**2 / df) ** (-(df + 1) / 2) / peak, cuts) for k in range(3)
+    )
+    centre = first / total
+    np.testing.assert_allclose(mean, 0.3 + 2.0 * (start + float(centre)), rtol=1e-10)
+    np.testing.assert_allclose(variance, 4.0 * float(second / total - centre**2), rtol=1e-9)
+
+
 def test_a_bound_below_the_support_says_nothing() -> None:
     inner = Law("Gamma", {"shape": sp.Integer(2), "rate": sp.Integer(3)})
     law = Law("Truncated", {"lower": sp.Integer(0)}, (inner,))
