@@ -15,8 +15,8 @@ from gpdsl.results import expectation as ex
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.terms import has_external, latents_in
 
-REACH = 8.0
-"""Standard deviations within which a zero of the divisor counts: beyond, nobody could tell."""
+REACH = 6.0
+"""Standard deviations within which a zero of the divisor counts: beyond is a probability of `NEGLIGIBLE`."""
 
 NEGLIGIBLE = 1e-9
 """Probability that degrees of freedom too few for a mean may have."""

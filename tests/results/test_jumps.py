@@ -80,6 +80,30 @@ def test_log_predictive_density_of_two_latents() -> None:
     np.testing.assert_allclose(fit.log_predictive_density({"x": NEW, "y": y}), expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("law", "density"),
+    [
+        ("Normal(tanh(30*(f - g)), s)", lambda y, f, g: stats.norm.logpdf(y, np.tanh(30 * (f - g)), 0.3)),
+        pytest.param(
+            "Normal(f / (0.05 + g^2), s)",
+            lambda y, f, g: stats.norm.logpdf(y, f / (0.05 + g**2), 0.3),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("StudentT(2, f*g, s)", lambda y, f, g: stats.t.logpdf(y, 2, f * g, 0.3), marks=pytest.mark.slow),
+    ],
+)
+def test_log_predictive_density_of_steep_functions_of_two_latents(law: str, density: Callable) -> None:
+    """Far from the data, where the latents are independent and have their priors."""
+    fit = gpdsl.compile(HEAD.format(kind="real", law=law, s=0.3)).fit({"x": [0.0], "y": [0.5]}, steps=2)
+    y = np.array([0.7, -1.3])
+    found = fit.log_predictive_density({"x": np.full(2, 60.0), "y": y})
+    z = np.linspace(-8.5, 8.5, 2401)
+    weights = stats.norm.pdf(z) * (z[1] - z[0])
+    for value, at in zip(y, found, strict=True):
+        grid = np.exp(density(value, 0.2 + z[:, None], -0.1 + z[None, :]))
+        assert at == pytest.approx(np.log(weights @ grid @ weights), abs=2e-6)
+
+
 def test_both_peaks_of_a_smooth_likelihood_count() -> None:
     model = gpdsl.compile(HEAD.format(kind="real", law="Normal(f^2, s)", s=0.05))
     fit = model.fit({"x": X, "y": np.array([1.0, 0.0, 1.0, 1.0])}, steps=2, posterior="diagonal")
