@@ -19,6 +19,7 @@ from scipy.special import (
     log_expit,
     log_ndtr,
     ndtri_exp,
+    stdtr,
     stdtrit,
 )
 
@@ -138,7 +139,13 @@ def _compiled(tail: Tail) -> Tail:
 
 
 def _student(z: Array, df: Array) -> Array:
-    return _compiled(tails.log_student_cdf)(df, z)
+    """log P(T <= z), by SciPy's function where that has its digits: it is hundreds of times as quick."""
+    z, df = np.broadcast_arrays(np.asarray(z, float), np.asarray(df, float))
+    tail = stdtr(df, -np.abs(z))
+    with np.errstate(divide="ignore"):
+        found = np.where(z < 0, np.log(tail), np.log1p(-tail))
+    far = (found < FAR) & np.isfinite(z)
+    return np.where(far, _compiled(tails.log_student_cdf)(df, z), found) if far.any() else found
 
 
 def _student_at(q: Array, df: Array) -> Array:
