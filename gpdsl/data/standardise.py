@@ -8,6 +8,7 @@ import numpy as np
 
 from gpdsl.data.errors import DataError, shown
 from gpdsl.data.mistakes import CannotStandardise
+from gpdsl.errors import GpdslError
 
 
 class Standardised(NamedTuple):
@@ -22,9 +23,12 @@ def standardise(values: object, mean: object = None, sd: object = None, *, name:
     """Standardise an array [rows] or [rows, D], column by column; missing values (NaN) stay missing.
 
     With `mean` and `sd` those are used: the new rows of an old fit take the old numbers. Raises DataError for a column
-    that is constant, since nothing is left of it.
+    that is constant, since nothing is left of it, and GpdslError for what are no numbers.
     """
-    array = np.asarray(values, dtype=np.float64)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise GpdslError(f"standardise: `{name}` holds values that are not numbers ({problem})") from problem
     centre = np.nanmean(array, axis=0) if mean is None else np.asarray(mean, dtype=np.float64)
     spread = np.nanstd(array, axis=0) if sd is None else np.asarray(sd, dtype=np.float64)
     flat = np.flatnonzero(np.atleast_1d(spread) == 0)

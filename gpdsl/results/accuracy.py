@@ -83,6 +83,8 @@ def error_of_variance(
     """Of Var[expression] + E[within]."""
     centre = sp.Dummy("mean", real=True)
     asked = is_sampled(beliefs, expression**2) or is_sampled(beliefs, within)
+    if not (asked or _by_nodes(beliefs, expression**2 + within)):  # what is open is the mean, if anything
+        return 2.0 * np.abs(mean_of(beliefs, expression, keys)) * error_of_mean(beliefs, expression, keys)
     whole = (expression - centre) ** 2 + within
     return _error(beliefs, whole, keys, (centre, expression), lambda v: v.mean(axis=0), asked)
 

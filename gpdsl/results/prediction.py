@@ -170,8 +170,10 @@ class Prediction:
 
     def levels(self, name: str) -> tuple:
         """Levels of a label output, in the order of its probabilities."""
-        axis = self._declarations.outputs[name].label
-        assert axis is not None
+        declared = self._declarations.outputs.get(name)
+        if declared is None or declared.label is None:
+            raise GpdslError(f"`{name}` is not a label output, and has no levels")
+        axis = declared.label
         count = self.beliefs.program.translator.size(axis)
         return self.beliefs.program.levels.get(str(axis.name), tuple(range(1, count + 1)))
 

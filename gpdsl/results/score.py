@@ -6,17 +6,25 @@ from typing import Any
 
 import numpy as np
 
+from gpdsl.errors import GpdslError
 from gpdsl.results.fit import Fit
 
 
 def nlpd(fit: Fit, data: Any) -> float:
-    """Mean negative log predictive density in nats per row; for labels, the negative log probability (NLP)."""
-    return float(-np.mean(fit.log_predictive_density(data)))
+    """Mean negative log predictive density in nats per row; for labels, the negative log probability (NLP).
+
+    Rows without any observed output do not count.
+    """
+    observed = fit.bind(data, None, outputs=True).observed.values()
+    seen = np.any([known.reshape(len(known), -1).any(axis=1) for known in observed], axis=0)
+    return float(-np.mean(fit.log_predictive_density(data)[seen]))
 
 
 def rmse(fit: Fit, data: Any, name: str | None = None) -> float:
-    """Root mean squared error of the predictive mean over the observed entries of an output."""
+    """Root mean squared error of the predictive mean over the observed entries of an output that is a number."""
     name, bound = _output(fit, name), fit.bind(data, None, outputs=True)
+    if fit.program.declarations.outputs[name].label is not None:
+        raise GpdslError(f"`{name}` is a label, and its mean are probabilities: use error_rate, or nlpd")
     gap = fit.predict(data).mean(name) - bound.outputs[name]
     return float(np.sqrt(np.mean(gap[bound.observed[name]] ** 2)))
 
@@ -37,4 +45,7 @@ def error_rate(fit: Fit, data: Any, name: str | None = None) -> float:
 
 
 def _output(fit: Fit, name: str | None) -> str:
-    return name or next(iter(fit.program.declarations.outputs))
+    outputs = fit.program.declarations.outputs
+    if name is not None and name not in outputs:
+        raise GpdslError(f"the model has no output `{name}`; it has {', '.join(outputs)}")
+    return name or next(iter(outputs))

@@ -163,3 +163,16 @@ def test_what_quadrature_over_two_latents_leaves_open_is_said() -> None:
     wrong, said = np.abs(prediction.mean("steep") - true), prediction.error("steep")
     assert np.all(wrong < 5 * said) and np.all(said < 0.2)
     assert np.all(prediction.error("gentle") < 1e-12)
+
+
+def test_a_variance_is_as_open_as_the_mean_in_it() -> None:
+    """E[f^2 + g^2] has a formula, and E[sqrt(f^2 + g^2)] is a quadrature."""
+    text = HEAD.format(kind="real", law="Normal(f, s)", s=0.3) + "let r = sqrt(f^2 + g^2)\n"
+    prediction = gpdsl.compile(text).fit({"x": [0.0], "y": [0.5]}, steps=2).predict({"x": [60.0]})
+    z = np.linspace(-8.5, 8.5, 2401)
+    weights = stats.norm.pdf(z) * (z[1] - z[0])
+    norm = np.hypot(0.2 + z[:, None], -0.1 + z[None, :])
+    mean = weights @ norm @ weights
+    variance = weights @ norm**2 @ weights - mean**2
+    assert abs(prediction.mean("r")[0] - mean) < prediction.error("r")[0]
+    assert 1e-6 < abs(prediction.variance("r")[0] - variance) < prediction.error("r", "variance")[0]

@@ -125,3 +125,19 @@ def test_scores_are_those_of_the_papers() -> None:
     mean = fit.predict(data).mean("y")
     assert gpdsl.score.rmse(fit, data) == pytest.approx(np.sqrt(np.mean((mean - data["y"]) ** 2)))
     assert gpdsl.score.sse(fit, data) == pytest.approx(np.mean((mean - data["y"]) ** 2) / np.var(data["y"]))
+    missing = {"x": np.tile(data["x"], (2, 1)), "y": np.append(data["y"], np.full(30, np.nan))}
+    for name in ("nlpd", "rmse", "sse"):
+        score = getattr(gpdsl.score, name)
+        assert score(fit, missing) == pytest.approx(score(fit, data)), name
+    with pytest.raises(gpdsl.GpdslError, match="no output `f`; it has y"):
+        gpdsl.score.rmse(fit, data, "f")
+    with pytest.raises(gpdsl.GpdslError, match="not a label output"):
+        fit.predict(data).levels("f")
+    labels = "index c in 1..2\ninput x : real[D]\noutput k : label[c]\nlatent g[c](x) ~ GP(0, RBF(1))\n"
+    data["k"] = 1 + (data["x"][:, 0] > 0)
+    classes = gpdsl.compile(labels + "k ~ Categorical(logits = g)").fit(data, steps=2)
+    for score in (gpdsl.score.rmse, gpdsl.score.sse):
+        with pytest.raises(gpdsl.GpdslError, match="use error_rate"):
+            score(classes, data)
+    with pytest.raises(gpdsl.GpdslError, match="`x` holds values that are not numbers"):
+        gpdsl.standardise(["a"])
