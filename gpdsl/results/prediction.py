@@ -165,15 +165,13 @@ class Prediction:
             raise GpdslError(f"`{name}` is not a label, ordinal or binary output")
         if declared.label is None:
             return (self.mean(name) > 0.5).astype(int)
-        chosen = np.argmax(self.mean(name), axis=-1)
-        return np.asarray(self.levels(name))[chosen]
+        return np.asarray(self.levels(name))[np.argmax(self.mean(name), axis=-1)]
 
     def levels(self, name: str) -> tuple:
         """Levels of a label output, in the order of its probabilities."""
-        declared = self._declarations.outputs.get(name)
-        if declared is None or declared.label is None:
+        axis = self._declarations.outputs[name].label if name in self._declarations.outputs else None
+        if axis is None:
             raise GpdslError(f"`{name}` is not a label output, and has no levels")
-        axis = declared.label
         count = self.beliefs.program.translator.size(axis)
         return self.beliefs.program.levels.get(str(axis.name), tuple(range(1, count + 1)))
 
