@@ -32,6 +32,10 @@ Keys = tuple[str, ...]
 NOTHING = sp.Integer(0)
 
 
+OTHER_RULES = (17, 23, 28, 33)
+"""Nodes along each of two latents of the rules that one over them is compared with."""
+
+
 def verify_asked(name: str, of: str | float) -> None:
     """Raise GpdslError for what has no error."""
     if of not in ("mean", "variance") and not (isinstance(of, float) and 0.0 < of < 1.0):
@@ -147,15 +151,18 @@ def _error(
 def _between_nodes(
     beliefs: Beliefs, expression: sp.Expr, keys: Keys, given: dict[sp.Symbol, Array]
 ) -> Float[np.ndarray, "rows *keys"]:
-    """What nodes between those of a quadrature over two latents add."""
+    """The most that other rules change a quadrature over two latents: two may agree by chance on a steep function.
+
+    Of steps in f - g, |f g| and other steep functions of 25 random pairs its rms is 1 to 2.5 times that of the errors.
+    """
     latents = latents_in(beliefs.program.translator, without(expression, given))
     found = []
-    for count in (QUADRATURE_NODES[2], QUADRATURE_NODES[2] + 1):
+    for count in (QUADRATURE_NODES[2], *OTHER_RULES):
         nodes, weights = gauss_hermite(2, count)
         table = at_nodes(beliefs, latents, nodes, keys)
         values = np.asarray(beliefs.program.evaluator(expression, beliefs.scope(), keys, {**table, **given}))
         found.append(np.tensordot(beliefs.weights, np.tensordot(weights, values, axes=1), axes=1))
-    return np.abs(found[0] - found[1])
+    return np.max(np.abs(np.stack(found[1:]) - found[0]), axis=0)
 
 
 def _by_nodes(beliefs: Beliefs, expression: sp.Expr) -> bool:

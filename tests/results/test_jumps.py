@@ -176,3 +176,17 @@ def test_a_variance_is_as_open_as_the_mean_in_it() -> None:
     variance = weights @ norm**2 @ weights - mean**2
     assert abs(prediction.mean("r")[0] - mean) < prediction.error("r")[0]
     assert 1e-6 < abs(prediction.variance("r")[0] - variance) < prediction.error("r", "variance")[0]
+
+
+def test_the_error_of_a_step_across_two_latents_is_no_accident() -> None:
+    """Two neighbouring rules agree by chance at some rows, where what was said was a fiftieth of the error."""
+    text = HEAD.format(kind="real", law="Normal(f, s)", s=0.3) + "let step = tanh(50*(f - 2*g))\n"
+    x = np.linspace(-4, 9, 60)
+    prediction = gpdsl.compile(text).fit({"x": X, "y": np.sin(3 * X)}, steps=3).predict({"x": x})
+    level = prediction.mean("f") - 2 * prediction.mean("g")
+    spread = np.sqrt(prediction.variance("f") + 4 * prediction.variance("g"))
+    z = np.linspace(-8.5, 8.5, 20001)
+    right = np.tanh(50 * (level[:, None] + spread[:, None] * z)) @ (stats.norm.pdf(z) * (z[1] - z[0]))
+    wrong, said = np.abs(prediction.mean("step") - right), prediction.error("step")
+    assert np.max(wrong / said) < 4.0
+    assert 0.4 < np.sqrt(np.mean(wrong**2) / np.mean(said**2)) < 1.25
