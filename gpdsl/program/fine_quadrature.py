@@ -5,7 +5,8 @@ Where the trapezoidal rule and its every other node agree nothing is steep, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +14,8 @@ import numpy as np
 import sympy as sp
 from jaxtyping import Array, Float
 
-from gpdsl.program.joint import Marginals, values_at
 from gpdsl.program.program import Program
-from gpdsl.program.quadrature import REACH, crossing, density, edges_of, lines_of
+from gpdsl.program.quadrature import REACH, Integral, crossing, density, edges_of
 from gpdsl.program.rows import Scope
 from gpdsl.symbolic.steepness import centres, widths
 
@@ -50,42 +50,29 @@ def may_be_steep(
     return not all(bool(jnp.all(s * sd * near <= radius)) for s, (_, radius) in zip(slopes, found, strict=True))
 
 
-def fine_integral(
-    program: Program,
-    latent: sp.Symbol,
-    q: Marginals,
-    axes: tuple[str, ...],
-    scope: Scope,
-    kinks: Sequence[sp.Expr],
-    expression: sp.Expr,
-    given: Mapping[sp.Symbol, Array],
-) -> tuple[Float[Array, "K rows *axes"], Float[Array, "K rows *axes"]]:
-    """E[expression] over one latent, however steep it is, and how wrong that may be. `kinks` have no steps.
+def fine_integral(integral: Integral) -> tuple[Float[Array, "K rows *axes"], Float[Array, "K rows *axes"]]:
+    """An integral over one latent, however steep it is, and how wrong that may be. Its kinks are no steps.
 
     Pieces are chosen without derivatives: they are those of the integral over the chosen ones, which move with kinks.
     """
-
-    def integrand(scope: Scope, q: Marginals, given: Mapping[sp.Symbol, Array], z: Array) -> Array:
-        table = values_at(program, [latent], q, axes, [z])
-        return jnp.asarray(program.evaluator(expression, scope, axes, {**table, **given}))
-
-    still = jax.lax.stop_gradient
+    still, scope, (latent,) = jax.lax.stop_gradient, integral.scope, integral.latents
     parameters, latents, externals = still((dict(scope.parameters), scope.latents, dict(scope.externals)))
-    held = Scope(parameters, scope.rows, latents, externals), still(q), {s: still(v) for s, v in given.items()}
-    cuts = [crossing(level, slope) for level, (slope,) in lines_of(program, [latent], q, axes, scope, kinks)]
-    for level, (slope,) in lines_of(program, [latent], q, axes, scope, centres(expression, latent)):
+    known = Scope(parameters, scope.rows, latents, externals)
+    held = replace(integral, scope=known, q=still(integral.q), given={s: still(v) for s, v in integral.given.items()})
+    cuts = [crossing(level, slope) for level, (slope,) in integral.lines(integral.kinks)]
+    for level, (slope,) in integral.lines(centres(integral.expression, latent)):
         cuts += [still(crossing(level, slope)) + distance for distance in NEAR]
-    one = jnp.zeros((1,) * (q.mean.ndim + len(axes)), q.mean.dtype)
-    shape = jnp.broadcast_shapes(*[cut.shape for cut in cuts], integrand(*held, one).shape[1:])
+    one = integral.column(np.zeros(1))
+    shape = jnp.broadcast_shapes(*[cut.shape for cut in cuts], held.at(one).shape[1:])
     edges = edges_of([jnp.broadcast_to(cut, shape) for cut in cuts] or [jnp.full(shape, REACH)], FINE_PANELS)
-    pieces, left = _halved(lambda z: integrand(*held, z), still(edges))
+    pieces, left = _halved(held.at, still(edges))
     low, high = _ends(edges, *pieces)
     t, w = (each.reshape(-1, *(1,) * len(shape)) for each in np.polynomial.legendre.leggauss(FINE_NODES))
 
     def of_piece(ends: tuple[Array, Array]) -> Array:
         z = 0.5 * (ends[0] + ends[1]) + 0.5 * (ends[1] - ends[0]) * jnp.asarray(t, edges.dtype)
         weights = 0.5 * (ends[1] - ends[0]) * jnp.asarray(w, edges.dtype) * density(z)
-        return jnp.sum(weights * integrand(scope, q, given, z), axis=0)
+        return jnp.sum(weights * integral.at(z), axis=0)
 
     return jnp.sum(jax.lax.map(jax.checkpoint(of_piece), (low, high), batch_size=AT_A_TIME), axis=0), left
 
@@ -159,38 +146,19 @@ def _ends(edges: Array, between: Array, low: Array, high: Array) -> tuple[Array,
     return before + low * (after - before), before + high * (after - before)
 
 
-def quick_or_fine(
-    program: Program,
-    latent: sp.Symbol,
-    q: Marginals,
-    axes: tuple[str, ...],
-    scope: Scope,
-    kinks: Sequence[sp.Expr],
-    expression: sp.Expr,
-    given: Mapping[sp.Symbol, Array],
-) -> Float[Array, "K rows *axes"]:
-    """E[expression] over one latent, finely where it has kinks or is steep in some row. `kinks` have no steps."""
-    arguments = program, latent, q, axes, scope, kinks, expression, given
-    if kinks:
-        return fine_integral(*arguments)[0]
-    values = _even_values(*arguments)
+def quick_or_fine(integral: Integral) -> Float[Array, "K rows *axes"]:
+    """An integral over one latent, finely where it has kinks or is steep in some row. Its kinks are no steps."""
+    if integral.kinks:
+        return fine_integral(integral)[0]
+    values = _even_values(integral)
     every, some, size = (jnp.sum(each, axis=0) for each in (values, 2 * values[::2], jnp.abs(values)))
     agree = jnp.all(jnp.abs(every - some) <= AGREE * size)
-    return jax.lax.cond(agree, lambda: every, lambda: jnp.broadcast_to(fine_integral(*arguments)[0], every.shape))
+    return jax.lax.cond(agree, lambda: every, lambda: jnp.broadcast_to(fine_integral(integral)[0], every.shape))
 
 
-def even_integral(
-    program: Program,
-    latent: sp.Symbol,
-    q: Marginals,
-    axes: tuple[str, ...],
-    scope: Scope,
-    kinks: Sequence[sp.Expr],
-    expression: sp.Expr,
-    given: Mapping[sp.Symbol, Array],
-) -> Float[Array, "K rows *axes"]:
-    """E[expression] over one latent where nothing is steep, by the trapezoidal rule."""
-    return jnp.sum(_even_values(program, latent, q, axes, scope, kinks, expression, given), axis=0)
+def even_integral(integral: Integral) -> Float[Array, "K rows *axes"]:
+    """An integral over one latent where nothing is steep, by the trapezoidal rule."""
+    return jnp.sum(_even_values(integral), axis=0)
 
 
 def even_rule() -> tuple[Float[np.ndarray, "nodes 1"], Float[np.ndarray, "nodes"]]:
@@ -200,24 +168,13 @@ def even_rule() -> tuple[Float[np.ndarray, "nodes 1"], Float[np.ndarray, "nodes"
     return nodes[:, None], weights / weights.sum()
 
 
-def _even_values(
-    program: Program,
-    latent: sp.Symbol,
-    q: Marginals,
-    axes: tuple[str, ...],
-    scope: Scope,
-    kinks: Sequence[sp.Expr],
-    expression: sp.Expr,
-    given: Mapping[sp.Symbol, Array],
-) -> Float[Array, "nodes K rows *axes"]:
+def _even_values(integral: Integral) -> Float[Array, "nodes K rows *axes"]:
     """What a trapezoidal rule adds up: its error is exp(-2 pi d / step) for a singularity d sds away.
 
     A node stands where something may be steep, so that no spike hides between them.
     """
-    del kinks
-    z = jnp.asarray(even_rule()[0], q.mean.dtype).reshape(-1, *(1,) * (q.mean.ndim - 1 + len(axes)))
+    z = integral.column(even_rule()[0][:, 0])
     step = 2 * REACH / (EVEN_NODES - 1)
-    for level, (slope,) in lines_of(program, [latent], q, axes, scope, centres(expression, latent)[:1]):
+    for level, (slope,) in integral.lines(centres(integral.expression, integral.latents[0])[:1]):
         z = z + jnp.remainder(crossing(level, slope), 2 * step)
-    table = values_at(program, [latent], q, axes, [z])
-    return jnp.asarray(program.evaluator(expression, scope, axes, {**table, **given})) * density(z) * step
+    return integral.at(z) * density(z) * step

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -39,74 +40,85 @@ Line = tuple[Array, list[Array]]
 """A level and slopes in the normals."""
 
 
-def split_integral(
-    program: Program,
-    latents: Sequence[sp.Symbol],
-    q: Marginals,
-    axes: tuple[str, ...],
-    scope: Scope,
-    kinks: Sequence[sp.Expr],
-    expression: sp.Expr,
-    given: Mapping[sp.Symbol, Array],
-) -> Float[Array, "K rows *axes"]:
-    """E[expression] over one or two latents, with some symbols given. The nodes move with the kinks."""
-    steps = [kink for kink in kinks if isinstance(kink, floor)]
+@dataclass(frozen=True, eq=False)
+class Integral:
+    """E[expression] over latents under their marginals `q`, with `given` values of other symbols.
+
+    `kinks` are linear functions of the latents where the expression bends or jumps, and floors of such.
+    """
+
+    program: Program
+    latents: Sequence[sp.Symbol]
+    q: Marginals
+    axes: tuple[str, ...]
+    scope: Scope
+    expression: sp.Expr
+    kinks: Sequence[sp.Expr] = ()
+    given: Mapping[sp.Symbol, Array] = field(default_factory=dict)
+
+    def at(self, *normals: Array) -> Array:
+        """Values of the expression at standard normals behind the latents, whose first axis leads."""
+        return self.integrand(self.values(*normals))
+
+    def values(self, *normals: Array) -> dict[sp.Symbol, Array]:
+        """The latents there."""
+        return values_at(self.program, self.latents, self.q, self.axes, normals)
+
+    def integrand(self, table: Mapping[sp.Symbol, Array]) -> Array:
+        """The expression at values of the latents."""
+        return jnp.asarray(self.program.evaluator(self.expression, self.scope, self.axes, {**table, **self.given}))
+
+    def column(self, numbers: Float[np.ndarray, " nodes"]) -> Float[Array, "nodes *rest"]:
+        """Numbers along the first axis of what leads."""
+        return jnp.asarray(numbers, self.q.mean.dtype).reshape(-1, *(1,) * (self.q.mean.ndim - 1 + len(self.axes)))
+
+    def by_rule(self, nodes: Float[np.ndarray, "nodes latents"], weights: Float[np.ndarray, " nodes"]) -> Array:
+        """The sum over nodes of standard normals."""
+        values = self.at(*map(self.column, nodes.T))
+        return jnp.tensordot(jnp.asarray(weights, values.dtype), values, axes=1)
+
+    def lines(self, functions: Sequence[sp.Expr]) -> list[Line]:
+        """Linear functions of the latents as ones of standard normals."""
+        count = len(self.latents)
+        units = [np.zeros(count), *np.eye(count)]
+        tables = [self.values(*(self.column(np.asarray([each])) for each in unit)) for unit in units]
+        found = []
+        for function in functions:
+            evaluated = (self.program.evaluator(function, self.scope, self.axes, table) for table in tables)
+            level, *moved = [jnp.asarray(each)[0] for each in evaluated]
+            found.append((level, [each - level for each in moved]))
+        return found
+
+
+def split_integral(integral: Integral) -> Float[Array, "K rows *axes"]:
+    """An integral over one or two latents, split at its kinks. The nodes move with them."""
+    steps = [kink for kink in integral.kinks if isinstance(kink, floor)]
     whole = {step: sp.Dummy("whole", real=True) for step in steps}
-    kinks = [kink.args[0] if kink in whole else kink for kink in kinks]
-    expression = expression.xreplace(whole)
-
-    def integrand(table: Mapping[sp.Symbol, Array]) -> Array:
-        return jnp.asarray(program.evaluator(expression, scope, axes, {**table, **given}))
-
-    def at(*normals: Array) -> dict[sp.Symbol, Array]:
-        return values_at(program, latents, q, axes, normals)
-
-    lines = lines_of(program, latents, q, axes, scope, kinks)
+    kinks = [kink.args[0] if kink in whole else kink for kink in integral.kinks]
+    integral = replace(integral, kinks=kinks, expression=integral.expression.xreplace(whole))
+    lines = integral.lines(kinks)
     if steps:
-        return _stepping(lines, whole[steps[0]], at, integrand)
-    if len(latents) == 1:
+        return _stepping(integral, lines, whole[steps[0]])
+    if len(integral.latents) == 1:
         z, weights = _between([crossing(level, slope) for level, (slope,) in lines])
-        return jnp.sum(weights * integrand(at(z)), axis=0)
+        return jnp.sum(weights * integral.at(z), axis=0)
 
     def given_first(first: Array) -> Array:
         second, weights = _between([crossing(level + a * first, b) for level, (a, b) in lines])
-        return jnp.sum(weights * integrand(at(jnp.broadcast_to(first, second.shape), second)), axis=0)
+        return jnp.sum(weights * integral.at(jnp.broadcast_to(first, second.shape), second), axis=0)
 
-    first, weights = _between(_outer_cuts(latents, kinks, lines))
+    first, weights = _between(_outer_cuts(integral.latents, kinks, lines))
     values = jax.lax.map(jax.checkpoint(given_first), first, batch_size=NODES)
     return jnp.sum(weights * values, axis=0)
 
 
-def lines_of(
-    program: Program,
-    latents: Sequence[sp.Symbol],
-    q: Marginals,
-    axes: tuple[str, ...],
-    scope: Scope,
-    functions: Sequence[sp.Expr],
-) -> list[Line]:
-    """Linear functions of latents as ones of standard normals."""
-    units = np.eye(len(latents), dtype=q.mean.dtype).reshape(len(latents), -1, *(1,) * (q.mean.ndim + len(axes)))
-    normals = [[jnp.zeros_like(each) for each in units[0]], *[list(map(jnp.asarray, unit)) for unit in units]]
-    tables = [values_at(program, latents, q, axes, each) for each in normals]
-    found = []
-    for function in functions:
-        level, *moved = [jnp.asarray(program.evaluator(function, scope, axes, table))[0] for table in tables]
-        found.append((level, [each - level for each in moved]))
-    return found
-
-
-def _stepping(
-    lines: Sequence[Line],
-    whole: sp.Symbol,
-    at: Callable[[Array], dict[sp.Symbol, Array]],
-    integrand: Callable[[Mapping[sp.Symbol, Array]], Array],
-) -> Array:
+def _stepping(integral: Integral, lines: Sequence[Line], whole: sp.Symbol) -> Array:
     """With a symbol for the largest whole number below the last line: split there, or where steps are small, smoothed.
 
     Of a line as wide as `SMALL` steps the fraction u is uniform and independent of z up to exp(-2 pi^2 SMALL^2).
     """
     *others, (level, (slope,)) = lines
+    at, integrand = integral.values, integral.integrand
     cuts, wide = [crossing(a, b) for a, (b,) in others], jnp.abs(slope) > SMALL
     first = jax.lax.stop_gradient(jnp.floor(level))
     near = jnp.where(wide, SMALL, slope)

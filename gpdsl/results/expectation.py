@@ -16,9 +16,9 @@ from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite
 from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.program.compilation import jit
 from gpdsl.program.fine_quadrature import even_integral, even_rule, may_be_steep, quick_or_fine
-from gpdsl.program.joint import Marginals, moment_values, values_at
+from gpdsl.program.joint import Marginals, moment_values
 from gpdsl.program.program import Program, take_rows
-from gpdsl.program.quadrature import split_integral
+from gpdsl.program.quadrature import Integral, split_integral
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic.functions import floor
@@ -89,6 +89,16 @@ class Beliefs:
     def scope(self, latents: Array | None = None, externals: Mapping[str, Array] | None = None) -> Scope:
         """Where expressions are evaluated at these latent values."""
         return Scope(self.parameters, self.rows, latents, externals or {})
+
+    def integral(
+        self,
+        expression: sp.Expr,
+        latents: tuple[sp.Symbol, ...],
+        keys: tuple[str, ...],
+        given: Mapping[sp.Symbol, Array],
+    ) -> Integral:
+        """E[expression] over the latents, with some symbols given."""
+        return Integral(self.program, latents, self.marginals, keys, self.scope(), expression, given=given)
 
 
 def mean_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[Array, "rows *keys"]:
@@ -170,16 +180,13 @@ def _per_component(
         table = moment_values(program, latents, beliefs.marginals, keys, closed.free_symbols)
         return _with_rows(evaluator(closed, beliefs.scope(), keys, {**table, **given}), beliefs, keys)
     places = places_of(expression, latents)
+    integral = replace(beliefs.integral(expression, latents, keys, given), kinks=places or ())
     if len(latents) == 1 and places is not None and not any(each.has(floor) for each in places):
-        rule = quick_or_fine if steep or places else even_integral
-        return rule(program, latents[0], beliefs.marginals, keys, beliefs.scope(), places, expression, given)
+        return (quick_or_fine if steep or places else even_integral)(integral)
     if places:
-        return split_integral(program, latents, beliefs.marginals, keys, beliefs.scope(), places, expression, given)
+        return split_integral(integral)
     if len(latents) == 2 and places is not None:
-        nodes, weights = gauss_hermite(2, QUADRATURE_NODES[2])
-        table = at_nodes(beliefs, latents, nodes, keys)
-        values = evaluator(expression, beliefs.scope(), keys, {**table, **given})
-        return jnp.tensordot(jnp.asarray(weights, values.dtype), values, axes=1)
+        return integral.by_rule(*gauss_hermite(2, QUADRATURE_NODES[2]))
     return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
 
 
@@ -187,16 +194,6 @@ def _with_rows(value: Array, beliefs: Beliefs, keys: tuple[str, ...]) -> Array:
     value = jnp.asarray(value)
     axes = value.shape[value.ndim - len(keys) :] if value.ndim >= len(keys) else (1,) * len(keys)
     return jnp.broadcast_to(value, (len(beliefs.weights), beliefs.count, *axes))
-
-
-def at_nodes(
-    beliefs: Beliefs, latents: tuple[sp.Symbol, ...], nodes: np.ndarray, keys: tuple[str, ...]
-) -> dict[sp.Symbol, Array]:
-    """Values of latents at standard normals [nodes, latents], which lead."""
-    mean = beliefs.marginals.mean
-    width = mean.ndim + len(keys) - 1
-    normals = [jnp.asarray(column, mean.dtype).reshape(-1, *(1,) * width) for column in nodes.T]
-    return values_at(beliefs.program, latents, beliefs.marginals, keys, normals)
 
 
 def sampled(
@@ -268,7 +265,8 @@ def _common(
     rules = {0: (np.zeros((1, 0)), np.ones(1)), **rules}
     if len(latents) in rules and not opaque and not (beliefs.program.fields and len(latents) > 1):
         nodes, weights = rules[len(latents)]
-        table, scope = at_nodes(beliefs, latents, nodes, keys), beliefs.scope()
+        integral = beliefs.integral(sp.Integer(1), latents, keys, {})
+        table, scope = integral.values(*map(integral.column, nodes.T)), integral.scope
     else:
         samples, externals = sample_latents(beliefs, SAMPLES, opaque)
         table, scope, weights = {}, beliefs.scope(samples, externals), np.full(len(samples), 1.0 / len(samples))

@@ -18,9 +18,9 @@ from gpdsl.inference.estimators.score import coupled_score_gradients, score_grad
 from gpdsl.inference.opaque.surrogate import Anchors, Surrogate
 from gpdsl.inference.opaque.values import penalised
 from gpdsl.program.fine_quadrature import fine_integral
-from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values, values_at
+from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values
 from gpdsl.program.program import Program
-from gpdsl.program.quadrature import split_integral
+from gpdsl.program.quadrature import Integral, split_integral
 from gpdsl.program.rows import Rows, Scope, observed_mask
 from gpdsl.symbolic.terms import ObservationTerms, Term
 
@@ -81,24 +81,18 @@ def _quadrature(
     program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals
 ) -> Array:
     """Quadrature over the one or two latents of the term: Gauss–Hermite, split at kinks, or as fine as it takes."""
-    axes = observation.axes
+    integral = _integral(program, observation, term, scope, marginals)
     if term.fine:
-        latent, given = term.latents[0], term.expression
-        return fine_integral(program, latent, marginals, axes, scope, term.kinks, given, {})[0]
+        return fine_integral(integral)[0]
     if term.kinks:
-        return split_integral(program, term.latents, marginals, axes, scope, term.kinks, term.expression, {})
-    return _gauss_hermite(program, observation, term, scope, marginals, NODES[len(term.latents)])
+        return split_integral(integral)
+    return integral.by_rule(*gauss_hermite(len(term.latents), NODES[len(term.latents)]))
 
 
-def _gauss_hermite(
-    program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals, count: int
-) -> Array:
-    nodes, weights = gauss_hermite(len(term.latents), count)
-    width = marginals.mean.ndim + len(observation.axes) - 1
-    normals = [jnp.asarray(column, marginals.mean.dtype).reshape(-1, *(1,) * width) for column in nodes.T]
-    given = values_at(program, term.latents, marginals, observation.axes, normals)
-    values = program.evaluator(term.expression, scope, observation.axes, given)
-    return jnp.tensordot(jnp.asarray(weights, values.dtype), values, axes=1)
+def _integral(
+    program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals
+) -> Integral:
+    return Integral(program, term.latents, marginals, observation.axes, scope, term.expression, term.kinks)
 
 
 def quadrature_errors(
@@ -113,11 +107,11 @@ def quadrature_errors(
     added = left = jnp.zeros(shape, marginals.mean.dtype)
     for observation in program.observations:
         for term in observation.terms:
+            integral = _integral(program, observation, term, scope, marginals)
             if term.refinable:
-                latent, axes, kinks = term.latents[0], observation.axes, term.kinks
-                value, open_ = fine_integral(program, latent, marginals, axes, scope, kinks, term.expression, {})
+                value, open_ = fine_integral(integral)
             elif term.method == "quadrature" and not term.kinks:
-                value = _gauss_hermite(program, observation, term, scope, marginals, FINER_NODES)
+                value = integral.by_rule(*gauss_hermite(len(term.latents), FINER_NODES))
                 open_ = jnp.abs(value - _quadrature(program, observation, term, scope, marginals))
             else:
                 continue
