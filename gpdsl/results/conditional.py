@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -81,11 +82,7 @@ def moments(law: Law) -> tuple[Array, Array]:
     """Mean and variance."""
     match law.name:
         case "Mixture":
-            parts = [moments(each) for each in law.components]
-            shares = laws.weights(law)
-            mean = sum(share * m for share, (m, _) in zip(shares, parts, strict=True))
-            spread = sum(share * (v + (m - mean) ** 2) for share, (m, v) in zip(shares, parts, strict=True))
-            return np.asarray(mean), np.asarray(spread)
+            return mixed(list(laws.weights(law)), [moments(each) for each in law.components])
         case "Truncated":
             return _inside(_window(law))
         case "Censored":
@@ -95,6 +92,15 @@ def moments(law: Law) -> tuple[Array, Array]:
     table = {symbols[name]: value for name, value in law.arguments.items()}
     mean, variance = (np.asarray(evaluate(f(symbols), table.__getitem__)) for f in (density.mean, density.variance))
     return mean, variance
+
+
+def mixed(shares: Sequence[Array], parts: Sequence[tuple[Array, Array | float]]) -> tuple[Array, Array]:
+    """Mean and variance of a mixture, from those of its parts; parts without a share do not count."""
+    some = [(share > 0, share, *part) for share, part in zip(shares, parts, strict=True)]
+    with np.errstate(invalid="ignore"):
+        mean = sum(np.where(has, share * m, 0.0) for has, share, m, _ in some)
+        spread = sum(np.where(has, share * (v + (m - mean) ** 2), 0.0) for has, share, m, v in some)
+    return np.asarray(mean), np.asarray(spread)
 
 
 def _window(law: Law) -> Window:
@@ -113,10 +119,7 @@ def _inside(window: Window) -> tuple[Array, Array]:
     kink = np.clip(window.arguments["mean"], window.lower, window.upper)
     parts = [replace(window, upper=kink), replace(window, lower=kink)]
     shares = [np.exp(part.log_width - window.log_width) for part in parts]
-    found = [_integrals(part) for part in parts]
-    mean = sum(np.where(w > 0, w * m, 0.0) for w, (m, _) in zip(shares, found, strict=True))
-    spread = sum(np.where(w > 0, w * (v + (m - mean) ** 2), 0.0) for w, (m, v) in zip(shares, found, strict=True))
-    return np.asarray(mean), np.asarray(spread)
+    return mixed(shares, [_integrals(part) for part in parts])
 
 
 def _integrals(window: Window) -> tuple[Array, Array]:
@@ -179,10 +182,5 @@ def _log_cosh(v: Array) -> Array:
 
 def _censored_moments(window: Window) -> tuple[Array, Array]:
     """Those of the recorded value: the bounds with the probabilities beyond them, and what lies between."""
-    centre, spread = _inside(window)
-    below, above, inside = (np.exp(each) for each in (window.under, window.over, window.log_width))
-    low = np.where(np.isfinite(window.lower), window.lower, 0.0)
-    high = np.where(np.isfinite(window.upper), window.upper, 0.0)
-    mean = below * low + above * high + inside * centre
-    within = inside * (spread + (centre - mean) ** 2)
-    return mean, below * (low - mean) ** 2 + above * (high - mean) ** 2 + within
+    shares = [np.exp(each) for each in (window.under, window.over, window.log_width)]
+    return mixed(shares, [(window.lower, 0.0), (window.upper, 0.0), _inside(window)])

@@ -204,20 +204,19 @@ def _adaptive(beliefs: Beliefs, involved: list[int]) -> Float[Array, "2 K rows"]
     """
     parts = []
     for k in range(len(beliefs.weights)):
-        mean = jnp.zeros((beliefs.count, len(involved)), beliefs.marginals.mean.dtype)
-        parts.append(_around_mode(_row_function(beliefs, involved, k), mean, jnp.ones_like(mean)))
+        start = jnp.zeros((beliefs.count, len(involved)), beliefs.marginals.mean.dtype)
+        parts.append(_around_mode(_row_function(beliefs, involved, k), start))
     return jnp.stack(parts, axis=1)
 
 
-def _around_mode(row: RowFunction, mean: Array, variance: Array) -> Float[Array, "2 rows"]:
-    """log E[exp(row(f))] for f ~ N(mean, variance), one node at a time to spare memory."""
-    centre, width = _mode(row, mean, variance)
-    prior = -0.5 * jnp.log(variance) + jnp.log(width)
+def _around_mode(row: RowFunction, start: Array) -> Float[Array, "2 rows"]:
+    """log E[exp(row(z))] for standard normals z, one node at a time to spare memory."""
+    centre, width = _mode(row, start)
 
     def at_node(carry: None, node: tuple[Array, Array]) -> tuple[None, Array]:
         z, log_weight = node
         at = centre + width * z
-        log_q = jnp.sum(-0.5 * (at - mean) ** 2 / variance + prior, axis=1)
+        log_q = jnp.sum(jnp.log(width) - 0.5 * at**2, axis=1)
         return None, row(at) + log_q + 0.5 * jnp.sum(z**2) + log_weight
 
     found = []
@@ -228,29 +227,28 @@ def _around_mode(row: RowFunction, mean: Array, variance: Array) -> Float[Array,
     return jnp.stack(found)
 
 
-def _mode(function: RowFunction, mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Mode of function(f) + log N(f; mean, variance) by damped Newton steps, and the curvature's standard deviation."""
+def _mode(function: RowFunction, start: Array) -> tuple[Array, Array]:
+    """Mode of function(z) + log N(z; 0, I) by damped Newton steps, and the curvature's standard deviation."""
 
-    def target(f: Array) -> Array:
-        return function(f) - 0.5 * jnp.sum((f - mean) ** 2 / variance, axis=1)
+    def target(z: Array) -> Array:
+        return function(z) - 0.5 * jnp.sum(z**2, axis=1)
 
-    def step(number: int, f: Array) -> Array:
-        del number
-        _, slope, hessian = _gradients(function, f)
-        curvature = 1.0 / variance + jnp.maximum(-jnp.diagonal(hessian, axis1=1, axis2=2), 0.0)
-        move = (slope - (f - mean) / variance) / curvature
-        best, here = f, target(f)
+    def slope_and_curvature(z: Array) -> tuple[Array, Array]:
+        _, slope, hessian = _gradients(function, z)
+        return slope - z, 1.0 + jnp.maximum(-jnp.diagonal(hessian, axis1=1, axis2=2), 0.0)
+
+    def step(_: int, z: Array) -> Array:
+        slope, curvature = slope_and_curvature(z)
+        best, here = z, target(z)
         for scale in STEP_LENGTHS:
-            trial = f + scale * move
+            trial = z + scale * slope / curvature
             there = target(trial)
             better = jnp.isfinite(there) & (there > here)
             best, here = jnp.where(better[:, None], trial, best), jnp.where(better, there, here)
         return best
 
-    f = jax.lax.fori_loop(0, NEWTON_STEPS, step, mean)
-    _, _, hessian = _gradients(function, f)
-    curvature = 1.0 / variance + jnp.maximum(-jnp.diagonal(hessian, axis1=1, axis2=2), 0.0)
-    return f, 1.0 / jnp.sqrt(curvature)
+    mode = jax.lax.fori_loop(0, NEWTON_STEPS, step, start)
+    return mode, 1.0 / jnp.sqrt(slope_and_curvature(mode)[1])
 
 
 def _sampled(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:

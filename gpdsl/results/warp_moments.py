@@ -15,6 +15,7 @@ import numpy as np
 import sympy as sp
 
 from gpdsl.results import expectation as ex
+from gpdsl.results.conditional import mixed
 from gpdsl.results.existence import NEGLIGIBLE
 from gpdsl.results.inverse import inverse
 from gpdsl.results.log_tails import Window
@@ -206,11 +207,9 @@ def law_moments(warp: Warp, law: Law, given: Values, *, increasing: bool) -> Mom
 
 def _mixed(shares: list[Array], parts: list[Moments]) -> Moments:
     """Of a mixture; parts without a share do not count."""
-    some = [(np.where(share > 0, share, 0.0), share > 0, part) for share, part in zip(shares, parts, strict=True)]
-    mean = sum(np.where(has, w * part.mean, 0.0) for w, has, part in some)
-    spread = sum(np.where(has, w * (part.variance + (part.mean - mean) ** 2), 0.0) for w, has, part in some)
-    order = np.min([np.where(has, part.order, np.inf) for _, has, part in some], axis=0)
-    return Moments(np.asarray(mean), np.asarray(spread), order)
+    mean, variance = mixed(shares, [(part.mean, part.variance) for part in parts])
+    orders = [np.where(share > 0, part.order, np.inf) for share, part in zip(shares, parts, strict=True)]
+    return Moments(mean, variance, np.min(orders, axis=0))
 
 
 def warp_moments(base: Predictive, warp: Warp, *, increasing: bool) -> tuple[Array, Array]:
