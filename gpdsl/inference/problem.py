@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
@@ -176,18 +177,22 @@ class Problem:
 
         A program that an earlier fit has compiled for the same of these and arguments of the same shapes is used again.
         """
-        nothing = cast(Any, None)
-        program = replace(self.program, parameters=self.program.parameters.without_starts())
-        bare = replace(self, program=program, rows=nothing, parameters=nothing, inducing=nothing, begun_weights=None)
         try:
             if self.rows.mesh is not None or self.begun is not None:
                 raise Unique("rows on several devices, or a posterior to start from")
-            key = make.__qualname__, bare.identity, identity(context), shapes_of(arguments), brief, fused
+            key = make, self._bare.identity, identity(context), shapes_of(arguments), brief, fused
         except Unique:
             return self.compiled(make(self, context), *arguments, brief=brief, fused=fused)
-        return reused(key, lambda: self.compiled(make(bare, context), *arguments, brief=brief, fused=fused))
+        return reused(key, lambda: self.compiled(make(self._bare, context), *arguments, brief=brief, fused=fused))
 
-    @property
+    @cached_property
+    def _bare(self) -> Problem:
+        """The problem without what shared programs must not depend on."""
+        nothing = cast(Any, None)
+        program = replace(self.program, parameters=self.program.parameters.without_starts())
+        return replace(self, program=program, rows=nothing, parameters=nothing, inducing=nothing, begun_weights=None)
+
+    @cached_property
     def identity(self) -> Hashable:
         """What programs depend on besides their arguments (`reuse`)."""
         constants = self.layout, self.choice, self.options, self.count, self.copies, self.jitter, self.continued
@@ -200,8 +205,7 @@ class Problem:
         ready: dict[Any, Callable[..., Any]] = {}
 
         def call(*arguments: Any) -> Any:
-            leaves, tree = jax.tree.flatten(arguments)
-            key = tree, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+            key = shapes_of(arguments)
             if key not in ready:
                 ready[key] = self.compiled(function, *arguments, given=given, brief=brief)
             return ready[key](*arguments)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -105,42 +104,58 @@ def signal_covariance(
     `parameters` are constrained, and `read` is what all rows read of each group (`functionals`).
     """
     total: Array | float = 0.0
-    for form, kernel, of_all, kind in _reads(program, part, parameters, read):
-        of_set = partial(_signal, form, kernel, of_all, kind.columns)
-        total = total + over_sets(of_set, loadings, part.rows, kind.factor, kind.processes)
+    for each, kind in _reads(program, part, parameters, read):
+        total = total + over_sets(each.signal, loadings, part.rows, kind.factor, kind.processes)
     size = loadings.shape[-1] * loadings.shape[-2]
     return part.values_of(jnp.asarray(total).reshape(-1, size, size), (-2, -1))
 
 
+@dataclass(frozen=True, eq=False)
+class _Processes:
+    """What a part reads of processes of one kind: `columns` of it by reading, `of_all` what all rows read of them."""
+
+    form: Form
+    kernel: KernelValues
+    of_all: Functionals
+    columns: Mapping[int, tuple[int, ...]]
+
+    def signal(
+        self, loadings: Float[Array, "columns elements rows"], rows: Any, factor: Any, processes: Any
+    ) -> Float[Array, "elements rows elements rows"]:
+        """What they add to the covariance of one set's values."""
+        total: Array | float = 0.0
+        padded, count = with_nothing(loadings), loadings.shape[-1]
+        known = covariance(self.form, kernel_arguments(self.kernel, factor), at_rows(self.of_all, rows))
+        for (first, left), (second, right) in itertools.product(self.columns.items(), repeat=2):
+            block = known[first * count : (first + 1) * count, second * count : (second + 1) * count]
+            factors = padded[np.asarray(left)], padded[np.asarray(right)]
+            total = total + _between(self.kernel.scale[processes], factors, block)
+        return jnp.asarray(total)
+
+    def variances(
+        self, loadings: Float[Array, "columns elements rows"], rows: Any, factor: Any, processes: Any
+    ) -> Float[Array, "elements rows"]:
+        """What they add to the variances of one set's values, at most."""
+        padded = with_nothing(loadings)
+        known = variance(self.form, kernel_arguments(self.kernel, factor), at_rows(self.of_all, rows))
+        known = known.reshape(-1, loadings.shape[-1])
+        deviations = sum(jnp.abs(padded[np.asarray(at)]) * jnp.sqrt(known[r]) for r, at in self.columns.items())
+        return jnp.sum(self.kernel.scale[processes][:, None, None] * jnp.square(deviations), axis=0)
+
+
 def _reads(
     program: Program, part: Part, parameters: Mapping[str, Array], read: Sequence[Functionals]
-) -> Iterator[tuple[Form, KernelValues, Functionals, Kind]]:
-    """The kinds of processes that a part reads, with their kernels' form and numbers and what all rows read of them."""
+) -> Iterator[tuple[_Processes, Kind]]:
+    """What a part reads of each kind of processes."""
     for group, of_all in zip(program.groups, read, strict=True):
         kernel = kernel_values(program.evaluator, group, parameters, every_point(of_all).shape[-1])
         for kind in kinds(group, part.columns):
-            yield group.form, kernel, of_all, kind
+            yield _Processes(group.form, kernel, of_all, kind.columns), kind
 
 
-def _signal(
-    form: Form,
-    kernel: KernelValues,
-    of_all: Functionals,
-    columns: Mapping[int, tuple[int, ...]],
-    loadings: Float[Array, "columns elements rows"],
-    rows: Any,
-    factor: Any,
-    processes: Any,
-) -> Float[Array, "elements rows elements rows"]:
-    """What one kind of processes adds to the covariance of one set's values."""
-    total: Array | float = 0.0
-    padded, count = with_nothing(loadings), loadings.shape[-1]
-    known = covariance(form, kernel_arguments(kernel, factor), at_rows(of_all, rows))
-    for (first, left), (second, right) in itertools.product(columns.items(), repeat=2):
-        block = known[first * count : (first + 1) * count, second * count : (second + 1) * count]
-        factors = padded[np.asarray(left)], padded[np.asarray(right)]
-        total = total + _between(kernel.scale[processes], factors, block)
-    return jnp.asarray(total)
+def with_nothing(loadings: Float[Array, "columns ..."]) -> Float[Array, "columns+1 ..."]:
+    """Loadings with those of a reading that no value reads at the end, place -1 of a `Kind`."""
+    return jnp.concatenate([loadings, jnp.zeros_like(loadings[:1])])
 
 
 def largest_variance(
@@ -152,32 +167,9 @@ def largest_variance(
 ) -> Float[Array, ""]:
     """The largest variance of a value of a part without its noise; that of several readings of a latent from above."""
     total: Array | float = 0.0
-    for form, kernel, of_all, kind in _reads(program, part, parameters, read):
-        of_set = partial(_variances, form, kernel, of_all, kind.columns)
-        total = total + over_sets(of_set, jnp.asarray(loadings), part.rows, kind.factor, kind.processes)
+    for each, kind in _reads(program, part, parameters, read):
+        total = total + over_sets(each.variances, jnp.asarray(loadings), part.rows, kind.factor, kind.processes)
     return jnp.max(jnp.asarray(total))
-
-
-def _variances(
-    form: Form,
-    kernel: KernelValues,
-    of_all: Functionals,
-    columns: Mapping[int, tuple[int, ...]],
-    loadings: Float[Array, "columns elements rows"],
-    rows: Any,
-    factor: Any,
-    processes: Any,
-) -> Float[Array, "elements rows"]:
-    """What one kind of processes adds to the variances of one set's values, at most."""
-    padded = with_nothing(loadings)
-    known = variance(form, kernel_arguments(kernel, factor), at_rows(of_all, rows)).reshape(-1, loadings.shape[-1])
-    deviations = sum(jnp.abs(padded[np.asarray(at)]) * jnp.sqrt(known[r]) for r, at in columns.items())
-    return jnp.sum(kernel.scale[processes][:, None, None] * jnp.square(deviations), axis=0)
-
-
-def with_nothing(loadings: Float[Array, "columns ..."]) -> Float[Array, "columns+1 ..."]:
-    """Loadings with those of a reading that no value reads at the end, place -1 of a `Kind`."""
-    return jnp.concatenate([loadings, jnp.zeros_like(loadings[:1])])
 
 
 def kernel_arguments(kernel: KernelValues, factor: Any) -> list[Array]:

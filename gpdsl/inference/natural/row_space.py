@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -208,32 +207,27 @@ def _matrix_slope(group: Group, alphas: Array, roots: Array, inverses: Sequence[
 # --- what calls them --------------------------------------------------------------------------------------------
 
 
-def _begin(problem: Problem, at: Place) -> Callable[..., Any]:
-    return RowSpace(problem, at).begin
-
-
-def _step(problem: Problem, at: Place) -> Callable[..., Any]:
-    return RowSpace(problem, at).step
-
-
-def _gradient(problem: Problem, at: Place) -> Callable[..., Any]:
-    return RowSpace(problem, at).gradient
+def _function(problem: Problem, wanted: tuple[Place, str]) -> Callable[..., Any]:
+    place, name = wanted
+    return getattr(RowSpace(problem, place), name)
 
 
 class Ascent:
     """The programs of a problem, compiled, and the loop between them."""
 
     def __init__(self, problem: Problem, place: Place, start: Any, sites: Sites, given: Given, normals: Any) -> None:
-        compiled = partial(problem.shared, context=place, brief=problem.brief)
-        self._begin = compiled(_begin, start, sites, given, fused=True)
+        def compiled(name: str, *arguments: Any, fused: bool = False) -> Callable[..., Any]:
+            return problem.shared(_function, *arguments, context=(place, name), brief=problem.brief, fused=fused)
+
+        self._begin = compiled("begin", start, sites, given, fused=True)
         _, _, progress, trial, weights = self._begin(start, sites, given)
         self._unknown = _Found([[_unknown(w) for w in np.asarray(precision)] for precision, _ in weights])
         unknown = self._unknown
         known = progress, trial, unknown.moments, unknown.divergence
-        self._step = compiled(_step, start, given, normals, 0.0, *known)
+        self._step = compiled("step", start, given, normals, 0.0, *known)
         shapes = [_shapes(*precision.shape) for precision, _ in weights]
         gradient = start, given, normals, unknown.moments, shapes
-        self._gradient = compiled(_gradient, *gradient, fused=True) if jax.tree.leaves(start) else None
+        self._gradient = compiled("gradient", *gradient, fused=True) if jax.tree.leaves(start) else None
 
     def __call__(
         self, point: Any, sites: Sites, given: Given, normals: Any, tolerance: float, iterations: int
