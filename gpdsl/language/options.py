@@ -5,7 +5,7 @@ The checker of `infer` lines, the arguments of `fit`, the command line, completi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -42,158 +42,158 @@ _WEIGHTS = ("qsgp",)
 _ABOVE = "a number above 0"
 
 
-def _options() -> Iterable[Option]:
-    yield Option("posterior", Families(POSTERIORS), "auto", "family of q: " + ", ".join(POSTERIORS))
-    yield Option(
+_TABLE = (
+    Option("posterior", Families(POSTERIORS), "auto", "family of q: " + ", ".join(POSTERIORS)),
+    Option(
         "inducing", Whole(0), None, "inducing points per latent; 0 is dense: every row is one", _POINTS, of="latent"
-    )
-    yield Option("learn_inducing", Truth(), False, "move the inducing inputs too", _POINTS)
-    yield Option(
+    ),
+    Option("learn_inducing", Truth(), False, "move the inducing inputs too", _POINTS),
+    Option(
         "inducing_start",
         Words(("auto", "kmeans", "greedy")),
         "auto",
         "where inducing points start: `kmeans` centres, `greedy` by variance, or `auto`",
         _POINTS,
-    )
-    yield Option(
+    ),
+    Option(
         "expectations",
         Words(("auto", "closed", "quadrature", "sampled")),
         "auto",
         "`auto` takes closed form, then quadrature, then samples; a name forces that estimator everywhere",
-    )
-    yield Option("samples", Whole(2), None, "samples per expectation that is sampled", _POINTS)
-    yield Option(
+    ),
+    Option("samples", Whole(2), None, "samples per expectation that is sampled", _POINTS),
+    Option(
         "sampling",
         Words(("qmc", "antithetic", "iid")),
         "qmc",
         "of samples: `qmc` (randomised quasi-Monte-Carlo), `antithetic` pairs, or `iid`",
         _POINTS,
-    )
-    yield Option(
+    ),
+    Option(
         "gradients",
         Words(("auto", "pathwise", "score")),
         "auto",
         "of sampled expectations: `pathwise`, `score` (values only, SAVIGP Theorem 1), or `auto`",
         _POINTS,
-    )
-    yield Option(
+    ),
+    Option(
         "control_variate",
         Words(("regression", "constant", "none")),
         "regression",
         "of score gradients: `regression`, `constant` (SAVIGP appendix F), or `none`",
         _POINTS,
-    )
-    yield Option(
+    ),
+    Option(
         "optimizer",
         Words(("auto", "natural", "lbfgs", "adam", "adadelta")),
         "auto",
         "`natural`, `lbfgs`, `adam`, `adadelta`, or `auto`",
         _POINTS,
-    )
-    yield Option(
+    ),
+    Option(
         "schedule",
         Words(("joint", "alternating")),
         "joint",
         "`joint`, or `alternating`: one set of unknowns after the other, as in SAVIGP 9.2",
         ("vi",),
-    )
-    yield Option("batch", Whole(0, "500"), None, "rows per step; 0 is all of them")
-    yield Option("steps", Whole(1), None, "most iterations of the optimiser")
-    yield Option("evaluations", Whole(1, "10000"), None, "the most calls of opaque functions, counted by rows", _POINTS)
-    yield Option(
+    ),
+    Option("batch", Whole(0, "500"), None, "rows per step; 0 is all of them"),
+    Option("steps", Whole(1), None, "most iterations of the optimiser"),
+    Option("evaluations", Whole(1, "10000"), None, "the most calls of opaque functions, counted by rows", _POINTS),
+    Option(
         "tolerance",
         Number("a number of at least 0", "1e-6", closed=(True, False)),
         1e-9,
         "smallest relative gain in the bound worth another step",
-    )
-    yield Option(
+    ),
+    Option(
         "learning_rate",
         Number(_ABOVE, "0.01"),
         None,
         "of Adam; 0.01 by default, 0.05 beside natural gradients, less with `qsgp`",
-    )
-    yield Option(
+    ),
+    Option(
         "decay",
         Number("a number above 0 and below 1", "0.95", most=1.0),
         0.95,
         "of Adadelta; the default is that of SAVIGP 9.2",
         _POINTS,
-    )
-    yield Option("epsilon", Number(_ABOVE, "1e-6"), 1e-6, "of Adadelta; the default is that of SAVIGP 9.2", _POINTS)
-    yield Option(
+    ),
+    Option("epsilon", Number(_ABOVE, "1e-6"), 1e-6, "of Adadelta; the default is that of SAVIGP 9.2", _POINTS),
+    Option(
         "power",
         Number("a number of at least 1e-06 and at most 1", "0.5", 1e-6, 1.0, (True, True)),
         None,
         "of `ep`, above 0 and at most 1; towards 0 it becomes variational inference",
         ("ep",),
-    )
-    yield Option(
+    ),
+    Option(
         "features",
         Whole(2, "4000"),
         None,
         "of `qsgp`: basis functions, by default 10 for each row, from 2000 to 20000",
         _WEIGHTS,
-    )
-    yield Option(
+    ),
+    Option(
         "chevron", Whole(0), None, "of `qsgp`: dense columns of the root of q's covariance; 0 is a diagonal", _WEIGHTS
-    )
-    yield Option("feature_batch", Whole(2, "2000"), None, "of `qsgp`: basis functions per step", _WEIGHTS)
-    yield Option(
+    ),
+    Option("feature_batch", Whole(2, "2000"), None, "of `qsgp`: basis functions per step", _WEIGHTS),
+    Option(
         "support", Whole(1), None, "of `qsgp`: rows behind the preconditioner, or behind the control variate", _WEIGHTS
-    )
-    yield Option(
+    ),
+    Option(
         "feature_sums",
         Words(("auto", "running", "sampled")),
         "auto",
         "of `qsgp`: `running`, known for the rows of a step, or `sampled` as in the paper",
         _WEIGHTS,
-    )
-    yield Option(
+    ),
+    Option(
         "basis",
         Words(("fourier", "inducing", "relevance")),
         "fourier",
         "of `qsgp`: random `fourier` features, `inducing` points (S = K), or `relevance` vectors",
         _WEIGHTS,
-    )
-    yield Option(
+    ),
+    Option(
         "start_rows",
         Whole(0, "1000"),
         None,
         "of `qsgp`: rows on which hyperparameters are found first; 1000 by default, 0 for none",
         _WEIGHTS,
-    )
-    yield Option("seed", Whole(0, "1", 2**63 - 1), 0, "of everything random: same seed, same machine, same answer")
-    yield Option(
+    ),
+    Option("seed", Whole(0, "1", 2**63 - 1), 0, "of everything random: same seed, same machine, same answer"),
+    Option(
         "dtype",
         Words(("float64", "float32")),
         "float64",
         "`float64` or `float32`; `qsgp` takes `float32` unless asked otherwise",
-    )
-    yield Option(
+    ),
+    Option(
         "engine",
         Words(tuple(ENGINES)),
         "vi",
         "`vi`, variational inference, `ep`, expectation propagation, or `qsgp`, weights of basis functions",
-    )
-    yield Option("device", Device(), None, "`cpu`, `gpu`, or where JAX puts things")
-    yield Option(
+    ),
+    Option("device", Device(), None, "`cpu`, `gpu`, or where JAX puts things"),
+    Option(
         "devices",
         Whole(1, "2"),
         None,
         "how many devices share the rows; by default one, or all of several processes",
-    )
-    yield Option(
+    ),
+    Option(
         "entropy",
         Words(("pairwise", "jensen")),
         "pairwise",
         "how a mixture's entropy is bounded: `pairwise`, or `jensen` as in SAVIGP eq. 18",
         ("vi",),
-    )
-    yield Option("fixed", Names(), (), "parameters that keep their initial values")
-    yield Option("init", Values(), MappingProxyType({}), "initial values of parameters, by name", of="param")
+    ),
+    Option("fixed", Names(), (), "parameters that keep their initial values"),
+    Option("init", Values(), MappingProxyType({}), "initial values of parameters, by name", of="param"),
+)
 
-
-OPTIONS: Mapping[str, Option] = MappingProxyType({option.name: option for option in _options()})
+OPTIONS: Mapping[str, Option] = MappingProxyType({option.name: option for option in _TABLE})
 
 
 def check_option(name: str, value: Any) -> Any:

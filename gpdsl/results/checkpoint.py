@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.inference.monitor import Monitor
-from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.options import Choice, Options, make_options
 from gpdsl.inference.problem import Result
 from gpdsl.results.fit import Fit
 from gpdsl.results.persistence import header_of, load_fit, save_fit
@@ -85,8 +85,16 @@ class Checkpoint:
             warnings.warn(f"the state of the fit is not kept: {problem}", GpdslWarning, stacklevel=2)
 
 
-def kept_before(model: Model, options: Options, path: Path) -> Fit | None:
-    """The fit to go on from, None where there is no file yet. Raises GpdslError for one of another model or options."""
+def kept_before(model: Model, given: Mapping[str, Any], start: Any, checkpoint: Any) -> Fit | None:
+    """The fit to go on from, None where there is no file yet. Raises GpdslError for one of another model or options.
+
+    Also where there is no file to look into, or another fit to `start` from.
+    """
+    if checkpoint is None:
+        raise GpdslError("resume goes on from what a fit has kept: name its file, checkpoint='model.gpfit'")
+    if start is not None:
+        raise GpdslError("resume goes on from the fit in checkpoint, and start from another one: leave one of them out")
+    options, path = make_options(model.declarations.infer.options, given), Path(checkpoint)
     if not path.exists():
         return None
     found = load_fit(path, model.externals)

@@ -1,4 +1,4 @@
-"""What the summary of a fit says about the model itself, with the parameters that were learnt."""
+"""What is to be doubted of a fit: the model, with the parameters that were learnt, and an end below the start."""
 
 from __future__ import annotations
 
@@ -6,9 +6,26 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gpdsl.errors import GpdslError
 from gpdsl.language.warnings.priors import unbounded_priors
 from gpdsl.program.program import Program
+from gpdsl.results.fit import Fit
 from gpdsl.symbolic.density_mass import doubtful
+
+SCATTER = 25.0
+"""Standard errors of the reported bound, a mean over many steps, that the bound of a single step may be wrong by."""
+
+
+class WorseThanStart(GpdslError):
+    """A fit of opaque functions that ended below its start; `fit` is what it came to."""
+
+    def __init__(self, fit: Fit) -> None:
+        self.fit = fit
+        super().__init__(
+            f"the bound ended at {fit.elbo:.6g} nats ({fit.message}), where it started from {fit.history[0, 1]:.6g}: "
+            "the estimates from opaque functions led the wrong way; leave optimizer, engine and estimators to the "
+            "plan, or take more samples, a smaller learning_rate, or other starts of the parameters with init={...}"
+        )
 
 
 def doubts(program: Program, parameters: Mapping[str, np.ndarray]) -> tuple[str, ...]:
@@ -21,3 +38,13 @@ def doubts(program: Program, parameters: Mapping[str, np.ndarray]) -> tuple[str,
         )
         notes.append(f"{what} {said}, at these parameters: they are learnt wrongly")
     return tuple(dict.fromkeys(notes))
+
+
+def verify_progress(fit: Fit) -> Fit:
+    """Raise WorseThanStart where a bound estimated from opaque functions is lower at the end than at the start."""
+    if fit.options.engine != "vi" or not fit.program.opaque or fit.interrupted or not len(fit.history):
+        return fit
+    start, error = fit.history[0, 1], fit.elbo_se if np.isfinite(fit.elbo_se) else 0.0
+    if fit.elbo < start - SCATTER * error - 1.0:
+        raise WorseThanStart(fit)
+    return fit

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ from gpdsl.program.program import Program, make_program
 from gpdsl.program.starts import start_from_data
 from gpdsl.program.white import training
 from gpdsl.results.checkpoint import Checkpoint, kept_before, noisy, not_below, steps_left
-from gpdsl.results.doubts import doubts
+from gpdsl.results.doubts import doubts, verify_progress
 from gpdsl.results.fit import Fit, fitted_program
 from gpdsl.results.summary import STOPPED, too_few
 from gpdsl.symbolic.checking import grave_warnings
@@ -53,21 +53,6 @@ if TYPE_CHECKING:
     from gpdsl.model import Model
 
 Columns = Mapping[str, str]
-
-SCATTER = 25.0
-"""Standard errors of the reported bound, a mean over many steps, that the bound of a single step may be wrong by."""
-
-
-class WorseThanStart(GpdslError):
-    """A fit of opaque functions that ended below its start; `fit` is what it came to."""
-
-    def __init__(self, fit: Fit) -> None:
-        self.fit = fit
-        super().__init__(
-            f"the bound ended at {fit.elbo:.6g} nats ({fit.message}), where it started from {fit.history[0, 1]:.6g}: "
-            "the estimates from opaque functions led the wrong way; leave optimizer, engine and estimators to the "
-            "plan, or take more samples, a smaller learning_rate, or other starts of the parameters with init={...}"
-        )
 
 
 def _check_fixed(fixed: Sequence[str], valued: Collection[str]) -> None:
@@ -137,6 +122,50 @@ def _at_inducing(fit: Fit, regression: Regression, jitter: float) -> list[Whiten
         return list(as_numpy(compute(parameters, read)))
 
 
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What a fit is of, how it is to be made, what its simulators cost, and when it began."""
+
+    model: Model
+    program: Program
+    bound: Data
+    options: Options
+    columns: dict[str, str]
+    account: Accounting
+    begun: float
+
+    def fit(self, result: Result, choice: Choice, jitter: float, monitor: Monitor) -> Fit:
+        """A fit of what the inference has found."""
+        fitted = fitted_program(self.program, choice)
+        values = jit(fitted.parameters.constrain)(as_arrays(result.parameters, self.options.dtype))
+        parameters = {name: np.asarray(values[name]) for name in self.model.declarations.params}
+        return Fit(
+            program=fitted,
+            options=self.options,
+            choice=choice,
+            parameters=parameters,
+            inducing=tuple(result.inducing),
+            posterior=tuple(result.posterior),
+            weights=result.weights,
+            jitter=jitter,
+            elbo=result.elbo,
+            elbo_se=result.elbo_se,
+            history=np.asarray(monitor.history, float).reshape(-1, 3),
+            message=result.message,
+            rows=self.bound.rows,
+            seconds=time.perf_counter() - self.begun,
+            compile_seconds=monitor.compile_seconds,
+            columns=self.columns,
+            interrupted=result.interrupted,
+            usage=self.account.usage(),
+            weight_space=result.weight_space,
+            regression=result.regression,
+            notes=(*result.notes, *notes_on_constants(fitted, self.bound), *doubts(fitted, parameters)),
+            inducing_loss=None if result.loss is None else result.loss.nats,
+            inducing_loss_bounds=result.loss_bounds,
+        )
+
+
 def fit_model(
     model: Model,
     data: Any,
@@ -149,7 +178,7 @@ def fit_model(
     resume: bool = False,
 ) -> Fit:
     """See `Model.fit`."""
-    begun, before = time.perf_counter(), _resumed(model, given, start, checkpoint) if resume else None
+    begun, before = time.perf_counter(), kept_before(model, given, start, checkpoint) if resume else None
     known = start_of(start if before is None or before.program.fields else before)
     program, bound, options = prepare(model, data, columns, given, known)
     if before is not None and before.rows != bound.rows:
@@ -160,42 +189,9 @@ def fit_model(
     _warn(model.declarations)
     honour_interrupts()  # there is nothing to keep yet
 
-    def made(result: Result, choice: Choice, jitter: float, monitor: Monitor) -> Fit:
-        """A fit of what the inference has found."""
-        fitted = fitted_program(program, choice)
-        values = jit(fitted.parameters.constrain)(as_arrays(result.parameters, options.dtype))
-        parameters = {name: np.asarray(values[name]) for name in model.declarations.params}
-        return Fit(
-            program=fitted,
-            options=options,
-            choice=choice,
-            parameters=parameters,
-            inducing=tuple(result.inducing),
-            posterior=tuple(result.posterior),
-            weights=result.weights,
-            jitter=jitter,
-            elbo=result.elbo,
-            elbo_se=result.elbo_se,
-            history=np.asarray(monitor.history, float).reshape(-1, 3),
-            message=result.message,
-            rows=bound.rows,
-            seconds=time.perf_counter() - begun,
-            compile_seconds=monitor.compile_seconds,
-            columns=dict(columns),
-            interrupted=result.interrupted,
-            usage=account.usage(),
-            weight_space=result.weight_space,
-            regression=result.regression,
-            notes=(*result.notes, *notes_on_constants(fitted, bound), *doubts(fitted, parameters)),
-            inducing_loss=None if result.loss is None else result.loss.nats,
-            inducing_loss_bounds=result.loss_bounds,
-        )
-
-    keep = (
-        None
-        if checkpoint is None
-        else Checkpoint(Path(checkpoint), made, None if before is None or noisy(before) else before)
-    )
+    asked = _Asked(model, program, bound, options, dict(columns), account, begun)
+    ended = None if before is None or noisy(before) else before
+    keep = None if checkpoint is None else Checkpoint(Path(checkpoint), asked.fit, ended)
     with (
         precision(options.dtype),
         _device(options.device),
@@ -204,41 +200,23 @@ def fit_model(
     ):
         (probe_called if program.fields else probe)(program, bound, options.dtype)
         with fitting(account):
-            asked = options if before is None else steps_left(before, options)
-            found = infer_growing(program, bound, asked, _counting(report, account), known, keep)
-        result, monitor, choice, jitter = found
-        fit = made(result, choice, jitter, monitor)
+            left = options if before is None else steps_left(before, options)
+            result, monitor, choice, jitter = infer_growing(
+                program, bound, left, _counting(report, account), known, keep
+            )
+        fit = asked.fit(result, choice, jitter, monitor)
     fault = None if watch.asked else account.fault  # Ctrl-C ends the processes of simulators as well
     message = fit.message if fault is None else f"{STOPPED} by `{fault.mistake.function}`"
     fit = replace(fit, message=message, interrupted=fit.interrupted or watch.asked)
     if options.inducing is None and result.loss is not None and result.loss.much:
         warnings.warn(too_few(fit), GpdslWarning, stacklevel=3)
     if fault is None:
-        fit = _verify_progress(fit if before is None else not_below(before, fit))
+        fit = verify_progress(fit if before is None else not_below(before, fit))
     if checkpoint is not None and np.isfinite(fit.elbo):
         fit.save(Path(checkpoint))
     if fault is not None:
         fault.fit = fit if np.isfinite(fit.elbo) else None
         raise fault from fault.__cause__
-    return fit
-
-
-def _resumed(model: Model, given: Mapping[str, Any], start: Any, checkpoint: Any) -> Fit | None:
-    """The fit to go on from, None where there is none yet."""
-    if checkpoint is None:
-        raise GpdslError("resume goes on from what a fit has kept: name its file, checkpoint='model.gpfit'")
-    if start is not None:
-        raise GpdslError("resume goes on from the fit in checkpoint, and start from another one: leave one of them out")
-    return kept_before(model, make_options(model.declarations.infer.options, given), Path(checkpoint))
-
-
-def _verify_progress(fit: Fit) -> Fit:
-    """Raise WorseThanStart where a bound estimated from opaque functions is lower at the end than at the start."""
-    if fit.options.engine != "vi" or not fit.program.opaque or fit.interrupted or not len(fit.history):
-        return fit
-    start, error = fit.history[0, 1], fit.elbo_se if np.isfinite(fit.elbo_se) else 0.0
-    if fit.elbo < start - SCATTER * error - 1.0:
-        raise WorseThanStart(fit)
     return fit
 
 

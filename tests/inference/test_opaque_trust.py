@@ -9,7 +9,7 @@ import pytest
 import gpdsl
 from gpdsl.inference.opaque.trust import Judged, Trust
 from gpdsl.program.bijectors import bijector
-from gpdsl.results.fitting import WorseThanStart
+from gpdsl.results.doubts import WorseThanStart
 
 TIMES = np.array([0.5, 1.5, 3.0])
 OSCILLATOR = """

@@ -23,8 +23,6 @@ from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, element_of
 from gpdsl.symbolic.spectral import spectral_density
 
 Numbers = Mapping[str, Array]
-UNEVALUATED = (sp.DiracDelta, sp.Sum, sp.besselk, sp.gamma)
-"""What a density that is put into a table has none of: lines, and functions that JAX does not have."""
 
 
 @dataclass(frozen=True)
