@@ -28,7 +28,7 @@ from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.fine_quadrature import may_be_steep
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import take_rows
-from gpdsl.program.rows import Rows, Scope
+from gpdsl.program.rows import Rows, Scope, row_count
 
 SAID = 1e-6
 """Nats that no error is stated of."""
@@ -100,7 +100,7 @@ def may_be_coarse(problem: Problem, learnt: dict[str, Array], every: bool = Fals
     for group in program.groups:
         at = functionals_at(group, group.readings.all, rows)
         kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])
-        unit = 1.0 if group.per_row else np.max(np.asarray(prior_variances(group, kernel, at)), axis=-1)
+        unit = 1.0 if group.per_row else np.asarray(jnp.max(prior_variances(group, kernel, at), axis=-1))
         variances.append(np.tile(np.asarray(kernel.scale) * unit, len(group.readings.all)))
     widest = jnp.sqrt(jnp.asarray(np.concatenate(variances), dtype))[None, None]
     scope, near = Scope(parameters, rows), NEAR
@@ -133,35 +133,36 @@ def _looking(problem: Problem) -> Callable[[Result], tuple[float, float, float]]
     def look(result: Result) -> tuple[float, float, float]:
         space = result.weight_space
         posterior = list(result.posterior) if space is None else space.q
-        numbers, weights = as_arrays((result.parameters, result.inducing, posterior), dtype), np.asarray(result.weights)
+        known = (result.parameters, result.inducing, posterior, result.weights)
+        numbers = as_arrays(known, dtype)
         plain = space is None
         compiled = (
             problem.shared(_added, numbers, some, brief=True) if plain else jit(_added(problem, space), brief=True)
         )
-        added, left = (weights @ np.asarray(each, float) for each in compiled(numbers, some))
-        share = problem.count / len(added)
-        left = share * float(np.sum(left))
-        return share * float(np.sum(added)), left if left > SAID else 0.0, float(np.max(np.abs(added)))
+        added, left, worst = (float(each) for each in compiled(numbers, some))
+        share = problem.count / row_count(some)
+        return share * added, share * left if share * left > SAID else 0.0, worst
 
     return look
 
 
-def _added(problem: Problem, space: WeightSpace | None) -> Callable[[Any, Rows], tuple[Array, Array]]:
-    """What a finer rule adds to each component's rows, and how wrong that may be, at a result."""
+def _added(problem: Problem, space: WeightSpace | None) -> Callable[[Any, Rows], tuple[Array, Array, Array]]:
+    """What a finer rule adds to the bound of some rows, how wrong that may be, and the most it adds to a row."""
     program = problem.program
 
-    def compute(result: Any, rows: Rows) -> tuple[Array, Array]:
-        learnt, inducing, posterior = result
+    def compute(result: Any, rows: Rows) -> tuple[Array, Array, Array]:
+        learnt, inducing, posterior, weights = result
         parameters = program.parameters.constrain(learnt)
         if space:
             q = space.marginals(program, rows, parameters, posterior)
-            return quadrature_errors(program, parameters, rows, q)
-        seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
-        if program.coupled:
-            q = joint_marginals(program, parameters, rows, seen, posterior)
         else:
-            moments = [own.moments(view.features) for own, view in zip(posterior, seen, strict=True)]
-            q = assemble(program, parameters, rows, seen, moments)
-        return quadrature_errors(program, parameters, rows, q)
+            seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
+            if program.coupled:
+                q = joint_marginals(program, parameters, rows, seen, posterior)
+            else:
+                moments = [own.moments(view.features) for own, view in zip(posterior, seen, strict=True)]
+                q = assemble(program, parameters, rows, seen, moments)
+        added, left = (weights @ each for each in quadrature_errors(program, parameters, rows, q))
+        return jnp.sum(added), jnp.sum(left), jnp.max(jnp.abs(added))
 
     return compute

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.multihost_utils import process_allgather
 from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Draws, block_rows
@@ -73,7 +74,7 @@ class Problem:
     @property
     def observed(self) -> float:
         """How many observed values the bound is a sum over."""
-        return float(sum(np.sum(np.asarray(known)) for known in self.rows.observed.values()))
+        return float(sum(jnp.sum(known) for known in self.rows.observed.values()))
 
     @property
     def epoch(self) -> int:
@@ -246,8 +247,14 @@ def as_arrays(tree: Any, dtype: Any) -> Any:
 
 
 def as_numpy(tree: Any) -> Any:
-    """Every leaf as a NumPy array."""
-    return jax.tree.map(np.asarray, tree)
+    """Every leaf as a NumPy array, those whose parts other processes hold too."""
+    return jax.tree.map(_on_host, tree)
+
+
+def _on_host(value: Any) -> np.ndarray:
+    if isinstance(value, jax.Array) and not (value.is_fully_addressable or value.is_fully_replicated):
+        return np.asarray(process_allgather(value, tiled=True))
+    return np.asarray(value)
 
 
 def tidy(posterior: Sequence[Whitened]) -> list[Whitened]:

@@ -57,13 +57,17 @@ class Shards:
 def shards_for(devices: int | None, dense: bool, opaque: bool) -> Shards:
     """The first `devices` of all processes; by default all of them when there are several processes, else one.
 
-    Raises GpdslError when there are fewer; for a dense posterior, whose matrices do not fall apart by rows; and for
-    opaque functions, which have executors of their own.
+    A dense posterior, whose matrices do not fall apart by rows, is by default the work of each process alone.
+
+    Raises GpdslError when there are fewer; for a dense posterior over several; and for opaque functions, which have
+    executors of their own.
     """
     known = jax.devices()
     wanted = devices or (len(known) if jax.process_count() > 1 else 1)
     if wanted == 1 and jax.process_count() == 1:
         return Shards()
+    if dense and devices is None:
+        return Shards()  # each process does the same
     if wanted > len(known):
         raise GpdslError(
             f"devices = {wanted}: JAX sees {len(known)}; start JAX on more, or on CPU ask for them before it starts: "

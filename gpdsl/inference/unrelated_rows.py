@@ -12,11 +12,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import jax
 import numpy as np
 import sympy as sp
 from jaxtyping import Float
 
+from gpdsl.inference.problem import as_numpy
 from gpdsl.lowering.table import align
 from gpdsl.program.evaluation import mean_formula
 from gpdsl.program.precision import precision
@@ -172,13 +172,13 @@ def value_of_nothing(program: Program, rows: Rows, start: Mapping[str, np.ndarra
     """The largest log likelihood of rows that have nothing to do with each other; None where it cannot be had."""
     if program.opaque or program.fields:
         return None
-    found = _climb(UnrelatedRows(program, jax.tree.map(np.asarray, rows)), start, list(start), program.latents)
+    found = _climb(UnrelatedRows(program, as_numpy(rows)), start, list(start), program.latents)
     return None if found is None else found[0]
 
 
 def _some(rows: Rows, count: int) -> Rows:
     step = max(row_count(rows) // count, 1)
-    return jax.tree.map(np.asarray, take_rows(rows, slice(None, None, step)))
+    return as_numpy(take_rows(rows, slice(None, None, step)))
 
 
 def _climb(

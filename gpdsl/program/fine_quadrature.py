@@ -117,22 +117,26 @@ def _halved(function: Callable[[Array], Array], edges: Array) -> tuple[Pieces, A
 
     def turn(number: Array, known: tuple[Pieces, Array]) -> tuple[Pieces, Array]:
         pieces, error = known
-        _, worst = jax.lax.top_k(jnp.moveaxis(error, 0, -1), AT_A_TIME)
-        worst = jnp.moveaxis(worst, -1, 0)
-        between, low, high = (jnp.take_along_axis(each, worst, axis=0) for each in pieces)
+        chosen, rest = [], error
+        for _ in range(AT_A_TIME):  # not `top_k` and scatters, which bring the rows of all devices to each
+            chosen.append(places == jnp.argmax(rest, axis=0))
+            rest = jnp.where(chosen[-1], -1.0, rest)
+        between, low, high = (
+            jnp.stack([jnp.sum(jnp.where(one, each, 0), axis=0, dtype=each.dtype) for one in chosen]) for each in pieces
+        )
         middle = 0.5 * (low + high)
         halves = tuple(map(jnp.concatenate, ((between, between), (low, middle), (middle, high))))
         new = (*halves, errors(halves))  # type: ignore[arg-type]
-        place = first + number * AT_A_TIME
-        placed = [
-            jax.lax.dynamic_update_slice_in_dim(
-                jnp.put_along_axis(old, worst, each[:AT_A_TIME], axis=0, inplace=False), each[AT_A_TIME:], place, axis=0
-            )
-            for old, each in zip((*pieces, error), new, strict=True)
-        ]
+        placed = []
+        for old, each in zip((*pieces, error), new, strict=True):
+            for one, first_half in zip(chosen, each[:AT_A_TIME], strict=True):
+                old = jnp.where(one, first_half, old)
+            place = first + number * AT_A_TIME
+            placed.append(jax.lax.dynamic_update_slice_in_dim(old, each[AT_A_TIME:], place, axis=0))
         return (placed[0], placed[1], placed[2]), placed[3]
 
     more = (AT_A_TIME * TURNS, *shape)
+    places = jnp.arange(first + more[0]).reshape(-1, *(1,) * len(shape))
     between = jnp.broadcast_to(jnp.arange(first).reshape(-1, *(1,) * len(shape)), (first, *shape))
     whole = between, jnp.zeros((first, *shape), edges.dtype), jnp.ones((first, *shape), edges.dtype)
     padded = [jnp.concatenate([each, jnp.zeros(more, each.dtype)]) for each in (*whole, errors(whole))]

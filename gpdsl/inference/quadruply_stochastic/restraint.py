@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import sympy as sp
 
-from gpdsl.inference.problem import Problem
+from gpdsl.inference.problem import Problem, as_numpy
 from gpdsl.program.priors import Prior
 from gpdsl.program.program import Program
 from gpdsl.symbolic.terms import ObservationTerms
@@ -56,7 +56,8 @@ def _noise(problem: Problem) -> dict[str, Prior]:
     for observation in problem.program.observations:
         for precision in _precisions(problem.program, observation):
             name = observation.outputs[0]
-            seen = np.asarray(rows.outputs[name], float)[np.asarray(rows.observed[name]) > 0]
+            values, known = as_numpy((rows.outputs[name], rows.observed[name]))
+            seen = np.asarray(values, float)[known > 0]
             spread = RESOLUTION * float(np.std(seen))
             found[f"noise of {name}"] = Prior(-problem.count * spread**2 * precision / 2, ())
     return found
