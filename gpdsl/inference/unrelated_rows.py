@@ -154,7 +154,10 @@ def best_levels(
 
 
 def _at_means(model: UnrelatedRows, start: Mapping[str, np.ndarray], names: Sequence[str]) -> Mapping[str, np.ndarray]:
-    """The start with levels at the means of outputs of their shape: far from those, heavy tails have hardly a slope."""
+    """The start with levels at the means of outputs of their shape: far from those, heavy tails have hardly a slope.
+
+    One after the other, and only those that are better there: others are no means, but logarithms of spreads.
+    """
     found = dict(start)
     bijectors = model.program.parameters.bijectors
     for name, values in model.rows.outputs.items():
@@ -164,8 +167,20 @@ def _at_means(model: UnrelatedRows, start: Mapping[str, np.ndarray], names: Sequ
             same = np.shape(start[each]) == means.shape
             if not bijectors[each].vector and (same or not np.ndim(start[each])):
                 value = means if same else np.mean(means)
-                found[each] = np.asarray(bijectors[each].inverse(np.asarray(value, float)))
+                moved = found | {each: np.asarray(bijectors[each].inverse(np.asarray(value, float)))}
+                found = moved if _value_at(model, moved) > _value_at(model, found) else found
     return found
+
+
+def _value_at(model: UnrelatedRows, start: Mapping[str, np.ndarray]) -> float:
+    """Log likelihood with all latents at their prior means; that of nothing where it cannot be had."""
+    try:
+        with precision("float64"), np.errstate(all="ignore"):
+            constrained = model.constrained({n: np.asarray(v, float)[None] for n, v in start.items()})
+            value = float(np.sum(model.value(constrained, np.zeros((1, 1)))))
+    except Unknown:
+        return -np.inf
+    return value if np.isfinite(value) else -np.inf
 
 
 def value_of_nothing(program: Program, rows: Rows, start: Mapping[str, np.ndarray]) -> float | None:

@@ -9,7 +9,8 @@ import numpy as np
 
 from gpdsl.language import model as m
 from gpdsl.symbolic.dependence import reads_of
-from gpdsl.symbolic.scales import NO_UNIT, Scales, Size, Unsized
+from gpdsl.symbolic.scales import Scales, Unsized
+from gpdsl.symbolic.sizes import NO_UNIT, Size
 from gpdsl.symbolic.translate import Environment, axis_key
 
 WEAKLY = 1e-3
@@ -118,7 +119,7 @@ def _call(scales: Scales, kernel: m.KernelCall, columns: Sequence[Size], env: En
 
 
 def _without_unit(scales: Scales, argument: m.Expression | None, env: Environment) -> None:
-    for found in _all(scales, argument, env) if argument is not None else []:
+    for found in scales.elements(argument, env) if argument is not None else []:
         scales.equal(found, NO_UNIT)
 
 
@@ -141,7 +142,7 @@ def _products(scales: Scales, kernel: m.KernelCall, columns: Sequence[Size], env
         inner = sized[0] if sized else inner
     if kernel.name != "Linear":
         scales.equal(Size().times(inner, WEAKLY), NO_UNIT)
-    beside = _all(scales, arguments[other], env) if (other := "bias" if layer else "offset") in arguments else []
+    beside = scales.elements(arguments[other], env) if (other := "bias" if layer else "offset") in arguments else []
     for each in beside:
         if each.unknown:
             scales.equal(each, inner)
@@ -187,8 +188,8 @@ def _typical(columns: Sequence[Size]) -> Size:
 
 
 def _coregion(scales: Scales, arguments: Mapping[str, m.Expression], env: Environment) -> Size:
-    loadings = _all(scales, arguments["W"], env)
-    own = _all(scales, arguments["kappa"], env)
+    loadings = scales.elements(arguments["W"], env)
+    own = scales.elements(arguments["kappa"], env)
     scales.loadings |= {name for each in loadings for name in each.reals}
     total = next((each.times(each) for each in loadings), NO_UNIT)
     for each in loadings:
@@ -199,7 +200,7 @@ def _coregion(scales: Scales, arguments: Mapping[str, m.Expression], env: Enviro
 
 
 def _spectral(scales: Scales, arguments: Mapping[str, m.Expression], columns: Sequence[Size], env: Environment) -> Size:
-    weights = _all(scales, arguments["weights"], env)
+    weights = scales.elements(arguments["weights"], env)
     for name in ("means", "sds"):
         expression = arguments[name]
         more = [axis for axis in expression.axes if axis_key(axis) not in env]
@@ -225,12 +226,6 @@ def _change(scales: Scales, kernel: m.KernelCall, columns: Sequence[Size], env: 
     return sizes[0]
 
 
-def _all(scales: Scales, expression: m.Expression, env: Environment) -> list[Size]:
-    more = [axis for axis in expression.axes if axis_key(axis) not in env]
-    found = [scales.sized(expression, each) for each in scales.along(more, env)]
-    return [each for each in found if each is not None]
-
-
 def _by_formula(scales: Scales, kernel: m.KernelFormula, columns: Sequence[Size], env: Environment) -> Size:
     """A formula is one more expression, in which points and distances are as large as their columns.
 
@@ -238,14 +233,4 @@ def _by_formula(scales: Scales, kernel: m.KernelFormula, columns: Sequence[Size]
     """
     if not columns:
         raise Unsized
-    before, scales.local = scales.local, dict.fromkeys(kernel.points, _typical(columns))
-    try:
-        for name, argument in kernel.arguments.items():
-            elements = _all(scales, argument, env)
-            for each in elements:
-                scales.equal(each, elements[0])
-            if elements:
-                scales.local[name] = elements[0]
-        return scales.size(kernel.body, env)
-    finally:
-        scales.local = before
+    return scales.by_formula(kernel.body, dict.fromkeys(kernel.points, _typical(columns)), kernel.arguments, env)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from math import log
+from dataclasses import replace
 
 from gpdsl.language import model as m
-from gpdsl.symbolic.scales import NO_UNIT, Scales, Size, Unsized
+from gpdsl.symbolic.scales import Scales, Unsized
+from gpdsl.symbolic.sizes import NO_UNIT, NOISE, Size
 from gpdsl.symbolic.translate import Environment, axis_key
-
-NOISE = log(0.3)
-"""Logarithm of the share of an output's spread that its noise is taken to have."""
 
 DIMENSIONLESS = {"probit", "logit", "logits", "cutpoints", "p", "df", "shape", "a", "b", "dispersion", "weights"}
 """Arguments of distributions that have no unit."""
@@ -51,6 +49,9 @@ def add_law(scales: Scales, call: m.DistributionCall, spread: Size, size: Size, 
         add_law(scales, component, spread, size, env)
     if call.name == "LogNormal":
         scales.equal(size, NO_UNIT)  # a parameter that divides the output takes its unit away
+    if call.log_density is not None:
+        _by_formula(scales, call, spread, size, env)
+        return
     for name, expression in call.arguments.items():
         more = [axis for axis in expression.axes if axis_key(axis) not in env]
         for each in scales.along(more, env):
@@ -58,6 +59,13 @@ def add_law(scales: Scales, call: m.DistributionCall, spread: Size, size: Size, 
             rule = None if found is None else _rule(call.name, name, spread, spread if found.level else size)
             if found is not None and rule is not None:
                 scales.equal(found, rule)
+
+
+def _by_formula(scales: Scales, call: m.DistributionCall, spread: Size, size: Size, env: Environment) -> None:
+    """A log density has no unit, nor have the numbers in it: terms of it are of size one."""
+    density = scales.translator.declarations.densities[call.name]
+    observed = replace(size, spread=spread.constant)
+    scales.equal(scales.by_formula(density.body, {density.observed: observed}, call.arguments, env, True), NO_UNIT)
 
 
 def _joint(scales: Scales, call: m.DistributionCall, name: str) -> None:

@@ -27,6 +27,11 @@ def log1mexp(x: Value) -> Value:
     return np.where(x < np.log(2.0), np.log(-np.expm1(-x)), np.log1p(-np.exp(-x)))
 
 
+def _log_rising(x: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """log Gamma(x + n) - log Gamma(x), where the two may agree in all their digits."""
+    return np.where(np.equal(n, 0), 0.0, special.gammaln(n) - special.betaln(x, n))
+
+
 def _log_ndtr_interval(a: Value, b: Value) -> Value:
     """On the side of the normal where the difference does not cancel."""
     low, high = np.where(a > 0, -b, a), np.where(a > 0, -a, b)
@@ -69,7 +74,7 @@ TABLE: Mapping[type, Callable[..., Value]] = {
     f.floor: np.floor,
     f.logsumexp: _fold(np.logaddexp),
     f.times_log: special.xlogy,
-    f.log_rising: lambda x, n: special.gammaln(x + n) - special.gammaln(x),
+    f.log_rising: _log_rising,
     f.log_beta: special.betaln,
     f.log1mexp: log1mexp,
     f.log_difference: lambda a, b: a + log1mexp(a - b),

@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import log
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.linalg import lsmr
 
 from gpdsl.language import model as m
 from gpdsl.symbolic.cases import case_of, decisive
 from gpdsl.symbolic.data_scales import DataScales
 from gpdsl.symbolic.dependence import reads_of
+from gpdsl.symbolic.sizes import NO_UNIT, NOISE, Size, Unknown, number_size, solved
 from gpdsl.symbolic.translate import Environment, NeedsElements, Translator, axis_key
 
 MAX_VISITS = 100_000
@@ -32,46 +30,13 @@ MAX_DEPTH = 200
 LINEAR = {"neg", "abs", "floor"}
 ADDED = {"+", "-", "min", "max"}
 ROOTS = {"sqrt": 0.5}
-LEVELLED = {"log", "log2", "log10", "softplus", "logit", "probit"}
+LOGARITHMS = {"log", "log2", "log10"}
+LEVELLED = {*LOGARITHMS, "softplus", "logit", "probit"}
 """Functions that give a number without a unit whatever the size of their argument."""
-
-Unknown = tuple[str, tuple[int, ...]]
-"""A parameter or latent, and which element."""
 
 
 class Unsized(Exception):
     """Nothing is known of the size of this expression."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """The logarithm of a scale: `constant` and multiples of unknown ones.
-
-    `number`: a number of the model, which has the unit of whatever it is added to. `reals` are the parameters of
-    either sign in it, `latent` says whether there is a latent, and `level` whether a parameter sets its level.
-    """
-
-    constant: float = 0.0
-    unknown: Mapping[Unknown, float] = field(default_factory=dict)
-    number: bool = False
-    reals: frozenset[str] = frozenset()
-    latent: bool = False
-    level: bool = False
-
-    def times(self, other: Size, power: float = 1.0) -> Size:
-        """The size of a product with a power of another quantity."""
-        keys = {**self.unknown, **other.unknown}
-        return Size(
-            self.constant + power * other.constant,
-            {k: self.unknown.get(k, 0.0) + power * other.unknown.get(k, 0.0) for k in keys},
-            self.number and other.number,
-            self.reals | other.reals,
-            self.latent or other.latent,
-            self.level or other.level,
-        )
-
-
-NO_UNIT = Size()
 
 
 @dataclass
@@ -80,7 +45,8 @@ class Scales:
 
     `loadings` are parameters of either sign that multiply a latent, `frequencies` those of spectral mixtures, `places`
     those that say where something happens along a column; `lengths` are length-scales and periods. `local` are the
-    points and arguments of the kernel by formula that is being read, `centre` the mean of the latent's first column.
+    arguments of the kernel or density by formula that is being read, `centre` the mean of the latent's first column.
+    `unitless`: numbers have no unit, as in the formula of a density, where 1 + z^2 says that z has none.
     """
 
     translator: Translator
@@ -93,6 +59,7 @@ class Scales:
     places: dict[str, float] = field(default_factory=dict)
     local: dict[str, Size] = field(default_factory=dict)
     centre: float = 0.0
+    unitless: bool = False
     _lets: dict[Unknown, Size | None] = field(default_factory=dict)
     _visits: int = 0
     _depth: int = 0
@@ -113,19 +80,7 @@ class Scales:
     @cached_property
     def solution(self) -> dict[Unknown, float]:
         """Logarithms of all scales that appear in an equation."""
-        names = {unknown: place for place, unknown in enumerate({k: 0 for e in self.equations for k in e.unknown})}
-        if not names:
-            return {}
-        rows = [row for row, each in enumerate(self.equations) for _ in each.unknown]
-        columns = [names[k] for each in self.equations for k in each.unknown]
-        values = [v for each in self.equations for v in each.unknown.values()]
-        matrix = csr_matrix((values, (rows, columns)), (len(self.equations), len(names)))
-        right = -np.asarray([each.constant for each in self.equations])
-        if len(names) <= 200:
-            found = np.linalg.lstsq(matrix.toarray(), right, rcond=1e-9)[0]
-        else:
-            found = lsmr(matrix, right, atol=1e-12, btol=1e-12, maxiter=1000)[0]
-        return {unknown: float(found[place]) for unknown, place in names.items()}
+        return solved(self.equations)
 
     # --- expressions ------------------------------------------------------------------------------------------
 
@@ -136,10 +91,10 @@ class Scales:
             raise Unsized
         match expression:
             case m.Number(value=value):
-                return _number(float(value))
+                return self._number(float(value))
             case m.IndexNumber(index=index):
                 position = env.get(index)
-                return _number(float(position)) if isinstance(position, int) else Size(number=True)
+                return self._number(float(position)) if isinstance(position, int) else Size(number=True)
             case m.Read():
                 return self._read(expression, env)
             case m.Operation():
@@ -161,6 +116,34 @@ class Scales:
             return self.size(expression, env)
         except Unsized:
             return None
+
+    def elements(self, argument: m.Expression, env: Environment) -> list[Size]:
+        """The sizes of all elements of an argument, as far as they are known."""
+        more = [axis for axis in argument.axes if axis_key(axis) not in env]
+        found = [self.sized(argument, each) for each in self.along(more, env)]
+        return [each for each in found if each is not None]
+
+    def by_formula(
+        self,
+        body: m.Expression,
+        known: Mapping[str, Size],
+        arguments: Mapping[str, m.Expression],
+        env: Environment,
+        unitless: bool = False,
+    ) -> Size:
+        """The size of a definition's formula with these arguments; those of several elements are all alike."""
+        local = dict(known)
+        for name, argument in arguments.items():
+            found = self.elements(argument, env)
+            for each in found:
+                self.equal(each, found[0])
+            if found:
+                local[name] = found[0]
+        before, self.local, self.unitless = self.local, local, unitless
+        try:
+            return self.size(body, env)
+        finally:
+            self.local, self.unitless = before, False
 
     def along(self, axes: Iterable[m.Axis], env: Environment) -> list[Environment]:
         """Every element along some axes."""
@@ -192,7 +175,7 @@ class Scales:
             return self._param(d.params[name], where)
         if name in d.consts:
             values = np.asarray(d.consts[name].values, float)
-            return _number(float(values[tuple(p - 1 for p in where)] if values.ndim else values))
+            return self._number(float(values[tuple(p - 1 for p in where)] if values.ndim else values))
         if name in d.rows:
             return Size(latent=True)
         if name in d.latents:
@@ -204,13 +187,16 @@ class Scales:
             return found
         return Size(self.data.magnitude(name, where))
 
+    def _number(self, value: float) -> Size:
+        return number_size(value, self.unitless)
+
     def _param(self, param: m.Param, where: tuple[int, ...]) -> Size:
         if param.constraint in {"unit", "simplex"}:
             return NO_UNIT
         level = param.constraint != "positive"
         if param.name in self.known:
             values = self.known[param.name]
-            return replace(_number(float(values[tuple(p - 1 for p in where)])), level=level)
+            return replace(self._number(float(values[tuple(p - 1 for p in where)])), level=level)
         reals = frozenset((param.name,)) if level else frozenset()
         return Size(unknown={(param.name, where): 1.0}, reals=reals, level=level)
 
@@ -248,15 +234,21 @@ class Scales:
         if operator in {"^", "pow"}:
             exponent = operands[1]
             if not isinstance(exponent, m.Number):
+                if self.unitless:
+                    return self._without_unit(inside[0])
                 raise Unsized
             return Size().times(inside[0], float(exponent.value))
         if operator in LINEAR:
             return inside[0]
         if operator in ROOTS:
             return Size().times(inside[0], ROOTS[operator])
-        if operator not in LEVELLED:
-            self.equal(inside[0], NO_UNIT)
-        return replace(NO_UNIT, latent=inside[0].latent)
+        if operator in (LOGARITHMS if self.unitless else LEVELLED):
+            return replace(NO_UNIT, latent=inside[0].latent)
+        return self._without_unit(inside[0])
+
+    def _without_unit(self, size: Size) -> Size:
+        self.equal(size, NO_UNIT)
+        return replace(NO_UNIT, latent=size.latent)
 
     def _product(self, a: Size, b: Size, power: float) -> Size:
         if b.latent:
@@ -269,15 +261,19 @@ class Scales:
         """Terms of a sum have one scale, but for numbers, which have any."""
         if not sizes:
             raise Unsized
+        level = any(each.level for each in sizes)
+        observed = [each for each in sizes if each.spread is not None]
+        sizes = [each.beside(level) for each in sizes]
         with_units = [each for each in sizes if not each.number]
         if not with_units:
-            return Size(number=True, level=any(each.level for each in sizes))
+            return Size(number=True, level=level)
         first = next((each for each in with_units if each.unknown), with_units[0])
         for each in with_units:
             if each is not first:
                 self.equal(each, first)
+        if observed and (level or len(with_units) > 1):
+            return Size(observed[0].beside(level).constant + NOISE)
         reals = frozenset().union(*(each.reals for each in with_units))
-        level = any(each.level for each in sizes)
         return replace(first, reals=reals, latent=any(each.latent for each in with_units), level=level)
 
     def _reduced(self, operator: str, sizes: list[Size]) -> Size:
@@ -290,9 +286,3 @@ class Scales:
         if operator == "logsumexp":
             self.equal(total, NO_UNIT)
         return total
-
-
-def _number(value: float) -> Size:
-    if value == 0 or not np.isfinite(value):
-        return Size(number=True)
-    return Size(log(abs(value)), number=True)

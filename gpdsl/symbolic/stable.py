@@ -8,6 +8,8 @@ precision, where log(1 - p) is infinite. What a user writes the plain way is com
     log(c + exp(x)) = log(c) + softplus(x - log(c))
     log(exp(x) + exp(z) + ...) = logsumexp(x, z, ...)
     log(1 - exp(-x)) = log1mexp(x), log(exp(x) - 1) = x + log1mexp(x) for positive x
+    log(1 + x) = log1p(x) for x from zero
+    lgamma(x + n) - lgamma(x) = log_rising(x, n) for a positive number n
 
     y log(e exp(x)) = y x + times_log(y, e), which is 0 where the count y and the exposure e are
 """
@@ -15,11 +17,23 @@ precision, where log(1 - p) is infinite. What a user writes the plain way is com
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import permutations
 
 import sympy as sp
 
 from gpdsl.symbolic.conditions import choose
-from gpdsl.symbolic.functions import log1mexp, log1p, log_ndtr, logsumexp, ndtr, sigmoid, softplus, times_log
+from gpdsl.symbolic.functions import (
+    lgamma,
+    log1mexp,
+    log1p,
+    log_ndtr,
+    log_rising,
+    logsumexp,
+    ndtr,
+    sigmoid,
+    softplus,
+    times_log,
+)
 from gpdsl.symbolic.gaussian import pull_exponentials
 
 LOGARITHMS: Mapping[type, Callable[[sp.Expr], sp.Expr]] = {
@@ -44,7 +58,7 @@ def stable(expression: sp.Expr) -> sp.Expr:
     done: dict[sp.Basic, sp.Basic] = {}
 
     def visit(node: sp.Basic) -> sp.Basic:
-        if not node.args or not node.has(sp.log, log1p, times_log):
+        if not node.args or not node.has(sp.log, log1p, times_log, lgamma):
             return node
         if node not in done:
             done[node] = _rewritten(node.func(*[visit(each) for each in node.args]))
@@ -61,7 +75,20 @@ def _rewritten(node: sp.Basic) -> sp.Basic:
     if isinstance(node, log1p):
         found = _log1p(node.args[0])
         return node if found is None else found
-    return node
+    return _rising(node)
+
+
+def _rising(total: sp.Expr) -> sp.Expr:
+    """A sum whose log gammas at arguments a number apart are taken together: those of large ones agree in digits."""
+    if not isinstance(total, sp.Add):
+        return total
+    gammas = {term: sign for sign in (1, -1) for term in total.args if isinstance(sign * term, lgamma)}
+    for up, down in permutations(gammas, 2):
+        step = (up * gammas[up]).args[0] - (down * gammas[down]).args[0]
+        if gammas[up] != gammas[down] and step.is_number and step > 0:
+            both = gammas[up] * log_rising((down * gammas[down]).args[0], step)
+            return _rising(total - up - down + both)
+    return total
 
 
 def _log(value: sp.Expr) -> sp.Expr:
@@ -95,7 +122,7 @@ def _log_factor(value: sp.Expr) -> sp.Expr | None:
 
 
 def _log_sum(value: sp.Add) -> sp.Expr | None:
-    if all(_positive(term) for term in value.args):
+    if value.has(sp.exp) and all(_positive(term) for term in value.args):
         return _log_positive_sum(value)
     one, rest = value.as_coeff_Add()
     grown = _excess(value)
@@ -123,8 +150,10 @@ def _log_positive_sum(value: sp.Add) -> sp.Expr | None:
 
 def _log1p(value: sp.Expr) -> sp.Expr | None:
     """log(1 + value); None where there is nothing better than that."""
-    if _positive(value):
-        return _log_positive_sum(sp.Add(1, value, evaluate=False)) if value.has(sp.exp) else None
+    if _positive(value) and value.has(sp.exp):
+        return _log_positive_sum(sp.Add(1, value, evaluate=False))
+    if _not_negative(value):
+        return log1p(value)
     less = -value
     if less.func in COMPLEMENTS:
         return COMPLEMENTS[less.func](less.args[0])
@@ -144,6 +173,12 @@ def _log_of_remainder(less: sp.Expr) -> sp.Expr | None:
     if not set(parts) <= set(bottom.args):
         return None
     return _log(bottom - top) - _log(bottom)
+
+
+def _not_negative(value: sp.Expr) -> bool:
+    """Whether the form of an expression shows that it is not negative: a product of what is positive and squares."""
+    factors = sp.Mul.make_args(value)
+    return all(_positive(each) or (isinstance(each, sp.Pow) and each.exp.is_even is True) for each in factors)
 
 
 def _positive(value: sp.Expr) -> bool:

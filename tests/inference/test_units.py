@@ -9,9 +9,9 @@ from scipy.optimize import minimize
 import gpdsl
 from gpdsl.program.starts import start_from_data
 from gpdsl.results.fitting import prepare
-from tests.inference.unit_models import CHANGES, MODELS, Change, changed, data_for
+from tests.inference.unit_models import CHANGES, MODELS, STUDENT, Change, changed, data_for
 
-ROUNDING = 1e-15
+ROUNDING = 1e-14
 """And by as many times the shift of an output: where q is no closed form, values of latents are as far from zero."""
 
 QUICK = ("rbf", "matern32 ard", "counts", "all starts at one")
@@ -77,6 +77,21 @@ def test_noise_alone_is_said_to_be_explained_by_nothing(rng: np.random.Generator
     unrelated = -20 * np.log(2 * np.pi * np.e * np.var(y))
     assert fit.elbo < unrelated + 3
     assert f"the latents explain nothing: unrelated rows are worth {unrelated:.1f} nats" in fit.summary()
+
+
+def test_parameters_of_a_density_by_formula_start_from_the_data(rng: np.random.Generator) -> None:
+    """As those of the distribution by name do; what says how heavy its tails are has no unit."""
+    x, y = _rows(rng)
+    by_name = GIVEN.replace(" = 0", "").replace(" = 1", "").replace("Normal", "StudentT").replace("f, s", "4, f, s")
+    by_formula = STUDENT + MISSING.replace("Normal(f, sigma)", "d(f, sigma, nu)") + "param nu : positive\n"
+    for unit, shift in ((1.0, 0.0), (1e5, 0.0), (1e-3, 1e3)):
+        data = {"x": x, "y": unit * y + shift}
+        expected = prepare(gpdsl.compile(by_name), data, {}, {})[0].parameters.initial
+        found = prepare(gpdsl.compile(by_formula), data, {}, {})[0].parameters.initial
+        assert {n: found[n] / v for n, v in expected.items() if n != "m"} == (
+            pytest.approx(dict.fromkeys(("s2", "ell", "sigma"), 1.0), rel=0.5)
+        )
+        assert 0.3 < found["nu"] < 3
 
 
 def test_given_values_are_where_the_search_starts(rng: np.random.Generator) -> None:

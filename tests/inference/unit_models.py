@@ -28,7 +28,39 @@ class UnitModel:
 REGRESSION = "param m : real\nparam s2 : positive\nparam ell : positive\nparam s : positive\n"
 MULTI = "index p in 1..2\nindex q in 1..2\ninput x : real\noutput y[p] : real\n"
 
+LEVEL = "latent f(x) ~ GP(m, s2 * RBF(ell))\ny ~ d(f, s"
+LAPLACE = "density d(y | mu, s) = -log(2 * s) - abs(y - mu) / s\n"
+STUDENT = (
+    "density d(y | mu, s, nu) = lgamma((nu + 1) / 2) - lgamma(nu / 2) - log(nu * pi) / 2 - log(s)"
+    " - (nu + 1) / 2 * log(1 + ((y - mu) / s)^2 / nu)\n"
+)
+GUMBEL = "function z(y, mu, s) = (y - mu) / s\ndensity d(y | mu, s) = -log(s) - z(y, mu, s) - exp(-z(y, mu, s))\n"
+
 MODELS: Mapping[str, UnitModel] = {
+    "laplace by formula": UnitModel(LAPLACE + HEAD + REGRESSION + LEVEL + ")"),
+    "student by formula": UnitModel(STUDENT + HEAD + REGRESSION + "param nu : positive\n" + LEVEL + ", 2 + nu)"),
+    "logistic by formula": UnitModel(
+        "density d(y | mu, s) = -log(s) - softplus((y - mu) / s) - softplus(-(y - mu) / s)\n"
+        + HEAD
+        + REGRESSION
+        + LEVEL
+        + ")"
+    ),
+    "gumbel by formula": UnitModel(GUMBEL + HEAD + REGRESSION + LEVEL + ")"),
+    "power by formula": UnitModel(
+        "density d(y | mu, s, b) = log(b) - log(2 * s) - lgamma(1 / b) - (abs(y - mu) / s)^b\n"
+        + HEAD
+        + REGRESSION
+        + "param b : positive\n"
+        + LEVEL
+        + ", 1 + b)"
+    ),
+    "spread by formula": UnitModel(
+        LAPLACE
+        + HEAD
+        + REGRESSION.replace("param s :", "param v : real\nparam t2 :")
+        + "latent g(x) ~ GP(v, t2 * RBF(2 * ell))\nlatent f(x) ~ GP(m, s2 * RBF(ell))\ny ~ d(f, exp(g))"
+    ),
     "rbf": UnitModel(HEAD + REGRESSION + "latent f(x) ~ GP(m, s2 * RBF(ell))\ny ~ Normal(f, s)"),
     "matern12": UnitModel(HEAD + REGRESSION + "latent f(x) ~ GP(0, s2 * Matern12(ell))\ny ~ Normal(f + m, s)"),
     "matern32 ard": UnitModel(
