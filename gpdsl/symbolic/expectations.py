@@ -41,8 +41,9 @@ class Term:
 
     @property
     def refinable(self) -> bool:
-        """Whether it can be `fine`: a quadrature over one latent, which does not step at whole numbers."""
-        return self.method == "quadrature" and len(self.latents) == 1 and not any(k.has(floor) for k in self.kinks)
+        """Whether it can be `fine`: a quadrature that does not step at whole numbers, of two latents nowhere split."""
+        split = self.kinks if len(self.latents) > 1 else [kink for kink in self.kinks if kink.has(floor)]
+        return self.method == "quadrature" and not split
 
 
 def latents_in(translator: Translator, expression: sp.Expr) -> tuple[sp.Symbol, ...]:

@@ -62,7 +62,7 @@ def test_a_warp_is_recovered() -> None:
         ("laplace", ["f"], 200),
         ("seismic", ["depth", "velocity"], 60),
         ("ordinal", ["f"], 300),
-        ("derivative", ["f"], 60),
+        ("derivatives", ["f"], 60),
     ],
 )
 def test_zoo_models_recover_their_latents(name: str, latents: list[str], rows: int) -> None:

@@ -83,7 +83,7 @@ def _quadrature(
     """Quadrature over the one or two latents of the term: Gauss–Hermite, split at kinks, or as fine as it takes."""
     integral = _integral(program, observation, term, scope, marginals)
     if term.fine:
-        return fine_integral(integral)[0]
+        return _fine(integral)[0]
     if term.kinks:
         return split_integral(integral)
     return integral.by_rule(*gauss_hermite(len(term.latents), NODES[len(term.latents)]))
@@ -108,17 +108,21 @@ def quadrature_errors(
     for observation in program.observations:
         for term in observation.terms:
             integral = _integral(program, observation, term, scope, marginals)
-            if term.refinable:
-                value, open_ = fine_integral(integral)
-            elif term.method == "quadrature" and not term.kinks:
-                value = integral.by_rule(*gauss_hermite(len(term.latents), FINER_NODES))
-                open_ = jnp.abs(value - _quadrature(program, observation, term, scope, marginals))
-            else:
+            if not term.refinable:
                 continue
+            value, open_ = _fine(integral)
             known = _quadrature(program, observation, replace(term, fine=False), scope, marginals)
             added = added + row_sum(rows, observation, value - known, shape)
             left = left + row_sum(rows, observation, open_, shape)
     return added, left
+
+
+def _fine(integral: Integral) -> tuple[Array, Array]:
+    """An integral as fine as it takes, or over two latents by more nodes, and how wrong that may be."""
+    if len(integral.latents) == 1:
+        return fine_integral(integral)
+    value = integral.by_rule(*gauss_hermite(2, FINER_NODES))
+    return value, jnp.abs(value - integral.by_rule(*gauss_hermite(2)))
 
 
 EXACT = {"closed": _closed, "quadrature": _quadrature}
