@@ -20,14 +20,15 @@ def print_tables(information: Mapping[str, Any]) -> None:
     console.print(f"[bold]{escape(information['name'])}[/bold]{escape(title)}")
     for key, (heading, columns) in TABLES.items():
         if information[key]:
-            console.print(_table(heading, columns, information[key]))
+            console.print(f"[bold]{heading}[/bold]")  # the title of a table breaks where the table is narrow
+            console.print(_table(columns, information[key]))
     if information["inference"]:
         shown = ", ".join(f"{name} = {value}" for name, value in information["inference"].items())
         console.print(f"[bold]Inference[/bold]  {escape(shown)}")
 
 
-def _table(heading: str, columns: Sequence[Column], entries: Sequence[Entry]) -> Table:
-    table = Table(title=heading, title_justify="left", title_style="bold", box=None, pad_edge=False)
+def _table(columns: Sequence[Column], entries: Sequence[Entry]) -> Table:
+    table = Table(box=None, pad_edge=False)
     for name, _ in columns:
         table.add_column(name, header_style="dim", overflow="fold")
     for entry in entries:
@@ -67,6 +68,11 @@ def _bounds(entry: Entry) -> str:
     low = "-inf" if entry["lower"] is None else f"{entry['lower']:g}"
     high = "inf" if entry["upper"] is None else f"{entry['upper']:g}"
     return f"({low}, {high})"
+
+
+def _start(entry: Entry) -> str:
+    unwritten = "by the data" if entry["constraint"] in {"real", "positive"} else "evenly"
+    return unwritten if entry["initial"] is None else _short(entry["initial"])
 
 
 def _prior(entry: Entry) -> str:
@@ -127,7 +133,7 @@ TABLES: Mapping[str, tuple[str, tuple[Column, ...]]] = {
             ("name", _named),
             ("type", _typed("constraint")),
             ("within", _bounds),
-            ("start", lambda entry: _short(entry["initial"])),
+            ("start", _start),
             ("", lambda entry: "fixed" if entry["fixed"] else ""),
             ("prior", _prior),
         ),

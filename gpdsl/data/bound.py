@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+
+from gpdsl.data.memory_maps import pieces
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +31,14 @@ class Data:
     column_names: Mapping[str, tuple[str, ...]]
     source: str = "data"
 
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """What tells the values of each input and output, as they are fitted, from others."""
+        found = {name: _digest(values) for name, values in self.inputs.items()}
+        for name, values in self.outputs.items():
+            found[name] = _digest(np.where(self.observed[name], values, np.nan), str(self.levels))
+        return found
+
     def take(self, index: np.ndarray | slice) -> Data:
         """The same with some of the rows, by number from 0 or as a slice."""
         inputs, outputs, observed = (
@@ -35,3 +47,11 @@ class Data:
         )
         rows = len(np.arange(self.rows)[index])
         return replace(self, rows=rows, inputs=inputs, outputs=outputs, observed=observed)
+
+
+def _digest(values: np.ndarray, beside: str = "") -> str:
+    """SHA-256 of an array, as float64 whatever it is kept in."""
+    found = hashlib.sha256(f"{values.shape} {beside}".encode())
+    for _, piece in pieces(values):
+        found.update(np.ascontiguousarray(piece, np.float64).data)
+    return found.hexdigest()

@@ -97,9 +97,13 @@ def _is_scalar(value: object) -> bool:
 
 
 def _text_of(value: object) -> str | None:
+    """Text without the blanks around it, as in a file; None where nothing is left.
+
+    The words for missing are those of files: Python has None and NaN, so that "none" can be a label.
+    """
     if value is None or value != value:  # NaN is the one value that differs from itself
         return None
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip() or None
 
 
 def _not_a_column(name: str, reason: str, source: str) -> DataError:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpdsl.data import Data
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Choice, Options, make_options
@@ -107,6 +108,20 @@ def kept_before(model: Model, given: Mapping[str, Any], start: Any, checkpoint: 
             f"resume: {path} was fitted with another {', '.join(odd)}: ask for the same, or begin at it with start"
         )
     return found
+
+
+def verify_data(path: Any, before: Fit | None, data: Data) -> None:
+    """Raise GpdslError unless the data are those of the fit to go on from, if there is one."""
+    if before is None:
+        return
+    now = data.digests
+    odd = ", ".join(f"`{name}`" for name in now if now[name] != before.digests[name])
+    if odd:
+        what = f"{odd} had other values" if before.rows == data.rows else f"it had {before.rows} rows, not {data.rows}"
+        raise GpdslError(
+            f"resume: {path} is a fit of other data ({what}): give the same data, standardised by the same numbers, or "
+            "begin at it with start"
+        )
 
 
 def noisy(known: Fit) -> bool:

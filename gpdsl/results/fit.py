@@ -90,6 +90,8 @@ class Fit:
     """What is doubtful about the fit, in sentences; the summary has them too."""
     inducing_loss: float | None = None
     """Nats of the evidence that inducing points lose, about; None without any, and where it cannot be told."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Of the values of every input and output that was fitted."""
     inducing_loss_bounds: tuple[float, float] | None = None
     """Nats of the evidence that inducing points lose at least and at most, for certain, at the fit's parameters: of
     observations that are normal about one latent each; None of others."""

@@ -43,7 +43,7 @@ from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_program
 from gpdsl.program.starts import start_from_data
 from gpdsl.program.white import training
-from gpdsl.results.checkpoint import Checkpoint, kept_before, noisy, not_below, steps_left
+from gpdsl.results.checkpoint import Checkpoint, kept_before, noisy, not_below, steps_left, verify_data
 from gpdsl.results.doubts import doubts, verify_progress
 from gpdsl.results.fit import Fit, fitted_program
 from gpdsl.results.summary import STOPPED, too_few
@@ -66,12 +66,18 @@ def _check_fixed(fixed: Sequence[str], valued: Collection[str]) -> None:
 
 
 def prepare(
-    model: Model, data: Any, columns: Columns, given: Mapping[str, Any], start: Start | None = None
+    model: Model,
+    data: Any,
+    columns: Columns,
+    given: Mapping[str, Any],
+    start: Start | None = None,
+    check: Callable[[Data], None] = lambda _: None,
 ) -> tuple[Program, Data, Options]:
     """Everything before inference: checked options, bound data, and the program, with the parameters of `start`."""
     options = make_options(model.declarations.infer.options, given)
     externals = resolve(model.declarations, model.externals)
     bound = bind(model.declarations, data, columns=columns, outputs_required=True)
+    check(bound)
     with precision(options.dtype):
         program = make_program(
             model.declarations,
@@ -163,6 +169,7 @@ class _Asked:
             notes=(*result.notes, *notes_on_constants(fitted, self.bound), *doubts(fitted, parameters)),
             inducing_loss=None if result.loss is None else result.loss.nats,
             inducing_loss_bounds=result.loss_bounds,
+            digests=self.bound.digests,
         )
 
 
@@ -180,9 +187,7 @@ def fit_model(
     """See `Model.fit`."""
     begun, before = time.perf_counter(), kept_before(model, given, start, checkpoint) if resume else None
     known = start_of(start if before is None or before.program.fields else before)
-    program, bound, options = prepare(model, data, columns, given, known)
-    if before is not None and before.rows != bound.rows:
-        raise GpdslError(f"resume: {checkpoint} is a fit of {before.rows} rows, and the data have {bound.rows}")
+    program, bound, options = prepare(model, data, columns, given, known, partial(verify_data, checkpoint, before))
     if before is not None and not before.interrupted and options.steps == before.options.steps:
         return before
     account = program.account or Accounting()

@@ -44,7 +44,7 @@ from gpdsl.results.verification import (
 )
 from gpdsl.results.verified_arrays import check_arrays, check_fit
 
-FORMAT = 4
+FORMAT = 5
 SCALARS = ("jitter", "elbo", "elbo_se", "message", "rows", "seconds", "compile_seconds", "interrupted", "inducing_loss")
 
 TROUBLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
@@ -80,6 +80,7 @@ def header_of(fit: Fit) -> dict[str, Any]:
         "choice": dataclasses.asdict(fit.choice),
         "usage": dataclasses.asdict(fit.usage),
         "notes": fit.notes,
+        "digests": fit.digests,
         "inducing_loss_bounds": fit.inducing_loss_bounds,
         **{name: getattr(fit, name) for name in SCALARS},
     }
@@ -192,6 +193,7 @@ def _rebuild(
         weight_space=WeightSpace.from_arrays(arrays, options.basis, options.seed),
         regression=regression,
         notes=tuple(header["notes"]),
+        digests=header["digests"],
         inducing_loss_bounds=read_bounds(header["inducing_loss_bounds"]),
         **{name: header[name] for name in SCALARS},
     )

@@ -66,9 +66,11 @@ def check_header(header: Mapping[str, Any]) -> None:
 
 def check_sizes(declarations: Declarations, header: Mapping[str, Any]) -> None:
     """Sizes, levels and names of columns, before anything is built of them."""
-    sizes, levels, columns = header["sizes"], header["levels"], header["columns"]
-    for value in (sizes, levels, columns):
-        need(isinstance(value, dict), f"{shown(value)}: expected a table of sizes, levels or columns")
+    sizes, levels, columns, digests = (header[name] for name in ("sizes", "levels", "columns", "digests"))
+    for value in (sizes, levels, columns, digests):
+        need(isinstance(value, dict), f"{shown(value)}: expected a table of sizes, levels, columns or digests")
+    need(digests.keys() == {**declarations.inputs, **declarations.outputs}.keys(), "digests: not those of the data")
+    _texts([*digests.values()], "digests")
     for name, value in columns.items():
         need(name in {**declarations.inputs, **declarations.outputs}, f"columns: nothing is called {name!r}")
         _texts([value] if isinstance(value, str) else value, "columns")

@@ -81,14 +81,14 @@ def _output(output: m.Output) -> Entry:
 
 def _param(write: Writer, param: m.Param) -> Entry:
     # Without a list, a simplex and ordered values start where nothing is preferred.
-    unwritten = param.constraint in {"simplex", "ordered"} and not isinstance(param.initial, tuple)
+    equal = param.constraint in {"simplex", "ordered"} and not isinstance(param.initial, tuple)
     return {
         "name": param.name,
         "constraint": param.constraint,
         "lower": param.lower,
         "upper": param.upper,
         "axes": _axes(param.axes),
-        "initial": None if unwritten else _values(param.initial),
+        "initial": None if param.by_data or equal else _values(param.initial),
         "fixed": param.fixed,
         "prior": _distribution(write, param.prior) if param.prior is not None else None,
     }

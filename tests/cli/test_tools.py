@@ -47,6 +47,16 @@ def test_info_says_what_data_are_wanted(capsys: pytest.CaptureFixture[str]) -> N
     assert "Ordinal(" in capsys.readouterr().out
 
 
+def test_info_leaves_to_the_data_what_they_decide(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "model m\ninput x : real\noutput y : real\nparam s : positive\nparam share : unit\nrow w ~ Normal(0, 1)\n"
+    Path("m.gpm").write_text(f"{text}latent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f + w * share, s)\n")
+    assert [each["initial"] for each in gpdsl.load("m.gpm").info()["params"]] == [None, 0.5]
+    assert main(["info", "m.gpm", "--table"]) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert "Row variables" in lines  # a heading wider than its table
+    assert next(line for line in lines if line.startswith("s ")).split() == ["s", "positive", "by", "the", "data"]
+
+
 @pytest.mark.parametrize("words", [["mine"], ["mine.gpm"], ["--out", "mine.gpm"], ["mine", "--out", "mine.gpm"]])
 def test_a_model_is_begun(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", *words, "--from", "creep"]) == 0

@@ -153,3 +153,9 @@ def test_devices_and_pipes_are_no_files(tmp_path: Path) -> None:
     for odd in (tmp_path / ("n" * 300 + ".csv"), "a\0b.csv", tmp_path / "pipe.csv" / "below.csv"):
         with pytest.raises(DataError, match="the file cannot be read"):
             read_table(odd)
+
+
+def test_empty_labels_are_missing_as_in_a_file() -> None:
+    labels = np.array(["a", "", "b ", "  ", "none"])
+    for given in (labels, labels.astype(object), labels.tolist(), labels.astype("S")):
+        assert read_table({"y": given}).columns["y"].tolist() == ["a", None, "b", None, "none"]

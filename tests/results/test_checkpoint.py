@@ -63,11 +63,14 @@ def test_what_does_not_go_on_is_refused(data: dict[str, np.ndarray], tmp_path: P
     assert gpdsl.load_fit(path).elbo == fit.elbo
     other = gpdsl.compile(COUNTS.replace("RBF", "Matern52"))
     fewer = {name: values[:20] for name, values in data.items()}
+    moved, scaled = data | {"n": data["n"][::-1]}, data | {"x": 2 * data["x"]}
     for trial, wrong in (
         (lambda: model.fit(data, resume=True), "name its file"),
         (lambda: model.fit(data, resume=True, checkpoint=path, start=fit), "leave one of them out"),
         (lambda: model.fit(data, resume=True, checkpoint=path, steps=2, seed=3), "another seed"),
-        (lambda: model.fit(fewer, resume=True, checkpoint=path, steps=2), "a fit of 30 rows, and the data have 20"),
+        (lambda: model.fit(fewer, resume=True, checkpoint=path, steps=2), "had 30 rows, not 20"),
+        (lambda: model.fit(moved, resume=True, checkpoint=path, steps=2), "other data .`n` had other values."),
+        (lambda: model.fit(scaled, resume=True, checkpoint=path, steps=2), "other data .`x` had other values."),
         (lambda: other.fit(data, resume=True, checkpoint=path, steps=2), "a fit of another model"),
     ):
         with pytest.raises(gpdsl.GpdslError, match=wrong):

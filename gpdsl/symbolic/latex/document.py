@@ -103,6 +103,8 @@ def _param(equations: Equations, param: m.Param) -> str:
     start = f"{'fixed at' if param.fixed else 'initially'} ${_values(param.initial)}$"
     if param.constraint in {"simplex", "ordered"} and not isinstance(param.initial, tuple):
         start = "initially all equal" if param.constraint == "simplex" else "initially evenly spaced"
+    if param.by_data:
+        start = "initially by the data"
     return f"${_domain(equations, param)}$ ({start})"
 
 
