@@ -166,8 +166,8 @@ def _likelihood_trouble(program: Program, parameters: Mapping[str, Array], rows:
             return (
                 f"the log density of `{output}{where}` ~ {observation.distribution} is not finite in row {row + 1} "
                 f"(`{output}` = {seen}) at the prior mean of the latents.\n"
-                "  help: give the parameters other starting values in the model or with init={...}, "
-                "or standardise the output"
+                "  help: correct the value if the distribution rules it out; otherwise give the parameters other "
+                "starting values in the model or with init={...}, or standardise the output"
             )
     return None
 

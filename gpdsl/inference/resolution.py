@@ -14,12 +14,17 @@ from gpdsl.inference.problem import Problem
 from gpdsl.kernels.functionals import every_point
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import Program
+from gpdsl.symbolic.numeric import evaluate
 
 CONTINUOUS = ("real", "positive", "unit")
 """Kinds of outputs that have densities, and not probabilities."""
 
 MATTERS = 1 / 300
 """Share of an observation's noise variance from which jitter or rounding is said."""
+
+
+NO_NOISE = 1e-12
+"""Share of the largest value below which noise is none, in any precision."""
 
 
 def rounding_note(variances: Sequence[float], size: int, dtype: str) -> tuple[str, ...]:
@@ -46,6 +51,27 @@ def notes_on_constants(program: Program, data: Data) -> tuple[str, ...]:
                 "them priors"
             )
     return tuple(found)
+
+
+def notes_on_noise(program: Program, data: Data, learnt: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Of outputs that are explained without a rest, as a single value is: the noise goes to zero, the bound up."""
+    found = {}
+    for observation in program.observations:
+        output, law = observation.outputs[0], observation.law
+        noise = None if law is None else law.arguments.get("sd", law.arguments.get("scale"))
+        symbols = [] if noise is None else sorted(noise.free_symbols, key=str)
+        refs = [program.translator.references[symbol] for symbol in symbols]
+        if noise is None or [ref.kind for ref in refs] != ["param"] or refs[0].name not in program.parameters.initial:
+            continue
+        least = float(np.min(evaluate(noise, {symbols[0]: learnt[refs[0].name]})))
+        size = float(np.max(np.abs(data.outputs[output]), initial=0.0))
+        if least < NO_NOISE * (size or 1.0):
+            found[output] = (
+                f"the noise of `{output}` is {least:.1g}: its values are explained without a rest, and the bound grows "
+                f"with every step to less noise; it says nothing, nor do the parameters: fix `{refs[0].name}`, or give "
+                "it a lower bound or a prior"
+            )
+    return tuple(found.values())
 
 
 def jitter_note(problem: Problem, learnt: Mapping[str, Array], sites: Sites) -> tuple[str, ...]:

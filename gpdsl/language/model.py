@@ -156,11 +156,6 @@ class Param(Declaration):
     given: bool = False
 
     @property
-    def by_data(self) -> bool:
-        """Whether a fit looks at the data for where it starts."""
-        return not self.given and self.constraint in {"real", "positive"}
-
-    @property
     def positive(self) -> bool:
         """Whether it can be nothing but positive."""
         return self.constraint in {"positive", "unit", "simplex"} or (self.lower is not None and self.lower >= 0)

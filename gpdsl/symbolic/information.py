@@ -88,10 +88,15 @@ def _param(write: Writer, param: m.Param) -> Entry:
         "lower": param.lower,
         "upper": param.upper,
         "axes": _axes(param.axes),
-        "initial": None if param.by_data or equal else _values(param.initial),
+        "initial": None if starts_by_data(param) or equal else _values(param.initial),
         "fixed": param.fixed,
         "prior": _distribution(write, param.prior) if param.prior is not None else None,
     }
+
+
+def starts_by_data(param: m.Param) -> bool:
+    """Whether a fit looks at the data for where a parameter starts."""
+    return not param.given and param.constraint in {"real", "positive"}
 
 
 def _distribution(write: Writer, call: m.DistributionCall) -> Entry:

@@ -247,3 +247,15 @@ def test_what_is_declared_fixed_needs_a_value_as_well() -> None:
         with pytest.raises(gpdsl.GpdslError, match="parameter `s` has no value to be fixed at"):
             refused(data)
     assert float(model.fit(data, init={"s": 0.5}).parameters["s"]) == 0.5
+
+
+def test_values_without_a_rest_are_said_to_tell_nothing_of_the_noise() -> None:
+    """One row, or a line: the noise that is learnt goes to 0, and the bound says nothing."""
+    head = "model line\ninput x : real\noutput y : real\nparam b : real\nparam s2 : positive\nparam s : positive"
+    model = gpdsl.compile(f"{head}\nlatent f(x) ~ GP(b * x, s2 * RBF(1))\ny ~ Normal(f, s)\n")
+    for x in (np.array([1.0]), np.arange(12.0)):
+        fit = model.fit({"x": x, "y": 2 * x})
+        assert fit.parameters["s"] < 1e-12
+        assert any("its values are explained without a rest" in note for note in fit.notes)
+    noisy = 2 * np.arange(12.0) + np.random.default_rng(0).normal(size=12)
+    assert not model.fit({"x": np.arange(12.0), "y": noisy}).notes

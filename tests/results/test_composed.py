@@ -145,6 +145,20 @@ def test_values_that_truncation_rules_out_are_named() -> None:
         model.fit({"x": X, "y": y, "top": np.full(ROWS, 2.0)})
 
 
+@pytest.mark.parametrize(
+    ("trials", "row", "words"),
+    [
+        (np.where(np.arange(ROWS) == 6, 4, 5), 7, "5 lies above 4, the number of trials of `Binomial`, of which no"),
+        (np.where(np.arange(ROWS) == 6, 9.5, 5), 7, "`Binomial` has 9.5 trials, expected a whole number from 0"),
+        (np.full(ROWS, -3), 1, "`Binomial` has -3 trials"),
+    ],
+)
+def test_counts_that_the_trials_rule_out_are_named(trials: np.ndarray, row: int, words: str) -> None:
+    model = gpdsl.compile(HEAD.format(kind="count") + "input n : real\ny ~ Binomial(n, logit = f)\n")
+    with pytest.raises(gpdsl.GpdslError, match=f"output `y`, row {row}: {words}"):
+        model.fit({"x": X, "y": np.full(ROWS, 5), "n": trials}, steps=1)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_values_beyond_the_bound_of_a_censored_output_are_named(dtype: str) -> None:
     """At the bound they say that the true value lies there or beyond, in either precision; 0.8 has no exact double."""

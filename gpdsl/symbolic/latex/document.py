@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpdsl.language import model as m
+from gpdsl.symbolic.information import starts_by_data
 from gpdsl.symbolic.latex.distributions import NOTES, calls_inside
 from gpdsl.symbolic.latex.equations import Equations
 from gpdsl.symbolic.latex.expressions import number
@@ -103,7 +104,7 @@ def _param(equations: Equations, param: m.Param) -> str:
     start = f"{'fixed at' if param.fixed else 'initially'} ${_values(param.initial)}$"
     if param.constraint in {"simplex", "ordered"} and not isinstance(param.initial, tuple):
         start = "initially all equal" if param.constraint == "simplex" else "initially evenly spaced"
-    if param.by_data:
+    if starts_by_data(param):
         start = "initially by the data"
     return f"${_domain(equations, param)}$ ({start})"
 
