@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.data import Data
 from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.features import prior_variances
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.functionals import every_point
@@ -25,6 +26,13 @@ MATTERS = 1 / 300
 
 NO_NOISE = 1e-12
 """Share of the largest value below which noise is none, in any precision."""
+
+
+COARSE = 1e-3
+"""Share of the spread of an input from which its rounding is said."""
+
+UNKNOWN, UNKNOWN_SHARE = 3.0, 0.01
+"""Standard error of a bound, in nats and as a share of it, from which both are beyond use."""
 
 
 def rounding_note(variances: Sequence[float], size: int, dtype: str) -> tuple[str, ...]:
@@ -51,6 +59,35 @@ def notes_on_constants(program: Program, data: Data) -> tuple[str, ...]:
                 "them priors"
             )
     return tuple(found)
+
+
+def notes_on_inputs(program: Program, data: Data, dtype: str) -> tuple[str, ...]:
+    """Of inputs of latents that are far from zero, in units of their spread, beyond what single precision resolves."""
+    found = {}
+    for name in {each for latent in program.declarations.latents.values() for each in latent.arguments}:
+        if dtype == "float64" or name not in data.inputs:
+            continue
+        columns = np.asarray(data.inputs[name], float).reshape(data.rows, -1)
+        rounding, spread = np.finfo(dtype).eps * np.max(np.abs(columns), axis=0), np.std(columns, axis=0)
+        worst = int(np.argmax(rounding - COARSE * spread))
+        if rounding[worst] > COARSE * spread[worst] > 0:
+            column = data.column_names[name][min(worst, len(data.column_names[name]) - 1)]
+            found[name] = (
+                f"column `{column}` holds values near {np.mean(columns[:, worst]):.6g} that spread by "
+                f"{spread[worst]:.2g}, which {dtype} rounds to steps of {rounding[worst]:.1g}: distances between rows "
+                "have lost their digits; subtract a constant from the column, or ask for dtype = float64"
+            )
+    return tuple(found[name] for name in sorted(found))
+
+
+def notes_on_samples(program: Program, choice: Choice, bound: float, error: float) -> tuple[str, ...]:
+    """Of a sampled bound that is hardly known."""
+    if not program.sampled or not np.isfinite(error) or error < max(UNKNOWN, UNKNOWN_SHARE * abs(bound)):
+        return ()
+    return (
+        f"samples leave the bound unknown by {error:.2g} nats: it tells little, and posterior and parameters may "
+        f"follow the errors of the samples; ask for more of them, as samples = {4 * max(choice.samples, 1)}",
+    )
 
 
 def notes_on_noise(program: Program, data: Data, learnt: Mapping[str, np.ndarray]) -> tuple[str, ...]:

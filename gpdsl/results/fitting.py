@@ -29,7 +29,7 @@ from gpdsl.inference.plan.options import Choice, Options, make_options
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Result, as_arrays, as_numpy
 from gpdsl.inference.quadruply_stochastic.explain import explain_weights
-from gpdsl.inference.resolution import notes_on_constants, notes_on_noise
+from gpdsl.inference.resolution import notes_on_constants, notes_on_inputs, notes_on_noise, notes_on_samples
 from gpdsl.inference.sharding import shards_for
 from gpdsl.inference.variational import plan
 from gpdsl.inference.warm import Later, Start, check_start
@@ -166,14 +166,19 @@ class _Asked:
             usage=self.account.usage(),
             weight_space=result.weight_space,
             regression=result.regression,
-            notes=(*result.notes, *self._resolved(fitted, parameters), *doubts(fitted, parameters)),
+            notes=(*result.notes, *self._resolved(fitted, parameters, choice, result), *doubts(fitted, parameters)),
             inducing_loss=None if result.loss is None else result.loss.nats,
             inducing_loss_bounds=result.loss_bounds,
             digests=self.bound.digests,
         )
 
-    def _resolved(self, fitted: Program, parameters: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-        return notes_on_constants(fitted, self.bound) or notes_on_noise(fitted, self.bound, parameters)
+    def _resolved(
+        self, fitted: Program, parameters: Mapping[str, np.ndarray], choice: Choice, result: Result
+    ) -> tuple[str, ...]:
+        """What data, samples and precision leave open."""
+        noise = notes_on_constants(fitted, self.bound) or notes_on_noise(fitted, self.bound, parameters)
+        inputs = notes_on_inputs(fitted, self.bound, self.options.dtype)
+        return *noise, *inputs, *notes_on_samples(fitted, choice, result.elbo, result.elbo_se)
 
 
 def fit_model(

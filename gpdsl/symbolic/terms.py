@@ -164,13 +164,21 @@ def with_law(
     translator: Translator, observation: ObservationTerms, law: Law, expectations: str = "auto"
 ) -> ObservationTerms:
     """The same observation of a number, or of a `warp` of it, under another law."""
-    warp, (output, *_) = observation.warp, observation.outputs
-    kind = translator.declarations.outputs[output].kind
-    y = translator.symbol(Ref("output", output, observation.positions), positive=kind in POSITIVE)
-    log_density = _computed(translator, _law_density(law, y, warp))
+    slope = None if observation.warp is None else observation.warp.log_slope()
+    density = laws.log_density(law, output_value(translator, observation), slope)
+    log_density = _computed(translator, density)
     return replace(
         observation, law=law, log_density=log_density, terms=split_terms(translator, log_density, expectations)
     )
+
+
+def output_value(translator: Translator, observation: ObservationTerms) -> sp.Expr:
+    """The observed number that the law of an observation describes, or the `warp` of it."""
+    if observation.warp is not None:
+        return observation.warp.value
+    output = observation.outputs[0]
+    kind = translator.declarations.outputs[output].kind
+    return translator.symbol(Ref("output", output, observation.positions), positive=kind in POSITIVE)
 
 
 def _law_density(law: Law, y: sp.Expr, warp: Warp | None) -> sp.Expr:

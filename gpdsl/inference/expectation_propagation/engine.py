@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.inference.ascent.lbfgs import Outcome, looked_at, maximise
+from gpdsl.inference.ceiling import above_certainty
 from gpdsl.inference.expectation_propagation.minibatch import LOST, RETRIES, fit_ep_minibatch, optimiser_of
 from gpdsl.inference.expectation_propagation.objective import converged, doubts, first_turn, inner_step
 from gpdsl.inference.expectation_propagation.opaque import fit_ep_opaque
@@ -22,7 +23,7 @@ from gpdsl.inference.fineness import may_be_coarse
 from gpdsl.inference.natural.profiled import at_sites, outer_point, setting_of
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites
-from gpdsl.inference.problem import Problem, Result
+from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.program.compilation import jit
 
 ENOUGH = 1e-6
@@ -48,11 +49,11 @@ def fit_ep(problem: Problem) -> Result:
     tilted = tilted_of(problem)
     search = fit_ep_minibatch if problem.choice.batch else _settling
     search = fit_ep_opaque if problem.program.calls else search
-    found, doubt = search(problem, tilted)
+    found, doubt = _looked_over(problem, *search(problem, tilted))
     for power in [each for each in LOWER if each < tilted.power]:
         if found.interrupted or not doubt:
             break
-        other, lasting = search(problem, tilted_of(problem, power))
+        other, lasting = _looked_over(problem, *search(problem, tilted_of(problem, power)))
         found = replace(found, interrupted=other.interrupted)
         if not lasting and np.isfinite(other.elbo):
             note = (
@@ -61,6 +62,14 @@ def fit_ep(problem: Problem) -> Result:
             found, doubt = replace(other, notes=(note,)), ""
     notes = (f"neither log Z nor the posterior can be relied on{doubt}; try engine = vi",) if doubt else ()
     return replace(found, message=found.message + doubt, notes=(*found.notes, *notes))
+
+
+def _looked_over(problem: Problem, found: Result, doubt: str) -> tuple[Result, str]:
+    """The same, doubted where its log Z is above what the likelihood allows at all: such sites are no fixed point."""
+    impossible = above_certainty(problem, as_arrays(found.parameters, problem.options.dtype), found.elbo)
+    if not impossible:
+        return found, doubt
+    return replace(found, message=found.message.replace("converged", "not settled")), doubt + impossible
 
 
 def _settling(problem: Problem, tilted: Tilted) -> tuple[Result, str]:

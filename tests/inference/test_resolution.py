@@ -1,0 +1,44 @@
+"""What data, samples and precision leave open is said of a fit, and what cannot be is not called converged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import gpdsl
+from gpdsl.inference.expectation_propagation import engine
+
+HEAD = "model m\ninput x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\n"
+X = np.linspace(0, 3, 12)
+
+
+@pytest.mark.parametrize(("above", "converged"), [(-0.1, True), (0.1, False)])
+def test_a_log_z_above_certainty_is_not_called_converged(
+    above: float, converged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certain = len(X) * stats.t.logpdf(0.0, 2, scale=0.02) + above
+    settle = engine._settling
+
+    def too_high(*given: Any) -> Any:
+        return replace(settle(*given)[0], elbo=certain), ""
+
+    monkeypatch.setattr(engine, "_settling", too_high)
+    fit = gpdsl.compile(HEAD + "y ~ StudentT(2, f, 0.02)\n").fit({"x": X, "y": np.sin(X)}, engine="ep")
+    assert fit.message.startswith("converged") == converged
+    assert any("log Z is above" in note for note in fit.notes) != converged
+
+
+def test_a_bound_that_samples_leave_unknown_is_said() -> None:
+    model = gpdsl.compile(HEAD + "latent g(x) ~ GP(0, RBF(1))\ny ~ Normal(9 * sin(5 * f * g), 0.02)\n")
+    fit = model.fit({"x": X, "y": 5 * np.sin(X)}, steps=3, samples=4, optimizer="adam", expectations="sampled")
+    assert fit.elbo_se > 3 and any("ask for more of them, as samples = 16" in note for note in fit.notes)
+
+
+@pytest.mark.parametrize(("offset", "dtype", "said"), [(1e6, "float32", 1), (1e6, "float64", 0), (0.0, "float32", 0)])
+def test_inputs_that_single_precision_rounds_are_said(offset: float, dtype: str, said: int) -> None:
+    fit = gpdsl.compile(HEAD + "y ~ Normal(f, 0.1)\n").fit({"x": X + offset, "y": np.sin(X)}, dtype=dtype)
+    assert sum("distances between rows have lost their digits" in note for note in fit.notes) == said
