@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import time
 
 import pytest
 
 from gpdsl.errors import GpdslError
+from tests.campaign import data_files
 from tests.campaign.__main__ import FAILURES, KINDS
 from tests.campaign.outcomes import Hung, Outcomes
 
@@ -25,6 +28,16 @@ def test_nothing_raw_comes_of_hostile_things(kind: str) -> None:
 
 def _raise(problem: BaseException) -> None:
     raise problem
+
+
+def test_an_alarm_is_not_lost_where_everything_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_files, "SECONDS", 0.05)
+    for caught, then in ((1, 5.0), (3, 0.0)):
+        with pytest.raises(Hung), data_files.limited():
+            for _ in range(caught):
+                with contextlib.suppress(BaseException):  # as a destructor does
+                    time.sleep(0.2)
+            time.sleep(then)
 
 
 def test_what_goes_wrong_is_counted() -> None:

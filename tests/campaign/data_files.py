@@ -28,6 +28,9 @@ WHOLE = 1_000
 SECONDS = 10
 """That one file may take."""
 
+AGAIN = 0.1
+"""Seconds between alarms from then on."""
+
 MODELS = (models.REAL, models.vector(), models.label(), models.COUNT)
 VALUES = (
     *(
@@ -82,18 +85,27 @@ def _bound(model: models.Declarations, path: Path) -> None:
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Raise Hung after the seconds that a file may take."""
+    """Raise Hung after the seconds that a file may take, again and again: a destructor, or what catches all, loses one.
+
+    What was lost every time is raised in the end.
+    """
+    hung = Hung(f"more than {SECONDS} s")
+    rung = False
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise Hung(f"more than {SECONDS} s")
+        nonlocal rung
+        rung = True
+        raise hung
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS, AGAIN)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if rung:
+            raise hung
 
 
 def _columns(chance: random.Random) -> dict[str, np.ndarray]:
