@@ -29,6 +29,7 @@ from gpdsl.program.fine_quadrature import may_be_steep
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows, Scope, row_count
+from gpdsl.symbolic.arguments import integrand_of
 
 SAID = 1e-6
 """Nats that no error is stated of."""
@@ -103,14 +104,16 @@ def may_be_coarse(problem: Problem, learnt: dict[str, Array], every: bool = Fals
         unit = 1.0 if group.per_row else np.asarray(jnp.max(prior_variances(group, kernel, at), axis=-1))
         variances.append(np.tile(np.asarray(kernel.scale) * unit, len(group.readings.all)))
     widest = jnp.sqrt(jnp.asarray(np.concatenate(variances), dtype))[None, None]
-    scope, near = Scope(parameters, rows), NEAR
+    scope = Scope(parameters, rows)
     for observation in program.observations:
         for term in observation.terms:
-            asked = term.method == "quadrature" or (every and len(term.latents) == 1)
-            if not asked or (len(term.latents) > 1 and term.kinks):
+            integrand = term.integrand
+            if integrand is None and every and len(term.latents) == 1:
+                integrand = integrand_of(program.translator, term.expression, term.latents)
+            if integrand is None or (len(integrand.arguments) > 1 and integrand.kinks):
                 continue
-            first, axes = term.latents[0], observation.axes
-            if len(term.latents) > 1 or may_be_steep(program, first, axes, scope, term.expression, widest, near):
+            several, axes = len(integrand.arguments) > 1, observation.axes
+            if several or may_be_steep(program, integrand, axes, scope, widest, NEAR):
                 return True
     return False
 

@@ -1,4 +1,4 @@
-"""Quadrature over one latent of what may be steep: pieces are halved until what is steep inside of them is told apart.
+"""Quadrature over one argument that may be steep: pieces are halved until what is steep inside of them is told apart.
 
 Where the trapezoidal rule and its every other node agree nothing is steep, and it is taken.
 """
@@ -15,8 +15,10 @@ import sympy as sp
 from jaxtyping import Array, Float
 
 from gpdsl.program.program import Program
-from gpdsl.program.quadrature import REACH, Integral, crossing, density, edges_of
+from gpdsl.program.quadrature import REACH, Integral, crossing, density, edges_of, gauss_hermite
 from gpdsl.program.rows import Scope
+from gpdsl.symbolic.arguments import Integrand
+from gpdsl.symbolic.expectations import latents_in
 from gpdsl.symbolic.steepness import centres, widths
 
 FINE_PANELS, FINE_NODES = 16, 10
@@ -34,33 +36,40 @@ EVEN_NODES, AGREE = 193, 1e-6
 
 def may_be_steep(
     program: Program,
-    latent: sp.Symbol,
+    integrand: Integrand,
     axes: tuple[str, ...],
     scope: Scope,
-    expression: sp.Expr,
     widest: Float[Array, "1 1 latents"],
     near: float,
 ) -> bool:
-    """Whether a singularity may be nearer than so many standard deviations of a latent, `widest` at most; untraced."""
-    found = widths(expression, latent)
+    """Whether a singularity may be nearer than so many standard deviations of its only argument; untraced.
+
+    Latents have variances as `widest` says, at most.
+    """
+    ((symbol, meaning),) = integrand.arguments
+    found = widths(integrand.expression, symbol)
     if found is None:
         return True
-    sd = program.evaluator.of_latent(latent, widest, axes)
-    slopes = [jnp.abs(program.evaluator(slope, scope, axes)) for slope, _ in found]
+    evaluator, sd = program.evaluator, jnp.zeros(())
+    for latent in latents_in(program.translator, meaning):
+        share = evaluator(sp.diff(meaning, latent), scope, axes)
+        sd = sd + jnp.abs(share) * evaluator.of_latent(latent, widest, axes)
+    slopes = [jnp.abs(evaluator(slope, scope, axes)) for slope, _ in found]
     return not all(bool(jnp.all(s * sd * near <= radius)) for s, (_, radius) in zip(slopes, found, strict=True))
 
 
 def fine_integral(integral: Integral) -> tuple[Float[Array, "K rows *axes"], Float[Array, "K rows *axes"]]:
-    """An integral over one latent, however steep it is, and how wrong that may be. Its kinks are no steps.
+    """An integral however steep the first argument is, and how wrong that may be. Its kinks are no steps.
 
     Pieces are chosen without derivatives: they are those of the integral over the chosen ones, which move with kinks.
     """
-    still, scope, (latent,) = jax.lax.stop_gradient, integral.scope, integral.latents
+    still, scope = jax.lax.stop_gradient, integral.scope
     parameters, latents, externals = still((dict(scope.parameters), scope.latents, dict(scope.externals)))
     known = Scope(parameters, scope.rows, latents, externals)
-    held = replace(integral, scope=known, q=still(integral.q), given={s: still(v) for s, v in integral.given.items()})
-    cuts = [crossing(level, slope) for level, (slope,) in integral.lines(integral.kinks)]
-    for level, (slope,) in integral.lines(centres(integral.expression, latent)):
+    given = {s: still(v) for s, v in integral.given.items()}
+    held = replace(integral, scope=known, law=integral.law.still(), given=given)
+    cuts = [crossing(level, slope) for level, (slope, *_) in integral.lines(integral.kinks)]
+    for level, (slope, *_) in integral.lines(_centres(integral)):
         cuts += [still(crossing(level, slope)) + distance for distance in NEAR]
     one = integral.column(np.zeros(1))
     shape = jnp.broadcast_shapes(*[cut.shape for cut in cuts], held.at(one).shape[1:])
@@ -75,6 +84,12 @@ def fine_integral(integral: Integral) -> tuple[Float[Array, "K rows *axes"], Flo
         return jnp.sum(weights * integral.at(z), axis=0)
 
     return jnp.sum(jax.lax.map(jax.checkpoint(of_piece), (low, high), batch_size=AT_A_TIME), axis=0), left
+
+
+def _centres(integral: Integral) -> tuple[sp.Expr, ...]:
+    """Where to look closely along the first argument, for whatever value of another."""
+    first, *others = integral.symbols
+    return tuple(each for each in centres(integral.expression, first) if each.free_symbols.isdisjoint(others))
 
 
 def fine_nodes(function: Callable[[Array], Array], cuts: Sequence[Array]) -> tuple[Array, Array]:
@@ -151,7 +166,7 @@ def _ends(edges: Array, between: Array, low: Array, high: Array) -> tuple[Array,
 
 
 def quick_or_fine(integral: Integral) -> Float[Array, "K rows *axes"]:
-    """An integral over one latent, finely where it has kinks or is steep in some row. Its kinks are no steps."""
+    """An integral over one argument, finely where it has kinks or is steep in some row. Its kinks are no steps."""
     if integral.kinks:
         return fine_integral(integral)[0]
     values = _even_values(integral)
@@ -160,8 +175,23 @@ def quick_or_fine(integral: Integral) -> Float[Array, "K rows *axes"]:
     return jax.lax.cond(agree, lambda: every, lambda: jnp.broadcast_to(fine_integral(integral)[0], every.shape))
 
 
+def of_two(integral: Integral, counts: Sequence[int]) -> tuple[Float[Array, "rules K rows *axes"], Array]:
+    """An integral over two arguments by rules of so many nodes along each, and how wrong all of them may be besides.
+
+    Where the first two of the rules do not agree, the first argument is integrated over finely, the second by nodes.
+    """
+    found = jnp.stack([integral.by_rule(*gauss_hermite(2, count)) for count in counts])
+
+    def finely() -> tuple[Array, Array]:
+        values, left = zip(*[fine_integral(replace(integral, beside=count)) for count in counts], strict=True)
+        return jnp.broadcast_to(jnp.stack(values), found.shape), jnp.broadcast_to(left[0], found.shape[1:])
+
+    agree = jnp.all(jnp.abs(found[0] - found[1]) <= AGREE * jnp.maximum(jnp.abs(found[0]), jnp.abs(found[1])))
+    return jax.lax.cond(agree, lambda: (found, jnp.zeros_like(found[0])), finely)
+
+
 def even_integral(integral: Integral) -> Float[Array, "K rows *axes"]:
-    """An integral over one latent where nothing is steep, by the trapezoidal rule."""
+    """An integral over one argument where nothing is steep, by the trapezoidal rule."""
     return jnp.sum(_even_values(integral), axis=0)
 
 
@@ -179,6 +209,6 @@ def _even_values(integral: Integral) -> Float[Array, "nodes K rows *axes"]:
     """
     z = integral.column(even_rule()[0][:, 0])
     step = 2 * REACH / (EVEN_NODES - 1)
-    for level, (slope,) in integral.lines(centres(integral.expression, integral.latents[0])[:1]):
+    for level, (slope, *_) in integral.lines(_centres(integral)[:1]):
         z = z + jnp.remainder(crossing(level, slope), 2 * step)
     return integral.at(z) * density(z) * step

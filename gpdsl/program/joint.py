@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from gpdsl.program.groups import Group
 from gpdsl.program.program import Program
 from gpdsl.symbolic.gaussian import Pair, joint_moments_of
-from gpdsl.symbolic.joint import Correlated, correlated, root_symbol, sum_of
+from gpdsl.symbolic.joint import correlated, root_symbol, sum_of
 
 SINGULAR = 1e-12
 """Share of a reading's variance below which it counts as determined by the readings before it."""
@@ -82,43 +82,15 @@ def moment_values(
         asked = {pair: symbol for pair, symbol in moments.covariance.items() if needed is None or symbol in needed}
         return found | {symbol: _between(program, pair, q.covariance, axes) for pair, symbol in asked.items()}
     for symbols in correlated(program.translator, latents):
-        root = _root([[_covariance(program, s, t, q.variance, axes) for t in symbols] for s in symbols])
+        root = lower_root([[_covariance(program, s, t, q.variance, axes) for t in symbols] for s in symbols])
         for i, s in enumerate(symbols):
             found |= {root_symbol(s, t): root[i][j] for j, t in enumerate(symbols[: i + 1])}
     return found
 
 
-def values_at(
-    program: Program, latents: Sequence[sp.Symbol], q: Marginals, axes: tuple[str, ...], normals: Sequence[Array]
-) -> dict[sp.Symbol, Array]:
-    """Values of readings at independent standard normals, one array of them per reading (broadcast against rows)."""
-    moments, known = joint_moments_of(latents), moment_values(program, latents, q, axes)
-    behind = dict(zip(latents, normals, strict=True))
-    found = {s: known[moments.mean[s]] + deviation(known[moments.variance[s]]) * z for s, z in behind.items()}
-    for symbols, root in _dependent(program, latents, q, known):
-        for i, s in enumerate(symbols):
-            found[s] = known[moments.mean[s]] + sum(root[i][j] * behind[t] for j, t in enumerate(symbols[: i + 1]))
-    return found
-
-
-def _dependent(
-    program: Program, latents: Sequence[sp.Symbol], q: Marginals, known: Mapping[sp.Symbol, Array]
-) -> list[tuple[Correlated, Table]]:
-    """The sets of reads that are not independent of each other, with the roots of their covariances."""
-    if q.covariance is None:
-        sets = correlated(program.translator, latents)
-        tables = [[[root_symbol(s, t) for t in each[: i + 1]] for i, s in enumerate(each)] for each in sets]
-        roots = [[[known[entry] for entry in row] for row in table] for table in tables]
-        return list(zip(sets, roots, strict=True))
-    if len(latents) < 2:
-        return []
-    moments = joint_moments_of(latents)
-    return [(tuple(latents), _root([[known[moments.symbol(s, t)] for t in latents] for s in latents]))]
-
-
 def _of_group(group: Group, mean: Array, variance: Array, normals: Array) -> Array:
     columns = [slice(group.start + k * group.size, group.start + (k + 1) * group.size) for k in range(_count(group))]
-    root = _root(covariance_table(group, variance))
+    root = lower_root(covariance_table(group, variance))
     found = [
         mean[..., columns[i]] + sum(root[i][j] * normals[..., columns[j]] for j in range(i + 1))
         for i in range(len(group.readings.basis))
@@ -150,7 +122,7 @@ def _covariance(program: Program, s: sp.Symbol, t: sp.Symbol, variance: Array, a
     return 0.5 * (together - read(s, variance, axes) - read(t, variance, axes))
 
 
-def _root(covariance: Table) -> Table:
+def lower_root(covariance: Table) -> Table:
     """Lower Cholesky factor; of a singular covariance too. Entry by entry when it is small, which XLA fuses."""
     if len(covariance) > WRITTEN_OUT:
         return _root_at_once(covariance)
@@ -240,7 +212,7 @@ def column_roots(program: Program, q: Marginals, component: int, columns: Sequen
             else:
                 row.append(zero)
         rows.append(row)
-    root = _root(rows)
+    root = lower_root(rows)
     filled = [jnp.stack([*entries, *[zero] * (len(columns) - len(entries))], axis=-1) for entries in root]
     return jnp.stack(filled, axis=-2)
 

@@ -1,7 +1,7 @@
-"""Quadrature over one or two latents, split where the integrand jumps or bends: Gauss–Legendre between those places.
+"""Quadrature over one or two arguments, split where the integrand jumps or bends: Gauss–Legendre between those places.
 
-With f = m + R z for standard normals z, a linear function of latents is one of z. Of two, the second is integrated
-first, between where the functions vanish given the first; what is left bends where two of them cross or where one of
+The arguments are linear functions of latents, and so of standard normals z behind them. Of two, the second is
+integrated first, between where kinks vanish given the first; what is left bends where two of them cross or where one of
 them reads the first alone, and is steep where the second hardly moves one of them.
 """
 
@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +19,11 @@ import numpy as np
 import sympy as sp
 from jaxtyping import Array, Float
 
-from gpdsl.program.joint import Marginals, values_at
+from gpdsl.program.arguments import Gaussian, gaussian_along, gaussian_of
+from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Scope
+from gpdsl.symbolic.arguments import Integrand
 from gpdsl.symbolic.functions import floor
 
 REACH = 12.0
@@ -33,7 +36,7 @@ STEPS, SMALL, UNIFORM = 16, 1.25, 8
 """Whole numbers on both sides that are told apart, the sd in steps beyond which they are not, nodes for a fraction."""
 
 STEEP = (-8.0, -3.0, 3.0, 8.0)
-"""Further cuts around where the second latent decides, in units of how far it reaches."""
+"""Further cuts around where the second argument decides, in units of how far it reaches."""
 
 
 Line = tuple[Array, list[Array]]
@@ -42,56 +45,98 @@ Line = tuple[Array, list[Array]]
 
 @dataclass(frozen=True, eq=False)
 class Integral:
-    """E[expression] over latents under their marginals `q`, with `given` values of other symbols.
+    """E[expression] over the arguments of its integrand under their law, with `given` values of other symbols.
 
-    `kinks` are linear functions of the latents where the expression bends or jumps, and floors of such.
+    Where `beside` is a number, a second argument is integrated over by as many nodes wherever a value is asked for.
     """
 
     program: Program
-    latents: Sequence[sp.Symbol]
-    q: Marginals
+    law: Gaussian
     axes: tuple[str, ...]
     scope: Scope
     expression: sp.Expr
     kinks: Sequence[sp.Expr] = ()
     given: Mapping[sp.Symbol, Array] = field(default_factory=dict)
+    beside: int | None = None
+
+    @property
+    def symbols(self) -> tuple[sp.Symbol, ...]:
+        """What is integrated over."""
+        return self.law.symbols
 
     def at(self, *normals: Array) -> Array:
-        """Values of the expression at standard normals behind the latents, whose first axis leads."""
-        return self.integrand(self.values(*normals))
+        """Values of the expression at standard normals behind the arguments, whose first axis leads."""
+        if self.beside is None:
+            return self.integrand(self.values(*normals))
+        (first,), (nodes, weights) = normals, gauss_hermite(1, self.beside)
+
+        @jax.checkpoint
+        def value(node: Array) -> Array:
+            second, weight = node
+            return weight * self.integrand(self.values(first, jnp.broadcast_to(second, first.shape)))
+
+        start, *others = jnp.asarray(np.stack([nodes[:, 0], weights], axis=1), first.dtype)
+        return jax.lax.scan(lambda total, node: (total + value(node), None), value(start), jnp.stack(others))[0]
 
     def values(self, *normals: Array) -> dict[sp.Symbol, Array]:
-        """The latents there."""
-        return values_at(self.program, self.latents, self.q, self.axes, normals)
+        """The arguments there."""
+        return self.law.values(normals)
 
     def integrand(self, table: Mapping[sp.Symbol, Array]) -> Array:
-        """The expression at values of the latents."""
+        """The expression at values of the arguments."""
         return jnp.asarray(self.program.evaluator(self.expression, self.scope, self.axes, {**table, **self.given}))
 
     def column(self, numbers: Float[np.ndarray, " nodes"]) -> Float[Array, "nodes *rest"]:
         """Numbers along the first axis of what leads."""
-        return jnp.asarray(numbers, self.q.mean.dtype).reshape(-1, *(1,) * (self.q.mean.ndim - 1 + len(self.axes)))
+        mean = self.law.means[0]
+        return jnp.asarray(numbers, mean.dtype).reshape(-1, *(1,) * mean.ndim)
 
-    def by_rule(self, nodes: Float[np.ndarray, "nodes latents"], weights: Float[np.ndarray, " nodes"]) -> Array:
+    def by_rule(self, nodes: Float[np.ndarray, "nodes arguments"], weights: Float[np.ndarray, " nodes"]) -> Array:
         """The sum over nodes of standard normals."""
         values = self.at(*map(self.column, nodes.T))
         return jnp.tensordot(jnp.asarray(weights, values.dtype), values, axes=1)
 
     def lines(self, functions: Sequence[sp.Expr]) -> list[Line]:
-        """Linear functions of the latents as ones of standard normals."""
-        count = len(self.latents)
-        units = [np.zeros(count), *np.eye(count)]
-        tables = [self.values(*(self.column(np.asarray([each])) for each in unit)) for unit in units]
+        """Linear functions of the arguments as ones of standard normals."""
+        count = len(self.symbols)
+        one = jnp.ones((), self.law.means[0].dtype)
+        units = [None, *range(count)]
+        tables = [self.law.values([one if j == unit else None for j in range(count)]) for unit in units]
         found = []
         for function in functions:
-            evaluated = (self.program.evaluator(function, self.scope, self.axes, table) for table in tables)
-            level, *moved = [jnp.asarray(each)[0] for each in evaluated]
+            level, *moved = (
+                jnp.asarray(self.program.evaluator(function, self.scope, self.axes, table)) for table in tables
+            )
             found.append((level, [each - level for each in moved]))
         return found
 
 
+def integral_of(
+    program: Program,
+    integrand: Integrand,
+    q: Marginals,
+    axes: tuple[str, ...],
+    scope: Scope,
+    given: Mapping[sp.Symbol, Array] = MappingProxyType({}),
+) -> Integral:
+    """The expectation of an integrand under the marginals `q`."""
+    law = gaussian_of(program, integrand.latents, q, axes)
+    whole = Integral(program, law, axes, scope, integrand.expression, integrand.kinks or (), given)
+    if integrand.symbols == integrand.latents:
+        return whole
+    return replace(whole, law=gaussian_along(integrand.symbols, whole.lines([each for _, each in integrand.arguments])))
+
+
+def gauss_hermite(dimension: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Product rule for standard normals: nodes [n, dimension] and weights [n]."""
+    x, w = np.polynomial.hermite_e.hermegauss(count)
+    grids = np.meshgrid(*[x] * dimension, indexing="ij")
+    weights = np.meshgrid(*[w / w.sum()] * dimension, indexing="ij")
+    return np.stack([g.ravel() for g in grids], axis=1), np.prod([g.ravel() for g in weights], axis=0)
+
+
 def split_integral(integral: Integral) -> Float[Array, "K rows *axes"]:
-    """An integral over one or two latents, split at its kinks. The nodes move with them."""
+    """An integral over one or two arguments, split at its kinks. The nodes move with them."""
     steps = [kink for kink in integral.kinks if isinstance(kink, floor)]
     whole = {step: sp.Dummy("whole", real=True) for step in steps}
     kinks = [kink.args[0] if kink in whole else kink for kink in integral.kinks]
@@ -99,7 +144,7 @@ def split_integral(integral: Integral) -> Float[Array, "K rows *axes"]:
     lines = integral.lines(kinks)
     if steps:
         return _stepping(integral, lines, whole[steps[0]])
-    if len(integral.latents) == 1:
+    if len(integral.symbols) == 1:
         z, weights = _between([crossing(level, slope) for level, (slope,) in lines])
         return jnp.sum(weights * integral.at(z), axis=0)
 
@@ -107,7 +152,7 @@ def split_integral(integral: Integral) -> Float[Array, "K rows *axes"]:
         second, weights = _between([crossing(level + a * first, b) for level, (a, b) in lines])
         return jnp.sum(weights * integral.at(jnp.broadcast_to(first, second.shape), second), axis=0)
 
-    first, weights = _between(_outer_cuts(integral.latents, kinks, lines))
+    first, weights = _between(_outer_cuts(integral.symbols, kinks, lines))
     values = jax.lax.map(jax.checkpoint(given_first), first, batch_size=NODES)
     return jnp.sum(weights * values, axis=0)
 
@@ -134,14 +179,15 @@ def _stepping(integral: Integral, lines: Sequence[Line], whole: sp.Symbol) -> Ar
     return jnp.where(wide, jnp.sum(weights * value, axis=0), split)
 
 
-def split_count(latents: Sequence[sp.Symbol], kinks: Sequence[sp.Expr]) -> int:
+def split_count(integrand: Integrand) -> int:
     """At how many nodes."""
+    symbols, kinks = integrand.symbols, integrand.kinks or ()
     inner = (PANELS + len(kinks)) * NODES
     if any(isinstance(kink, floor) for kink in kinks):
         return inner + (2 * STEPS + UNIFORM * PANELS) * NODES
-    if len(latents) == 1:
+    if len(symbols) == 1:
         return inner
-    steep = sum(len(STEEP) for kink in kinks if latents[1] in kink.free_symbols)
+    steep = sum(len(STEEP) for kink in kinks if symbols[1] in kink.free_symbols)
     return (PANELS + len(kinks) + steep + math.comb(len(kinks), 2)) * NODES * inner
 
 
@@ -152,13 +198,13 @@ def crossing(level: Array, slope: Array) -> Array:
     return jnp.where(flat | (slope == 0), REACH, inside)
 
 
-def _outer_cuts(latents: Sequence[sp.Symbol], kinks: Sequence[sp.Expr], lines: Sequence[Line]) -> list[Array]:
+def _outer_cuts(symbols: Sequence[sp.Symbol], kinks: Sequence[sp.Expr], lines: Sequence[Line]) -> list[Array]:
     """Where the integral over the second normal jumps, bends or is steep, as values of the first."""
     cuts = []
     for kink, (level, (a, b)) in zip(kinks, lines, strict=True):
         middle = crossing(level, a)
         cuts.append(middle)
-        if latents[1] in kink.free_symbols:
+        if symbols[1] in kink.free_symbols:
             width = jnp.abs(b) / jnp.maximum(jnp.abs(a), jnp.abs(b) / REACH + float(jnp.finfo(a.dtype).tiny) ** 0.5)
             cuts += [middle + reach * width for reach in STEEP]
     for (level, (a, b)), (other, (c, d)) in itertools.combinations(lines, 2):

@@ -15,8 +15,8 @@ import sympy as sp
 from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
-from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite
-from gpdsl.results.expectation import QUADRATURE_NODES, Beliefs, mean_of, sampled, without
+from gpdsl.program.fine_quadrature import of_two
+from gpdsl.results.expectation import RULES, Beliefs, integrand_in, mean_of, sampled, without
 from gpdsl.results.pieces import Externals, Piece
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.responses import in_the_tails
@@ -24,16 +24,11 @@ from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.joint import joint_expectation
-from gpdsl.symbolic.kinks import places_of
 from gpdsl.symbolic.terms import has_external, latents_in
 
 Keys = tuple[str, ...]
 
 NOTHING = sp.Integer(0)
-
-
-OTHER_RULES = (17, 23, 28, 33)
-"""Nodes along each of two latents of the rules that one over them is compared with."""
 
 
 def verify_asked(name: str, of: str | float) -> None:
@@ -97,7 +92,7 @@ def error_of_quantile(
     beliefs: Beliefs, expression: sp.Expr, keys: Keys, probability: float
 ) -> Float[np.ndarray, "rows *keys"]:
     """Of a quantile: that of the sets, and that of the mean, by which polynomials may shift it."""
-    several = len(latents_in(beliefs.program.translator, expression)) > 1 or _is_opaque(beliefs, expression)
+    several = len(integrand_in(beliefs, expression).arguments) > 1 or _is_opaque(beliefs, expression)
     return _error(beliefs, expression, keys, None, lambda v: np.quantile(v, probability, axis=0), several)
 
 
@@ -111,7 +106,7 @@ def is_sampled(beliefs: Beliefs, expression: sp.Expr) -> bool:
         return bool(latents)
     if joint_expectation(program.translator, pull_exponentials(expression), latents, program.coupled) is not None:
         return False
-    return len(latents) > 2 or places_of(expression, latents) is None
+    return integrand_in(beliefs, expression).kinks is None
 
 
 def _is_opaque(beliefs: Beliefs, expression: sp.Expr) -> bool:
@@ -151,22 +146,21 @@ def _error(
 def _between_nodes(
     beliefs: Beliefs, expression: sp.Expr, keys: Keys, given: dict[sp.Symbol, Array]
 ) -> Float[np.ndarray, "rows *keys"]:
-    """The most that other rules change a quadrature over two latents: two may agree by chance on a steep function.
+    """The most that other rules change a quadrature over two arguments: two may agree by chance on a steep function.
 
     Of steps in f - g, |f g| and other steep functions of 25 random pairs its rms is 1 to 2.5 times that of the errors.
     """
-    latents = latents_in(beliefs.program.translator, without(expression, given))
-    integral = beliefs.integral(expression, latents, keys, given)
-    values = [integral.by_rule(*gauss_hermite(2, count)) for count in (QUADRATURE_NODES[2], *OTHER_RULES)]
-    said, *others = np.tensordot(np.stack(values), beliefs.weights, axes=(1, 0))
-    return np.max(np.abs(np.stack(others) - said), axis=0)
+    values, left = of_two(beliefs.integral(integrand_in(beliefs, expression, given), keys, given), RULES)
+    said, *others = np.tensordot(np.asarray(values), beliefs.weights, axes=(1, 0))
+    return np.max(np.abs(np.stack(others) - said), axis=0) + np.tensordot(beliefs.weights, np.asarray(left), axes=1)
 
 
 def _by_nodes(beliefs: Beliefs, expression: sp.Expr) -> bool:
-    """Whether an expectation is a quadrature over two latents that is not split."""
+    """Whether an expectation is a quadrature over two arguments that is not split."""
     program = beliefs.program
     latents = latents_in(program.translator, expression)
-    if len(latents) != 2 or places_of(expression, latents) or is_sampled(beliefs, expression):
+    integrand = integrand_in(beliefs, expression)
+    if len(integrand.arguments) != 2 or integrand.kinks or is_sampled(beliefs, expression):
         return False
     return joint_expectation(program.translator, pull_exponentials(expression), latents, program.coupled) is None
 

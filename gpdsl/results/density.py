@@ -12,11 +12,11 @@ import sympy as sp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite, log_density
+from gpdsl.inference.estimators.expected_log_likelihood import log_density
 from gpdsl.inference.fields.calls import field_samples
 from gpdsl.inference.opaque.values import Values, arguments_of, evaluate_externals
 from gpdsl.program.joint import column_roots
-from gpdsl.program.quadrature import STEPS
+from gpdsl.program.quadrature import STEPS, gauss_hermite
 from gpdsl.results.cells import LogFunction, log_mean
 from gpdsl.results.expectation import Beliefs, sample_latents
 from gpdsl.results.simulations import Simulations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -12,25 +13,27 @@ import numpy as np
 import sympy as sp
 from jaxtyping import Array, Float
 
-from gpdsl.inference.estimators.expected_log_likelihood import gauss_hermite
 from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.program.compilation import jit
-from gpdsl.program.fine_quadrature import even_integral, even_rule, may_be_steep, quick_or_fine
+from gpdsl.program.fine_quadrature import even_integral, even_rule, may_be_steep, of_two, quick_or_fine
 from gpdsl.program.joint import Marginals, moment_values
 from gpdsl.program.program import Program, take_rows
-from gpdsl.program.quadrature import Integral, split_integral
+from gpdsl.program.quadrature import Integral, gauss_hermite, integral_of, split_integral
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.results.simulations import SETS, Simulations
+from gpdsl.symbolic.arguments import Integrand, integrand_of
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.joint import joint_expectation
-from gpdsl.symbolic.kinks import places_of
 from gpdsl.symbolic.terms import has_external, latents_in
 
 SAMPLES = 2048
 """In sets that are shifted apart, whose scatter tells the error."""
 
 QUADRATURE_NODES = {1: 64, 2: 32}
+
+RULES = (32, 23, 17, 28, 33)
+"""Nodes along each of two arguments: of an integral, of what it is compared with, and of what tells its error."""
 
 NEAR = 0.5
 """Standard deviations from the mean's line at which a singularity leaves the trapezoidal rule exact."""
@@ -91,14 +94,10 @@ class Beliefs:
         return Scope(self.parameters, self.rows, latents, externals or {})
 
     def integral(
-        self,
-        expression: sp.Expr,
-        latents: tuple[sp.Symbol, ...],
-        keys: tuple[str, ...],
-        given: Mapping[sp.Symbol, Array],
+        self, integrand: Integrand, keys: tuple[str, ...], given: Mapping[sp.Symbol, Array] = MappingProxyType({})
     ) -> Integral:
-        """E[expression] over the latents, with some symbols given."""
-        return Integral(self.program, latents, self.marginals, keys, self.scope(), expression, given=given)
+        """The expectation of an integrand, with some symbols given."""
+        return integral_of(self.program, integrand, self.marginals, keys, self.scope(), given)
 
 
 def mean_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[Array, "rows *keys"]:
@@ -159,10 +158,17 @@ def without(expression: sp.Expr, given: Iterable[sp.Symbol]) -> sp.Expr:
 
 
 def is_steep(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Any = (), near: float = NEAR) -> bool:
-    """Whether it reads one latent and may have a singularity nearer than so many of its standard deviations."""
-    program, latents = beliefs.program, latents_in(beliefs.program.translator, without(expression, given))
+    """Whether it has one argument and may have a singularity nearer than so many of its standard deviations."""
+    integrand = integrand_in(beliefs, expression, given)
     widest = jnp.sqrt(jnp.max(beliefs.marginals.variance, axis=(0, 1), keepdims=True))
-    return len(latents) == 1 and may_be_steep(program, latents[0], keys, beliefs.scope(), expression, widest, near)
+    one = len(integrand.arguments) == 1
+    return one and may_be_steep(beliefs.program, integrand, keys, beliefs.scope(), widest, near)
+
+
+def integrand_in(beliefs: Beliefs, expression: sp.Basic, given: Iterable[sp.Symbol] = ()) -> Integrand:
+    """An expression, or a tuple of them, in few arguments."""
+    translator = beliefs.program.translator
+    return integrand_of(translator, expression, latents_in(translator, without(expression, given)))
 
 
 def _per_component(
@@ -179,15 +185,13 @@ def _per_component(
     if closed is not None:
         table = moment_values(program, latents, beliefs.marginals, keys, closed.free_symbols)
         return _with_rows(evaluator(closed, beliefs.scope(), keys, {**table, **given}), beliefs, keys)
-    places = places_of(expression, latents)
-    integral = replace(beliefs.integral(expression, latents, keys, given), kinks=places or ())
-    if len(latents) == 1 and places is not None and not any(each.has(floor) for each in places):
-        return (quick_or_fine if steep or places else even_integral)(integral)
-    if places:
-        return split_integral(integral)
-    if len(latents) == 2 and places is not None:
-        return integral.by_rule(*gauss_hermite(2, QUADRATURE_NODES[2]))
-    return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
+    integrand = integrand_in(beliefs, expression, given)
+    if integrand.kinks is None:
+        return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
+    integral = beliefs.integral(integrand, keys, given)
+    if len(integral.symbols) == 1 and not any(each.has(floor) for each in integral.kinks):
+        return (quick_or_fine if steep or integral.kinks else even_integral)(integral)
+    return split_integral(integral) if integral.kinks else of_two(integral, RULES[:2])[0][0]
 
 
 def _with_rows(value: Array, beliefs: Beliefs, keys: tuple[str, ...]) -> Array:
@@ -258,15 +262,18 @@ def _common(
     keys: tuple[str, ...],
     rules: Mapping[int, tuple[np.ndarray, np.ndarray]],
 ) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
-    """Values at the nodes of the rule for that many latents, or at samples where there is none."""
+    """Values at the nodes of the rule for that many arguments, or at samples where there is none."""
     translator, evaluator = beliefs.program.translator, beliefs.program.evaluator
-    latents = tuple(sorted({f for e in expressions.values() for f in latents_in(translator, e)}, key=lambda s: s.name))
+    integrand = integrand_in(beliefs, sp.Tuple(*expressions.values()))
+    count = len(integrand.arguments)
     opaque = any(has_external(translator, e) for e in expressions.values())
-    rules = {0: (np.zeros((1, 0)), np.ones(1)), **rules}
-    if len(latents) in rules and not opaque and not (beliefs.program.fields and len(latents) > 1):
-        nodes, weights = rules[len(latents)]
-        integral = beliefs.integral(sp.Integer(1), latents, keys, {})
+    if count == 0 and not opaque:
+        table, scope, weights = {}, beliefs.scope(), np.ones(1)
+    elif count in rules and not opaque and not (beliefs.program.fields and len(integrand.latents) > 1):
+        nodes, weights = rules[count]
+        integral = beliefs.integral(integrand, keys)
         table, scope = integral.values(*map(integral.column, nodes.T)), integral.scope
+        expressions = dict(zip(expressions, integrand.expression.args, strict=True))
     else:
         samples, externals = sample_latents(beliefs, SAMPLES, opaque)
         table, scope, weights = {}, beliefs.scope(samples, externals), np.full(len(samples), 1.0 / len(samples))

@@ -29,7 +29,7 @@ from gpdsl.symbolic.conditions import choose
 from gpdsl.symbolic.field_calls import field_quantities
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.sources import marginal
-from gpdsl.symbolic.terms import ObservationTerms, has_external, latents_in
+from gpdsl.symbolic.terms import ObservationTerms, has_external
 from gpdsl.symbolic.translate import Ref, axis_key
 
 
@@ -197,15 +197,15 @@ class Prediction:
 
     def _quantile(self, expression: sp.Expr, keys: tuple[str, ...], p: float) -> Array:
         beliefs, translator = self.beliefs, self.beliefs.program.translator
-        latents = latents_in(translator, expression)
-        if len(latents) == 1 and not has_external(translator, expression):
-            slope = sp.diff(expression, latents[0])
+        integrand = ex.integrand_in(beliefs, expression)
+        if len(integrand.arguments) == 1 and not has_external(translator, expression):
+            (symbol,) = integrand.symbols
+            slope = sp.diff(integrand.expression, symbol)
             if slope.is_positive or slope.is_negative:
-                marginals, evaluator = beliefs.marginals, beliefs.program.evaluator
-                mean = np.asarray(evaluator.of_latent(latents[0], marginals.mean, keys))
-                variance = np.asarray(evaluator.of_latent(latents[0], marginals.variance, keys))
-                at = mixture_of_normals(mean, variance, beliefs.weights, p if slope.is_positive else 1.0 - p)
-                return evaluator(expression, beliefs.scope(), keys, {latents[0]: jnp.asarray(at)})
+                integral = beliefs.integral(integrand, keys)
+                mean, sd = np.asarray(integral.law.means[0]), np.asarray(integral.law.root[0][0])
+                at = mixture_of_normals(mean, sd**2, beliefs.weights, p if slope.is_positive else 1.0 - p)
+                return integral.integrand({symbol: jnp.asarray(at)})
         values, weights = ex.nodes_of(beliefs, {"value": expression}, keys)
         smooth = not expression.has(choose, floor)
         return jnp.asarray(weighted_quantile(*self._flat(values["value"], weights), p, smooth=smooth))

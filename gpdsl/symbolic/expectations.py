@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 import sympy as sp
 
 from gpdsl.errors import GpdslError
+from gpdsl.symbolic.arguments import MOST, Integrand, integrand_of
 from gpdsl.symbolic.functions import floor, mills, ndtr
 from gpdsl.symbolic.joint import combined, correlated, joint_expectation
 from gpdsl.symbolic.jumps import jumps, refuse_quadrature
-from gpdsl.symbolic.kinks import bends, kinks
 from gpdsl.symbolic.reduced import elements_of
 from gpdsl.symbolic.translate import Translator
 from gpdsl.symbolic.written import written
 
-QUADRATURE_LATENTS = 2
 SHOWN = 200
 
 SMOOTH = "polynomial × exp(linear) in the latents"
@@ -27,8 +26,8 @@ PIECES = f"{SMOOTH} between thresholds"
 class Term:
     """One additive part of a log density.
 
-    `method` is closed, quadrature, pathwise or score; `closed` holds the expectation when the method is closed. `kinks`
-    are linear functions of latents at whose zeros a quadrature is split. `fine` says that it tells steep places apart.
+    `method` is closed, quadrature, pathwise or score; `closed` holds the expectation when the method is closed,
+    `integrand` what a quadrature integrates. `fine` says that it tells steep places apart.
     """
 
     expression: sp.Expr
@@ -36,14 +35,16 @@ class Term:
     method: str
     reason: str
     closed: sp.Expr | None = None
-    kinks: tuple[sp.Expr, ...] = ()
+    integrand: Integrand | None = None
     fine: bool = False
 
     @property
     def refinable(self) -> bool:
-        """Whether it can be `fine`: a quadrature that does not step at whole numbers, of two latents nowhere split."""
-        split = self.kinks if len(self.latents) > 1 else [kink for kink in self.kinks if kink.has(floor)]
-        return self.method == "quadrature" and not split
+        """Whether it can be `fine`: one argument, which does not step at whole numbers, or two of a smooth function."""
+        if self.integrand is None:
+            return False
+        kinks = self.integrand.kinks or ()
+        return not any(k.has(floor) for k in kinks) if len(self.integrand.arguments) == 1 else not kinks
 
 
 def latents_in(translator: Translator, expression: sp.Expr) -> tuple[sp.Symbol, ...]:
@@ -95,7 +96,8 @@ def split_terms(
     merged: dict[tuple, Term] = {}
     for part in additive_parts(translator, log_density):
         term = _choose(translator, part, expectations, coupled)
-        key = (term.method, () if term.method == "closed" else term.latents)
+        arguments = frozenset(term.integrand.arguments) if term.integrand else term.latents
+        key = (term.method, () if term.method == "closed" else arguments)
         merged[key] = _join(merged[key], term) if key in merged else term
     return tuple(merged.values())
 
@@ -117,15 +119,20 @@ def _join(a: Term, b: Term) -> Term:
     closed = None if a.closed is None or b.closed is None else a.closed + b.closed
     latents = tuple(sorted({*a.latents, *b.latents}, key=lambda s: s.name))
     reason = max(a.reason, b.reason, key=len)  # the more telling one
-    kinks = tuple(dict.fromkeys((*a.kinks, *b.kinks)))
+    integrand = a.integrand.plus(b.integrand) if a.integrand and b.integrand else None
     return replace(
-        a, expression=a.expression + b.expression, closed=closed, latents=latents, reason=reason, kinks=kinks
+        a, expression=a.expression + b.expression, closed=closed, latents=latents, reason=reason, integrand=integrand
     )
 
 
 def _shortened(expression: sp.Expr) -> str:
     text = written(expression)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."
+
+
+def _counted(integrand: Integrand) -> str:
+    what = "linear function(s) of latents" if integrand.reduced else "latent value(s)"
+    return f"{len(integrand.arguments)} {what}"
 
 
 def refuse_joint(translator: Translator, latents: Sequence[sp.Symbol]) -> None:
@@ -161,19 +168,20 @@ def _choose(translator: Translator, part: sp.Expr, expectations: str, coupled: b
                 f"no closed-form expectation for the term {_shortened(part)}: it is not polynomial × exp(linear) in "
                 f"{', '.join(f.name for f in latents)}; use expectations = auto"
             )
-    few = expectations in {"auto", "quadrature"} and len(latents) <= QUADRATURE_LATENTS
-    places = kinks(part, latents) if few and bends(part, latents) else ()
-    if places:
-        return Term(part, latents, "quadrature", f"{len(latents)} latent value(s), split at thresholds", kinks=places)
+    integrand = integrand_of(translator, part, latents) if expectations in {"auto", "quadrature"} else None
+    if integrand is not None and integrand.kinks:
+        return Term(part, latents, "quadrature", f"{_counted(integrand)}, split at thresholds", integrand=integrand)
     if jumps(part, latents):
         refuse_quadrature(expectations)
         refuse_joint(translator, latents)
         return Term(part, latents, "score", "a jump where a latent crosses a condition: values only")
-    if few:
-        return Term(part, latents, "quadrature", f"not in the closed family; {len(latents)} latent value(s)")
+    if integrand is not None and len(integrand.arguments) <= MOST:
+        return Term(
+            part, latents, "quadrature", f"not in the closed family; {_counted(integrand)}", integrand=integrand
+        )
     if expectations == "quadrature":
         raise GpdslError(
-            f"expectations = quadrature needs at most {QUADRATURE_LATENTS} latent values in a term, this one has "
+            f"expectations = quadrature needs at most {MOST} latent values in a term, this one has "
             f"{len(latents)}; use expectations = auto"
         )
     reason = "as asked" if expectations == "sampled" else f"{len(latents)} latent values in one term"

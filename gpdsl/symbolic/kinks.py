@@ -69,11 +69,6 @@ def differences(expression: sp.Expr, symbols: Sequence[sp.Symbol]) -> tuple[sp.E
     return tuple(dict.fromkeys(each.args[0] - each.args[1] for each in found if not each.has(choose)))[:MOST]
 
 
-def places_of(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> tuple[sp.Expr, ...] | None:
-    """Where an integral over one or two latents is split; None where that is not known."""
-    return kinks(expression, latents) if len(latents) <= 2 and bends(expression, latents) else ()
-
-
 def _comparisons(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> list[sp.Expr]:
     found = expression.atoms(less, less_equal, equal)
     return sorted((e for e in found if not e.free_symbols.isdisjoint(latents)), key=str)

@@ -58,6 +58,14 @@ SMOOTH: dict[str, Callable[[float], float]] = {
 }
 """Steep around 0.2 or 0."""
 
+ALONG: dict[str, Callable[[float], float]] = {
+    "softplus(50 * (f - g - 0.2))": lambda u: np.logaddexp(0.0, 50 * (u - 0.2)),
+    "-(1 - tanh(30 * (f - g)))^2 / 0.18": lambda u: -((1 - math.tanh(30 * u)) ** 2) / 0.18,
+    "abs(g - f)^1.5": lambda u: abs(u) ** 1.5,
+    "if f > g then tanh(50 * (f - g)) else cos(g - f)": lambda u: math.tanh(50 * u) if u > 0 else math.cos(u),
+}
+"""Of f and g through u = f - g alone."""
+
 ABOVE = norm(MEAN[1], math.sqrt(VARIANCE[1]))
 
 TWO: dict[str, tuple[Callable[[float], float], tuple[float, ...]]] = {
@@ -69,10 +77,12 @@ TWO: dict[str, tuple[Callable[[float], float], tuple[float, ...]]] = {
 }
 
 
-def integral(function: Callable[[float], float], kinks: tuple[float, ...]) -> float:
-    """E[function(f)]."""
-    law = norm(MEAN[0], math.sqrt(VARIANCE[0]))
-    cuts = sorted({*np.linspace(-9.0, 9.0, 10), *kinks})
+def integral(
+    function: Callable[[float], float], kinks: tuple[float, ...], mean: float = MEAN[0], variance: float = VARIANCE[0]
+) -> float:
+    """E[function(f)], or of another Gaussian."""
+    law = norm(mean, math.sqrt(variance))
+    cuts = sorted({*np.linspace(-15.0, 15.0, 16), *kinks})
     parts = [quad(lambda f: function(f) * law.pdf(f), a, b)[0] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
     return math.fsum(parts)
 
@@ -106,11 +116,39 @@ def test_against_adaptive_integrals(text: str) -> None:
     assert slopes == pytest.approx([by_mean, by_variance], abs=1e-8)
 
 
+def nearby() -> tuple[float, ...]:
+    return (0.0, 0.2, *(at + s * 4.0 * 2.0**-k for k in range(16) for s in (-1, 1) for at in (0.0, 0.2)))
+
+
+@pytest.mark.parametrize("text", ALONG)
+def test_a_linear_function_of_two_latents_is_one_argument(text: str) -> None:
+    function, mean, variance = ALONG[text], MEAN[0] - MEAN[1], VARIANCE.sum()
+    scores = (lambda u: 1, lambda u: (u - mean) / variance, lambda u: ((u - mean) ** 2 / variance - 1) / variance / 2)
+    moments = [integral(lambda u, g=g: function(u) * g(u), nearby(), mean, variance) for g in scores]
+    value, slopes = expected(text, fine=True)
+    assert [value, *slopes] == pytest.approx(moments, abs=1e-8)
+
+
+def test_along_what_is_steep_a_rule_over_two_is_fine() -> None:
+    """tanh(30 (f - g)) exp(g): with g given u = f - g integrated out by hand."""
+    (a, b), (v, w) = MEAN, VARIANCE
+    mean, variance = a - b, v + w
+
+    def given(u: float) -> float:
+        return math.tanh(30 * u) * math.exp(b - w / variance * (u - mean) + v * w / variance / 2)
+
+    def by_mean(u: float) -> float:  # E[(f - a) / v] of the same; f - a = u - mean + g - b, tilted
+        return given(u) * (u - mean - w / variance * (u - mean) + v * w / variance) / v
+
+    value, slopes = expected("tanh(30 * (f - g)) * exp(g)", fine=True)
+    assert value == pytest.approx(integral(given, nearby(), mean, variance), abs=1e-8)
+    assert slopes[0] == pytest.approx(integral(by_mean, nearby(), mean, variance), abs=1e-8)
+
+
 @pytest.mark.parametrize("text", SMOOTH)
 def test_fine_rule_tells_steep_places_apart(text: str) -> None:
     function, mean, variance = SMOOTH[text], MEAN[0], VARIANCE[0]
-    near = tuple(place + sign * 4.0 * 2.0**-k for k in range(16) for sign in (-1, 1) for place in (0.0, 0.2))
-    kinks = tuple(each for each in (0.0, 0.2, *near) if abs(each) < 9)
+    kinks = nearby()
     by_mean = integral(lambda f: function(f) * (f - mean) / variance, kinks)
     by_variance = integral(lambda f: function(f) * ((f - mean) ** 2 - variance) / (2 * variance**2), kinks)
     value, slopes = expected(text, fine=True)

@@ -11,24 +11,23 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.estimators.score import coupled_score_gradients, score_gradients
 from gpdsl.inference.opaque.surrogate import Anchors, Surrogate
 from gpdsl.inference.opaque.values import penalised
-from gpdsl.program.fine_quadrature import fine_integral
+from gpdsl.program.fine_quadrature import fine_integral, of_two
 from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values
 from gpdsl.program.program import Program
-from gpdsl.program.quadrature import Integral, split_integral
+from gpdsl.program.quadrature import Integral, gauss_hermite, integral_of, split_integral
 from gpdsl.program.rows import Rows, Scope, observed_mask
 from gpdsl.symbolic.terms import ObservationTerms, Term
 
 NODES = {1: 32, 2: 20}
-"""Gauss–Hermite nodes per latent, by the number of latents in the term."""
+"""Gauss–Hermite nodes per latent, by the number of arguments of the term."""
 
 FINER_NODES = 33
-"""The same of two latents where it is asked how wrong that is."""
+"""The same of two arguments where it is asked how wrong that is."""
 
 
 def expected_log_likelihood(
@@ -80,19 +79,21 @@ def _closed(program: Program, observation: ObservationTerms, term: Term, scope: 
 def _quadrature(
     program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals
 ) -> Array:
-    """Quadrature over the one or two latents of the term: Gauss–Hermite, split at kinks, or as fine as it takes."""
+    """Quadrature over the one or two arguments of the term: Gauss–Hermite, split at kinks, or as fine as it takes."""
     integral = _integral(program, observation, term, scope, marginals)
+    count = len(integral.symbols)
     if term.fine:
         return _fine(integral)[0]
-    if term.kinks:
+    if integral.kinks:
         return split_integral(integral)
-    return integral.by_rule(*gauss_hermite(len(term.latents), NODES[len(term.latents)]))
+    return integral.by_rule(*gauss_hermite(count, NODES[count]))
 
 
 def _integral(
     program: Program, observation: ObservationTerms, term: Term, scope: Scope, marginals: Marginals
 ) -> Integral:
-    return Integral(program, term.latents, marginals, observation.axes, scope, term.expression, term.kinks)
+    assert term.integrand is not None
+    return integral_of(program, term.integrand, marginals, observation.axes, scope)
 
 
 def quadrature_errors(
@@ -100,40 +101,32 @@ def quadrature_errors(
 ) -> tuple[Float[Array, "K rows"], Float[Array, "K rows"]]:
     """What a finer rule adds to the terms integrated by quadrature, and how wrong that may be.
 
-    Of smooth functions of two latents the latter is what nodes between the others add. Where two latents are split at
-    kinks, nothing is known of it.
+    Of smooth functions of two arguments the latter is what nodes between the others add. Where two are split at kinks,
+    nothing is known of it.
     """
     scope, shape = Scope(parameters, rows), marginals.mean.shape[:2]
     added = left = jnp.zeros(shape, marginals.mean.dtype)
     for observation in program.observations:
         for term in observation.terms:
-            integral = _integral(program, observation, term, scope, marginals)
             if not term.refinable:
                 continue
-            value, open_ = _fine(integral)
+            integral = _integral(program, observation, term, scope, marginals)
             known = _quadrature(program, observation, replace(term, fine=False), scope, marginals)
+            value, open_ = _fine(integral)
             added = added + row_sum(rows, observation, value - known, shape)
             left = left + row_sum(rows, observation, open_, shape)
     return added, left
 
 
 def _fine(integral: Integral) -> tuple[Array, Array]:
-    """An integral as fine as it takes, or over two latents by more nodes, and how wrong that may be."""
-    if len(integral.latents) == 1:
+    """An integral as fine as it takes, and how wrong that may be; of two arguments along the steeper one."""
+    if len(integral.symbols) == 1:
         return fine_integral(integral)
-    value = integral.by_rule(*gauss_hermite(2, FINER_NODES))
-    return value, jnp.abs(value - integral.by_rule(*gauss_hermite(2)))
+    (value, other), left = of_two(integral, (FINER_NODES, NODES[2]))
+    return value, left + jnp.abs(value - other)
 
 
 EXACT = {"closed": _closed, "quadrature": _quadrature}
-
-
-def gauss_hermite(dimension: int, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Product rule for standard normals: nodes [n, dimension] and weights [n]."""
-    x, w = np.polynomial.hermite_e.hermegauss(count or NODES[dimension])
-    grids = np.meshgrid(*[x] * dimension, indexing="ij")
-    weights = np.meshgrid(*[w / w.sum()] * dimension, indexing="ij")
-    return np.stack([g.ravel() for g in grids], axis=1), np.prod([g.ravel() for g in weights], axis=0)
 
 
 def row_sum(rows: Rows, observation: ObservationTerms, values: Array, shape: tuple[int, ...]) -> Array:

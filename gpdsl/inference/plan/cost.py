@@ -55,6 +55,7 @@ def _evaluations(term: Term, choice: Choice) -> int:
     """How often a term is evaluated per row: nodes or samples."""
     if term.method == "closed":
         return 1
-    if term.kinks:
-        return split_count(term.latents, term.kinks)
-    return NODES[len(term.latents)] ** len(term.latents) if term.method == "quadrature" else choice.samples
+    if term.integrand is None:
+        return choice.samples
+    count = len(term.integrand.arguments)
+    return split_count(term.integrand) if term.integrand.kinks else NODES[count] ** count

@@ -234,10 +234,10 @@ def _method(program: Program, term: Term, choice: Choice, options: Options) -> s
     match term.method:
         case "closed":
             return "closed form"
-        case "quadrature" if term.kinks:
-            return f"Gauss–Legendre quadrature between kinks, {split_count(term.latents, term.kinks)} nodes"
-        case "quadrature":
-            count = len(term.latents)
+        case "quadrature" if term.integrand and term.integrand.kinks:
+            return f"Gauss–Legendre quadrature between kinks, {split_count(term.integrand)} nodes"
+        case "quadrature" if term.integrand:
+            count = len(term.integrand.arguments)
             return f"Gauss–Hermite quadrature, {NODES[count]}{f'^{count}' if count > 1 else ''} nodes"
         case "pathwise":
             return f"sampled, {choice.samples} {SCHEMES[options.sampling]} samples, pathwise gradients"

@@ -1,0 +1,193 @@
+"""A function of latents as one of few linear functions of them, over which it is integrated.
+
+A function that reads f and g through f - g alone is one of a single Gaussian number, however many latents there are. Of
+two arguments the first is the steeper one, along which a rule may be fine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import sympy as sp
+
+from gpdsl.symbolic.conditions import equal, less, less_equal
+from gpdsl.symbolic.gaussian import Linear, linear
+from gpdsl.symbolic.kinks import bends, kinks
+from gpdsl.symbolic.polynomials import Budget, NotPolynomial, degree_bound
+from gpdsl.symbolic.steepness import widths
+from gpdsl.symbolic.translate import Translator
+
+MOST, MAX_DIRECTIONS = 2, 8
+"""Arguments that are integrated over by quadrature, and directions of two latents that are looked at."""
+
+Direction = tuple[sp.Expr, ...]
+"""The slopes of a linear function in the latents."""
+
+
+@dataclass(frozen=True)
+class Integrand:
+    """An expression in `symbols`, each of which stands for a linear function of latents.
+
+    It is smooth outside of the zeros of `kinks`, linear functions of the symbols and floors of such; where these are
+    None it may jump or bend elsewhere.
+    """
+
+    expression: sp.Expr
+    arguments: tuple[tuple[sp.Symbol, sp.Expr], ...]
+    latents: tuple[sp.Symbol, ...]
+    kinks: tuple[sp.Expr, ...] | None = ()
+
+    @property
+    def symbols(self) -> tuple[sp.Symbol, ...]:
+        """Of two, the steeper first."""
+        return tuple(symbol for symbol, _ in self.arguments)
+
+    @property
+    def reduced(self) -> bool:
+        """Whether a symbol stands for more than a latent."""
+        return any(symbol != meaning for symbol, meaning in self.arguments)
+
+    def plus(self, other: Integrand) -> Integrand:
+        """The sum with another of the same arguments."""
+        return _with_kinks(replace(self, expression=self.expression + other.expression))
+
+
+def integrand_of(translator: Translator, expression: sp.Expr, latents: Sequence[sp.Symbol]) -> Integrand:
+    """The expression in as few arguments as are found; in the latents where others than their symbols read them."""
+    plain = Integrand(expression, tuple((f, f) for f in latents), tuple(latents))
+    refs = [translator.references.get(symbol) for symbol in expression.free_symbols]
+    if len(latents) > 1 and not any(ref is not None and ref.kind in {"external", "reduced"} for ref in refs):
+        with suppress(NotPolynomial):  # too large to be looked through
+            plain = min((plain, *_rotated(expression, tuple(latents))), key=_second)
+    return _with_kinks(plain)
+
+
+def _with_kinks(found: Integrand) -> Integrand:
+    """With its kinks where it has few arguments, which are in order where it has none."""
+    if len(found.arguments) > MOST:
+        return replace(found, kinks=None)
+    if bends(found.expression, found.symbols):
+        return replace(found, kinks=kinks(found.expression, found.symbols))
+    order = sorted(found.arguments, key=lambda each: -_steepness(found.expression, each[0]))
+    return replace(found, arguments=tuple(order))
+
+
+def _second(found: Integrand) -> tuple[int, float]:
+    """How many arguments there are, and how steep the second is."""
+    steep = sorted(_steepness(found.expression, symbol) for symbol in found.symbols)
+    return len(steep), steep[0] if len(steep) == MOST else 0.0
+
+
+def _steepness(expression: sp.Expr, symbol: sp.Symbol) -> float:
+    """The largest slope over the distance of a singularity, where slopes that are no numbers count as one."""
+    found = widths(expression, symbol)
+    if found is None:
+        return math.inf
+    return max(((abs(float(s)) if s.is_number else 1.0) / radius for s, radius in found), default=0.0)
+
+
+def _rotated(expression: sp.Expr, latents: tuple[sp.Symbol, ...]) -> list[Integrand]:
+    """The expression in other arguments: fewer, or of two latents one direction in place of one of them."""
+    found: list[list[Direction]] = []
+    most = MOST if len(latents) > MOST else MAX_DIRECTIONS
+
+    def note(part: Linear) -> sp.Expr:
+        direction = tuple(part.slopes.get(f, sp.Integer(0)) for f in latents)
+        same = next((known for known in found if _parallel(known[0], direction)), None)
+        if same is None and len(found) == most:
+            raise NotPolynomial
+        if same is None and any(direction):
+            found.append([direction])
+        elif same is not None and direction not in same:
+            same.append(direction)
+        return part.constant
+
+    budget = Budget()
+    _rebuilt(expression, latents, note, budget)
+    classes = [_representative(each) for each in found]
+    if len(classes) < len(latents):
+        bases = [tuple(classes)]
+    else:
+        one, none = sp.Integer(1), sp.Integer(0)
+        mixed = [each for each in classes if none not in each] if len(latents) == MOST else []
+        bases = [(each, (none, one)) for each in mixed if each[0].is_number]
+    return [each for base in bases if (each := _written(expression, latents, base, budget)) is not None]
+
+
+def _written(
+    expression: sp.Expr, latents: tuple[sp.Symbol, ...], base: Sequence[Direction], budget: Budget
+) -> Integrand | None:
+    """The expression in the arguments along the directions of the base."""
+    meanings = [sp.Add(*[slope * f for slope, f in zip(each, latents, strict=True)]) for each in base]
+    symbols = [each if each in latents else sp.Symbol(f"along({each})", real=True) for each in meanings]
+
+    def replaced(part: Linear) -> sp.Expr:
+        shares = _shares(tuple(part.slopes.get(f, sp.Integer(0)) for f in latents), base)
+        if shares is None:
+            raise NotPolynomial
+        return part.constant + sp.Add(*[share * s for share, s in zip(shares, symbols, strict=True)])
+
+    try:
+        new = _rebuilt(expression, latents, replaced, budget)
+    except NotPolynomial:
+        return None
+    return Integrand(new, tuple(zip(symbols, meanings, strict=True)), latents)
+
+
+def _rebuilt(
+    expression: sp.Expr, latents: tuple[sp.Symbol, ...], replaced: Callable[[Linear], sp.Expr], budget: Budget
+) -> sp.Expr:
+    """The expression with every largest part that is linear in the latents replaced; a sum is two, linear and not."""
+    if expression.free_symbols.isdisjoint(latents):
+        return expression
+    budget.spend(1)
+    if degree_bound(expression, latents) <= 1:
+        return replaced(linear(expression, latents, budget))
+    if isinstance(expression, (less, less_equal, equal)):
+        left, right = expression.args
+        return expression.func(_rebuilt(left - right, latents, replaced, budget), sp.Integer(0))
+    rest = list(expression.args)
+    if expression.is_Add:
+        straight = [each for each in rest if degree_bound(each, latents) <= 1]
+        rest = [each for each in rest if each not in straight] + ([sp.Add(*straight)] if straight else [])
+    return expression.func(*[_rebuilt(each, latents, replaced, budget) for each in rest])
+
+
+def _parallel(a: Direction, b: Direction) -> bool:
+    pivot = next((k for k, slope in enumerate(a) if slope != 0), 0)
+    return all(sp.expand(a[pivot] * b[k] - b[pivot] * a[k]) == 0 for k in range(len(a)))
+
+
+def _representative(same: Sequence[Direction]) -> Direction:
+    """A direction of which the others are multiples. Raises NotPolynomial where that divides by what may be zero."""
+    pivot = next(k for k, slope in enumerate(same[0]) if slope != 0)
+    unit = tuple(sp.cancel(slope / same[0][pivot]) for slope in same[0])
+    for candidate in (unit, *same):
+        if _safe(candidate) and all(_shares(each, [candidate]) is not None for each in same):
+            return candidate
+    raise NotPolynomial
+
+
+def _shares(direction: Direction, base: Sequence[Direction]) -> Direction | None:
+    """What to multiply the base with for a direction; None where that divides by what may be zero.
+
+    Of a base of several, one is parallel to the direction, or the second is that of the last of two latents.
+    """
+    for place, each in enumerate(base):
+        if _parallel(each, direction):
+            pivot = next(k for k, slope in enumerate(each) if slope != 0)
+            share = sp.cancel(direction[pivot] / each[pivot])
+            shares = [share if k == place else sp.Integer(0) for k in range(len(base))]
+            return tuple(shares) if _safe(shares) else None
+    if len(direction) != MOST or len(base) != MOST:
+        return None
+    share = direction[0] / base[0][0]
+    shares = [share, sp.expand(direction[1] - share * base[0][1])]
+    return tuple(shares) if _safe(shares) else None
+
+
+def _safe(numbers: Sequence[sp.Expr]) -> bool:
+    return all(sp.denom(each).is_nonzero for each in numbers)
