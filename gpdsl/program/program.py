@@ -29,7 +29,7 @@ from gpdsl.symbolic.coupling import coupled_observations, mixing, quadratic
 from gpdsl.symbolic.gradients import with_gradients
 from gpdsl.symbolic.jumps import jumps
 from gpdsl.symbolic.terms import ObservationTerms, observation_terms
-from gpdsl.symbolic.translate import ExternalUse, Translator
+from gpdsl.symbolic.translate import ExternalUse, NeedsElements, Translator, axis_key
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +70,23 @@ class Program:
         return total
 
     def for_prediction(self) -> Program:
-        """The same program with everything read of its latents that the model has a name for."""
+        """The same program with all that is read of its latents, and every opaque call, that has a name."""
+        declarations = self.translator.declarations
+        for name in declarations.lets if declarations.externals else ():
+            self._translate(name)
         fitted = {name: group.readings for group in self.groups for name in group.names}
         groups = read_more(self.groups, predicted_readings(self.translator, self.observations, fitted))
         return replace(self, groups=groups, evaluator=RowEvaluator(self.translator, columns(groups)))
+
+    def _translate(self, let: str) -> None:
+        """Make the opaque calls of a quantity known that no likelihood reads."""
+        axes = self.translator.declarations.axes_of(let)
+        keys = tuple(axis_key(axis) for axis in axes)
+        try:
+            self.translator.let(let, keys)
+        except NeedsElements:
+            for at in np.ndindex(self.translator.shape(axes)):
+                self.translator.let(let, tuple(place + 1 for place in at))
 
     @property
     def coupled(self) -> bool:

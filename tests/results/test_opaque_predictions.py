@@ -275,3 +275,13 @@ def test_points_reach_a_kink_in_the_tail() -> None:
     u = stretch(1) * np.clip(np.asarray(base_normals(jax.random.key(0), 16, 1, 1000, 1)), -FURTHEST, FURTHEST)
     for side in (-1.0, 1.0):
         assert np.mean((side * u).max(axis=0) > 3.06) > 0.75
+
+
+def test_a_quantity_that_no_likelihood_reads_is_predicted() -> None:
+    text = "model m\ninput x : real\noutput y : real\nindex i in 1..2\nexternal r(f: real) -> real\n"
+    text += "latent f(x) ~ GP(0, RBF(1))\nlet k = r(f)\nlet g[i] = i * r(f)\ny ~ Normal(f, 0.5)\n"
+    model = gpdsl.compile(text, externals={"r": lambda f: 2 * f + 1})
+    prediction = model.fit({"x": [0.0, 1.0, 2.0], "y": [0.0, 1.0, 2.0]}).predict({"x": [0.5]})
+    expected = 2 * prediction.mean("f") + 1
+    np.testing.assert_allclose(prediction.mean("k"), expected, atol=0.01)
+    np.testing.assert_allclose(prediction.mean("g"), expected[:, None] * [1, 2], atol=0.02)
