@@ -69,7 +69,7 @@ def _looked_at(problem: Problem, result: Result, engine: Callable[[Problem], Res
     refinable = any(term.refinable for observation in problem.program.observations for term in observation.terms)
     if worst <= ENOUGH or result.interrupted or problem.program.opaque or not refinable:
         return known
-    found = engine(replace(problem, program=problem.program.fine, **_begun(problem, result), continued=True))
+    found = engine(replace(problem, program=problem.program.fine, **begun_at(problem, result), continued=True))
     if not found.elbo >= known.elbo:
         return replace(known, interrupted=found.interrupted)
     said = f"{found.message}; with finer quadrature, since the bound of a row was wrong by {worst:.2g} nats"
@@ -77,7 +77,7 @@ def _looked_at(problem: Problem, result: Result, engine: Callable[[Problem], Res
     return replace(found, message=said, elbo_se=error, notes=(*result.notes, *found.notes))
 
 
-def _begun(problem: Problem, result: Result) -> dict[str, Any]:
+def begun_at(problem: Problem, result: Result) -> dict[str, Any]:
     """Where the next search begins: at the parameters, inducing points and posterior of the last."""
     parameters = as_arrays(result.parameters, problem.options.dtype)
     if result.weight_space is not None:

@@ -44,6 +44,7 @@ from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.quadruply_stochastic.choice import decide_weights
 from gpdsl.inference.quadruply_stochastic.engine import fit_qsgp
 from gpdsl.inference.sharding import shards_for
+from gpdsl.inference.sides import from_all_sides
 from gpdsl.inference.threads import threads_for
 from gpdsl.inference.warm import Start, check_start
 from gpdsl.kernels.covariance import covariance
@@ -243,6 +244,7 @@ def infer(
             monitor.keep = None if keep is None else partial(keep, choice, jitter, monitor)
             result = attempt(problem, ENGINES[engine])
             if engine not in {"exact", "ep"}:
+                result = from_all_sides(problem, result, ENGINES[engine])
                 result = finely(problem, result, ENGINES[engine])
             monitor.ended(result)
         if result.interrupted and not np.isfinite(result.elbo) and not _faulty(program):
