@@ -83,12 +83,17 @@ def _normal_series(x: Array) -> Array:
 
 
 def log_ndtr_interval(lower: Array | float, upper: Array | float) -> Array:
-    """log(Phi(upper) - Phi(lower)): taken in the lower tail, to which the interval is reflected when need be."""
-    lower, upper = _promoted(lower, upper)
+    """log(Phi(upper) - Phi(lower)): taken in the lower tail, to which the interval is reflected when need be.
+
+    That of an empty interval is -inf, and its derivatives are zero: it stands among others in sums of exponentials.
+    """
+    lower, upper = jnp.broadcast_arrays(*_promoted(lower, upper))
+    empty = upper <= lower
+    upper = jnp.where(empty, lower + 1.0, upper)
     flip = lower + upper > 0
     a, b = jnp.where(flip, -upper, lower), jnp.where(flip, -lower, upper)
-    larger, smaller = log_ndtr(jnp.stack(jnp.broadcast_arrays(b, a)))
-    return log_difference(larger, smaller)
+    larger, smaller = log_ndtr(jnp.stack([b, a]))
+    return jnp.where(empty, -jnp.inf, log_difference(larger, smaller))
 
 
 def _fraction(level: Callable[[Array, Array], Array], like: Array, levels: float = FRACTION) -> Array:

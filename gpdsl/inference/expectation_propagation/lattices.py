@@ -6,7 +6,7 @@ the cavity does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,8 @@ from gpdsl.inference.opaque.values import penalised
 from gpdsl.program.fine_quadrature import fine_nodes
 from gpdsl.program.joint import Marginals, basis_columns, block_root
 from gpdsl.program.program import Program
-from gpdsl.program.rows import Scope, observed_mask
+from gpdsl.program.rows import Rows, Scope, observed_mask
+from gpdsl.symbolic.arguments import Integrand
 
 LATTICE = {1: 96, 2: 32}
 """Nodes per latent, by the number of latents that are integrated over together."""
@@ -34,6 +35,12 @@ AROUND, BEYOND = (-4.0, -1.0, 0.0, 1.0, 4.0), 60.0
 """Cuts in standard deviations of q, and the logarithm of how far an integrand may exceed its largest lattice value."""
 
 LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+Parameters = Mapping[str, Array]
+
+ByLatent = Callable[[Parameters, Array], tuple[Array, Array, Array]]
+"""Of parameters and values of latents: `by_latent`."""
 
 
 def columns_read(program: Program, symbol: sp.Symbol, axes: tuple[str, ...]) -> np.ndarray:
@@ -71,41 +78,43 @@ def plane(program: Program, q: Marginals, cavity: Marginals) -> tuple[Array, Arr
     return placed[:, None], jnp.asarray(total)
 
 
-def each_latent(power: float, program: Program, scope: Scope, q: Marginals, cavity: Marginals) -> EachLatent:
+def each_latent(power: float, density: ByLatent, parameters: Parameters, q: Marginals, cavity: Marginals) -> EachLatent:
     """A sum over a lattice for every latent by itself."""
     mean, variance = q.mean[0], q.variance[0]
     reach = (jnp.abs(cavity.mean[0] - mean) + REACH * jnp.sqrt(cavity.variance[0])) / jnp.sqrt(variance)
     z, log_weights = _line(LATTICE[1], reach)
     at = mean + jnp.sqrt(variance) * z  # [nodes, rows, latents]
-    each, rest, read = _by_latent(program, Scope(scope.parameters, scope.rows, at), at.shape)
+    each, rest, read = density(parameters, at)
     behind = power * each + log_weights + 0.5 * (jnp.log(variance) - LOG_2PI)
     return EachLatent(at, behind, read, power * rest)
 
 
-def each_steep_latent(power: float, program: Program, scope: Scope, q: Marginals, cavity: Marginals) -> EachLatent:
+def each_steep_latent(
+    power: float, density: ByLatent, parameters: Parameters, q: Marginals, cavity: Marginals
+) -> EachLatent:
     """The same in pieces of the cavity that are halved until steep places are told apart."""
-    still = jax.lax.stop_gradient
-    quick = each_latent(power, program, Scope(still(dict(scope.parameters)), scope.rows), q, cavity)
+    held = jax.lax.stop_gradient(dict(parameters))
+    quick = each_latent(power, density, held, q, cavity)
     mean, sd = cavity.mean[0], jnp.sqrt(cavity.variance[0])
     values = quick.behind - 0.5 * ((quick.nodes - mean) / sd) ** 2
     top = jnp.max(jnp.where(jnp.isnan(values), -jnp.inf, values), axis=0)
     centre, width = (q.mean[0] - mean) / sd, jnp.sqrt(q.variance[0]) / sd
 
     def integrand(z: Array) -> Array:
-        here = Scope(still(dict(scope.parameters)), scope.rows, mean + sd * z)
-        return jnp.exp(jnp.minimum(power * _by_latent(program, here, z.shape)[0] - top, BEYOND))
+        return jnp.exp(jnp.minimum(power * density(held, mean + sd * z)[0] - top, BEYOND))
 
     z, weights = fine_nodes(integrand, [centre + k * width for k in AROUND])
     at = mean + sd * z
-    each, rest, read = _by_latent(program, Scope(scope.parameters, scope.rows, at), at.shape)
+    each, rest, read = density(parameters, at)
     empty = weights <= 0
     behind = power * each + jnp.log(jnp.where(empty, 1.0, weights)) + jnp.log(sd) - 0.5 * LOG_2PI
     return EachLatent(at, jnp.where(empty, -jnp.inf, behind), read, power * rest)
 
 
-def _by_latent(program: Program, scope: Scope, shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
+def by_latent(program: Program, rows: Rows, parameters: Parameters, at: Array) -> tuple[Array, Array, Array]:
     """Log density at each latent's value [nodes, rows, latents], what no latent enters [rows], and which are read."""
-    each = jnp.zeros(shape, scope.latents.dtype if scope.latents is not None else float)
+    scope, shape = Scope(parameters, rows, at), at.shape
+    each = jnp.zeros(shape, at.dtype)
     constant = jnp.zeros(shape[1], each.dtype)
     read = jnp.zeros(shape[1:], bool)
     for observation in program.observations:
@@ -122,6 +131,17 @@ def _by_latent(program: Program, scope: Scope, shape: tuple[int, ...]) -> tuple[
             each = each + values @ placed
             read = read | ((mask.reshape(shape[1], -1) > 0).astype(each.dtype) @ placed > 0)
     return each, constant, read
+
+
+def by_argument(
+    program: Program, integrand: Integrand, rows: Rows, parameters: Parameters, at: Array
+) -> tuple[Array, Array, Array]:
+    """The same of the only argument of the only observation."""
+    (observation,), (symbol,) = program.observations, integrand.symbols
+    values = program.evaluator(integrand.expression, Scope(parameters, rows), (), {symbol: at[..., 0]})
+    mask = observed_mask(rows, observation)
+    each = jnp.where(mask > 0, jnp.broadcast_to(values, at.shape[:2]), 0.0)[..., None]
+    return each, jnp.zeros_like(each[0, :, 0]), (mask > 0)[:, None]
 
 
 def together(power: float, program: Program, scope: Scope, q: Marginals, z: Array, log_weights: Array) -> Together:

@@ -105,6 +105,24 @@ class EachLatent:
 
 
 @dataclass(frozen=True)
+class Along:
+    """A function of one linear function of the latents, whose slopes are the `direction` and whose law `law` gives."""
+
+    inner: EachLatent
+    law: Callable[[Marginals], Marginals]
+    direction: Float[Array, "rows latents"]
+
+    def __call__(self, cavity: Marginals) -> Float[Array, "rows"]:
+        return self.inner(self.law(cavity))
+
+    def derivatives(self, cavity: Marginals) -> Derivatives:
+        found, c = self.inner.derivatives(self.law(cavity)), self.direction
+        if cavity.covariance is None:
+            return Derivatives(found.value, c * found.slope, c**2 * found.curvature)
+        return Derivatives(found.value, c * found.slope, c[:, :, None] * c[:, None, :] * found.curvature[..., None])
+
+
+@dataclass(frozen=True)
 class Together:
     """A sum over points of all latents of a row that are no sums, the columns `basis`; `behind` is log b."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,8 @@ from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.expectation_propagation.lattices import (
     LATTICE,
     LOG_2PI,
+    by_argument,
+    by_latent,
     columns_read,
     corrected,
     each_latent,
@@ -31,11 +34,14 @@ from gpdsl.inference.expectation_propagation.lattices import (
     plane,
     together,
 )
-from gpdsl.inference.expectation_propagation.normalisers import Formula, Normaliser
+from gpdsl.inference.expectation_propagation.normalisers import Along, Formula, Normaliser
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.program.joint import Marginals, basis_columns, moment_values
 from gpdsl.program.program import Program
+from gpdsl.program.quadrature import integral_of
 from gpdsl.program.rows import Rows, Scope
+from gpdsl.symbolic.arguments import Integrand, integrand_of
+from gpdsl.symbolic.expectations import latents_in
 from gpdsl.symbolic.gaussian import joint_moments_of, moments_of
 from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.tilted import POWER, tilted_normaliser
@@ -61,13 +67,20 @@ class Tilted:
     formulas: tuple[sp.Expr, ...] = ()
     points: Float[Array, "S 1 rows latents"] | None = None
     surrogate: Surrogate | None = None
+    along: Integrand | None = None
+    """What the only factor of a row is a function of, where it has one argument."""
     fine: bool = False
-    """Whether a quadrature for each latent tells steep places apart."""
+    """Whether a quadrature over one argument tells steep places apart."""
+
+    @property
+    def one(self) -> bool:
+        """Whether integrals are over one argument each."""
+        return self.separate or self.along is not None
 
     @property
     def refinable(self) -> bool:
         """Whether it can be `fine`, and is not."""
-        return self.method == "quadrature" and self.separate and not self.fine
+        return self.method == "quadrature" and self.one and not self.fine
 
     def using(self, points: Float[Array, "S 1 rows latents"] | None, surrogate: Surrogate | None = None) -> Tilted:
         """The same with base points, where moments are sampled, and surrogates, where functions are opaque."""
@@ -106,6 +119,9 @@ def choose_tilted(program: Program, power: float, expectations: str) -> Tilted:
             )
     if separate:
         return Tilted("quadrature", "every factor reads one latent", power, True)
+    along = _along(program) if expectations == "auto" else None
+    if along is not None:
+        return Tilted("quadrature", "a row reads one linear function of latents", power, False, along=along)
     if len(basis_columns(program)) <= 2 and expectations != "closed":
         return Tilted("quadrature", "a row reads two latents", power, False)
     return Tilted("sampled", f"a row reads {len(basis_columns(program))} latents together", power, False)
@@ -114,7 +130,27 @@ def choose_tilted(program: Program, power: float, expectations: str) -> Tilted:
 def _closed_form(program: Program, observation: ObservationTerms, power: float) -> sp.Expr | None:
     latents = tuple({s: None for term in observation.terms for s in term.latents})
     moments = joint_moments_of(latents) if program.coupled else moments_of(latents)
-    return tilted_normaliser(observation.log_density, latents, moments, power)
+    found = tilted_normaliser(observation.log_density, latents, moments, power)
+    integrand = integrand_of(program.translator, observation.log_density, latents)
+    if found is not None or not integrand.reduced or len(integrand.arguments) > 1:
+        return found
+    ((symbol, meaning),) = integrand.arguments
+    slopes = {f: sp.diff(meaning, f) for f in latents}
+    spread = sp.Add(*[slopes[f] * slopes[g] * moments.between(f, g) for f in latents for g in latents])
+    own = moments_of([symbol])
+    found = tilted_normaliser(integrand.expression, [symbol], own, power)
+    known = {own.mean[symbol]: meaning.xreplace(dict(moments.mean)), own.variance[symbol]: spread}
+    return None if found is None else found.xreplace(known)
+
+
+def _along(program: Program) -> Integrand | None:
+    """The log density of a row where that is a function of one argument."""
+    if len(program.observations) != 1 or program.observations[0].axes:
+        return None
+    density = program.observations[0].log_density
+    found = integrand_of(program.translator, density, latents_in(program.translator, density))
+    plain = all(isinstance(p, int) for f in found.latents for p in program.translator.references[f].positions)
+    return found if plain and len(found.arguments) == 1 else None
 
 
 def _separate(program: Program) -> bool:
@@ -150,8 +186,14 @@ def normaliser(
     if tilted.method == "closed":
         return Formula(lambda cavity: _closed(tilted, program, scope, cavity), tilted.separate)
     q, cavity = jax.lax.stop_gradient((q, cavity))
+    each = each_steep_latent if tilted.fine else each_latent
     if tilted.separate:
-        return (each_steep_latent if tilted.fine else each_latent)(tilted.power, program, scope, q, cavity)
+        return each(tilted.power, partial(by_latent, program, rows), parameters, q, cavity)
+    if tilted.along is not None:
+        law = partial(_law_along, program, tilted.along, scope)
+        density = partial(by_argument, program, tilted.along, rows)
+        inner = each(tilted.power, density, parameters, *jax.lax.stop_gradient((law(q), law(cavity))))
+        return Along(inner, law, _direction(program, tilted.along, scope, q))
     if tilted.method == "quadrature":
         z, log_weights = plane(program, q, cavity)
     else:
@@ -165,6 +207,20 @@ def normaliser(
     said = Scope(parameters, rows, at, surrogate.values(program, parameters, at))
     whole = together(tilted.power, program, said, q, z, log_weights)
     return corrected(tilted.power, program, scope, surrogate, whole)
+
+
+def _law_along(program: Program, integrand: Integrand, scope: Scope, q: Marginals) -> Marginals:
+    """Mean and variance of the only argument."""
+    law = integral_of(program, integrand, q, (), scope).law
+    return Marginals(law.means[0][..., None], law.root[0][0][..., None] ** 2)
+
+
+def _direction(program: Program, integrand: Integrand, scope: Scope, q: Marginals) -> Float[Array, "rows latents"]:
+    """The slopes of the only argument in the latents."""
+    ((_, meaning),), found = integrand.arguments, jnp.zeros_like(q.mean[0])
+    for f in integrand.latents:
+        found = found.at[:, program.evaluator.column(f)].set(program.evaluator(sp.diff(meaning, f), scope))
+    return found
 
 
 def _closed(tilted: Tilted, program: Program, scope: Scope, cavity: Marginals) -> Float[Array, "rows"]:
@@ -182,5 +238,5 @@ def nodes_of(tilted: Tilted, program: Program, samples: int) -> int:
     """How often the likelihood of a row is evaluated in one sweep."""
     if tilted.method == "closed":
         return 1
-    latents = 1 if tilted.separate else len(basis_columns(program))
+    latents = 1 if tilted.one else len(basis_columns(program))
     return LATTICE[latents] ** latents if tilted.method == "quadrature" else samples
