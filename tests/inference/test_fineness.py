@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.stats import laplace, norm, poisson
+from scipy.stats import laplace, norm, poisson, t
 
 import gpdsl
 from gpdsl.inference import fineness
@@ -108,6 +108,16 @@ def test_expectation_propagation_of_a_difference_is_exact() -> None:
     assert fit.elbo == pytest.approx(np.log(density.sum()), abs=1e-7)
     prediction = fit.predict({"x": [0.0]})
     assert prediction.mean("f")[0] - prediction.mean("g")[0] == pytest.approx(density @ u / density.sum(), abs=1e-6)
+
+
+def test_expectation_propagation_says_what_a_product_leaves_open() -> None:
+    """log Z of a row by itself; it was 0.05 off, and no error was stated."""
+    text = MODEL.format(kind="real", law="StudentT(2, f * g, 0.05)").replace("GP(0", "GP(0.3")
+    fit = gpdsl.compile(text + "latent g(x) ~ GP(0.5, RBF(2))\n").fit({"x": [0.0], "y": [0.4]}, engine="ep")
+    z = np.linspace(-8.5, 8.5, 4001)
+    weights = norm.pdf(z) * (z[1] - z[0])
+    density = t.pdf((0.4 - (0.3 + z[:, None]) * (0.5 + z)) / 0.05, 2) / 0.05
+    assert abs(fit.elbo - np.log(weights @ density @ weights)) < 2 * fit.elbo_se < 2e-3
 
 
 def test_pieces_of_a_tilted_distribution_may_be_empty() -> None:

@@ -79,7 +79,7 @@ def _settling(problem: Problem, tilted: Tilted) -> tuple[Result, str]:
     outcome = run.together() if problem.choice.optimizer in {"adam", "adadelta"} else run.outside()
     best = run.best
     wrong = 0.0 if outcome.interrupted else run.error(best)
-    if wrong > ENOUGH:
+    if wrong > ENOUGH and tilted.refinable:
         begun = replace(
             problem, parameters=best.point["parameters"], inducing=best.point["inducing"] or problem.inducing
         )
@@ -89,7 +89,8 @@ def _settling(problem: Problem, tilted: Tilted) -> tuple[Result, str]:
     doubt = doubts(best.settled, best.stuck, problem.count)
     message = "not settled" if doubt and outcome.message == "converged" else outcome.message
     found = at_sites(problem, best.point, best.sites, best.value)
-    return replace(found, message=message, interrupted=outcome.interrupted), doubt
+    error = float(np.hypot(found.elbo_se, wrong if wrong > ENOUGH else 0.0))
+    return replace(found, elbo_se=error, message=message, interrupted=outcome.interrupted), doubt
 
 
 def tilted_of(problem: Problem, power: float | None = None) -> Tilted:
@@ -112,15 +113,16 @@ class _Run:
         self.fixed = problem.rows, problem.inducing, normals, problem.jitter
 
     def error(self, best: _Best) -> float:
-        """What a quadrature that tells steep places apart adds to or takes from log Z; 0 where nothing may be steep."""
-        problem = self.problem
-        gentle = not may_be_coarse(problem, best.point["parameters"], every=True) if self.tilted.refinable else True
+        """What a finer quadrature adds to or takes from log Z; 0 where nothing may be steep."""
+        problem, finest = self.problem, self.tilted.fine and not self.tilted.one
+        asked = finest or self.tilted.refinable
+        gentle = not may_be_coarse(problem, best.point["parameters"], every=True) if asked else True
         if gentle or not np.isfinite(best.value):
             return 0.0
         rows, held, normals, jitter = self.fixed
 
         def value(point: Any, sites: Sites, rows: Any, held: Any) -> Array:
-            fine = replace(self.tilted, fine=True).using(normals)
+            fine = replace(self.tilted, fine=True, finest=finest).using(normals)
             return evidence(fine, setting_of(problem, point, held, rows, jitter), sites)
 
         return abs(float(jit(value, brief=True)(best.point, best.sites, rows, held)) - best.value)

@@ -25,8 +25,8 @@ from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope, observed_mask
 from gpdsl.symbolic.arguments import Integrand
 
-LATTICE = {1: 96, 2: 32}
-"""Nodes per latent, by the number of latents that are integrated over together."""
+LATTICE, FINER_LATTICE, FINEST_LATTICE = {1: 96, 2: 32}, 64, 96
+"""Nodes per latent, by the number of latents integrated over together; of two where that was off; to tell how far."""
 
 REACH = 8.0
 """Standard deviations of the cavity that a lattice covers on either side of its mean."""
@@ -57,7 +57,7 @@ def _line(count: int, reach: Array) -> tuple[Array, Array]:
     return jnp.sinh(t), jnp.log(jnp.cosh(t) * longest * (2.0 / (count - 1)))
 
 
-def plane(program: Program, q: Marginals, cavity: Marginals) -> tuple[Array, Array]:
+def plane(program: Program, q: Marginals, cavity: Marginals, count: int | None = None) -> tuple[Array, Array]:
     """A lattice over all latents of a row: whitened nodes [S, 1, rows, latents] and log weights [S, rows]."""
     basis = basis_columns(program)
     gap = jnp.abs(cavity.mean[0] - q.mean[0])[:, basis]
@@ -70,7 +70,7 @@ def plane(program: Program, q: Marginals, cavity: Marginals) -> tuple[Array, Arr
         reach = jnp.sum(jnp.abs(inverse) * (gap + REACH * wide)[:, None, :], axis=2)
     else:
         reach = (gap + REACH * wide) / here
-    z, log_weights = _line(LATTICE[len(basis)], reach)  # [nodes, rows, basis]
+    z, log_weights = _line(count or LATTICE[len(basis)], reach)  # [nodes, rows, basis]
     index = np.stack([each.ravel() for each in np.indices((z.shape[0],) * len(basis))])
     chosen = jnp.stack([z[which, :, k] for k, which in enumerate(index)], axis=-1)  # [S, rows, basis]
     total = sum(log_weights[which, :, k] for k, which in enumerate(index))

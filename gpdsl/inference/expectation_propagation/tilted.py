@@ -23,6 +23,8 @@ from jaxtyping import Array, Float
 from gpdsl.inference.estimators.expected_log_likelihood import row_sum
 from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.expectation_propagation.lattices import (
+    FINER_LATTICE,
+    FINEST_LATTICE,
     LATTICE,
     LOG_2PI,
     by_argument,
@@ -70,7 +72,9 @@ class Tilted:
     along: Integrand | None = None
     """What the only factor of a row is a function of, where it has one argument."""
     fine: bool = False
-    """Whether a quadrature over one argument tells steep places apart."""
+    """Whether a quadrature over one argument tells steep places apart, or one over two has more nodes."""
+    finest: bool = False
+    """Whether one over two has yet more, which tells how wrong the fine one is."""
 
     @property
     def one(self) -> bool:
@@ -80,7 +84,7 @@ class Tilted:
     @property
     def refinable(self) -> bool:
         """Whether it can be `fine`, and is not."""
-        return self.method == "quadrature" and self.one and not self.fine
+        return self.method == "quadrature" and not self.fine
 
     def using(self, points: Float[Array, "S 1 rows latents"] | None, surrogate: Surrogate | None = None) -> Tilted:
         """The same with base points, where moments are sampled, and surrogates, where functions are opaque."""
@@ -195,7 +199,8 @@ def normaliser(
         inner = each(tilted.power, density, parameters, *jax.lax.stop_gradient((law(q), law(cavity))))
         return Along(inner, law, _direction(program, tilted.along, scope, q))
     if tilted.method == "quadrature":
-        z, log_weights = plane(program, q, cavity)
+        count = FINEST_LATTICE if tilted.finest else FINER_LATTICE if tilted.fine else None
+        z, log_weights = plane(program, q, cavity, count)
     else:
         assert tilted.points is not None
         z, basis = tilted.points, basis_columns(program)
