@@ -26,7 +26,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"airline": {"inducing": 6, "batch": 12}}
 SAID: dict[str, list[str]] = {}
 """How gpdsl's own warnings begin, where a model has some."""
 
-QUICK = {"coal_mining", "boston"}
+QUICK = {"coal_mining"}
 
 
 def whole(name: str, folder: Path) -> None:

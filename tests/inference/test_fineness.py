@@ -54,9 +54,11 @@ def dense(fit: gpdsl.Fit, y: np.ndarray, log_density: LogDensity, steep: float) 
 @pytest.mark.parametrize(
     ("kind", "law", "y", "log_density", "steep"),
     [
-        ("binary", "Bernoulli(logit = 50 * (f - 0.2))", CLASSES, logit(50.0), 0.2),
-        pytest.param(
-            "binary", "Bernoulli(logit = 500 * (f - 0.2))", CLASSES, logit(500.0), 0.2, marks=pytest.mark.slow
+        *(
+            pytest.param(
+                "binary", f"Bernoulli(logit = {b} * (f - 0.2))", CLASSES, logit(b), 0.2, marks=pytest.mark.slow
+            )
+            for b in (50.0, 500.0)
         ),
         ("real", "Normal(tanh(30 * f), 0.3)", 2 * CLASSES - 1, lambda y, f: norm.logpdf(y, np.tanh(30 * f), 0.3), 0.0),
         pytest.param(

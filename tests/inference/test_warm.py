@@ -27,7 +27,7 @@ def test_a_fit_that_starts_at_its_end_stays_there(counts: Case, posterior: str) 
     again = model.fit(data, posterior=posterior, inducing=7, start=first)
     assert again.history[0, 1] == pytest.approx(first.elbo, abs=1e-3)
     assert again.elbo >= first.elbo - 1e-6
-    assert len(again.history) <= 3 < len(first.history)
+    assert len(again.history) <= 5 < len(first.history)
     np.testing.assert_allclose(again.weights, first.weights, atol=1e-3)
     for name, value in first.parameters.items():
         assert again.parameters[name] == pytest.approx(value, rel=1e-2)
@@ -56,7 +56,7 @@ def test_the_posterior_is_seen_at_other_inducing_points(counts: Case) -> None:
 def test_inducing_points_are_taken_over_unless_others_are_asked_for(counts: Case, rng: np.random.Generator) -> None:
     model, data = counts
     first = model.fit(data, inducing=6, learn_inducing=True, steps=3)
-    x = rng.uniform(-2, 2, 1600)  # more rows than a dense posterior takes
+    x = rng.uniform(-2, 2, 2100)  # more rows than a dense posterior takes
     more = {"x": x, "n": rng.poisson(np.exp(np.sin(2 * x) + 0.3))}
     fit = model.fit(more, start=first, fixed=["s2", "ell"], steps=1)
     assert fit.choice.inducing == 6
@@ -75,15 +75,18 @@ def test_init_comes_before_the_start_and_fixed_keeps_it(counts: Case) -> None:
 
 @pytest.mark.slow
 def test_a_larger_model_starts_from_a_smaller_one(rng: np.random.Generator) -> None:
-    """Constant noise first, then noise with a latent of its own: `f` is carried over, `h` starts afresh."""
+    """Constant noise first, then noise with a latent of its own: `f` is carried over, `h` starts afresh.
+
+    At the same points: at others, and in another order of them, a diagonal posterior is another family.
+    """
     data = {"x": np.sort(rng.uniform(-2, 2, 40)), "y": rng.standard_t(4, size=40)}
     small = gpdsl.compile(NOISY.replace("latent h(x) ~ GP(-1, 0.5 * RBF(2))\n", "").replace("exp(h)", "0.4"))
     first = small.fit(data, inducing=8)
     both = gpdsl.compile(NOISY)
     for posterior in ("full", "diagonal"):
-        cold = both.fit(data, inducing=8, posterior=posterior)
-        warm = both.fit(data, inducing=8, posterior=posterior, start=first)
-        assert warm.elbo == pytest.approx(cold.elbo, abs=5e-3)
+        cold = both.fit(data, inducing=0, posterior=posterior)
+        warm = both.fit(data, inducing=0, posterior=posterior, start=first)
+        assert warm.elbo == pytest.approx(cold.elbo, abs=1e-6)
 
 
 @pytest.mark.slow
