@@ -9,10 +9,11 @@ import numpy as np
 import sympy as sp
 from scipy.special import log_expit
 
+from gpdsl.language.vocabulary import DISTRIBUTIONS
 from gpdsl.lowering.table import evaluate
 from gpdsl.results.log_tails import Window
-from gpdsl.results.outputs import CDF, DISCRETE, SAMPLERS
 from gpdsl.symbolic import laws
+from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.laws import Law
 
 Array = np.ndarray
@@ -26,7 +27,7 @@ STUDENT_NODES, NOTHING = 48, 45.0
 
 def is_discrete(law: Law) -> bool:
     """Whether its values are whole numbers."""
-    return law.name in DISCRETE or (bool(law.components) and all(is_discrete(each) for each in law.components))
+    return all(map(is_discrete, law.components)) if law.components else DISTRIBUTIONS[law.name].support == "count"
 
 
 def cdf(law: Law, y: Array) -> Array:
@@ -42,10 +43,13 @@ def cdf(law: Law, y: Array) -> Array:
         case "Censored":
             window = _window(law)
             inner = law.components[0]
-            return np.where(
-                y < window.lower, 0.0, np.where(y >= window.upper, 1.0, CDF[inner.name](y, inner.arguments))
-            )
-    return CDF[law.name](y, law.arguments)
+            return np.where(y < window.lower, 0.0, np.where(y >= window.upper, 1.0, cdf(inner, y)))
+    return DENSITIES[law.name].cdf(y, law.arguments)
+
+
+def draw_categorical(generator: np.random.Generator, log_chances: Array) -> Array:
+    """Level numbers (from 0) drawn with probabilities proportional to exp(log_chances) along the last axis (Gumbel)."""
+    return np.argmax(log_chances + generator.gumbel(size=log_chances.shape), axis=-1).astype(float)
 
 
 def draw(law: Law, generator: np.random.Generator) -> Array:
@@ -65,7 +69,7 @@ def draw(law: Law, generator: np.random.Generator) -> Array:
             return np.clip(draw(law.components[0], generator), window.lower, window.upper)
         case "MultivariateNormal":
             return _draw_jointly(law, generator)
-    return SAMPLERS[law.name](generator, law.arguments)
+    return DENSITIES[law.name].draw(generator, law.arguments)
 
 
 def _draw_jointly(law: Law, generator: np.random.Generator) -> Array:
@@ -88,7 +92,7 @@ def moments(law: Law) -> tuple[Array, Array]:
         case "Censored":
             return _censored_moments(_window(law))
     symbols = {name: sp.Symbol(name, real=True) for name in law.arguments}
-    density = laws.DENSITIES[law.name]
+    density = DENSITIES[law.name]
     table = {symbols[name]: value for name, value in law.arguments.items()}
     mean, variance = (np.asarray(evaluate(f(symbols), table.__getitem__)) for f in (density.mean, density.variance))
     return mean, variance

@@ -13,7 +13,6 @@ import sympy as sp
 from gpdsl.results import conditional
 from gpdsl.results import expectation as ex
 from gpdsl.results.existence import degrees, existing, no_mean
-from gpdsl.results.outputs import draw_categorical
 from gpdsl.results.quantiles import invert, mixture_of_normals
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.laws import Law
@@ -100,7 +99,7 @@ class Predictive:
         law = self.law.map(lambda leaf: self._spread(values(leaf)))
         if law.levels:
             chances = [self._spread(values(each)) for each in laws.log_probabilities(self.law)]
-            return draw_categorical(generator, np.stack(chances, axis=-1)) + 1.0
+            return conditional.draw_categorical(generator, np.stack(chances, axis=-1)) + 1.0
         return conditional.draw(law, generator)
 
     def leaves(self) -> dict[str, sp.Expr]:

@@ -21,7 +21,7 @@ from gpdsl.results.inverse import inverse
 from gpdsl.results.log_tails import Window
 from gpdsl.results.predictive import Predictive
 from gpdsl.symbolic.curves import LINES, Line
-from gpdsl.symbolic.densities import DENSITIES
+from gpdsl.symbolic.densities import DENSITIES, Density
 from gpdsl.symbolic.laws import Law, weights
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.stable import stable
@@ -111,7 +111,7 @@ class Plain:
 
     def _log_density(self, v: Array) -> Array:
         """Over v."""
-        formula, names = _formula(self.warp, self.window.name, tuple(self.window.arguments))
+        formula, names = _formula(self.warp, DENSITIES[self.window.name], tuple(self.window.arguments))
         table = {names[name]: value for name, value in self.window.arguments.items()}
         found = evaluate(formula, {**self.given, **table, self.warp.symbol: self._line.forward(v)})
         found = found - self.window.log_width + self._line.log_slope(v)
@@ -181,10 +181,10 @@ def _rule(split: Array, width: Array, reach: Array, last: Array) -> Iterator[tup
 
 
 @functools.lru_cache(maxsize=64)
-def _formula(warp: Warp, name: str, arguments: tuple[str, ...]) -> tuple[sp.Expr, dict[str, sp.Symbol]]:
+def _formula(warp: Warp, law: Density, arguments: tuple[str, ...]) -> tuple[sp.Expr, dict[str, sp.Symbol]]:
     """Log density of the output under a plain law of its transform, and the symbols of the law's arguments."""
     names = {each: sp.Symbol(f"{each} of the law", real=True) for each in arguments}
-    density = DENSITIES[name].log_density(warp.value, names)
+    density = law.log_density(warp.value, names)
     return stable(density + sp.expand_log(warp.log_slope())), names
 
 

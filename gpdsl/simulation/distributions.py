@@ -13,7 +13,6 @@ from gpdsl.language.vocabulary import DISTRIBUTIONS
 from gpdsl.lowering.table import evaluate
 from gpdsl.program.precision import precision
 from gpdsl.results import conditional
-from gpdsl.results.outputs import draw_categorical
 from gpdsl.simulation.errors import ImpossibleArgument
 from gpdsl.simulation.interpreter import Environment, Interpreter
 from gpdsl.symbolic.laws import Law, log_probabilities
@@ -76,7 +75,7 @@ def _level(law: Law, generator: np.random.Generator) -> np.ndarray:
     with precision("float64"):
         log_chances = [evaluate(each, table.__getitem__) for each in log_probabilities(law.filled(symbols))]
         chances = np.stack([np.broadcast_to(np.asarray(each, float), len(leaves[0])) for each in log_chances], axis=-1)
-    drawn = draw_categorical(generator, np.nan_to_num(chances, nan=0.0)) + 1.0
+    drawn = conditional.draw_categorical(generator, np.nan_to_num(chances, nan=0.0)) + 1.0
     return np.where(np.isnan(chances).any(axis=-1), np.nan, drawn)
 
 

@@ -1,16 +1,17 @@
-"""The table of plain distributions: log density, mean and variance of each, as SymPy expressions.
+"""The table of plain distributions: log density, mean and variance as SymPy expressions; distribution function, draws.
 
 Parameters follow Stan: `Normal(mean, sd)`, `Gamma(shape, rate)`, `NegativeBinomial(mean, dispersion)`.
-Everything gpdsl knows of a distribution's mathematics is derived from these formulas.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 import sympy as sp
+from scipy import special
 
 from gpdsl.symbolic.functions import (
     absolute,
@@ -27,15 +28,23 @@ from gpdsl.symbolic.functions import (
 
 Formula: TypeAlias = sp.Expr
 Arguments = Mapping[str, Formula]
+Array = np.ndarray
+Values = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
 class Density:
-    """One distribution. `log_density(y, a)`, `mean(a)` and `variance(a)` take the arguments by name."""
+    """One distribution, whose arguments are taken by name.
+
+    `log_density(y, a)`, `mean(a)` and `variance(a)` are formulas. `cdf(y, a)` is P(Y <= y), elementwise, and
+    `draw(generator, a)` one value per element of arguments that have the same shape.
+    """
 
     log_density: Callable[[Formula, Arguments], Formula]
     mean: Callable[[Arguments], Formula]
     variance: Callable[[Arguments], Formula]
+    cdf: Callable[[Array, Values], Array]
+    draw: Callable[[np.random.Generator, Values], Array]
 
 
 def _normal(y: Formula, mean: Formula, sd: Formula) -> Formula:
@@ -87,15 +96,15 @@ def _bernoulli(y: Formula, a: Arguments) -> Formula:
     return y * sp.log(a["p"]) + (1 - y) * log1p(-a["p"])
 
 
-def success_probability(a: Arguments) -> Formula:
-    """Probability of success under whichever of `logit`, `probit`, `p` was given."""
+def success_probability(a: Mapping[str, Any], logistic: Callable = sigmoid, normal: Callable = ndtr) -> Any:
+    """Probability of success under whichever of `logit`, `probit`, `p` was given, as a formula or as values."""
     if "logit" in a:
-        return sigmoid(a["logit"])
-    return ndtr(a["probit"]) if "probit" in a else a["p"]
+        return logistic(a["logit"])
+    return normal(a["probit"]) if "probit" in a else a["p"]
 
 
-def _log_normal_variance(a: Arguments) -> Formula:
-    return (sp.exp(a["sd"] ** 2) - 1) * sp.exp(2 * a["mean"] + a["sd"] ** 2)
+def _success(a: Values) -> Array:
+    return np.asarray(success_probability(a, special.expit, special.ndtr))
 
 
 def _weibull_variance(a: Arguments) -> Formula:
@@ -112,43 +121,117 @@ def _binomial_variance(a: Arguments) -> Formula:
     return a.get("trials", sp.Integer(1)) * p * (1 - p)
 
 
+def _standard(y: Array, a: Values) -> Array:
+    return (y - a["mean"]) / a["scale"]
+
+
+def _laplace_cdf(y: Array, a: Values) -> Array:
+    z = _standard(y, a)
+    return np.where(z < 0, 0.5 * np.exp(np.minimum(z, 0.0)), 1.0 - 0.5 * np.exp(-np.maximum(z, 0.0)))
+
+
+def _binomial_cdf(y: Array, a: Values) -> Array:
+    n, k = a["trials"], np.floor(y)
+    inside = special.betainc(np.maximum(n - k, 1e-9), k + 1.0, 1.0 - _success(a))
+    return np.where(k < 0, 0.0, np.where(k >= n, 1.0, inside))
+
+
+def _negative_binomial_cdf(y: Array, a: Values) -> Array:
+    p = a["dispersion"] / (a["dispersion"] + a["mean"])
+    return np.where(y < 0, 0.0, special.betainc(a["dispersion"], np.floor(np.maximum(y, 0.0)) + 1.0, p))
+
+
 DENSITIES: dict[str, Density] = {
-    "Normal": Density(lambda y, a: _normal(y, a["mean"], a["sd"]), lambda a: a["mean"], lambda a: a["sd"] ** 2),
-    "StudentT": Density(_student_t, lambda a: a["mean"], _student_variance),
+    "Normal": Density(
+        lambda y, a: _normal(y, a["mean"], a["sd"]),
+        lambda a: a["mean"],
+        lambda a: a["sd"] ** 2,
+        lambda y, a: special.ndtr((y - a["mean"]) / a["sd"]),
+        lambda g, a: g.normal(a["mean"], a["sd"]),
+    ),
+    "StudentT": Density(
+        _student_t,
+        lambda a: a["mean"],
+        _student_variance,
+        lambda y, a: special.stdtr(a["df"], _standard(y, a)),
+        lambda g, a: a["mean"] + a["scale"] * g.standard_t(a["df"]),
+    ),
     "Laplace": Density(
         lambda y, a: -sp.log(2) - sp.log(a["scale"]) - absolute(y - a["mean"]) / a["scale"],
         lambda a: a["mean"],
         lambda a: 2 * a["scale"] ** 2,
+        _laplace_cdf,
+        lambda g, a: g.laplace(a["mean"], a["scale"]),
     ),
-    "Logistic": Density(_logistic, lambda a: a["mean"], lambda a: sp.pi**2 * a["scale"] ** 2 / 3),
+    "Logistic": Density(
+        _logistic,
+        lambda a: a["mean"],
+        lambda a: sp.pi**2 * a["scale"] ** 2 / 3,
+        lambda y, a: special.expit(_standard(y, a)),
+        lambda g, a: g.logistic(a["mean"], a["scale"]),
+    ),
     "LogNormal": Density(
         lambda y, a: _normal(sp.log(y), a["mean"], a["sd"]) - sp.log(y),
         lambda a: sp.exp(a["mean"] + a["sd"] ** 2 / 2),
-        _log_normal_variance,
+        lambda a: (sp.exp(a["sd"] ** 2) - 1) * sp.exp(2 * a["mean"] + a["sd"] ** 2),
+        lambda y, a: special.ndtr((np.log(np.maximum(y, 1e-300)) - a["mean"]) / a["sd"]),
+        lambda g, a: g.lognormal(a["mean"], a["sd"]),
     ),
     "Gamma": Density(
         lambda y, a: a["shape"] * sp.log(a["rate"]) - lgamma(a["shape"]) + (a["shape"] - 1) * sp.log(y) - a["rate"] * y,
         lambda a: a["shape"] / a["rate"],
         lambda a: a["shape"] / a["rate"] ** 2,
+        lambda y, a: special.gammainc(a["shape"], a["rate"] * np.maximum(y, 0.0)),
+        lambda g, a: g.gamma(a["shape"], 1.0 / a["rate"]),
     ),
     "Exponential": Density(
-        lambda y, a: sp.log(a["rate"]) - a["rate"] * y, lambda a: 1 / a["rate"], lambda a: 1 / a["rate"] ** 2
+        lambda y, a: sp.log(a["rate"]) - a["rate"] * y,
+        lambda a: 1 / a["rate"],
+        lambda a: 1 / a["rate"] ** 2,
+        lambda y, a: -np.expm1(-a["rate"] * np.maximum(y, 0.0)),
+        lambda g, a: g.exponential(1.0 / a["rate"]),
     ),
-    "Weibull": Density(_weibull, lambda a: a["scale"] * sp.exp(lgamma(1 + 1 / a["shape"])), _weibull_variance),
+    "Weibull": Density(
+        _weibull,
+        lambda a: a["scale"] * sp.exp(lgamma(1 + 1 / a["shape"])),
+        _weibull_variance,
+        lambda y, a: -np.expm1(-((np.maximum(y, 0.0) / a["scale"]) ** a["shape"])),
+        lambda g, a: a["scale"] * g.weibull(a["shape"]),
+    ),
     "Beta": Density(
         _beta,
         lambda a: a["a"] / (a["a"] + a["b"]),
         lambda a: a["a"] * a["b"] / ((a["a"] + a["b"]) ** 2 * (a["a"] + a["b"] + 1)),
+        lambda y, a: special.betainc(a["a"], a["b"], np.clip(y, 0.0, 1.0)),
+        lambda g, a: g.beta(a["a"], a["b"]),
     ),
     "Poisson": Density(
         lambda y, a: times_log(y, a["mean"]) - a["mean"] - lgamma(y + 1),
         lambda a: a["mean"],
         lambda a: a["mean"],
+        lambda y, a: np.where(y < 0, 0.0, special.gammaincc(np.floor(np.maximum(y, 0.0)) + 1.0, a["mean"])),
+        lambda g, a: g.poisson(a["mean"]).astype(float),
     ),
     "NegativeBinomial": Density(
-        _negative_binomial, lambda a: a["mean"], lambda a: a["mean"] + a["mean"] ** 2 / a["dispersion"]
+        _negative_binomial,
+        lambda a: a["mean"],
+        lambda a: a["mean"] + a["mean"] ** 2 / a["dispersion"],
+        _negative_binomial_cdf,
+        lambda g, a: g.poisson(g.gamma(a["dispersion"], a["mean"] / a["dispersion"])).astype(float),
     ),
-    "Binomial": Density(_binomial, lambda a: a["trials"] * success_probability(a), _binomial_variance),
-    "Bernoulli": Density(_bernoulli, success_probability, _binomial_variance),
+    "Binomial": Density(
+        _binomial,
+        lambda a: a["trials"] * success_probability(a),
+        _binomial_variance,
+        _binomial_cdf,
+        lambda g, a: g.binomial(a["trials"].astype(int), np.clip(_success(a), 0.0, 1.0)).astype(float),
+    ),
+    "Bernoulli": Density(
+        _bernoulli,
+        success_probability,
+        _binomial_variance,
+        lambda y, a: np.where(y < 0, 0.0, np.where(y < 1, 1.0 - _success(a), 1.0)),
+        lambda g, a: g.binomial(1, np.clip(_success(a), 0.0, 1.0)).astype(float),
+    ),
 }
 """Every plain distribution of one number. Those of levels and those made of others are in `symbolic.laws`."""

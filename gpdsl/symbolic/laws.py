@@ -1,6 +1,6 @@
 """Laws: a distribution with its arguments, components included; its log density, mean and variance as formulas.
 
-A `Law` holds formulas here, and arrays of their values where predictions are made (`results.outputs`).
+A `Law` holds formulas here, and arrays of their values where predictions are made (`results.conditional`).
 """
 
 from __future__ import annotations
