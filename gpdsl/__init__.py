@@ -15,6 +15,7 @@ from gpdsl.program.beginning import before_jax_begins
 if TYPE_CHECKING:
     from gpdsl.data import standardise
     from gpdsl.forward import ForwardModelError, opaque, register_forward_model, register_likelihood, retry, umbridge
+    from gpdsl.inference.engines import register_engine
     from gpdsl.language import ModelError, format_text
     from gpdsl.model import Model, compile, load, zoo, zoo_names, zoo_text
     from gpdsl.results import score
@@ -40,6 +41,7 @@ _HOMES = {
     "opaque": "gpdsl.forward",
     "retry": "gpdsl.forward",
     "umbridge": "gpdsl.forward",
+    "register_engine": "gpdsl.inference.engines",
     "register_forward_model": "gpdsl.forward",
     "register_likelihood": "gpdsl.forward",
     "Fit": "gpdsl.results.fit",
@@ -61,6 +63,7 @@ __all__ = [
     "load",
     "load_fit",
     "opaque",
+    "register_engine",
     "register_forward_model",
     "register_likelihood",
     "retry",

@@ -162,8 +162,8 @@ def _problem(text: str, rows: dict[str, Any], options: dict[str, Any]) -> Any:
     import jax.numpy as jnp
 
     from gpdsl.inference.monitor import Monitor
+    from gpdsl.inference.plan.planning import plan
     from gpdsl.inference.problem import Problem, as_arrays
-    from gpdsl.inference.variational import plan
     from gpdsl.program.program import make_rows
     from gpdsl.results.fitting import prepare
 

@@ -46,7 +46,8 @@ def flights(rows: int) -> dict[str, np.ndarray]:
 def problem_of(rows: int, devices: int, **given: Any) -> Any:
     """What `fit` hands to an engine."""
     import gpdsl
-    from gpdsl.inference import variational
+    from gpdsl.inference import engines
+    from gpdsl.inference.driver import Engine
 
     found: list[Any] = []
 
@@ -57,14 +58,14 @@ def problem_of(rows: int, devices: int, **given: Any) -> Any:
         found.append(problem)
         raise Caught
 
-    kept = variational.ENGINES["ep"]
-    variational.ENGINES["ep"] = catch
+    kept = engines.ENGINES
+    engines.ENGINES = [Engine("ep", lambda *_: True, catch)]
     try:
         gpdsl.compile(TEXT).fit(flights(rows), engine="ep", dtype="float32", devices=devices, **given)
     except Caught:
         pass
     finally:
-        variational.ENGINES["ep"] = kept
+        engines.ENGINES = kept
     return found[0]
 
 
@@ -96,11 +97,11 @@ def measure(rows: int, devices: int) -> dict[str, float]:
         if devices == 1:
             del problem, given, compiled, sites
             problem = problem_of(rows, 1, batch=VISITED, inducing=VISITS_INDUCING, steps=VISITS)
-            run = minibatch._Run(problem, tilted_of(problem))
+            run = minibatch.EpMinibatch(problem, tilted_of(problem))
 
             def visit() -> None:
-                run.state, _ = run.compiled(*run._arguments(0))
-                jax.block_until_ready(run.state.tied)
+                run.at, _ = run.compiled(*run._arguments(0))
+                jax.block_until_ready(run.at.tied)
 
             visit()
             wall, processor = fastest(visit, REPEATS["visit"])

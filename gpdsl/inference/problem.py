@@ -228,7 +228,7 @@ class Result:
     weights: np.ndarray
     elbo: float
     elbo_se: float
-    message: str
+    message: str = ""
     interrupted: bool = False
     weight_space: WeightSpace | None = None
     regression: Regression | None = None

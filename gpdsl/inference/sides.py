@@ -80,9 +80,11 @@ def from_all_sides(problem: Problem, result: Result, engine: Callable[[Problem],
 
 def _may_have_sides(problem: Problem, result: Result) -> bool:
     program = problem.program
+    if not result.posterior:
+        return False
     plain = problem.at_once and not (program.coupled or program.sampled or program.opaque or problem.choice.batch)
     q = isinstance(problem.layout.family, Full | Linear) and problem.layout.family.components == 1
-    rows = bool(result.posterior) and not any(group.per_row for group in program.groups)
+    rows = not any(group.per_row for group in program.groups)
     ended = np.isfinite(result.elbo) and not result.interrupted
     return plain and q and rows and ended and not _proved(problem)
 

@@ -49,6 +49,28 @@ class Words:
 
 
 @dataclass(frozen=True)
+class Keys:
+    """One of the words of a table, which may grow."""
+
+    table: Mapping[str, str]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(self.table)
+
+    @property
+    def expected(self) -> str:
+        return Words(self.words).expected
+
+    @property
+    def example(self) -> str:
+        return self.words[0]
+
+    def read(self, value: Any) -> str | None:
+        return Words(self.words).read(value)
+
+
+@dataclass(frozen=True)
 class Families(Words):
     """A posterior family; K stands for a number of components."""
 

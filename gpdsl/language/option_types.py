@@ -37,7 +37,7 @@ class FitOptions(TypedDict, total=False):
     start_rows: int | None
     seed: int | None
     dtype: Literal["float64", "float32"] | None
-    engine: Literal["vi", "ep", "qsgp"] | None
+    engine: str | None
     device: str | None
     devices: int | None
     entropy: Literal["pairwise", "jensen"] | None

@@ -12,11 +12,13 @@ from types import MappingProxyType
 from typing import Any
 
 from gpdsl.errors import GpdslError
-from gpdsl.language.choices import Device, Families, Names, Number, Takes, Truth, Values, Whole, Words
+from gpdsl.language.choices import Device, Families, Keys, Names, Number, Takes, Truth, Values, Whole, Words
 
-ENGINES: Mapping[str, str] = MappingProxyType(
-    {"vi": "variational inference", "ep": "expectation propagation", "qsgp": "weights of basis functions"}
-)
+_OWN = {"vi": "variational inference", "ep": "expectation propagation", "qsgp": "weights of basis functions"}
+_engines = dict(_OWN)
+
+ENGINES: Mapping[str, str] = MappingProxyType(_engines)
+"""What engines are called, and what they do; `name_engine` adds those that users register."""
 
 POSTERIORS = ("auto", "coupled", "full", "linear", "diagonal", "mixture(K)", "mixture_full(K)")
 
@@ -33,8 +35,12 @@ class Option:
     takes: Takes
     default: Any
     meaning: str
-    engines: tuple[str, ...] = tuple(ENGINES)
+    engines: tuple[str, ...] = tuple(_OWN)
     of: str = ""
+
+    def read_by(self, engine: str) -> bool:
+        """Whether an engine reads it; those that users register read what all of gpdsl's do."""
+        return engine in self.engines or (engine not in _OWN and len(self.engines) == len(_OWN))
 
 
 _POINTS = ("vi", "ep")
@@ -171,9 +177,10 @@ _TABLE = (
     ),
     Option(
         "engine",
-        Words(tuple(ENGINES)),
+        Keys(ENGINES),
         "vi",
-        "`vi`, variational inference, `ep`, expectation propagation, or `qsgp`, weights of basis functions",
+        "`vi`, variational inference, `ep`, expectation propagation, or `qsgp`, weights of basis functions; others can "
+        "be registered",
     ),
     Option("device", Device(), None, "`cpu`, `gpu`, or where JAX puts things"),
     Option(
@@ -208,12 +215,19 @@ def check_option(name: str, value: Any) -> Any:
     return found
 
 
+def name_engine(name: str, meaning: str) -> None:
+    """Let an engine be asked for by name. Raises GpdslError for a name that `infer` lines cannot have."""
+    if name in _OWN or not name.isidentifier():
+        raise GpdslError(f"engine {name!r}: expected a name of letters, digits and _ other than {', '.join(_OWN)}")
+    _engines[name] = meaning
+
+
 def check_engine(name: str, value: Any, engine: str) -> None:
     """Raise GpdslError for a choice that an engine does not read."""
     option = OPTIONS[name]
-    if engine in option.engines or value == option.default:
+    if option.read_by(engine) or value == option.default:
         return
-    own = ", ".join(each.name for each in OPTIONS.values() if engine in each.engines)
+    own = ", ".join(each.name for each in OPTIONS.values() if each.read_by(engine))
     whose = " or ".join(option.engines)
     raise GpdslError(f"{name} = {value} belongs to engine = {whose}; engine = {engine} takes {own}")
 

@@ -139,7 +139,7 @@ def _infer(document: Document, bare: str, head: str) -> Iterator[Suggestion]:
         yield from (Suggestion(name, "value", meaning) for name, meaning in v.ENGINES.items())
     elif bare.endswith((":", ",")):
         engine = re.findall(r"\w+", bare)[1:2]
-        others = [each for each in v.OPTIONS.values() if not {*engine} - {*each.engines}]
+        others = [each for each in v.OPTIONS.values() if all(map(each.read_by, engine))]
         yield from (Suggestion(each.name, "option", each.takes.expected, each.meaning) for each in others)
     elif option is not None and bare.endswith("="):
         yield from (Suggestion(word, "value") for word in option.takes.words)

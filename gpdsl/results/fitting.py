@@ -26,12 +26,12 @@ from gpdsl.inference.opaque.probing import probe
 from gpdsl.inference.plan.explain import explain
 from gpdsl.inference.plan.explain_kernels import explain_kernels
 from gpdsl.inference.plan.options import Choice, Options, make_options
+from gpdsl.inference.plan.planning import plan
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Result, as_arrays, as_numpy
 from gpdsl.inference.quadruply_stochastic.explain import explain_weights
 from gpdsl.inference.resolution import notes_on_constants, notes_on_inputs, notes_on_noise, notes_on_samples
 from gpdsl.inference.sharding import shards_for
-from gpdsl.inference.variational import plan
 from gpdsl.inference.warm import Later, Start, check_start
 from gpdsl.inference.watch import honour_interrupts, watching
 from gpdsl.kernels.numerics import jitter_for

@@ -89,7 +89,7 @@ def too_few(fit: Fit) -> str:
 
 def _evidence(fit: Fit) -> str:
     """What the value is."""
-    return "evidence" if fit.regression is not None else EVIDENCE[fit.options.engine]
+    return "evidence" if fit.regression is not None else EVIDENCE.get(fit.options.engine, "log evidence")
 
 
 def _support(fit: Fit) -> str:

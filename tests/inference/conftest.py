@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference import variational
+from gpdsl.inference import engines
+from gpdsl.inference.driver import Engine
 from gpdsl.inference.problem import Problem
 from gpdsl.program.precision import precision
 
@@ -85,7 +86,7 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             raise Enough
 
         with monkeypatch.context() as patch:
-            patch.setitem(variational.ENGINES, "ep", catch)
+            patch.setattr(engines, "ENGINES", [Engine("ep", lambda *_: True, catch)])
             with pytest.raises(Enough):
                 model.fit(data, engine="ep", **options)
         return found[0]

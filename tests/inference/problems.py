@@ -10,8 +10,8 @@ import numpy as np
 
 import gpdsl
 from gpdsl.inference.monitor import Monitor
+from gpdsl.inference.plan.planning import plan
 from gpdsl.inference.problem import Problem, as_arrays
-from gpdsl.inference.variational import plan
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.program import make_rows
 from gpdsl.results.fitting import prepare

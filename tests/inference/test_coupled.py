@@ -16,9 +16,9 @@ from gpdsl.inference.natural.profiled import outer_point, profiled_bound
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.plan import coupling
 from gpdsl.inference.plan.options import make_options
+from gpdsl.inference.plan.planning import plan
 from gpdsl.inference.posteriors.coupled import joint_marginals, joint_posterior
 from gpdsl.inference.problem import as_arrays
-from gpdsl.inference.variational import plan
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program, make_program, make_rows

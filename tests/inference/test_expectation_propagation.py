@@ -169,7 +169,7 @@ def test_gradient_of_the_evidence_is_that_of_sites_that_follow(likelihood: str, 
     compiled = gpdsl.compile(text + f"latent f(x) ~ GP(m, s2 * RBF(ell))\ny ~ {likelihood}\n")
     point = {"m": 0.3, "s2": 1.7, "ell": [0.8, 1.4]}
     problem = caught(compiled, data, inducing=0, init=point, tolerance=1e-13)
-    run = engine._Run(problem, engine.tilted_of(problem))
+    run = engine.EpSearch(problem, engine.tilted_of(problem))
     compute = engine.jit(objective.converged(problem, run.tilted))
     like = run.start.linear.dtype.type
     value, gradient, _ = compute(run.best.point, run.start, *run.fixed)
@@ -264,13 +264,12 @@ def test_a_lower_power_stands_in_where_sites_do_not_settle(monkeypatch: pytest.M
     """The answer is that of the lower power, not one with its name."""
     compiled, data = model("Bernoulli(probit = f)"), classes(np.random.default_rng(9), 30)
     lower = compiled.fit(data, engine="ep", inducing=0, power=0.5)
-    settling = engine._settling
+    doubt = engine.EpSearch.doubt
 
-    def unsettled(problem: Any, tilted: Any) -> Any:
-        found, doubt = settling(problem, tilted)
-        return found, doubt if tilted.power < 0.9 else "; the sites did not settle"
+    def unsettled(search: Any) -> str:
+        return doubt.fget(search) if search.tilted.power < 0.9 else "; the sites did not settle"  # type: ignore[misc]
 
-    monkeypatch.setattr(engine, "_settling", unsettled)
+    monkeypatch.setattr(engine.EpSearch, "doubt", property(unsettled))
     fit = compiled.fit(data, engine="ep", inducing=0)
     assert fit.elbo == lower.elbo
     assert fit.notes == ("expectation propagation did not settle at power = 1: this is the answer of 0.5",)

@@ -40,7 +40,7 @@ def test_the_gradient_with_posterior_and_cavities_held_is_that_of_the_evidence(c
     """SEP's eq. 4 against automatic differentiation of log Z_q, in parameters and inducing inputs."""
     problem = caught(gpdsl.compile(TEXT.format(link="logit")), classes(1, 40), inducing=6, batch=0, learn_inducing=True)
     tilted = engine.tilted_of(problem)
-    run = engine._Run(problem, tilted)
+    run = engine.EpSearch(problem, tilted)
     rows, held, _, jitter = run.fixed
     point, program = run.best.point, problem.program
 
@@ -130,8 +130,8 @@ def test_an_interruption_keeps_the_last_chunk() -> None:
 
 def test_a_row_keeps_two_numbers(caught: Callable[..., Any]) -> None:
     problem = caught(gpdsl.compile(TEXT.format(link="probit")), classes(6, 100), inducing=8, batch=20)
-    from gpdsl.inference.expectation_propagation.minibatch import _Run
+    from gpdsl.inference.expectation_propagation.minibatch import EpMinibatch
 
-    state = _Run(problem, engine.tilted_of(problem)).state
+    state = EpMinibatch(problem, engine.tilted_of(problem)).at
     assert state.sites.linear.size + state.sites.precision.size == 2 * 100
     assert all(100 not in leaf.shape for leaf in jax.tree.leaves((state.tied, state.point, state.memory)))

@@ -18,9 +18,9 @@ from gpdsl.inference.inducing.canonical import distinct
 from gpdsl.inference.inducing.greedy import pivoted
 from gpdsl.inference.inducing.growth import at_values
 from gpdsl.inference.inducing.loss import Loss, loss_of
+from gpdsl.inference.infer import infer
 from gpdsl.inference.plan import options
 from gpdsl.inference.plan.batches import choose_batch
-from gpdsl.inference.variational import infer
 from gpdsl.results.fitting import prepare
 from tests.inference.conftest import COUNTS
 from tests.inference.problems import problem_of

@@ -15,7 +15,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference import problem as problems
-from gpdsl.inference.ascent.lbfgs import looked_at, maximise
+from gpdsl.inference.ascent.lbfgs import Remembered, looked_at, maximise
 from gpdsl.inference.watch import honour_interrupts, loading, under_watch, watching
 
 COUNTS = """
@@ -164,16 +164,14 @@ def test_an_interrupt_that_comes_where_exceptions_are_lost_comes_again(
 def test_a_search_ends_after_its_first_evaluation() -> None:
     with watching():
         signal.raise_signal(signal.SIGINT)
-        found = maximise(
-            lambda x: (-float((x - 3.0) ** 2), -2 * (x - 3.0)),
-            np.float64(0.0),
-            steps=50,
-            tolerance=1e-9,
-            report=lambda *_: None,
-        )
-        nothing = looked_at(lambda x: (x, None), 2.0, lambda *_: honour_interrupts())
-    assert found.interrupted and found.value == -9.0 and found.evaluations == 1
-    assert nothing.interrupted and nothing.value == 2.0
+        seen = Remembered(lambda x: (-float((x - 3.0) ** 2), -2 * (x - 3.0)), np.float64(0.0))
+        with pytest.raises(KeyboardInterrupt):
+            maximise(seen, np.float64(0.0), steps=50, tolerance=1e-9, report=lambda *_: None)
+        assert seen.best.value == -9.0
+        nothing = Remembered(lambda x: (x, x), 2.0)
+        with pytest.raises(KeyboardInterrupt):
+            looked_at(nothing, 2.0, lambda *_: honour_interrupts())
+        assert nothing.best.value == 2.0
 
 
 LONGER = ("mixture", "ep together", "ep minibatch", "qsgp", "qsgp sampled")

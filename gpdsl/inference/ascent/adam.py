@@ -17,6 +17,7 @@ from gpdsl.data import minibatches
 from gpdsl.inference.ascent.joint import finish, initial_state
 from gpdsl.inference.assessment import STAYED, better, complete
 from gpdsl.inference.bound import divergence, elbo, marginals, weights
+from gpdsl.inference.driver import ALL_DONE, Search
 from gpdsl.inference.estimators.totals import sum_and_error
 from gpdsl.inference.natural.schedule import WARMING
 from gpdsl.inference.opaque.budget import Spent, assessing, each_step, require
@@ -36,13 +37,9 @@ LARGEST_STEP = 0.1
 """Of Adadelta in any unknown, all of which are of the order of one."""
 
 
-def fit_adam(problem: Problem) -> Result:
-    """Stochastic ascent over everything at once.
-
-    The reported bound is that of all rows at the end or, with opaque functions, what fresh samples say of it.
-    """
-    run = _opaque_steps if problem.program.opaque else _scanned_steps
-    return run(problem)
+def adam_search(problem: Problem) -> Search:
+    """Stochastic ascent over everything at once."""
+    return OpaqueSteps(problem) if problem.program.opaque else ScannedSteps(problem)
 
 
 def _optimiser(problem: Problem) -> optax.GradientTransformation:
@@ -111,31 +108,43 @@ def _batches(problem: Problem) -> Iterator[np.ndarray]:
     return minibatches(problem.data_rows, problem.choice.batch, problem.options.seed + 1)
 
 
-def _scanned_steps(problem: Problem) -> Result:
+class ScannedSteps:
     """A chunk of steps per compiled call."""
-    optimiser, draws, steps = _optimiser(problem), _batches(problem), problem.choice.steps
-    state, key = initial_state(problem), jax.random.key(problem.options.seed)
-    first = None if problem.begun is None else state
-    memory, size = optimiser.init(state), min(CHUNK, steps)
 
-    def indices() -> Array:
-        return jnp.asarray(np.zeros((size, 1), int) if _whole(problem) else np.stack([*itertools.islice(draws, size)]))
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.draws, self.size = problem, _batches(problem), min(CHUNK, problem.choice.steps)
+        self.point, self.key, optimiser = (
+            initial_state(problem),
+            jax.random.key(problem.options.seed),
+            _optimiser(problem),
+        )
+        self.first = None if problem.begun is None else self.point
+        self.memory, self.held = optimiser.init(self.point), (problem.rows, problem.inducing, problem.jitter)
+        given = self.point, self.memory, self._indices(), jax.random.split(self.key, self.size), *self.held
+        self.compiled = problem.compiled(_chunk(problem, optimiser), *given)
 
-    held = (problem.rows, problem.inducing, problem.jitter)
-    chunk = _chunk(problem, optimiser)
-    compiled = problem.compiled(chunk, state, memory, indices(), jax.random.split(key, size), *held)
-    problem.monitor.state = lambda: _finish(problem, state, (problem.monitor.last, 0.0), True)
-    interrupted = False
-    try:
-        for done in range(size, steps + size, size):
-            keys = jax.random.split(jax.random.fold_in(key, done), size)
-            state, memory, values = compiled(state, memory, indices(), keys, *held)
-            problem.monitor.report(min(done, steps), float(np.nanmean(np.asarray(values))))
-    except KeyboardInterrupt:
-        interrupted = True
-    best, bound, stayed = better(problem, first, state)
-    result = _finish(problem, best, bound, interrupted)
-    return replace(result, message=STAYED) if stayed and not interrupted else result
+    def run(self) -> str:
+        """All steps."""
+        steps = self.problem.choice.steps
+        for done in range(self.size, steps + self.size, self.size):
+            keys = jax.random.split(jax.random.fold_in(self.key, done), self.size)
+            self.point, self.memory, values = self.compiled(self.point, self.memory, self._indices(), keys, *self.held)
+            self.problem.monitor.report(min(done, steps), float(np.nanmean(np.asarray(values))))
+        return ALL_DONE
+
+    def state(self) -> Result:
+        """Where it is, with the mean bound of the last steps."""
+        return finish(self.problem, self.point, self.problem.monitor.last, 0.0)
+
+    def finish(self) -> Result:
+        """Where it ends, with the bound of all rows; or where it started from another fit that has a higher one."""
+        best, bound, stayed = better(self.problem, self.first, self.point)
+        return replace(finish(self.problem, best, *bound), message=STAYED if stayed else "")
+
+    def _indices(self) -> Array:
+        if _whole(self.problem):
+            return jnp.asarray(np.zeros((self.size, 1), int))
+        return jnp.asarray(np.stack([*itertools.islice(self.draws, self.size)]))
 
 
 def _chunk(problem: Problem, optimiser: optax.GradientTransformation) -> Callable[..., tuple[Any, Any, Array]]:
@@ -167,42 +176,50 @@ def _count(rows: Rows) -> int:
     return next(iter(rows.observed.values())).shape[0]
 
 
-def _opaque_steps(problem: Problem) -> Result:
+class OpaqueSteps:
     """Propose (compiled) → evaluate (Python) → update (compiled), once per step."""
-    program, optimiser, held = problem.program, _optimiser(problem), problem.inducing
-    draws, state, key = _batches(problem), initial_state(problem), jax.random.key(problem.options.seed)
-    arguments, update = compiled_arguments(program, _propose(problem)), jit(_update(problem, optimiser))
-    memory = optimiser.init(state)
-    trace: list[float] = []
-    problem.monitor.state = lambda: _finish(problem, state, _last_tenth(trace), True)
-    interrupted = False
 
-    def evaluate(state: Any, rows: Rows, key: Array) -> Values:
-        def give(use: ExternalUse, known: Values) -> list[Array]:
-            return arguments[use.key](known, state, rows, held, key)
+    def __init__(self, problem: Problem) -> None:
+        optimiser = _optimiser(problem)
+        self.problem, self.draws, self.key = problem, _batches(problem), jax.random.key(problem.options.seed)
+        self.arguments = compiled_arguments(problem.program, _propose(problem))
+        self.update, self.looked = jit(_update(problem, optimiser)), jit(_look(problem))
+        self.point = initial_state(problem)
+        self.memory = optimiser.init(self.point)
+        self.trace: list[float] = []
+        self.bound: tuple[float, float] | None = None
 
-        return evaluate_externals(program, program.uses(), give)
-
-    looked, bound = jit(_look(problem)), None
-
-    def look(rows: Rows, key: Array) -> tuple[Any, Any]:
-        return looked(state, rows, held, key, evaluate(state, rows, key))
-
-    kept = assessing(program, problem.choice, problem.count)
-    try:
+    def run(self) -> str:
+        """All steps that the budget has, which keeps what the last look at the bound takes."""
+        problem, held = self.problem, self.problem.inducing
+        each, kept = (of(problem.program, problem.choice, problem.count) for of in (each_step, assessing))
         try:
             for number in range(1, problem.choice.steps + 1):
-                require(program, each_step(program, problem.choice, problem.count) + kept)
-                here, rows = jax.random.fold_in(key, number), take_rows(problem.rows, next(draws))
-                state, memory, value = update(state, memory, rows, held, here, evaluate(state, rows, here))
-                trace.append(float(value))
-                problem.monitor.report(number, trace[-1])
+                require(problem.program, each + kept)
+                here, rows = jax.random.fold_in(self.key, number), take_rows(problem.rows, next(self.draws))
+                values = self._evaluated(rows, here)
+                self.point, self.memory, value = self.update(self.point, self.memory, rows, held, here, values)
+                self.trace.append(float(value))
+                problem.monitor.report(number, self.trace[-1])
         except Spent:  # steps were planned to fit, but calls were repeated
             pass
-        bound = fresh_bound(problem, look, problem.options.seed)
-    except KeyboardInterrupt:
-        interrupted = True
-    return _finish(problem, state, bound or _last_tenth(trace), interrupted)
+        self.bound = fresh_bound(problem, self._look, problem.options.seed)
+        return ALL_DONE
+
+    def state(self) -> Result:
+        """Where it is, with what fresh samples say of the bound in the end, or the last tenth of the steps."""
+        return finish(self.problem, self.point, *(self.bound or _last_tenth(self.trace)))
+
+    finish = state
+
+    def _evaluated(self, rows: Rows, key: Array) -> Values:
+        def give(use: ExternalUse, known: Values) -> list[Array]:
+            return self.arguments[use.key](known, self.point, rows, self.problem.inducing, key)
+
+        return evaluate_externals(self.problem.program, self.problem.program.uses(), give)
+
+    def _look(self, rows: Rows, key: Array) -> tuple[Any, Any]:
+        return self.looked(self.point, rows, self.problem.inducing, key, self._evaluated(rows, key))
 
 
 def _look(problem: Problem) -> Callable[..., tuple[Array, Array]]:
@@ -251,7 +268,3 @@ def _last_tenth(trace: list[float]) -> tuple[float, float]:
     last = np.asarray(trace[-max(len(trace) // 10, 2) :])
     last = last[np.isfinite(last)]
     return sum_and_error(last) if last.size else (-np.inf, 0.0)
-
-
-def _finish(problem: Problem, state: Any, bound: tuple[float, float], interrupted: bool) -> Result:
-    return finish(problem, state, *bound, "interrupted" if interrupted else "all steps done", interrupted)

@@ -46,36 +46,41 @@ class Block:
     bound: Callable[..., Array]
 
 
-def fit_alternating(problem: Problem) -> Result:
-    """Maximise the bound set by set. Sampled terms use common random numbers throughout."""
-    normals = problem.batch_normals(jax.random.key(problem.options.seed))
-    held, state, rows, jitter = problem.inducing, initial_state(problem), problem.rows, problem.jitter
-    rest = (rows, held, normals, jitter)
-    blocks = [_compiled(problem, block, state, rest) for block in _blocks(problem)]
-    value, before, message, interrupted = -np.inf, -np.inf, "all rounds done", False
-    problem.monitor.state = lambda: finish(problem, state, value, 0.0, "", True)
-    for number in range(1, problem.choice.steps + 1):
-        for take, objective, put in blocks:
-            outcome = _maximised(objective, take(state), state, rest, problem.options.tolerance)
-            if np.isfinite(outcome.value):
-                state = put(outcome.point, state, rows, held, jitter)
-            interrupted = interrupted or outcome.interrupted
-        value = _value(blocks, state, rest)
-        try:
-            problem.monitor.report(number, value)
-        except KeyboardInterrupt:
-            interrupted = True
-        if interrupted:
-            message = "interrupted"
-            break
-        if abs(value - before) < max(CHANGE, problem.options.tolerance * abs(value)):
-            message = f"converged: the bound changed by less than {CHANGE:g} nats in a round"
-            break
-        before = value
-    error = 0.0
-    if problem.program.sampled and np.isfinite(value):
-        value, error = assessed(problem, state)
-    return finish(problem, state, value, error, message, interrupted)
+class AlternatingSearch:
+    """The bound maximised set by set. Sampled terms use common random numbers throughout."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.point, self.value = problem, initial_state(problem), -np.inf
+        normals = problem.batch_normals(jax.random.key(problem.options.seed))
+        self.rest = (problem.rows, problem.inducing, normals, problem.jitter)
+        self.blocks = [_compiled(problem, block, self.point, self.rest) for block in _blocks(problem)]
+
+    def run(self) -> str:
+        """Round after round, until one changes the bound by next to nothing."""
+        before, tolerance = -np.inf, self.problem.options.tolerance
+        rows, held, _, jitter = self.rest
+        for number in range(1, self.problem.choice.steps + 1):
+            for take, objective, put in self.blocks:
+                outcome = _maximised(objective, take(self.point), self.point, self.rest, tolerance)
+                if np.isfinite(outcome.value):
+                    self.point = put(outcome.point, self.point, rows, held, jitter)
+            self.value = _value(self.blocks, self.point, self.rest)
+            self.problem.monitor.report(number, self.value)
+            if abs(self.value - before) < max(CHANGE, tolerance * abs(self.value)):
+                return f"converged: the bound changed by less than {CHANGE:g} nats in a round"
+            before = self.value
+        return "all rounds done"
+
+    def state(self) -> Result:
+        """The state so far, with its bound on the samples of the search."""
+        return finish(self.problem, self.point, self.value, 0.0)
+
+    def finish(self) -> Result:
+        """The same, maybe in the middle of a round, with its bound on fresh samples."""
+        self.value = _value(self.blocks, self.point, self.rest)
+        if self.problem.program.sampled and np.isfinite(self.value):
+            return finish(self.problem, self.point, *assessed(self.problem, self.point))
+        return self.state()
 
 
 def _maximised(objective: Callable[..., Any], part: Any, state: State, rest: tuple, tolerance: float) -> Outcome:

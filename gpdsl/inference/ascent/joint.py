@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, maximise
+from gpdsl.inference.ascent.lbfgs import Remembered, maximise
 from gpdsl.inference.assessment import complete, whole_bound
 from gpdsl.inference.bound import prepared_for, views, weights
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy, tidy
@@ -34,51 +34,59 @@ def initial_state(problem: Problem) -> dict[str, Any]:
     return as_arrays(state, dtype)
 
 
-def fit_lbfgs(problem: Problem) -> Result:
-    """Maximise the bound over everything at once. Sampled terms use common random numbers throughout."""
-    rows, jitter = problem.rows, problem.jitter
-    normals = problem.batch_normals(jax.random.key(problem.options.seed))
-    held, state = problem.inducing, initial_state(problem)
+class LbfgsSearch:
+    """L-BFGS over everything at once. Sampled terms use common random numbers throughout."""
 
-    bound = partial(whole_bound, problem)
-    compiled = problem.compiled(jax.value_and_grad(bound), state, rows, held, normals, jitter, brief=problem.brief)
+    def __init__(self, problem: Problem) -> None:
+        self.problem, rows, held, jitter = problem, problem.rows, problem.inducing, problem.jitter
+        normals, start = problem.batch_normals(jax.random.key(problem.options.seed)), initial_state(problem)
+        gradient = jax.value_and_grad(partial(whole_bound, problem))
+        compiled = problem.compiled(gradient, start, rows, held, normals, jitter, brief=problem.brief)
+        self.bound = lambda at, normals: compiled(at, rows, held, normals, jitter)
 
-    def objective(at: Any) -> tuple[float, Any]:
-        value, gradient = compiled(at, rows, held, normals, jitter)
-        return float(value), gradient
+        def objective(at: Any) -> tuple[float, Any]:
+            value, gradient = self.bound(at, normals)
+            return float(value), gradient
 
-    seen = Remembered(objective, state)
-    problem.monitor.state = lambda: finish(problem, seen.best.point, seen.best.value, 0.0, "", True)
-    outcome = _search(problem, seen, state)
-    value, error = problem.reassessed(lambda n: compiled(outcome.point, rows, held, n, jitter)[0], outcome.value)
-    return finish(problem, outcome.point, value, error, outcome.message, outcome.interrupted)
+        self.objective = Remembered(objective, start)
+
+    def run(self) -> str:
+        """A mixture's weights stay equal until its components have found their places.
+
+        A component that is still on its way explains less than the others, and would be given up.
+        """
+        problem, objective, start = self.problem, self.objective, self.objective.best.point
+        asked: dict[str, Any] = {"steps": problem.choice.steps, "size": problem.observed}
+        tolerance, report = problem.options.tolerance, problem.monitor.report
+        if problem.layout.family.components == 1:
+            return maximise(objective, start, tolerance=tolerance, report=report, **asked).message
+
+        def equal_weights(at: Any) -> tuple[float, Any]:
+            value, gradient = objective(at)
+            posterior = gradient["posterior"]
+            return value, {**gradient, "posterior": {**posterior, "logits": jnp.zeros_like(posterior["logits"])}}
+
+        first = maximise(equal_weights, start, tolerance=max(tolerance, SETTLED), report=report, **asked)
+        done = len(problem.monitor.history)
+        asked["steps"] = max(problem.choice.steps - done, 1)
+
+        def on(step: int, value: float) -> None:
+            report(done + step, value)
+
+        return maximise(objective, first.point, tolerance=tolerance, report=on, **asked).message
+
+    def state(self) -> Result:
+        """The best point so far, with its bound on the samples of the search."""
+        return finish(self.problem, self.objective.best.point, self.objective.best.value, 0.0)
+
+    def finish(self) -> Result:
+        """The best point, with its bound on fresh samples."""
+        best = self.objective.best
+        bound = self.problem.reassessed(lambda normals: self.bound(best.point, normals)[0], best.value)
+        return finish(self.problem, best.point, *bound)
 
 
-def _search(problem: Problem, objective: Objective, state: Any) -> Outcome:
-    """L-BFGS; a mixture's weights stay equal until its components have found their places.
-
-    A component that is still on its way explains less than the others, and would be given up.
-    """
-    steps, tolerance, report = problem.choice.steps, problem.options.tolerance, problem.monitor.report
-    size = problem.observed
-    if problem.layout.family.components == 1:
-        return maximise(objective, state, steps=steps, tolerance=tolerance, report=report, size=size)
-
-    def equal_weights(at: Any) -> tuple[float, Any]:
-        value, gradient = objective(at)
-        posterior = gradient["posterior"]
-        return value, {**gradient, "posterior": {**posterior, "logits": jnp.zeros_like(posterior["logits"])}}
-
-    first = maximise(equal_weights, state, steps=steps, tolerance=max(tolerance, SETTLED), report=report, size=size)
-    if first.interrupted:
-        return first
-    done = len(problem.monitor.history)
-    rest = max(steps - done, 1)
-    on = lambda n, v: report(done + n, v)  # noqa: E731
-    return maximise(objective, first.point, steps=rest, tolerance=tolerance, report=on, size=size)
-
-
-def finish(problem: Problem, state: Any, value: float, error: float, message: str, interrupted: bool) -> Result:
+def finish(problem: Problem, state: Any, value: float, error: float) -> Result:
     """Whiten the posterior of a state and bring everything to the host."""
 
     def whiten(state: Any, rows: Rows, held: Any) -> Any:
@@ -99,6 +107,4 @@ def finish(problem: Problem, state: Any, value: float, error: float, message: st
         np.asarray(pi),
         value,
         error,
-        message,
-        interrupted,
     )

@@ -43,7 +43,6 @@ class Outcome:
     value: float
     message: str
     evaluations: int
-    interrupted: bool = False
     iterations: int = 0
 
 
@@ -62,7 +61,7 @@ def maximise(
     `within` are the least and the greatest values that every number of the point may take. `tolerance` is the smallest
     gain worth another iteration: relative to the value, or for each of the `size` observed values that it is a sum
     over. Other units of the outputs move a bound by a constant, and a rule that is relative to it stops elsewhere.
-    KeyboardInterrupt ends the search with the best point so far, and so does `Enough`.
+    `Enough` ends the search with the best point so far. KeyboardInterrupt passes: `Remembered` has that point.
     """
     unravel = ravel_pytree(start)[1]
     outcome = Outcome(start, -np.inf, "no finite value", 0)
@@ -100,8 +99,6 @@ def maximise(
                 break
         if not iteration and np.isfinite(outcome.value):  # it started where it ends
             report(1, outcome.value)
-    except KeyboardInterrupt:
-        outcome.interrupted, outcome.message = True, "interrupted"
     except _Settled:
         outcome.message = ENDINGS[0]
     except Enough as reason:
@@ -142,7 +139,7 @@ class Remembered:
 
     def __call__(self, point: Tree) -> tuple[float, Tree]:
         value, gradient = self.objective(point)
-        if value > self.best.value:
+        if np.isfinite(value) and value > self.best.value and np.all(np.isfinite(ravel_pytree(gradient)[0])):
             self.best = Outcome(point, float(value), "", 0)
         return value, gradient
 
@@ -152,8 +149,5 @@ def looked_at(
 ) -> Outcome:
     """The outcome where nothing is there to be searched for."""
     outcome = Outcome(point, float(objective(point)[0]), ENDINGS[0], 1)
-    try:
-        report(1, outcome.value)
-    except KeyboardInterrupt:
-        outcome.interrupted, outcome.message = True, "interrupted"
+    report(1, outcome.value)
     return outcome

@@ -8,7 +8,6 @@ most (Golub and Van Loan 2013, section 10.1); a step along it, to the better sid
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -53,7 +52,7 @@ def maximise_off_saddles(
 
     best = maximise(objective, start, steps=steps, tolerance=tolerance, report=following, size=size)
     for _ in range(LOOKS):
-        if best.message != ENDINGS[0] or best.interrupted:
+        if best.message != ENDINGS[0]:
             break
         done += best.iterations
         beside = _beside(objective, best, tolerance * max(size, 1.0))
@@ -61,7 +60,7 @@ def maximise_off_saddles(
             break
         found = maximise(objective, beside, steps=steps, tolerance=tolerance, report=following, size=size)
         if not found.value > best.value:
-            return replace(best, interrupted=found.interrupted)
+            return best
         best = found
     return best
 

@@ -13,7 +13,7 @@ from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, looked_at, maximis
 from gpdsl.inference.ascent.saddles import maximise_off_saddles
 from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
 from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.exact.some_rows import SAMPLED_FROM, on_some_rows, rough_search, starts
+from gpdsl.inference.exact.some_rows import SAMPLED_FROM, rough_search, some_rows, starts
 from gpdsl.inference.exact.system import System, make_system
 from gpdsl.inference.exact.whitening import Whitened, functionals, largest_variance, whitened
 from gpdsl.inference.plan.options import Choice, Options, decide
@@ -68,37 +68,56 @@ def _asked_otherwise(program: Program, options: Options) -> bool:
     return bool(asked) or not plain or options.expectations == "sampled" or options.posterior not in suited
 
 
-def fit_exact(problem: Problem) -> Result:
+class ExactSearch:
     """The parameters of greatest evidence (times their priors), and the exact posterior there."""
-    system = make_system(problem.program, problem.rows)
-    assert system is not None  # the plan has seen to it
-    evidence = Remembered(evidence_of(problem, system), problem.parameters)
-    problem.monitor.state = lambda: _finished(problem, system, evidence.best)
-    outcome = _search(problem, system, evidence)
-    try:
-        return _finished(problem, system, outcome)
-    except KeyboardInterrupt:  # the search is done, and what is left takes no time
-        return _finished(problem, system, replace(outcome, interrupted=True, message="interrupted"))
+
+    def __init__(self, problem: Problem) -> None:
+        system = make_system(problem.program, problem.rows)
+        assert system is not None  # the plan has seen to it
+        self.problem, self.system = problem, system
+        self.evidence = Remembered(evidence_of(problem, system), problem.parameters)
+        self.on_some: Remembered | None = None
+        """The evidence of some rows, where the search began on them."""
+
+    def run(self) -> str:
+        """L-BFGS; on some of the rows first, where they are many."""
+        return self._search().message
+
+    def state(self) -> Result:
+        """The best parameters so far, those of some rows before those of all."""
+        best = self.evidence.best
+        if self.on_some is not None and not np.isfinite(best.value) and np.isfinite(self.on_some.best.value):
+            self.evidence(self.on_some.best.point)
+        return _finished(self.problem, self.system, self.evidence.best)
+
+    finish = state
+
+    def _search(self) -> Outcome:
+        problem, evidence, start = self.problem, self.evidence, self.problem.parameters
+        if not start:  # nothing to learn
+            return looked_at(evidence, start, problem.monitor.report)
+        if problem.continued:
+            return _maximised(problem, evidence, start)
+        if problem.count < SAMPLED_FROM:
+            begin = starts(problem, evidence)
+            found = rough_search(problem, evidence, begin if len(begin) > 1 else ())
+            return _maximised(problem, evidence, found.point)
+        some = some_rows(problem)
+        self.on_some = None if some is None else some.evidence
+        there = None if some is None else some.searched()
+        if there is not None and evidence(there.outcome.point)[0] >= evidence(start)[0]:
+            return _maximised(problem, there.conditioned(evidence), there.origin)
+        return _maximised(problem, evidence, start)
 
 
 def _finished(problem: Problem, system: System, outcome: Outcome) -> Result:
-    """The result of a search."""
-
+    """The result at the best point of a search."""
     ended = problem.shared(_ended, outcome.point, problem.rows, context=system, brief=True)
     numbers, variances = as_numpy(ended(outcome.point, problem.rows))
-    inducing = functionals(problem.program, problem.rows)
-    return Result(
-        as_numpy(outcome.point),
-        as_numpy(inducing),
-        [],
-        np.ones(1),
-        outcome.value,
-        0.0,
-        outcome.message,
-        outcome.interrupted,
-        regression=Regression(system.parts, tuple(numbers)),
-        notes=rounding_note(list(map(float, variances)), max(system.sizes), problem.options.dtype),
-    )
+    inducing = as_numpy(functionals(problem.program, problem.rows))
+    notes = rounding_note(list(map(float, variances)), max(system.sizes), problem.options.dtype)
+    held = Regression(system.parts, tuple(numbers))
+    return Result(as_numpy(outcome.point), inducing, [], np.ones(1), outcome.value, 0.0, regression=held, notes=notes)
 
 
 def _ended(_: Problem, system: System) -> Callable[..., tuple[list[Whitened], list[Array]]]:
@@ -115,27 +134,6 @@ def _ended(_: Problem, system: System) -> Callable[..., tuple[list[Whitened], li
         return numbers, [largest_variance(program, p, w.loadings, parameters, read) for p, w in pairs]
 
     return ended
-
-
-def _search(problem: Problem, system: System, evidence: Evidence) -> Outcome:
-    start = problem.parameters
-    if not start:  # nothing to learn
-        return looked_at(evidence, start, problem.monitor.report)
-    if problem.continued:
-        return _maximised(problem, evidence, start)
-    if problem.count < SAMPLED_FROM:
-        begin = starts(problem, evidence)
-        found = rough_search(problem, evidence, begin if len(begin) > 1 else ())
-        return found if found.interrupted else _maximised(problem, evidence, found.point)
-    on_some = on_some_rows(problem)
-    if on_some is None or np.isnan(reached := evidence(on_some.outcome.point)[0]):
-        return _maximised(problem, evidence, start)
-    if on_some.outcome.interrupted:
-        return replace(on_some.outcome, value=reached)
-    if reached < evidence(start)[0]:
-        return _maximised(problem, evidence, start)
-    best = _maximised(problem, on_some.conditioned(evidence), on_some.origin)
-    return replace(best, point=on_some.place(best.point))
 
 
 def _maximised(problem: Problem, evidence: Evidence, start: Learnt) -> Outcome:

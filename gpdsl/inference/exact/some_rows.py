@@ -15,7 +15,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from gpdsl.inference.ascent.lbfgs import Outcome, maximise
+from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, maximise
 from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
 from gpdsl.inference.exact.system import make_system
 from gpdsl.inference.problem import Problem
@@ -64,17 +64,28 @@ class OnSome:
         return of  # type: ignore[return-value]
 
 
-def on_some_rows(problem: Problem) -> OnSome | None:
-    """The search on a random share of the rows; None where that says nothing."""
+@dataclass(frozen=True, eq=False)
+class SomeRows:
+    """A problem about a random share of the rows, and their evidence."""
+
+    problem: Problem
+    evidence: Remembered
+
+    def searched(self) -> OnSome | None:
+        """The end of a rough search; None where that says nothing."""
+        found = rough_search(self.problem, self.evidence, starts(self.problem, self.evidence))
+        return OnSome(found, _root(self.evidence, found.point)) if np.isfinite(found.value) else None
+
+
+def some_rows(problem: Problem) -> SomeRows | None:
+    """A random share of the rows; None where that says nothing."""
     rng = np.random.default_rng(problem.options.seed)
     numbers = np.sort(rng.choice(problem.count, problem.count // SHARE, replace=False))
     some = replace(problem, rows=take_rows(problem.rows, numbers), count=len(numbers))
     system = make_system(some.program, some.rows)
     if system is None or not system.parts:
         return None
-    evidence = evidence_of(some, system)
-    found = rough_search(some, evidence, starts(some, evidence))
-    return OnSome(found, _root(evidence, found.point)) if np.isfinite(found.value) else None
+    return SomeRows(some, Remembered(evidence_of(some, system), some.parameters))
 
 
 def starts(problem: Problem, evidence: Evidence) -> list[Learnt]:
@@ -99,8 +110,6 @@ def rough_search(problem: Problem, evidence: Evidence, begin: Sequence[Learnt]) 
         nothing, size = lambda step, value: None, problem.observed
         found = maximise(evidence, at, steps=problem.choice.steps, tolerance=ROUGHLY, report=nothing, size=size)
         best = found if found.value > best.value else best
-        if found.interrupted:
-            return replace(best, interrupted=True, message=found.message)
     return best
 
 

@@ -12,11 +12,12 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from gpdsl.inference.ascent.lbfgs import Outcome, looked_at, maximise
+from gpdsl.inference.ascent.lbfgs import looked_at, maximise
 from gpdsl.inference.ceiling import above_certainty
-from gpdsl.inference.expectation_propagation.minibatch import LOST, RETRIES, fit_ep_minibatch, optimiser_of
-from gpdsl.inference.expectation_propagation.objective import converged, doubts, first_turn, inner_step
-from gpdsl.inference.expectation_propagation.opaque import fit_ep_opaque
+from gpdsl.inference.driver import ALL_DONE, drive
+from gpdsl.inference.expectation_propagation.minibatch import LOST, RETRIES, EpMinibatch, optimiser_of
+from gpdsl.inference.expectation_propagation.objective import Turn, converged, doubts, first_turn, inner_step
+from gpdsl.inference.expectation_propagation.opaque import EpOpaque
 from gpdsl.inference.expectation_propagation.sweep import Fixed, evidence
 from gpdsl.inference.expectation_propagation.tilted import Tilted, choose_tilted
 from gpdsl.inference.fineness import may_be_coarse
@@ -46,51 +47,29 @@ class _Best:
 
 def fit_ep(problem: Problem) -> Result:
     """Maximise the EP estimate of the log marginal likelihood over the learnt parameters."""
-    tilted = tilted_of(problem)
-    search = fit_ep_minibatch if problem.choice.batch else _settling
-    search = fit_ep_opaque if problem.program.calls else search
-    found, doubt = _looked_over(problem, *search(problem, tilted))
-    for power in [each for each in LOWER if each < tilted.power]:
+    power = tilted_of(problem).power
+    found, doubt = _at_power(problem, power)
+    for lower in [each for each in LOWER if each < power]:
         if found.interrupted or not doubt:
             break
-        other, lasting = _looked_over(problem, *search(problem, tilted_of(problem, power)))
+        other, lasting = _at_power(problem, lower)
         found = replace(found, interrupted=other.interrupted)
         if not lasting and np.isfinite(other.elbo):
-            note = (
-                f"expectation propagation did not settle at power = {tilted.power:g}: this is the answer of {power:g}"
-            )
+            note = f"expectation propagation did not settle at power = {power:g}: this is the answer of {lower:g}"
             found, doubt = replace(other, notes=(note,)), ""
     notes = (f"neither log Z nor the posterior can be relied on{doubt}; try engine = vi",) if doubt else ()
     return replace(found, message=found.message + doubt, notes=(*found.notes, *notes))
 
 
-def _looked_over(problem: Problem, found: Result, doubt: str) -> tuple[Result, str]:
-    """The same, doubted where its log Z is above what the likelihood allows at all: such sites are no fixed point."""
-    impossible = above_certainty(problem, as_arrays(found.parameters, problem.options.dtype), found.elbo)
-    if not impossible:
-        return found, doubt
-    return replace(found, message=found.message.replace("converged", "not settled")), doubt + impossible
-
-
-def _settling(problem: Problem, tilted: Tilted) -> tuple[Result, str]:
+def _at_power(problem: Problem, power: float) -> tuple[Result, str]:
     """The fit at one power, and why to doubt it; empty where its sites have settled."""
-    run = _Run(problem, tilted)
-    problem.monitor.state = lambda: at_sites(problem, run.best.point, run.best.sites, run.best.value)
-    outcome = run.together() if problem.choice.optimizer in {"adam", "adadelta"} else run.outside()
-    best = run.best
-    wrong = 0.0 if outcome.interrupted else run.error(best)
-    if wrong > ENOUGH and tilted.refinable:
-        begun = replace(
-            problem, parameters=best.point["parameters"], inducing=best.point["inducing"] or problem.inducing
-        )
-        found, doubt = _settling(begun, replace(tilted, fine=True))
-        said = f"{found.message}; with finer quadrature, since log Z was wrong by {wrong:.2g} nats"
-        return replace(found, message=said), doubt
-    doubt = doubts(best.settled, best.stuck, problem.count)
-    message = "not settled" if doubt and outcome.message == "converged" else outcome.message
-    found = at_sites(problem, best.point, best.sites, best.value)
-    error = float(np.hypot(found.elbo_se, wrong if wrong > ENOUGH else 0.0))
-    return replace(found, elbo_se=error, message=message, interrupted=outcome.interrupted), doubt
+    search: Any = EpOpaque if problem.program.calls else EpMinibatch if problem.choice.batch else EpSearch
+    begun = search(problem, tilted_of(problem, power))
+    found = drive(problem.monitor, begun)
+    impossible = above_certainty(problem, as_arrays(found.parameters, problem.options.dtype), found.elbo)
+    if impossible:  # such sites are no fixed point
+        found = replace(found, message=found.message.replace("converged", "not settled"))
+    return found, begun.doubt + impossible
 
 
 def tilted_of(problem: Problem, power: float | None = None) -> Tilted:
@@ -98,8 +77,8 @@ def tilted_of(problem: Problem, power: float | None = None) -> Tilted:
     return choose_tilted(problem.program, power or problem.choice.power, problem.options.expectations)
 
 
-class _Run:
-    """The moving parts of one fit."""
+class EpSearch:
+    """Sites to their fixed point, and what is learnt on the evidence there or at the same time."""
 
     def __init__(self, problem: Problem, tilted: Tilted) -> None:
         self.problem, self.tilted = problem, tilted
@@ -111,8 +90,48 @@ class _Run:
         block = setting_of(problem, point, problem.inducing, problem.rows).block(self.start.coupled)
         normals = tilted.normals(key, problem.choice.samples, block or problem.count, problem.program.latents)
         self.fixed = problem.rows, problem.inducing, normals, problem.jitter
+        self.wrong = 0.0
+        """Nats that a finer quadrature changes log Z by."""
+        self.finer: EpSearch | None = None
+        """The search that goes on with a finer quadrature."""
+        self.turn: Turn | None = None
+        """Where sites and parameters move in turn."""
 
-    def error(self, best: _Best) -> float:
+    def run(self) -> str:
+        """The search, and another one from its end where its quadratures were too coarse."""
+        message = self._together() if self.problem.choice.optimizer in {"adam", "adadelta"} else self._outside()
+        self.wrong = self._error(self.best)
+        if self.wrong > ENOUGH and self.tilted.refinable:
+            point = self.best.point
+            learnt, points = point["parameters"], point["inducing"] or self.problem.inducing
+            begun = replace(self.problem, parameters=learnt, inducing=points)
+            self.finer = EpSearch(begun, replace(self.tilted, fine=True))
+            return f"{self.finer.run()}; with finer quadrature, since log Z was wrong by {self.wrong:.2g} nats"
+        return "not settled" if self.doubt and message == "converged" else message
+
+    @property
+    def doubt(self) -> str:
+        """What a user must know of the best point, if anything."""
+        if self.finer is not None:
+            return self.finer.doubt
+        return doubts(self.best.settled, self.best.stuck, self.problem.count)
+
+    def state(self) -> Result:
+        """The best point so far."""
+        if self.finer is not None and np.isfinite(self.finer.best.value):
+            return self.finer.state()
+        if self.turn is not None:
+            return at_sites(self.problem, *self.turn.sound, self.problem.monitor.last)
+        error = self.wrong if self.wrong > ENOUGH else 0.0
+        return at_sites(self.problem, self.best.point, self.best.sites, self.best.value, error)
+
+    def finish(self) -> Result:
+        """The best point, its sites at rest."""
+        if self.turn is not None:
+            self._rest()
+        return self.state()
+
+    def _error(self, best: _Best) -> float:
         """What a finer quadrature adds to or takes from log Z; 0 where nothing may be steep."""
         problem, finest = self.problem, self.tilted.fine and not self.tilted.one
         asked = finest or self.tilted.refinable
@@ -127,7 +146,7 @@ class _Run:
 
         return abs(float(jit(value, brief=True)(best.point, best.sites, rows, held)) - best.value)
 
-    def outside(self) -> Outcome:
+    def _outside(self) -> str:
         """L-BFGS over what is learnt; every value is that of a fixed point."""
         problem, point, warm = self.problem, self.best.point, self.start
         compute = problem.compiled(converged(problem, self.tilted), point, warm, *self.fixed, brief=problem.brief)
@@ -145,14 +164,9 @@ class _Run:
             return float(value), gradient
 
         if not jax.tree.leaves(point):
-            return looked_at(objective, point, self._report)
-        return maximise(
-            objective,
-            point,
-            steps=problem.choice.steps,
-            tolerance=problem.options.tolerance,
-            report=self._report,
-        )
+            return looked_at(objective, point, self._report).message
+        steps, tolerance = problem.choice.steps, problem.options.tolerance
+        return maximise(objective, point, steps=steps, tolerance=tolerance, report=self._report).message
 
     def _report(self, step: int, value: float) -> None:
         """Steps are counted on from those at another power."""
@@ -168,36 +182,38 @@ class _Run:
             settled = int(fixed.steady) >= 2
             self.best = _Best(point, fixed.sites, value, float(fixed.swept.stuck), settled)
 
-    def together(self) -> Outcome:
+    def _together(self) -> str:
         """A sweep and a step of Adam in turn, until the evidence no longer rises; then sweeps alone."""
-        problem, optimiser = self.problem, optimiser_of(self.problem)
-        turn = first_turn(problem, self.best.point, self.start, optimiser)
-        step = problem.compiled(inner_step(problem, self.tilted, optimiser), turn, *self.fixed, brief=problem.brief)
-        outcome, trace, lost = Outcome(turn.point, -np.inf, "all steps done", 0), [], 0
-        problem.monitor.state = lambda: at_sites(problem, *turn.sound, problem.monitor.last)
-        try:
-            for number in range(1, problem.choice.steps + 1):
-                turn, value = step(turn, *self.fixed)
-                if not np.isfinite(float(value)):
-                    lost += 1
-                    if lost > RETRIES:
-                        outcome.message = LOST
-                        break
-                    continue
-                lost = 0
-                trace.append(float(value))
-                self._report(number, trace[-1])
-                if _settled(trace, problem.options.tolerance):
-                    outcome.message = "converged"
+        problem, optimiser, message = self.problem, optimiser_of(self.problem), ALL_DONE
+        self.turn = first_turn(problem, self.best.point, self.start, optimiser)
+        given = self.turn, *self.fixed
+        step = problem.compiled(inner_step(problem, self.tilted, optimiser), *given, brief=problem.brief)
+        trace: list[float] = []
+        lost = 0
+        for number in range(1, problem.choice.steps + 1):
+            self.turn, value = step(self.turn, *self.fixed)
+            if not np.isfinite(float(value)):
+                lost += 1
+                if lost > RETRIES:
+                    message = LOST
                     break
-        except KeyboardInterrupt:
-            outcome.interrupted, outcome.message = True, "interrupted"
-        point, sites = turn.sound
-        finish = jit(converged(problem, self.tilted))
-        value, _, fixed = finish(point, sites, *self.fixed)
+                continue
+            lost = 0
+            trace.append(float(value))
+            self._report(number, trace[-1])
+            if _settled(trace, problem.options.tolerance):
+                message = "converged"
+                break
+        self._rest()
+        return message
+
+    def _rest(self) -> None:
+        """From where sites and parameters moved in turn to the fixed point of the sites there."""
+        assert self.turn is not None
+        point, sites = self.turn.sound
+        value, _, fixed = jit(converged(self.problem, self.tilted))(point, sites, *self.fixed)
+        self.turn = None
         self._note(point, fixed, float(value))
-        outcome.value = self.best.value
-        return outcome
 
 
 def _settled(trace: list[float], tolerance: float, window: int = 20) -> bool:

@@ -24,6 +24,7 @@ from jaxtyping import Array
 
 from gpdsl.data import minibatches
 from gpdsl.inference.assessment import STAYED
+from gpdsl.inference.driver import ALL_DONE
 from gpdsl.inference.expectation_propagation.objective import doubts
 from gpdsl.inference.expectation_propagation.sums import State, added_up, groups_at
 from gpdsl.inference.expectation_propagation.tilted import Tilted
@@ -41,63 +42,21 @@ from gpdsl.program.program import take_rows
 RETRIES = 6
 """Times a chunk that ends in numbers that are not finite is made again, from sums made anew and with smaller steps."""
 
-ALL_DONE, LOST = "all steps done", "stopped: the evidence is not a finite number, however small the steps"
+LOST = "stopped: the evidence is not a finite number, however small the steps"
 
 COOLING = 0.5
 """The share of the steps in which the hyperparameters' steps fall to nothing."""
 
 
-def fit_ep_minibatch(problem: Problem, tilted: Tilted) -> tuple[Result, str]:
-    """SEP on minibatches, and why to doubt it, if at all; the evidence is that of all rows in the end.
+class EpMinibatch:
+    """SEP on minibatches; the evidence is that of all rows in the end.
 
     Ctrl-C ends it between two compiled calls, which hand the sites on; a second one ends it without a result.
     """
-    run = _Run(problem, tilted)
-    problem.monitor.state = lambda: _result(problem, run.refreshed(), problem.monitor.last, "", True)
-    message, interrupted = ALL_DONE, False
-    try:
-        message = run.all_steps()
-    except KeyboardInterrupt:
-        if run.state.sites.linear.is_deleted():  # in the middle of a compiled call
-            raise
-        message, interrupted = "interrupted", True
-    (state, value, stuck, unsettled), stayed = _better(run)
-    cut = interrupted or (message == ALL_DONE and problem.options.steps is not None)
-    settled = cut or not (unsettled or message == LOST)
-    doubt = doubts(settled, stuck, problem.data_rows, f"{problem.choice.steps} steps")
-    message = STAYED if stayed and not interrupted else message
-    return _result(problem, state, value, message, interrupted), doubt
-
-
-def _result(problem: Problem, state: State, value: float, message: str, interrupted: bool) -> Result:
-    parameters, inducing = split_point(state.point, problem.inducing)
-
-    def whiten(state: State) -> Any:
-        here = groups_at(problem, state.point, problem.inducing, take_rows(problem.rows, slice(0, 1)))
-        return [whitened(posterior_of(t, g.scale)) for t, g in zip(state.tied, here, strict=True)]
-
-    learnt, points = as_numpy(parameters), as_numpy(inducing)
-    return Result(learnt, points, tidy(jit(whiten)(state)), np.ones(1), value, 0.0, message, interrupted)
-
-
-def _better(run: _Run) -> tuple[tuple[State, float, float, float], bool]:
-    """The end of a run, its evidence of all rows, and how many are stuck and unsettled; or the same of the start from
-    another fit, where that has the higher evidence, and True."""
-    evidence = jit(lambda s, r, z, n: evidence_of(run.problem, run.tilted.using(n), s, r, z))
-
-    def looked(state: State) -> tuple[State, float, float, float]:
-        value, stuck, unsettled = evidence(state, *run.fixed)
-        return state, float(value), float(stuck), float(unsettled)
-
-    last = looked(run.refreshed())
-    first = last if run.first is None else looked(run.first)
-    return (last, False) if last[1] >= first[1] or run.first is None else (first, True)
-
-
-class _Run:
-    """The moving parts of one fit."""
 
     def __init__(self, problem: Problem, tilted: Tilted) -> None:
+        self.doubt = ""
+        """What a user must know of the end."""
         self.problem, self.tilted = problem, tilted
         self.before = problem.monitor.history[-1][0] if problem.monitor.history else 0
         """Steps at another power."""
@@ -108,8 +67,8 @@ class _Run:
         point = outer_point(problem, problem.parameters, problem.inducing)
         self.optimiser = optimiser_of(problem)
         self.draws = minibatches(problem.data_rows, problem.choice.batch, problem.options.seed + 1)
-        self.state = self._start(point)
-        self.first = None if problem.begun is None else jax.tree.map(jnp.copy, self.state)
+        self.at = self._start(point)
+        self.first = None if problem.begun is None else jax.tree.map(jnp.copy, self.at)
         """Where it starts, when that is another fit."""
         chunk = min(self.every, 50, problem.choice.steps)
         self.size = chunk
@@ -118,6 +77,9 @@ class _Run:
         self.fixed = problem.rows, problem.inducing, normals
         visits = several_visits(problem, tilted, self.optimiser)
         self.compiled = problem.compiled(visits, *self._arguments(0), given=(0,))
+        self.evidence = jit(lambda s, r, z, n: evidence_of(problem, tilted.using(n), s, r, z))
+        self.message: str | None = None
+        """How the steps have ended."""
         self.add_up = jit(lambda state, rows, held: added_up(problem, state, rows, held))
 
     def _start(self, point: Any) -> State:
@@ -134,8 +96,45 @@ class _Run:
         state = replace(state, sites=_without_mean(problem, start_sites(problem)))
         return replace(state, tied=jit(partial(added_up, problem))(state, problem.rows, problem.inducing))
 
-    def all_steps(self) -> str:
+    def state(self) -> Result:
+        """The state so far, with the mean evidence of the last steps."""
+        return self._result(self.refreshed(), self.problem.monitor.last)
+
+    def finish(self) -> Result:
+        """The end, or the start from another fit where that has the higher evidence of all rows."""
+        if self.at.sites.linear.is_deleted():  # in the middle of a compiled call
+            raise KeyboardInterrupt
+        last = self._looked(self.refreshed())
+        first = last if self.first is None else self._looked(self.first)
+        stayed = not last[1] >= first[1]
+        at, value, stuck, unsettled = first if stayed else last
+        problem, steps = self.problem, self.problem.choice.steps
+        cut = self.message is None or (self.message == ALL_DONE and problem.options.steps is not None)
+        settled = cut or not (unsettled or self.message == LOST)
+        self.doubt = doubts(settled, stuck, problem.data_rows, f"{steps} steps")
+        return replace(self._result(at, value), message=STAYED if stayed else "")
+
+    def _looked(self, state: State) -> tuple[State, float, float, float]:
+        """With its evidence of all rows, and how many are stuck and unsettled."""
+        value, stuck, unsettled = self.evidence(state, *self.fixed)
+        return state, float(value), float(stuck), float(unsettled)
+
+    def _result(self, state: State, value: float) -> Result:
+        problem = self.problem
+        parameters, inducing = as_numpy(split_point(state.point, problem.inducing))
+
+        def whiten(state: State) -> Any:
+            here = groups_at(problem, state.point, problem.inducing, take_rows(problem.rows, slice(0, 1)))
+            return [whitened(posterior_of(t, g.scale)) for t, g in zip(state.tied, here, strict=True)]
+
+        return Result(parameters, inducing, tidy(jit(whiten)(state)), np.ones(1), value, 0.0)
+
+    def run(self) -> str:
         """Chunks of steps, the sums added up anew after every pass."""
+        self.message = self._all_steps()
+        return self.message
+
+    def _all_steps(self) -> str:
         done, since, retries, steps = 0, 0, 0, self.problem.choice.steps
         while done < steps:
             state, values = self.compiled(*self._arguments(done))
@@ -143,30 +142,30 @@ class _Run:
             fine = values[np.isfinite(values)]
             if 2 * fine.size < values.size or not np.isfinite(values[-1]):
                 retries, self.pace, since = retries + 1, 0.5 * self.pace, 0
-                self.state = replace(self.state, sites=state.sites)  # those before are no more, these are sound
+                self.at = replace(self.at, sites=state.sites)  # those before are no more, these are sound
                 if retries > RETRIES:
                     return LOST
-                self.state = self.refreshed()
+                self.at = self.refreshed()
                 continue
-            self.state, done, since = state, done + self.size, since + self.size
+            self.at, done, since = state, done + self.size, since + self.size
             self.trace += fine.tolist()
             self.problem.monitor.report(self.before + min(done, steps), float(fine.mean()))
             if since >= self.every:
-                self.state, since = self.refreshed(), 0
+                self.at, since = self.refreshed(), 0
             if done > (1 - COOLING) * steps and settled(self.trace, self.problem.epoch):
                 return "converged: the evidence no longer rises beyond its sampling error"
         return ALL_DONE
 
     def refreshed(self) -> State:
         """The state with sums of all rows at its own hyperparameters."""
-        tied = self.add_up(self.state, *self.fixed[:2])
-        return replace(self.state, tied=tied, anchors=self.state.point["inducing"])
+        tied = self.add_up(self.at, *self.fixed[:2])
+        return replace(self.at, tied=tied, anchors=self.at.point["inducing"])
 
     def _arguments(self, done: int) -> tuple[Any, ...]:
         """What the next visits take, after so many: the sites, which they use up, the rest of the state, and rows."""
         numbers = jnp.asarray(np.stack([*itertools.islice(self.draws, self.size)]))
-        rest = replace(self.state, sites=None)
-        return self.state.sites, rest, numbers, self._lengths(done), *self.fixed
+        rest = replace(self.at, sites=None)
+        return self.at.sites, rest, numbers, self._lengths(done), *self.fixed
 
     def _lengths(self, done: int) -> Array:
         """Of the optimiser's steps: nothing before every row has a site, then full pace, then ever less."""

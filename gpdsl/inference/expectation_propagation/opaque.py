@@ -38,14 +38,6 @@ from gpdsl.inference.problem import FRESH_SETS, Problem, Result
 from gpdsl.program.rows import Rows
 
 
-def fit_ep_opaque(problem: Problem, tilted: Tilted) -> tuple[Result, str]:
-    """The fixed point of the sites, and what is learnt on the evidence, with its Monte-Carlo error; and doubts."""
-    reads = opaque_reads(problem.program, whole=True)
-    simulator = _Simulator.around(problem, reads, _evidence_step(problem, tilted), _best_step(problem, tilted))
-    rounds = _Rounds(problem, simulator, tilted)
-    return rounds.fit(), rounds.doubt
-
-
 def _evidence_step(problem: Problem, tilted: Tilted) -> Compiled:
     def value(
         point: Any, sites: Sites, rows: Rows, held: Any, normals: Any, surrogate: Surrogate, jitter: Any
@@ -119,13 +111,19 @@ class _Simulator(Simulator):
         return float(value), gradient, fixed.sites
 
 
-class _Rounds(Rounds):
-    """The evidence is no bound: it may fall on the way to a fixed point, and no step is taken back because of that."""
+class EpOpaque(Rounds):
+    """The fixed point of the sites, and what is learnt on the evidence, with its Monte-Carlo error.
+
+    The evidence is no bound: it may fall on the way to a fixed point, and no step is taken back because of that.
+    """
 
     simulator: _Simulator
 
-    def __init__(self, problem: Problem, simulator: _Simulator, tilted: Tilted) -> None:
+    def __init__(self, problem: Problem, tilted: Tilted) -> None:
         self.tilted, self.doubt = tilted, ""
+        """What a user must know of the end, if anything."""
+        reads = opaque_reads(problem.program, whole=True)
+        simulator = _Simulator.around(problem, reads, _evidence_step(problem, tilted), _best_step(problem, tilted))
         super().__init__(problem, simulator)
         self.kept = 0
 
@@ -150,10 +148,10 @@ class _Rounds(Rounds):
         key = jax.random.fold_in(jax.random.key(self.problem.options.seed), fresh)
         return self.tilted.normals(key, EP_SAMPLES, self.problem.count, self.problem.program.latents)
 
-    def result(self, message: str, interrupted: bool) -> Result:
+    def result(self) -> Result:
         if self.fitted is not None:
             best = self.best
             known = best.point, best.sites, self.normals(), self.fitted.surrogate
             fixed = self.simulator.fixed(*known, LADDER[0])[2]
             self.doubt = doubts(int(fixed.steady) >= 2, float(fixed.swept.stuck), self.problem.count)
-        return super().result(message, interrupted)
+        return super().result()

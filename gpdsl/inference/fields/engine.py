@@ -134,14 +134,13 @@ class FieldRun:
                 best = (value, learnt, q)
             return self.slope(learnt, q, self.normals, self.rows, known, self.curvature)
 
-        steps = OUTER_STEPS_A_ROUND if known else OUTER_STEPS
-        outcome = maximise(
-            objective, self.learnt, steps=steps, tolerance=self.options.tolerance, report=lambda *_: None
-        )
-        self.elbo, self.learnt, self.q = best
-        if outcome.interrupted:
-            raise KeyboardInterrupt
-        return outcome.message
+        asked: dict[str, Any] = {"steps": OUTER_STEPS_A_ROUND if known else OUTER_STEPS}
+        try:
+            return maximise(
+                objective, self.learnt, tolerance=self.options.tolerance, report=lambda *_: None, **asked
+            ).message
+        finally:
+            self.elbo, self.learnt, self.q = best
 
     def traced(self) -> str:
         """A likelihood that can be differentiated."""
@@ -234,7 +233,11 @@ class FieldRun:
         zero = self.fields(learnt, jnp.zeros_like(white[:, :1]))
         return values[0], jnp.sqrt(jnp.sum((values[1:] - zero) ** 2, axis=0))
 
-    def result(self, message: str, interrupted: bool) -> Result:
+    def run(self) -> str:
+        """To the end, by calls or by derivatives."""
+        return self.opaque() if self.program.opaque else self.traced()
+
+    def state(self) -> Result:
         """The best state, group by group, the root of the covariance by rows."""
         root, mean = np.asarray(self.q.root()), np.asarray(self.q.mean)
         posterior: list[Whitened] = []
@@ -245,7 +248,9 @@ class FieldRun:
             posterior.append(Whitened(mean[some].reshape(shape), root[some].reshape(*shape, -1)))
             points.append(as_numpy(Values(jnp.asarray(points_of(self.program.declarations, group)))))
         learnt = as_numpy(self.learnt)
-        return Result(learnt, points, posterior, np.ones(1), self.elbo, self.error, message, interrupted)
+        return Result(learnt, points, posterior, np.ones(1), self.elbo, self.error)
+
+    finish = state
 
 
 Moments = tuple[Float[np.ndarray, "D"], Float[np.ndarray, "D"]]

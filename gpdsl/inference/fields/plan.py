@@ -11,6 +11,7 @@ import sympy as sp
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
+from gpdsl.inference.driver import drive
 from gpdsl.inference.fields.calls import FIELD_CALLS, probe_fields
 from gpdsl.inference.fields.emulator import moving
 from gpdsl.inference.fields.engine import EXPECTED, FieldRun
@@ -116,19 +117,14 @@ def infer_fields(
     jitter = _jitter(program, learnt, options)
     run = FieldRun(program, rows, choice, options, learnt, jitter, monitor)
     monitor.keep = None if keep is None else partial(keep, choice, jitter, monitor)
-    monitor.state = lambda: run.result("", True)
-    interrupted = False
     with threads_for(program.latents):
-        try:
-            message = run.opaque() if program.opaque else run.traced()
-        except KeyboardInterrupt:
-            message, interrupted = "interrupted", True
-    if not np.isfinite(run.elbo) and not interrupted:
+        found = drive(monitor, run)
+    if not np.isfinite(found.elbo) and not found.interrupted:
         raise GpdslError(
             "the bound is not a finite number: the likelihood overflows around the prior mean of the fields; "
             "try other initial values"
         )
-    return run.result(message, interrupted), monitor, choice, jitter
+    return found, monitor, choice, jitter
 
 
 def _jitter(program: Program, learnt: dict[str, Any], options: Options) -> float:

@@ -18,9 +18,9 @@ from jaxtyping import Int
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.inducing.canonical import first_numbers
+from gpdsl.inference.infer import infer
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Result, as_arrays
-from gpdsl.inference.variational import infer
 from gpdsl.program.program import Program
 
 PATCHES, PATCH = 6, 50

@@ -22,12 +22,12 @@ from gpdsl.inference.inducing.certified import certified_loss
 from gpdsl.inference.inducing.greedy import pivots, unexplained
 from gpdsl.inference.inducing.loss import Loss, loss_of
 from gpdsl.inference.inducing.start import kmeans_centres
+from gpdsl.inference.infer import infer
 from gpdsl.inference.keeping import Keep
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.coupling import LARGEST
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Result, as_arrays
-from gpdsl.inference.variational import infer
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import Functionals, Values, every_point
 from gpdsl.program.evaluation import functionals_at

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Array
 
-from gpdsl.inference.ascent.lbfgs import Enough, Outcome
+from gpdsl.inference.ascent.lbfgs import Enough
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.problem import Problem
 
@@ -39,6 +39,8 @@ class Best:
     """Points where the sites had not settled: in a row without a gain, and in all."""
     reason: str = ""
     """What makes ridges in this problem."""
+    message: str = ""
+    """How the search ended."""
 
     def see(self, point: Any, sites: Sites, elbo: float, settled: bool) -> None:
         """Keep what is better. Raises Enough on a ridge that leads nowhere, or on and on."""
@@ -66,20 +68,18 @@ def why_ridges(problem: Problem) -> str:
 
 
 def attained(
-    problem: Problem, ends: Sequence[tuple[Best, Outcome]], bound: Callable[[Any, Sites, Any], Array]
-) -> tuple[Best, Outcome, tuple[float, float]]:
+    problem: Problem, ends: Sequence[Best], bound: Callable[[Any, Sites, Any], Array]
+) -> tuple[Best, str, tuple[float, float]]:
     """The last of the ends of searches, unless it follows its samples so far that an earlier one has a higher bound.
 
-    With it, its bound and the standard error of that.
+    With it, what is to be said of it if not what its search says, its bound and the standard error of that.
     """
 
-    def assessed(best: Best, outcome: Outcome) -> tuple[Best, Outcome, tuple[float, float]]:
-        return best, outcome, problem.reassessed(lambda normals: bound(best.point, best.sites, normals), best.elbo)
+    def assessed(best: Best) -> tuple[float, float]:
+        return problem.reassessed(lambda normals: bound(best.point, best.sites, normals), best.elbo)
 
-    found = [assessed(*end) for end in ends]
-    chosen = found[-1]
-    for each in found[:-1] if problem.program.sampled else ():
-        if each[2][0] > chosen[2][0]:
-            message = f"{each[1].message}; {FOLLOWED.format(samples=problem.choice.samples)}"
-            chosen = each[0], replace(chosen[1], message=message), each[2]
+    *others, chosen = ((best, "", assessed(best)) for best in ends)
+    for best, _, found in others if problem.program.sampled else ():
+        if found[0] > chosen[2][0]:
+            chosen = best, f"{best.message}; {FOLLOWED.format(samples=problem.choice.samples)}", found
     return chosen

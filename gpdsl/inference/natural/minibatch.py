@@ -20,6 +20,7 @@ import optax
 from jaxtyping import Array
 
 from gpdsl.data import minibatches
+from gpdsl.inference.driver import ALL_DONE
 from gpdsl.inference.natural.profiled import outer_point
 from gpdsl.inference.natural.schedule import Pace, Schedule, settled
 from gpdsl.inference.natural.sweep import Point, Sweep, carried, sweep
@@ -59,23 +60,8 @@ State = tuple[Any, Any, list[Tied], list[Array], Any]
 inputs whose values they are functions of, where these are learnt."""
 
 
-def fit_minibatch_natural(problem: Problem) -> Result:
-    """Maximise the bound. It is reported as all rows have it in the end."""
-    run = _Run(_in_pairs(problem))
-    problem.monitor.state = lambda: ended(problem, None, _end(run.state), "", True)
-    message, interrupted = "all steps done", False
-    try:
-        run.start()
-        message = run.all_steps()
-    except KeyboardInterrupt:
-        message, interrupted = "interrupted", True
-    first = None if run.first is None else _end(run.first)
-    return ended(problem, first, _end(run.state), message, interrupted)
-
-
 def _end(state: State) -> End:
-    point, _, sites, scales, _ = state
-    return End(point, sites, scales)
+    return End(state[0], *state[2:4])
 
 
 def _in_pairs(problem: Problem) -> Problem:
@@ -87,10 +73,11 @@ def _in_pairs(problem: Problem) -> Problem:
     return replace(problem, options=replace(problem.options, sampling="antithetic"))
 
 
-class _Run:
-    """The moving parts of one fit."""
+class MinibatchSearch:
+    """Sites by natural gradients, and the rest by Adam, on the same minibatches."""
 
     def __init__(self, problem: Problem) -> None:
+        problem = _in_pairs(problem)
         self.problem, self.held = problem, problem.inducing
         self.share = min(problem.choice.batch / problem.data_rows, 1.0)
         self.size = -(-min(CHUNK, problem.choice.steps) // INNER) * INNER
@@ -98,20 +85,34 @@ class _Run:
         self.schedule = Schedule(problem.choice.steps, self.share, problem.choice.learning_rate, going_on=known)
         self.key = jax.random.key(problem.options.seed)
         self.draws = _batches(problem)
-        self.state = _prior(problem)
-        self.units = _units(self.state[0], self.held, problem.options.dtype)
+        self.at = _prior(problem)
+        self.units = _units(self.at[0], self.held, problem.options.dtype)
         self.first: State | None = None
         """Where it starts, when that is another fit."""
         self.trace: list[float] = []
         self.rounds = 1
-        self.compiled = problem.compiled(_steps(problem), *self._arguments(self.state, 0, 1, self._paces(0)))
+        self.compiled = problem.compiled(_steps(problem), *self._arguments(self.at, 0, 1, self._paces(0)))
 
-    def start(self) -> None:
+    def run(self) -> str:
+        """From the start that the data give, until the bound no longer rises."""
+        self._begin()
+        return self._all_steps()
+
+    def state(self) -> Result:
+        """The state so far."""
+        return ended(self.problem, None, _end(self.at))
+
+    def finish(self) -> Result:
+        """The end of the search, or its start where that is another fit and better, with the bound of all rows."""
+        first = None if self.first is None else _end(self.first)
+        return ended(self.problem, first, _end(self.at))
+
+    def _begin(self) -> None:
         """The posterior that is known, or the prior, but for latents that nothing would pull away from it.
 
         Steps of no length say which those are.
         """
-        point, memory, prior, scales, anchors = self.state
+        point, memory, prior, scales, anchors = self.at
         still = np.zeros(INNER, self.problem.options.dtype)
         faint = Pace(still, still + 1.0, np.where(np.arange(INNER) < INNER - 1, still, FAINT).astype(still.dtype))
 
@@ -121,11 +122,11 @@ class _Run:
 
         begun = self.problem.begun
         sites, scales = departed(self.problem.program.groups, prior, look, self.problem.options.seed, begun)
-        self.state = point, memory, sites, scales, anchors
-        self.first = None if begun is None else self.state
+        self.at = point, memory, sites, scales, anchors
+        self.first = None if begun is None else self.at
         self.draws = _batches(self.problem)  # so that the first step begins a pass over the rows
 
-    def all_steps(self) -> str:
+    def _all_steps(self) -> str:
         """Chunk after chunk, until the bound no longer rises beyond its noise and the steps have become small."""
         done = retries = 0
         while done < self.schedule.end:
@@ -136,18 +137,18 @@ class _Run:
                     return "stopped: the bound is not a finite number, however small the steps"
                 self.schedule.slow_down()
                 continue
-            self.state, done = state, done + self.size
+            self.at, done = state, done + self.size
             mean = float(np.nanmean(values))
             self.trace += np.where(np.isfinite(values), values, mean).tolist()
             self.problem.monitor.report(min(done, self.schedule.end), mean)
             if settled(self.trace, self.problem.epoch):
                 self.schedule.finish_from(done)
         rested = self.schedule.shortened
-        return "converged: the bound no longer rises beyond its sampling error" if rested else "all steps done"
+        return "converged: the bound no longer rises beyond its sampling error" if rested else ALL_DONE
 
     def _chunk(self, done: int) -> tuple[State, np.ndarray]:
         """The state and the bounds after the steps that follow the first `done` ones."""
-        state, paces, found = self.state, self._paces(done), []
+        state, paces, found = self.at, self._paces(done), []
         whole, begun = self.size // INNER, 0
         while begun < whole:
             rounds, start = min(self.rounds, whole - begun), time.perf_counter()

@@ -60,29 +60,45 @@ Ascend = Callable[[Any, Sites, Any, Array, int], Ascended]
 """The same from a point, sites, samples, how far latents are coupled, and a number of iterations."""
 
 
-def fit_profiled(problem: Problem) -> Result:
-    """Maximise the bound. Sampled terms use one fixed set of samples, so the objective is deterministic."""
-    best = Best(outer_point(problem, problem.parameters, problem.inducing), start_sites(problem))
-    compute, bound = _compiled(problem, best)
-    coupled = problem.program.coupled
-    ends = []
-    for coupling in (0.0, 1.0) if coupled and not problem.program.conjugate else (1.0,):
-        best, outcome = _maximised(problem, compute, best, coupling)
-        ends.append((best, outcome))
-        if outcome.interrupted:
-            break
-    best, outcome, (value, error) = attained(problem, ends, bound)
-    parameters, _ = split_point(best.point, problem.inducing)
-    found = at_sites(problem, best.point, best.sites, value, error)
-    notes = jitter_note(problem, parameters, best.sites)
-    return replace(found, message=outcome.message, interrupted=outcome.interrupted, notes=notes)
+class ProfiledSearch:
+    """The bound maximised over q, maximised over the rest.
+
+    Sampled terms use one fixed set of samples, so the objective is deterministic.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.ends = [Best(outer_point(problem, problem.parameters, problem.inducing), start_sites(problem))]
+        """The best point of every search so far; before the first, where that starts."""
+        self.compute, self.bound = _compiled(problem, self.ends[0])
+
+    def run(self) -> str:
+        """Search with latents that are independent of each other, and then, where it is coupled, from there."""
+        program, begin, self.ends = self.problem.program, self.ends[0], []
+        for coupling in (0.0, 1.0) if program.coupled and not program.conjugate else (1.0,):
+            self.ends.append(Best(begin.point, begin.sites, reason=why_ridges(self.problem)))
+            begin = self.ends[-1]
+            begin.message = _maximised(self.problem, self.compute, begin, coupling).message
+        return begin.message
+
+    def state(self) -> Result:
+        """The best point so far, with its bound on the samples of the search."""
+        best = self.ends[-1]
+        return at_sites(self.problem, best.point, best.sites, best.elbo)
+
+    def finish(self) -> Result:
+        """The best end with its bound on fresh samples."""
+        best, message, bound = attained(self.problem, self.ends, self.bound)
+        parameters, _ = split_point(best.point, self.problem.inducing)
+        notes = jitter_note(self.problem, parameters, best.sites)
+        return replace(at_sites(self.problem, best.point, best.sites, *bound), message=message, notes=notes)
 
 
 def at_sites(problem: Problem, point: Any, sites: Sites, value: float, error: float = 0.0) -> Result:
-    """The state with these sites, as a result that is not said to have ended."""
+    """The state with these sites."""
     parameters, inducing = as_numpy(split_point(point, problem.inducing))
     posterior = tidy(whitened_at(problem, point, sites))
-    return Result(parameters, inducing, posterior, np.ones(1), value, error, "", True)
+    return Result(parameters, inducing, posterior, np.ones(1), value, error)
 
 
 def _compiled(problem: Problem, start: Best) -> tuple[Compute, Callable[[Any, Sites, Any], Array]]:
@@ -148,10 +164,9 @@ def _may_have_ridges(problem: Problem) -> bool:
     return bool(problem.program.mixing) and problem.at_once
 
 
-def _maximised(problem: Problem, compute: Compute, start: Best, coupling: float) -> tuple[Best, Outcome]:
-    """The best of a search from a start."""
-    best, warm = Best(start.point, start.sites, reason=why_ridges(problem)), start.sites
-    problem.monitor.state = lambda: at_sites(problem, best.point, best.sites, best.elbo)
+def _maximised(problem: Problem, compute: Compute, best: Best, coupling: float) -> Outcome:
+    """A search from the start that `best` is, which keeps the best point."""
+    monitor, done, warm = problem.monitor, len(problem.monitor.history), best.sites
 
     def objective(at: Any) -> tuple[float, Any]:
         nonlocal warm
@@ -164,26 +179,14 @@ def _maximised(problem: Problem, compute: Compute, start: Best, coupling: float)
             best.see(at, refined, value, settled)
         return value, gradient
 
-    return best, _search(problem, objective, start.point)
-
-
-def _search(problem: Problem, objective: Any, point: Any) -> Outcome:
-    monitor, done = problem.monitor, len(problem.monitor.history)
-
     def report(step: int, value: float) -> None:
         monitor.report(done + step, value)
 
-    if not jax.tree.leaves(point):  # nothing but q to learn
-        return looked_at(objective, point, report)
+    if not jax.tree.leaves(best.point):  # nothing but q to learn
+        return looked_at(objective, best.point, report)
     search = maximise_off_saddles if problem.may_have_saddles else maximise
-    return search(
-        objective,
-        point,
-        steps=problem.choice.steps,
-        tolerance=problem.options.tolerance,
-        report=report,
-        size=problem.observed,
-    )
+    asked: dict[str, Any] = {"steps": problem.choice.steps, "tolerance": problem.options.tolerance}
+    return search(objective, best.point, report=report, size=problem.observed, **asked)
 
 
 def outer_point(problem: Problem, parameters: dict[str, Array], inducing: list[Functionals]) -> dict[str, Any]:

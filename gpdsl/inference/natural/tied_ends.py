@@ -39,10 +39,9 @@ class End:
         return dict(as_arrays(state, problem.options.dtype))
 
 
-def ended(problem: Problem, first: End | None, last: End, message: str, interrupted: bool) -> Result:
+def ended(problem: Problem, first: End | None, last: End) -> Result:
     """The last end of a search, with its bound of all rows; or the first, another fit's, where that has a higher."""
     _, bound, stayed = better(problem, None if first is None else first.state(problem), last.state(problem))
     found = first if stayed and first is not None else last
-    message = STAYED if stayed and not interrupted else message
     learnt, inducing = as_numpy(split_point(found.point, problem.inducing))
-    return Result(learnt, inducing, found.posterior(), np.ones(1), *bound, message, interrupted)
+    return Result(learnt, inducing, found.posterior(), np.ones(1), *bound, STAYED if stayed else "")

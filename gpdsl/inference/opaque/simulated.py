@@ -66,21 +66,16 @@ class Place:
     q: Gaussian
 
 
-def fit_simulated(problem: Problem) -> Result:
-    """Maximise the bound of an opaque likelihood. The reported bound is corrected by the residual, with its error."""
-    return Rounds(problem, Simulator.of(problem)).fit()
-
-
 class Rounds:
-    """The moving parts of one fit."""
+    """Rounds of evaluations. The reported bound is corrected by the residual, with its error."""
 
-    def __init__(self, problem: Problem, simulator: Simulator) -> None:
-        self.problem, self.simulator = problem, simulator
+    def __init__(self, problem: Problem, simulator: Simulator | None = None) -> None:
+        self.problem, self.simulator = problem, simulator or Simulator.of(problem)
         self.known = Evaluations()
         point, sites = outer_point(problem, problem.parameters, problem.inducing), start_sites(problem)
         self.here = Place(point, sites, self.simulator.place(point, sites))
         self.best = self.here
-        self.judged, self.noise = Judged(), np.inf
+        self.judged, self.noise, self.confirmed = Judged(), np.inf, False
         self.fitted: Fitted | None = None
         self.safest: tuple[Judged, Place, Fitted] | None = None
         self.trust, self.damping = Trust(), Damping()
@@ -90,18 +85,23 @@ class Rounds:
         self.points = Points(problem.count, width, problem.options.seed)
         self.blend = jit(blend)
 
-    def fit(self) -> Result:
+    def run(self) -> str:
         """All rounds, and what they came to."""
-        self.problem.monitor.state = lambda: copy.copy(self).result("", True)
-        message, interrupted = "all steps done", False
-        try:
-            message = self.rounds()
+        message = self.rounds()
+        self.regain()
+        self.confirm()
+        self.confirmed = True
+        return message
+
+    def state(self) -> Result:
+        """The best place so far."""
+        return copy.copy(self).result()
+
+    def finish(self) -> Result:
+        """The best place, of which most is certain."""
+        if not self.confirmed:
             self.regain()
-            self.confirm()
-        except KeyboardInterrupt:
-            self.regain()
-            message, interrupted = "interrupted", True
-        return self.result(message, interrupted)
+        return self.result()
 
     def rounds(self) -> str:
         """Evaluate and improve until q rests, the budget is used up, or all rounds are done."""
@@ -286,13 +286,13 @@ class Rounds:
             rest = points, self.normals, [self.problem.options.seed, 1]
             self.judged = Judged(*held_out_bound(self.simulator, place, self.fitted.surrogate, *rest))
 
-    def result(self, message: str, interrupted: bool) -> Result:
+    def result(self) -> Result:
         """The best place, whitened."""
         problem, best = self.problem, self.best
         learnt, inducing = split_point(best.point, problem.inducing)
         posterior = tidy(whitened_at(problem, best.point, best.sites))
-        weights, found = np.ones(1), (self.judged.value, self.judged.error)
-        return Result(as_numpy(learnt), as_numpy(inducing), posterior, weights, *found, message, interrupted)
+        found = self.judged.value, self.judged.error
+        return Result(as_numpy(learnt), as_numpy(inducing), posterior, np.ones(1), *found)
 
     def regain(self) -> None:
         """Back to a place of which more is certain than of where the search ended."""

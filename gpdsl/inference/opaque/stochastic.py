@@ -62,25 +62,8 @@ class Step:
     target: Sites
 
 
-def fit_stochastic_natural(problem: Problem) -> Result:
-    """Maximise the bound of an opaque likelihood; it is reported as fresh samples have it at the end."""
-    run = _Run(problem)
-    problem.monitor.state = lambda: _result(problem, run, "", True)
-    message, interrupted = "all steps done", False
-    try:
-        try:
-            message = run.accelerated() if not jax.tree.leaves(run.point) else run.joint()
-            run.averaged()
-        except Spent:
-            message = "the budget of evaluations is used up"
-        run.bound = fresh_bound(problem, run.look, problem.options.seed)
-    except KeyboardInterrupt:
-        message, interrupted = "interrupted", True
-    return _result(problem, run, message, interrupted)
-
-
-class _Run:
-    """The moving parts of one fit: sites, hyperparameters, and the trace of the bound."""
+class StochasticSearch:
+    """Sites and hyperparameters by steps whose evaluations are used once; fresh samples tell the bound in the end."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -99,6 +82,25 @@ class _Run:
         self.budget = max(problem.choice.steps - AVERAGED, 1)
         self.looking = jit(_look(problem))
         self.bound: tuple[float, float] | None = None
+
+    def run(self) -> str:
+        """Steps as far as the budget goes, the mean of the last of them, and a look at the bound."""
+        try:
+            message = self.joint() if jax.tree.leaves(self.point) else self.accelerated()
+            self.averaged()
+        except Spent:
+            message = "the budget of evaluations is used up"
+        self.bound = fresh_bound(self.problem, self.look, self.problem.options.seed)
+        return message
+
+    def state(self) -> Result:
+        """Where it is, with the bound of fresh samples in the end, or that of the last steps."""
+        learnt, inducing = as_numpy(split_point(self.point, self.problem.inducing))
+        posterior = tidy(whitened_at(self.problem, self.point, self.sites))
+        found = self.bound or sum_and_error(np.asarray(self.trace[-WINDOW:] or [-np.inf]))
+        return Result(learnt, inducing, posterior, np.ones(1), *found)
+
+    finish = state
 
     def evaluate(self, key: Array, *, learn: bool) -> Step:
         """Propose → evaluate → update, once; `learn` moves the hyperparameters too."""
@@ -269,18 +271,3 @@ def _remember(
     old, new = flatten_sites(before, units), flatten_sites(now, units)
     residual = (flatten_sites(leads, units) - new) - (flatten_sites(led, units) - old)
     return anderson.remember(history, new - old, residual)
-
-
-def _result(problem: Problem, run: _Run, message: str, interrupted: bool) -> Result:
-    learnt, inducing = split_point(run.point, problem.inducing)
-    value, error = run.bound or sum_and_error(np.asarray(run.trace[-WINDOW:] or [-np.inf]))
-    return Result(
-        as_numpy(learnt),
-        as_numpy(inducing),
-        tidy(whitened_at(problem, run.point, run.sites)),
-        np.ones(1),
-        value,
-        error,
-        message,
-        interrupted,
-    )

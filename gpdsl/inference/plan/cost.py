@@ -15,7 +15,7 @@ from gpdsl.program.quadrature import split_count
 from gpdsl.symbolic.terms import Term
 
 if TYPE_CHECKING:
-    from gpdsl.inference.variational import Plan
+    from gpdsl.inference.plan.planning import Plan
 
 
 def cost(program: Program, plan: Plan, batch: int) -> tuple[float, float]:

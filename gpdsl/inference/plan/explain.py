@@ -12,12 +12,12 @@ from gpdsl.inference.opaque.surrogate import is_quadratic, opaque_reads, passed_
 from gpdsl.inference.plan.cost import cost, held_at_once
 from gpdsl.inference.plan.coupling import joint_size
 from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.planning import Plan
 from gpdsl.inference.plan.quantities import quantity
 from gpdsl.inference.posteriors.families import size
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.free_posterior import is_free
 from gpdsl.inference.posteriors.linear import Linear
-from gpdsl.inference.variational import Plan
 from gpdsl.kernels.form import describe
 from gpdsl.language.model import Latent
 from gpdsl.program.groups import Group, columns_of

@@ -100,7 +100,7 @@ def make_options(infer: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
     engine = chosen.get("engine", infer.get("engine", OPTIONS["engine"].default))
     for name, value in chosen.items():
         check_engine(name, value, engine)
-    own = {name: check_option(name, value) for name, value in infer.items() if engine in OPTIONS[name].engines}
+    own = {name: check_option(name, value) for name, value in infer.items() if OPTIONS[name].read_by(engine)}
     merged = {**own, **chosen, "engine": engine}
     if "init" in own and "init" in chosen:
         merged["init"] = {**own["init"], **chosen["init"]}

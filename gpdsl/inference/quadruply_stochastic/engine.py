@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.inference.assessment import STAYED
+from gpdsl.inference.driver import ALL_DONE
 from gpdsl.inference.estimators.totals import some_rows_sum_and_error
 from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
@@ -63,35 +64,60 @@ ASCENTS: dict[str, Callable[[Problem, Features, Weights, dict[str, Array]], Asce
 """How sums over basis functions are had."""
 
 
-def fit_qsgp(problem: Problem) -> Result:
-    """Maximise the bound over q(w) and the learnt parameters: QSGP sections 2 and 3."""
-    choice, options, plain = chosen(problem), problem.options, problem.program
-    begun = _known(problem, choice)
-    learnt, interrupted = start_parameters(problem, choice.start_rows if begun is None else 0)
-    basis = place_basis(plain, options.basis, _points(problem), choice.features, options.seed)
-    basis = basis if begun is None else begun.basis
-    problem = replace(problem, program=basis.program(plain))
-    features = basis.features(problem.program, choice.features, options.seed)
-    if isinstance(features, InducingFeatures) and choice.sums == "solved":
-        features = steadied(features, learnt, options.dtype)
-    learnt |= as_arrays(basis.numbers(), options.dtype)
-    q = _start(problem, features, learnt, choice) if begun is None else as_arrays(begun.q, options.dtype)
-    first = None if begun is None else (q, learnt)
-    ascent: Ascent = ASCENTS[choice.sums](problem, features, q, learnt)
+class QsgpSearch:
+    """The bound maximised over q(w) and the learnt parameters: QSGP sections 2 and 3."""
 
-    def ended(first: State | None) -> tuple[Result, bool]:
+    def __init__(self, problem: Problem) -> None:
+        choice, options, self.plain = chosen(problem), problem.options, problem.program
+        begun = _known(problem, choice)
+        learnt, self.interrupted = start_parameters(problem, choice.start_rows if begun is None else 0)
+        basis = place_basis(self.plain, options.basis, _points(problem), choice.features, options.seed)
+        self.basis = basis if begun is None else begun.basis
+        self.problem = problem = replace(problem, program=self.basis.program(self.plain))
+        features = self.basis.features(problem.program, choice.features, options.seed)
+        if isinstance(features, InducingFeatures) and choice.sums == "solved":
+            features = steadied(features, learnt, options.dtype)
+        self.features = features
+        learnt |= as_arrays(self.basis.numbers(), options.dtype)
+        q = _start(problem, features, learnt, choice) if begun is None else as_arrays(begun.q, options.dtype)
+        self.first: State | None = None if begun is None else (q, learnt)
+        self.stepping = False
+        self.ascent: Ascent = ASCENTS[choice.sums](problem, features, q, learnt)
+
+    def run(self) -> str:
+        """All steps."""
+        if self.interrupted:
+            raise KeyboardInterrupt
+        done, steps = 0, self.problem.choice.steps
+        while done < steps:
+            self.stepping = True
+            done, bound = self.ascent.advance()
+            self.stepping = False
+            self.problem.monitor.report(min(done, steps), bound)
+            if not np.isfinite(bound):
+                return "stopped: the bound is not a finite number, and the last state that was is kept"
+        return self.ascent.message if isinstance(self.ascent, SolvedFit) else ALL_DONE
+
+    def state(self) -> Result:
+        """Where it is."""
+        return self._ended(None)
+
+    def finish(self) -> Result:
+        """Where it ends, or its start where that is another fit and better."""
+        if self.stepping:  # an interrupt in the middle of a step may come before the result of a call was kept
+            raise KeyboardInterrupt
+        return self._ended(self.first)
+
+    def _ended(self, first: State | None) -> Result:
+        problem, features, ascent, choice = self.problem, self.features, self.ascent, chosen(self.problem)
         (q, learnt), (value, error, stiffness), stayed = _better(problem, features, first, (ascent.q, ascent.learnt))
         jitter = features.jitter if isinstance(features, InducingFeatures) else 0.0
-        held = WeightSpace(as_numpy(q), basis.at(as_numpy(learnt)), options.seed, stiffness, jitter)
-        parameters = {name: np.asarray(learnt[name]) for name in plain.parameters.initial}
+        held = WeightSpace(as_numpy(q), self.basis.at(as_numpy(learnt)), problem.options.seed, stiffness, jitter)
+        parameters = {name: np.asarray(learnt[name]) for name in self.plain.parameters.initial}
         value += ascent.constant if isinstance(ascent, SolvedFit) else 0.0
-        notes = notes_on_width(problem, features, q, learnt) + _noisy_mean(options.basis, choice)
-        return Result(parameters, [], [], np.ones(1), value, error, "", True, weight_space=held, notes=notes), stayed
-
-    problem.monitor.state = lambda: ended(None)[0]
-    message, interrupted = ("interrupted", True) if interrupted else _ascend(problem, ascent)
-    found, stayed = ended(first)
-    return replace(found, message=STAYED if stayed and not interrupted else message, interrupted=interrupted)
+        notes = notes_on_width(problem, features, q, learnt) + _noisy_mean(problem.options.basis, choice)
+        message = STAYED if stayed else ""
+        return Result(parameters, [], [], np.ones(1), value, error, message, weight_space=held, notes=notes)
 
 
 def _noisy_mean(basis: str, choice: WeightChoice) -> tuple[str, ...]:
@@ -130,23 +156,6 @@ def _known(problem: Problem, choice: WeightChoice) -> WeightSpace | None:
     if begun.basis.kind != options.basis or (options.basis == "fourier" and begun.seed != options.seed):
         return None
     return begun
-
-
-def _ascend(problem: Problem, ascent: Ascent) -> tuple[str, bool]:
-    """All steps, unless the user interrupts them: what is to be said of the end, and whether that is what happened.
-
-    An interrupt in the middle of a step passes through: it may come before the result of a call was kept.
-    """
-    done = 0
-    while done < problem.choice.steps:
-        done, bound = ascent.advance()
-        try:
-            problem.monitor.report(min(done, problem.choice.steps), bound)
-        except KeyboardInterrupt:
-            return "interrupted", True
-        if not np.isfinite(bound):
-            return "stopped: the bound is not a finite number, and the last state that was is kept", False
-    return (ascent.message if isinstance(ascent, SolvedFit) else "all steps done"), False
 
 
 def _points(problem: Problem) -> np.ndarray:

@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.inference.bound import Layout
+from gpdsl.inference.driver import drive
 from gpdsl.inference.monitor import Monitor
-from gpdsl.inference.natural.profiled import fit_profiled
+from gpdsl.inference.natural.profiled import ProfiledSearch
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.problem import Problem, as_arrays
@@ -52,7 +53,7 @@ def start_parameters(problem: Problem, count: int) -> tuple[dict[str, Array], bo
             jitter=jitter_for(jnp.dtype(DTYPE)),
             monitor=Monitor(STEPS, problem.monitor.callback, f"hyperparameters from {count} rows"),
         )
-        found = fit_profiled(replace(some, program=restrained(some)))
+        found = drive(some.monitor, ProfiledSearch(replace(some, program=restrained(some))))
     sound = all(np.all(np.isfinite(value)) for value in found.parameters.values())
     taken = as_arrays(found.parameters, problem.options.dtype) if sound else problem.parameters
     return taken, found.interrupted

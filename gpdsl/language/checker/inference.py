@@ -48,7 +48,7 @@ def _add(scope: Scope, options: dict[str, Any], written: syntax.Option, engine: 
     if option is None:
         suggestion = scope.problems.suggest(name, OPTIONS)
         scope.problems.fail(UnknownOption(written.name.span, name, ", ".join(OPTIONS), suggestion))
-    if engine in ENGINES and engine not in option.engines:
+    if engine in ENGINES and not option.read_by(engine):
         whose = " or ".join(f"`{each}`" for each in option.engines)
         scope.problems.fail(NotOfThisEngine(written.name.span, name, engine, whose, option.engines[0]))
     _check_subject(scope, written, option)

@@ -12,8 +12,10 @@ import pytest
 
 import gpdsl
 import gpdsl.inference.monitor
+from gpdsl.inference.driver import drive
+from gpdsl.inference.problem import Result
 from gpdsl.inference.quadruply_stochastic.basis import Basis
-from gpdsl.inference.quadruply_stochastic.engine import _ascend
+from gpdsl.inference.quadruply_stochastic.engine import QsgpSearch
 from gpdsl.inference.quadruply_stochastic.posterior import augmentation
 from gpdsl.inference.watch import watching
 from tests.inference.quadruply_stochastic.conftest import CLASSES, REGRESSION, Case
@@ -184,7 +186,7 @@ def test_an_interrupted_fit_keeps_its_state(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize(("presses", "kept"), [(1, True), (2, False)])
-def test_a_second_interrupt_ends_without_a_state(presses: int, kept: bool) -> None:
+def test_a_second_interrupt_ends_without_a_state(presses: int, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may come when a call has used up the memory of the state and its result is not kept yet."""
 
     def advance() -> tuple[int, float]:
@@ -192,15 +194,21 @@ def test_a_second_interrupt_ends_without_a_state(presses: int, kept: bool) -> No
             signal.raise_signal(signal.SIGINT)
         return 1, 0.0
 
-    problem = SimpleNamespace(choice=SimpleNamespace(steps=10), monitor=gpdsl.inference.monitor.Monitor(10))
+    search = object.__new__(QsgpSearch)
+    monitor = gpdsl.inference.monitor.Monitor(10)
+    search.problem = SimpleNamespace(choice=SimpleNamespace(steps=10), monitor=monitor)  # type: ignore[assignment]
+    search.first, search.interrupted, search.stepping = None, False, False
+    search.ascent = SimpleNamespace(advance=advance)  # type: ignore[assignment]
+    monkeypatch.setattr(QsgpSearch, "_ended", lambda self, first: Result({}, [], [], np.ones(1), 0.0, 0.0))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with watching():
             if kept:
-                assert _ascend(problem, SimpleNamespace(advance=advance)) == ("interrupted", True)
+                found = drive(monitor, search)
+                assert (found.message, found.interrupted) == ("interrupted", True)
             else:
                 with pytest.raises(KeyboardInterrupt):
-                    _ascend(problem, SimpleNamespace(advance=advance))
+                    drive(monitor, search)
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -1,0 +1,107 @@
+"""From options to a result: decisions, the engine that suits them, a finite bound or an error that says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from gpdsl.data import Data
+from gpdsl.data.memory_maps import stays_on_disk
+from gpdsl.errors import GpdslError
+from gpdsl.inference.attempts import attempt
+from gpdsl.inference.carrying import carry
+from gpdsl.inference.diagnosis import diagnose
+from gpdsl.inference.engines import engine_for
+from gpdsl.inference.fields.plan import infer_fields
+from gpdsl.inference.fineness import finely
+from gpdsl.inference.keeping import Keep
+from gpdsl.inference.monitor import Monitor, Report
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.planning import plan
+from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.sharding import shards_for
+from gpdsl.inference.sides import from_all_sides
+from gpdsl.inference.threads import threads_for
+from gpdsl.inference.warm import Start, check_start
+from gpdsl.kernels.numerics import jitters_for
+from gpdsl.program.program import Program, make_rows
+from gpdsl.program.rows import Rows
+from gpdsl.program.white import notes_on_white, training
+
+
+def _placed(rows: Rows, options: Options) -> Rows:
+    """The rows on the device, but for memory maps where the engine reads what it needs of them."""
+    if options.engine != "qsgp":
+        return as_arrays(rows, options.dtype)
+    return jax.tree.map(lambda a: a if stays_on_disk(a) else as_arrays(a, options.dtype), rows)
+
+
+def _faulty(program: Program) -> bool:
+    """Whether an opaque function has ended the fit, which says so whatever the fit came to."""
+    return program.account is not None and program.account.fault is not None
+
+
+def infer(
+    program: Program,
+    data: Data,
+    options: Options,
+    callback: Callable[[Report], None] | None = None,
+    start: Start | None = None,
+    keep: Keep | None = None,
+) -> tuple[Result, Monitor, Choice, float]:
+    """Fit q and all learnt parameters, from another fit's if there is a `start`.
+
+    Returns the result, its history, the decisions and the jitter used.
+
+    Raises GpdslError, naming the latents, when no jitter makes their covariance matrices positive definite, and
+    KeyboardInterrupt when the user stops it before there is anything to return.
+    """
+    if program.fields:
+        return infer_fields(program, data, options, callback, start, keep)
+    if start is not None:
+        check_start(start, program)
+    if program.account is not None and options.evaluations is not None:
+        program.account.budget = options.evaluations
+    process = start if start is not None and start.weight_space is None else None
+    planned = plan(program, data, options, process)
+    choice, layout = planned.choice, planned.layout
+    plain = bool(choice.exact) or choice.weights is not None
+    program = (program if plain else training(program, dense=choice.dense)).under(choice.posterior)
+    engine = engine_for(program, choice, options)
+    monitor = Monitor(choice.steps, callback, f"{choice.posterior} posterior, {engine.name}")
+    numbers: Any = np.arange(data.rows)
+    rows = _placed(replace(make_rows(program, data), numbers=numbers), options)
+    inducing = as_arrays(planned.inducing, options.dtype)
+    parameters = as_arrays(program.parameters.unconstrained(), options.dtype)
+    shards = shards_for(options.devices, layout.dense, program.opaque)
+    rows, count = shards.rows(rows)
+    inducing, parameters = shards.everywhere((inducing, parameters))
+    for jitter in (0.0,) if choice.exact else jitters_for(options.dtype):
+        known = process if inducing and not choice.exact else None
+        begun = None if known is None else carry(known, program, parameters, inducing, jitter)
+        problem = Problem(program, rows, count, layout, choice, options, parameters, inducing, jitter, monitor, begun)
+        weights = None if start is None else start.weight_space
+        problem = replace(problem, begun_weights=weights, copies=count - data.rows, continued=start is not None)
+        with threads_for(max(map(len, planned.inducing), default=0)):
+            monitor.keep = None if keep is None else partial(keep, choice, jitter, monitor)
+            result = attempt(problem, engine.fit)
+            if engine.refined:
+                result = finely(problem, from_all_sides(problem, result, engine.fit), engine.fit)
+            monitor.ended(result)
+        if result.interrupted and not np.isfinite(result.elbo) and not _faulty(program):
+            raise KeyboardInterrupt  # before the first state that is worth anything
+        if np.isfinite(result.elbo) or result.interrupted:
+            return replace(result, notes=result.notes + notes_on_white(program)), monitor, choice, jitter
+        if not inducing:
+            raise GpdslError(
+                "the bound is not a finite number from the first step on: check `init` and the scale of the data"
+            )
+        trouble = diagnose(program, parameters, inducing, rows, options.dtype, jitter)
+        if not trouble.matrix:
+            break
+    raise GpdslError(f"the bound is not a finite number: {trouble.text}")

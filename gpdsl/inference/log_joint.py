@@ -1,0 +1,102 @@
+"""The log joint density over whitened values, for engines that know nothing of a model but that.
+
+All values that observations read of the latents are functions of w ~ N(0, I): f = mean(x) + sqrt(scale) L w, K = L L',
+latent by latent (SAVIGP eqs. 4 to 6, whitened, with the rows as inducing points).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from gpdsl.inference.bound import assemble, views
+from gpdsl.inference.estimators.expected_log_likelihood import log_density
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.problem import Problem, Result, as_numpy
+from gpdsl.kernels.functionals import Functionals
+from gpdsl.program.groups import Group
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Scope, row_count
+
+Learnt = Mapping[str, Array]
+"""Learnt parameters on the real line."""
+
+
+@dataclass(frozen=True, eq=False)
+class LogJoint:
+    """log p(y | w, parameters) and log p(parameters) of a problem, as functions of arrays that JAX can trace.
+
+    `learnt` are parameters on the real line, `problem.parameters` at the start; `white` are the values w of all
+    latents; `data`, an argument of compiled functions and no constant in them, is the attribute of that name.
+    """
+
+    problem: Problem
+
+    @property
+    def data(self) -> Any:
+        """The rows, and where the values are of the latents."""
+        return self.problem.rows, self.problem.inducing
+
+    @property
+    def dimension(self) -> int:
+        """How many values w has."""
+        return sum(latents * size for latents, size in _sizes(self.problem.program, self.problem.inducing))
+
+    def start(self) -> Float[Array, " D"]:
+        """The prior mean of w."""
+        return jnp.zeros(self.dimension, self.problem.options.dtype)
+
+    def latents(self, learnt: Learnt, white: Float[Array, " D"], data: Any) -> Float[Array, "rows columns"]:
+        """What every row reads of the latents."""
+        (rows, inducing), problem = data, self.problem
+        program, parameters = problem.program, self.problem.program.parameters.constrain(learnt)
+        seen = views(program, parameters, inducing, rows, True, problem.jitter)
+        parts = [
+            Whitened(mean, jnp.zeros((*mean.shape, 1), mean.dtype)) for mean in _split(_sizes(program, inducing), white)
+        ]
+        moments = [part.moments(view.features) for part, view in zip(parts, seen, strict=True)]
+        return assemble(program, parameters, rows, seen, moments).mean[0]
+
+    def log_likelihood(self, learnt: Learnt, white: Float[Array, " D"], data: Any) -> Float[Array, ""]:
+        """log p(all observations | w, parameters)."""
+        program, rows = self.problem.program, data[0]
+        scope = Scope(program.parameters.constrain(learnt), rows, self.latents(learnt, white, data)[None, None])
+        return jnp.sum(log_density(program, scope, (1, 1, row_count(rows))))
+
+    def log_prior(self, learnt: Learnt) -> Float[Array, ""]:
+        """Log density of the parameters that have priors; that of w is a standard normal's."""
+        program = self.problem.program
+        return jnp.asarray(program.log_prior(program.parameters.constrain(learnt)))
+
+    def gaussian(
+        self, learnt: Learnt, mean: Float[Array, " D"], root: Float[Array, "D D"], value: float, error: float = 0.0
+    ) -> Result:
+        """q(w) = N(mean, root root') at some parameters as a result, with the log evidence or its bound."""
+        program, sizes = self.problem.program, _sizes(self.problem.program, self.problem.inducing)
+        parts = zip(program.groups, _split(sizes, mean), _split(sizes, root, len(mean)), strict=True)
+        q = [Whitened(np.asarray(m), np.asarray(r if program.mixing else _own_root(g, r))) for g, m, r in parts]
+        inducing = as_numpy(self.problem.inducing)
+        return Result(as_numpy(dict(learnt)), inducing, q, np.ones(1), value, error)
+
+
+def _sizes(program: Program, inducing: Sequence[Functionals]) -> list[tuple[int, int]]:
+    """Latents of each group, and values of each."""
+    return [(group.size, len(points)) for group, points in zip(program.groups, inducing, strict=True)]
+
+
+def _split(sizes: Sequence[tuple[int, int]], values: Array, *behind: int) -> list[Array]:
+    """Values, or rows of a root, by group: [1, latents, M, *behind]."""
+    ends = np.cumsum([latents * size for latents, size in sizes])[:-1]
+    return [part.reshape(1, *size, *behind) for part, size in zip(jnp.split(values, ends), sizes, strict=True)]
+
+
+def _own_root(group: Group, root: Float[Array, "1 latents M D"]) -> Float[Array, "1 latents M columns"]:
+    """A root for each latent alone, of rows of a root of all values; standard deviations of row variables."""
+    if group.per_row:
+        return jnp.sqrt(jnp.sum(root**2, axis=-1, keepdims=True))
+    return jnp.linalg.cholesky(root @ jnp.swapaxes(root, -1, -2))

@@ -1,0 +1,114 @@
+"""What every engine has to hold, as one call: `gpdsl.testing.check_engine("mine")`.
+
+gpdsl's own engines are put through it too. What fails is said by an AssertionError.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gpdsl
+from gpdsl.results.fit import Fit
+
+_LATENT = """
+input x : real
+output y : {kind}
+param s2 : positive = 1 ~ LogNormal(0, 1)
+param ell : positive = 1 ~ LogNormal(0, 1)
+latent f(x) ~ GP(0, s2 * RBF(ell))
+y ~ {likelihood}
+"""
+_NOISE = "0.3"
+_TWO = """
+input x : real
+output y : real
+latent f(x) ~ GP(0, RBF(1))
+latent g(x) ~ GP(0, 0.5 * RBF(0.7))
+y ~ Normal(f + g, 0.3)
+"""
+REGRESSION = _LATENT.format(kind="real", likelihood=f"Normal(f, {_NOISE})")
+COUNTS = _LATENT.format(kind="count", likelihood="Poisson(exp(f))")
+CLASSES = _LATENT.format(kind="binary", likelihood="Bernoulli(logit = f)")
+
+
+def check_engine(name: str, *, exact: bool = True, rows: int = 16, seed: int = 0) -> None:
+    """Put an engine through what all engines hold. Raises AssertionError for the first thing that does not.
+
+    `exact`: where observations are Normal about the latents, its posterior is the true one and its value the log
+    evidence, to 1e-4 (with dense inference beside it as the reference).
+    """
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.uniform(-2, 2, rows))
+    f = np.sin(2 * x)
+    data: dict[str, dict[str, Any]] = {
+        REGRESSION: {"x": x, "y": np.where(np.arange(rows) == 3, np.nan, f + 0.3 * rng.normal(size=rows))},
+        _TWO: {"x": x, "y": f + 0.3 * rng.normal(size=rows)},
+        COUNTS: {"x": x, "y": rng.poisson(np.exp(f))},
+        CLASSES: {"x": x, "y": (f + 0.5 * rng.normal(size=rows) > 0).astype(int)},
+    }
+    new = {"x": np.linspace(-2.5, 2.5, 7)}
+    for text, known in data.items():
+        fit = gpdsl.compile(text).fit(known, engine=name, seed=seed)
+        _sound(fit, new, f"engine {name}, {text.strip().splitlines()[-1]}")
+    if exact:
+        for text in (REGRESSION, _TWO):
+            _as_dense(name, text, data[text], new)
+    _lasting(name, data[COUNTS], new, seed)
+
+
+def _need(held: bool, what: str) -> None:
+    if not held:
+        raise AssertionError(what)
+
+
+def _moments(fit: Fit, new: dict[str, Any]) -> np.ndarray:
+    prediction = fit.predict(new)
+    return np.stack([prediction.mean("y"), prediction.variance("y"), prediction.mean("f"), prediction.variance("f")])
+
+
+def _sound(fit: Fit, new: dict[str, Any], where: str) -> None:
+    """Finite numbers, parameters inside their constraints, steps that were reported, a message."""
+    _need(bool(np.isfinite(fit.elbo)), f"{where}: the value {fit.elbo} is not finite")
+    _need(fit.message != "" and not fit.interrupted, f"{where}: the end of the search is not said")
+    _need(len(fit.history) > 0, f"{where}: no step was reported to the monitor")
+    _need(all(np.all(np.asarray(v) > 0) for v in fit.parameters.values()), f"{where}: a positive parameter is not")
+    moments = _moments(fit, new)
+    _need(bool(np.all(np.isfinite(moments))), f"{where}: predictions are not finite")
+    _need(bool(np.all(moments[[1, 3]] > 0)), f"{where}: a variance is not positive")
+
+
+def _as_dense(name: str, text: str, data: dict[str, Any], new: dict[str, Any]) -> None:
+    """The posterior of Normal observations, at parameters that are held, is that of dense linear algebra."""
+    fixed = ["s2", "ell"] if "param" in text else None
+    mine, exact = (gpdsl.compile(text).fit(data, engine=engine, fixed=fixed) for engine in (name, "vi"))
+    gap = abs(mine.elbo - exact.elbo)
+    _need(gap < 1e-4, f"engine {name}: the value is {gap:.2g} from the log evidence of Normal observations")
+    off = float(np.max(np.abs(_moments(mine, new) - _moments(exact, new))))
+    _need(off < 1e-4, f"engine {name}: means and variances are {off:.2g} from the exact ones")
+
+
+def _lasting(name: str, data: dict[str, Any], new: dict[str, Any], seed: int) -> None:
+    """The same twice, saved and loaded, stopped at the first step, and from where another fit ended."""
+    model = gpdsl.compile(COUNTS)
+    fit = model.fit(data, engine=name, seed=seed)
+    again = model.fit(data, engine=name, seed=seed)
+    same = np.array_equal(_moments(fit, new), _moments(again, new))
+    _need(same, f"engine {name}: two fits of the same seed differ")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fit.gpfit"
+        fit.save(path)
+        loaded = gpdsl.load_fit(path)
+    _need(np.array_equal(_moments(loaded, new), _moments(fit, new)), f"engine {name}: a loaded fit predicts otherwise")
+
+    def stop(report: Any) -> None:
+        raise KeyboardInterrupt
+
+    cut = model.fit(data, engine=name, seed=seed, callback=stop)
+    _need(cut.interrupted, f"engine {name}: an interrupt between two steps did not end the fit")
+    _need(bool(np.all(np.isfinite(_moments(cut, new)))), f"engine {name}: an interrupted fit does not predict")
+    more = model.fit(data, engine=name, seed=seed, start=fit)
+    _need(more.elbo >= fit.elbo - 1e-6, f"engine {name}: from where a fit ended, another one ends lower")
