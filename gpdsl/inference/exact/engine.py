@@ -43,7 +43,8 @@ def exact_choice(program: Program, data: Data, options: Options) -> tuple[Choice
     if system is None or not system.parts or (options.inducing is None and not _afforded(system)):
         return None
     read = functionals(program, rows)
-    choice = decide(replace(options, inducing=0, batch=0, optimizer="lbfgs"), data.rows, opaque=False, sampled=False)
+    plain = replace(options, inducing=0, batch=0, posterior="full", optimizer="lbfgs")
+    choice = decide(plain, data.rows, opaque=False, sampled=False)
     reason = "observations are normal about linear functions of the latents, so that the evidence has a closed form"
     if program.mixing:
         reason += f"; {', '.join(f'`{name}`' for name in program.mixing)} mixes latents, which makes them correlated"
