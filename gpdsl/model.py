@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -12,6 +12,7 @@ from gpdsl.language.files import read_model
 from gpdsl.language.model import Declarations
 from gpdsl.language.option_types import FitOptions
 from gpdsl.language.shipped import shipped
+from gpdsl.language.used import PathLike, Reach
 from gpdsl.symbolic.checking import compile_checked
 
 if TYPE_CHECKING:
@@ -158,14 +159,28 @@ class Model:
         return f"<gpdsl model {self.name}>"
 
 
-def compile(text: str, *, externals: Externals | None = None, name: str = "<model>") -> Model:
-    """A model from its text. Raises ModelError, listing every mistake with its position."""
-    return Model(compile_checked(text, name), externals)
+def compile(
+    text: str,
+    *,
+    externals: Externals | None = None,
+    name: str = "<model>",
+    folder: PathLike | None = None,
+    allow: PathLike | Sequence[PathLike] = (),
+) -> Model:
+    """A model from its text. Raises ModelError, listing every mistake with its position.
+
+    folder: where the files lie that it uses (`use "kernels.gpm"`). allow: further folders they may lie in.
+    """
+    return Model(compile_checked(text, name, Reach.of(folder, allow)), externals)
 
 
-def load(path: str | Path, *, externals: Externals | None = None) -> Model:
-    """A model from a `.gpm` file. Raises ModelError for mistakes in it, GpdslError when it cannot be read."""
-    return compile(read_model(path), externals=externals, name=Path(path).name)
+def load(path: str | Path, *, externals: Externals | None = None, allow: PathLike | Sequence[PathLike] = ()) -> Model:
+    """A model from a `.gpm` file. Raises ModelError for mistakes in it, GpdslError when it cannot be read.
+
+    allow: folders outside its own that hold files it uses.
+    """
+    text = read_model(path)
+    return Model(compile_checked(text, Path(path).name, Reach.of(None, allow, model=path)), externals)
 
 
 def zoo_names() -> list[str]:

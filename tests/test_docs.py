@@ -74,7 +74,7 @@ def test_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
         if block.file is not None:
             Path(block.file).write_text(block.text, encoding="utf-8")
         if block.kind == "gpm":
-            gpdsl.compile(block.text)
+            gpdsl.compile(block.text, folder=tmp_path)
         elif block.kind == "console":
             run_console(block.text, capsys)
         elif block.kind == "python":

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpdsl.cli.console import print_error, print_mistakes
-from gpdsl.cli.options import add_columns, columns_of
+from gpdsl.cli.options import add_allow, add_columns, columns_of
 from gpdsl.cli.standardising import read_data
 from gpdsl.errors import GpdslError
-from gpdsl.language import ModelError, render_json
+from gpdsl.language import ModelError, Reach, render_json
 from gpdsl.language.files import read_model
 from gpdsl.language.model import Declarations
 from gpdsl.language.warnings import Report
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="as --pedantic, and a warning is a failure")
     parser.add_argument("--data", metavar="FILE", help="data to check the models against, and their length-scales")
     add_columns(parser)
+    add_allow(parser)
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ def _print(name: str, found: _Checked) -> None:
 
 def _check(name: str, pedantic: bool, arguments: argparse.Namespace) -> _Checked:
     try:
-        declarations = compile_checked(read_model(name), name=name)
+        text, reach = read_model(name), Reach.of(None, arguments.allow, model=name)
+        declarations = compile_checked(text, name, reach, library=True)
         spreads = _spreads(declarations, arguments)
     except GpdslError as error:
         return _Checked(error)

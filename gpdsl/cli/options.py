@@ -28,6 +28,18 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def add_plain_model(parser: argparse.ArgumentParser) -> None:
     """The model alone, for a command that runs nothing."""
     parser.add_argument("model", metavar="MODEL", help="a .gpm file, or the name of a model of the zoo")
+    add_allow(parser)
+
+
+def add_allow(parser: argparse.ArgumentParser) -> None:
+    """`--allow`: folders outside that of the model."""
+    parser.add_argument(
+        "--allow",
+        metavar="FOLDER",
+        action="append",
+        default=[],
+        help="a folder outside that of the model, with files it uses",
+    )
 
 
 def add_forward(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +120,7 @@ def plain_model_of(arguments: argparse.Namespace) -> Model:
     name = arguments.model
     if not Path(name).exists() and name in gpdsl.zoo_names():
         return gpdsl.zoo(name)
-    return gpdsl.load(name)
+    return gpdsl.load(name, allow=arguments.allow)
 
 
 def choices_of(arguments: argparse.Namespace) -> dict[str, Any]:

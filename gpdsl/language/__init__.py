@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from gpdsl.language.checker import check
+from gpdsl.language.checker.problems import in_order
 from gpdsl.language.errors import Mistake, ModelError
 from gpdsl.language.formatter import format_text
 from gpdsl.language.model import Declarations
@@ -16,17 +17,21 @@ from gpdsl.language.parser import parse
 from gpdsl.language.render import render_colour, render_json, render_plain
 from gpdsl.language.shipped import shipped
 from gpdsl.language.source import Source, Span
+from gpdsl.language.syntax import SyntaxTree
+from gpdsl.language.used import Reach, gather
 
 __all__ = [
     "Declarations",
     "Mistake",
     "ModelError",
+    "Reach",
     "Source",
     "Span",
     "check",
     "compile_text",
     "format_text",
     "parse",
+    "parse_whole",
     "render_colour",
     "render_json",
     "render_plain",
@@ -34,12 +39,32 @@ __all__ = [
 ]
 
 
-def compile_text(text: str, name: str = "<model>", path: str | os.PathLike[str] | None = None) -> Declarations:
+def compile_text(
+    text: str,
+    name: str = "<model>",
+    path: str | os.PathLike[str] | None = None,
+    reach: Reach | None = None,
+    library: bool = False,
+) -> Declarations:
     """The checked model of a `.gpm` text.
 
-    Errors show `name`, or the file name of `path` when given (the file itself is not opened). Raises ModelError, a
-    GpdslError, with every mistake of the text in its `diagnostics`.
+    Errors show `name`, or the file name of `path` when given (the file itself is not opened). The files it uses are
+    looked for in `reach`, else beside `path`. A `library` may have definitions only. Raises ModelError, a GpdslError,
+    with every mistake in its `diagnostics`.
     """
     shown = Path(path).name if path is not None else name
     # Some editors begin a file with a byte-order mark, which is no part of the model.
-    return check(parse(Source(text.removeprefix("\ufeff"), shown)))
+    source = Source(text.removeprefix("\ufeff"), shown)
+    return check(parse_whole(source, reach if reach is not None else Reach.of(None, model=path)), library)
+
+
+def parse_whole(source: Source, reach: Reach) -> SyntaxTree:
+    """The syntax tree of a model and of the files it uses. Raises ModelError where one of these cannot be had.
+
+    Nothing but the form of the rest is judged then: what its names mean is in the missing file.
+    """
+    whole, mistakes = gather(source, reach)
+    tree = parse(whole)
+    if mistakes:
+        raise ModelError(whole, in_order((*mistakes, *tree.mistakes)))
+    return tree

@@ -35,7 +35,7 @@ _SIGNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 # Data and parameters are written in one table; every other sort of statement has its own.
 _TABLES = {"INPUT": "declared", "OUTPUT": "declared", "PARAM": "declared"}
 _OPERATORS = frozenset({"+", "-", "*", "/", "@", "~", "fixed"})
-_OTHERS = frozenset({"MODEL", "FUNCTION", "KERNEL", "DENSITY", "EXTERNAL", "INFER"})
+_OTHERS = frozenset({"MODEL", "USE", "FUNCTION", "KERNEL", "DENSITY", "EXTERNAL", "INFER"})
 
 
 def sort_of(tokens: Sequence[Token]) -> str:

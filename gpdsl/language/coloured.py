@@ -31,7 +31,7 @@ class Pattern:
 
 def patterns() -> tuple[Pattern, ...]:
     """Every pattern; what none of them matches is a blank or not part of the language."""
-    declaring = tuple(word for word in v.STATEMENTS if word != "infer")
+    declaring = tuple(word for word in v.STATEMENTS if word not in ("infer", "use"))
     types = {*v.INPUT_KINDS, *v.OUTPUT_KINDS, *v.CONSTRAINTS}
     return (
         Pattern(r"#[^\n]*", ("comment",)),

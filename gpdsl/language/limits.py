@@ -18,4 +18,6 @@ MAX_CASES = 200  # of one `let`
 MAX_LAYERS = 50  # of latents over latents
 MAX_NAME = 100
 MAX_REPORTED = 100
+MAX_USED = 50  # files that a model uses; their texts and its own are one text to the limits above
+MAX_USE_DEPTH = 10  # of files that use files
 MAX_READINGS = 32  # points and derivatives at which one latent is read in a row

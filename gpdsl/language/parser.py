@@ -36,7 +36,7 @@ def parse(source: Source) -> SyntaxTree:
     statements: list[Statement] = []
     lost: set[str] = set()
     for piece in pieces:
-        outcome = None if piece.broken else _parse_piece(piece)
+        outcome = None if piece.broken else parse_piece(piece)
         if outcome is None or isinstance(outcome, Mistake):
             mistakes.extend([outcome] if outcome is not None else [])
             lost.update(piece.words())
@@ -45,7 +45,8 @@ def parse(source: Source) -> SyntaxTree:
     return SyntaxTree(source, tuple(statements), tuple(mistakes), frozenset(lost))
 
 
-def _parse_piece(piece: Piece) -> Statement | Mistake:
+def parse_piece(piece: Piece) -> Statement | Mistake:
+    """The statement of one piece, or why it is none."""
     wrong_word = misspelt_statement(piece)
     if wrong_word is not None:
         return wrong_word

@@ -40,10 +40,10 @@ def render_json(source: Source, mistakes: Sequence[Mistake]) -> str:
 def _fields(source: Source, mistake: Mistake) -> dict[str, str | int]:
     span = mistake.span
     return {
-        "file": source.name,
-        "line": span.line,
+        "file": source.part(span.line).name,
+        "line": source.number(span.line),
         "column": span.column,
-        "end_line": span.end_line,
+        "end_line": source.number(span.end_line),
         "end_column": span.end_column,
         "severity": mistake.severity,
         "code": mistake.code,
@@ -55,7 +55,8 @@ def _fields(source: Source, mistake: Mistake) -> dict[str, str | int]:
 
 def _render(source: Source, mistake: Mistake, style: dict[str, str]) -> str:
     span = mistake.span
-    place = style["place"].format(_printable(f"{source.name}:{span.line}:{span.column}:"))
+    number = source.number(span.line)
+    place = style["place"].format(_printable(f"{source.part(span.line).name}:{number}:{span.column}:"))
     kind = style[mistake.severity].format(f"{mistake.severity}[{mistake.code}]:")
     line = source.line(span.line)
     end = span.end_column if span.end_line == span.line else len(line) + 1
@@ -64,7 +65,7 @@ def _render(source: Source, mistake: Mistake, style: dict[str, str]) -> str:
     label = _printable(mistake.label_text())
     parts = [
         f"{place} {kind} {_printable(mistake.message_text())}",
-        f"{span.line:>5} | {shown}",
+        f"{number:>5} | {shown}",
         f"      | {' ' * before}{carets}{' ' + label if label else ''}",
     ]
     advice = _printable(mistake.help_text())

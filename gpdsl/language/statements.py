@@ -16,7 +16,8 @@ _PARTNER = {"(": ")", "[": "]", "{": "}"}
 _MARK = re.compile(r'"[^"\n]*"|"|#[^\n]*|\n|[()\[\]{}]')
 _WORD = re.compile(r"[^\W\d]\w*")
 # Nothing inside a bracket looks like this, so a bracket still open before such a line was never closed.
-_RESTART = re.compile(rf"[ \t]*(?:(?:{'|'.join(STATEMENTS)})[ \t]+[^\W\d]|[^\W\d]\w*[ \t]*(?:\[[^\[\]\n]*\])?[ \t]*~)")
+_STATEMENT = rf"(?:{'|'.join(STATEMENTS)})[ \t]+[^\W\d]|use[ \t]+\x22"
+_RESTART = re.compile(rf"[ \t]*(?:{_STATEMENT}|[^\W\d]\w*[ \t]*(?:\[[^\[\]\n]*\])?[ \t]*~)")
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,15 @@ def split(source: Source) -> tuple[list[Piece], list[Mistake]]:
     for number, line in enumerate(source.text.split("\n"), 1):
         if len(line) > MAX_LINE:
             return [], [LineTooLong(Span(number, MAX_LINE, number, MAX_LINE + 1), len(line), MAX_LINE)]
-    return _Splitter(source.text).run()
+    return _Splitter(source).run()
 
 
 class _Splitter:
     """One pass over brackets, texts, comments and line ends."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, source: Source) -> None:
+        self.source, self.text = source, source.text
+        self.starts = {each.line for each in source.parts}
         self.pieces: list[Piece] = []
         self.mistakes: list[Mistake] = []
         self.open: list[tuple[str, Span]] = []
@@ -89,11 +91,12 @@ class _Splitter:
         advice = f"remove the `{mark}`"
         if self.open:
             bracket, place = self.open.pop()
-            advice = f"the `{bracket}` of line {place.line}, column {place.column} is closed by `{_PARTNER[bracket]}`"
+            line = self.source.number(place.line)
+            advice = f"the `{bracket}` of line {line}, column {place.column} is closed by `{_PARTNER[bracket]}`"
         self._reject(NeverOpened(span, mark, advice))
 
     def _end_of_line(self, position: int) -> None:
-        if not self.open or _RESTART.match(self.text, position + 1):
+        if not self.open or self.line + 1 in self.starts or _RESTART.match(self.text, position + 1):
             self._finish(position)
             self.piece_line, self.piece_start = self.line + 1, position + 1
         self.line, self.line_start = self.line + 1, position + 1

@@ -63,6 +63,7 @@ __all__ = [
     "Subscript",
     "SyntaxTree",
     "Type",
+    "UseStatement",
 ]
 
 # --- parts of declarations --------------------------------------------------------------------------------------
@@ -118,6 +119,14 @@ class ModelStatement(Node):
 
     name: Identifier
     title: str
+
+
+@dataclass(frozen=True)
+class UseStatement(Node):
+    """`use "kernels.gpm"`; `place` is where the path stands."""
+
+    path: str
+    place: Span
 
 
 @dataclass(frozen=True)
@@ -259,6 +268,7 @@ class InferStatement(Node):
 
 Statement = (
     ModelStatement
+    | UseStatement
     | IndexStatement
     | InputStatement
     | OutputStatement

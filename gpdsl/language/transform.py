@@ -52,6 +52,10 @@ class ToSyntax(Transformer):
         name, title = children
         return syntax.ModelStatement(self.span(meta), name, title[0] if title else "")
 
+    def use(self, meta: Meta, children: list) -> syntax.UseStatement:
+        ((path, place),) = children
+        return syntax.UseStatement(self.span(meta), path, place)
+
     def index_range(self, meta: Meta, children: list) -> syntax.IndexStatement:
         name, start, stop = children
         return syntax.IndexStatement(self.span(meta), name, start, stop)

@@ -107,6 +107,7 @@ A simplex then starts with equal elements, and ordered values at equally probabl
 STATEMENTS: Mapping[str, str] = MappingProxyType(
     {
         "model": 'model name "title"',
+        "use": 'use "kernels.gpm"',
         "index": "index p in 1..4",
         "input": "input x : real",
         "output": "output y : real",

@@ -242,8 +242,10 @@ def _counting(report: Callable[[Report], None] | None, account: Accounting) -> C
 
 def _warn(declarations: Declarations) -> None:
     """Say what a fit should not start without: what is no covariance, no density, or a density without a bound."""
+    source = declarations.source
     for doubt in grave_warnings(declarations):
-        place = f"{declarations.source.name}:{doubt.span.line}"
+        line = doubt.span.line
+        place = f"{source.part(line).name}:{source.number(line)}"
         warnings.warn(f"{place}: {doubt.message_text()} [{doubt.code}]", GpdslWarning, stacklevel=4)
 
 

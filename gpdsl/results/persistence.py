@@ -26,7 +26,7 @@ from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
-from gpdsl.language import compile_text
+from gpdsl.language import check, parse
 from gpdsl.language.model import Declarations
 from gpdsl.program.program import make_program
 from gpdsl.replacing import replacing
@@ -40,6 +40,7 @@ from gpdsl.results.verification import (
     read_bounds,
     read_choice,
     read_options,
+    read_source,
     read_usage,
 )
 from gpdsl.results.verified_arrays import check_arrays, check_fit
@@ -69,6 +70,7 @@ def header_of(fit: Fit) -> dict[str, Any]:
         "format": FORMAT,
         "model": source.text,
         "name": source.name,
+        **({"used": [[each.line, each.name] for each in source.parts]} if source.parts else {}),
         "sizes": fit.program.sizes,
         "elements": elements_of(program.declarations, program.sizes),
         "methods": sorted(program.methods),
@@ -133,7 +135,7 @@ def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fi
         need(said == {"gpdsl": said["gpdsl"], "sha256": checksum(said["gpdsl"], arrays)}, "its checksum is another one")
         check_header(header)
         check_arrays(arrays)
-        declarations = compile_text(header["model"], name=header["name"])
+        declarations = check(parse(read_source(header)))
         check_sizes(declarations, header)
     found = resolve(declarations, externals)
     with _damage_of(path):

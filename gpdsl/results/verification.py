@@ -16,9 +16,10 @@ import numpy as np
 from gpdsl.forward import Usage
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.weights import WeightChoice
-from gpdsl.language.limits import MAX_ELEMENTS
+from gpdsl.language.limits import MAX_ELEMENTS, MAX_USED
 from gpdsl.language.model import Axis, Declarations
 from gpdsl.language.options import OPTIONS, check_option
+from gpdsl.language.source import Part, Source
 
 
 class Damaged(ValueError):
@@ -62,6 +63,20 @@ def check_header(header: Mapping[str, Any]) -> None:
     if loss is not None:
         _number(loss, -math.inf, "inducing_loss")
     need(isinstance(header["interrupted"], bool), f"interrupted is {shown(header['interrupted'])}")
+
+
+def read_source(header: Mapping[str, Any]) -> Source:
+    """The text of the model with those of the files it used, which are not looked for again."""
+    parts: list[Part] = []
+    end = header["model"].count("\n") + 1
+    for entry in header.get("used", []):
+        need(isinstance(entry, list) and len(entry) == 2, f"used is {shown(entry)}: expected a line and a name")
+        line, name = entry
+        _whole(line, parts[-1].line + 1 if parts else 2, "used: a line")
+        _texts([name], "used: a name")
+        need(line <= end and len(parts) < MAX_USED, "used: more than the text holds")
+        parts.append(Part(line, name))
+    return Source(header["model"], header["name"], tuple(parts))
 
 
 def check_sizes(declarations: Declarations, header: Mapping[str, Any]) -> None:

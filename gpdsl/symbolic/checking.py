@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpdsl.language import compile_text
+from gpdsl.language import Reach, compile_text
 from gpdsl.language.checker.image import beyond
 from gpdsl.language.model import Declarations
 from gpdsl.language.warnings import Report, find_warnings
 from gpdsl.language.warnings.priors import unbounded_priors
 
 
-def compile_checked(text: str, name: str = "<model>") -> Declarations:
-    """The checked model of a text. Raises ModelError, also for a kernel by formula that is no covariance at all."""
-    declarations = compile_text(text, name=name)
+def compile_checked(
+    text: str, name: str = "<model>", reach: Reach | None = None, library: bool = False
+) -> Declarations:
+    """The checked model of a text, with `library` also of one that has definitions only, which others use.
+
+    Raises ModelError, also for a kernel by formula that is no covariance at all.
+    """
+    declarations = compile_text(text, name=name, reach=reach, library=library)
     check_formulas(declarations)
     return declarations
 

@@ -24,6 +24,7 @@ from gpdsl.language.checker.problems import Problems, in_order
 from gpdsl.language.checker.quantities import check_const, check_index, check_input, check_output, check_param
 from gpdsl.language.checker.rows import check_row
 from gpdsl.language.checker.scope import Scope
+from gpdsl.language.checker.used import is_library, without_others
 from gpdsl.language.checker.whole import check_observed, check_sizes, outputs_gone_wrong
 from gpdsl.language.errors.base import ModelError
 from gpdsl.language.errors.values import RepeatedOption
@@ -61,11 +62,14 @@ _TABLES = (
 Kind = TypeVar("Kind", bound=syntax.Node)
 
 
-def check(tree: SyntaxTree) -> Declarations:
-    """The checked model. Raises ModelError with every mistake of the text, those of its syntax included."""
+def check(tree: SyntaxTree, library: bool = False) -> Declarations:
+    """The checked model, or with `library` also the definitions of a text that holds nothing else.
+
+    Raises ModelError with every mistake of the text, those of its syntax included.
+    """
     problems = Problems()
     scope = Scope(tree.source, problems, set(tree.lost) - set(STATEMENTS))
-    statements = register_names(scope, tree.statements)
+    statements = register_names(scope, without_others(scope, tree.statements))
     _attempt_all(scope, statements, _QUANTITIES)
     check_functions(scope, _of(statements, syntax.FunctionStatement), check_expression)
     _attempt_all(scope, statements, _FORMULAS)
@@ -80,7 +84,7 @@ def check(tree: SyntaxTree) -> Declarations:
     check_order(scope, observations)
     infer = _check_infer(scope, statements)
     _check_model_once(scope, statements)
-    if not tree.mistakes:
+    if not tree.mistakes and not (library and is_library(tree)):
         check_observed(scope, statements, observations, _end(tree.source))
         check_elements(scope, observations, outputs_gone_wrong(scope, statements, observations))
         check_sizes(scope)
@@ -140,8 +144,8 @@ def _check_model_once(scope: Scope, statements: tuple[syntax.Statement, ...]) ->
 
 
 def _end(source: Source) -> Span:
-    """The last line that holds anything."""
-    lines = source.text.split("\n")
+    """The last line of the model's own file that holds anything."""
+    lines = source.own.split("\n")
     last = max((number for number, line in enumerate(lines, 1) if line.strip()), default=1)
     return Span(last, 1, last, max(2, len(source.line(last)) + 1))
 

@@ -45,11 +45,11 @@ def check_likelihood(scope: Scope, statement: syntax.ExternalLikelihoodStatement
 
 
 def _passed(scope: Scope, passed: tuple[syntax.Passed, ...]) -> tuple[ExternalArgument, ...]:
-    seen: dict[str, int] = {}
+    seen: dict[str, str] = {}
     for each in passed:
         if each.name.text in seen:
             scope.problems.fail(DeclaredTwice(each.name.span, each.name.text, seen[each.name.text]))
-        seen[each.name.text] = each.name.span.line
+        seen[each.name.text] = scope.line(each.name.span, each.name.span)
     words = "an argument of an external"
     return tuple(ExternalArgument(each.name.text, _dimensions(scope, each.name, each.type, words)) for each in passed)
 

@@ -72,16 +72,16 @@ def _words(names: Iterable[syntax.Identifier]) -> tuple[str, ...]:
 
 
 def _check_arguments(scope: Scope, statement: Statement) -> None:
-    seen: dict[str, int] = {}
+    seen: dict[str, str] = {}
     observed = (statement.observed,) if isinstance(statement, syntax.DensityStatement) else ()
     for each in (*observed, *statement.arguments, *statement.parameters):
         if each.text in BUILTINS:
             scope.problems.fail(ShadowsBuiltin(each.span, each.text, BUILTINS[each.text]))
         if each.text in scope.indices:
-            scope.problems.fail(DeclaredTwice(each.span, each.text, scope.places[each.text].line))
+            scope.problems.fail(DeclaredTwice(each.span, each.text, scope.line(scope.places[each.text], each.span)))
         if each.text in seen:
             scope.problems.fail(DeclaredTwice(each.span, each.text, seen[each.text]))
-        seen[each.text] = each.span.line
+        seen[each.text] = scope.line(each.span, each.span)
 
 
 def _in_order(scope: Scope, statements: Mapping[str, syntax.FunctionStatement]) -> list[str]:
@@ -223,7 +223,7 @@ def expand(
 
 
 def _blame_call(scope: Scope, call: syntax.Call, statement: Statement, before: int) -> None:
-    mistakes, name, line = scope.problems.mistakes, statement.name.text, statement.name.span.line
+    mistakes, name, line = scope.problems.mistakes, statement.name.text, scope.line(statement.name.span, call.span)
     found = mistakes[before:]
     del mistakes[before:]
     for each in found[:1]:

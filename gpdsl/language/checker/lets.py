@@ -40,7 +40,7 @@ def check_let(scope: Scope, statements: Sequence[syntax.LetStatement]) -> None:
     if first.subscripts is None:
         if len(statements) > 1:
             again = statements[1].name
-            scope.problems.fail(DeclaredTwice(again.span, again.text, first.span.line))
+            scope.problems.fail(DeclaredTwice(again.span, again.text, scope.line(first.span, again.span)))
         _check_whole(scope, first)
         return
     if len(statements) > MAX_CASES:

@@ -73,4 +73,4 @@ def _check_name(scope: Scope, name: syntax.Identifier, sort: str) -> None:
         scope.lost.add(text)
         scope.problems.fail(NameTooLong(name.span, MAX_NAME))
     if text in scope.sorts and not (sort == "let" and scope.sorts[text] == "let"):
-        scope.problems.fail(DeclaredTwice(name.span, text, scope.places[text].line))
+        scope.problems.fail(DeclaredTwice(name.span, text, scope.line(scope.places[text], name.span)))

@@ -105,6 +105,10 @@ class Scope:
         shown = ", ".join(f"`{each}`" for each in list(self.indices)[:5])
         return f"; declared are {shown}" if shown else ""
 
+    def line(self, span: Span, here: Span) -> str:
+        """The line of a place as a message about another one names it, with its file where that is not the same."""
+        return self.source.seen_from(span.line, here.line)
+
     def names(self, *sorts: str) -> list[str]:
         """The declared names of some sorts."""
         return [name for name, sort in self.sorts.items() if sort in sorts]

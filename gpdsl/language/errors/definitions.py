@@ -25,7 +25,7 @@ class InsideCall(Mistake):
     """A formula that does not fit the arguments of one call."""
 
     name: str
-    line: int
+    line: str
     why: str
     remedy: str
     code: ClassVar = "E331"

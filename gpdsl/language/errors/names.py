@@ -29,7 +29,7 @@ class DeclaredTwice(Mistake):
     """A second declaration of a name."""
 
     name: str
-    first_line: int
+    first_line: str
     code: ClassVar = "E202"
     message: ClassVar = "`{name}` is declared twice"
     label: ClassVar = "first declared on line {first_line}"

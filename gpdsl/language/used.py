@@ -1,0 +1,148 @@
+"""`use "kernels.gpm"`: the texts of the files that a model uses, gathered behind its own before anything is parsed.
+
+A model is untrusted: what it names is read only inside its own folder and those that the caller allows, wherever
+links lead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpdsl.errors import GpdslError, quoted
+from gpdsl.language.errors.base import Mistake
+from gpdsl.language.errors.used import UseCycle, UsedTooMuch, UseNowhere, UseOutside, UseUnread
+from gpdsl.language.files import read_model
+from gpdsl.language.limits import MAX_CHARACTERS, MAX_USE_DEPTH, MAX_USED
+from gpdsl.language.parser import parse_piece
+from gpdsl.language.source import Part, Source, Span
+from gpdsl.language.statements import split
+from gpdsl.language.syntax import UseStatement
+
+_BEGINS = re.compile(r"^[ \t]*use\b", re.MULTILINE)
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Where the files that a model uses may lie: its `folder`, and `allowed` ones. `model` is the file itself."""
+
+    folder: Path | None = None
+    allowed: tuple[Path, ...] = ()
+    model: Path | None = None
+    read: Callable[[Path], str] = read_model
+
+    @classmethod
+    def of(
+        cls, folder: PathLike | None, allow: PathLike | Sequence[PathLike] = (), model: PathLike | None = None
+    ) -> Reach:
+        """The reach of a model, its folders checked. Raises GpdslError for one that there is not."""
+        several = [allow] if isinstance(allow, (str, os.PathLike)) else list(allow)
+        file = None if model is None else Path(model)
+        own = file.parent if folder is None and file is not None else folder
+        return cls(
+            None if own is None else _folder("folder", own),
+            tuple(_folder("allow", each) for each in several),
+            None if file is None else file.resolve(),
+        )
+
+    def holds(self, target: Path, absolute: bool) -> bool:
+        """Whether a file may be read; an absolute path is right on one machine only, so its folder must be allowed."""
+        own = () if absolute or self.folder is None else (self.folder,)
+        return any(target.is_relative_to(each) for each in (*own, *self.allowed))
+
+
+NOWHERE = Reach()
+
+
+def _folder(option: str, path: PathLike) -> Path:
+    try:
+        found = Path(path).resolve()
+        if found.is_dir():
+            return found
+    except (OSError, RuntimeError, ValueError, TypeError):
+        pass
+    raise GpdslError(f"{option}: {quoted(path)} is no folder")
+
+
+def gather(source: Source, reach: Reach) -> tuple[Source, tuple[Mistake, ...]]:
+    """A model's text with those of all files it uses behind it, each once, and the `use` lines that cannot be."""
+    gathering = _Gathering(source, reach)
+    if reach.folder is None:
+        for statement in _uses(source.text):
+            gathering.mistakes.append(UseNowhere(statement.span))
+    else:
+        chain = [(reach.model, source.name)] if reach.model is not None else []
+        gathering.use_all(source.text, 1, reach.folder, chain)
+    return Source("\n".join(gathering.texts), source.name, tuple(gathering.parts)), tuple(gathering.mistakes)
+
+
+def _uses(text: str) -> Iterator[UseStatement]:
+    """The `use` lines of a text."""
+    if _BEGINS.search(text):
+        for piece in split(Source(text))[0]:
+            statement = parse_piece(piece) if _BEGINS.match(piece.text.lstrip("\n")) and not piece.broken else None
+            if isinstance(statement, UseStatement):
+                yield statement
+
+
+class _Gathering:
+    """The texts found so far, the model's own first."""
+
+    def __init__(self, source: Source, reach: Reach) -> None:
+        self.reach, self.shown = reach, Path(source.name).parent
+        self.texts, self.parts = [source.text], list[Part]()
+        self.lines = source.text.count("\n") + 1
+        self.known: set[Path] = set()
+        self.mistakes: list[Mistake] = []
+
+    def use_all(self, text: str, first: int, folder: Path, chain: list[tuple[Path, str]]) -> None:
+        """Add what a text uses that begins on line `first`; `chain` are the files that led to it, itself last."""
+        for statement in _uses(text):
+            place = statement.place
+            span = Span(place.line + first - 1, place.column, place.end_line + first - 1, place.end_column)
+            wrong = self._use(statement.path, span, folder, chain)
+            self.mistakes += [] if wrong is None else [wrong]
+
+    def _use(self, path: str, span: Span, folder: Path, chain: list[tuple[Path, str]]) -> Mistake | None:
+        try:
+            target = (folder / path).resolve()
+        except (OSError, RuntimeError, ValueError) as problem:  # a circle of links, a NUL
+            return UseUnread(span, path, quoted(problem))
+        if not self.reach.holds(target, Path(path).is_absolute()):
+            return UseOutside(span, path)
+        if target.suffix != ".gpm":  # a message quotes lines, which may be nobody's to show
+            return UseUnread(span, path, "not the name of a .gpm file")
+        files = [each for each, _ in chain]
+        if target in files:
+            names = [name for _, name in chain[files.index(target) :]]
+            return UseCycle(span, path, " → ".join([*names, names[0]]))
+        if target in self.known:
+            return None
+        self.known.add(target)
+        if len(chain) > MAX_USE_DEPTH:
+            return UsedTooMuch(span, path, f"files use files more than {MAX_USE_DEPTH} deep")
+        if len(self.parts) == MAX_USED:
+            return UsedTooMuch(span, path, f"there are more than {MAX_USED} used files")
+        try:
+            text = self.reach.read(target).removeprefix("\ufeff")
+        except GpdslError as problem:
+            return UseUnread(span, path, str(problem).removeprefix(f"{target}: "))
+        if sum(map(len, self.texts)) + len(text) > MAX_CHARACTERS:
+            return UsedTooMuch(span, path, f"model and used files have more than {MAX_CHARACTERS} characters")
+        part = Part(self.lines + 1, self._name(target), target)
+        self.parts.append(part)
+        self.texts.append(text)
+        self.lines += text.count("\n") + 1
+        self.use_all(text, part.line, target.parent, [*chain, (target, part.name)])
+        return None
+
+    def _name(self, target: Path) -> str:
+        """A file as messages show it: beside the model where it lies there, as its path is otherwise."""
+        folder = self.reach.folder
+        inside = folder is not None and target.is_relative_to(folder)
+        return str(self.shown / target.relative_to(folder)) if inside and folder is not None else str(target)
