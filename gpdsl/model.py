@@ -151,7 +151,7 @@ class Model:
         if data is None:
             return all_warnings(self.declarations)
         from gpdsl.data import bind
-        from gpdsl.data.spread import spreads
+        from gpdsl.data.standardise import spreads
 
         return all_warnings(self.declarations, spreads(bind(self.declarations, data, columns=columns)))
 

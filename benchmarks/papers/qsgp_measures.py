@@ -65,7 +65,7 @@ def _variance(rows: dict[str, np.ndarray], rank: int, draws: int = 1000, size: i
     import jax.numpy as jnp
 
     from gpdsl.inference.quadruply_stochastic.features import fourier_features
-    from gpdsl.inference.quadruply_stochastic.support import support_at
+    from gpdsl.inference.quadruply_stochastic.sampled import support_at
     from gpdsl.program.compilation import jit
 
     some = {name: values[:1000] for name, values in rows.items()}

@@ -78,7 +78,7 @@ def _spreads(declarations: Declarations, arguments: argparse.Namespace) -> dict[
     if data is None:
         return None
     from gpdsl.data import bind
-    from gpdsl.data.spread import spreads
+    from gpdsl.data.standardise import spreads
 
     return spreads(bind(declarations, data, columns=columns))
 

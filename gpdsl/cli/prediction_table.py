@@ -12,7 +12,7 @@ import numpy as np
 from gpdsl.errors import GpdslError
 from gpdsl.language.model import Declarations
 from gpdsl.replacing import replacing
-from gpdsl.symbolic.field_calls import field_quantities
+from gpdsl.symbolic.reduced import field_quantities
 
 
 def default_names(declarations: Declarations) -> list[str]:

@@ -78,3 +78,10 @@ class Engine:
 def searching(name: str, asked: Asked, begin: Callable[[Problem], Search], **more: Any) -> Engine:
     """An engine that fits by one search."""
     return Engine(name, asked, lambda problem: drive(problem.monitor, begin(problem)), **more)
+
+
+# --- What an inference hands to whoever keeps its best state while it goes on ----------------------------------------
+
+
+Keep = Callable[[Choice, float, Monitor, Callable[[], Result], bool], None]
+"""Takes the decisions, the jitter, the history, how to get at the best state, and whether a search has ended there."""

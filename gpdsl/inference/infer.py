@@ -16,10 +16,10 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.attempts import attempt
 from gpdsl.inference.carrying import carry
 from gpdsl.inference.diagnosis import diagnose
+from gpdsl.inference.driver import Keep
 from gpdsl.inference.engines import engine_for
 from gpdsl.inference.fields.plan import infer_fields
 from gpdsl.inference.fineness import finely
-from gpdsl.inference.keeping import Keep
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import plan

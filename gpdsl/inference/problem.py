@@ -15,8 +15,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Draws, block_rows
 from gpdsl.inference.bound import Layout
-from gpdsl.inference.estimators.sampling import base_normals
-from gpdsl.inference.estimators.totals import sum_and_error
+from gpdsl.inference.estimators.sampling import base_normals, sum_and_error
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Whitened

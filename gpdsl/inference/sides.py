@@ -22,8 +22,8 @@ from gpdsl.inference.estimators.expected_log_likelihood import expected_log_like
 from gpdsl.inference.fineness import begun_at
 from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.natural.sites import Sites, site_target, whitened_posterior
+from gpdsl.inference.posteriors.families import Linear
 from gpdsl.inference.posteriors.family import Full, Whitened
-from gpdsl.inference.posteriors.linear import Linear
 from gpdsl.inference.problem import Problem, Result, as_arrays, tidy
 from gpdsl.program.joint import Marginals
 from gpdsl.program.rows import Rows

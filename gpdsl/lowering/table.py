@@ -13,7 +13,7 @@ from jax.scipy.special import erf, gammaln, ndtr, ndtri
 from jaxtyping import Array
 
 from gpdsl.lowering import gammas, tails
-from gpdsl.lowering.mills import mills
+from gpdsl.lowering.tails import mills
 from gpdsl.symbolic import conditions as c
 from gpdsl.symbolic import functions as f
 

@@ -55,7 +55,7 @@ class Checkpoint:
     def __call__(
         self, choice: Choice, jitter: float, monitor: Monitor, state: Callable[[], Result], ended: bool
     ) -> None:
-        """See `inference.keeping.Keep`."""
+        """See `inference.driver.Keep`."""
         begun = time.perf_counter()
         if ended:
             found = self._fit(state(), choice, jitter, monitor)

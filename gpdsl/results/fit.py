@@ -26,7 +26,7 @@ from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.language.options import check_option
 from gpdsl.program.compilation import jit
-from gpdsl.program.field_marginals import field_marginals
+from gpdsl.program.fields import field_marginals
 from gpdsl.program.joint import Marginals
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_rows, take_rows

@@ -26,8 +26,8 @@ from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import mixture_of_normals, weighted_quantile
 from gpdsl.results.warp import Warped
 from gpdsl.symbolic.conditions import choose
-from gpdsl.symbolic.field_calls import field_quantities
 from gpdsl.symbolic.functions import floor
+from gpdsl.symbolic.reduced import field_quantities
 from gpdsl.symbolic.sources import marginal
 from gpdsl.symbolic.terms import ObservationTerms, has_external
 from gpdsl.symbolic.translate import Ref, axis_key

@@ -20,7 +20,7 @@ from gpdsl.simulation.latents import JointDraws
 from gpdsl.simulation.observations import draw_element
 from gpdsl.simulation.processes import functionals_at, points_of, processes_of
 from gpdsl.simulation.vectors import draw_vector
-from gpdsl.symbolic.field_calls import field_calls
+from gpdsl.symbolic.reduced import field_calls
 from gpdsl.symbolic.translate import axis_key
 
 STEP = 1e-4

@@ -8,9 +8,9 @@ from math import log
 import numpy as np
 
 from gpdsl.language import model as m
+from gpdsl.symbolic.data_scales import NO_UNIT, Size
 from gpdsl.symbolic.dependence import reads_of
 from gpdsl.symbolic.scales import Scales, Unsized
-from gpdsl.symbolic.sizes import NO_UNIT, Size
 from gpdsl.symbolic.translate import Environment, axis_key
 
 WEAKLY = 1e-3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpdsl.language import model as m
+from gpdsl.symbolic.data_scales import NO_UNIT, NOISE, Size
 from gpdsl.symbolic.scales import Scales, Unsized
-from gpdsl.symbolic.sizes import NO_UNIT, NOISE, Size
 from gpdsl.symbolic.translate import Environment, axis_key
 
 DIMENSIONLESS = {"probit", "logit", "logits", "cutpoints", "p", "df", "shape", "a", "b", "dispersion", "weights"}

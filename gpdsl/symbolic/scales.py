@@ -16,9 +16,8 @@ import numpy as np
 
 from gpdsl.language import model as m
 from gpdsl.symbolic.cases import case_of, decisive
-from gpdsl.symbolic.data_scales import DataScales
+from gpdsl.symbolic.data_scales import NO_UNIT, NOISE, DataScales, Size, Unknown, number_size, solved
 from gpdsl.symbolic.dependence import reads_of
-from gpdsl.symbolic.sizes import NO_UNIT, NOISE, Size, Unknown, number_size, solved
 from gpdsl.symbolic.translate import Environment, NeedsElements, Translator, axis_key
 
 MAX_VISITS = 100_000

@@ -14,10 +14,9 @@ from gpdsl.symbolic.cases import case_of, decisive
 from gpdsl.symbolic.constants import element_of, is_real, number, settled
 from gpdsl.symbolic.errors import BeyondData, NoCase, NotReal, TooDeep, TooLarge
 from gpdsl.symbolic.extent import MAX_NESTING, MAX_OPERATIONS, Extents
-from gpdsl.symbolic.field_calls import field_calls
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
 from gpdsl.symbolic.readings import OWN, reading, shown
-from gpdsl.symbolic.reduced import reduced
+from gpdsl.symbolic.reduced import field_calls, reduced
 from gpdsl.symbolic.references import (
     PREFIXED,
     Covariance,

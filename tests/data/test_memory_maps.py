@@ -10,7 +10,7 @@ import pytest
 
 import gpdsl
 from gpdsl.data import DataError, bind, read_table
-from gpdsl.data.spread import spreads
+from gpdsl.data.standardise import spreads
 from gpdsl.program.program import make_program, make_rows
 
 TEXT = "input x : real[D]\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n"

@@ -16,7 +16,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.inference.ascent import adam
-from gpdsl.inference.estimators.totals import some_rows_sum_and_error, sum_and_error
+from gpdsl.inference.estimators.sampling import some_rows_sum_and_error, sum_and_error
 from gpdsl.inference.fields.engine import FieldRun
 from gpdsl.inference.opaque import simulated, stochastic
 from gpdsl.inference.problem import Problem

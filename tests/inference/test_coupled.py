@@ -14,7 +14,7 @@ from gpdsl.data import bind
 from gpdsl.inference.bound import views
 from gpdsl.inference.natural.profiled import outer_point, profiled_bound
 from gpdsl.inference.natural.site_starts import start_sites
-from gpdsl.inference.plan import coupling
+from gpdsl.inference.plan import planning
 from gpdsl.inference.plan.options import make_options
 from gpdsl.inference.plan.planning import plan
 from gpdsl.inference.posteriors.coupled import joint_marginals, joint_posterior
@@ -328,7 +328,7 @@ def test_the_default_keeps_correlation_where_it_arises_and_can_be_afforded(monke
     assert plan(*_planned(apart, data, {})).choice.posterior == "full"
     batches = plan(*_planned(NOISY, data, {"batch": 5, "inducing": 5})).choice
     assert batches.posterior == "full" and "minibatches leave latents independent" in batches.reasons["posterior"]
-    monkeypatch.setattr(coupling, "LARGEST", 10)
+    monkeypatch.setattr(planning, "LARGEST", 10)
     large = plan(*_planned(NOISY, data, {})).choice
     assert large.posterior == "full" and "too many" in large.reasons["posterior"]
 

@@ -16,8 +16,8 @@ from gpdsl.inference.inducing.greedy import pivoted
 from gpdsl.inference.inducing.start import spanning_rows
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.posteriors.features import Covariances, factorise, sparse_features
-from gpdsl.inference.quadruply_stochastic.chevron import Lengths
 from gpdsl.inference.quadruply_stochastic.swept import State, Sweeps, _Visit
+from gpdsl.inference.quadruply_stochastic.weights import Lengths
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.groups import kernel_values
 from tests.inference.problems import problem_of

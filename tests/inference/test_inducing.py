@@ -14,10 +14,10 @@ from gpdsl.inference.exact import engine
 from gpdsl.inference.inducing import bending as patches
 from gpdsl.inference.inducing import growth
 from gpdsl.inference.inducing.bending import bending
-from gpdsl.inference.inducing.canonical import distinct
 from gpdsl.inference.inducing.greedy import pivoted
 from gpdsl.inference.inducing.growth import at_values
 from gpdsl.inference.inducing.loss import Loss, loss_of
+from gpdsl.inference.inducing.start import distinct
 from gpdsl.inference.infer import infer
 from gpdsl.inference.plan import options
 from gpdsl.inference.plan.batches import choose_batch

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from gpdsl.inference.bound import mixture_entropy
 from gpdsl.inference.exact.some_rows import SHARE, _root
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian
 from gpdsl.inference.opaque.trust import distance
-from gpdsl.inference.posteriors.mixture_entropy import mixture_entropy
-from gpdsl.inference.quadruply_stochastic.chevron import Lengths
+from gpdsl.inference.quadruply_stochastic.weights import Lengths
 
 WEIGHTS, MEANS, SPREADS = np.array([0.3, 0.5, 0.2]), np.array([-1.0, 0.4, 2.0]), np.array([0.5, 0.8, 0.3])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpdsl.kernels import triangular as t
+from gpdsl.kernels import numerics as t
 from gpdsl.program.precision import precision
 
 

@@ -18,7 +18,7 @@ from gpdsl.kernels.counters import Stream, quick_normal_quantile, threefry
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
 from gpdsl.kernels.waves.formulas import Circle, Quadratic, Wave, terms
-from gpdsl.lowering.gamma_quantile import gamma_quantile
+from gpdsl.lowering.gammas import gamma_quantile
 from gpdsl.lowering.turns import cosine
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import Program, make_program

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import mpmath
 import pytest
 
-from gpdsl.lowering.mills import mills
+from gpdsl.lowering.tails import mills
 
 POINTS = (0.0, 0.7, 1.99, 2.0, 5.0, 15.9, 16.1, 30.0, 1e4)
 

@@ -14,10 +14,10 @@ from scipy.stats import norm
 
 import gpdsl
 from gpdsl.lowering.table import evaluate
+from gpdsl.symbolic.closed import POWER, tilted_normaliser
 from gpdsl.symbolic.conditions import both, choose, less
 from gpdsl.symbolic.functions import absolute
 from gpdsl.symbolic.gaussian import moments_of
-from gpdsl.symbolic.tilted import POWER, tilted_normaliser
 
 F, Y = sp.symbols("f y", real=True)
 ONE, ZERO = sp.Integer(1), sp.Integer(0)

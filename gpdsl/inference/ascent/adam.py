@@ -18,7 +18,7 @@ from gpdsl.inference.ascent.joint import finish, initial_state
 from gpdsl.inference.assessment import STAYED, better, complete
 from gpdsl.inference.bound import divergence, elbo, marginals, weights
 from gpdsl.inference.driver import ALL_DONE, Search
-from gpdsl.inference.estimators.totals import sum_and_error
+from gpdsl.inference.estimators.sampling import sum_and_error
 from gpdsl.inference.natural.schedule import WARMING
 from gpdsl.inference.opaque.budget import Spent, assessing, each_step, require
 from gpdsl.inference.opaque.fresh import by_halves, fresh_bound

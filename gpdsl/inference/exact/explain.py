@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpdsl.inference.exact.system import statement
+from gpdsl.inference.plan.cost import quantity
 from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.plan.quantities import quantity
 from gpdsl.program.program import Program
 from gpdsl.symbolic.written import written
 

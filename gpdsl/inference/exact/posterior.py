@@ -29,9 +29,9 @@ from gpdsl.inference.exact.whitening import (
     signal_covariance,
 )
 from gpdsl.inference.posteriors.coupled import unexplained
+from gpdsl.inference.posteriors.families import inverse_root
 from gpdsl.inference.posteriors.family import Whitened as Inducing
 from gpdsl.inference.posteriors.features import Features, factorise, prior_variances
-from gpdsl.inference.posteriors.linear import inverse_root
 from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.program.compilation import jit
 from gpdsl.program.evaluation import functionals_at, prior_means

@@ -5,6 +5,6 @@ marginal likelihood.
 """
 
 from gpdsl.inference.expectation_propagation.engine import fit_ep
-from gpdsl.inference.expectation_propagation.suited import suited
+from gpdsl.inference.expectation_propagation.explain import suited
 
 __all__ = ["fit_ep", "suited"]

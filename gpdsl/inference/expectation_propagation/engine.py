@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.inference.ascent.lbfgs import looked_at, maximise
-from gpdsl.inference.ceiling import above_certainty
 from gpdsl.inference.driver import ALL_DONE, drive
 from gpdsl.inference.expectation_propagation.minibatch import LOST, RETRIES, EpMinibatch, optimiser_of
 from gpdsl.inference.expectation_propagation.objective import Turn, converged, doubts, first_turn, inner_step
@@ -25,6 +24,7 @@ from gpdsl.inference.natural.profiled import at_sites, outer_point, setting_of
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.resolution import above_certainty
 from gpdsl.program.compilation import jit
 
 ENOUGH = 1e-6

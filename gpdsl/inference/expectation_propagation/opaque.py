@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.inference.estimators.totals import sum_and_error
+from gpdsl.inference.estimators.sampling import sum_and_error
 from gpdsl.inference.expectation_propagation.objective import converged, doubts
 from gpdsl.inference.expectation_propagation.sweep import Fixed, evidence
 from gpdsl.inference.expectation_propagation.tilted import Tilted

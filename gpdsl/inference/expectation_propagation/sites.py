@@ -30,7 +30,7 @@ from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.expectation_propagation.normalisers import Derivatives
 from gpdsl.inference.natural.sites import Sites, row_times
 from gpdsl.inference.posteriors.coupled import unexplained
-from gpdsl.inference.posteriors.row_variables import RowFeatures
+from gpdsl.inference.posteriors.features import RowFeatures
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program

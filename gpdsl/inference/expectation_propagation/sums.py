@@ -18,7 +18,7 @@ from gpdsl.inference.natural.tied import Posterior, Tied, no_sites
 from gpdsl.inference.posteriors.features import Covariances, Features
 from gpdsl.inference.posteriors.free_posterior import by_latent
 from gpdsl.inference.problem import Problem
-from gpdsl.kernels.triangular import inverse_lower
+from gpdsl.kernels.numerics import inverse_lower
 from gpdsl.program.groups import KernelValues
 from gpdsl.program.joint import Marginals
 from gpdsl.program.rows import Rows

@@ -1,7 +1,7 @@
 """Moments of the tilted distributions p(y_n|f_n)^alpha N(f_n | a_n, V_n) / Z_n, row by row.
 
 All that expectation propagation needs of a likelihood is log Z_n and its first two derivatives in the cavity's mean
-a_n. Z_n is closed form where the mathematics allows (`symbolic.tilted`), a sum over a lattice for one or two latents
+a_n. Z_n is closed form where the mathematics allows (`symbolic.closed`), a sum over a lattice for one or two latents
 that a row reads together, or over quasi-random points for more. The nodes f = m_n + R_n z lie about the current
 marginals N(m_n, R_n R_n'), which the tilted distributions come close to; for fixed nodes the derivatives are exactly
 those of the sum.
@@ -43,10 +43,10 @@ from gpdsl.program.program import Program
 from gpdsl.program.quadrature import integral_of
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.symbolic.arguments import Integrand, integrand_of
+from gpdsl.symbolic.closed import POWER, tilted_normaliser
 from gpdsl.symbolic.expectations import latents_in
 from gpdsl.symbolic.gaussian import joint_moments_of, moments_of
 from gpdsl.symbolic.terms import ObservationTerms
-from gpdsl.symbolic.tilted import POWER, tilted_normaliser
 from gpdsl.symbolic.translate import axis_key
 
 RIDGE = 1e-9

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.ascent.lbfgs import maximise
-from gpdsl.inference.estimators.totals import sum_and_error
+from gpdsl.inference.estimators.sampling import sum_and_error
 from gpdsl.inference.fields.calls import Called, FieldCalls
 from gpdsl.inference.fields.emulator import Emulator, fit_emulator
 from gpdsl.inference.fields.joint import FieldBound, Joint, difference, moved, reflected, start

@@ -11,11 +11,10 @@ import sympy as sp
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
-from gpdsl.inference.driver import drive
+from gpdsl.inference.driver import Keep, drive
 from gpdsl.inference.fields.calls import FIELD_CALLS, probe_fields
 from gpdsl.inference.fields.emulator import moving
 from gpdsl.inference.fields.engine import EXPECTED, FieldRun
-from gpdsl.inference.keeping import Keep
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Result, as_arrays

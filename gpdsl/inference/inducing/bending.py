@@ -17,7 +17,7 @@ from jaxtyping import Int
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
-from gpdsl.inference.inducing.canonical import first_numbers
+from gpdsl.inference.inducing.start import first_numbers
 from gpdsl.inference.infer import infer
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Result, as_arrays

@@ -15,18 +15,16 @@ from typing import Any
 import numpy as np
 
 from gpdsl.data import Data
+from gpdsl.inference.driver import Keep
 from gpdsl.inference.exact.engine import exact_choice
 from gpdsl.inference.inducing.bending import bending, dense_gain
-from gpdsl.inference.inducing.canonical import distinct
-from gpdsl.inference.inducing.certified import certified_loss
 from gpdsl.inference.inducing.greedy import pivots, unexplained
-from gpdsl.inference.inducing.loss import Loss, loss_of
-from gpdsl.inference.inducing.start import kmeans_centres
+from gpdsl.inference.inducing.loss import Loss, certified_loss, loss_of
+from gpdsl.inference.inducing.start import distinct, kmeans_centres
 from gpdsl.inference.infer import infer
-from gpdsl.inference.keeping import Keep
 from gpdsl.inference.monitor import Monitor, Report
-from gpdsl.inference.plan.coupling import LARGEST
 from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.planning import LARGEST
 from gpdsl.inference.problem import Result, as_arrays
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import Functionals, Values, every_point

@@ -6,11 +6,11 @@ Some points are k-means centres, or the rows that explain most of the prior vari
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Float, Int, UInt64
+from scipy.sparse import csr_matrix
 
 from gpdsl.data import Data, DataError, TooManyInducing
-from gpdsl.inference.inducing.canonical import distinct
 from gpdsl.inference.inducing.greedy import greedy_points, unexplained
-from gpdsl.inference.inducing.kmeans import lloyd
 from gpdsl.inference.plan.options import Choice
 from gpdsl.kernels.functionals import Derivatives, Functionals, Values, blocks, every_point
 from gpdsl.program.evaluation import functionals_at
@@ -131,3 +131,69 @@ def spanning_rows(covariance: np.ndarray, tolerance: float) -> np.ndarray:
         residual[pivot] = 0.0
         chosen.append(pivot)
     return np.asarray(chosen, int)
+
+
+# --- kmeans ----------------------------------------------------------------------------------------------------------
+
+
+ITERATIONS = 10
+"""Enough for centres that spread like the rows; inducing points need no more."""
+
+ROWS_AT_ONCE = 4096
+
+
+def lloyd(rows: Float[np.ndarray, "n D"], count: int, rng: np.random.Generator) -> Float[np.ndarray, "count D"]:
+    """Centres of `rows`, in single precision: around zero and of unit scale, so that it tells which centre is nearest.
+
+    They start at distinct rows at random; a centre that loses all its rows starts at another.
+    """
+    rows = rows.astype(np.float32)
+    ones = np.ones(len(rows), np.float32)
+    centres = rows[rng.choice(len(rows), count, replace=False)]
+    for _ in range(ITERATIONS):
+        nearest = _nearest(rows, centres)
+        members = np.bincount(nearest, minlength=count)
+        sums = csr_matrix((ones, (nearest, np.arange(len(rows)))), (count, len(rows))) @ rows
+        centres = sums / np.maximum(members, 1, dtype=np.float32)[:, None]
+        empty = np.flatnonzero(members == 0)
+        centres[empty] = rows[rng.choice(len(rows), len(empty), replace=False)]
+    return centres
+
+
+def _nearest(rows: Float[np.ndarray, "n D"], centres: Float[np.ndarray, "count D"]) -> Int[np.ndarray, "n"]:
+    squares = 0.5 * np.sum(centres**2, axis=1)
+    parts = [rows[i : i + ROWS_AT_ONCE] for i in range(0, len(rows), ROWS_AT_ONCE)]
+    return np.concatenate([np.argmin(squares - part @ centres.T, axis=1) for part in parts])
+
+
+# --- canonical -------------------------------------------------------------------------------------------------------
+
+
+ODD = 0x9E3779B97F4A7C15
+MIXERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+"""Constants of SplitMix64 (Steele, Lea and Flood, 2014)."""
+
+
+def hashes(rows: Float[np.ndarray, "n D"]) -> UInt64[np.ndarray, "n"]:
+    """A number for each row that looks random, equal for equal rows: the ranks of its values in their columns, mixed.
+
+    Ranks are the same in any units, and in single precision, but for values that it does not tell apart.
+    """
+    mixed = np.full(len(rows), ODD, np.uint64)
+    for column in np.asarray(rows).T:
+        mixed ^= np.unique(column, return_inverse=True)[1].astype(np.uint64)
+        mixed += np.uint64(ODD)
+        for shift, factor in MIXERS:
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def distinct(rows: Float[np.ndarray, "n D"], most: int | None = None) -> Float[np.ndarray, "at_most_n D"]:
+    """The distinct rows, or so many of them, in an order that looks random and that no order of the rows changes."""
+    return rows[first_numbers(rows)[:most]]
+
+
+def first_numbers(rows: Float[np.ndarray, "n D"]) -> Int[np.ndarray, "at_most_n"]:
+    """The numbers of the distinct rows, in that order."""
+    return np.unique(hashes(rows), return_index=True)[1]

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 from gpdsl.inference.bound import GroupView, by_reading
 from gpdsl.inference.natural.sites import SitePosterior, Sites, row_times
 from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.posteriors.row_variables import RowFeatures, RowSites
+from gpdsl.inference.posteriors.features import RowFeatures, RowSites
 from gpdsl.program.joint import Marginals
 
 FIRST_REACH = 10.0

@@ -19,10 +19,10 @@ from gpdsl.inference.estimators.expected_log_likelihood import expected_log_like
 from gpdsl.inference.natural.setting import Place, Setting
 from gpdsl.inference.natural.sites import Sites, site_elbo, site_target, whitened_posterior
 from gpdsl.inference.opaque.surrogate import Surrogate
+from gpdsl.inference.posteriors.families import information, inverse_root
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import Features
 from gpdsl.inference.posteriors.free_posterior import by_latent
-from gpdsl.inference.posteriors.linear import information, inverse_root
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals
 

@@ -14,10 +14,10 @@ from jaxtyping import Array, Bool, Float
 from gpdsl.inference.blocks import block_rows
 from gpdsl.inference.bound import GroupView, by_reading, views
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.natural.departure import Chosen, Direction, departures, directions, slopeless
 from gpdsl.inference.natural.sites import Sites, coupled_sites, initial_sites, scales, site_marginals
+from gpdsl.inference.natural.tied_starts import Chosen, Direction, departures, directions, slopeless
 from gpdsl.inference.posteriors.family import project
-from gpdsl.inference.posteriors.row_variables import RowFeatures
+from gpdsl.inference.posteriors.features import RowFeatures
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.starts import principal
 from gpdsl.inference.warm import site_start

@@ -25,8 +25,8 @@ from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.posteriors.coupled import joint_marginals, joint_posterior
 from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.features import RowFeatures, RowSites, row_sites
 from gpdsl.inference.posteriors.free_posterior import by_latent
-from gpdsl.inference.posteriors.row_variables import RowFeatures, RowSites, row_sites
 from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals

@@ -24,14 +24,15 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import Covariances
-from gpdsl.kernels.numerics import log_det_factor, trace
-from gpdsl.kernels.triangular import (
+from gpdsl.kernels.numerics import (
     congruence,
     gram_of_lower,
     inverse_lower,
+    log_det_factor,
     lower_times,
     lower_transposed_times,
     symmetric_product,
+    trace,
 )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.estimators.totals import some_rows_sum_and_error
+from gpdsl.inference.estimators.sampling import some_rows_sum_and_error
 from gpdsl.inference.opaque.budget import assessed_rows, assessing, looks
 from gpdsl.inference.problem import Problem
 from gpdsl.program.joint import Marginals

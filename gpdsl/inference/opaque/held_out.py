@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.inference.estimators.totals import sum_and_error
+from gpdsl.inference.estimators.sampling import sum_and_error
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.opaque.budget import HELD_OUT
 from gpdsl.inference.opaque.evaluations import Gaussian, Points

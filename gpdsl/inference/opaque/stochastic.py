@@ -19,7 +19,7 @@ import optax
 from jaxtyping import Array
 
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.estimators.totals import sum_and_error
+from gpdsl.inference.estimators.sampling import sum_and_error
 from gpdsl.inference.natural import anderson
 from gpdsl.inference.natural.profiled import outer_point, setting_of, split_point, whitened_at
 from gpdsl.inference.natural.site_starts import start_sites

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from gpdsl.inference.blocks import block_rows
 from gpdsl.inference.estimators.expected_log_likelihood import NODES
-from gpdsl.inference.plan.coupling import joint_size
 from gpdsl.inference.plan.options import Choice
+from gpdsl.inference.plan.planning import joint_size
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.program.groups import columns_of
 from gpdsl.program.program import Program
@@ -16,6 +16,9 @@ from gpdsl.symbolic.terms import Term
 
 if TYPE_CHECKING:
     from gpdsl.inference.plan.planning import Plan
+
+
+import math
 
 
 def cost(program: Program, plan: Plan, batch: int) -> tuple[float, float]:
@@ -59,3 +62,14 @@ def _evaluations(term: Term, choice: Choice) -> int:
         return choice.samples
     count = len(term.integrand.arguments)
     return split_count(term.integrand) if term.integrand.kinks else NODES[count] ** count
+
+
+# --- Amounts of work and memory in words -----------------------------------------------------------------------------
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number with three digits and the prefix of its unit."""
+    if value <= 0:
+        return f"0 {unit}"
+    power = min(int(math.log10(value) // 3), 5)
+    return f"{value / 1000**power:.3g} {['', 'k', 'M', 'G', 'T', 'P'][power]}{unit}"

@@ -9,15 +9,12 @@ from gpdsl.inference.expectation_propagation.explain import explain_sites, expla
 from gpdsl.inference.opaque.budget import is_simulated, planned_evaluations, planned_predictions, predicted_uses
 from gpdsl.inference.opaque.derivatives import has_slopes
 from gpdsl.inference.opaque.surrogate import is_quadratic, opaque_reads, passed_parameters
-from gpdsl.inference.plan.cost import cost, held_at_once
-from gpdsl.inference.plan.coupling import joint_size
+from gpdsl.inference.plan.cost import cost, held_at_once, quantity
 from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.plan.planning import Plan
-from gpdsl.inference.plan.quantities import quantity
-from gpdsl.inference.posteriors.families import size
+from gpdsl.inference.plan.planning import Plan, joint_size
+from gpdsl.inference.posteriors.families import Linear, size
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.free_posterior import is_free
-from gpdsl.inference.posteriors.linear import Linear
 from gpdsl.kernels.form import describe
 from gpdsl.language.model import Latent
 from gpdsl.program.groups import Group, columns_of

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.posteriors.row_variables import RowFeatures
+from gpdsl.inference.posteriors.features import RowFeatures
 from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals, covariance_table

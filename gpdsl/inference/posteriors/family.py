@@ -16,8 +16,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from gpdsl.inference.posteriors.features import Features
-from gpdsl.inference.posteriors.row_variables import RowFeatures, row_moments
+from gpdsl.inference.posteriors.features import Features, RowFeatures, row_moments
 from gpdsl.kernels.numerics import log_det_factor, solve_lower
 
 LOG_2PI = float(np.log(2.0 * np.pi))

@@ -12,13 +12,13 @@ from jaxtyping import Array
 
 from gpdsl.inference.assessment import STAYED
 from gpdsl.inference.driver import ALL_DONE
-from gpdsl.inference.estimators.totals import some_rows_sum_and_error
+from gpdsl.inference.estimators.sampling import some_rows_sum_and_error
 from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
 from gpdsl.inference.quadruply_stochastic.basis import InducingFeatures, place_basis
 from gpdsl.inference.quadruply_stochastic.choice import MOST_SOLVED
+from gpdsl.inference.quadruply_stochastic.estimators import Slopes, slopes
 from gpdsl.inference.quadruply_stochastic.features import Features
-from gpdsl.inference.quadruply_stochastic.likelihood import Slopes, slopes
 from gpdsl.inference.quadruply_stochastic.located import gathered
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments, slab, whole_divergence

@@ -16,8 +16,7 @@ from gpdsl.inference.quadruply_stochastic.choice import FROZEN
 from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.located import gathered, located
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments
-from gpdsl.inference.quadruply_stochastic.sampled import Pace, SampledSteps, State
-from gpdsl.inference.quadruply_stochastic.support import Support, no_support, support_at
+from gpdsl.inference.quadruply_stochastic.sampled import Pace, SampledSteps, State, Support, no_support, support_at
 from gpdsl.inference.quadruply_stochastic.weights import Weights
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import take_rows

@@ -22,8 +22,8 @@ from scipy.linalg import cholesky, qr, solve_triangular
 from gpdsl.errors import GpdslError
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.quadruply_stochastic.basis import InducingFeatures
+from gpdsl.inference.quadruply_stochastic.estimators import Slopes, slopes
 from gpdsl.inference.quadruply_stochastic.features import Features
-from gpdsl.inference.quadruply_stochastic.likelihood import Slopes, slopes
 from gpdsl.inference.quadruply_stochastic.located import gathered
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments, whole_divergence
 from gpdsl.inference.quadruply_stochastic.weights import Weights

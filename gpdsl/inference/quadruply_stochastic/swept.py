@@ -20,13 +20,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from gpdsl.inference.quadruply_stochastic.chevron import Lengths
-from gpdsl.inference.quadruply_stochastic.duals import best_length, newton_step
+from gpdsl.inference.quadruply_stochastic.estimators import Slopes, expected, slopes
 from gpdsl.inference.quadruply_stochastic.features import Features
-from gpdsl.inference.quadruply_stochastic.likelihood import Slopes, expected, slopes
 from gpdsl.inference.quadruply_stochastic.reading import Seen, inputs_of, slab, slabs
-from gpdsl.inference.quadruply_stochastic.sums import Held, Running, part_of, with_part
-from gpdsl.inference.quadruply_stochastic.weights import Index, Weights, divergence
+from gpdsl.inference.quadruply_stochastic.sums import Held, Running, best_length, newton_step, part_of, with_part
+from gpdsl.inference.quadruply_stochastic.weights import Index, Lengths, Weights, divergence
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.inference.problem import Problem
+from gpdsl.inference.quadruply_stochastic.estimators import slopes
 from gpdsl.inference.quadruply_stochastic.features import Features
-from gpdsl.inference.quadruply_stochastic.likelihood import slopes
 from gpdsl.inference.quadruply_stochastic.located import gathered
 from gpdsl.inference.quadruply_stochastic.reading import inputs_of
 from gpdsl.inference.quadruply_stochastic.sums import Held, surveyed

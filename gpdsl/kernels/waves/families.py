@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from gpdsl.kernels.counters import Stream
 from gpdsl.kernels.families import level
 from gpdsl.kernels.waves.algebra import Points, Waves, mixture, product
-from gpdsl.lowering.gamma_quantile import gamma_quantile
+from gpdsl.lowering.gammas import gamma_quantile
 
 Parameter = Float[Array, "..."]
 TURN = 2.0 * math.pi

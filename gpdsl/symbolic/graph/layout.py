@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpdsl.symbolic.graph.captions import Point, Rectangle, captions
-from gpdsl.symbolic.graph.layers import layers_of
+from gpdsl.symbolic.graph.layers import Strip, layers_of, ordered_strips, strip_of
 from gpdsl.symbolic.graph.network import ROWS, Network, Node
 from gpdsl.symbolic.graph.plates import Box, boxes_of, label_width
-from gpdsl.symbolic.graph.strips import Strip, ordered_strips, strip_of
 
 FONT = 15.0
 GAP, ROW_HEIGHT, STRIP_GAP, BAND_GAP = 26.0, 80.0, 30.0, 26.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpdsl.symbolic.graph.layers import Strip, plate_runs
 from gpdsl.symbolic.graph.network import ROWS, Network, Plate
-from gpdsl.symbolic.graph.strips import Strip, plate_runs
 
 PAD, STEP, LABEL = 12.0, 8.0, 18.0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpdsl.inference.quadruply_stochastic import support
+from gpdsl.inference.quadruply_stochastic import sampled
 from gpdsl.inference.quadruply_stochastic.features import fourier_features
-from gpdsl.inference.quadruply_stochastic.support import RIDGE, support_at
+from gpdsl.inference.quadruply_stochastic.sampled import RIDGE, support_at
 from tests.inference.quadruply_stochastic.conftest import REGRESSION, make_problem
 
 
@@ -21,8 +21,8 @@ def test_the_form_interpolates_from_the_support(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Against NumPy, with all rows and with some of them; a row without an output has no part in it."""
-    monkeypatch.setattr(support, "MOST_ROWS", most)
-    monkeypatch.setattr(support, "ROWS_AT_ONCE", 70)
+    monkeypatch.setattr(sampled, "MOST_ROWS", most)
+    monkeypatch.setattr(sampled, "ROWS_AT_ONCE", 70)
     x, y = rng.standard_normal((600, 2)), rng.standard_normal(600)
     y[5:300:7] = np.nan
     problem = make_problem(REGRESSION, {"x": x, "y": y}, "float64", features=50)

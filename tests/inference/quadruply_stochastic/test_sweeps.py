@@ -11,11 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpdsl.inference.quadruply_stochastic.chevron import first_functions, solutions_of
-from gpdsl.inference.quadruply_stochastic.duals import best_length, newton_step
-from gpdsl.inference.quadruply_stochastic.sums import Held, added, surveyed
+from gpdsl.inference.quadruply_stochastic.sums import Held, added, best_length, newton_step, surveyed
 from gpdsl.inference.quadruply_stochastic.swept import Batches, State, Sweeps
-from gpdsl.inference.quadruply_stochastic.weights import start_weights
+from gpdsl.inference.quadruply_stochastic.weights import first_functions, solutions_of, start_weights
 from gpdsl.program.compilation import jit
 from gpdsl.program.program import take_rows
 from tests.inference.quadruply_stochastic.conftest import CLASSES, Case, make_case
