@@ -19,11 +19,15 @@ class Span:
 
 @dataclass(frozen=True)
 class Part:
-    """A used file: the line of the whole text on which its own begins, the name shown for it, and where it lies."""
+    """A used file: the line of the whole text on which its own begins, the name shown for it, and where it lies.
+
+    `used` is the place in the model that led to it.
+    """
 
     line: int
     name: str
     path: Path | None = field(default=None, compare=False)
+    used: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,10 @@ class Source:
         """A line as a message about `here` names it: `3`, or `3 of kernels.gpm` where that is another file."""
         part, number = self.part(line), self.number(line)
         return str(number) if part == self.part(here) else f"{number} of {part.name}"
+
+    def is_own(self, span: Span) -> bool:
+        """Whether a place is in the model's own file."""
+        return not self.parts or span.line < self.parts[0].line
 
     @property
     def own(self) -> str:

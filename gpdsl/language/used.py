@@ -134,7 +134,8 @@ class _Gathering:
             return UseUnread(span, path, str(problem).removeprefix(f"{target}: "))
         if sum(map(len, self.texts)) + len(text) > MAX_CHARACTERS:
             return UsedTooMuch(span, path, f"model and used files have more than {MAX_CHARACTERS} characters")
-        part = Part(self.lines + 1, self._name(target), target)
+        led = next((each.used for each in reversed(self.parts) if each.line <= span.line), span)
+        part = Part(self.lines + 1, self._name(target), target, led)
         self.parts.append(part)
         self.texts.append(text)
         self.lines += text.count("\n") + 1

@@ -19,7 +19,17 @@ _RESERVED = frozenset({*STATEMENTS, *CLAUSE_WORDS, *LOGICAL_WORDS})
 def definition(document: Document, line: int, column: int) -> list[Span]:
     """Where the name at a place is declared; several places for a `let` by cases."""
     place = document.at(line, column)
-    return [each.span for each in document.same(place) if each.declares] if place is not None else []
+    if place is None:
+        return _used_file(document, line, column)
+    return [each.span for each in document.same(place) if each.declares]
+
+
+def _used_file(document: Document, line: int, column: int) -> list[Span]:
+    """The beginning of the file whose path in a `use` line stands at a place."""
+    for part in document.source.parts:
+        if part.used is not None and part.used.line == line and part.used.column <= column <= part.used.end_column:
+            return [Span(part.line, 1, part.line, 1)]
+    return []
 
 
 def references(document: Document, line: int, column: int, declarations: bool = True) -> list[Span]:
@@ -36,6 +46,10 @@ def renameable(document: Document, line: int, column: int) -> Occurrence:
         raise GpdslError("there is no name here to rename")
     if place.owner == BUILTIN:
         raise GpdslError(f"`{place.name}` is a {BUILTINS[place.name]} of the language and cannot be renamed")
+    for each in document.same(place):
+        if not document.source.is_own(each.span):
+            name = document.source.part(each.span.line).name
+            raise GpdslError(f"`{place.name}` also stands in {name}, which other models may use: rename it by hand")
     return place
 
 
@@ -54,5 +68,7 @@ def rename(document: Document, line: int, column: int, new: str) -> list[Span]:
     if new != place.name:
         for each in document.occurrences:
             if each.name == new:
-                raise GpdslError(f"`{new}` already stands for something on line {each.span.line}")
+                raise GpdslError(
+                    f"`{new}` already stands for something on line {document.source.seen_from(each.span.line, 1)}"
+                )
     return [each.span for each in document.same(place)]

@@ -23,10 +23,13 @@ class Fix:
     mistake: Mistake
 
 
-def sentence(mistake: Mistake) -> str:
-    """What is wrong, what was expected, what to do: one line each."""
+def sentence(document: Document, mistake: Mistake) -> str:
+    """What is wrong, what was expected, what to do: one line each; led by the place where that is in a used file."""
+    source, span = document.source, mistake.span
+    place = f"{source.part(span.line).name}:{source.number(span.line)}:{span.column}: "
+    first = mistake.message_text() if source.is_own(span) else place + mistake.message_text()
     label, advice = mistake.label_text(), mistake.help_text()
-    return "\n".join([mistake.message_text(), *([label] if label else []), *([f"help: {advice}"] if advice else [])])
+    return "\n".join([first, *([label] if label else []), *([f"help: {advice}"] if advice else [])])
 
 
 def fixes(document: Document, first: int, last: int) -> list[Fix]:

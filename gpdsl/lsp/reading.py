@@ -7,9 +7,11 @@ from functools import cached_property
 
 from gpdsl.language import Declarations, Mistake, ModelError, Source, check, parse, syntax
 from gpdsl.language.checker.names import STATEMENT_SORTS, declared_name
+from gpdsl.language.checker.problems import in_order
 from gpdsl.language.checker.scope import SORTS
 from gpdsl.language.source import Span
 from gpdsl.language.statements import Piece, split
+from gpdsl.language.used import Reach, gather
 from gpdsl.language.vocabulary import STATEMENTS
 from gpdsl.lsp.occurrences import Occurrence, occurrences
 from gpdsl.symbolic.checking import all_warnings, check_formulas
@@ -23,6 +25,7 @@ class Document:
     """
 
     source: Source
+    missing: tuple[Mistake, ...]
     tree: syntax.SyntaxTree
     mistakes: tuple[Mistake, ...]
     declarations: Declarations | None
@@ -68,15 +71,24 @@ class Document:
         return " ".join([lines[0][span.column - 1 :], *(each.strip() for each in lines[1:])])
 
 
-def read(text: str, name: str, before: Document | None = None) -> Document:
-    """The document of a text; `before` is that of an earlier state. Never raises."""
+def gathered(text: str, name: str, reach: Reach) -> tuple[Source, tuple[Mistake, ...]]:
+    """A text with those of the files it uses, and the `use` lines that bring none."""
     # A blank in place of the byte-order mark: the columns of the editor stay right.
-    source = Source(text.replace("\ufeff", " ", 1) if text.startswith("\ufeff") else text, name)
+    return gather(Source(text.replace("\ufeff", " ", 1) if text.startswith("\ufeff") else text, name), reach)
+
+
+def read(source: Source, missing: tuple[Mistake, ...] = (), before: Document | None = None) -> Document:
+    """The document of a text; `before` is that of an earlier state. Never raises.
+
+    Where a used file is `missing`, nothing but the form of the rest can be judged.
+    """
     tree = parse(source)
     declarations = before.declarations if before is not None else None
     mistakes: tuple[Mistake, ...] = ()
     try:
-        declarations = check(tree)
+        if missing:
+            raise ModelError(source, in_order((*missing, *tree.mistakes)))
+        declarations = check(tree, library=True)
         check_formulas(declarations)
         mistakes = tuple(all_warnings(declarations))
     except ModelError as error:
@@ -86,4 +98,4 @@ def read(text: str, name: str, before: Document | None = None) -> Document:
         each for each in split(source)[0] if not starts & set(range(each.line, each.line + each.text.count("\n") + 1))
     )
     broken = tuple(pieces)
-    return Document(source, tree, mistakes, declarations, occurrences(tree.statements, broken), broken)
+    return Document(source, missing, tree, mistakes, declarations, occurrences(tree.statements, broken), broken)

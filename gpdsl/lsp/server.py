@@ -25,39 +25,13 @@ from gpdsl.language.errors import Mistake
 from gpdsl.language.source import Span
 from gpdsl.lsp import naming, problems
 from gpdsl.lsp.completion import Suggestion, complete
+from gpdsl.lsp.files import reach
 from gpdsl.lsp.hover import hover
+from gpdsl.lsp.kinds import ITEMS, SEVERITIES, SYMBOLS
 from gpdsl.lsp.protocol import Answered, Protocol, refuse
-from gpdsl.lsp.reading import Document, read
+from gpdsl.lsp.reading import Document, gathered, read
 
 PAUSE = 0.1  # seconds without a key before a text is checked
-_ITEMS = {
-    "statement": lsp.CompletionItemKind.Keyword,
-    "keyword": lsp.CompletionItemKind.Keyword,
-    "type": lsp.CompletionItemKind.TypeParameter,
-    "distribution": lsp.CompletionItemKind.Class,
-    "density": lsp.CompletionItemKind.Class,
-    "likelihood": lsp.CompletionItemKind.Class,
-    "kernel": lsp.CompletionItemKind.Class,
-    "process": lsp.CompletionItemKind.Class,
-    "function": lsp.CompletionItemKind.Function,
-    "external": lsp.CompletionItemKind.Function,
-    "constant": lsp.CompletionItemKind.Constant,
-    "const": lsp.CompletionItemKind.Constant,
-    "option": lsp.CompletionItemKind.Property,
-    "argument": lsp.CompletionItemKind.Property,
-    "value": lsp.CompletionItemKind.EnumMember,
-}
-_SEVERITIES = {"error": lsp.DiagnosticSeverity.Error, "warning": lsp.DiagnosticSeverity.Warning}
-_SYMBOLS = {
-    "index": lsp.SymbolKind.Enum,
-    "const": lsp.SymbolKind.Constant,
-    "latent": lsp.SymbolKind.Function,
-    "function": lsp.SymbolKind.Function,
-    "kernel": lsp.SymbolKind.Class,
-    "density": lsp.SymbolKind.Class,
-    "external": lsp.SymbolKind.Interface,
-    "likelihood": lsp.SymbolKind.Interface,
-}
 
 
 class Server(LanguageServer):
@@ -87,8 +61,10 @@ class Server(LanguageServer):
         if found is None:
             raise JsonRpcInvalidParams(f"{quoted(uri)} is not open")
         text, before = found.source, self.documents.get(uri)
-        if before is None or before.source.text != text:
-            self.documents[uri] = read(text, uri.rsplit("/", 1)[-1], before)
+        # Gathered at every request: the files it uses change without a word to the server.
+        source, missing = gathered(text, uri.rsplit("/", 1)[-1], reach(uri, self.workspace.text_documents))
+        if before is None or (before.source, before.missing) != (source, missing):
+            self.documents[uri] = read(source, missing, before)
         return self.documents[uri]
 
     def place(self, uri: str, position: lsp.Position) -> tuple[Document, int, int]:
@@ -105,18 +81,22 @@ class Server(LanguageServer):
         start, end = (
             codec.position_to_client_units(lines, ServerTextPosition(line - 1, column - 1)) for line, column in ends
         )
-        return lsp.Range(start, end)
+        before = document.source.part(span.line).line - 1
+        return lsp.Range(*(lsp.Position(each.line - before, each.character) for each in (start, end)))
 
     def locations(self, uri: str, document: Document, spans: Iterable[Span]) -> list[lsp.Location]:
-        """Spans of one text as the protocol names them."""
-        return [lsp.Location(uri, self.range(document, span)) for span in spans]
+        """Spans of a text, and of the files it uses, as the protocol names them."""
+        files = [(document.source.part(span.line).path, span) for span in spans]
+        return [lsp.Location(path.as_uri() if path else uri, self.range(document, span)) for path, span in files]
 
     def diagnostic(self, document: Document, mistake: Mistake) -> lsp.Diagnostic:
         """A mistake as the protocol shows it."""
+        part = document.source.part(mistake.span.line)
         return lsp.Diagnostic(
-            range=self.range(document, mistake.span),
-            message=problems.sentence(mistake),
-            severity=_SEVERITIES[mistake.severity],
+            # A mistake in a used file is shown where the file is used.
+            range=self.range(document, part.used or mistake.span),
+            message=problems.sentence(document, mistake),
+            severity=SEVERITIES[mistake.severity],
             code=mistake.code,
             source="gpdsl",
         )
@@ -171,7 +151,7 @@ def _complete(server: Server, params: lsp.CompletionParams) -> list[lsp.Completi
 
 def _item(suggestion: Suggestion) -> lsp.CompletionItem:
     about = lsp.MarkupContent(lsp.MarkupKind.Markdown, suggestion.about) if suggestion.about else None
-    kind = _ITEMS.get(suggestion.kind, lsp.CompletionItemKind.Variable)
+    kind = ITEMS.get(suggestion.kind, lsp.CompletionItemKind.Variable)
     return lsp.CompletionItem(
         label=suggestion.text.strip(),
         insert_text=suggestion.text,
@@ -196,7 +176,8 @@ def _references(server: Server, params: lsp.ReferenceParams) -> list[lsp.Locatio
 
 def _highlights(server: Server, params: lsp.DocumentHighlightParams) -> list[lsp.DocumentHighlight]:
     document, line, column = server.place(params.text_document.uri, params.position)
-    return [lsp.DocumentHighlight(server.range(document, span)) for span in naming.references(document, line, column)]
+    spans = filter(document.source.is_own, naming.references(document, line, column))
+    return [lsp.DocumentHighlight(server.range(document, span)) for span in spans]
 
 
 def _prepare_rename(server: Server, params: lsp.PrepareRenameParams) -> lsp.PrepareRenamePlaceholder:
@@ -224,16 +205,16 @@ def _symbols(server: Server, params: lsp.DocumentSymbolParams) -> list[lsp.Docum
     for name, sort in document.sorts().items():
         for statement in document.statements_of(name):
             named = declared_name(statement)
-            if named is not None:
+            if named is not None and document.source.is_own(named.span):
                 whole, itself = server.range(document, statement.span), server.range(document, named.span)
-                kind = _SYMBOLS.get(sort, lsp.SymbolKind.Variable)
+                kind = SYMBOLS.get(sort, lsp.SymbolKind.Variable)
                 found.append(lsp.DocumentSymbol(name, kind, whole, itself, SORTS[sort]))
     return found
 
 
 def _format(server: Server, params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
     document = server.document(params.text_document.uri)
-    text = document.source.text
+    text = document.source.own
     try:
         formatted = format_text(text)
     except GpdslError:

@@ -17,13 +17,13 @@ Answer = TypeVar("Answer")
 class Editor:
     """A client with one open text."""
 
-    def __init__(self) -> None:
+    def __init__(self, uri: str = URI) -> None:
         from lsprotocol import types
         from pygls.lsp.client import LanguageClient
 
         self.types, self.loop = types, asyncio.new_event_loop()
         self.client = LanguageClient("editor", "1")
-        self.version = 0
+        self.uri, self.version = uri, 0
         self.published: list[Any] = []
         self.client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(lambda found: self.published.append(found))
         self.wait(self.client.start_io(sys.executable, "-m", "gpdsl", "lsp", "--stdio", cwd=ROOT))
@@ -40,11 +40,11 @@ class Editor:
         types = self.types
         self.version += 1
         if self.version == 1:
-            item = types.TextDocumentItem(URI, "gpm", self.version, text)
+            item = types.TextDocumentItem(self.uri, "gpm", self.version, text)
             self.client.text_document_did_open(types.DidOpenTextDocumentParams(item))
         else:
             whole = [types.TextDocumentContentChangeWholeDocument(text)]
-            identifier = types.VersionedTextDocumentIdentifier(version=self.version, uri=URI)
+            identifier = types.VersionedTextDocumentIdentifier(version=self.version, uri=self.uri)
             self.client.text_document_did_change(types.DidChangeTextDocumentParams(identifier, whole))
         return self.wait(self._mistakes(self.version))
 
@@ -56,7 +56,7 @@ class Editor:
     def at(self, line: int, character: int) -> dict[str, Any]:
         """What a request about a place says, lines and characters from 0."""
         return {
-            "text_document": self.types.TextDocumentIdentifier(URI),
+            "text_document": self.types.TextDocumentIdentifier(self.uri),
             "position": self.types.Position(line, character),
         }
 

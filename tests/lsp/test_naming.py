@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
-from gpdsl.language.source import Span
+from gpdsl.language.source import Source, Span
 from gpdsl.lsp import naming
 from gpdsl.lsp.completion import complete
 from gpdsl.lsp.hover import hover
@@ -31,7 +31,7 @@ y ~ d(s = exp(r))
 
 
 def document(text: str) -> Document:
-    return read(text, "m.gpm")
+    return read(Source(text, "m.gpm"))
 
 
 def renamed(text: str, line: int, column: int, new: str) -> str:

@@ -22,7 +22,7 @@ def without_others(scope: Scope, statements: tuple[syntax.Statement, ...]) -> tu
         return statements
     kept: list[syntax.Statement] = []
     for each in statements:
-        if each.span.line < scope.source.parts[0].line or isinstance(each, DEFINITIONS):
+        if scope.source.is_own(each.span) or isinstance(each, DEFINITIONS):
             kept.append(each)
         elif not isinstance(each, syntax.ModelStatement):
             scope.problems.add(NotADefinition(each.span, scope.source.name))

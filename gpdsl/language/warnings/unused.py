@@ -37,11 +37,10 @@ def unused_names(declarations: m.Declarations) -> Iterator[Mistake]:
     observed = set(_names(declarations.observations))
     read = observed.union(*uses.values())
     from_data = _reachable(observed, uses)
-    own = len(declarations.source.own.split("\n"))
     for table, what in _TABLES.items():
         for name, declaration in getattr(declarations, table).items():
-            if declaration.span.line > own:
-                continue  # of a used file nobody needs everything
+            if not declarations.outputs or not declarations.source.is_own(declaration.span):
+                continue  # of a file to be used nobody needs everything
             if name not in read:
                 yield Unused(declaration.span, name, what)
             elif table in _LEARNT and name not in from_data and not getattr(declaration, "fixed", False):
