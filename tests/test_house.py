@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -192,3 +193,40 @@ def test_the_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Path) -> No
     place, names = done.stdout.splitlines()
     assert Path(place).is_relative_to(site)
     assert names.split() == sorted(path.stem for path in (ROOT / "models").glob("*.gpm"))
+
+
+FUNCTIONS, FILES = 560, 140
+"""Of the package, on the way of a small fit: they may only become fewer."""
+
+
+def test_the_way_of_a_small_fit_is_no_longer_than_it_was() -> None:
+    """Twelve rows of a regression, from text to posterior: whoever follows them meets this many functions."""
+    import numpy as np
+
+    import gpdsl
+
+    text = """
+    input x : real
+    output y : real
+    param s2 : positive
+    param ell : positive
+    param sigma : positive
+    latent f(x) ~ GP(0, s2 * RBF(ell))
+    y ~ Normal(f, sigma)
+    """
+    model, x, met = gpdsl.compile(text), np.linspace(0, 1, 12), set()
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(str(PACKAGE)) and "<" not in code.co_name:
+            met.add((code.co_filename, code.co_qualname))
+
+    model.fit({"x": x[1:], "y": np.sin(x[1:])})  # modules are loaded
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        gpdsl.compile(text).fit({"x": x, "y": np.sin(x)})
+    finally:
+        sys.setprofile(before)
+    assert 0 < len(met) <= FUNCTIONS
+    assert len({file for file, _ in met}) <= FILES

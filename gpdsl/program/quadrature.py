@@ -29,6 +29,9 @@ from gpdsl.symbolic.functions import floor
 REACH = 12.0
 """Standard deviations on both sides of the mean that are integrated over."""
 
+REACH_SINGLE = 7.5
+"""The same in single precision, where a pole beyond it overflows: 6e-14 of the probability lies there."""
+
 PANELS, NODES = 6, 20
 """Pieces without kinks, and Gauss–Legendre nodes in each."""
 
@@ -79,8 +82,9 @@ class Integral:
         return jax.lax.scan(lambda total, node: (total + value(node), None), value(start), jnp.stack(others))[0]
 
     def values(self, *normals: Array) -> dict[sp.Symbol, Array]:
-        """The arguments there."""
-        return self.law.values(normals)
+        """The arguments there; in single precision those at `REACH_SINGLE` beyond that."""
+        single = self.law.means[0].dtype == jnp.float32
+        return self.law.values([jnp.clip(z, -REACH_SINGLE, REACH_SINGLE) if single else z for z in normals])
 
     def integrand(self, table: Mapping[sp.Symbol, Array]) -> Array:
         """The expression at values of the arguments."""

@@ -108,7 +108,7 @@ def test_outliers_end_at_the_fixed_point_of_all_rows(seed: int) -> None:
     settled, power = visited.notes[0].split(": this is the answer of ")
     assert settled == "expectation propagation did not settle at power = 1"
     whole = model.fit({"x": x, "y": y}, engine="ep", inducing=10, batch=0, power=float(power))
-    assert whole.message == "converged" and visited.elbo == pytest.approx(whole.elbo, abs=1e-3)
+    assert whole.message.startswith("converged") and visited.elbo == pytest.approx(whole.elbo, abs=1e-3)
     a, b = whole.predict(new), visited.predict(new)
     np.testing.assert_allclose(b.mean("f"), a.mean("f"), atol=1e-3)
     np.testing.assert_allclose(b.variance("f"), a.variance("f"), rtol=1e-3)
