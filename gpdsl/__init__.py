@@ -14,6 +14,7 @@ from gpdsl.program.beginning import before_jax_begins
 
 if TYPE_CHECKING:
     from gpdsl.data import standardise
+    from gpdsl.distributions import register_distribution
     from gpdsl.forward import ForwardModelError, opaque, register_forward_model, register_likelihood, retry, umbridge
     from gpdsl.inference.engines import register_engine
     from gpdsl.language import ModelError, format_text
@@ -41,6 +42,7 @@ _HOMES = {
     "opaque": "gpdsl.forward",
     "retry": "gpdsl.forward",
     "umbridge": "gpdsl.forward",
+    "register_distribution": "gpdsl.distributions",
     "register_engine": "gpdsl.inference.engines",
     "register_forward_model": "gpdsl.forward",
     "register_likelihood": "gpdsl.forward",
@@ -63,6 +65,7 @@ __all__ = [
     "load",
     "load_fit",
     "opaque",
+    "register_distribution",
     "register_engine",
     "register_forward_model",
     "register_likelihood",

@@ -1,17 +1,19 @@
-"""What every engine has to hold, as one call: `gpdsl.testing.check_engine("mine")`.
+"""What engines and distributions have to hold, as one call: `gpdsl.testing.check_engine("mine")`.
 
-gpdsl's own engines are put through it too. What fails is said by an AssertionError.
+gpdsl's own are put through it too. What fails is said by an AssertionError.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import gpdsl
+from gpdsl.distributions import ways, wrong
 from gpdsl.results.fit import Fit
 
 _LATENT = """
@@ -58,6 +60,17 @@ def check_engine(name: str, *, exact: bool = True, rows: int = 16, seed: int = 0
         for text in (REGRESSION, _TWO):
             _as_dense(name, text, data[text], new)
     _lasting(name, data[COUNTS], new, seed)
+
+
+def check_distribution(name: str, example: Mapping[str, float] | None = None) -> None:
+    """Put a distribution of one number through what all hold, at these arguments or at some.
+
+    Its density integrates to one, and its mean, variance, distribution function, quantiles and draws agree with it.
+    Raises AssertionError for the first thing that does not, GpdslError for a name that is no such distribution.
+    """
+    for arguments in ways(name, example):
+        said = wrong(name, arguments)
+        _need(not said, f"{name}: {said}")
 
 
 def _need(held: bool, what: str) -> None:

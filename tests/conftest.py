@@ -35,6 +35,15 @@ def _forget() -> Iterator[None]:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def _unregistered() -> Iterator[None]:
+    """A distribution that a test registers ends with it."""
+    yield
+    if registered := sys.modules.get("gpdsl.distributions"):
+        for name in set(registered.DISTRIBUTIONS) - set(registered.BUILT_IN):
+            registered.enter(name, None, None, None)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Ask for it before JAX is imported, unless somebody has asked for something; worker processes inherit it."""
     if config.getoption("markexpr") == "not slow":

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpdsl.cli.console import print_error, print_mistakes
-from gpdsl.cli.options import add_allow, add_columns, columns_of
+from gpdsl.cli.forward_files import run_forward_files
+from gpdsl.cli.options import add_allow, add_columns, add_forward, columns_of
 from gpdsl.cli.standardising import read_data
 from gpdsl.errors import GpdslError
 from gpdsl.language import ModelError, Reach, render_json
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="FILE", help="data to check the models against, and their length-scales")
     add_columns(parser)
     add_allow(parser)
+    add_forward(parser)
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class _Checked:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check every file; 1 when any has a mistake, or a warning with `--strict`."""
+    run_forward_files(arguments.forward)
     pedantic = arguments.pedantic or arguments.strict
     checked = {name: _check(name, pedantic, arguments) for name in arguments.files}
     if arguments.format == "json":

@@ -49,7 +49,7 @@ def add_forward(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.py",
         action="append",
         default=[],
-        help="Python file or module that registers forward models; it is executed",
+        help="Python file or module that registers forward models or distributions; it is executed",
     )
 
 

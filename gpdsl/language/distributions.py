@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from gpdsl.language.entries import Distribution, Parameter, table
 
@@ -15,7 +16,7 @@ _P = Parameter("p", "probability", "unit", alternative=True)
 _LOGIT = Parameter("logit", "log odds", alternative=True)
 _PROBIT = Parameter("probit", "quantile of the standard normal", alternative=True)
 
-DISTRIBUTIONS: Mapping[str, Distribution] = table(
+BUILT_IN: Mapping[str, Distribution] = table(
     (  # type: ignore[assignment]
         Distribution("Normal", (_MEAN, _SD), ("real", "positive"), "Gaussian", "real", tails=True),
         Distribution(
@@ -61,6 +62,7 @@ DISTRIBUTIONS: Mapping[str, Distribution] = table(
             ("count",),
             "overdispersed counts",
             "count",
+            latex="NegBin",
         ),
         Distribution(
             "Binomial",
@@ -149,4 +151,13 @@ DISTRIBUTIONS: Mapping[str, Distribution] = table(
         ),
     )
 )
-"""Every distribution by name. Those that can be a prior are continuous, or `Dirichlet` for a simplex."""
+_TABLE = dict(BUILT_IN)
+DISTRIBUTIONS: Mapping[str, Distribution] = MappingProxyType(_TABLE)
+"""Every distribution by name, registered ones too. Those that can be a prior are continuous, or `Dirichlet`."""
+
+
+def add(name: str, entry: Distribution | None) -> None:
+    """Register a distribution, in the place of one of that name; None takes it out."""
+    _TABLE.pop(name, None)
+    if entry is not None:
+        _TABLE[name] = entry

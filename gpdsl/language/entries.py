@@ -42,7 +42,7 @@ class Distribution:
 
     `components` is the number of distributions it is made of, from. `default` is the alternative that an argument
     without a name stands for, and `form` how it is written when its parameters do not say. `tails` says that its
-    distribution function is known: it can be truncated and censored.
+    distribution function is known: it can be truncated and censored. `latex` is its name there, where it is another.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Distribution:
     default: str = ""
     form: str = ""
     tails: bool = False
+    latex: str = ""
 
     @property
     def continuous(self) -> bool:

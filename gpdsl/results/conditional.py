@@ -44,7 +44,9 @@ def cdf(law: Law, y: Array) -> Array:
             window = _window(law)
             inner = law.components[0]
             return np.where(y < window.lower, 0.0, np.where(y >= window.upper, 1.0, cdf(inner, y)))
-    return DENSITIES[law.name].cdf(y, law.arguments)
+    function = DENSITIES[law.name].cdf
+    assert function is not None
+    return function(y, law.arguments)
 
 
 def draw_categorical(generator: np.random.Generator, log_chances: Array) -> Array:
@@ -91,11 +93,14 @@ def moments(law: Law) -> tuple[Array, Array]:
             return _inside(_window(law))
         case "Censored":
             return _censored_moments(_window(law))
-    symbols = {name: sp.Symbol(name, real=True) for name in law.arguments}
     density = DENSITIES[law.name]
+    if density.moments is not None:
+        return density.moments(law.arguments)
+    symbols = {name: sp.Symbol(name, real=True) for name in law.arguments}
     table = {symbols[name]: value for name, value in law.arguments.items()}
-    mean, variance = (np.asarray(evaluate(f(symbols), table.__getitem__)) for f in (density.mean, density.variance))
-    return mean, variance
+    mean, variance = (laws.mean(Law(law.name, symbols)), laws.variance(Law(law.name, symbols)))
+    assert mean is not None and variance is not None
+    return np.asarray(evaluate(mean, table.__getitem__)), np.asarray(evaluate(variance, table.__getitem__))
 
 
 def mixed(shares: Sequence[Array], parts: Sequence[tuple[Array, Array | float]]) -> tuple[Array, Array]:

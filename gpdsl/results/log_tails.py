@@ -27,6 +27,7 @@ from gpdsl.lowering import tails
 from gpdsl.program.compilation import jit
 from gpdsl.program.precision import precision
 from gpdsl.results.inverse import inverse
+from gpdsl.symbolic.densities import DENSITIES, Density
 from gpdsl.symbolic.numeric import log1mexp
 
 Array = np.ndarray
@@ -197,6 +198,18 @@ LOG_TAILS: Mapping[str, LogTails] = {
 }
 
 
+def _registered(law: Density) -> LogTails:
+    """Of a registered distribution, as far out as its probabilities have digits."""
+    cdf, quantile = law.cdf, law.quantile
+    assert cdf is not None and quantile is not None
+    return LogTails(
+        lambda y, a: np.log(cdf(y, a)),
+        lambda y, a: np.log1p(-cdf(y, a)),
+        lambda q, a: quantile(np.exp(q), a),
+        lambda q, a: quantile(-np.expm1(q), a),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Window:
     """A distribution between two bounds, of probability exp(`log_width`).
@@ -211,7 +224,7 @@ class Window:
 
     @property
     def _tails(self) -> LogTails:
-        return LOG_TAILS[self.name]
+        return LOG_TAILS.get(self.name) or _registered(DENSITIES[self.name])
 
     def log_below(self, y: Array) -> Array:
         """log P(Y <= y), bounds apart."""

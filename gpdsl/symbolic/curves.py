@@ -29,6 +29,8 @@ NEGLIGIBLE = 45.0
 FAR = (300.0, 330.0)
 """Logarithms of two values far out, between which the fall of a tail is measured."""
 SLIGHT = 1e-6
+IMPOSSIBLE = -1e6
+"""A log density below which a constant says that there is none."""
 POINTS, WEIGHTS = leggauss(NODES)
 LEGENDRE = legvander(POINTS, NODES - 1).T
 
@@ -240,7 +242,9 @@ def _tail(along: LogDensity, size: int, line: Line) -> Array:
     with np.errstate(all="ignore"):
         heights = np.stack([along(each) for each in sides])
         falls = (heights[:, 0] - heights[:, 1]) / (FAR[1] - FAR[0])
-    falls = np.where(np.isfinite(falls), falls, np.inf) - (0.0 if line is LINES["positive"] else 1.0)
+    falls = np.where(np.isfinite(falls) & (heights[:, 0] > IMPOSSIBLE), falls, np.inf) - (
+        0.0 if line is LINES["positive"] else 1.0
+    )
     return falls.min(axis=0)
 
 

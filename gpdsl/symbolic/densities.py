@@ -13,6 +13,7 @@ import numpy as np
 import sympy as sp
 from scipy import special
 
+from gpdsl.language import model as m
 from gpdsl.symbolic.functions import (
     absolute,
     lgamma,
@@ -32,19 +33,24 @@ Array = np.ndarray
 Values = Mapping[str, Array]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Density:
     """One distribution, whose arguments are taken by name.
 
     `log_density(y, a)`, `mean(a)` and `variance(a)` are formulas. `cdf(y, a)` is P(Y <= y), elementwise, and
-    `draw(generator, a)` one value per element of arguments that have the same shape.
+    `draw(generator, a)` one value per element of arguments that have the same shape. Of a registered one, formulas and
+    `cdf` may be None; `moments(a)` are then mean and variance by value, `quantile(p, a)` is the inverse of `cdf`, and
+    `definition` the log density as a file would define it.
     """
 
     log_density: Callable[[Formula, Arguments], Formula]
-    mean: Callable[[Arguments], Formula]
-    variance: Callable[[Arguments], Formula]
-    cdf: Callable[[Array, Values], Array]
+    mean: Callable[[Arguments], Formula] | None
+    variance: Callable[[Arguments], Formula] | None
+    cdf: Callable[[Array, Values], Array] | None
     draw: Callable[[np.random.Generator, Values], Array]
+    moments: Callable[[Values], tuple[Array, Array]] | None = None
+    quantile: Callable[[Array, Values], Array] | None = None
+    definition: m.Density | None = None
 
 
 def _normal(y: Formula, mean: Formula, sd: Formula) -> Formula:

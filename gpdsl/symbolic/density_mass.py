@@ -14,7 +14,7 @@ import sympy as sp
 from gpdsl.language import model as m
 from gpdsl.language.checker.image import beyond
 from gpdsl.language.errors.base import Mistake, ModelError
-from gpdsl.symbolic.curves import LINES, Line, curve
+from gpdsl.symbolic.curves import IMPOSSIBLE, LINES, Line, curve
 from gpdsl.symbolic.errors import NotNormalised, OutsideOutput
 from gpdsl.symbolic.kernel_values import UnknownSizes, start_of
 from gpdsl.symbolic.kinks import cuts_of
@@ -31,9 +31,6 @@ LARGEST = 1e6
 
 FAR = {"real": (300.0, 330.0), "positive": (300.0, 330.0), "unit": (25.0, 32.0)}
 """Logarithms of |y|, or log odds, between which the fall of a tail is measured."""
-
-IMPOSSIBLE = -1e6
-"""A log density below which a constant says that there is none."""
 
 NEVER, SLOW = 1e-3, 0.04
 """Powers of |y| that a tail falls by besides 1/|y|: with less there is no integral, or none that could be computed."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gpdsl.language import model as m
 from gpdsl.symbolic.data_scales import NO_UNIT, NOISE, Size
+from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.scales import Scales, Unsized
 from gpdsl.symbolic.translate import Environment, axis_key
 
@@ -49,7 +50,7 @@ def add_law(scales: Scales, call: m.DistributionCall, spread: Size, size: Size, 
         add_law(scales, component, spread, size, env)
     if call.name == "LogNormal":
         scales.equal(size, NO_UNIT)  # a parameter that divides the output takes its unit away
-    if call.log_density is not None:
+    if _definition(scales, call) is not None:
         _by_formula(scales, call, spread, size, env)
         return
     for name, expression in call.arguments.items():
@@ -61,9 +62,17 @@ def add_law(scales: Scales, call: m.DistributionCall, spread: Size, size: Size, 
                 scales.equal(found, rule)
 
 
+def _definition(scales: Scales, call: m.DistributionCall) -> m.Density | None:
+    """The formula behind a distribution of the file, or one that is registered as a text."""
+    if call.log_density is not None:
+        return scales.translator.declarations.densities[call.name]
+    return DENSITIES[call.name].definition if call.name in DENSITIES else None
+
+
 def _by_formula(scales: Scales, call: m.DistributionCall, spread: Size, size: Size, env: Environment) -> None:
     """A log density has no unit, nor have the numbers in it: terms of it are of size one."""
-    density = scales.translator.declarations.densities[call.name]
+    density = _definition(scales, call)
+    assert density is not None
     observed = replace(size, spread=spread.constant)
     scales.equal(scales.by_formula(density.body, {density.observed: observed}, call.arguments, env, True), NO_UNIT)
 

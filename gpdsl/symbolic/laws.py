@@ -58,6 +58,19 @@ class Law:
         return self.name in LEVELS
 
     @property
+    def registered(self) -> bool:
+        """Whether it, or a component, is a distribution that users have registered."""
+        own = DENSITIES.get(self.name)
+        return (own is not None and own.moments is not None) or any(each.registered for each in self.components)
+
+    @property
+    def valued(self) -> bool:
+        """Whether its distribution function is known without integrals over its density, that of a component too."""
+        if self.components:
+            return self.name == "Mixture" and all(each.valued for each in self.components)
+        return DENSITIES[self.name].cdf is not None
+
+    @property
     def vector(self) -> bool:
         """Whether it describes all elements of an output together."""
         return self.name == "MultivariateNormal"
@@ -184,7 +197,8 @@ def mean(law: Law) -> sp.Expr | None:
     if law.name == "Mixture":
         parts = [mean(each) for each in law.components]
         return None if None in parts else sp.Add(*[w * m for w, m in zip(weights(law), parts, strict=True)])
-    return DENSITIES[law.name].mean(law.arguments) if law.name in DENSITIES else None
+    formula = DENSITIES[law.name].mean if law.name in DENSITIES else None
+    return None if formula is None else formula(law.arguments)
 
 
 def variance(law: Law) -> sp.Expr | None:
@@ -195,7 +209,8 @@ def variance(law: Law) -> sp.Expr | None:
             return None
         second = [v + (mean(each) - centre) ** 2 for v, each in zip(spreads, law.components, strict=True)]
         return sp.Add(*[w * s for w, s in zip(weights(law), second, strict=True)])
-    return DENSITIES[law.name].variance(law.arguments) if law.name in DENSITIES else None
+    formula = DENSITIES[law.name].variance if law.name in DENSITIES else None
+    return None if formula is None else formula(law.arguments)
 
 
 def dirichlet(concentration: Sequence[sp.Expr], values: Sequence[sp.Expr]) -> sp.Expr:

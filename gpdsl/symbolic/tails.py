@@ -42,7 +42,7 @@ class Tails:
     stiff: str = ""
 
 
-def _generic(
+def generic(
     below: Callable[[Formula, Arguments], Formula],
     above: Callable[[Formula, Arguments], Formula],
     *,
@@ -93,7 +93,7 @@ def _laplace_below(z: Formula) -> Formula:
     return choose(less(z, sp.Integer(0)), -absolute(z) - sp.log(2), log1p(-sp.exp(-absolute(z)) / 2))
 
 
-TAILS: Mapping[str, Tails] = {
+TAILS: dict[str, Tails] = {
     "Normal": Tails(
         lambda y, a: log_ndtr(_standard(y, a)),
         lambda y, a: log_ndtr(-_standard(y, a)),
@@ -110,15 +110,15 @@ TAILS: Mapping[str, Tails] = {
         lambda y, a: -softplus(_standard(y, a)),
         lambda lower, upper, a: logistic_between(_standard(lower, a), _standard(upper, a)),
     ),
-    "Laplace": _generic(lambda y, a: _laplace_below(_standard(y, a)), lambda y, a: _laplace_below(-_standard(y, a))),
-    "StudentT": _generic(
+    "Laplace": generic(lambda y, a: _laplace_below(_standard(y, a)), lambda y, a: _laplace_below(-_standard(y, a))),
+    "StudentT": generic(
         lambda y, a: log_student_cdf(a["df"], _standard(y, a)),
         lambda y, a: log_student_cdf(a["df"], -_standard(y, a)),
         constant="df",
     ),
     "Exponential": _hazard(lambda y, a: a["rate"] * y),
     "Weibull": _hazard(lambda y, a: (y / a["scale"]) ** a["shape"]),
-    "Gamma": _generic(
+    "Gamma": generic(
         lambda y, a: log_gamma_cdf(a["shape"], a["rate"] * y),
         lambda y, a: log_gamma_sf(a["shape"], a["rate"] * y),
         positive=True,

@@ -133,10 +133,11 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         else:
             law = law_of(translator, call, env, {axis_key(axis) for axis in observation.axes})
             log_density = _law_density(law, y, warp)
-        kind = translator.declarations.outputs[observation.outputs[0]].kind
-        formula = Formula(y, log_density, kind) if law is None else None
     else:
         law, log_density = _density(translator, observation, positions, env)
+    if not call.external and (law is None or _integrated(law, warp)):
+        y = output_symbol(translator, observation, positions)
+        formula = Formula(y, log_density, translator.declarations.outputs[observation.outputs[0]].kind)
     if log_density.has(*NOT_REAL):
         raise translator.failure(NotReal(call.span, f"the density of `{call.name}`"))
     log_density = _computed(translator, log_density)
@@ -152,6 +153,14 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         formula=formula,
         reads=_reads(translator, log_density, observation.outputs[0], positions),
     )
+
+
+def _integrated(law: Law, warp: Warp | None) -> bool:
+    """Whether predictions integrate the density, as that of a formula: of a registered distribution, if not all given.
+
+    A censored one has no density at its bounds.
+    """
+    return law.registered and law.name != "Censored" and (warp is not None or not law.valued)
 
 
 def _computed(translator: Translator, log_density: sp.Expr) -> sp.Expr:

@@ -11,6 +11,7 @@ from gpdsl.cli import console, main
 
 GOOD = "model m\ninput x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n"
 BAD = GOOD.replace("Normal(f", "Normal(g")
+REGISTERING = 'g.register_distribution("Shifted", {"m": "real"}, "real", "-abs(y - m) - log(2)")\n'
 
 
 @pytest.fixture
@@ -118,3 +119,12 @@ def test_data_bring_the_spread_of_the_inputs(folder: Path, capsys: pytest.Captur
     (folder / "other.csv").write_text("z,y\n0,1\n")
     assert main(["check", "--data", "other.csv", "good.gpm"]) == 1
     assert "error[D" in capsys.readouterr().err
+
+
+def test_a_model_of_a_registered_distribution_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.gpm").write_text("input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Shifted(f)\n")
+    registering = "import gpdsl as g\n" + REGISTERING
+    (tmp_path / "d.py").write_text(registering)
+    assert main(["check", str(tmp_path / "m.gpm")]) == 1
+    assert "register it in Python" in capsys.readouterr().err
+    assert main(["check", str(tmp_path / "m.gpm"), "--forward", str(tmp_path / "d.py")]) == 0

@@ -85,7 +85,10 @@ class UnknownDistribution(Mistake):
     code: ClassVar = "E306"
     message: ClassVar = "unknown distribution `{name}`"
     label: ClassVar = "neither a distribution nor an `external likelihood` of this file"
-    help: ClassVar = "distributions for this output: {known}; or declare `external likelihood {name}(...)`"
+    help: ClassVar = (
+        "distributions for this output: {known}; declare `external likelihood {name}(...)`, or register it in Python "
+        "with `gpdsl.register_distribution`"
+    )
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from gpdsl.language import model as m
+from gpdsl.language.vocabulary import DISTRIBUTIONS
 from gpdsl.symbolic.latex.expressions import Expressions, applied
 from gpdsl.symbolic.latex.names import upright
 
@@ -126,7 +127,6 @@ _TABLE: Mapping[str, _Printer] = MappingProxyType(
         "Normal": _normal,
         "LogNormal": _log_normal,
         "StudentT": _student,
-        "NegativeBinomial": _plain("NegBin"),
         "Binomial": _by_link("Binomial"),
         "Bernoulli": _by_link("Bernoulli"),
         "Categorical": _categorical,
@@ -170,7 +170,8 @@ def distribution(printer: Expressions, call: m.DistributionCall) -> str:
     """A distribution with its arguments."""
     if call.external:
         return applied(upright(call.name), ", ".join(printer.vector(each) for each in call.arguments.values()))
-    return _TABLE.get(call.name, _plain(call.name))(printer, call)
+    entry = DISTRIBUTIONS.get(call.name)
+    return _TABLE.get(call.name, _plain(entry.latex if entry and entry.latex else call.name))(printer, call)
 
 
 def calls_inside(call: m.DistributionCall) -> list[m.DistributionCall]:

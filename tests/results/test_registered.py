@@ -1,0 +1,214 @@
+"""Distributions from outside: checked when registered, and then as good as those of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy as sp
+from scipy import integrate, stats
+
+import gpdsl
+from gpdsl.language.vocabulary import DISTRIBUTIONS
+from gpdsl.results import conditional
+from gpdsl.symbolic.densities import DENSITIES, Density
+from gpdsl.symbolic.laws import Law
+from gpdsl.testing import check_distribution
+
+PARAMETERS = {"location": "real", "scale": "positive"}
+DENSITY = "-(y - location)/scale - exp(-(y - location)/scale) - log(scale)"
+MEAN, CDF = "location + 0.5772156649015329 * scale", "exp(-exp(-(y - location)/scale))"
+AT = {"location": np.array([-1.0, 0.5]), "scale": np.array([0.3, 2.0])}
+
+
+def gumbel(**more: Any) -> None:
+    gpdsl.register_distribution("Gumbel", PARAMETERS, "real", DENSITY, **more)
+
+
+@pytest.mark.parametrize("name", ["Normal", "Beta", "Poisson", "Bernoulli"])
+def test_distributions_of_the_table_hold(name: str) -> None:
+    check_distribution(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(DENSITIES))
+def test_all_distributions_of_the_table_hold(name: str) -> None:
+    check_distribution(name)
+
+
+BROKEN: dict[str, tuple[Callable[[Density], dict[str, Any]], str]] = {
+    "mass": (lambda d: {"log_density": lambda y, a: d.log_density(y, a) + sp.log(2)}, "integrates to 2,"),
+    "mean": (lambda d: {"mean": lambda a: 2 * a["shape"] / a["rate"]}, "its mean is 2,"),
+    "cdf": (lambda d: {"cdf": lambda y, a: d.cdf(y, a) ** 1.1}, "its cdf at"),  # type: ignore[misc]
+    "draws": (lambda d: {"draw": lambda g, a: 1.2 * d.draw(g, a)}, "of its draws"),
+}
+
+
+@pytest.mark.parametrize("part", BROKEN)
+def test_what_is_wrong_is_seen(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, (change, said) = DENSITIES["Gamma"], BROKEN[part]
+    parts = {name: getattr(right, name) for name in ("log_density", "mean", "variance", "cdf", "draw")}
+    monkeypatch.setitem(DENSITIES, "Gamma", Density(**parts | change(right)))
+    with pytest.raises(AssertionError, match=said):
+        check_distribution("Gamma")
+
+
+def test_only_distributions_of_numbers_are_checked() -> None:
+    with pytest.raises(gpdsl.GpdslError, match=r"`Mixture` is no distribution of one number; expected one of Normal"):
+        check_distribution("Mixture")
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"mean": MEAN, "cdf": CDF}, {"cdf": lambda y, m, s: np.exp(-np.exp((m - y) / s))}]
+)
+def test_moments_and_draws_are_those_of_scipy(given: dict[str, Any]) -> None:
+    gumbel(**given)
+    reference = stats.gumbel_r(AT["location"], AT["scale"])
+    mean, variance = conditional.moments(Law("Gumbel", AT))
+    np.testing.assert_allclose(mean, reference.mean(), rtol=1e-9)
+    np.testing.assert_allclose(variance, reference.var(), rtol=1e-8)
+    many = {name: np.full(2000, value[1]) for name, value in AT.items()}
+    drawn = conditional.draw(Law("Gumbel", many), np.random.default_rng(1))
+    assert stats.kstest(drawn, stats.gumbel_r(0.5, 2.0).cdf).pvalue > 1e-3
+
+
+def test_a_function_of_symbols_is_the_same_density() -> None:
+    gumbel()
+    y, m, s = sp.Symbol("y", real=True), sp.Symbol("m", real=True), sp.Symbol("s", positive=True)
+    text = DENSITIES["Gumbel"].log_density(y, {"location": m, "scale": s})
+    gpdsl.register_distribution(
+        "Gumbel", PARAMETERS, "real", lambda y, m, s: -(y - m) / s - sp.exp(-(y - m) / s) - sp.log(s)
+    )
+    assert sp.simplify(DENSITIES["Gumbel"].log_density(y, {"location": m, "scale": s}) - text) == 0
+
+
+def test_bounds_leave_the_moments_of_what_is_between() -> None:
+    gumbel(cdf=CDF)
+    inner = Law("Gumbel", {name: value[1:] for name, value in AT.items()})
+    pdf, bounds = stats.gumbel_r(0.5, 2.0).pdf, {"lower": np.array([-1.0]), "upper": np.array([3.0])}
+    mass, first = (integrate.quad(lambda y, k=k: y**k * pdf(y), -1, 3)[0] for k in (0, 1))
+    np.testing.assert_allclose(conditional.moments(Law("Truncated", bounds, (inner,)))[0], first / mass, rtol=1e-6)
+    below, above = stats.gumbel_r(0.5, 2.0).cdf(-1), stats.gumbel_r(0.5, 2.0).sf(3)
+    recorded = conditional.moments(Law("Censored", bounds, (inner,)))[0]
+    np.testing.assert_allclose(recorded, first - below + 3 * above, rtol=1e-6)
+
+
+MODEL = """
+input x : real
+output y : {kind}
+param s : positive = 0.3 ~ LogNormal(0, 1)
+param b : real = 0 ~ {prior}(0, 1)
+{more}
+latent f(x) ~ GP(0, RBF(0.7))
+{left} ~ {law}
+"""
+NEW = {"x": np.array([-0.4, 0.9])}
+
+
+def fitted(law: str, kind: str = "real", left: str = "y", more: str = "", prior: str = "Gumbel") -> np.ndarray:
+    """The bound, means, variances, quantiles and log densities of a fit."""
+    rng, x = np.random.default_rng(0), np.linspace(-2, 2, 12)
+    y = np.sin(2 * x) + 0.3 * rng.gumbel(size=12)
+    data = {"x": x, "y": np.exp(y) if kind == "positive" else y}
+    text = MODEL.format(kind=kind, left=left, law=law, more=more, prior=prior)
+    fit = gpdsl.compile(text).fit(data, fixed=["s"])
+    p = fit.predict(NEW)
+    densities = fit.log_predictive_density({name: value[:2] for name, value in data.items()})
+    return np.concatenate([[fit.elbo], p.mean("y"), p.variance("y"), p.quantile("y", 0.9), densities])
+
+
+def test_a_registered_distribution_is_a_likelihood_and_a_prior() -> None:
+    """With all it may be given, with its density alone, and as a `density` of the file: one and the same fit."""
+    gumbel(mean=MEAN, variance="pi^2 * scale^2 / 6", cdf=CDF)
+    given = fitted("Gumbel(f + b, s)")
+    gumbel()
+    np.testing.assert_allclose(given, fitted("Gumbel(f + b, s)"), rtol=1e-5)
+    written = fitted("d(f + b, s)", more=f"density d(y | location, scale) = {DENSITY}")
+    np.testing.assert_allclose(given, written, rtol=1e-5)
+
+
+def test_transforms_and_bounds_that_say_nothing_change_nothing() -> None:
+    gumbel(cdf=CDF)
+    plain = fitted("Gumbel(f + b, s)")
+    np.testing.assert_allclose(plain, fitted("Truncated(Gumbel(f + b, s), lower = -60)"), rtol=1e-5)
+    warped = fitted("Gumbel(f + b, s)", "positive", "log(y)")
+    np.testing.assert_allclose(warped[5:7], np.exp(plain[5:7]), rtol=1e-4)
+    gumbel()
+    np.testing.assert_allclose(warped, fitted("Gumbel(f + b, s)", "positive", "log(y)"), rtol=1e-5)
+
+
+def test_it_is_simulated_and_printed() -> None:
+    gumbel(latex="G")
+    text = MODEL.format(
+        kind="real", left="y", law="Mixture(0.8, Gumbel(f, 0.2), Normal(0, 1))", more="", prior="Gumbel"
+    )
+    model = gpdsl.compile(text)
+    assert np.isfinite(model.sample_prior({"x": np.linspace(0, 1, 5)}, seed=1).data["y"]).all()
+    assert r"\mathrm{G}(f" in model.latex().replace(" ", "")
+
+
+def test_counts_and_proportions() -> None:
+    gpdsl.register_distribution(
+        "Geometric", {"p": "unit"}, "count", "log(p) + y * log1p(-p)", mean="(1 - p) / p", cdf="1 - (1 - p)^(y + 1)"
+    )
+    check_distribution("Geometric", {"p": 0.8})
+    gpdsl.register_distribution(
+        "Kumaraswamy",
+        {"a": "positive", "b": "positive"},
+        "unit",
+        "log(a*b) + (a - 1)*log(y) + (b - 1)*log1p(-y^a)",
+        quantile=lambda p, a, b: (1 - (1 - p) ** (1 / b)) ** (1 / a),
+        sampler=lambda rng, a, b: (1 - rng.random(a.shape) ** (1 / b)) ** (1 / a),
+    )
+    check_distribution("Kumaraswamy", {"a": 0.7, "b": 3.0})
+
+
+def test_the_second_replaces_the_first_and_a_refused_one_changes_nothing() -> None:
+    gumbel()
+    gpdsl.register_distribution("Gumbel", {"m": "real"}, "real", "-(y - m)^2/2 - log(2*pi)/2")
+    law = DENSITIES["Gumbel"]
+    assert [each.name for each in DISTRIBUTIONS["Gumbel"].parameters] == ["m"]
+    with pytest.raises(gpdsl.GpdslError):
+        gumbel(mean="location")
+    assert DENSITIES["Gumbel"] is law
+
+
+GUMBEL = ("G", PARAMETERS, "real", DENSITY)
+WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
+    "own": (("Normal", PARAMETERS, "real", DENSITY), {}, "gpdsl has a `Normal` of its own"),
+    "function": (("exp", PARAMETERS, "real", DENSITY), {}, "`exp` means something else in a model"),
+    "no name": (("9a", PARAMETERS, "real", DENSITY), {}, "'9a' is no name; expected letters"),
+    "no parameter": (("G", {}, "real", "-y^2"), {}, "its parameters are a dict of names and constraints"),
+    "constraint": (("G", {"a": "pos"}, "real", "-y"), {}, "the constraint of `a` is 'pos', expected one of real, pos"),
+    "support": (("G", PARAMETERS, "label", DENSITY), {}, "its support is 'label', expected one of real"),
+    "name in a text": (("G", PARAMETERS, "real", "-(y - loc)"), {}, "unknown name `loc`"),
+    "mass": (("G", PARAMETERS, "real", "-(y - location)^2/scale"), {}, "integrates to 2.311, not to one, at location"),
+    "arity": (("G", PARAMETERS, "real", lambda y: y), {}, r"its log density takes \(y\), expected \(y, location, sc"),
+    "numpy": (("G", PARAMETERS, "real", lambda y, m, s: np.log(y)), {}, "is called with SymPy symbols, and failed"),
+    "foreign": (("G", PARAMETERS, "real", lambda y, m, s: sp.zeta(y)), {}, "has `zeta`, which cannot be computed"),
+    "symbol": (("G", PARAMETERS, "real", lambda y, m, s: sp.Symbol("q")), {}, "has the symbol `q`, which is no argu"),
+    "number": (("G", PARAMETERS, "real", 3), {}, "its log density is of type int, expected text or a function"),
+    "mean": (GUMBEL, {"mean": "location"}, "its mean is 0.4, but that of its density 1.38"),
+    "mean of y": (GUMBEL, {"mean": "y"}, "its mean is no formula of y; write it in loc"),
+    "cdf": (GUMBEL, {"cdf": lambda y, m, s: 0.5}, "its cdf at -1.465 is 0.5, but its den"),
+    "quantile": (GUMBEL, {"quantile": lambda p, m, s: p}, "its cdf at its quantile of"),
+    "text": (GUMBEL, {"sampler": "y"}, "its sampler is text, expected a NumPy function"),
+    "draws": (GUMBEL, {"sampler": lambda g, m, s: g.normal(m, s)}, "0.658 of its draws"),
+    "shape": (GUMBEL, {"sampler": lambda g, m, s: g.normal(size=3)}, "its sampler failed"),
+    "example": (
+        GUMBEL,
+        {"example": {"scale": -1}},
+        "has scale = -1, which is not positive",
+    ),
+    "argument": (GUMBEL, {"example": {"q": 1}}, "has `q`, expected arguments among loc"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_mistakes_are_told(case: str) -> None:
+    given, more, said = WRONG[case]
+    with pytest.raises(gpdsl.GpdslError, match=said):
+        gpdsl.register_distribution(*given, **more)
+    assert "G" not in DISTRIBUTIONS
