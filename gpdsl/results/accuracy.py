@@ -1,7 +1,8 @@
 """Errors of predictions: of samples, of quadratures, and of what polynomials of opaque functions leave open.
 
 Samples come in sets that are shifted apart; what is found from each of them alone scatters by their error. What a
-polynomial fitted without a point says there misses the function's value by what it misses elsewhere.
+polynomial fitted without a point says there misses the function's value by what it misses elsewhere. Wider samples go
+further into the tails, where a mean may come from.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from jaxtyping import Array, Float
 from gpdsl.errors import GpdslError
 from gpdsl.program.fine_quadrature import of_two
 from gpdsl.results.expectation import RULES, Beliefs, integrand_in, mean_of, sampled, without
+from gpdsl.results.interpolation import COHERENT
 from gpdsl.results.pieces import Externals, Piece
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.responses import in_the_tails
@@ -27,8 +29,12 @@ from gpdsl.symbolic.joint import joint_expectation
 from gpdsl.symbolic.terms import has_external, latents_in
 
 Keys = tuple[str, ...]
+Summary = Callable[[np.ndarray], np.ndarray]
 
 NOTHING = sp.Integer(0)
+
+SCATTER = 8.0
+"""Times a variance: a difference whose square is less than that is scatter."""
 
 
 def verify_asked(name: str, of: str | float) -> None:
@@ -73,7 +79,7 @@ def _spread(predictive: Predictive, values: np.ndarray) -> np.ndarray:
 
 def error_of_mean(beliefs: Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
     """Of E[expression]; zeros where it is neither sampled nor a quadrature over two latents."""
-    return _error(beliefs, expression, keys, None, lambda v: v.mean(axis=0), is_sampled(beliefs, expression))
+    return _error(beliefs, expression, keys, None, _average, is_sampled(beliefs, expression))
 
 
 def error_of_variance(
@@ -85,7 +91,7 @@ def error_of_variance(
     if not (asked or _by_nodes(beliefs, expression**2 + within)):  # what is open is the mean, if anything
         return 2.0 * np.abs(mean_of(beliefs, expression, keys)) * error_of_mean(beliefs, expression, keys)
     whole = (expression - centre) ** 2 + within
-    return _error(beliefs, whole, keys, (centre, expression), lambda v: v.mean(axis=0), asked)
+    return _error(beliefs, whole, keys, (centre, expression), _average, asked)
 
 
 def error_of_quantile(
@@ -113,12 +119,16 @@ def _is_opaque(beliefs: Beliefs, expression: sp.Expr) -> bool:
     return has_external(beliefs.program.translator, expression)
 
 
+def _average(values: np.ndarray) -> np.ndarray:
+    return values.mean(axis=0)
+
+
 def _error(
     beliefs: Beliefs,
     expression: sp.Expr,
     keys: Keys,
     centre: tuple[sp.Symbol, sp.Expr] | None,
-    summary: Callable[[np.ndarray], np.ndarray],
+    summary: Summary,
     asked: bool,
 ) -> np.ndarray:
     if not (asked or _by_nodes(beliefs, expression.subs({centre[0]: 0}) if centre else expression)):
@@ -133,12 +143,15 @@ def _error(
     simulations = beliefs.simulations
     if simulations is None or beliefs.program.fields or not _is_opaque(beliefs, without(expression, given)):
         return np.sqrt(total)
+    if summary is _average:
+        apart = _average(values) - _by_wider(simulations, beliefs, expression, keys, given)
+        total = np.maximum(total, apart**2 - SCATTER * total)
     learnt = simulations.at(beliefs)
     for piece in learnt.pieces:
         rows = np.setdiff1d(piece.rows, learnt.direct)
         if rows.size:
             kept = np.isin(piece.rows, rows)
-            left = _left_open(simulations, beliefs, piece, expression, keys, given)
+            left = _left_open(beliefs, piece, expression, keys, given)
             total[rows] += left[kept]
     return np.sqrt(total)
 
@@ -166,7 +179,6 @@ def _by_nodes(beliefs: Beliefs, expression: sp.Expr) -> bool:
 
 
 def _left_open(
-    simulations: Simulations,
     beliefs: Beliefs,
     piece: Piece,
     expression: sp.Expr,
@@ -180,15 +192,32 @@ def _left_open(
     def at(values: Externals) -> np.ndarray:
         return np.asarray(beliefs.program.evaluator(expression, part.scope(piece.latents, values), keys, some), float)
 
-    missed = at(dict(piece.values)) - at(simulations.said(piece))
+    missed = at(dict(piece.values)) - at(piece.said())
     difference = np.broadcast_to(missed, (*piece.latents.shape[:3], *missed.shape[missed.ndim - len(keys) :]))
-    weights = piece.polynomials.weights
+    weights, by_lines = piece.polynomials.weights, piece.polynomials.lines
     found = [_alone(each, difference) for each in (weights, in_the_tails(weights))]
-    return np.tensordot(beliefs.weights**2, np.maximum(*found), axes=1)
+    together = COHERENT * np.sum(_each_point(weights * by_lines[:, None], difference) * difference, axis=0)
+    return np.tensordot(beliefs.weights**2, np.maximum(*found) + together**2, axes=1)
 
 
 def _alone(weights: Float[np.ndarray, "N S"], difference: np.ndarray) -> np.ndarray:
     """Variance of the weighted mean of differences [S, K, rows, *keys], by each point's own."""
-    shape = *difference.shape[1:3], *(1,) * (difference.ndim - 3)
-    by_point = np.moveaxis(weights, -1, 0).reshape(-1, *shape)
+    by_point = _each_point(weights, difference)
     return np.sum(by_point**2 * difference**2, axis=0) / np.maximum(1.0 - np.sum(by_point**2, axis=0), 1e-9)
+
+
+def _each_point(weights: Float[np.ndarray, "N S"], difference: np.ndarray) -> np.ndarray:
+    """Weights as differences [S, K, rows, *keys] need them."""
+    shape = *difference.shape[1:3], *(1,) * (difference.ndim - 3)
+    return np.moveaxis(weights, -1, 0).reshape(-1, *shape)
+
+
+def _by_wider(
+    simulations: Simulations, beliefs: Beliefs, expression: sp.Expr, keys: Keys, given: dict[sp.Symbol, Array]
+) -> Float[np.ndarray, "rows *keys"]:
+    """The mean by wider samples and their weights, which see more of the tails."""
+    latents, externals, weights = simulations.wider(beliefs)
+    values = np.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys, given), float)
+    values = np.broadcast_to(values, (*latents.shape[:3], *values.shape[values.ndim - len(keys) :]))
+    weights = weights.reshape(*weights.shape, *(1,) * len(keys))
+    return np.tensordot(beliefs.weights, np.sum(weights * values, axis=0), axes=1)

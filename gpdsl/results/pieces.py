@@ -6,15 +6,43 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.opaque.surrogate import column_covariance
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
-from gpdsl.results.responses import Polynomials, Whitening, regress
+from gpdsl.results.responses import Polynomials, regress
 
 Externals = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """u = map (x - mean): independent standard normals behind what is read, 0 along what the posterior leaves no room.
+
+    `N` rows, those of all components of a mixture behind each other.
+    """
+
+    mean: Float[np.ndarray, "N J"]
+    map: Float[np.ndarray, "N J J"]
+
+    @classmethod
+    def of(cls, mean: Float[np.ndarray, "N J"], covariance: Float[np.ndarray, "N J J"]) -> Whitening:
+        """From moments."""
+        sizes, directions = np.linalg.eigh(covariance)
+        least = 1e-10 * np.max(sizes, axis=-1, initial=0.0, keepdims=True)
+        scales = np.where(sizes > least, 1.0 / np.sqrt(np.maximum(sizes, 1e-300)), 0.0)
+        return cls(mean, scales[..., None] * np.swapaxes(directions, -1, -2))
+
+    def __call__(self, x: Float[np.ndarray, "N S J"]) -> Float[np.ndarray, "N S J"]:
+        """The standard normals behind points."""
+        return np.einsum("nij,nsj->nsi", self.map, x - self.mean[:, None])
+
+    def part(self, index: np.ndarray) -> Whitening:
+        """Of some of the rows."""
+        return Whitening(self.mean[index], self.map[index])
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +54,12 @@ class Piece:
     values: Mapping[str, Array]
     polynomials: Polynomials
     whitening: Whitening
+
+    def said(self) -> Externals:
+        """What polynomials fitted without each point say there."""
+        values = {key: np.asarray(value, float) for key, value in self.values.items()}
+        missed = self.polynomials.residuals
+        return {key: jnp.asarray(v - by_point(missed[key], v.shape[1], v.shape[3:])) for key, v in values.items()}
 
 
 @dataclass(frozen=True, eq=False)

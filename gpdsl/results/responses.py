@@ -3,6 +3,7 @@
 Points x = m + R u are drawn somewhat wider than the posterior, so that its tails lie between them, and count by
 importance weights. Values are regressed on Hermite polynomials of u, of the degree that says best what it has not seen.
 At other points a function gives what its polynomial says plus what the polynomial left at one of the points evaluated.
+Where lines between the points of a function of one number say better what they have not seen, it gives what these say.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from gpdsl.inference.estimators.regression import least_squares
 from gpdsl.inference.opaque.surrogate import ENOUGH
+from gpdsl.results.interpolation import COHERENT, between, left_between
 
 ROWS_AT_ONCE = 256
 """Rows whose regressions are held in memory together."""
@@ -24,14 +26,18 @@ ROWS_AT_ONCE = 256
 MOST_DEGREE, MOST_FEATURES = 12, 64
 """Of a polynomial above the quadratic."""
 
-WIDER, FURTHEST = 2.5, 2.6
+WIDER, FURTHEST, FAR = 2.5, 2.6, 2.1
 """By how much the variance of points is larger, over all directions; standard normals behind them go no further.
 
-Of one latent a few points lie more than three standard deviations out, so that what bends there is seen.
+So far out two points lie on the axis of one latent, 4.9 of its standard deviations, so that what bends in a tail is
+seen in every row; and so far (`FAR`) on each axis of several, where further would ask for half as many points again.
 """
 
 LEFT_OPEN, UNSURE = 0.05, 0.01
 """Of a value's standard deviation: what a polynomial may leave open, and the standard error that this may come to."""
+
+NOISE = 0.5
+"""The same for lines between the most points of a row: where they leave more, neighbours have little in common."""
 
 ROUNDING = 1e-6
 """Of a value's size: differences that are the function's own inaccuracy."""
@@ -39,36 +45,14 @@ ROUNDING = 1e-6
 Values = Mapping[str, Float[np.ndarray, "N S D"]]
 
 
-@dataclass(frozen=True)
-class Whitening:
-    """u = map (x - mean): independent standard normals behind what is read, 0 along what the posterior leaves no room.
-
-    `N` rows, those of all components of a mixture behind each other.
-    """
-
-    mean: Float[np.ndarray, "N J"]
-    map: Float[np.ndarray, "N J J"]
-
-    @classmethod
-    def of(cls, mean: Float[np.ndarray, "N J"], covariance: Float[np.ndarray, "N J J"]) -> Whitening:
-        """From moments."""
-        sizes, directions = np.linalg.eigh(covariance)
-        least = 1e-10 * np.max(sizes, axis=-1, initial=0.0, keepdims=True)
-        scales = np.where(sizes > least, 1.0 / np.sqrt(np.maximum(sizes, 1e-300)), 0.0)
-        return cls(mean, scales[..., None] * np.swapaxes(directions, -1, -2))
-
-    def __call__(self, x: Float[np.ndarray, "N S J"]) -> Float[np.ndarray, "N S J"]:
-        """The standard normals behind points."""
-        return np.einsum("nij,nsj->nsi", self.map, x - self.mean[:, None])
-
-    def part(self, index: np.ndarray) -> Whitening:
-        """Of some of the rows."""
-        return Whitening(self.mean[index], self.map[index])
-
-
 def stretch(width: int) -> float:
     """How much wider than the posterior points are drawn: their weights are worth about as many for any width."""
     return float(np.sqrt(1.0 + WIDER / width)) if width else 1.0
+
+
+def ends_of(width: int) -> Float[np.ndarray, "2"]:
+    """Standard normals behind the points at both ends of an axis."""
+    return np.asarray([-1.0, 1.0]) * (FURTHEST if width == 1 else FAR)
 
 
 def importance(u: Float[np.ndarray, "N S J"]) -> Float[np.ndarray, "N S"]:
@@ -117,10 +101,14 @@ def degrees(width: int, points: int) -> list[int]:
 class Polynomials:
     """Of every value in N rows: coefficients, the range that a value may take, residuals without the point itself.
 
-    `settled` says of which rows so little is left open that more points are not needed.
+    `settled` says of which rows so little is left open that more points are not needed, `lines` in which rows lines
+    between the `points` answer instead.
     """
 
     degree: int
+    points: Float[np.ndarray, "N S J"]
+    values: Values
+    lines: Bool[np.ndarray, "N"]
     coefficients: Values
     lowest: Mapping[str, Float[np.ndarray, "N D"]]
     highest: Mapping[str, Float[np.ndarray, "N D"]]
@@ -136,6 +124,9 @@ class Polynomials:
 
         return Polynomials(
             self.degree,
+            self.points[index],
+            some(self.values),
+            self.lines[index],
             some(self.coefficients),
             some(self.lowest),
             some(self.highest),
@@ -152,7 +143,17 @@ class Polynomials:
         for key, coefficients in self.coefficients.items():
             values = basis @ coefficients + np.take_along_axis(self.residuals[key], left[:, :, None], axis=1)
             found[key] = np.clip(values, self.lowest[key][:, None], self.highest[key][:, None])
+            at = self.lines
+            if at.any():
+                found[key][at] = between(self.points[at, :, 0], self.values[key][at], u[at, :, 0])
         return found
+
+
+def by_lines(found: Polynomials) -> Bool[np.ndarray, "N"]:
+    """Of which rows lines between many points say more than as many samples: not where a function is like noise."""
+    spread = {key: _spread(found.weights, value) for key, value in found.values.items()}
+    left = [_mean(found.weights, found.residuals[k] ** 2) <= (NOISE * spread[k]) ** 2 for k in spread]
+    return found.lines & np.all(np.concatenate(left, axis=-1), axis=-1)
 
 
 def systematic(weights: Float[np.ndarray, "N S"], count: int, rng: np.random.Generator) -> np.ndarray:
@@ -174,13 +175,25 @@ def _blocks(count: int) -> Iterator[slice]:
 
 
 def _joined(parts: Sequence[Polynomials]) -> Polynomials:
-    def joined(name: str) -> dict[str, np.ndarray]:
-        tables = [getattr(part, name) for part in parts]
-        return {key: np.concatenate([table[key] for table in tables]) for key in tables[0]}
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([getattr(part, name) for part in parts])
 
-    tables = {name: joined(name) for name in ("coefficients", "lowest", "highest", "residuals")}
-    weights, settled = (np.concatenate([getattr(part, name) for part in parts]) for name in ("weights", "settled"))
-    return Polynomials(parts[0].degree, **tables, weights=weights, settled=settled)
+    def tables(name: str) -> dict[str, np.ndarray]:
+        found = [getattr(part, name) for part in parts]
+        return {key: np.concatenate([table[key] for table in found]) for key in found[0]}
+
+    return Polynomials(
+        parts[0].degree,
+        joined("points"),
+        tables("values"),
+        joined("lines"),
+        tables("coefficients"),
+        tables("lowest"),
+        tables("highest"),
+        tables("residuals"),
+        joined("weights"),
+        joined("settled"),
+    )
 
 
 def _regressed(u: Float[np.ndarray, "N S J"], values: Values) -> Polynomials:
@@ -195,7 +208,7 @@ def _regressed(u: Float[np.ndarray, "N S J"], values: Values) -> Polynomials:
         found, said = least_squares(most[:, :, None, :size], weights * weights.shape[1], targets)
         seen = bool(u.shape[-1])  # where nothing uncertain is read, one point says all
         left = {key: seen * (values[key] - said[key][:, :, 0]) for key in values}
-        score = sum(np.sum(_mean(weights, left[k] ** 2) / np.maximum(spread[k] ** 2, 1e-300), -1) for k in values)
+        score = _score(weights, left, spread)
         better = score < best
         best = np.where(better, score, best)
         for key in values:
@@ -204,7 +217,20 @@ def _regressed(u: Float[np.ndarray, "N S J"], values: Values) -> Polynomials:
             coefficients[key][better, :size] = found[key][better]
     lowest, highest = {k: _range(v)[0] for k, v in values.items()}, {k: _range(v)[1] for k, v in values.items()}
     settled = np.all([_settled(weights, values[k], residuals[k], spread[k]) for k in values], axis=0)
-    return Polynomials(tried[-1], coefficients, lowest, highest, residuals, weights, settled)
+    lines = np.zeros(len(u), bool)
+    if u.shape[-1] == 1:
+        left = {key: left_between(u[:, :, 0], value) for key, value in values.items()}
+        lines = ~settled & (_score(weights, left, spread) < best)
+        for key in values:
+            residuals[key][lines] = left[key][lines]
+        exact = np.all([_settled(weights, values[k], left[k], spread[k], lines=True) for k in values], axis=0)
+        settled = np.where(lines, exact, settled)
+    return Polynomials(tried[-1], u, values, lines, coefficients, lowest, highest, residuals, weights, settled)
+
+
+def _score(weights: Float[np.ndarray, "N S"], left: Values, spread: Values) -> Float[np.ndarray, "N"]:
+    """What is left open of all values, in units of their variances."""
+    return sum(np.sum(_mean(weights, left[k] ** 2) / np.maximum(spread[k] ** 2, 1e-300), -1) for k in left)
 
 
 def _mean(weights: Float[np.ndarray, "N S"], values: Float[np.ndarray, "N S D"]) -> Float[np.ndarray, "N D"]:
@@ -215,10 +241,17 @@ def _spread(weights: Float[np.ndarray, "N S"], values: Float[np.ndarray, "N S D"
     return np.sqrt(_mean(weights, (values - _mean(weights, values)[:, None]) ** 2))
 
 
-def _settled(weights: np.ndarray, values: np.ndarray, left: np.ndarray, spread: np.ndarray) -> np.ndarray:
+def _settled(
+    weights: np.ndarray, values: np.ndarray, left: np.ndarray, spread: np.ndarray, lines: bool = False
+) -> np.ndarray:
+    """Whether little is left open: by polynomials of the values, by lines of the mean alone."""
     root, alone = np.sqrt(_mean(weights, left**2)), np.sqrt(np.sum(weights**2, axis=1))[:, None]
     root = np.maximum(root, np.sqrt(_mean(in_the_tails(weights), left**2)))
     slack = ROUNDING * np.max(np.abs(values), axis=1)
+    if lines:
+        return np.all(
+            np.maximum(root * alone, COHERENT * np.abs(_mean(weights, left))) <= UNSURE * spread + slack, axis=-1
+        )
     return np.all((root <= LEFT_OPEN * spread + slack) & (root * alone <= UNSURE * spread + slack), axis=-1)
 
 

@@ -1,8 +1,8 @@
 """Evaluations of opaque functions for one prediction: few, shared by all that is asked of it, and within a budget.
 
-Every row gets some points, and more as long as its polynomials leave too much open (`results.responses`). Rows that no
-polynomial describes are evaluated at the samples themselves. Means, variances, quantiles and draws come from the same
-evaluations.
+Every row gets some points, and more as long as its polynomials, or lines between the points, leave too much open
+(`results.responses`). Rows that neither describes are evaluated at the samples themselves. Means, variances, quantiles
+and draws come from the same evaluations.
 """
 
 from __future__ import annotations
@@ -22,26 +22,11 @@ from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import Accounting
 from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.fields.calls import FIELD_CALLS, field_samples
-from gpdsl.inference.opaque.budget import (
-    DIRECT,
-    DOUBLINGS,
-    columns_read,
-    first_points,
-    most_points,
-    predicted_uses,
-)
+from gpdsl.inference.opaque.budget import DIRECT, DOUBLINGS, columns_read, first_points, most_points, predicted_uses
 from gpdsl.inference.opaque.values import arguments_of, evaluate_externals
 from gpdsl.program.program import Program
-from gpdsl.results.pieces import (
-    Externals,
-    Known,
-    Piece,
-    by_point,
-    by_row,
-    make_piece,
-    of_rows,
-)
-from gpdsl.results.responses import FURTHEST, stretch
+from gpdsl.results.pieces import Externals, Known, Piece, by_point, by_row, make_piece, of_rows
+from gpdsl.results.responses import FURTHEST, by_lines, ends_of, importance, stretch
 from gpdsl.symbolic.translate import ExternalUse
 
 if TYPE_CHECKING:
@@ -172,16 +157,6 @@ class Simulations:
 
         return evaluate_externals(self.program, self.uses, give)
 
-    def said(self, piece: Piece) -> Externals:
-        """What polynomials fitted without each point say there."""
-        shapes = {use.key: use.result for use in self.uses}
-        values = {key: by_row(np.asarray(value, float)) for key, value in piece.values.items()}
-        components = piece.latents.shape[1]
-        return {
-            key: jnp.asarray(by_point(each - piece.polynomials.residuals[key], components, shapes[key]))
-            for key, each in values.items()
-        }
-
     # --- how a part of the rows is learnt ---
     def _learnt(self, beliefs: Beliefs) -> Known:
         first = first_points(self.columns)
@@ -204,7 +179,10 @@ class Simulations:
             rows, values = rest.rows, dict(rest.values)
             if not rows.size:
                 return Known(pieces, rows, 0, {})
-        return self._with_direct(beliefs, [*pieces, rest], rows, min(allowed(rows), DIRECT), taken)
+        if taken == len(latents):
+            rows = rows[~np.all(by_lines(rest.polynomials).reshape(-1, rows.size), axis=0)]
+        count = min(allowed(rows), DIRECT) if rows.size else 0
+        return self._with_direct(beliefs, [*pieces, rest], rows, count, taken)
 
     def _allowance(self, beliefs: Beliefs) -> Callable[[np.ndarray], int]:
         """How many points more of some rows the budget has, of which these beliefs get their share."""
@@ -250,12 +228,26 @@ class Simulations:
             )
 
     def _design(self, beliefs: Beliefs, first: int) -> Float[Array, "S K rows latents"]:
-        """Points somewhat wider than the posterior, for all rows."""
+        """Points somewhat wider than the posterior, for all rows, the first of them at both ends of every axis."""
         key = jax.random.fold_in(jax.random.key(beliefs.seed), SETS)
         components, rows, latents = beliefs.marginals.mean.shape
         normals = base_normals(key, most_points(first) if self.columns else 1, components, rows, latents)
-        wider = stretch(len(self.columns)) * jnp.clip(normals, -FURTHEST, FURTHEST)
-        return beliefs.marginals.at(beliefs.program, wider)
+        normals = jnp.clip(normals, -FURTHEST, FURTHEST)
+        ends = ends_of(len(self.columns))
+        for place, column in enumerate(self.columns[: first // 4]):
+            normals = normals.at[2 * place : 2 * place + 2, :, :, column].set(ends[:, None, None])
+        return beliefs.marginals.at(beliefs.program, stretch(len(self.columns)) * normals)
+
+    def wider(
+        self, beliefs: Beliefs
+    ) -> tuple[Float[Array, "S K rows latents"], Externals, Float[np.ndarray, "S K rows"]]:
+        """Samples of what is read that are as wide as the points, what is known there, and their weights."""
+        normals, columns = self._sets(beliefs), np.asarray(self.columns, int)
+        normals = normals.at[..., columns].multiply(stretch(columns.size))
+        latents = beliefs.marginals.at(beliefs.program, normals)
+        weights = importance(by_row(np.asarray(normals[..., columns], float)))[..., None]
+        found = self._answered(self.at(beliefs), latents, beliefs.seed)
+        return latents, found, by_point(weights, normals.shape[1], ())
 
     def _sets(self, beliefs: Beliefs) -> Float[Array, "S K rows latents"]:
         components, rows, latents = beliefs.marginals.mean.shape

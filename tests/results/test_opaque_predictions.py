@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from numpy.polynomial.hermite_e import hermegauss
@@ -15,8 +14,6 @@ from scipy.stats import norm
 import gpdsl
 from gpdsl import GpdslError
 from gpdsl.errors import GpdslWarning
-from gpdsl.inference.estimators.sampling import base_normals
-from gpdsl.results.responses import FURTHEST, stretch
 
 X = np.linspace(0, 4, 24)
 TEXT = """
@@ -43,6 +40,10 @@ def kinked_far_out(level: np.ndarray) -> np.ndarray:
 
 def cubic(level: np.ndarray) -> np.ndarray:
     return level + 0.3 * level**3
+
+
+def rough(level: np.ndarray) -> np.ndarray:
+    return np.sin(300.0 * level)
 
 
 class Counted:
@@ -117,12 +118,12 @@ def test_stated_errors_are_true(fits: Callable, function: Callable[[np.ndarray],
     assert np.abs(quantile - function(level)).max() < 0.05 * np.sqrt(spread).max()
 
 
-def test_a_function_that_no_polynomial_describes_is_called_at_the_samples_once(fits: Callable) -> None:
-    fit, counted = fits(kinked)
+def test_a_function_like_noise_is_called_at_the_samples_once(fits: Callable) -> None:
+    fit, counted = fits(rough)
     prediction = fit.predict({"x": X})
     prediction.mean("r")
     known = prediction.beliefs.simulations.at(prediction.beliefs)
-    assert known.direct.size > 4, "rows whose posterior lies across a kink"
+    assert known.direct.size > 4, "neither polynomials nor lines describe it"
     assert counted.calls == known.direct.size * (1024 + 256) + sum(
         len(piece.latents) * np.setdiff1d(piece.rows, known.direct).size for piece in known.pieces
     )
@@ -131,7 +132,7 @@ def test_a_function_that_no_polynomial_describes_is_called_at_the_samples_once(f
     assert counted.calls == before
     draws = prediction.sample("r", 50, seed=3)
     assert counted.calls == before + 50 * known.direct.size
-    np.testing.assert_allclose(draws[:, known.direct], kinked(prediction.sample("level", 50, seed=3))[:, known.direct])
+    np.testing.assert_allclose(draws[:, known.direct], rough(prediction.sample("level", 50, seed=3))[:, known.direct])
     prediction.sample("y", 50, seed=3)
     assert counted.calls == before + 50 * known.direct.size, "the same draws"
 
@@ -140,7 +141,7 @@ def test_a_function_that_no_polynomial_describes_is_called_at_the_samples_once(f
 def test_a_budget_is_obeyed_and_its_price_stated(fits: Callable) -> None:
     fit, counted = fits(kinked)
     errors = []
-    for budget in (24 * 8, 24 * 40, 24 * 400):
+    for budget in (24 * 8, 24 * 20, 24 * 60):
         counted.calls = 0
         prediction = fit.predict({"x": X}, evaluations=budget)
         prediction.mean("r"), prediction.quantile("y", 0.9), prediction.sample("y", 30)
@@ -162,11 +163,11 @@ def test_a_budget_too_small_is_said(fits: Callable) -> None:
 
 
 def test_the_budget_of_a_fit_is_that_of_its_predictions(fits: Callable) -> None:
-    fit, counted = fits(kinked, evaluations=3000)
+    fit, counted = fits(kinked, evaluations=400)
     counted.calls = 0
-    with pytest.warns(GpdslWarning, match="evaluations = 3000"):
+    with pytest.warns(GpdslWarning, match="evaluations = 400"):
         fit.predict({"x": X}).mean("r")
-    assert counted.calls <= 3000
+    assert counted.calls <= 400
 
 
 def test_a_mixture_and_what_reads_nothing_uncertain(fits: Callable) -> None:
@@ -258,7 +259,7 @@ def test_opaque_likelihoods_obey_the_budget_of_their_densities() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("function", [smooth, cubic, kinked, kinked_far_out])
 def test_errors_are_calibrated_over_seeds(fits: Callable, function: Callable[[np.ndarray], np.ndarray]) -> None:
-    """Scores have about unit spread."""
+    """Scores have about unit spread; lines state a bound."""
     fit, _ = fits(function)
     scores, spreads = [], []
     for seed in range(12):
@@ -266,15 +267,46 @@ def test_errors_are_calibrated_over_seeds(fits: Callable, function: Callable[[np
         mean, variance = dense(prediction, function)
         scores.append((prediction.mean("r") - mean) / prediction.error("r"))
         spreads.append((prediction.variance("r") - variance) / prediction.error("r", "variance"))
-    assert 0.7 < np.std(scores) < 1.3
-    assert 0.6 < np.sqrt(np.mean(np.square(spreads))) < 1.4
+    least = 0.4 if function in (kinked, kinked_far_out) else 0.7
+    assert least < np.std(scores) < 1.3
+    assert least - 0.1 < np.sqrt(np.mean(np.square(spreads))) < 1.4
 
 
-def test_points_reach_a_kink_in_the_tail() -> None:
-    """Three standard deviations out: a polynomial through points that do not go there would have no error to state."""
-    u = stretch(1) * np.clip(np.asarray(base_normals(jax.random.key(0), 16, 1, 1000, 1)), -FURTHEST, FURTHEST)
-    for side in (-1.0, 1.0):
-        assert np.mean((side * u).max(axis=0) > 3.06) > 0.75
+UNREAD = """
+input  x : real
+output y : real
+external g(level: real) -> real
+latent level(x) ~ GP(0, RBF(1))
+let r = g(level)
+y ~ Normal(level, 0.5)
+"""
+
+
+def hinge(level: np.ndarray) -> np.ndarray:
+    return np.maximum(0.0, level - 1.0)
+
+
+def step(level: np.ndarray) -> np.ndarray:
+    return np.where(level > 1.2, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(("function", "calls"), [(hinge, 300), (step, 300), (smooth, 20)])
+def test_errors_are_true_where_the_mean_comes_from_a_tail(
+    function: Callable[[np.ndarray], np.ndarray], calls: int
+) -> None:
+    """Rows a kink or jump of which is up to nine standard deviations away: none says that its mean has no error."""
+    x = np.linspace(0, 4, 13)
+    fit = gpdsl.compile(UNREAD, externals={"g": function}).fit({"x": x, "y": np.sin(1.5 * x)}, seed=0)
+    off, stated, spread = [], [], []
+    for seed in range(3):
+        prediction = replace(fit, options=replace(fit.options, seed=seed)).predict({"x": X})
+        mean, variance = dense(prediction, function)
+        off.append(prediction.mean("r") - mean)
+        stated.append(prediction.error("r"))
+        spread.append(np.sqrt(variance))
+        assert prediction.usage.evaluations < calls * X.size
+    wrong = np.abs(off) > 1e-3 * np.maximum(spread, 1e-12)
+    assert np.sqrt(np.mean((np.asarray(off)[wrong] / np.asarray(stated)[wrong]) ** 2)) < 1.3
 
 
 def test_a_quantity_that_no_likelihood_reads_is_predicted() -> None:
