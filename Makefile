@@ -11,13 +11,18 @@ DOCS_STAMP := $(VENV)/.ready-docs
 GPU_STAMP := $(VENV)-gpu/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow campaign lint format bench papers mutants gpu-check docs accuracy golden lock clean
+.PHONY: demo test quick test-slow campaign lint format bench papers mutants gpu-check docs accuracy golden lock clean
 
 demo: $(STAMP)  # fit British coal-mining disasters, print the summary, draw the intensity
 	$(BIN)/python examples/coal_mining.py
 
 test: lint  # everything that must hold before a change is merged
 	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
+
+quick: lint  # style, types, language, mathematics and one fit by every engine: a minute and a half of everyday work
+	$(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 4 --dist loadfile \
+		tests/test_every_engine.py tests/test_house.py tests/symbolic tests/language \
+		--ignore tests/language/test_fuzzing.py --ignore tests/language/test_speed.py
 
 test-slow: $(STAMP)  # the long numerical comparisons, the examples and the wheel
 	@$(BIN)/python -m pip install --quiet --constraint requirements.lock -e ".[tomography]" \
