@@ -98,9 +98,9 @@ def moments(law: Law) -> tuple[Array, Array]:
         return density.moments(law.arguments)
     symbols = {name: sp.Symbol(name, real=True) for name in law.arguments}
     table = {symbols[name]: value for name, value in law.arguments.items()}
-    mean, variance = (laws.mean(Law(law.name, symbols)), laws.variance(Law(law.name, symbols)))
-    assert mean is not None and variance is not None
-    return np.asarray(evaluate(mean, table.__getitem__)), np.asarray(evaluate(variance, table.__getitem__))
+    assert density.mean is not None and density.variance is not None
+    mean, variance = (np.asarray(evaluate(f(symbols), table.__getitem__)) for f in (density.mean, density.variance))
+    return mean, variance
 
 
 def mixed(shares: Sequence[Array], parts: Sequence[tuple[Array, Array | float]]) -> tuple[Array, Array]:

@@ -53,8 +53,8 @@ class Density:
     definition: m.Density | None = None
 
 
-def _normal(y: Formula, mean: Formula, sd: Formula) -> Formula:
-    return -sp.log(2 * sp.pi) / 2 - sp.log(sd) - (y - mean) ** 2 / (2 * sd**2)
+def _normal(y: Formula, a: Arguments) -> Formula:
+    return -sp.log(2 * sp.pi) / 2 - sp.log(a["sd"]) - (y - a["mean"]) ** 2 / (2 * a["sd"] ** 2)
 
 
 def _student_t(y: Formula, a: Arguments) -> Formula:
@@ -149,7 +149,7 @@ def _negative_binomial_cdf(y: Array, a: Values) -> Array:
 
 DENSITIES: dict[str, Density] = {
     "Normal": Density(
-        lambda y, a: _normal(y, a["mean"], a["sd"]),
+        _normal,
         lambda a: a["mean"],
         lambda a: a["sd"] ** 2,
         lambda y, a: special.ndtr((y - a["mean"]) / a["sd"]),
@@ -177,7 +177,7 @@ DENSITIES: dict[str, Density] = {
         lambda g, a: g.logistic(a["mean"], a["scale"]),
     ),
     "LogNormal": Density(
-        lambda y, a: _normal(sp.log(y), a["mean"], a["sd"]) - sp.log(y),
+        lambda y, a: _normal(sp.log(y), a) - sp.log(y),
         lambda a: sp.exp(a["mean"] + a["sd"] ** 2 / 2),
         lambda a: (sp.exp(a["sd"] ** 2) - 1) * sp.exp(2 * a["mean"] + a["sd"] ** 2),
         lambda y, a: special.ndtr((np.log(np.maximum(y, 1e-300)) - a["mean"]) / a["sd"]),

@@ -13,8 +13,8 @@ import sympy as sp
 
 from gpdsl.symbolic.conditions import choose, less, less_equal
 from gpdsl.symbolic.densities import DENSITIES
-from gpdsl.symbolic.functions import absolute, lgamma, log1p, log_ndtr, logsumexp, softplus
-from gpdsl.symbolic.tails import TAILS, logistic_between, normal_between
+from gpdsl.symbolic.functions import absolute, lgamma, log1p, log_ndtr, log_ndtr_interval, logsumexp, softplus
+from gpdsl.symbolic.tails import TAILS, logistic_between
 
 IMPOSSIBLE = sp.Float(-1e30)
 """Log density of what cannot be: finite, so that it can stand beside a component of a mixture that allows it."""
@@ -177,7 +177,7 @@ def _ordinal(a: Mapping[str, Any]) -> tuple[sp.Expr, ...]:
     """log of F(c_j - f) - F(c_(j-1) - f), with F the standard normal or logistic distribution function."""
     probit = "probit" in a
     places = [cut - a["probit" if probit else "logit"] for cut in a["cutpoints"]]
-    between = normal_between if probit else logistic_between
+    between = log_ndtr_interval if probit else logistic_between
     first = log_ndtr(places[0]) if probit else -softplus(-places[0])
     last = log_ndtr(-places[-1]) if probit else -softplus(places[-1])
     return (first, *[between(low, high) for low, high in zip(places, places[1:], strict=False)], last)

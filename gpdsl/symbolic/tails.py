@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import sympy as sp
@@ -64,13 +64,21 @@ def _standard(y: Formula, a: Arguments) -> Formula:
     return (y - a["mean"]) / a.get("sd", a.get("scale", sp.Integer(1)))
 
 
-def _log_standard(y: Formula, a: Arguments) -> Formula:
-    return (sp.log(y) - a["mean"]) / a["sd"]
+def _symmetric(
+    below: Callable[[Formula], Formula],
+    between: Callable[[Formula, Formula], Formula] | None = None,
+    *,
+    log: bool = False,
+) -> Tails:
+    """A distribution that is symmetric about its mean, by its standard form; of `log`, it is the logarithm that is."""
 
+    def standard(y: Formula, a: Arguments) -> Formula:
+        return _standard(sp.log(y) if log else y, a)
 
-def normal_between(lower: Formula, upper: Formula) -> Formula:
-    """log(Phi(upper) - Phi(lower))."""
-    return log_ndtr_interval(lower, upper)
+    tails = generic(lambda y, a: below(standard(y, a)), lambda y, a: below(-standard(y, a)), positive=log)
+    if between is None:
+        return tails
+    return replace(tails, between=lambda lower, upper, a: between(standard(lower, a), standard(upper, a)))
 
 
 def logistic_between(lower: Formula, upper: Formula) -> Formula:
@@ -94,23 +102,10 @@ def _laplace_below(z: Formula) -> Formula:
 
 
 TAILS: dict[str, Tails] = {
-    "Normal": Tails(
-        lambda y, a: log_ndtr(_standard(y, a)),
-        lambda y, a: log_ndtr(-_standard(y, a)),
-        lambda lower, upper, a: normal_between(_standard(lower, a), _standard(upper, a)),
-    ),
-    "LogNormal": Tails(
-        lambda y, a: log_ndtr(_log_standard(y, a)),
-        lambda y, a: log_ndtr(-_log_standard(y, a)),
-        lambda lower, upper, a: normal_between(_log_standard(lower, a), _log_standard(upper, a)),
-        positive=True,
-    ),
-    "Logistic": Tails(
-        lambda y, a: -softplus(-_standard(y, a)),
-        lambda y, a: -softplus(_standard(y, a)),
-        lambda lower, upper, a: logistic_between(_standard(lower, a), _standard(upper, a)),
-    ),
-    "Laplace": generic(lambda y, a: _laplace_below(_standard(y, a)), lambda y, a: _laplace_below(-_standard(y, a))),
+    "Normal": _symmetric(log_ndtr, log_ndtr_interval),
+    "LogNormal": _symmetric(log_ndtr, log_ndtr_interval, log=True),
+    "Logistic": _symmetric(lambda z: -softplus(-z), logistic_between),
+    "Laplace": _symmetric(_laplace_below),
     "StudentT": generic(
         lambda y, a: log_student_cdf(a["df"], _standard(y, a)),
         lambda y, a: log_student_cdf(a["df"], -_standard(y, a)),

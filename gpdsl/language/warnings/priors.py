@@ -82,8 +82,7 @@ _SHAPES: Mapping[str, tuple[tuple[str, str], ...]] = {
 """Arguments below 1 that make a density infinite, and where."""
 
 _BOUNDED = {
-    "Gamma": "take a shape of at least 1, or `LogNormal`, whose density has a bound",
-    "Weibull": "take a shape of at least 1, or `LogNormal`, whose density has a bound",
+    **dict.fromkeys(("Gamma", "Weibull"), "take a shape of at least 1, or `LogNormal`, whose density has a bound"),
     "Beta": "take shapes of at least 1, such as `Beta(1, 1)`, or bounds that leave out the ends",
     "Dirichlet": "take concentrations of at least 1, such as `Dirichlet(1)`, or `fixed` weights",
 }

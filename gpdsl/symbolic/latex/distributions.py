@@ -37,13 +37,8 @@ def _doubled(expression: m.Expression, two: m.Number) -> m.Expression:
 
 
 def _normal(printer: Expressions, call: m.DistributionCall) -> str:
-    mean, sd = call.arguments["mean"], call.arguments["sd"]
-    return applied(r"\mathcal{N}", rf"{printer.text(mean)},\; {printer.text(squared(sd))}")
-
-
-def _log_normal(printer: Expressions, call: m.DistributionCall) -> str:
-    mean, sd = call.arguments["mean"], call.arguments["sd"]
-    return applied(r"\mathrm{LogNormal}", rf"{printer.text(mean)},\; {printer.text(squared(sd))}")
+    name = r"\mathcal{N}" if call.name == "Normal" else upright(call.name)
+    return applied(name, rf"{printer.text(call.arguments['mean'])},\; {printer.text(squared(call.arguments['sd']))}")
 
 
 def _student(printer: Expressions, call: m.DistributionCall) -> str:
@@ -51,24 +46,14 @@ def _student(printer: Expressions, call: m.DistributionCall) -> str:
     return applied(rf"\mathrm{{St}}_{{{df}}}", rf"{mean},\; {scale}")
 
 
-def _plain(word: str) -> _Printer:
-    """A distribution by its name, arguments in their declared order."""
-    function = upright(word)
-    return lambda printer, call: applied(function, r",\; ".join(printer.text(a) for a in call.arguments.values()))
-
-
-def _by_link(word: str) -> _Printer:
-    """A distribution of a probability, through whichever link the arguments name."""
-
-    def print_(printer: Expressions, call: m.DistributionCall) -> str:
-        links = {"logit": r"\operatorname{sigmoid}", "probit": r"\Phi"}
-        shown = [
-            applied(links[name], printer.text(each)) if name in links else printer.text(each)
-            for name, each in call.arguments.items()
-        ]
-        return applied(upright(word), r",\; ".join(shown))
-
-    return print_
+def _plain(printer: Expressions, call: m.DistributionCall) -> str:
+    """A distribution by its name, arguments in their declared order; a probability through the link that they name."""
+    links, entry = {"logit": r"\operatorname{sigmoid}", "probit": r"\Phi"}, DISTRIBUTIONS.get(call.name)
+    shown = [
+        applied(links[name], printer.text(each)) if name in links else printer.text(each)
+        for name, each in call.arguments.items()
+    ]
+    return applied(upright(entry.latex if entry and entry.latex else call.name), r",\; ".join(shown))
 
 
 def _categorical(printer: Expressions, call: m.DistributionCall) -> str:
@@ -110,31 +95,25 @@ def _mixture(printer: Expressions, call: m.DistributionCall) -> str:
     return rf"\mathrm{{Mixture}}({', '.join([vector, *parts])})"
 
 
-def _bounded(word: str) -> _Printer:
+def _bounded(printer: Expressions, call: m.DistributionCall) -> str:
     """A truncated or censored distribution, its bounds as an interval."""
-
-    def print_(printer: Expressions, call: m.DistributionCall) -> str:
-        lower = printer.text(call.arguments["lower"]) if "lower" in call.arguments else r"-\infty"
-        upper = printer.text(call.arguments["upper"]) if "upper" in call.arguments else r"\infty"
-        inside = distribution(printer, call.components[0])
-        return rf"\mathrm{{{word}}}_{{[{lower},\, {upper}]}}\bigl({inside}\bigr)"
-
-    return print_
+    lower = printer.text(call.arguments["lower"]) if "lower" in call.arguments else r"-\infty"
+    upper = printer.text(call.arguments["upper"]) if "upper" in call.arguments else r"\infty"
+    inside = distribution(printer, call.components[0])
+    return rf"\mathrm{{{call.name}}}_{{[{lower},\, {upper}]}}\bigl({inside}\bigr)"
 
 
 _TABLE: Mapping[str, _Printer] = MappingProxyType(
     {
         "Normal": _normal,
-        "LogNormal": _log_normal,
+        "LogNormal": _normal,
         "StudentT": _student,
-        "Binomial": _by_link("Binomial"),
-        "Bernoulli": _by_link("Bernoulli"),
         "Categorical": _categorical,
         "Ordinal": _ordinal,
         "MultivariateNormal": _multivariate,
         "Mixture": _mixture,
-        "Truncated": _bounded("Truncated"),
-        "Censored": _bounded("Censored"),
+        "Truncated": _bounded,
+        "Censored": _bounded,
     }
 )
 """Distributions with a form of their own; the others are printed by name."""
@@ -170,8 +149,7 @@ def distribution(printer: Expressions, call: m.DistributionCall) -> str:
     """A distribution with its arguments."""
     if call.external:
         return applied(upright(call.name), ", ".join(printer.vector(each) for each in call.arguments.values()))
-    entry = DISTRIBUTIONS.get(call.name)
-    return _TABLE.get(call.name, _plain(entry.latex if entry and entry.latex else call.name))(printer, call)
+    return _TABLE.get(call.name, _plain)(printer, call)
 
 
 def calls_inside(call: m.DistributionCall) -> list[m.DistributionCall]:
