@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpdsl.inference.engines import register_engine
     from gpdsl.language import ModelError, format_text
     from gpdsl.model import Model, compile, load, zoo, zoo_names, zoo_text
+    from gpdsl.program.registration import register_kernel
     from gpdsl.results import score
     from gpdsl.results.fit import Fit
     from gpdsl.results.persistence import load_fit
@@ -45,6 +46,7 @@ _HOMES = {
     "register_distribution": "gpdsl.distributions",
     "register_engine": "gpdsl.inference.engines",
     "register_forward_model": "gpdsl.forward",
+    "register_kernel": "gpdsl.program.registration",
     "register_likelihood": "gpdsl.forward",
     "Fit": "gpdsl.results.fit",
     "Prediction": "gpdsl.results.prediction",
@@ -68,6 +70,7 @@ __all__ = [
     "register_distribution",
     "register_engine",
     "register_forward_model",
+    "register_kernel",
     "register_likelihood",
     "retry",
     "score",

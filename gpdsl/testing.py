@@ -1,4 +1,4 @@
-"""What engines and distributions have to hold, as one call: `gpdsl.testing.check_engine("mine")`.
+"""What engines, distributions and kernels have to hold, as one call: `gpdsl.testing.check_engine("mine")`.
 
 gpdsl's own are put through it too. What fails is said by an AssertionError.
 """
@@ -10,11 +10,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 import gpdsl
 from gpdsl.distributions import ways, wrong
+from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.functionals import Values
+from gpdsl.program.precision import precision
+from gpdsl.program.registration import prepared, trial_of
 from gpdsl.results.fit import Fit
+from gpdsl.symbolic.kernel_formula import formula_of
+from gpdsl.symbolic.kernel_values import matrix, numbers_near
+from gpdsl.symbolic.translate import Translator
 
 _LATENT = """
 input x : real
@@ -125,3 +133,33 @@ def _lasting(name: str, data: dict[str, Any], new: dict[str, Any], seed: int) ->
     _need(bool(np.all(np.isfinite(_moments(cut, new)))), f"engine {name}: an interrupted fit does not predict")
     more = model.fit(data, engine=name, seed=seed, start=fit)
     _need(more.elbo >= fit.elbo - 1e-6, f"engine {name}: from where a fit ended, another one ends lower")
+
+
+def check_kernel(name: str, *, seed: int = 0) -> None:
+    """Put a registered kernel through what all kernels hold. Raises AssertionError for the first thing that does not.
+
+    Its matrices are those of the formula, computed plainly, symmetric and without negative eigenvalues; a fit is
+    finite, and predicts the same when it is saved and loaded.
+    """
+    model, where = gpdsl.compile(trial_of(name)), f"kernel {name}"
+    (latent,) = model.declarations.latents.values()
+    translator = Translator(model.declarations, {})
+    formula, arguments = formula_of(latent.kernel, translator, 1)  # type: ignore[arg-type]
+    points = np.sort(np.random.default_rng(seed).uniform(-2, 2, (16, 1)), axis=0)
+    plain = matrix(formula, numbers_near(translator, formula.parameters, arguments, None), points, points)
+    with precision("float64"):
+        kernel, values = prepared(model.declarations)
+        K = np.asarray(covariance(kernel.form, values, Values(jnp.asarray(points))))
+    largest = float(np.max(np.abs(plain)))
+    _need(bool(np.allclose(K, plain, rtol=0, atol=1e-6 * largest)), f"{where}: its matrix is not its formula's")
+    _need(bool(np.allclose(K, K.T, rtol=0, atol=1e-12 * largest)), f"{where}: its matrix is not symmetric")
+    _need(float(np.linalg.eigvalsh(K)[0]) > -1e-9 * len(points) * largest, f"{where}: it is not positive definite")
+    x = points[:, 0]
+    fit = model.fit({"_input": x, "_output": np.sin(2 * x)}, seed=seed, steps=30)
+    new = {"_input": np.linspace(-2.5, 2.5, 7)}
+    before = fit.predict(new).mean("_output")
+    _need(bool(np.isfinite(fit.elbo) and np.all(np.isfinite(before))), f"{where}: a fit is not finite")
+    with tempfile.TemporaryDirectory() as folder:
+        fit.save(Path(folder) / "fit.gpfit")
+        after = gpdsl.load_fit(Path(folder) / "fit.gpfit").predict(new).mean("_output")
+    _need(bool(np.array_equal(before, after)), f"{where}: a loaded fit predicts otherwise")

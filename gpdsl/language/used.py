@@ -18,6 +18,7 @@ from gpdsl.language.errors.used import UseCycle, UsedTooMuch, UseNowhere, UseOut
 from gpdsl.language.files import read_model
 from gpdsl.language.limits import MAX_CHARACTERS, MAX_USE_DEPTH, MAX_USED
 from gpdsl.language.parser import parse_piece
+from gpdsl.language.registered import called_in
 from gpdsl.language.source import Part, Source, Span
 from gpdsl.language.statements import split
 from gpdsl.language.syntax import UseStatement
@@ -70,7 +71,10 @@ def _folder(option: str, path: PathLike) -> Path:
 
 
 def gather(source: Source, reach: Reach) -> tuple[Source, tuple[Mistake, ...]]:
-    """A model's text with those of all files it uses behind it, each once, and the `use` lines that cannot be."""
+    """A model's text with those of all files it uses behind it, each once, and the `use` lines that cannot be.
+
+    Last come the definitions of registered kernels that it calls.
+    """
     gathering = _Gathering(source, reach)
     if reach.folder is None:
         for statement in _uses(source.text):
@@ -78,6 +82,8 @@ def gather(source: Source, reach: Reach) -> tuple[Source, tuple[Mistake, ...]]:
     else:
         chain = [(reach.model, source.name)] if reach.model is not None else []
         gathering.use_all(source.text, 1, reach.folder, chain)
+    for name, definition in called_in("\n".join(gathering.texts)):
+        gathering.add(definition, f"<kernel {name}>")
     return Source("\n".join(gathering.texts), source.name, tuple(gathering.parts)), tuple(gathering.mistakes)
 
 
@@ -135,12 +141,17 @@ class _Gathering:
         if sum(map(len, self.texts)) + len(text) > MAX_CHARACTERS:
             return UsedTooMuch(span, path, f"model and used files have more than {MAX_CHARACTERS} characters")
         led = next((each.used for each in reversed(self.parts) if each.line <= span.line), span)
-        part = Part(self.lines + 1, self._name(target), target, led)
+        part = self.add(text, self._name(target), target, led)
+        self.use_all(text, part.line, target.parent, [*chain, (target, part.name)])
+        return None
+
+    def add(self, text: str, name: str, path: Path | None = None, used: Span | None = None) -> Part:
+        """Put a text behind the others."""
+        part = Part(self.lines + 1, name, path, used)
         self.parts.append(part)
         self.texts.append(text)
         self.lines += text.count("\n") + 1
-        self.use_all(text, part.line, target.parent, [*chain, (target, part.name)])
-        return None
+        return part
 
     def _name(self, target: Path) -> str:
         """A file as messages show it: beside the model where it lies there, as its path is otherwise."""

@@ -16,7 +16,7 @@ import numpy as np
 from gpdsl.forward import Usage
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.weights import WeightChoice
-from gpdsl.language.limits import MAX_ELEMENTS, MAX_USED
+from gpdsl.language.limits import MAX_ELEMENTS
 from gpdsl.language.model import Axis, Declarations
 from gpdsl.language.options import OPTIONS, check_option
 from gpdsl.language.source import Part, Source
@@ -74,7 +74,7 @@ def read_source(header: Mapping[str, Any]) -> Source:
         line, name = entry
         _whole(line, parts[-1].line + 1 if parts else 2, "used: a line")
         _texts([name], "used: a name")
-        need(line <= end and len(parts) < MAX_USED, "used: more than the text holds")
+        need(line <= end, "used: more than the text holds")
         parts.append(Part(line, name))
     return Source(header["model"], header["name"], tuple(parts))
 
