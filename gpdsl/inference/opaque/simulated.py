@@ -11,7 +11,6 @@ neither moves nor could be elsewhere, for all the noise in the residual.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -25,9 +24,9 @@ from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.opaque.budget import LAST_SHARE, held_out
 from gpdsl.inference.opaque.derivatives import point_cost
-from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian, Points
+from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Points
 from gpdsl.inference.opaque.held_out import held_out_bound
-from gpdsl.inference.opaque.simulator import Fitted, Simulator
+from gpdsl.inference.opaque.simulator import Fitted, Place, Simulator
 from gpdsl.inference.opaque.surrogate import MOST_POLYNOMIALS, Surrogate, feature_count, is_quadratic
 from gpdsl.inference.opaque.trust import Damping, Judged, Trust, change, distance
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
@@ -42,6 +41,9 @@ OUTER_STEPS = 10
 MOST_AT_ONCE = 8
 """Multiple of the first round's points that a round may take when noise is all that moves q."""
 
+PROGRESS = 8.0
+"""Multiple of what noise moves q by, from which on a round that moves it further has more points than it needs."""
+
 SURROGATE_SAMPLES = 256
 """Samples, of the surrogates alone, in which the bound is maximised; fewer for more rows, whose errors average out."""
 
@@ -55,15 +57,6 @@ LEAST_ROUND = 0.5
 
 LEAST_PART = 1e-2
 """Of the way to other hyperparameters."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A point of the search: hyperparameters, sites, and the Gaussian of what the opaque functions read."""
-
-    point: Any
-    sites: Sites
-    q: Gaussian
 
 
 class Rounds:
@@ -125,11 +118,10 @@ class Rounds:
             self.here, whole = self.improved(fitted.surrogate)
             moved = distance(self.best.q, self.here.q)
             self.damp(whole)
-            if whole and max(moved, self.noise) < SETTLED:
+            if whole and max(distance(self.best.q, self.here.q), self.noise) < SETTLED:
                 self.best = self.here
                 return f"converged{self.accuracy()}"
-            if (whole or np.isfinite(self.noise)) and self.noise > SETTLED and moved < 2.0 * self.noise:
-                self.grow()
+            self.resize(moved, whole)
         return self.ended("all steps done")
 
     def accept(self, judged: Judged, fitted: Fitted) -> None:
@@ -175,11 +167,18 @@ class Rounds:
         account, each = self.problem.program.account, self.problem.count * point_cost(self.problem.program)
         return int(min(np.inf if account is None else account.remaining / each, 1e9))
 
-    def grow(self) -> None:
-        """More points a round, where noise moves q and the batches that count are far from enough to bring it down."""
-        batches = len(self.known.weights(self.here.q)[0])
-        if batches * (self.noise / SETTLED) ** 2 > 2 * batches + 2:
-            self.size = min(2 * self.size, MOST_AT_ONCE * self.problem.choice.samples)
+    def resize(self, moved: float, whole: bool) -> None:
+        """More points a round, where noise moves q and the batches that count are far from enough to bring it down.
+
+        Fewer again, where q goes on its way and noise has little to do with it.
+        """
+        least = self.problem.choice.samples
+        if (whole or np.isfinite(self.noise)) and self.noise > SETTLED and moved < 2.0 * self.noise:
+            batches = len(self.known.weights(self.here.q)[0])
+            if batches * (self.noise / SETTLED) ** 2 > 2 * batches + 2:
+                self.size = min(2 * self.size, MOST_AT_ONCE * least)
+        elif moved > PROGRESS * self.noise:
+            self.size = max(self.size // 2, least)
 
     def carried(self) -> bool:
         """Whether all points that count carry quadratic surrogates together, where those of one round do not."""

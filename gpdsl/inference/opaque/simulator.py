@@ -38,6 +38,15 @@ from gpdsl.symbolic.translate import ExternalUse
 
 
 @dataclass(frozen=True)
+class Place:
+    """A point of the search: hyperparameters, sites, and the Gaussian of what the opaque functions read."""
+
+    point: Any
+    sites: Sites
+    q: Gaussian
+
+
+@dataclass(frozen=True)
 class Fitted:
     """Surrogates, the standard error of the bound that they give, and gradients as wrong as the residual's may be."""
 
