@@ -26,7 +26,7 @@ from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
-from gpdsl.language import check, parse
+from gpdsl.language import ModelError, check, parse
 from gpdsl.language.model import Declarations
 from gpdsl.program.program import make_program
 from gpdsl.replacing import replacing
@@ -153,7 +153,9 @@ def _damage_of(path: Path) -> Iterator[None]:
         yield
     except (GpdslError, *TROUBLE) as error:
         kind = "" if isinstance(error, (GpdslError, ValueError)) else f"{type(error).__name__}: "
-        raise GpdslError(f"{path} is damaged: {kind}{str(error)[:500]}") from error
+        known = ", or has a distribution that this process has yet to register with `gpdsl.register_distribution`"
+        either = known if isinstance(error, ModelError) else ""
+        raise GpdslError(f"{path} is damaged{either}: {kind}{str(error)[:500]}") from error
 
 
 def _rebuild(

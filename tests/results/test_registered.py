@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import sympy as sp
 from scipy import integrate, stats
 
 import gpdsl
+from gpdsl.distributions import enter
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 from gpdsl.results import conditional
 from gpdsl.symbolic.densities import DENSITIES, Density
@@ -129,6 +131,7 @@ def test_a_registered_distribution_is_a_likelihood_and_a_prior() -> None:
     np.testing.assert_allclose(given, written, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_transforms_and_bounds_that_say_nothing_change_nothing() -> None:
     gumbel(cdf=CDF)
     plain = fitted("Gumbel(f + b, s)")
@@ -147,6 +150,17 @@ def test_it_is_simulated_and_printed() -> None:
     model = gpdsl.compile(text)
     assert np.isfinite(model.sample_prior({"x": np.linspace(0, 1, 5)}, seed=1).data["y"]).all()
     assert r"\mathrm{G}(f" in model.latex().replace(" ", "")
+
+
+def test_a_saved_fit_asks_for_its_distribution(tmp_path: Path) -> None:
+    gumbel(mean=MEAN)
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Gumbel(f, 0.3)\n"
+    fit = gpdsl.compile(text).fit({"x": np.arange(3.0), "y": np.zeros(3)})
+    fit.save(tmp_path / "a.gpfit")
+    assert gpdsl.load_fit(tmp_path / "a.gpfit").elbo == fit.elbo
+    enter("Gumbel", None, None, None)
+    with pytest.raises(gpdsl.GpdslError, match=r"has yet to register with `gpdsl.register_distribution`"):
+        gpdsl.load_fit(tmp_path / "a.gpfit")
 
 
 def test_counts_and_proportions() -> None:

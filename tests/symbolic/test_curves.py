@@ -78,3 +78,8 @@ def test_discrete(name: str) -> None:
     for p in (0.05, 0.4, 0.9):
         np.testing.assert_array_equal(found.quantile(np.full(3, p)), law.ppf(p))
         np.testing.assert_allclose(found.cdf(law.ppf(p)), law.cdf(law.ppf(p)), atol=1e-10)
+
+
+def test_what_a_constant_excludes_is_no_heavy_tail() -> None:
+    found = curve(lambda y: np.where(y < 1, -1e30, 1 - y), 1, "real", np.array([[1.0]]))
+    np.testing.assert_allclose(np.concatenate(found.moments()), [2.0, 1.0], rtol=1e-9)
