@@ -1,9 +1,11 @@
-"""An engine of one's own: Laplace's approximation, for any likelihood of the language that has derivatives.
+"""An engine of one's own: Laplace's approximation, for any likelihood that is twice differentiable in the latents.
 
 q is the Gaussian at the mode of the whitened values w, with the curvature there, and the log evidence is that of the
 integral over it (Rasmussen and Williams 2006, sections 3.4 and 5.5.1):
 
     log Z = log p(y | w*) - |w*|^2 / 2 - log |H| / 2,      H = I - d^2 log p(y | w*) / dw^2.
+
+Likelihoods with kinks or jumps are refused, and parameters at which no mode is found count as impossible.
 
     python examples/laplace_engine.py
 """
@@ -20,9 +22,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import gpdsl
-from gpdsl.engines import LogJoint, Problem, Remembered, Result, maximise
+from gpdsl.engines import LogJoint, Problem, Program, Remembered, Result, kinked, maximise
 
 NEWTON_STEPS, HALVINGS = 50, 20
+
+SETTLED = 1e-5
+"""Nats that one more Newton step may promise at a mode."""
 
 
 class Laplace:
@@ -30,15 +35,16 @@ class Laplace:
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.joint = problem, LogJoint(problem)
-        self.white = self.joint.start()
+        self.white, self.unsound = self.joint.start(), False
         given = problem.parameters, self.white, self.joint.data
         compiled = problem.shared(_evidence, *given)  # compiled once for all fits of a model and a number of rows
         self.mode = problem.shared(_mode, *given)
 
         def evidence(learnt: Any) -> tuple[float, Any]:
-            (value, mode), gradient = compiled(learnt, self.white, self.joint.data)
+            (value, (mode, height)), gradient = compiled(learnt, self.white, self.joint.data)
             if np.isfinite(value):
                 self.white = mode  # the next search for a mode begins here
+            self.unsound |= bool(np.isfinite(height) and not np.isfinite(value))
             return float(value), gradient
 
         self.evidence = Remembered(evidence, problem.parameters)
@@ -46,13 +52,18 @@ class Laplace:
     def run(self) -> str:
         """Maximise the evidence over what is learnt."""
         steps, tolerance = self.problem.choice.steps, self.problem.options.tolerance
-        report, size = self.problem.monitor.report, self.problem.observed
-        if not self.problem.parameters:
-            value, _ = self.evidence(self.problem.parameters)
-            report(1, value)
-            return "converged"
-        begin = self.problem.parameters
-        return maximise(self.evidence, begin, steps=steps, tolerance=tolerance, report=report, size=size).message
+        report, size, begin = self.problem.monitor.report, self.problem.observed, self.problem.parameters
+        message = "converged"
+        if begin:
+            message = maximise(self.evidence, begin, steps=steps, tolerance=tolerance, report=report, size=size).message
+        else:
+            report(1, self.evidence(begin)[0])
+        if self.unsound and not np.isfinite(self.evidence.best.value):
+            raise gpdsl.GpdslError(
+                "engine = laplace: at none of the parameters tried did Newton's method end at a mode with a positive "
+                "definite curvature: use engine = vi"
+            )
+        return message
 
     def state(self) -> Result:
         """The Gaussian at the best parameters so far."""
@@ -111,16 +122,27 @@ class Approximation:
         found, _, _ = jax.lax.while_loop(going, better, (white, jnp.asarray(1.0, white.dtype), 0))
         return found, self.curvature(learnt, found, data)
 
-    def log_evidence(self, learnt: Any, white: Float[Array, " D"], data: Any) -> tuple[Array, Array]:
-        """log Z and w*. One more Newton step, whose matrix is held, has the gradient of w* in the parameters."""
+    def log_evidence(self, learnt: Any, white: Float[Array, " D"], data: Any) -> tuple[Array, tuple[Array, Array]]:
+        """log Z, and w* with log p(y, w*); NaN where w* is no mode with a curvature."""
         found, hessian = jax.lax.stop_gradient(self.mode(jax.lax.stop_gradient(learnt), white, data))
+        values, vectors = jnp.linalg.eigh(hessian)
         slope = jax.grad(self.objective, argnums=1)(learnt, found, data)
-        mode = found + jnp.linalg.solve(hessian, slope)
+        step = vectors @ ((vectors.T @ slope) / values)
+        sound = (values[0] > 0) & (jnp.abs(slope @ step) < SETTLED)
+        mode = found + step - jax.lax.stop_gradient(step)  # w*, with its gradient in the parameters: that of the step
         _, log_det = jnp.linalg.slogdet(self.curvature(learnt, mode, data))
-        return self.objective(learnt, mode, data) - 0.5 * log_det + self.joint.log_prior(learnt), found
+        height = self.objective(learnt, mode, data)
+        value = height - 0.5 * log_det + self.joint.log_prior(learnt)
+        return jnp.where(sound, value, jnp.nan), (found, height)
 
 
-gpdsl.register_engine("laplace", Laplace, meaning="Laplace's approximation at the mode")
+def against(program: Program) -> str | None:
+    """Why a program has no curvature to approximate with."""
+    names = ", ".join(kinked(program))
+    return f"the likelihood of {names} has kinks or jumps in the latents; use engine = vi" if names else None
+
+
+gpdsl.register_engine("laplace", Laplace, meaning="Laplace's approximation at the mode", against=against)
 
 MODEL = """
 input x : real

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.ascent.adam import adam_search
 from gpdsl.inference.ascent.alternating import AlternatingSearch
 from gpdsl.inference.ascent.joint import LbfgsSearch
+from gpdsl.inference.checked_search import CheckedSearch
 from gpdsl.inference.driver import Engine, Search, nothing_against, searching
 from gpdsl.inference.exact.engine import ExactSearch
 from gpdsl.inference.expectation_propagation.engine import fit_ep
@@ -20,6 +22,7 @@ from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.quadruply_stochastic.engine import QsgpSearch
 from gpdsl.language.options import name_engine
+from gpdsl.language.vocabulary import STATEMENTS
 from gpdsl.program.program import Program
 
 ENGINES = [
@@ -52,13 +55,19 @@ def register_engine(
     `begin` takes a problem to a search (`Search`); `LogJoint` has the densities that it needs, and makes its result.
     All values of the latents at the rows are its own, with one Gaussian across them. `against` says why it cannot fit a
     program, or returns None; opaque functions and fields are none of its. Raises GpdslError for a name that an
-    engine of gpdsl has, and for what is no function.
+    engine of gpdsl or a statement has, and for what is no function.
     """
     if not callable(begin) or not callable(against):
-        raise GpdslError(f"engine {name!r}: expected functions of a problem, and of a program")
+        raise GpdslError(f"engine {quoted(name)}: expected functions of a problem, and of a program")
+    if name in list(STATEMENTS):
+        raise GpdslError(f"engine {name}: statements begin with this word; choose another name")
     name_engine(name, meaning)
     _registered[name] = searching(
-        name, lambda program, choice, options: options.engine == name, begin, refined=False, against=against
+        name,
+        lambda program, choice, options: options.engine == name,
+        partial(CheckedSearch, name, begin),
+        refined=False,
+        against=against,
     )
 
 

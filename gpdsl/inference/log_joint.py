@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import assemble, views
 from gpdsl.inference.estimators.expected_log_likelihood import log_density
 from gpdsl.inference.posteriors.family import Whitened
@@ -22,6 +23,8 @@ from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.groups import Group
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Scope, row_count
+from gpdsl.symbolic.expectations import latents_in
+from gpdsl.symbolic.kinks import bends
 
 Learnt = Mapping[str, Array]
 """Learnt parameters on the real line."""
@@ -78,10 +81,27 @@ class LogJoint:
     ) -> Result:
         """q(w) = N(mean, root root') at some parameters as a result, with the log evidence or its bound."""
         program, sizes = self.problem.program, _sizes(self.problem.program, self.problem.inducing)
+        self._check("mean", np.shape(mean), (self.dimension,))
+        self._check("root", np.shape(root), (self.dimension, self.dimension))
         parts = zip(program.groups, _split(sizes, mean), _split(sizes, root, len(mean)), strict=True)
         q = [Whitened(np.asarray(m), np.asarray(r if program.mixing else _own_root(g, r))) for g, m, r in parts]
         inducing = as_numpy(self.problem.inducing)
         return Result(as_numpy(dict(learnt)), inducing, q, np.ones(1), value, error)
+
+    def _check(self, what: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+        if found != expected:
+            engine = self.problem.options.engine
+            raise GpdslError(f"engine = {engine}: the {what} has shape {found}, expected {expected}")
+
+
+def kinked(program: Program) -> tuple[str, ...]:
+    """Outputs whose log density may have kinks or jumps in the latents, where it has no curvature.
+
+    Conditions on latents, absolute values, maxima and the like count even where their branches join smoothly.
+    """
+    densities = [(each.outputs, each.log_density) for each in program.observations]
+    found = [names for names, density in densities if bends(density, latents_in(program.translator, density))]
+    return tuple(dict.fromkeys(name for names in found for name in names))
 
 
 def _sizes(program: Program, inducing: Sequence[Functionals]) -> list[tuple[int, int]]:

@@ -168,7 +168,10 @@ class Names:
 class Values:
     """Values of parameters by name; whether a parameter can have its value, the program says."""
 
-    expected: ClassVar[str] = "values by the names of parameters, such as init={'ell': 2}; --init ell=2 in a command"
+    expected: ClassVar[str] = (
+        "values by the names of parameters, such as init={'ell': 2}; --init ell=2 in a command; to begin where another "
+        "fit ended: start=fit"
+    )
     words: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = "2"
 

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, quoted
 from gpdsl.language.choices import Device, Families, Keys, Names, Number, Takes, Truth, Values, Whole, Words
 
 _OWN = {"vi": "variational inference", "ep": "expectation propagation", "qsgp": "weights of basis functions"}
@@ -19,6 +19,9 @@ _engines = dict(_OWN)
 
 ENGINES: Mapping[str, str] = MappingProxyType(_engines)
 """What engines are called, and what they do; `name_engine` adds those that users register."""
+
+LONGEST = 200
+"""Characters of a value in a message."""
 
 POSTERIORS = ("auto", "coupled", "full", "linear", "diagonal", "mixture(K)", "mixture_full(K)")
 
@@ -211,14 +214,19 @@ def check_option(name: str, value: Any) -> Any:
     found = takes.read(value)
     if found is None:
         meant = _meant(value, takes.words) if isinstance(value, str) else ""
-        raise GpdslError(f"{name} = {value!r}: expected {takes.expected}{meant}")
+        raise GpdslError(f"{name} = {_shown(value)}: expected {takes.expected}{meant}")
     return found
 
 
 def name_engine(name: str, meaning: str) -> None:
     """Let an engine be asked for by name. Raises GpdslError for a name that `infer` lines cannot have."""
-    if name in _OWN or not name.isidentifier():
-        raise GpdslError(f"engine {name!r}: expected a name of letters, digits and _ other than {', '.join(_OWN)}")
+    if not isinstance(name, str) or name in {*_OWN, "auto"} or not name.isidentifier():
+        others = ", ".join(_OWN)
+        raise GpdslError(
+            f"engine {quoted(name)}: expected a name of letters, digits and _ other than {others} and auto"
+        )
+    if not isinstance(meaning, str):
+        raise GpdslError(f"engine {name}: expected its meaning as a text, not {quoted(meaning)}")
     _engines[name] = meaning
 
 
@@ -230,6 +238,12 @@ def check_engine(name: str, value: Any, engine: str) -> None:
     own = ", ".join(each.name for each in OPTIONS.values() if each.read_by(engine))
     whose = " or ".join(option.engines)
     raise GpdslError(f"{name} = {value} belongs to engine = {whose}; engine = {engine} takes {own}")
+
+
+def _shown(value: Any) -> str:
+    """A value in a message, which is cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def _meant(word: str, known: Collection[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy.integrate import quad
 from scipy.stats import poisson
 
 import gpdsl
+from gpdsl.engines import LogJoint, Problem, Result
 from gpdsl.errors import GpdslError
 from gpdsl.inference import engines
 from gpdsl.language import options
@@ -60,6 +62,74 @@ def test_the_evidence_of_one_row_is_laplace_s(rng: np.random.Generator) -> None:
     assert fit.elbo == pytest.approx(np.log(true), abs=0.05)
 
 
+KINKED = ONE_ROW.replace("count", "real").replace("Poisson(exp(f))", "Laplace(f, 0.3)")
+
+
+def test_it_does_not_converge_where_there_is_no_curvature() -> None:
+    """At kinks and at jumps it does not fit at all, and no mode with a slope is taken for one."""
+    x = np.linspace(-2, 2, 15)
+    for text in (KINKED, KINKED.replace("Laplace(f", "Normal(if f > 0 then 1 else 0")):
+        with pytest.raises(GpdslError, match="the likelihood of n has kinks or jumps in the latents"):
+            gpdsl.compile(text).fit({"x": x, "n": np.sin(2 * x)})
+    gpdsl.register_engine("laplace", sys.modules["laplace_engine"].Laplace)
+    with pytest.raises(GpdslError, match="at none of the parameters tried did Newton's method end at a mode"):
+        gpdsl.compile(KINKED).fit({"x": x, "n": np.sin(2 * x)})
+
+
+class Returns:
+    """A search whose methods return what they are told to."""
+
+    def __init__(self, **said: object) -> None:
+        for name in ("run", "state", "finish"):
+            setattr(self, name, lambda name=name: said[name](self.problem) if name in said else "converged")
+
+    def __call__(self, problem: Problem) -> Returns:
+        self.problem = problem
+        return self
+
+
+def a_result(**changed: object) -> Returns:
+    """A search that ends with the prior, but for what is changed in it."""
+
+    def finish(problem: Problem) -> Result:
+        joint = LogJoint(problem)
+        parts = {"mean": joint.start(), "root": np.eye(joint.dimension), "value": -1.0, "learnt": {}} | changed
+        return joint.gaussian(**parts)
+
+    return Returns(finish=finish)
+
+
+@pytest.mark.parametrize(
+    ("begin", "said"),
+    [
+        (lambda: None, "TypeError: .*takes 0 positional arguments"),
+        (lambda problem: None, "expected a search with run, state, finish, not nothing"),
+        (lambda problem: 3, "expected a search with run, state, finish, not int 3"),
+        (Returns(run=lambda problem: None), "a text from `run` that says how the search ended, not nothing"),
+        (Returns(run=lambda problem: {}["zz"]), "KeyError: 'zz'"),
+        (Returns(finish=lambda problem: None), "expected a gpdsl.engines.Result from `finish`, not nothing"),
+        (a_result(mean=np.zeros(3)), r"the mean has shape \(3,\), expected \(1,\)"),
+        (a_result(root=np.ones(1)), r"the root has shape \(1,\), expected \(1, 1\)"),
+        (a_result(mean=np.full(1, np.nan)), "finite parameters, means and roots from `finish`"),
+        (a_result(learnt={"zz": 1.0}), "expected parameters of shapes {} from `finish`, not dict {'zz': "),
+        (a_result(value="high"), "expected a number as the value from `finish`, not str 'high'"),
+    ],
+)
+def test_what_an_engine_does_wrong_names_it(begin: Any, said: str) -> None:
+    gpdsl.register_engine("laplace", begin)
+    with pytest.raises(GpdslError, match=f"^engine = laplace: {said}|^engine = laplace: expected {said}"):
+        gpdsl.compile(ONE_ROW).fit({"x": [0.0], "n": [4]})
+
+
+def test_what_an_engine_raises_is_the_cause_and_fails_its_check() -> None:
+    gpdsl.register_engine("laplace", Returns(run=lambda problem: 1 / 0))
+    with pytest.raises(GpdslError, match="engine = laplace: ZeroDivisionError") as caught:
+        gpdsl.compile(ONE_ROW).fit({"x": [0.0], "n": [4]})
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(AssertionError, match="engine = laplace: ZeroDivisionError"):
+        check_engine("laplace")
+
+
 def test_what_it_does_not_cover_is_said(rng: np.random.Generator) -> None:
     model, data = gpdsl.compile(ONE_ROW), {"x": rng.normal(size=9), "n": rng.poisson(2.0, 9)}
     with pytest.raises(GpdslError, match="engine = laplace does not cover this fit: .*leave batch and posterior out"):
@@ -71,9 +141,9 @@ def test_what_it_does_not_cover_is_said(rng: np.random.Generator) -> None:
         model.fit(data)
 
 
-@pytest.mark.parametrize("name", ["vi", "two words", ""])
-def test_names_that_engines_cannot_have(name: str) -> None:
-    with pytest.raises(GpdslError, match="expected a name"):
+@pytest.mark.parametrize("name", ["vi", "two words", "", "auto", "latent", 3])
+def test_names_that_engines_cannot_have(name: Any) -> None:
+    with pytest.raises(GpdslError, match="expected a name|choose another name"):
         gpdsl.register_engine(name, lambda problem: None)  # type: ignore[arg-type, return-value]
 
 
