@@ -26,13 +26,14 @@ from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
-from gpdsl.language import ModelError, check, parse
+from gpdsl.language import check, parse
 from gpdsl.language.model import Declarations
 from gpdsl.program.program import make_program
 from gpdsl.replacing import replacing
 from gpdsl.results.fit import Fit, fitted_program
 from gpdsl.results.verification import (
     check_header,
+    check_registered,
     check_same,
     check_sizes,
     elements_of,
@@ -42,6 +43,7 @@ from gpdsl.results.verification import (
     read_options,
     read_source,
     read_usage,
+    registered_in,
 )
 from gpdsl.results.verified_arrays import check_arrays, check_fit
 
@@ -71,6 +73,7 @@ def header_of(fit: Fit) -> dict[str, Any]:
         "model": source.text,
         "name": source.name,
         **({"used": [[each.line, each.name] for each in source.parts]} if source.parts else {}),
+        **({"registered": registered} if (registered := registered_in(program.declarations)) else {}),
         "sizes": fit.program.sizes,
         "elements": elements_of(program.declarations, program.sizes),
         "methods": sorted(program.methods),
@@ -135,6 +138,8 @@ def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fi
         need(said == {"gpdsl": said["gpdsl"], "sha256": checksum(said["gpdsl"], arrays)}, "its checksum is another one")
         check_header(header)
         check_arrays(arrays)
+    check_registered(path, header)
+    with _damage_of(path):
         declarations = check(parse(read_source(header)))
         check_sizes(declarations, header)
     found = resolve(declarations, externals)
@@ -153,9 +158,7 @@ def _damage_of(path: Path) -> Iterator[None]:
         yield
     except (GpdslError, *TROUBLE) as error:
         kind = "" if isinstance(error, (GpdslError, ValueError)) else f"{type(error).__name__}: "
-        known = ", or has a distribution that this process has yet to register with `gpdsl.register_distribution`"
-        either = known if isinstance(error, ModelError) else ""
-        raise GpdslError(f"{path} is damaged{either}: {kind}{str(error)[:500]}") from error
+        raise GpdslError(f"{path} is damaged: {kind}{str(error)[:500]}") from error
 
 
 def _rebuild(

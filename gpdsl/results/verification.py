@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.weights import WeightChoice
@@ -20,6 +22,7 @@ from gpdsl.language.limits import MAX_ELEMENTS
 from gpdsl.language.model import Axis, Declarations
 from gpdsl.language.options import OPTIONS, check_option
 from gpdsl.language.source import Part, Source
+from gpdsl.symbolic.densities import DENSITIES
 
 
 class Damaged(ValueError):
@@ -54,6 +57,7 @@ def check_header(header: Mapping[str, Any]) -> None:
     """That everything is of its type, as far as that can be told without the model."""
     _texts([header[name] for name in ("model", "name", "message")], "model, name and message")
     _texts(header["notes"], "notes")
+    need(isinstance(header.get("registered", {}), dict), "registered: expected a table of distributions")
     _whole(header["rows"], 1, "rows")
     for name, least in {"jitter": 0.0, "elbo": -math.inf, "seconds": 0.0, "compile_seconds": 0.0}.items():
         _number(header[name], least, name)
@@ -63,6 +67,26 @@ def check_header(header: Mapping[str, Any]) -> None:
     if loss is not None:
         _number(loss, -math.inf, "inducing_loss")
     need(isinstance(header["interrupted"], bool), f"interrupted is {shown(header['interrupted'])}")
+
+
+def registered_in(declarations: Declarations) -> dict[str, str]:
+    """The registered distributions that a model needs, and what they are."""
+    priors = (each.prior for each in declarations.params.values() if each.prior is not None)
+    calls = [*priors, *(each.distribution for each in declarations.observations)]
+    names = {each.name for call in calls for each in call.parts() if each.log_density is None}
+    return {name: DENSITIES[name].said for name in sorted(names & DENSITIES.keys()) if DENSITIES[name].said}
+
+
+def check_registered(path: Path, header: Mapping[str, Any]) -> None:
+    """That this process knows the registered distributions of a fit, and by the same log densities."""
+    for name, wanted in header.get("registered", {}).items():
+        said = f"{path} was fitted with {str(wanted)[:300]}"
+        if name not in DENSITIES:
+            how = "(gpdsl.register_distribution, or --forward file.py)"
+            raise GpdslError(f"{said}\n  and here no `{name}` is registered; register it first {how}")
+        if DENSITIES[name].said != wanted:
+            found = DENSITIES[name].said[:300]
+            raise GpdslError(f"{said}\n  and here {found} is registered; register that of the fit first")
 
 
 def read_source(header: Mapping[str, Any]) -> Source:

@@ -39,8 +39,9 @@ class Density:
 
     `log_density(y, a)`, `mean(a)` and `variance(a)` are formulas. `cdf(y, a)` is P(Y <= y), elementwise, and
     `draw(generator, a)` one value per element of arguments that have the same shape. Of a registered one, formulas and
-    `cdf` may be None; `moments(a)` are then mean and variance by value, `quantile(p, a)` is the inverse of `cdf`, and
-    `definition` the log density as a file would define it.
+    `cdf` may be None; `moments(a)` are then mean and variance by value, `quantile(p, a)` is the inverse of `cdf`,
+    `definition` the log density as a file would define it, `sampled` whether `draw` is more than these quantiles, and
+    `said` what saved fits know it by.
     """
 
     log_density: Callable[[Formula, Arguments], Formula]
@@ -51,6 +52,8 @@ class Density:
     moments: Callable[[Values], tuple[Array, Array]] | None = None
     quantile: Callable[[Array, Values], Array] | None = None
     definition: m.Density | None = None
+    sampled: bool = True
+    said: str = ""
 
 
 def _normal(y: Formula, a: Arguments) -> Formula:

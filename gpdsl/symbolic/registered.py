@@ -66,6 +66,12 @@ class Registration:
         """The error to raise."""
         return GpdslError(f"register_distribution({self.name!r}): {what}")
 
+    def said(self, density: Written) -> str:
+        """What it is, in one line, whether it was given as text or as a function."""
+        plain = {symbol: sp.Symbol(name) for name, symbol in {**density.symbols, "y": density.y}.items()}
+        declared = ", ".join(f"{name}: {kind}" for name, kind in self.parameters.items())
+        return f"{self.name}({declared}) of {self.support} y: {density.formula.xreplace(plain)}"
+
     def text(self, what: str, text: str) -> Written:
         """A formula in the words of the language; a mistake in it is a ModelError, as in a file."""
         words = {"count": "input {} : count"}
@@ -217,7 +223,9 @@ def law_of(registration: Registration, log_density: Any, given: Mapping[str, Any
     def formula(what: str) -> Callable[[Arguments], Formula] | None:
         return (lambda a: texts[what](texts[what].y, a)) if what in texts else None
 
-    law = Density(density, formula("mean"), formula("variance"), cdf, draw, numerically, quantile, density.definition)
+    formulas = formula("mean"), formula("variance")
+    known_by = density.definition, sampler is not None, r.said(density)
+    law = Density(density, *formulas, cdf, draw, numerically, quantile, *known_by)
     bounded = "cdf" in texts and r.support != "count"
     return law, _tails(texts["cdf"], positive=r.support == "positive") if bounded else None
 

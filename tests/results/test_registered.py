@@ -158,8 +158,13 @@ def test_a_saved_fit_asks_for_its_distribution(tmp_path: Path) -> None:
     fit = gpdsl.compile(text).fit({"x": np.arange(3.0), "y": np.zeros(3)})
     fit.save(tmp_path / "a.gpfit")
     assert gpdsl.load_fit(tmp_path / "a.gpfit").elbo == fit.elbo
+    gumbel()
+    assert gpdsl.load_fit(tmp_path / "a.gpfit").elbo == fit.elbo
+    gpdsl.register_distribution("Gumbel", PARAMETERS, "real", "-(y - location)^2/(2*scale^2) - log(2*pi*scale^2)/2")
+    with pytest.raises(gpdsl.GpdslError, match=r"with Gumbel\(location: .*\n  and here Gumbel\(.* is registered"):
+        gpdsl.load_fit(tmp_path / "a.gpfit")
     enter("Gumbel", None, None, None)
-    with pytest.raises(gpdsl.GpdslError, match=r"has yet to register with `gpdsl.register_distribution`"):
+    with pytest.raises(gpdsl.GpdslError, match=r"no `Gumbel` is registered; register it first \(gpdsl.register_dist"):
         gpdsl.load_fit(tmp_path / "a.gpfit")
 
 
@@ -190,6 +195,7 @@ def test_the_second_replaces_the_first_and_a_refused_one_changes_nothing() -> No
 
 
 GUMBEL = ("G", PARAMETERS, "real", DENSITY)
+RAYLEIGH = ("G", {"s": "positive"}, "positive", "log(y) - 2*log(s) - y^2/(2*s^2)")
 WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "own": (("Normal", PARAMETERS, "real", DENSITY), {}, "gpdsl has a `Normal` of its own"),
     "function": (("exp", PARAMETERS, "real", DENSITY), {}, "`exp` means something else in a model"),
@@ -204,12 +210,19 @@ WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "foreign": (("G", PARAMETERS, "real", lambda y, m, s: sp.zeta(y)), {}, "has `zeta`, which cannot be computed"),
     "symbol": (("G", PARAMETERS, "real", lambda y, m, s: sp.Symbol("q")), {}, "has the symbol `q`, which is no argu"),
     "number": (("G", PARAMETERS, "real", 3), {}, "its log density is of type int, expected text or a function"),
-    "mean": (GUMBEL, {"mean": "location"}, "its mean is 0.4, but that of its density 1.38"),
+    "mean": (GUMBEL, {"mean": "location"}, "its mean is 0.4, but its density says 1.38"),
     "mean of y": (GUMBEL, {"mean": "y"}, "its mean is no formula of y; write it in loc"),
+    "mean there": (
+        RAYLEIGH,
+        {"mean": "1.7 * sqrt(pi / 2)"},
+        "its mean is 2.131, but its density says 1.639, at s = 1.3",
+    ),
+    "first draws": (RAYLEIGH, {"sampler": lambda g, s: g.rayleigh(s[0], s.shape)}, "of its draws are below 2.602"),
+    "2 % off": (RAYLEIGH, {"sampler": lambda g, s: g.rayleigh(1.02 * s)}, "correct the sampler, which is given arrays"),
     "cdf": (GUMBEL, {"cdf": lambda y, m, s: 0.5}, "its cdf at -1.465 is 0.5, but its den"),
     "quantile": (GUMBEL, {"quantile": lambda p, m, s: p}, "its cdf at its quantile of"),
     "text": (GUMBEL, {"sampler": "y"}, "its sampler is text, expected a NumPy function"),
-    "draws": (GUMBEL, {"sampler": lambda g, m, s: g.normal(m, s)}, "0.658 of its draws"),
+    "draws": (GUMBEL, {"sampler": lambda g, m, s: g.normal(m, s)}, "0.801 of its draws"),
     "shape": (GUMBEL, {"sampler": lambda g, m, s: g.normal(size=3)}, "its sampler failed"),
     "example": (
         GUMBEL,
