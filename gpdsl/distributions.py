@@ -165,9 +165,9 @@ def _doubts(name: str, a: Mapping[str, np.ndarray]) -> Iterator[str]:
     integrals = Integrals(Written(y, symbols, stable(law.log_density(y, symbols))), kind)
     ((_, true),) = integrals.each(a)
     mass = np.exp(true.log_mass)
-    for k in np.flatnonzero(~(np.abs(mass - 1) < TOLERANCE)):
-        said = f"its density integrates to {mass[k]:.4g}, not to one, {_at(a, k)}"
-        yield f"{said}; subtract the logarithm of that from log_density"
+    for k in map(int, np.flatnonzero(~(np.abs(mass - 1) < TOLERANCE))):
+        text = f"its density integrates to {mass[k]:.4g}, not to one, {_at(a, k)}"
+        yield f"{text}; subtract the logarithm of that from log_density"
     for what, said, right in zip(("mean", "variance"), conditional.moments(Law(name, a)), true.moments(), strict=True):
         yield from _compared(f"its {what}", np.broadcast_to(said, (count,)), right, a)
     shares = np.linspace(0.05, 0.95, 7)
@@ -192,7 +192,8 @@ def _at(a: Mapping[str, np.ndarray], k: int) -> str:
 def _compared(
     what: str, said: np.ndarray, right: np.ndarray, a: Mapping[str, np.ndarray], where: np.ndarray | None = None
 ) -> Iterator[str]:
-    for k in np.flatnonzero(~np.isclose(said, right, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)):
+    close = np.isclose(said, right, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+    for k in map(int, np.flatnonzero(~close)):
         named = what if where is None else what.format(where[k])
         yield f"{named} is {said[k]:.4g}, but its density says {right[k]:.4g}, {_at(a, k)}; correct one"
 

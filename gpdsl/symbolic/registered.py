@@ -224,8 +224,8 @@ def law_of(registration: Registration, log_density: Any, given: Mapping[str, Any
         return (lambda a: texts[what](texts[what].y, a)) if what in texts else None
 
     formulas = formula("mean"), formula("variance")
-    known_by = density.definition, sampler is not None, r.said(density)
-    law = Density(density, *formulas, cdf, draw, numerically, quantile, *known_by)
+    law = Density(density, *formulas, cdf, draw, numerically, quantile)
+    law = replace(law, definition=density.definition, sampled=sampler is not None, said=r.said(density))
     bounded = "cdf" in texts and r.support != "count"
     return law, _tails(texts["cdf"], positive=r.support == "positive") if bounded else None
 
