@@ -230,12 +230,6 @@ class DistributionCall:
     components: tuple[DistributionCall, ...] = ()
     log_density: Expression | None = None
 
-    def parts(self) -> Iterator[DistributionCall]:
-        """It and its components, and theirs."""
-        yield self
-        for component in self.components:
-            yield from component.parts()
-
     def expressions(self) -> Iterator[Expression]:
         """Its arguments, its formula, and those of its components."""
         yield from self.arguments.values()

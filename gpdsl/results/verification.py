@@ -71,9 +71,11 @@ def check_header(header: Mapping[str, Any]) -> None:
 
 def registered_in(declarations: Declarations) -> dict[str, str]:
     """The registered distributions that a model needs, and what they are."""
-    priors = (each.prior for each in declarations.params.values() if each.prior is not None)
-    calls = [*priors, *(each.distribution for each in declarations.observations)]
-    names = {each.name for call in calls for each in call.parts() if each.log_density is None}
+    calls = [each.distribution for each in declarations.observations]
+    calls += [each.prior for each in declarations.params.values() if each.prior is not None]
+    for call in calls:  # grows by components as it goes
+        calls += call.components
+    names = {each.name for each in calls if each.log_density is None}
     return {name: DENSITIES[name].said for name in sorted(names & DENSITIES.keys()) if DENSITIES[name].said}
 
 

@@ -154,7 +154,9 @@ def test_it_is_simulated_and_printed() -> None:
 
 def test_a_saved_fit_asks_for_its_distribution(tmp_path: Path) -> None:
     gumbel(mean=MEAN)
-    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Gumbel(f, 0.3)\n"
+    text = (
+        "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Mixture(0.9, Normal(f, 1), Gumbel(f, 0.3))\n"
+    )
     fit = gpdsl.compile(text).fit({"x": np.arange(3.0), "y": np.zeros(3)})
     fit.save(tmp_path / "a.gpfit")
     assert gpdsl.load_fit(tmp_path / "a.gpfit").elbo == fit.elbo
