@@ -348,3 +348,18 @@ def test_the_plan_and_the_summary_say_what_is_done() -> None:
     assert "power 0.5" in plan and "power: at power 1 inducing inputs that move" in plan and "quadrature" in plan
     assert "closed form" in model("Bernoulli(probit = f)").explain(data, engine="ep", power=1, **moved)
     assert "log Z (EP)" in model("Bernoulli(probit = f)").fit(data, engine="ep").summary()
+
+
+def test_a_lattice_over_two_latents_states_what_it_leaves_open() -> None:
+    """Of one row log Z is the integral itself: of g under N(0, 0.8) in closed form, of f by quadrature."""
+    text = """
+    input x : real
+    output y : real
+    latent f(x) ~ GP(0, RBF(1))
+    latent g(x) ~ GP(0, 0.8 * RBF(2))
+    y ~ Normal(f * g, 0.2)
+    """
+    fit = gpdsl.compile(text).fit({"x": [0.3], "y": [1.5]}, engine="ep")
+    density = lambda f: stats.norm.pdf(1.5, 0, np.sqrt(0.04 + 0.8 * f**2)) * stats.norm.pdf(f)  # noqa: E731
+    integral, _ = integrate.quad(density, -9, 9, points=[0, 1, -1])
+    assert 1e-5 < abs(fit.elbo - np.log(integral)) < 2 * fit.elbo_se < 5e-3

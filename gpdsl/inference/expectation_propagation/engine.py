@@ -132,10 +132,11 @@ class EpSearch:
         return self.state()
 
     def _error(self, best: _Best) -> float:
-        """What a finer quadrature adds to or takes from log Z; 0 where nothing may be steep."""
+        """What a finer quadrature adds to or takes from log Z; 0 where all are over one argument and nothing is steep."""
         problem, finest = self.problem, self.tilted.fine and not self.tilted.one
         asked = finest or self.tilted.refinable
-        gentle = not may_be_coarse(problem, best.point["parameters"], every=True) if asked else True
+        one = asked and self.tilted.one
+        gentle = not asked or (one and not may_be_coarse(problem, best.point["parameters"], every=True))
         if gentle or not np.isfinite(best.value):
             return 0.0
         rows, held, normals, jitter = self.fixed
