@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpdsl.inference.fineness import begun_at
+from gpdsl.inference.peaks import rows_have_peaks
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.symmetry import exchangeable, held_by_symmetry
 from gpdsl.inference.unrelated_rows import best_levels, value_of_nothing
@@ -35,6 +37,9 @@ SAME = 0.1
 
 DRAWS, EXACT_DRAWS = 4, 6
 """Random starts where a symmetry has to be broken, as long as no two of them end at the same maximum."""
+
+NARROW = 0.3
+"""Share of the last q's width that q has at a draw from the prior: wide as it was, it would see both peaks again."""
 
 AGREED = 2 / 3
 """Share of the random starts that have to end at the best maximum for it to be taken for the highest."""
@@ -73,7 +78,8 @@ def start_levels(problem: Problem) -> Problem:
 
 def attempt(problem: Problem, engine: Engine) -> Result:
     """The result of one search, or the best of several where the first is doubtful, and says so."""
-    if problem.continued or not problem.parameters or problem.program.opaque or problem.choice.weights is not None:
+    alone = problem.continued or problem.program.opaque or problem.choice.weights is not None
+    if alone or not (problem.parameters or rows_have_peaks(problem)):
         return engine(problem)
     problem = start_levels(problem)
     tried = [_searched(problem, engine, "the first start")]
@@ -180,7 +186,7 @@ def _scales(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
 
 def _worthless(problem: Problem, result: Result) -> float | None:
     """What unrelated rows are worth, where the result is worth no more; None where it is, or where nobody knows."""
-    if not problem.program.groups or not _may_be_worthless(result):
+    if not (problem.program.groups and problem.parameters) or not _may_be_worthless(result):
         return None
     value = value_of_nothing(problem.program, problem.rows, result.parameters)
     if value is None or result.elbo > value + NOTHING:
@@ -215,15 +221,21 @@ def _symmetric(problem: Problem, engine: Engine, tried: list[Attempt]) -> bool:
     drawn = [n for n in data.random if n in begin]
     held, several = held_by_symmetry(problem, best.result), exchangeable(problem)
     at_random = bool(drawn) and (len(tried) > 1 or not set(drawn) <= data.given)
-    if best.result.interrupted or not (held or several or at_random):
+    if best.result.interrupted:
+        return False
+    peaks = not (held or several or at_random) and rows_have_peaks(problem)
+    if not (held or several or at_random or peaks):
         return False
     moved = dict(held) | {n: np.ones(np.shape(begin[n]), bool) for n in (begin if several else drawn)}
     if problem.program.mixing:
         moved |= {n: np.ones(np.shape(begin[n]), bool) for n in data.lengths if n in begin}
     counted = 0 if drawn and not set(drawn) <= data.given else 1
     for number in range(1, (EXACT_DRAWS if problem.choice.exact else DRAWS) + 1):
-        other = _other_seed(problem, number) if several else problem
-        tried.append(_again(other, engine, f"draw {number}", _scattered(problem, begin, moved, number)))
+        if peaks:
+            tried.append(_searched(_from_prior_draw(problem, best.result, number), engine, f"draw {number}"))
+        else:
+            other = _other_seed(problem, number) if several else problem
+            tried.append(_again(other, engine, f"draw {number}", _scattered(problem, begin, moved, number)))
         if tried[-1].result.interrupted:
             break
         tied = held and not drawn and not several and number == (EXACT_TIED if problem.choice.exact else 1)
@@ -233,6 +245,14 @@ def _symmetric(problem: Problem, engine: Engine, tried: list[Attempt]) -> bool:
         if sum(each.result.elbo > top - SAME for each in tried[counted:]) > 1:
             break
     return True
+
+
+def _from_prior_draw(problem: Problem, result: Result, number: int) -> Problem:
+    """The problem from where a search has ended, but with latents at a draw from their prior."""
+    rng = np.random.default_rng([problem.options.seed, number])
+    q = result.posterior
+    drawn = [replace(each, mean=rng.standard_normal(np.shape(each.mean)), root=NARROW * each.root) for each in q]
+    return replace(problem, **begun_at(problem, replace(result, posterior=drawn)))
 
 
 def _other_seed(problem: Problem, number: int) -> Problem:

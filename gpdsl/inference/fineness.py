@@ -6,13 +6,13 @@ the bound is looked at again, by a rule that tells steep places apart: what is s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import assemble, views
 from gpdsl.inference.carrying import carry
@@ -96,14 +96,8 @@ def may_be_coarse(problem: Problem, learnt: dict[str, Array], every: bool = Fals
     `learnt` are the parameters on the real line. q is taken to be no wider than the prior.
     """
     program = problem.program
-    parameters, rows, dtype = program.parameters.constrain(learnt), _some_rows(problem), problem.options.dtype
-    variances = []
-    for group in program.groups:
-        at = functionals_at(group, group.readings.all, rows)
-        kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])
-        unit = 1.0 if group.per_row else np.asarray(jnp.max(prior_variances(group, kernel, at), axis=-1))
-        variances.append(np.tile(np.asarray(kernel.scale) * unit, len(group.readings.all)))
-    widest = jnp.sqrt(jnp.asarray(np.concatenate(variances), dtype))[None, None]
+    parameters, rows = program.parameters.constrain(learnt), _some_rows(problem)
+    widest = jnp.asarray(prior_widths(problem, parameters, rows))[None, None]
     scope = Scope(parameters, rows)
     for observation in program.observations:
         for term in observation.terms:
@@ -116,6 +110,17 @@ def may_be_coarse(problem: Problem, learnt: dict[str, Array], every: bool = Fals
             if several or may_be_steep(program, integrand, axes, scope, widest, NEAR):
                 return True
     return False
+
+
+def prior_widths(problem: Problem, parameters: Mapping[str, Array], rows: Rows) -> Float[np.ndarray, " columns"]:
+    """Standard deviations of all that rows read of latents, the largest of any row."""
+    program, variances = problem.program, []
+    for group in program.groups:
+        at = functionals_at(group, group.readings.all, rows)
+        kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])
+        unit = 1.0 if group.per_row else np.asarray(jnp.max(prior_variances(group, kernel, at), axis=-1))
+        variances.append(np.tile(np.asarray(kernel.scale) * unit, len(group.readings.all)))
+    return np.sqrt(np.concatenate(variances)).astype(problem.options.dtype)
 
 
 def _some_rows(problem: Problem) -> Rows:

@@ -178,8 +178,8 @@ class Problem:
         A program that an earlier fit has compiled for the same of these and arguments of the same shapes is used again.
         """
         try:
-            if self.rows.mesh is not None or self.begun is not None:
-                raise Unique("rows on several devices, or a posterior to start from")
+            if self.rows.mesh is not None:
+                raise Unique("rows on several devices")
             key = make, self._bare.identity, identity(context), shapes_of(arguments), brief, fused
         except Unique:
             return self.compiled(make(self, context), *arguments, brief=brief, fused=fused)
@@ -190,7 +190,9 @@ class Problem:
         """The problem without what shared programs must not depend on."""
         nothing = cast(Any, None)
         program = replace(self.program, parameters=self.program.parameters.without_starts())
-        return replace(self, program=program, rows=nothing, parameters=nothing, inducing=nothing, begun_weights=None)
+        return replace(
+            self, program=program, rows=nothing, parameters=nothing, inducing=nothing, begun=None, begun_weights=None
+        )
 
     @cached_property
     def identity(self) -> Hashable:

@@ -132,7 +132,7 @@ class EpSearch:
         return self.state()
 
     def _error(self, best: _Best) -> float:
-        """What a finer quadrature adds to or takes from log Z; 0 where all are over one argument and nothing is steep."""
+        """What a finer quadrature adds to or takes from log Z; 0 where nothing over one argument is steep."""
         problem, finest = self.problem, self.tilted.fine and not self.tilted.one
         asked = finest or self.tilted.refinable
         one = asked and self.tilted.one

@@ -46,6 +46,8 @@ def start_sites(problem: Problem) -> Sites:
     @functools.cache
     def begun(chosen: Chosen) -> Begun:
         arguments = *given, toward(chosen)
+        if problem.begun is not None:  # a constant of the program
+            return problem.compiled(_start(problem, some), *arguments, brief=True)(*arguments)
         return problem.shared(_start, *arguments, context=some, brief=True)(*arguments)
 
     chosen = departures(groups, lambda trial: [np.asarray(flat) for flat in begun(trial)[1]])
