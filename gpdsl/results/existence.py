@@ -11,6 +11,7 @@ import sympy as sp
 from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslWarning
+from gpdsl.language.model import Declarations
 from gpdsl.results import expectation as ex
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.terms import has_external, latents_in
@@ -75,13 +76,17 @@ def no_mean(beliefs: ex.Beliefs, law: Law, keys: tuple[str, ...]) -> np.ndarray:
     return missing
 
 
-def said(name: str, what: str, found: np.ndarray) -> np.ndarray:
+def said(name: str, what: str, found: np.ndarray, declarations: Declarations) -> np.ndarray:
     """A mean or variance, with a warning where it is no number."""
     missing = int(np.isnan(found).sum())
     if missing:
+        output = declarations.outputs.get(name)
+        why = "it does not exist where tails are heavy or a divisor may be zero, but quantiles do"
+        if output is not None and output.kind == "unit":
+            why = "its density cannot be integrated there"
         warnings.warn(
-            f"`{name}` has no {what} in {missing} of {found.size} places: it does not exist where tails are heavy or a "
-            "divisor may be zero, but quantiles do; inputs or numbers of the fit may be too large to compute with",
+            f"`{name}` has no {what} in {missing} of {found.size} places: {why}; inputs or numbers of the fit may be "
+            "too large to compute with",
             GpdslWarning,
             stacklevel=4,
         )

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from gpdsl.lowering.table import evaluate
 from gpdsl.program.compilation import jit
 from gpdsl.results import expectation as ex
-from gpdsl.results.predictive import ValuesOf
+from gpdsl.results.predictive import Predictive, ValuesOf
 from gpdsl.results.quantiles import invert
 from gpdsl.symbolic.curves import Curve, curve
 from gpdsl.symbolic.kinks import bends, cuts_of
@@ -25,20 +25,24 @@ AT_ONCE = 4096
 
 @dataclass(frozen=True, eq=False)
 class ByFormula:
-    """One observation at the rows of `beliefs`, like `Predictive`; each density is normalised numerically."""
+    """One observation at the rows of `beliefs`, like `Predictive`; each density is normalised numerically.
+
+    That of a registered distribution has a `law`, by which its moments and draws are those it was registered with.
+    """
 
     beliefs: ex.Beliefs
     formula: Formula
     keys: tuple[str, ...]
     sizes: tuple[int, ...]
+    law: Predictive | None = None
 
     def mean(self) -> np.ndarray:
         """Predictive mean."""
-        return self._moments()[0]
+        return self._moments()[0] if self.law is None else self.law.mean()
 
     def variance(self) -> np.ndarray:
         """Predictive variance."""
-        return self._moments()[1]
+        return self._moments()[1] if self.law is None else self.law.variance()
 
     def quantile(self, p: float) -> np.ndarray:
         """The smallest value whose predictive distribution function reaches `p`."""
@@ -58,6 +62,8 @@ class ByFormula:
 
     def draw(self, values: ValuesOf, generator: np.random.Generator) -> np.ndarray:
         """Draws [count, rows, *keys], where `values` gives an expression at drawn latents."""
+        if self.law is not None:
+            return self.law.draw(values, generator)
         leaves = {symbol: np.asarray(values(symbol)) for symbol in self._symbols()}
         shape = np.broadcast_shapes(*(each.shape for each in leaves.values()), (1, self.beliefs.count, *self.sizes))
         flat = {symbol: np.broadcast_to(each, shape).reshape(-1) for symbol, each in leaves.items()}

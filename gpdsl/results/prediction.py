@@ -58,12 +58,12 @@ class Prediction:
 
         NaN, with a warning, where there is none: of a Student-t of one degree of freedom, of a ratio.
         """
-        return said(name, "mean", self._by_parts(name, lambda part, _: part._mean(name)))
+        return said(name, "mean", self._by_parts(name, lambda part, _: part._mean(name)), self._declarations)
 
     @in_precision
     def variance(self, name: str) -> np.ndarray:
         """Posterior (predictive) variance; that of the class indicators for a label output."""
-        return said(name, "variance", self._by_parts(name, lambda part, _: part._variance(name)))
+        return said(name, "variance", self._by_parts(name, lambda part, _: part._variance(name)), self._declarations)
 
     def _by_parts(self, name: str, compute: Callable[[Prediction, int], np.ndarray], axis: int = 0) -> np.ndarray:
         """Something about all rows, some rows at a time; without rows where it is the same in all of them."""
@@ -258,10 +258,10 @@ class Prediction:
         return put_together(pieces, shape)
 
     def _predictive(self, o: ObservationTerms, keys: tuple[str, ...]) -> Predictive | Warped | ByFormula:
+        law = None if o.law is None else Predictive(self.beliefs, o.law, keys, self._sizes(keys))
         if o.formula is not None:
-            return ByFormula(self.beliefs, o.formula, keys, self._sizes(keys))
-        assert o.law is not None
-        law = Predictive(self.beliefs, o.law, keys, self._sizes(keys))
+            return ByFormula(self.beliefs, o.formula, keys, self._sizes(keys), None if o.warp else law)
+        assert law is not None
         return law if o.warp is None else Warped(self.beliefs, law, o.warp)
 
     def _output_mean(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:

@@ -21,6 +21,8 @@ CLOSE, NEAR_PANELS, FAR_PANELS, NODES = 12.0, 24, 8, 14
 """Of u, on either side: up to where panels are even, how many these are, and those beyond; nodes in each."""
 ENDS = {"real": (float(-np.exp(340.0)), float(np.exp(340.0))), "positive": (-690.0, 350.0), "unit": (-690.0, 690.0)}
 """Where numbers end, whose squares are numbers too."""
+RESOLVED = (20.0, 27.0)
+"""Log odds of proportions near 1: at the second, 1 - y still has four digits."""
 DROP = 0.5
 """By how much the log density falls from the mode to the width."""
 MOST = 2**14
@@ -180,15 +182,16 @@ def curve(log_density: LogDensity, size: int, kind: str, cuts: Array | None = No
 
 
 def _finite(values: Array) -> Array:
-    return np.where(np.isnan(values), -np.inf, values)
+    return np.where(np.isfinite(values), values, -np.inf)
 
 
 def _continuous(log_density: LogDensity, line: Line, ends: tuple[float, float], cuts: Array) -> Curve:
     size = cuts.shape[1]
 
-    def along(v: Array) -> Array:
-        return _finite(log_density(line.forward(v)) + line.log_slope(v))
+    def plain(v: Array) -> Array:
+        return log_density(line.forward(v)) + line.log_slope(v)
 
+    along = _to_the_end(plain, size) if line is LINES["unit"] else lambda v: _finite(plain(v))
     with np.errstate(all="ignore"):
         inner = np.sort(np.clip(np.nan_to_num(line.inverse(cuts)), *ends), axis=0)
         edges = np.concatenate([np.full((1, size), ends[0]), inner, np.full((1, size), ends[1])])
@@ -204,6 +207,18 @@ def _continuous(log_density: LogDensity, line: Line, ends: tuple[float, float], 
     mode, width, low, high = places
     tail = _tail(along, size, line)
     return Panels(values, mass, below, peak + np.log(total), line, mode, width, low, high, tail)
+
+
+def _to_the_end(plain: LogDensity, size: int) -> LogDensity:
+    """A log density along log odds: straight beyond where proportions are too near 1 to be told apart."""
+    before, last = (plain(np.full((1, size), v)) for v in RESOLVED)
+    slope = np.nan_to_num((last - before) / (RESOLVED[1] - RESOLVED[0]))
+
+    def along(v: Array) -> Array:
+        near = np.minimum(v, RESOLVED[1])
+        return _finite(plain(near) + slope * (v - near))
+
+    return along
 
 
 def _piece(along: LogDensity, low: Array, high: Array) -> tuple[Array, Array, Array, Array]:

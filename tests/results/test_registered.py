@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy as sp
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 import gpdsl
 from gpdsl.distributions import enter
@@ -241,3 +241,42 @@ def test_mistakes_are_told(case: str) -> None:
     with pytest.raises(gpdsl.GpdslError, match=said):
         gpdsl.register_distribution(*given, **more)
     assert "G" not in DISTRIBUTIONS
+
+
+KUMARASWAMY = ("Kumaraswamy", {"a": "positive", "b": "positive"}, "unit", "log(a*b) + (a-1)*log(y) + (b-1)*log1p(-y^a)")
+PROPORTION = "input x : real\noutput y : unit\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Kumaraswamy(0.3*exp(f), 0.2)\n"
+
+
+def by_beta(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return b * special.beta(1 + 1 / a, b)
+
+
+def test_most_of_a_proportion_may_be_at_its_bounds() -> None:
+    """Down to 1 - y = 1e-16 lie 97.6 % of a = 2, b = 0.1; what is beyond counts all the same."""
+    gpdsl.register_distribution(*KUMARASWAMY)
+    a, b = np.array([0.3, 2.0, 0.3]), np.array([0.2, 0.1, 0.5])
+    for one, other in zip(a, b, strict=True):
+        check_distribution("Kumaraswamy", {"a": one, "b": other})
+    mean, variance = conditional.moments(Law("Kumaraswamy", {"a": a, "b": b}))
+    np.testing.assert_allclose(mean, by_beta(a, b), rtol=2e-5)
+    np.testing.assert_allclose(variance, b * special.beta(1 + 2 / a, b) - mean**2, rtol=2e-4)
+
+
+@pytest.mark.filterwarnings("error::gpdsl.GpdslWarning")
+def test_predictions_use_what_is_given() -> None:
+    drawn: list[tuple[int, ...]] = []
+
+    def sampler(generator: np.random.Generator, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        drawn.append(a.shape)
+        return np.clip((1 - generator.random(a.shape) ** (1 / b)) ** (1 / a), 1e-300, 1 - 1e-16)
+
+    def asked(**given: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        gpdsl.register_distribution(*KUMARASWAMY, **given)
+        fit = gpdsl.compile(PROPORTION).fit({"x": np.arange(4.0), "y": np.array([0.2, 0.9, 0.99, 0.5])})
+        p = fit.predict(NEW)
+        return p.mean("y"), p.variance("y"), p.sample("y", 20)
+
+    plain, given = asked(), asked(mean=lambda a, b: by_beta(a, b) + 5e-4, sampler=sampler)
+    np.testing.assert_allclose(given[0] - plain[0], 5e-4, rtol=1e-2)
+    np.testing.assert_allclose(given[1], plain[1], rtol=1e-4)
+    assert drawn[-1] == given[2].shape == (20, 2)
