@@ -61,10 +61,11 @@ def compile_text(
 def parse_whole(source: Source, reach: Reach) -> SyntaxTree:
     """The syntax tree of a model and of the files it uses. Raises ModelError where one of these cannot be had.
 
-    Nothing but the form of the rest is judged then: what its names mean is in the missing file.
+    Nothing but the form of the rest is judged then, nor where a `use` line has not the form of one: what its names mean
+    is in the missing file.
     """
     whole, mistakes = gather(source, reach)
     tree = parse(whole)
-    if mistakes:
+    if mistakes or "use" in tree.lost:
         raise ModelError(whole, in_order((*mistakes, *tree.mistakes)))
     return tree

@@ -5,7 +5,8 @@ The checker of `infer` lines, the arguments of `fit`, the command line, completi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -22,6 +23,8 @@ ENGINES: Mapping[str, str] = MappingProxyType(_engines)
 
 LONGEST = 200
 """Characters of a value in a message."""
+
+ELSEWHERE = "registered elsewhere"
 
 POSTERIORS = ("auto", "coupled", "full", "linear", "diagonal", "mixture(K)", "mixture_full(K)")
 
@@ -214,6 +217,7 @@ def check_option(name: str, value: Any) -> Any:
     found = takes.read(value)
     if found is None:
         meant = _meant(value, takes.words) if isinstance(value, str) else ""
+        meant += "; others are registered first (`gpdsl.register_engine`)" if name == "engine" else ""
         raise GpdslError(f"{name} = {_shown(value)}: expected {takes.expected}{meant}")
     return found
 
@@ -228,6 +232,19 @@ def name_engine(name: str, meaning: str) -> None:
     if not isinstance(meaning, str):
         raise GpdslError(f"engine {name}: expected its meaning as a text, not {quoted(meaning)}")
     _engines[name] = meaning
+
+
+@contextmanager
+def engines_known(names: Iterable[object]) -> Iterator[None]:
+    """Inside, names of engines that this process has not registered are known: those that another one has fitted by."""
+    new = [each for each in names if isinstance(each, str) and each.isidentifier() and each not in _engines]
+    _engines.update(dict.fromkeys(new, ELSEWHERE))
+    try:
+        yield
+    finally:
+        for each in new:
+            if _engines.get(each) is ELSEWHERE:
+                del _engines[each]
 
 
 def check_engine(name: str, value: Any, engine: str) -> None:

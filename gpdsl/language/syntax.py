@@ -254,3 +254,8 @@ class SyntaxTree:
     statements: tuple[Statement, ...]
     mistakes: tuple[Mistake, ...] = ()
     lost: frozenset[str] = frozenset()
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines that its `infer` lines name."""
+        return tuple(each.engine.text for each in self.statements if isinstance(each, InferStatement))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from gpdsl.errors import GpdslError, quoted
@@ -21,6 +22,7 @@ from gpdsl.language.parser import parse_piece
 from gpdsl.language.registered import called_in
 from gpdsl.language.source import Part, Source, Span
 from gpdsl.language.statements import split
+from gpdsl.language.suggest import closest
 from gpdsl.language.syntax import UseStatement
 
 _BEGINS = re.compile(r"^[ \t]*use\b", re.MULTILINE)
@@ -42,7 +44,9 @@ class Reach:
         cls, folder: PathLike | None, allow: PathLike | Sequence[PathLike] = (), model: PathLike | None = None
     ) -> Reach:
         """The reach of a model, its folders checked. Raises GpdslError for one that there is not."""
-        several = [allow] if isinstance(allow, (str, os.PathLike)) else list(allow)
+        several = [allow] if isinstance(allow, (str, os.PathLike)) else allow
+        if not isinstance(several, Iterable):
+            raise GpdslError(f'allow: expected folders, such as ["shared"], not {quoted(allow)}')
         file = None if model is None else Path(model)
         own = file.parent if folder is None and file is not None else folder
         return cls(
@@ -58,6 +62,45 @@ class Reach:
 
 
 NOWHERE = Reach()
+
+LONGEST_PATH = 200
+"""Characters of a path in a message."""
+
+MOST_LISTED = 1000
+"""Files of a folder that a mistyped name is compared with."""
+
+ABSOLUTE = (
+    "is an absolute path, in a folder that is not allowed",
+    "it is right on one machine only",
+    "write it relative to the folder of the file with this line",
+)
+"""What is wrong with such a path, wherever it leads."""
+
+ADVICE = {
+    "No such file": "the path of a .gpm file is relative to the folder of the file with this line",
+    "directory": "name a .gpm file in this folder",
+    "UTF-8": "save the file as UTF-8 text",
+    "characters": "put its definitions into several files, and use those that this model needs",
+    "pipe": "write what it gives to a file, and use that",
+    "too long": "give the file a shorter name",
+}
+"""What to do about a file that cannot be read, by words of the reason."""
+
+
+def _advice(why: str) -> str:
+    return next((advice for words, advice in ADVICE.items() if words in why), "see that the file may be read")
+
+
+def _near(target: Path, path: str) -> str:
+    """The path with the name of a file that is there, where it was mistyped."""
+    if os.path.lexists(target):
+        return ""
+    try:
+        stems = [each.stem for each in islice(target.parent.iterdir(), MOST_LISTED) if each.suffix == ".gpm"]
+    except (OSError, ValueError):
+        return ""
+    near = closest(target.stem, stems)
+    return str(Path(path).with_name(f"{near}.gpm")) if near else ""
 
 
 def _folder(option: str, path: PathLike) -> Path:
@@ -114,15 +157,17 @@ class _Gathering:
             wrong = self._use(statement.path, span, folder, chain)
             self.mistakes += [] if wrong is None else [wrong]
 
-    def _use(self, path: str, span: Span, folder: Path, chain: list[tuple[Path, str]]) -> Mistake | None:
+    def _use(self, written: str, span: Span, folder: Path, chain: list[tuple[Path, str]]) -> Mistake | None:
+        path = written if len(written) <= LONGEST_PATH else f"{written[: LONGEST_PATH - 1]}…"
         try:
-            target = (folder / path).resolve()
+            target = (folder / written).resolve()
         except (OSError, RuntimeError, ValueError) as problem:  # a circle of links, a NUL
-            return UseUnread(span, path, quoted(problem))
-        if not self.reach.holds(target, Path(path).is_absolute()):
-            return UseOutside(span, path)
+            return UseUnread(span, path, quoted(problem), "name the file itself")
+        absolute = Path(written).is_absolute()
+        if not self.reach.holds(target, absolute):
+            return UseOutside(span, path, *(ABSOLUTE if absolute else ()))
         if target.suffix != ".gpm":  # a message quotes lines, which may be nobody's to show
-            return UseUnread(span, path, "not the name of a .gpm file")
+            return UseUnread(span, path, "not the name of a .gpm file", "give the file a name that ends in .gpm")
         files = [each for each, _ in chain]
         if target in files:
             names = [name for _, name in chain[files.index(target) :]]
@@ -137,7 +182,8 @@ class _Gathering:
         try:
             text = self.reach.read(target).removeprefix("\ufeff")
         except GpdslError as problem:
-            return UseUnread(span, path, str(problem).removeprefix(f"{target}: "))
+            why = str(problem).removeprefix(f"{target}: ")
+            return UseUnread(span, path, why, _advice(why), _near(target, written))
         if sum(map(len, self.texts)) + len(text) > MAX_CHARACTERS:
             return UsedTooMuch(span, path, f"model and used files have more than {MAX_CHARACTERS} characters")
         led = next((each.used for each in reversed(self.parts) if each.line <= span.line), span)

@@ -28,6 +28,7 @@ from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
 from gpdsl.language import check, parse
 from gpdsl.language.model import Declarations
+from gpdsl.language.options import engines_known
 from gpdsl.program.program import make_program
 from gpdsl.replacing import replacing
 from gpdsl.results.fit import Fit, fitted_program
@@ -138,12 +139,14 @@ def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fi
         need(said == {"gpdsl": said["gpdsl"], "sha256": checksum(said["gpdsl"], arrays)}, "its checksum is another one")
         check_header(header)
         check_arrays(arrays)
+        tree = parse(read_source(header))
+        engines = [header["options"]["engine"], *tree.engines]  # predictions need none of them
     check_registered(path, header)
-    with _damage_of(path):
-        declarations = check(parse(read_source(header)))
+    with engines_known(engines), _damage_of(path):
+        declarations = check(tree)
         check_sizes(declarations, header)
     found = resolve(declarations, externals)
-    with _damage_of(path):
+    with engines_known(engines), _damage_of(path):
         fit = _rebuild(header, arrays, declarations, found)
         check_same(header, header_of(fit))
         check_same(arrays, arrays_of(fit))

@@ -147,11 +147,38 @@ def test_names_that_engines_cannot_have(name: Any) -> None:
         gpdsl.register_engine(name, lambda problem: None)  # type: ignore[arg-type, return-value]
 
 
-def test_a_fit_of_an_engine_that_is_not_registered_is_not_loaded(tmp_path: Path) -> None:
-    gpdsl.compile(ONE_ROW).fit({"x": [0.0], "n": [4]}).save(tmp_path / "fit.gpfit")
+def test_a_fit_predicts_where_its_engine_is_not_registered(tmp_path: Path) -> None:
+    model, new = gpdsl.compile(ONE_ROW), {"x": np.linspace(-1, 1, 3)}
+    fit = model.fit({"x": [0.0], "n": [4]})
+    fit.save(tmp_path / "fit.gpfit")
+    engines._registered.clear()
     options._engines.pop("laplace")
     try:
-        with pytest.raises(GpdslError, match="laplace"):
-            gpdsl.load_fit(tmp_path / "fit.gpfit")
+        found = gpdsl.load_fit(tmp_path / "fit.gpfit")
+        assert np.array_equal(found.predict(new).mean("n"), fit.predict(new).mean("n"))
+        assert found.options.engine == "laplace" and "log evidence" in found.summary()
+        assert "laplace" not in options.ENGINES
+        found.save(tmp_path / "again.gpfit")
+        assert gpdsl.load_fit(tmp_path / "again.gpfit").elbo == fit.elbo
+        vi = ONE_ROW.replace("infer laplace", "")
+        with pytest.raises(GpdslError, match="expected one of vi, ep, qsgp; others are registered first"):
+            gpdsl.compile(vi).fit({"x": [0.0], "n": [4]}, engine="laplace")
+        with pytest.raises(GpdslError, match="E323"):
+            gpdsl.compile(ONE_ROW)
+        with pytest.raises(GpdslError, match="laplace"):  # what is registered is asked, and says why not
+            model.fit({"x": [0.0], "n": [4]})
     finally:
         options._engines["laplace"] = ""
+
+
+def test_explain_says_only_what_is_so() -> None:
+    shown = gpdsl.compile(ONE_ROW).explain({"x": [0.0], "n": [4]})
+    assert "laplace: Laplace's approximation at the mode" in shown and "f: 1 process(es) over x" in shown
+    assert not [each for each in ("SAVIGP", "closed form", "likelihood", "KL term", "cost") if each in shown]
+
+
+def test_another_fit_is_no_initial_value() -> None:
+    model, data = gpdsl.compile(ONE_ROW), {"x": [0.0], "n": [4]}
+    with pytest.raises(GpdslError, match="start=fit") as caught:
+        model.fit(data, init=model.fit(data))  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 500

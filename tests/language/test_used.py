@@ -84,6 +84,36 @@ def test_nothing_is_read_outside_the_folder_unless_allowed(tmp_path: Path) -> No
         gpdsl.load(path, allow=[tmp_path / "nowhere"])
 
 
+def test_every_cause_has_its_own_help(tmp_path: Path) -> None:
+    written(tmp_path, shapes="", folder__a="")
+    (tmp_path / "latin.gpm").write_bytes(b"# \xe9\n")
+    (tmp_path / "d.gpm").mkdir()
+    causes = {
+        "shape.gpm": "did you mean `shapes.gpm`?",
+        "./folder/b.txt": "give the file a name that ends in .gpm",
+        "d.gpm": "name a .gpm file in this folder",
+        "latin.gpm": "save the file as UTF-8 text",
+        "quite_another.gpm": "relative to the folder of the file with this line",
+        f"{tmp_path}/shapes.gpm": "is an absolute path, in a folder that is not allowed",
+        "x" * 5000 + ".gpm": "give the file a shorter name",
+    }
+    for use, said in causes.items():
+        path = written(tmp_path, m=f'use "{use}"\n{BUMP}{TWICE}{MODEL}')
+        with pytest.raises(gpdsl.ModelError) as caught:
+            gpdsl.load(path)
+        assert said in str(caught.value), use
+        (only,) = caught.value.diagnostics
+        assert len(only.message_text()) < 300
+    with pytest.raises(gpdsl.GpdslError, match=r"allow: expected folders, such as .*, not 3"):
+        gpdsl.load(path, allow=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("use", ["use d.gpm", "use 'd.gpm'", 'use "d.gpm'])
+def test_a_broken_line_does_not_make_its_names_unknown(tmp_path: Path, use: str) -> None:
+    (only,) = codes(written(tmp_path, m=f"{use}\n{MODEL}"))
+    assert only.startswith("E10")
+
+
 def test_circles_are_named_whole(tmp_path: Path) -> None:
     path = written(tmp_path, m=f'use "a.gpm"\n{MODEL}', a='use "lib/b.gpm"\n', lib__b='\nuse "../m.gpm"\n')
     with pytest.raises(gpdsl.ModelError) as caught:

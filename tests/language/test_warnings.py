@@ -32,6 +32,14 @@ def test_text(path: Path) -> None:
     assert {each.code for each in report} == {path.stem.split("_")[0].upper()}
 
 
+def test_one_alone_reads_like_a_message() -> None:
+    """As the report begins, without the name of the file."""
+    path = GOLDEN / "w600_unused.gpm"
+    first = path.with_suffix(".txt").read_text(encoding="utf-8").splitlines()[0]
+    (said, *_) = find_warnings(compile_text(path.read_text(encoding="utf-8")), SPREADS)
+    assert f"{path.name}:{said}" == first
+
+
 def test_every_code_has_a_golden_file() -> None:
     declared = {
         each.code for each in vars(cautions).values() if isinstance(each, type) and each.__module__.endswith("cautions")

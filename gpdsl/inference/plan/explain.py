@@ -17,6 +17,7 @@ from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.free_posterior import is_free
 from gpdsl.kernels.form import describe
 from gpdsl.language.model import Latent
+from gpdsl.language.options import ENGINES
 from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.program import Program
 from gpdsl.program.quadrature import split_count
@@ -41,6 +42,8 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
         notes = [_notes(program, observation) for observation in program.observations]
         exact = explain_exact(program, choice, optimiser, notes, options)
         return "\n".join([title, "", "latents", *described, "", *exact])
+    if choice.optimizer == options.engine:
+        return "\n".join([title, "", *_by_registered(program, options)])
     if not program.groups:
         return "\n".join([title, "", *_without_latents(program, options, plan, rows)])
     lines = [title, "", "latents"]
@@ -71,6 +74,15 @@ def _without_latents(program: Program, options: Options, plan: Plan, rows: int) 
     for observation in program.observations:
         lines += explain_observation(program, observation, plan.choice, options)
     return [*lines, "", "optimiser", *_optimiser(program, options, plan, rows)]
+
+
+def _by_registered(program: Program, options: Options) -> list[str]:
+    """What is known of a fit by an engine that a user has registered: how it goes about it is its own."""
+    groups = program.groups
+    latents = [_row_variable(g)[:1] if g.per_row else [_described(program, g), *_readings(program, g)] for g in groups]
+    learnt = ", ".join(program.parameters.initial) or "nothing"
+    lines = ["latents", *sum(latents, []), "", "engine", f"  {options.engine}: {ENGINES[options.engine]}"]
+    return [*lines, "  one Gaussian of all values of the latents at the rows", f"  learnt: {learnt}"]
 
 
 STARTS = {

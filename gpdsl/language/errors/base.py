@@ -24,6 +24,9 @@ class Mistake:
     label: ClassVar[str] = ""
     help: ClassVar[str] = ""
 
+    def __str__(self) -> str:
+        return f"{self.span.line}:{self.span.column}: {self.severity}[{self.code}]: {self.message_text()}"
+
     def _fill(self, template: str) -> str:
         return template.format(**{each.name: getattr(self, each.name) for each in fields(self)})
 

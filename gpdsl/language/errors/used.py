@@ -20,14 +20,17 @@ class UseNowhere(Mistake):
 
 @dataclass(frozen=True)
 class UseOutside(Mistake):
-    """A path that leads out of the folder of the model."""
+    """A path that leads out of the folder of the model, or is absolute."""
 
     path: str
+    why: str = "is not in the folder of the model"
+    expected: str = "a model uses files of its own folder and of the folders in it"
+    instead: str = "move the file there"
     code: ClassVar = "E113"
-    message: ClassVar = "`{path}` is not in the folder of the model"
-    label: ClassVar = "a model uses files of its own folder and of the folders in it"
+    message: ClassVar = "`{path}` {why}"
+    label: ClassVar = "{expected}"
     help: ClassVar = (
-        'move the file there, or allow its folder: `gpdsl.load("model.gpm", allow=["folder"])`, with `--allow folder` '
+        '{instead}, or allow its folder: `gpdsl.load("model.gpm", allow=["folder"])`, with `--allow folder` '
         "on the command line"
     )
 
@@ -38,10 +41,12 @@ class UseUnread(Mistake):
 
     path: str
     why: str
+    instead: str
+    suggestion: str = ""
     code: ClassVar = "E114"
     message: ClassVar = "`{path}` cannot be read"
     label: ClassVar = "{why}"
-    help: ClassVar = "the path of a .gpm file is relative to the folder of the file with this line"
+    help: ClassVar = "{instead}"
 
 
 @dataclass(frozen=True)
