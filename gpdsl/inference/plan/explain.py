@@ -10,19 +10,16 @@ from gpdsl.inference.opaque.budget import is_simulated, planned_evaluations, pla
 from gpdsl.inference.opaque.derivatives import has_slopes
 from gpdsl.inference.opaque.surrogate import is_quadratic, opaque_reads, passed_parameters
 from gpdsl.inference.plan.cost import cost, held_at_once, quantity
+from gpdsl.inference.plan.explain_latents import described, grouped, readings, row_variable
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import Plan, joint_size
 from gpdsl.inference.posteriors.families import Linear, size
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.free_posterior import is_free
-from gpdsl.kernels.form import describe
-from gpdsl.language.model import Latent
 from gpdsl.language.options import ENGINES
-from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.program import Program
 from gpdsl.program.quadrature import split_count
 from gpdsl.symbolic.density_mass import mass_words, masses
-from gpdsl.symbolic.readings import OWN, shown
 from gpdsl.symbolic.terms import Formula, ObservationTerms, Term
 from gpdsl.symbolic.written import written
 
@@ -37,18 +34,18 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     if program.sizes:
         title += ", " + ", ".join(f"{k} = {v}" for k, v in program.sizes.items())
     if plan.choice.exact:
-        described = [_described(program, group) for group in program.groups]
+        found = [described(program, group) for group in program.groups]
         optimiser = _optimiser(program, options, plan, rows)
         notes = [_notes(program, observation) for observation in program.observations]
         exact = explain_exact(program, choice, optimiser, notes, options)
-        return "\n".join([title, "", "latents", *described, "", *exact])
+        return "\n".join([title, "", "latents", *found, "", *exact])
     if choice.optimizer == options.engine:
         return "\n".join([title, "", *_by_registered(program, options)])
     if not program.groups:
         return "\n".join([title, "", *_without_latents(program, options, plan, rows)])
     lines = [title, "", "latents"]
     for group, points in zip(program.groups, plan.inducing, strict=True):
-        lines += _row_variable(group) if group.per_row else _group(program, group, len(points), plan)
+        lines += row_variable(group) if group.per_row else grouped(program, group, len(points), plan)
     lines += ["", "posterior", *_posterior(program, options, plan, rows)]
     if options.engine == "ep":
         lines += ["", "tilted distributions", *explain_tilted(program, options, choice)]
@@ -79,60 +76,10 @@ def _without_latents(program: Program, options: Options, plan: Plan, rows: int) 
 def _by_registered(program: Program, options: Options) -> list[str]:
     """What is known of a fit by an engine that a user has registered: how it goes about it is its own."""
     groups = program.groups
-    latents = [_row_variable(g)[:1] if g.per_row else [_described(program, g), *_readings(program, g)] for g in groups]
+    latents = [row_variable(g)[:1] if g.per_row else [described(program, g), *readings(program, g)] for g in groups]
     learnt = ", ".join(program.parameters.initial) or "nothing"
     lines = ["latents", *sum(latents, []), "", "engine", f"  {options.engine}: {ENGINES[options.engine]}"]
     return [*lines, "  one Gaussian of all values of the latents at the rows", f"  learnt: {learnt}"]
-
-
-STARTS = {
-    "kmeans": "at k-means centres",
-    "greedy": "at rows that explain most of the prior variance",
-    "best": "at k-means centres or greedily chosen rows, whichever explain more of the prior variance",
-}
-
-
-def _group(program: Program, group: Group, inducing: int, plan: Plan) -> list[str]:
-    spanned = plan.choice.dense and not plan.layout.dense
-    where = "at the rows" if plan.choice.dense else STARTS[plan.choice.inducing_start]
-    if plan.choice.reasons.get("inducing_start", "as asked") != "as asked":
-        where += f" ({plan.choice.reasons['inducing_start']})"
-    where = "that determine all that the rows read" if spanned else where
-    factor = "one Cholesky factor" if group.factors == 1 else f"{group.factors} Cholesky factors in one batch"
-    shared = " shared by all (kernels differ by a factor only)" if group.factors == 1 and group.size > 1 else ""
-    return [
-        _described(program, group),
-        f"    {inducing} inducing points {where}; {factor} of size {inducing}{shared}",
-        *_readings(program, group),
-    ]
-
-
-def _described(program: Program, group: Group) -> str:
-    names = ", ".join(_indexed(member.latent) for member in group.members)
-    over = f"{', '.join(group.inputs)} ({columns_of(group, program.translator)} column(s))"
-    return f"  {names}: {group.size} process(es) over {over}, kernel {describe(group.form)}"
-
-
-def _readings(program: Program, group: Group) -> list[str]:
-    """What the rows read of a group, when it is not just the value at their own inputs."""
-    if group.readings.all == (OWN,):
-        return []
-    d, shown_of = program.declarations, [member.latent.name for member in group.members]
-    each = "; ".join(", ".join(shown(d, name, "", reading) for reading in group.readings.basis) for name in shown_of)
-    jointly = ", jointly (by the variances of their sums)" if group.readings.sums else ""
-    return [f"    read in each row: {each}{jointly}"]
-
-
-def _row_variable(group: Group) -> list[str]:
-    names = ", ".join(_indexed(member.latent) for member in group.members)
-    return [
-        f"  {names}: {group.size} row variable(s), Normal and independent from row to row",
-        "    one Gaussian per row and element; the prior at new rows",
-    ]
-
-
-def _indexed(latent: Latent) -> str:
-    return f"{latent.name}[{','.join(a.describe() for a in latent.axes)}]" if latent.axes else latent.name
 
 
 FAMILIES = {
