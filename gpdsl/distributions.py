@@ -60,7 +60,7 @@ def register_distribution(
     at which all of this is checked. Raises GpdslError for what is no distribution, and says what to do.
     """
     registration = Registration(name, parameters, support)
-    _check_names(registration)
+    _check_names(registration, meaning=meaning, latex=latex)
     given = {"mean": mean, "variance": variance, "cdf": cdf, "quantile": quantile, "sampler": sampler}
     law, tails = law_of(registration, log_density, given)
     declared = tuple(Parameter(each, each, domain) for each, domain in parameters.items())
@@ -86,7 +86,7 @@ def enter(name: str, entry: Distribution | None, law: Density | None, tails: Tai
             table[name] = value
 
 
-def _check_names(r: Registration) -> None:
+def _check_names(r: Registration, **texts: object) -> None:
     if not isinstance(r.parameters, Mapping) or not r.parameters:
         raise r.fail("its parameters are a dict of names and constraints, one or more, such as {'scale': 'positive'}")
     for name in (r.name, *r.parameters):
@@ -98,6 +98,9 @@ def _check_names(r: Registration) -> None:
         raise r.fail(f"`{r.name}` means something else in a model or here; choose another name")
     if "y" in r.parameters:
         raise r.fail("`y` is the value that the distribution describes; call the parameter otherwise")
+    for what, value in texts.items():
+        if not isinstance(value, str):
+            raise r.fail(f"its {what} is {value!r}, expected text")
     for name, domain in r.parameters.items():
         if domain not in DOMAINS:
             raise r.fail(f"the constraint of `{name}` is {domain!r}, expected one of {', '.join(DOMAINS)}")
@@ -111,6 +114,8 @@ def ways(name: str, given: Mapping[str, float] | None = None) -> Iterator[dict[s
 
     Raises GpdslError for another name, and for arguments that it does not have or allow.
     """
+    if not isinstance(given, Mapping | None):
+        raise GpdslError(f"the example of `{name}` is {given!r}, expected a dict of arguments, such as {{'scale': 2}}")
     if name not in DENSITIES:
         known = ", ".join(DENSITIES)
         raise GpdslError(f"`{name}` is no distribution of one number; expected one of {known}, or register it first")
@@ -118,6 +123,8 @@ def ways(name: str, given: Mapping[str, float] | None = None) -> Iterator[dict[s
     for argument, value in dict(given or {}).items():
         if argument not in domains:
             raise GpdslError(f"the example of `{name}` has `{argument}`, expected arguments among {', '.join(domains)}")
+        if not isinstance(value, int | float | np.integer | np.floating):
+            raise GpdslError(f"the example of `{name}` has {argument} = {value!r}, expected a number")
         domain = domains[argument]
         low, high = DOMAINS[domain]
         if not np.isfinite(value) or not low <= value <= high or (domain == "positive" and value <= 0):

@@ -6,14 +6,14 @@ import argparse
 from pathlib import Path
 
 from gpdsl.cli.console import add_out, show_or_write
-from gpdsl.cli.options import add_plain_model, plain_model_of
+from gpdsl.cli.options import add_model, model_of
 
 HELP = "draw a model as a graph with plates"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, and the form of the drawing."""
-    add_plain_model(parser)
+    add_model(parser)
     parser.add_argument(
         "--format", choices=("svg", "dot"), help="svg: a drawing (default); dot: for Graphviz (default for --out *.dot)"
     )
@@ -24,5 +24,5 @@ def run(arguments: argparse.Namespace) -> int:
     """Print or write the drawing."""
     named_dot = arguments.out is not None and Path(arguments.out).suffix in {".dot", ".gv"}
     form = arguments.format or ("dot" if named_dot else "svg")
-    show_or_write(plain_model_of(arguments).graph(form), arguments.out)
+    show_or_write(model_of(arguments).graph(form), arguments.out)
     return 0

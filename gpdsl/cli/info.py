@@ -6,7 +6,7 @@ import argparse
 import json
 
 from gpdsl.cli.console import add_out, show_or_write
-from gpdsl.cli.options import add_plain_model, plain_model_of
+from gpdsl.cli.options import add_model, model_of
 from gpdsl.errors import GpdslError
 
 HELP = "list what a model declares and what it wants of its data"
@@ -14,7 +14,7 @@ HELP = "list what a model declares and what it wants of its data"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, and the form of the list."""
-    add_plain_model(parser)
+    add_model(parser)
     parser.add_argument("--table", action="store_true", help="tables to read instead of JSON")
     add_out(parser, "FILE.json")
 
@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print or write the list."""
     if arguments.table and arguments.out is not None:
         raise GpdslError("--table is for reading and --out writes JSON: give one of them")
-    information = plain_model_of(arguments).info()
+    information = model_of(arguments).info()
     if arguments.table:
         from gpdsl.cli.info_table import print_tables
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import argparse
 
 from gpdsl.cli.console import add_out, show_or_write
-from gpdsl.cli.options import add_plain_model, plain_model_of
+from gpdsl.cli.options import add_model, model_of
 
 HELP = "print a model as LaTeX equations"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, and the form of the text."""
-    add_plain_model(parser)
+    add_model(parser)
     parser.add_argument("--standalone", action="store_true", help="a whole document instead of a part of one")
     add_out(parser, "FILE.tex")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print or write the equations."""
-    text = plain_model_of(arguments).latex(standalone=arguments.standalone)
+    text = model_of(arguments).latex(standalone=arguments.standalone)
     show_or_write(text, arguments.out)
     return 0

@@ -20,15 +20,10 @@ if TYPE_CHECKING:
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """The model file, and Python files that register its opaque functions."""
-    add_plain_model(parser)
-    add_forward(parser)
-
-
-def add_plain_model(parser: argparse.ArgumentParser) -> None:
-    """The model alone, for a command that runs nothing."""
+    """The model file, and Python files that register what it needs."""
     parser.add_argument("model", metavar="MODEL", help="a .gpm file, or the name of a model of the zoo")
     add_allow(parser)
+    add_forward(parser)
 
 
 def add_allow(parser: argparse.ArgumentParser) -> None:
@@ -107,16 +102,10 @@ def options_text() -> str:
 
 def model_of(arguments: argparse.Namespace) -> Model:
     """The model the command line names: a file, or else a model of the zoo. Runs the `--forward` files first."""
+    import gpdsl
     from gpdsl.cli.forward_files import run_forward_files
 
     run_forward_files(arguments.forward)
-    return plain_model_of(arguments)
-
-
-def plain_model_of(arguments: argparse.Namespace) -> Model:
-    """The model the command line names: a file, or else a model of the zoo."""
-    import gpdsl
-
     name = arguments.model
     if not Path(name).exists() and name in gpdsl.zoo_names():
         return gpdsl.zoo(name)

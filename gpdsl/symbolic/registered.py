@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,8 +13,9 @@ import numpy as np
 import sympy as sp
 
 from gpdsl.errors import GpdslError, described
-from gpdsl.language import compile_text
+from gpdsl.language import ModelError, compile_text
 from gpdsl.language import model as m
+from gpdsl.language.errors.base import Mistake
 from gpdsl.symbolic.curves import Curve, curve
 from gpdsl.symbolic.densities import Arguments, Array, Density, Formula, Values
 from gpdsl.symbolic.functions import expm1, lgamma, log1mexp
@@ -73,13 +75,16 @@ class Registration:
         return f"{self.name}({declared}) of {self.support} y: {density.formula.xreplace(plain)}"
 
     def text(self, what: str, text: str) -> Written:
-        """A formula in the words of the language; a mistake in it is a ModelError, as in a file."""
+        """A formula in the words of the language; a mistake in it is told with its place in this text."""
         words = {"count": "input {} : count"}
         declared = [words.get(kind, "param {} : " + kind).format(name) for name, kind in self.parameters.items()]
         passed = ", ".join(self.parameters)
-        body = " ".join(text.split())
-        lines = [f"output y : {self.support}", *declared, f"density {self.name}(y | {passed}) = {body}"]
-        declarations = compile_text("\n".join([*lines, f"y ~ {self.name}({passed})"]), f"{what} of {self.name}")
+        before = f"density {self.name}(y | {passed}) = "
+        lines = [f"output y : {self.support}", *declared, before + re.sub(r"\s", " ", text)]
+        try:
+            declarations = compile_text("\n".join([*lines, f"y ~ {self.name}({passed})"]))
+        except ModelError as error:
+            raise self.mistaken(what, text, error.diagnostics[0], len(before)) from None
         translator, (observation,) = Translator(declarations, {}), declarations.observations
         assert observation.distribution.log_density is not None
         formula = translator.scalar(observation.distribution.log_density, {})
@@ -87,6 +92,15 @@ class Registration:
         arguments = observation.distribution.arguments
         symbols = {each: translator.scalar(arguments[each], {}) for each in self.parameters}
         return Written(y, symbols, formula, declarations.densities[self.name])
+
+    def mistaken(self, what: str, text: str, mistake: Mistake, before: int) -> GpdslError:
+        """A mistake in a text that stands behind so many characters of its line."""
+        known = text[: max(mistake.span.column - 1 - before, 0)]
+        line, column = known.count("\n") + 1, len(known) - (known.rfind("\n") + 1) + 1
+        shown = text.split("\n")[line - 1]
+        caret = f"{' ' * (column - 1)}^ expected an expression of the language in {', '.join(['y', *self.parameters])}"
+        said = mistake.message_text()
+        return self.fail(f"line {line}, column {column} of its {what}: {said}\n  {shown}\n  {caret}")
 
     def function(self, what: str, function: Callable[..., Any]) -> Written:
         """A formula by a function of SymPy symbols, in declared order."""

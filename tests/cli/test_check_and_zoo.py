@@ -127,4 +127,5 @@ def test_a_model_of_a_registered_distribution_is_checked(tmp_path: Path, capsys:
     (tmp_path / "d.py").write_text(registering)
     assert main(["check", str(tmp_path / "m.gpm")]) == 1
     assert "register it in Python" in capsys.readouterr().err
-    assert main(["check", str(tmp_path / "m.gpm"), "--forward", str(tmp_path / "d.py")]) == 0
+    for command in ("check", "latex", "graph", "info"):
+        assert main([command, str(tmp_path / "m.gpm"), "--forward", str(tmp_path / "d.py")]) == 0

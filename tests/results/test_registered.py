@@ -231,6 +231,14 @@ WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
         {"example": {"scale": -1}},
         "has scale = -1, which is not positive",
     ),
+    "text in an example": (GUMBEL, {"example": {"scale": "1"}}, "has scale = '1', expected a number"),
+    "list": (GUMBEL, {"example": [1]}, r"is \[1\], expected a dict of arguments"),
+    "latex": (GUMBEL, {"latex": 3}, "its latex is 3, expected text"),
+    "syntax": (
+        ("G", PARAMETERS, "real", "-y^2\n  - (y"),
+        {},
+        r"line 2, column 5 of its log density: .*\n    - ",
+    ),
     "argument": (GUMBEL, {"example": {"q": 1}}, "has `q`, expected arguments among loc"),
 }
 
