@@ -88,7 +88,8 @@ def enter(name: str, entry: Distribution | None, law: Density | None, tails: Tai
 
 def _check_names(r: Registration, **texts: object) -> None:
     if not isinstance(r.parameters, Mapping) or not r.parameters:
-        raise r.fail("its parameters are a dict of names and constraints, one or more, such as {'scale': 'positive'}")
+        one = "one or more, such as {'scale': 'positive'} of what models write with a scale of 1"
+        raise r.fail(f"its parameters are a dict of names and constraints, {one}")
     for name in (r.name, *r.parameters):
         if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
             raise r.fail(f"{name!r} is no name; expected letters, digits and underscores, such as `Gumbel`")
