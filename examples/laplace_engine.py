@@ -5,6 +5,9 @@ integral over it (Rasmussen and Williams 2006, sections 3.4 and 5.5.1):
 
     log Z = log p(y | w*) - |w*|^2 / 2 - log |H| / 2,      H = I - d^2 log p(y | w*) / dw^2.
 
+Eigenvalues of H below 1, of likelihoods that are not log-concave, count as 1, as those of the prior: log Z has no upper
+bound where one vanishes, and parameters at which it does would be taken for the best ones.
+
 Likelihoods with kinks or jumps are refused, and parameters at which no mode is found count as impossible.
 
     python examples/laplace_engine.py
@@ -70,7 +73,7 @@ class Laplace:
         best = self.evidence.best
         mode, hessian = self.mode(best.point, self.white, self.joint.data)
         values, vectors = np.linalg.eigh(np.asarray(hessian, float))
-        return self.joint.gaussian(best.point, mode, vectors / np.sqrt(values), best.value)
+        return self.joint.gaussian(best.point, mode, vectors / np.sqrt(np.maximum(values, 1.0)), best.value)
 
     finish = state
 
@@ -130,7 +133,8 @@ class Approximation:
         step = vectors @ ((vectors.T @ slope) / values)
         sound = (values[0] > 0) & (jnp.abs(slope @ step) < SETTLED)
         mode = found + step - jax.lax.stop_gradient(step)  # w*, with its gradient in the parameters: that of the step
-        _, log_det = jnp.linalg.slogdet(self.curvature(learnt, mode, data))
+        curved = jnp.sum(vectors * (self.curvature(learnt, mode, data) @ vectors), axis=0)  # `values`, with a gradient
+        log_det = jnp.sum(jnp.log(jnp.maximum(curved, 1.0)))
         height = self.objective(learnt, mode, data)
         value = height - 0.5 * log_det + self.joint.log_prior(learnt)
         return jnp.where(sound, value, jnp.nan), (found, height)
