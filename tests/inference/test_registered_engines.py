@@ -77,7 +77,7 @@ def test_it_does_not_converge_where_there_is_no_curvature() -> None:
 
 
 def test_no_evidence_is_found_where_a_curvature_vanishes() -> None:
-    """Learnt parameters went to where a mode of Student's t disappears: 3.2 nats above expectation propagation there."""
+    """Learnt parameters went to where a mode of Student's t disappears: 3.2 nats above EP there."""
     text = KINKED.replace("GP(0, RBF(1))", "GP(0, s2 * RBF(ell))").replace("Laplace(f", "StudentT(4, f")
     priors = "".join(f"param {name} : positive = 1 ~ LogNormal(0, 1)\n" for name in ("s2", "ell"))
     x = np.linspace(-2, 2, 15)
