@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from gpdsl.cli.console import add_out, show_or_write
 from gpdsl.cli.options import add_model, model_of
+from gpdsl.cli.writing import add_out, show_or_write
 from gpdsl.errors import GpdslError
 
 HELP = "list what a model declares and what it wants of its data"

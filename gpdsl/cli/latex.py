@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from gpdsl.cli.console import add_out, show_or_write
 from gpdsl.cli.options import add_model, model_of
+from gpdsl.cli.writing import add_out, show_or_write
 
 HELP = "print a model as LaTeX equations"
 

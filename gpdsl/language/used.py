@@ -48,7 +48,7 @@ class Reach:
         if not isinstance(several, Iterable):
             raise GpdslError(f'allow: expected folders, such as ["shared"], not {quoted(allow)}')
         file = None if model is None else Path(model)
-        own = file.parent if folder is None and file is not None else folder
+        own = file.parent if folder is None and file is not None and file.parent.is_dir() else folder
         return cls(
             None if own is None else _folder("folder", own),
             tuple(_folder("allow", each) for each in several),

@@ -6,22 +6,19 @@ averages over samples, which need values only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import sympy as sp
 
 from gpdsl.language import model as m
 from gpdsl.symbolic.conditions import choose
+from gpdsl.symbolic.dependence import reads_of, row_quantities
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.references import Environment, NeedsElements, Reduced, Ref, axis_key
 
 if TYPE_CHECKING:
     from gpdsl.symbolic.translate import Translator
-
-
-from collections.abc import Iterator, Mapping
-
-from gpdsl.symbolic.dependence import reads_of, row_quantities
 
 OPERATORS = frozenset({"sum", "prod", "mean", "max", "min", "norm", "logsumexp"})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from gpdsl.inference.blocks import block_rows
@@ -16,9 +17,6 @@ from gpdsl.symbolic.terms import Term
 
 if TYPE_CHECKING:
     from gpdsl.inference.plan.planning import Plan
-
-
-import math
 
 
 def cost(program: Program, plan: Plan, batch: int) -> tuple[float, float]:
