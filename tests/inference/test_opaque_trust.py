@@ -57,6 +57,7 @@ def velocity(stiffness: np.ndarray, damping: np.ndarray) -> np.ndarray:
     return np.real(fast * slow * (np.exp(fast * times) - np.exp(slow * times)) / (slow - fast))
 
 
+@pytest.mark.slow
 def test_rounds_get_smaller_again_once_noise_is_not_what_moves_q() -> None:
     """They took 12,482 evaluations: q is wide at the start, and in the end steps undo each other."""
     place = np.linspace(0, 4, 24)
