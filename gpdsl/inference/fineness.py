@@ -116,9 +116,9 @@ def prior_widths(problem: Problem, parameters: Mapping[str, Array], rows: Rows) 
     """Standard deviations of all that rows read of latents, the largest of any row."""
     program, variances = problem.program, []
     for group in program.groups:
-        at = functionals_at(group, group.readings.all, rows)
-        kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])
-        unit = 1.0 if group.per_row else np.asarray(jnp.max(prior_variances(group, kernel, at), axis=-1))
+        at = None if group.per_row else functionals_at(group, group.readings.all, rows)
+        kernel = kernel_values(program.evaluator, group, parameters, 1 if at is None else every_point(at).shape[-1])
+        unit = 1.0 if at is None else np.asarray(jnp.max(prior_variances(group, kernel, at), axis=-1))
         variances.append(np.tile(np.asarray(kernel.scale) * unit, len(group.readings.all)))
     return np.sqrt(np.concatenate(variances)).astype(problem.options.dtype)
 

@@ -112,6 +112,7 @@ def test_expectation_propagation_of_a_difference_is_exact() -> None:
     assert prediction.mean("f")[0] - prediction.mean("g")[0] == pytest.approx(density @ u / density.sum(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_expectation_propagation_says_what_a_product_leaves_open() -> None:
     """log Z of a row by itself; it was 0.05 off, and no error was stated."""
     text = MODEL.format(kind="real", law="StudentT(2, f * g, 0.05)").replace("GP(0", "GP(0.3")

@@ -159,6 +159,7 @@ def test_steep_densities_of_the_file() -> None:
     np.testing.assert_allclose(prediction.mean("y"), mean, atol=3e-4)
 
 
+@pytest.mark.slow
 def test_what_quadrature_over_two_latents_leaves_open_is_said() -> None:
     lets = "let steep = tanh(30 * f * g)\nlet gentle = tanh(0.2 * f * g)\n"
     fit = gpdsl.compile(HEAD.format(kind="real", law="Normal(f + g, 0.1)", s=1) + lets).fit(

@@ -290,7 +290,9 @@ def step(level: np.ndarray) -> np.ndarray:
     return np.where(level > 1.2, 1.0, 0.0)
 
 
-@pytest.mark.parametrize(("function", "calls"), [(hinge, 300), (step, 300), (smooth, 20)])
+@pytest.mark.parametrize(
+    ("function", "calls"), [(hinge, 300), pytest.param(step, 300, marks=pytest.mark.slow), (smooth, 20)]
+)
 def test_errors_are_true_where_the_mean_comes_from_a_tail(
     function: Callable[[np.ndarray], np.ndarray], calls: int
 ) -> None:
