@@ -223,8 +223,9 @@ def _symmetric(problem: Problem, engine: Engine, tried: list[Attempt]) -> bool:
     at_random = bool(drawn) and (len(tried) > 1 or not set(drawn) <= data.given)
     if best.result.interrupted:
         return False
-    peaks = not (held or several or at_random) and rows_have_peaks(problem)
-    if not (held or several or at_random or peaks):
+    known = held or several or at_random
+    peaks = not known and (not problem.parameters or rows_have_peaks(problem))  # `attempt` has looked
+    if not (known or peaks):
         return False
     moved = dict(held) | {n: np.ones(np.shape(begin[n]), bool) for n in (begin if several else drawn)}
     if problem.program.mixing:

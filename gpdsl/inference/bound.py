@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from gpdsl.inference.blocks import Block, Draws, block_rows, over_blocks
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.posteriors.families import Linear, information, inverse_root
-from gpdsl.inference.posteriors.family import Family, Parameters, PerRow
+from gpdsl.inference.posteriors.family import Family, Parameters, PerRow, Whitened
 from gpdsl.inference.posteriors.features import (
     Features,
     RowFeatures,
@@ -101,6 +101,18 @@ def assemble(
     prior = prior_means(program.evaluator, program.groups, parameters, rows, means[0].shape[-1])
     stack = lambda parts: jnp.swapaxes(jnp.concatenate(parts, axis=1), 1, 2)  # noqa: E731
     return Marginals(prior + stack(means), stack(variances))
+
+
+def whitened_marginals(
+    program: Program,
+    parameters: Mapping[str, Array],
+    rows: Rows,
+    seen: Sequence[GroupView],
+    posterior: Sequence[Whitened],
+) -> Marginals:
+    """Marginals of all that is read of the latents, from whitened values that are independent between groups."""
+    moments = [q.moments(view.features) for q, view in zip(posterior, seen, strict=True)]
+    return assemble(program, parameters, rows, seen, moments)
 
 
 def by_reading(group: Group, moments: Float[Array, "K latents values"]) -> Float[Array, "K columns rows"]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.inference.bound import assemble, views
+from gpdsl.inference.bound import views, whitened_marginals
 from gpdsl.inference.carrying import carry
 from gpdsl.inference.estimators.expected_log_likelihood import quadrature_errors
 from gpdsl.inference.posteriors.coupled import joint_marginals
@@ -165,11 +165,8 @@ def _added(problem: Problem, space: WeightSpace | None) -> Callable[[Any, Rows],
             q = space.marginals(program, rows, parameters, posterior)
         else:
             seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
-            if program.coupled:
-                q = joint_marginals(program, parameters, rows, seen, posterior)
-            else:
-                moments = [own.moments(view.features) for own, view in zip(posterior, seen, strict=True)]
-                q = assemble(program, parameters, rows, seen, moments)
+            of = joint_marginals if program.coupled else whitened_marginals
+            q = of(program, parameters, rows, seen, posterior)
         added, left = (weights @ each for each in quadrature_errors(program, parameters, rows, q))
         return jnp.sum(added), jnp.sum(left), jnp.max(jnp.abs(added))
 

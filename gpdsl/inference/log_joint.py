@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
-from gpdsl.inference.bound import assemble, views
+from gpdsl.inference.bound import views, whitened_marginals
 from gpdsl.inference.estimators.expected_log_likelihood import log_density
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result, as_numpy
@@ -62,8 +62,7 @@ class LogJoint:
         parts = [
             Whitened(mean, jnp.zeros((*mean.shape, 1), mean.dtype)) for mean in _split(_sizes(program, inducing), white)
         ]
-        moments = [part.moments(view.features) for part, view in zip(parts, seen, strict=True)]
-        return assemble(program, parameters, rows, seen, moments).mean[0]
+        return whitened_marginals(program, parameters, rows, seen, parts).mean[0]
 
     def log_likelihood(self, learnt: Learnt, white: Float[Array, " D"], data: Any) -> Float[Array, ""]:
         """log p(all observations | w, parameters)."""

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from gpdsl.inference.bound import assemble, views
+from gpdsl.inference.bound import views, whitened_marginals
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.fineness import begun_at
 from gpdsl.inference.natural.setting import Setting
@@ -139,8 +139,7 @@ def _searching(problem: Problem, _: Any) -> Callable[[Any, Rows], tuple[Array, S
         learnt, inducing, posterior = given
         parameters = program.parameters.constrain(learnt)
         seen = views(program, parameters, inducing, rows, dense, problem.jitter)
-        moments = [own.moments(view.features) for own, view in zip(posterior, seen, strict=True)]
-        q = assemble(program, parameters, rows, seen, moments)
+        q = whitened_marginals(program, parameters, rows, seen, posterior)
 
         def expected(q: Marginals) -> Array:
             return expected_log_likelihood(program, parameters, rows, q)[0]

@@ -3,8 +3,3 @@
 In goes a `Problem`, out comes the same `Result` as from variational inference; its bound is the estimate of the log
 marginal likelihood.
 """
-
-from gpdsl.inference.expectation_propagation.engine import fit_ep
-from gpdsl.inference.expectation_propagation.explain import suited
-
-__all__ = ["fit_ep", "suited"]

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Block, Draws, over_blocks
-from gpdsl.inference.bound import GroupView, assemble
+from gpdsl.inference.bound import GroupView, whitened_marginals
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.setting import Place, Setting
 from gpdsl.inference.natural.sites import Sites, site_elbo, site_target, whitened_posterior
@@ -110,5 +110,4 @@ def block_marginals(
     setting: Setting, posterior: Sequence[Whitened], block: Block, here: Sequence[GroupView]
 ) -> Marginals:
     """Marginals of the rows of a block, whose views these are."""
-    moments = [q.moments(view.features) for q, view in zip(posterior, here, strict=True)]
-    return assemble(setting.program, setting.parameters, block.rows, here, moments)
+    return whitened_marginals(setting.program, setting.parameters, block.rows, here, posterior)
