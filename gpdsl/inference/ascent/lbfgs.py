@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
@@ -79,7 +80,7 @@ def maximise(
         reached = outcome.value
 
     ftol = tolerance if size is None else 0.0
-    bounds = None if within is None else np.stack([np.asarray(ravel_pytree(end)[0]) for end in within], axis=1)
+    bounds = None if within is None else np.stack([flat(end) for end in within], axis=1)
     try:
         from scipy.optimize import minimize  # takes a quarter of a second to import
 
@@ -87,7 +88,7 @@ def maximise(
             begun = outcome.value
             result = minimize(
                 _negative(objective, unravel, outcome),
-                np.asarray(ravel_pytree(outcome.point)[0], dtype=float),
+                flat(outcome.point),
                 jac=True,
                 method="L-BFGS-B",
                 bounds=bounds,
@@ -106,6 +107,12 @@ def maximise(
     return outcome
 
 
+def flat(tree: Tree) -> np.ndarray:
+    """Its numbers in the order of `ravel_pytree`, without its half a millisecond of small programs."""
+    leaves = [np.ravel(np.asarray(leaf, dtype=float)) for leaf in jax.tree.leaves(tree)]
+    return np.concatenate(leaves) if leaves else np.zeros(0)
+
+
 def _negative(
     objective: Callable[[Tree], tuple[float, Tree]], unravel: Callable[[Array], Tree], outcome: Outcome
 ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
@@ -117,7 +124,7 @@ def _negative(
         point = unravel(jnp.asarray(x))
         value, gradient = objective(point)
         outcome.evaluations += 1
-        slope = np.asarray(ravel_pytree(gradient)[0], dtype=float)
+        slope = flat(gradient)
         fallen = np.isfinite(outcome.value) and -float(value) > max(worst, 0.0) + ABYSS
         if fallen or not (np.isfinite(value) and np.all(np.isfinite(slope))):
             return max(worst, 0.0) + ABYSS, np.zeros_like(x)
@@ -139,7 +146,7 @@ class Remembered:
 
     def __call__(self, point: Tree) -> tuple[float, Tree]:
         value, gradient = self.objective(point)
-        if np.isfinite(value) and value > self.best.value and np.all(np.isfinite(ravel_pytree(gradient)[0])):
+        if np.isfinite(value) and value > self.best.value and np.all(np.isfinite(flat(gradient))):
             self.best = Outcome(point, float(value), "", 0)
         return value, gradient
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.linalg import get_blas_funcs, get_lapack_funcs, solve_triangular
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from gpdsl.inference.exact.evidence import factorised_in_place, inverted
 
@@ -118,12 +118,12 @@ def _lowered(
 ) -> tuple[RowPosterior, float] | None:
     """q after precisions `taken`^2 are taken away at some rows, and log |C|; `left` are columns of K^-1 S there."""
     spread = (prior @ left) * taken
-    (potrf,) = get_lapack_funcs(("potrf",), (spread,))
+    potrf, trtrs = get_lapack_funcs(("potrf", "trtrs"), (spread,))
     factor, failed = potrf(np.eye(len(below)) - taken[:, None] * spread[below], lower=1, clean=1)
     if failed:
         return None
-    wide = solve_triangular(factor, spread.T, lower=True)  # C^-1/2 U'S
-    thin = solve_triangular(factor, (left * taken).T, lower=True)  # the same, times K^-1
+    wide, _ = trtrs(factor, spread.T, lower=1)  # C^-1/2 U'S
+    thin, _ = trtrs(factor, (left * taken).T, lower=1)  # the same, times K^-1
     moved, variance = wide @ linear, q.variance + np.einsum("km,km->m", wide, wide)
     inverse = q.root[:, None] * q.inverse * q.root - thin.T @ thin
     mean, alpha = q.mean + wide.T @ moved, q.alpha + thin.T @ moved
