@@ -87,16 +87,15 @@ class _Found:
         return [
             (
                 np.stack([q.alpha for q in of]),
-                np.stack([q.root for q in of]),
-                [q.inverse for q in of],
+                [q.shrinkage for q in of],
                 np.asarray([q.growth for q in of]),
             )
             for of in self.latents
         ]
 
 
-Slopes = list[tuple[Any, Any, list[Any], Any]]
-"""Of each group, [latents, M] alphas and roots, [M, M] inverses, and growths: see `RowPosterior`."""
+Slopes = list[tuple[Any, list[Any], Any]]
+"""Of each group, [latents, M] alphas, [M, M] matrices R, and growths: see `RowPosterior`."""
 
 
 Place = Callable[[Problem, Any, Given], Setting]
@@ -163,7 +162,7 @@ class RowSpace:
             for view, scale, (alphas, *_) in zip(seen, scales, slopes, strict=True)
         ]
         grown = [growth / scale for scale, (*_, growth) in zip(scales, slopes, strict=True)]
-        of_matrices = [_matrix_slope(view.group, *each[:3]) for view, each in zip(seen, slopes, strict=True)]
+        of_matrices = [_matrix_slope(view.group, *each[:2]) for view, each in zip(seen, slopes, strict=True)]
         return pull((of_matrices, grown, jnp.concatenate(of_prior).T, jnp.ones_like(own)))[0]
 
     def _expected(self, setting: Setting, q: Marginals, normals: Any) -> Array:
@@ -195,12 +194,9 @@ def _weights(setting: Setting, seen: Sequence[GroupView], sites: Sites) -> Weigh
     return found
 
 
-def _matrix_slope(group: Group, alphas: Array, roots: Array, inverses: Sequence[Array]) -> Float[Array, "g M M"]:
+def _matrix_slope(group: Group, alphas: Array, shrinkages: Sequence[Array]) -> Float[Array, "g M M"]:
     """The slope in the covariances of a group, of unit scale: that of several latents where they have one matrix."""
-    each = [
-        triangle_slope(alpha, root[:, None] * root * inverse)
-        for alpha, root, inverse in zip(alphas, roots, inverses, strict=True)
-    ]
+    each = [triangle_slope(alpha, shrinkage) for alpha, shrinkage in zip(alphas, shrinkages, strict=True)]
     return sum(each[1:], start=each[0])[None] if group.factors == 1 else jnp.stack(each)
 
 
@@ -266,7 +262,7 @@ def _unknown(like: np.ndarray) -> RowPosterior:
     return RowPosterior(none, none, np.nan, np.nan, none, none, np.zeros((0, 0)))
 
 
-def _shapes(latents: int, size: int) -> tuple[Any, Any, list[Any], Any]:
+def _shapes(latents: int, size: int) -> tuple[Any, list[Any], Any]:
     """Shapes of the slopes of a group."""
     each = lambda *shape: jax.ShapeDtypeStruct(shape, np.float64)  # noqa: E731
-    return each(latents, size), each(latents, size), [each(size, size)] * latents, each(latents)
+    return each(latents, size), [each(size, size)] * latents, each(latents)
