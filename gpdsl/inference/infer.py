@@ -20,13 +20,13 @@ from gpdsl.inference.driver import Keep
 from gpdsl.inference.engines import engine_for
 from gpdsl.inference.fields.plan import infer_fields
 from gpdsl.inference.fineness import finely
+from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import plan
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.sharding import shards_for
 from gpdsl.inference.sides import from_all_sides
-from gpdsl.inference.threads import threads_for
 from gpdsl.inference.warm import Start, check_start
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.program.program import Program, make_rows
@@ -87,7 +87,7 @@ def infer(
         problem = Problem(program, rows, count, layout, choice, options, parameters, inducing, jitter, monitor, begun)
         weights = None if start is None else start.weight_space
         problem = replace(problem, begun_weights=weights, copies=count - data.rows, continued=start is not None)
-        with threads_for(max(map(len, planned.inducing), default=0)):
+        with machine_for(max(map(len, planned.inducing), default=0)):
             monitor.keep = None if keep is None else partial(keep, choice, jitter, monitor)
             result = attempt(problem, engine.fit)
             if engine.refined:

@@ -15,10 +15,10 @@ from gpdsl.inference.driver import Keep, drive
 from gpdsl.inference.fields.calls import FIELD_CALLS, probe_fields
 from gpdsl.inference.fields.emulator import moving
 from gpdsl.inference.fields.engine import EXPECTED, FieldRun
+from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Result, as_arrays
-from gpdsl.inference.threads import threads_for
 from gpdsl.kernels.form import describe
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.program.fields import field_means, refuse_beside_fields, roots
@@ -116,7 +116,7 @@ def infer_fields(
     jitter = _jitter(program, learnt, options)
     run = FieldRun(program, rows, choice, options, learnt, jitter, monitor)
     monitor.keep = None if keep is None else partial(keep, choice, jitter, monitor)
-    with threads_for(program.latents):
+    with machine_for(program.latents):
         found = drive(monitor, run)
     if not np.isfinite(found.elbo) and not found.interrupted:
         raise GpdslError(

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-MEMORY = 6
+MEMORY = 10
 RIDGE = 1e-10
 
 

@@ -10,13 +10,13 @@ from jaxtyping import Array
 
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import drive
+from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.natural.profiled import ProfiledSearch
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.quadruply_stochastic.restraint import restrained
-from gpdsl.inference.threads import threads_for
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.precision import precision
@@ -38,7 +38,7 @@ def start_parameters(problem: Problem, count: int) -> tuple[dict[str, Array], bo
         return problem.parameters, False
     rng = np.random.default_rng([problem.options.seed, 2])
     index = np.sort(rng.choice(problem.count, count, replace=False))
-    with precision(DTYPE), threads_for(count):
+    with precision(DTYPE), machine_for(count):
         rows = as_arrays(take_rows(problem.rows, index), DTYPE)
         inducing = [functionals_at(group, group.readings.all, rows) for group in problem.program.groups]
         some = replace(

@@ -1,0 +1,61 @@
+"""What a fit asks of the machine, and gives back."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+
+import pytest
+from threadpoolctl import ThreadpoolController
+
+from gpdsl.inference import machine
+
+
+def faults() -> int:
+    """Pages that the system gave this process while 32 MB were taken and freed twenty times."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        bytearray(2**25)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.fixture
+def plain_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nobody has set the C library's memory by the environment."""
+    for name in ("MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+    if machine._gnu() is None:
+        pytest.skip("the C library is not GNU's")
+    yield
+
+
+@pytest.mark.usefixtures("plain_memory")
+def test_memory_stays_while_a_fit_runs_and_goes_back_after() -> None:
+    before = faults()
+    with machine.machine_for(1000):
+        with machine.machine_for(2000):
+            faults()
+        inside = faults()
+    assert inside < before / 10
+    assert faults() > before / 2
+
+
+@pytest.mark.usefixtures("plain_memory")
+def test_small_fits_leave_memory_alone() -> None:
+    with machine.machine_for(50):
+        assert faults() > 20 * 1000
+
+
+def test_threads_are_limited_and_given_back() -> None:
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    before = [each.num_threads for each in libraries]
+    own = [machine._of_scipy(each) for each in libraries]
+    with machine.machine_for(10):
+        assert [each.num_threads for each in libraries] == [1] * len(libraries)
+    assert [each.num_threads for each in libraries] == before
+    with pytest.raises(ValueError, match="lost"), machine.machine_for(1000):
+        # elsewhere than in SciPy's own library one thread is enough, and no other library may lose any
+        found = [each.num_threads for each, scipy in zip(libraries, own, strict=True) if not scipy]
+        assert not any(own) or found == [1] * len(found)
+        raise ValueError("lost")
+    assert [each.num_threads for each in libraries] == before
