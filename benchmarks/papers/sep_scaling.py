@@ -58,14 +58,14 @@ def problem_of(rows: int, devices: int, **given: Any) -> Any:
         found.append(problem)
         raise Caught
 
-    kept = engines.ENGINES
-    engines.ENGINES = [Engine("ep", lambda *_: True, catch)]
+    kept = engines.SEARCHES
+    engines.SEARCHES = [(lambda *_: True, Engine("ep", catch))]
     try:
         gpdsl.compile(TEXT).fit(flights(rows), engine="ep", dtype="float32", devices=devices, **given)
     except Caught:
         pass
     finally:
-        engines.ENGINES = kept
+        engines.SEARCHES = kept
     return found[0]
 
 

@@ -10,9 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from gpdsl.data import Data
+from gpdsl.inference.bound import Layout
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Problem, Result
+from gpdsl.inference.warm import Start
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program
 
 INTERRUPTED = "interrupted"
@@ -54,30 +58,36 @@ def drive(monitor: Monitor, search: Search) -> Result:
     return replace(found, message=message, interrupted=interrupted)
 
 
-Asked = Callable[[Program, Choice, Options], bool]
-
-
-def nothing_against(program: Program) -> None:
-    """No reason why an engine should not fit a program."""
-
-
 @dataclass(frozen=True)
 class Engine:
-    """A way to fit, for what was decided about a program."""
+    """A way to fit."""
 
     name: str
-    asked: Asked
-    """Whether the decisions ask for it."""
     fit: Callable[[Problem], Result]
     refined: bool = True
     """Whether the quadratures of its bound are looked at again in the end (`fineness`)."""
-    against: Callable[[Program], str | None] = nothing_against
-    """Why it cannot fit a program, if so."""
 
 
-def searching(name: str, asked: Asked, begin: Callable[[Problem], Search], **more: Any) -> Engine:
+@dataclass(frozen=True)
+class Plan:
+    """The decisions for some data: choices, the layout of the posterior, where inducing points start, and who fits."""
+
+    choice: Choice
+    layout: Layout
+    inducing: list[Functionals]
+    engine: Engine
+
+
+Planner = Callable[[Program, Data, Options, Start | None], Plan | None]
+"""The plan of an engine for a fit, from another fit if there is one; None where something else is asked for or due.
+
+Raises GpdslError where it is what was asked for, and does not cover the model, the data or the options.
+"""
+
+
+def searching(name: str, begin: Callable[[Problem], Search], **more: Any) -> Engine:
     """An engine that fits by one search."""
-    return Engine(name, asked, lambda problem: drive(problem.monitor, begin(problem)), **more)
+    return Engine(name, lambda problem: drive(problem.monitor, begin(problem)), **more)
 
 
 # --- What an inference hands to whoever keeps its best state while it goes on ----------------------------------------

@@ -1,46 +1,82 @@
-"""The engines there are, in the order in which they are asked whether a fit is theirs."""
+"""The engines there are, and which of them plans a fit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+from gpdsl.data import Data
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.ascent.adam import adam_search
 from gpdsl.inference.ascent.alternating import AlternatingSearch
 from gpdsl.inference.ascent.joint import LbfgsSearch
+from gpdsl.inference.bound import Layout
 from gpdsl.inference.checked_search import CheckedSearch
-from gpdsl.inference.driver import Engine, Search, nothing_against, searching
-from gpdsl.inference.exact.engine import ExactSearch
+from gpdsl.inference.driver import Engine, Plan, Planner, Search, searching
+from gpdsl.inference.exact.engine import plan_exact
 from gpdsl.inference.expectation_propagation.engine import fit_ep
+from gpdsl.inference.inducing.start import start_inducing
 from gpdsl.inference.natural.minibatch import MinibatchSearch
 from gpdsl.inference.natural.profiled import ProfiledSearch
 from gpdsl.inference.opaque.budget import is_simulated
 from gpdsl.inference.opaque.simulated import Rounds
 from gpdsl.inference.opaque.stochastic import StochasticSearch
-from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.options import Choice, Options, decide
+from gpdsl.inference.plan.planning import decided
+from gpdsl.inference.plan.refusals import of_parameters
+from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.problem import Problem
-from gpdsl.inference.quadruply_stochastic.engine import QsgpSearch
+from gpdsl.inference.quadruply_stochastic.engine import plan_qsgp
+from gpdsl.inference.warm import Start
 from gpdsl.language.options import name_engine
 from gpdsl.language.vocabulary import STATEMENTS
 from gpdsl.program.program import Program
+from gpdsl.program.white import training
 
-ENGINES = [
-    Engine("ep", lambda program, choice, options: options.engine == "ep", fit_ep, refined=False),
-    searching("qsgp", lambda program, choice, options: options.engine == "qsgp", QsgpSearch),
-    searching("exact", lambda program, choice, options: bool(choice.exact), ExactSearch, refined=False),
-    searching("alternating", lambda program, choice, options: options.schedule == "alternating", AlternatingSearch),
-    searching("lbfgs", lambda program, choice, options: choice.optimizer == "lbfgs", LbfgsSearch),
-    searching("adam", lambda program, choice, options: choice.optimizer == "adam", adam_search),
-    searching("adadelta", lambda program, choice, options: choice.optimizer == "adadelta", adam_search),
-    searching("minibatch natural", lambda program, choice, options: bool(choice.batch), MinibatchSearch),
-    searching("natural", lambda program, choice, options: not program.opaque, ProfiledSearch),
-    searching("simulated natural", lambda program, choice, options: is_simulated(program, options, choice), Rounds),
-    searching("stochastic natural", lambda program, choice, options: True, StochasticSearch),
+Suits = Callable[[Program, Choice, Options], bool]
+
+SEARCHES: list[tuple[Suits, Engine]] = [
+    (lambda program, choice, options: options.engine == "ep", Engine("ep", fit_ep, refined=False)),
+    (lambda program, choice, options: options.schedule == "alternating", searching("alternating", AlternatingSearch)),
+    (lambda program, choice, options: choice.optimizer == "lbfgs", searching("lbfgs", LbfgsSearch)),
+    (lambda program, choice, options: choice.optimizer == "adam", searching("adam", adam_search)),
+    (lambda program, choice, options: choice.optimizer == "adadelta", searching("adadelta", adam_search)),
+    (lambda program, choice, options: bool(choice.batch), searching("minibatch natural", MinibatchSearch)),
+    (lambda program, choice, options: not program.opaque, searching("natural", ProfiledSearch)),
+    (lambda program, choice, options: is_simulated(program, options, choice), searching("simulated natural", Rounds)),
+    (lambda program, choice, options: True, searching("stochastic natural", StochasticSearch)),
 ]
+"""Of what is decided as for variational inference: the first that suits the decisions fits."""
 
 
-_registered: dict[str, Engine] = {}
+def _plan_with_q(program: Program, data: Data, options: Options, start: Start | None) -> Plan:
+    choice, layout, inducing = decided(program, data, options, start)
+    engine = next(engine for suits, engine in SEARCHES if suits(program, choice, options))
+    return Plan(choice, layout, inducing, engine)
+
+
+PLANNERS: list[Planner] = [plan_qsgp, plan_exact, _plan_with_q]
+"""Asked one after the other, after the engines that users have registered."""
+
+
+def plan(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan:
+    """Everything that can be decided before the first step. Raises GpdslError for what cannot work."""
+    options = options if program.groups else of_parameters(options)
+    own = _registered.get(options.engine)
+    planners = PLANNERS if own is None else [partial(_plan_registered, *own)]
+    return next(found for each in planners if (found := each(program, data, options, start)) is not None)
+
+
+Against = Callable[[Program], str | None]
+
+
+_registered: dict[str, tuple[Engine, Against]] = {}
+"""Engines, and why they cannot fit a program, if so."""
+
+
+def _nothing_against(program: Program) -> None:
+    """No reason why an engine should not fit a program."""
 
 
 def register_engine(
@@ -48,7 +84,7 @@ def register_engine(
     begin: Callable[[Problem], Search],
     *,
     meaning: str = "registered by the user",
-    against: Callable[[Program], str | None] = nothing_against,
+    against: Against = _nothing_against,
 ) -> None:
     """Make an engine the answer to `infer NAME` and `engine = "NAME"`, for this process; a second one replaces it.
 
@@ -62,20 +98,23 @@ def register_engine(
     if name in list(STATEMENTS):
         raise GpdslError(f"engine {name}: statements begin with this word; choose another name")
     name_engine(name, meaning)
-    _registered[name] = searching(
-        name,
-        lambda program, choice, options: options.engine == name,
-        partial(CheckedSearch, name, begin),
-        refined=False,
-        against=against,
-    )
+    _registered[name] = searching(name, partial(CheckedSearch, name, begin), refined=False), against
 
 
-def registered(name: str) -> Engine | None:
-    """The engine of this name that a user has registered."""
-    return _registered.get(name)
-
-
-def engine_for(program: Program, choice: Choice, options: Options) -> Engine:
-    """The first engine that the decisions ask for."""
-    return next(engine for engine in [*_registered.values(), *ENGINES] if engine.asked(program, choice, options))
+def _plan_registered(
+    engine: Engine, against: Against, program: Program, data: Data, options: Options, start: Start | None
+) -> Plan:
+    """One Gaussian across all values at the rows. Raises GpdslError for what such an engine cannot fit."""
+    reason = against(program)
+    if program.opaque or program.fields:
+        reason = "it differentiates densities, of latents row by row"
+    if options.batch or options.posterior != "auto":
+        reason = "it takes all values at all rows together: leave batch and posterior out"
+    if reason:
+        raise GpdslError(f"engine = {engine.name} does not cover this fit: {reason}")
+    posterior = "coupled" if program.mixing else "full"
+    plain = replace(options, engine="vi", inducing=0, batch=0, posterior=posterior, optimizer="natural")
+    choice = decide(plain, data.rows, opaque=False, sampled=program.sampled)
+    inducing, _ = start_inducing(training(program, dense=True), data, choice, options.seed, options.dtype)
+    reasons = {"posterior": f"engine = {engine.name}"}
+    return Plan(replace(choice, optimizer=engine.name, reasons=reasons), Layout(Full(), True), inducing, engine)

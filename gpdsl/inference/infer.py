@@ -17,13 +17,12 @@ from gpdsl.inference.attempts import attempt
 from gpdsl.inference.carrying import carry
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.driver import Keep
-from gpdsl.inference.engines import engine_for
+from gpdsl.inference.engines import plan
 from gpdsl.inference.fields.plan import infer_fields
 from gpdsl.inference.fineness import finely
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.plan.planning import plan
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.sharding import shards_for
 from gpdsl.inference.sides import from_all_sides
@@ -69,10 +68,9 @@ def infer(
         program.account.budget = options.evaluations
     process = start if start is not None and start.weight_space is None else None
     planned = plan(program, data, options, process)
-    choice, layout = planned.choice, planned.layout
+    choice, layout, engine = planned.choice, planned.layout, planned.engine
     plain = bool(choice.exact) or choice.weights is not None
     program = (program if plain else training(program, dense=choice.dense)).under(choice.posterior)
-    engine = engine_for(program, choice, options)
     monitor = Monitor(choice.steps, callback, f"{choice.posterior} posterior, {engine.name}")
     numbers: Any = np.arange(data.rows)
     rows = _placed(replace(make_rows(program, data), numbers=numbers), options)

@@ -18,6 +18,7 @@ from gpdsl.data import Data, bind
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.forward.described import explain_externals
+from gpdsl.inference.engines import plan
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.fields.plan import explain_fields, probe_called
 from gpdsl.inference.inducing.growth import infer_growing
@@ -26,7 +27,6 @@ from gpdsl.inference.opaque.probing import probe
 from gpdsl.inference.plan.explain import explain
 from gpdsl.inference.plan.explain_kernels import explain_kernels
 from gpdsl.inference.plan.options import Choice, Options, make_options
-from gpdsl.inference.plan.planning import plan
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Result, as_arrays, as_numpy
 from gpdsl.inference.quadruply_stochastic.explain import explain_weights

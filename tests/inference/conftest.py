@@ -86,7 +86,7 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             raise Enough
 
         with monkeypatch.context() as patch:
-            patch.setattr(engines, "ENGINES", [Engine("ep", lambda *_: True, catch)])
+            patch.setattr(engines, "SEARCHES", [(lambda *_: True, Engine("ep", catch))])
             with pytest.raises(Enough):
                 model.fit(data, engine="ep", **options)
         return found[0]

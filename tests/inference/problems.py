@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import gpdsl
+from gpdsl.inference.engines import plan
 from gpdsl.inference.monitor import Monitor
-from gpdsl.inference.plan.planning import plan
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.program import make_rows

@@ -12,11 +12,11 @@ from scipy.stats import multivariate_normal
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.inference.bound import views
+from gpdsl.inference.engines import plan
 from gpdsl.inference.natural.profiled import outer_point, profiled_bound
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.plan import planning
 from gpdsl.inference.plan.options import make_options
-from gpdsl.inference.plan.planning import plan
 from gpdsl.inference.posteriors.coupled import joint_marginals, joint_posterior
 from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.functionals import Values

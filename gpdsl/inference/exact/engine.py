@@ -11,15 +11,18 @@ from jaxtyping import Array
 from gpdsl.data import Data
 from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, looked_at, maximise
 from gpdsl.inference.ascent.saddles import maximise_off_saddles
+from gpdsl.inference.bound import Layout
+from gpdsl.inference.driver import Plan, searching
 from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.exact.some_rows import SAMPLED_FROM, rough_search, some_rows, starts
 from gpdsl.inference.exact.system import System, make_system
 from gpdsl.inference.exact.whitening import Whitened, functionals, largest_variance, whitened
-from gpdsl.inference.plan.options import Choice, Options, decide
+from gpdsl.inference.plan.options import Options, decide
+from gpdsl.inference.posteriors.families import parse_family
 from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.inference.resolution import rounding_note
-from gpdsl.kernels.functionals import Functionals
+from gpdsl.inference.warm import Start
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Rows
 
@@ -34,7 +37,7 @@ EXACT_NUMBERS = 4 * EXACT_VALUES**2
 """Numbers in all matrices together, and in the loadings of all values on all latents, up to which it is: 512 MB."""
 
 
-def exact_choice(program: Program, data: Data, options: Options) -> tuple[Choice, list[Functionals]] | None:
+def plan_exact(program: Program, data: Data, options: Options, _: Start | None = None) -> Plan | None:
     """The choice of exact inference and what the rows read of each group; None where something else is asked or due."""
     if _asked_otherwise(program, options) or (options.inducing is None and data.rows > EXACT_VALUES):
         return None
@@ -50,7 +53,8 @@ def exact_choice(program: Program, data: Data, options: Options) -> tuple[Choice
         reason += f"; {', '.join(f'`{name}`' for name in program.mixing)} mixes latents, which makes them correlated"
     reasons = {"posterior": reason, "optimizer": "the evidence itself, without q"}
     posterior = "coupled" if program.mixing else "full"
-    return replace(choice, posterior=posterior, reasons=reasons, exact=system.sizes), read
+    choice = replace(choice, posterior=posterior, reasons=reasons, exact=system.sizes)
+    return Plan(choice, Layout(parse_family(posterior, True), True), read, EXACT)
 
 
 def _afforded(system: System) -> bool:
@@ -142,3 +146,6 @@ def _maximised(problem: Problem, evidence: Evidence, start: Learnt) -> Outcome:
     report, size = problem.monitor.report, problem.observed
     search = maximise_off_saddles if problem.may_have_saddles else maximise
     return search(evidence, start, steps=steps, tolerance=tolerance, report=report, size=size)
+
+
+EXACT = searching("exact", ExactSearch, refined=False)

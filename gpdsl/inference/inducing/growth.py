@@ -16,7 +16,7 @@ import numpy as np
 
 from gpdsl.data import Data
 from gpdsl.inference.driver import Keep
-from gpdsl.inference.exact.engine import exact_choice
+from gpdsl.inference.exact.engine import plan_exact
 from gpdsl.inference.inducing.bending import bending, dense_gain
 from gpdsl.inference.inducing.greedy import pivots, unexplained
 from gpdsl.inference.inducing.loss import Loss, certified_loss, loss_of
@@ -172,7 +172,7 @@ def _next(program: Program, unbent: Program, data: Data, options: Options, best:
     result, _, choice, _ = best
     there = at_values(program, program.parameters.constrain(as_arrays(result.parameters, options.dtype)))
     dense = replace(options, inducing=0, batch=None)
-    if data.rows <= EXACT_ROWS and options.batch is None and exact_choice(there, data, dense) is not None:
+    if data.rows <= EXACT_ROWS and options.batch is None and plan_exact(there, data, dense) is not None:
         return _Begin(there, dense, None)
     now = max(len(z) for group, z in zip(program.groups, result.inducing, strict=True) if not group.per_row)
     most = int(min(affordable(program, choice, data.rows), MOST_TIMES * now))

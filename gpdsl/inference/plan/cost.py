@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from gpdsl.inference.blocks import block_rows
+from gpdsl.inference.driver import Plan
 from gpdsl.inference.estimators.expected_log_likelihood import NODES
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.plan.planning import joint_size
@@ -14,9 +14,6 @@ from gpdsl.program.groups import columns_of
 from gpdsl.program.program import Program
 from gpdsl.program.quadrature import split_count
 from gpdsl.symbolic.terms import Term
-
-if TYPE_CHECKING:
-    from gpdsl.inference.plan.planning import Plan
 
 
 def cost(program: Program, plan: Plan, batch: int) -> tuple[float, float]:

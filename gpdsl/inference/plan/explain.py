@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpdsl.inference.ascent.alternating import split_parameters
+from gpdsl.inference.driver import Plan
 from gpdsl.inference.estimators.expected_log_likelihood import NODES
 from gpdsl.inference.exact.explain import explain_exact
 from gpdsl.inference.expectation_propagation.explain import explain_sites, explain_tilted
@@ -12,7 +13,7 @@ from gpdsl.inference.opaque.surrogate import is_quadratic, opaque_reads, passed_
 from gpdsl.inference.plan.cost import cost, held_at_once, quantity
 from gpdsl.inference.plan.explain_latents import described, grouped, readings, row_variable
 from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.plan.planning import Plan, joint_size
+from gpdsl.inference.plan.planning import joint_size
 from gpdsl.inference.posteriors.families import Linear, size
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.free_posterior import is_free

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpdsl.inference.plan.planning import Plan
+from gpdsl.inference.driver import Plan
 from gpdsl.kernels.form import describe
 from gpdsl.language.model import Latent
 from gpdsl.program.groups import Group, columns_of

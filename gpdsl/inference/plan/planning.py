@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from gpdsl.data import Data, DataError, TooManyInducing
-from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import Layout
-from gpdsl.inference.driver import Engine
-from gpdsl.inference.engines import registered
 from gpdsl.inference.estimators.score import samples_for
-from gpdsl.inference.exact.engine import exact_choice
 from gpdsl.inference.expectation_propagation.explain import suited
 from gpdsl.inference.inducing.start import spanning_rows, start_inducing
 from gpdsl.inference.opaque.budget import is_simulated, refuse_scores, within_budget
 from gpdsl.inference.plan.batches import numbers_learnt
 from gpdsl.inference.plan.options import Choice, Options, decide
-from gpdsl.inference.plan.refusals import of_parameters
 from gpdsl.inference.posteriors.families import parse_family
-from gpdsl.inference.posteriors.family import Diagonal, Full
 from gpdsl.inference.problem import as_arrays
-from gpdsl.inference.quadruply_stochastic.choice import decide_weights
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals, Values
@@ -37,27 +30,10 @@ from gpdsl.program.white import training, white_beside
 from gpdsl.symbolic.concavity import log_concavity
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The decisions for some data: choices, the layout of the posterior, and where the inducing points start."""
-
-    choice: Choice
-    layout: Layout
-    inducing: list[Functionals]
-
-
-def plan(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan:
-    """Decide everything that can be decided before the first step. Raises GpdslError for what cannot work."""
-    options = options if program.groups else of_parameters(options)
-    own = registered(options.engine)
-    if own is not None:
-        return _of_registered(own, program, data, options)
-    if options.engine == "qsgp":
-        return Plan(decide_weights(program, options, data.rows), Layout(Diagonal(1), False), [])
-    exact = exact_choice(program, data, options)
-    if exact is not None:
-        choice, read = exact
-        return Plan(choice, Layout(parse_family(choice.posterior, True), True), read)
+def decided(
+    program: Program, data: Data, options: Options, start: Start | None = None
+) -> tuple[Choice, Layout, list[Functionals]]:
+    """What variational inference and expectation propagation decide. Raises GpdslError for what cannot work."""
     per_row = any(group.per_row for group in program.groups)
     learnt, facts = numbers_learnt(program, options), {"opaque": program.opaque, "sampled": program.sampled}
     latents = sum(group.size for group in program.groups)
@@ -84,24 +60,7 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
         choice = choose_coupling(program, choice, inducing, data.rows, sites=sites, simulated=simulated)
     if options.engine == "ep":
         choice = suited(program, choice, options)
-    return Plan(choice, Layout(parse_family(choice.posterior, dense), dense, options.entropy), inducing)
-
-
-def _of_registered(engine: Engine, program: Program, data: Data, options: Options) -> Plan:
-    """One Gaussian across all values at the rows. Raises GpdslError for what such an engine cannot fit."""
-    reason = engine.against(program)
-    if program.opaque or program.fields:
-        reason = "it differentiates densities, of latents row by row"
-    if options.batch or options.posterior != "auto":
-        reason = "it takes all values at all rows together: leave batch and posterior out"
-    if reason:
-        raise GpdslError(f"engine = {engine.name} does not cover this fit: {reason}")
-    posterior = "coupled" if program.mixing else "full"
-    plain = replace(options, engine="vi", inducing=0, batch=0, posterior=posterior, optimizer="natural")
-    choice = decide(plain, data.rows, opaque=False, sampled=program.sampled)
-    inducing, _ = start_inducing(training(program, dense=True), data, choice, options.seed, options.dtype)
-    reasons = {"posterior": f"engine = {engine.name}"}
-    return Plan(replace(choice, optimizer=engine.name, reasons=reasons), Layout(Full(), True), inducing)
+    return choice, Layout(parse_family(choice.posterior, dense), dense, options.entropy), inducing
 
 
 def _inducing_of(

@@ -10,13 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from gpdsl.data import Data
 from gpdsl.inference.assessment import STAYED
-from gpdsl.inference.driver import ALL_DONE
+from gpdsl.inference.bound import Layout
+from gpdsl.inference.driver import ALL_DONE, Plan, searching
 from gpdsl.inference.estimators.sampling import some_rows_sum_and_error
+from gpdsl.inference.plan.options import Options
 from gpdsl.inference.plan.weights import WeightChoice
+from gpdsl.inference.posteriors.family import Diagonal
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
 from gpdsl.inference.quadruply_stochastic.basis import InducingFeatures, place_basis
-from gpdsl.inference.quadruply_stochastic.choice import MOST_SOLVED
+from gpdsl.inference.quadruply_stochastic.choice import MOST_SOLVED, decide_weights
 from gpdsl.inference.quadruply_stochastic.estimators import Slopes, slopes
 from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.located import gathered
@@ -28,7 +32,9 @@ from gpdsl.inference.quadruply_stochastic.start import start_parameters
 from gpdsl.inference.quadruply_stochastic.swept_fit import SweptFit
 from gpdsl.inference.quadruply_stochastic.weights import Weights, start_weights
 from gpdsl.inference.quadruply_stochastic.width import notes_on_width
+from gpdsl.inference.warm import Start
 from gpdsl.program.compilation import jit
+from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
 ASSESSED_ROWS = 2_000
@@ -62,6 +68,13 @@ ASCENTS: dict[str, Callable[[Problem, Features, Weights, dict[str, Array]], Asce
     "solved": SolvedFit,
 }
 """How sums over basis functions are had."""
+
+
+def plan_qsgp(program: Program, data: Data, options: Options, _: Start | None = None) -> Plan | None:
+    """The decisions where it is asked for; there are no inducing points."""
+    if options.engine != "qsgp":
+        return None
+    return Plan(decide_weights(program, options, data.rows), Layout(Diagonal(1), False), [], QSGP)
 
 
 class QsgpSearch:
@@ -206,3 +219,6 @@ def assess(problem: Problem, features: Features, q: Weights, learnt: dict[str, A
         total, error = some_rows_sum_and_error(values[None], problem.count)
     stiffness = problem.count * float(np.mean(found[0].precision))
     return total + rest, error, stiffness
+
+
+QSGP = searching("qsgp", QsgpSearch)
