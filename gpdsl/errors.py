@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+
 LONGEST_QUOTE = 2000
 """Characters of a text by a user's function, a server or a file."""
 
@@ -21,6 +23,11 @@ def quoted(foreign: object) -> str:
         text = f"(a {type(foreign).__name__} without words)"
     text = " ".join(text[: 2 * LONGEST_QUOTE].split())
     return printable(text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 1] + "…")
+
+
+def preformatted(text: str) -> str:
+    """A text as HTML, for notebooks: nothing in it is markup."""
+    return f"<pre>{html.escape(printable(text))}</pre>"
 
 
 def described(problem: BaseException) -> str:

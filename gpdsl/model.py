@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import loading, watching
+from gpdsl.language import Source, check, parse
 from gpdsl.language.files import read_model
 from gpdsl.language.model import Declarations
 from gpdsl.language.option_types import FitOptions
@@ -156,7 +157,27 @@ class Model:
         return all_warnings(self.declarations, spreads(bind(self.declarations, data, columns=columns)))
 
     def __repr__(self) -> str:
-        return f"<gpdsl model {self.name}>"
+        from gpdsl.data.errors import listed
+
+        d = self.declarations
+        return f"<gpdsl.Model {d.name}: {listed(d.inputs)} to {listed(d.outputs)} by {listed(d.latents)}>"
+
+    def _repr_html_(self) -> str:
+        """The text in colours, for notebooks."""
+        from gpdsl.language.highlight import html_of
+
+        return html_of(self.declarations.source.own)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """`pickle` and `copy` check the text again; opaque functions that are registered are looked up again."""
+        from gpdsl.forward import unregistered
+
+        return _again, (self.declarations.source, unregistered(self.externals))
+
+
+def _again(source: Source, externals: Externals) -> Model:
+    """A model from a text that holds the files it uses."""
+    return Model(check(parse(source)), externals)
 
 
 def compile(

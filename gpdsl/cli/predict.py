@@ -39,7 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     import gpdsl
     from gpdsl.cli.forward_files import run_forward_files
-    from gpdsl.cli.prediction_table import default_names, table_of, write_table
+    from gpdsl.cli.prediction_table import write_table
+    from gpdsl.results.table import default_names, table_of
 
     run_forward_files(arguments.forward)
     fit = gpdsl.load_fit(arguments.fit)

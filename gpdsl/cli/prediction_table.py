@@ -1,85 +1,17 @@
-"""Predictions as columns: `y_mean`, `y_sd`, `y_q0.05`, `t[1]_mean`, `y_label`, `y_p[4]`; written as CSV."""
+"""Predictions written as CSV, to a file or to standard output."""
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Mapping
+from typing import IO
 
 import numpy as np
 
 from gpdsl.errors import GpdslError
-from gpdsl.language.model import Declarations
 from gpdsl.replacing import replacing
-from gpdsl.symbolic.reduced import field_quantities
-
-
-def default_names(declarations: Declarations) -> list[str]:
-    """Outputs and lets; not the outputs of an opaque likelihood, from which nothing can be drawn. Latents if none.
-
-    Nor what is the same in every row, where there is anything else.
-    """
-    opaque = {name for each in declarations.observations if each.distribution.external for name in each.outputs}
-    names = [name for name in declarations.outputs if name not in opaque]
-    fields = field_quantities(declarations)
-    return [*names, *(name for name in declarations.lets if name not in fields)] or list(declarations.latents)
-
-
-def table_of(
-    prediction: Any, declarations: Declarations, names: Iterable[str], quantiles: Sequence[float]
-) -> dict[str, np.ndarray]:
-    """Columns of numbers (text for labels), each [rows], for every element of every name.
-
-    Of a field, and of what is computed from fields alone, the rows are its points. Raises GpdslError for such names
-    beside others.
-    """
-    fields, names = field_quantities(declarations), list(names)
-    apart = [name for name in names if name in fields]
-    if apart and len(apart) < len(names):
-        raise GpdslError(f"`{apart[0]}` is the same in every row: ask for it alone, and get one row for each point")
-    table: dict[str, np.ndarray] = {}
-    for name in names:
-        output = declarations.outputs.get(name)
-        if output is not None and output.label is not None:
-            table |= _label_columns(prediction, name)
-        else:
-            table |= _number_columns(prediction, name, quantiles, by_point=name in fields)
-    if len({len(values) for values in table.values()}) > 1:
-        raise GpdslError(f"{', '.join(names)} have different numbers of points: ask for one after the other")
-    return table
-
-
-def _number_columns(
-    prediction: Any, name: str, quantiles: Sequence[float], *, by_point: bool = False
-) -> dict[str, np.ndarray]:
-    parts = {"mean": prediction.mean(name), "sd": np.sqrt(prediction.variance(name))}
-    if quantiles:
-        parts |= {f"q{p:g}": values for p, values in zip(quantiles, prediction.quantile(name, quantiles), strict=True)}
-    if by_point:  # the last axis numbers the points; a number computed from a field is a table of one row
-        parts = {part: np.moveaxis(np.atleast_1d(values), -1, 0) for part, values in parts.items()}
-    columns: dict[str, np.ndarray] = {}
-    for position in np.ndindex(*np.shape(parts["mean"])[1:]):
-        element = name + _subscript(each + 1 for each in position)
-        columns |= {f"{element}_{part}": np.asarray(values)[(slice(None), *position)] for part, values in parts.items()}
-    return columns
-
-
-def _label_columns(prediction: Any, name: str) -> dict[str, np.ndarray]:
-    """The most probable level and the probability of each."""
-    labels, chances = np.asarray(prediction.label(name)), np.asarray(prediction.mean(name))
-    columns: dict[str, np.ndarray] = {}
-    for position in np.ndindex(*labels.shape[1:]):
-        element = name + _subscript(each + 1 for each in position)
-        columns[f"{element}_label"] = labels[(slice(None), *position)]
-        for number, level in enumerate(prediction.levels(name)):
-            columns[f"{element}_p[{level}]"] = chances[(slice(None), *position, number)]
-    return columns
-
-
-def _subscript(position: Iterable[int]) -> str:
-    inside = ",".join(map(str, position))
-    return f"[{inside}]" if inside else ""
+from gpdsl.results.table import texts
 
 
 def write_table(table: Mapping[str, np.ndarray], path: str | None) -> None:
@@ -97,10 +29,4 @@ def write_table(table: Mapping[str, np.ndarray], path: str | None) -> None:
 def _write(table: Mapping[str, np.ndarray], file: IO[str]) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(table)
-    writer.writerows(zip(*map(_texts, table.values()), strict=True))
-
-
-def _texts(values: np.ndarray) -> Iterator[str]:
-    if values.dtype.kind == "f":
-        return (f"{value:.10g}" for value in values.tolist())
-    return (str(value) for value in values.tolist())
+    writer.writerows(zip(*map(texts, table.values()), strict=True))

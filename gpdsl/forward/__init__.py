@@ -10,7 +10,14 @@ from gpdsl.forward.accounting import Accounting, Stopped, Usage, fitting, stoppi
 from gpdsl.forward.call import Evaluated, call, evaluate, stand_ins
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.policy import Policy, retry
-from gpdsl.forward.registry import ForwardModel, opaque, register_forward_model, register_likelihood, resolve
+from gpdsl.forward.registry import (
+    ForwardModel,
+    opaque,
+    register_forward_model,
+    register_likelihood,
+    resolve,
+    unregistered,
+)
 from gpdsl.forward.umbridge_client import umbridge
 
 __all__ = [
@@ -32,4 +39,5 @@ __all__ = [
     "stand_ins",
     "stopping_fit",
     "umbridge",
+    "unregistered",
 ]

@@ -192,6 +192,12 @@ def resolve(
     return {name: replace(model, account=account) for name, model in found.items()}
 
 
+def unregistered(externals: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that nobody has registered: a pickled model or fit takes them along, and looks the others up again."""
+    known = {name: model.function for name, model in _REGISTERED.items()}
+    return {name: each for name, each in externals.items() if getattr(each, "function", each) is not known.get(name)}
+
+
 def _resolved(
     name: str, sort: str, arguments: tuple[str, ...], passed: Mapping[str, Function | ForwardModel]
 ) -> ForwardModel:

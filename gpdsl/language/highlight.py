@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
 from pygments.lexer import RegexLexer, bygroups
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text, Token, Whitespace
 
+from gpdsl.errors import printable
 from gpdsl.language.coloured import Pattern, patterns
 
 TOKENS: Mapping[str, Any] = MappingProxyType(
@@ -32,6 +35,11 @@ TOKENS: Mapping[str, Any] = MappingProxyType(
     }
 )
 """What Pygments calls each kind of `coloured.patterns`."""
+
+
+def html_of(text: str) -> str:
+    """A model as HTML in colours, for notebooks: nothing in it is markup."""
+    return highlight(printable(text), GpmLexer(), HtmlFormatter(noclasses=True))
 
 
 def _rule(pattern: Pattern) -> tuple[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -14,7 +15,8 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.data import Data, bind
-from gpdsl.forward import Usage
+from gpdsl.errors import preformatted
+from gpdsl.forward import Usage, unregistered
 from gpdsl.inference.bound import assemble, views
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.opaque.budget import predicted_uses
@@ -35,7 +37,7 @@ from gpdsl.program.white import predicting
 from gpdsl.results.chunks import ROWS_AT_ONCE, by_parts, parts
 from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
-from gpdsl.results.prediction import Prediction
+from gpdsl.results.prediction import Origin, Prediction
 from gpdsl.results.simulations import Simulations
 from gpdsl.symbolic.density_mass import doubtful
 
@@ -52,7 +54,7 @@ def fitted_program(program: Program, choice: Choice) -> Program:
     return (program if plain else predicting(program, dense=choice.dense)).under(choice.posterior)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Fit:
     """A fitted model.
 
@@ -140,7 +142,14 @@ class Fit:
 
         `evaluations` is the most that the prediction may take of opaque functions, that of the fit by default.
         """
-        return Prediction(self._beliefs(self.bind(data, columns, outputs=False), evaluations), self.options.dtype)
+        index = getattr(data, "index", None)  # of a pandas frame, for `to_frame`; that of a list is a method
+        bound = self.bind(data, columns, outputs=False)
+        return self.predict_bound(bound, evaluations, None if callable(index) else index)
+
+    def predict_bound(self, data: Data, evaluations: int | None, index: Any) -> Prediction:
+        """Posterior at rows that are bound already; `index` names them."""
+        origin = Origin(self, data, evaluations, index)
+        return Prediction(self._beliefs(data, evaluations), self.options.dtype, origin)
 
     def log_predictive_density(
         self, data: Any, columns: Mapping[str, str] | None = None, *, evaluations: int | None = None
@@ -259,6 +268,21 @@ class Fit:
         from gpdsl.results.summary import summarise
 
         return summarise(self)
+
+    def __repr__(self) -> str:
+        from gpdsl.results.summary import in_brief
+
+        return in_brief(self)
+
+    def _repr_html_(self) -> str:
+        """The summary, for notebooks."""
+        return preformatted(self.summary())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """`pickle` and `copy` take what a saved fit holds, and opaque functions that nobody has registered."""
+        from gpdsl.results.persistence import arrays_of, header_of, restored
+
+        return restored, (json.dumps(header_of(self)), arrays_of(self), unregistered(self.program.externals))
 
     def plot(self, data: Any = None, names: list[str] | None = None, path: str | Path | None = None) -> Figure:
         """Posterior mean and 90% band against the single input; see `results.plot.plot_fit`."""

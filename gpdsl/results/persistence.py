@@ -29,6 +29,7 @@ from gpdsl.kernels.functionals import Functionals, from_outline, outline
 from gpdsl.language import check, parse
 from gpdsl.language.model import Declarations
 from gpdsl.language.options import engines_known
+from gpdsl.language.syntax import SyntaxTree
 from gpdsl.program.program import make_program
 from gpdsl.replacing import replacing
 from gpdsl.results.fit import Fit, fitted_program
@@ -139,8 +140,7 @@ def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fi
         need(said == {"gpdsl": said["gpdsl"], "sha256": checksum(said["gpdsl"], arrays)}, "its checksum is another one")
         check_header(header)
         check_arrays(arrays)
-        tree = parse(read_source(header))
-        engines = [header["options"]["engine"], *tree.engines]  # predictions need none of them
+        tree, engines = _read_model(header)
     check_registered(path, header)
     with engines_known(engines), _damage_of(path):
         declarations = check(tree)
@@ -152,6 +152,21 @@ def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fi
         check_same(arrays, arrays_of(fit))
         check_fit(fit)
     return fit
+
+
+def restored(header: str, arrays: Mapping[str, np.ndarray], externals: Mapping[str, Any]) -> Fit:
+    """The fit that `Fit.__reduce__` has taken apart."""
+    said = json.loads(header)
+    tree, engines = _read_model(said)
+    with engines_known(engines):
+        declarations = check(tree)
+        return _rebuild(said, arrays, declarations, resolve(declarations, externals))
+
+
+def _read_model(header: Mapping[str, Any]) -> tuple[SyntaxTree, list[str]]:
+    """The model of a fit, and the engines that it names: predictions need none of them."""
+    tree = parse(read_source(header))
+    return tree, [header["options"]["engine"], *tree.engines]
 
 
 @contextmanager

@@ -5,32 +5,49 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
-from jaxtyping import Array
 
-from gpdsl.errors import GpdslError
+from gpdsl.data import Data
+from gpdsl.data.errors import listed
+from gpdsl.errors import GpdslError, preformatted
 from gpdsl.forward import Usage
 from gpdsl.program.precision import in_precision
 from gpdsl.results import expectation as ex
 from gpdsl.results.accuracy import error_of, error_of_law, verify_asked
 from gpdsl.results.ancestral import DRAWS, Ancestral, put_together
 from gpdsl.results.chunks import by_parts, over_elements
+from gpdsl.results.draws import LatentDraws
 from gpdsl.results.existence import existing, said
 from gpdsl.results.formula import ByFormula
 from gpdsl.results.predictive import Predictive
-from gpdsl.results.quantiles import mixture_of_normals, weighted_quantile
+from gpdsl.results.quantiles import quantile_of
+from gpdsl.results.table import frame_of, html_of
 from gpdsl.results.warp import Warped
-from gpdsl.symbolic.conditions import choose
-from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.reduced import field_quantities
 from gpdsl.symbolic.sources import marginal
-from gpdsl.symbolic.terms import ObservationTerms, has_external
+from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import Ref, axis_key
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from gpdsl.results.fit import Fit
+
+SHOWN_ROWS = 8
+"""Of a prediction in a notebook."""
+
+
+class Origin(NamedTuple):
+    """What a prediction was made of, so that it can be made again: the fit, its rows, a budget, and what names rows."""
+
+    fit: Fit
+    data: Data
+    evaluations: int | None
+    index: Any
 
 
 class Prediction:
@@ -41,9 +58,10 @@ class Prediction:
     probabilities of its levels, [rows, levels].
     """
 
-    def __init__(self, beliefs: ex.Beliefs, dtype: str) -> None:
+    def __init__(self, beliefs: ex.Beliefs, dtype: str, origin: Origin | None = None) -> None:
         self.beliefs = beliefs
         self.dtype = dtype
+        self.origin = origin
         self._declarations = beliefs.program.declarations
 
     @property
@@ -51,6 +69,29 @@ class Prediction:
         """Names that can be asked for."""
         d = self._declarations
         return (*d.latents, *d.rows, *d.lets, *d.outputs)
+
+    def to_frame(self, names: Sequence[str] | None = None, quantiles: Sequence[float] = (0.05, 0.95)) -> DataFrame:
+        """A pandas frame: `y_mean`, `y_sd`, `y_q0.05` of each quantity, `y_label`, `y_p[4]` of labels.
+
+        Names are those of outputs and lets by default. Rows keep the index of the frame that was predicted.
+        """
+        return frame_of(self, names, quantiles)
+
+    def __repr__(self) -> str:
+        return f"<gpdsl.Prediction of {self._declarations.name}: {self.beliefs.count} rows of {listed(self.names)}>"
+
+    def _repr_html_(self) -> str | None:
+        """Its first rows, for notebooks; nothing where that would call opaque functions."""
+        if self.beliefs.simulations:
+            return None
+        first = Prediction(self.beliefs.part(slice(0, SHOWN_ROWS)), self.dtype)
+        return f"{preformatted(repr(self))}{html_of(first)}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """`pickle` and `copy` take its fit and its rows, and predict again."""
+        assert self.origin is not None
+        fit, *rest = self.origin
+        return type(fit).predict_bound, (fit, *rest)
 
     @in_precision
     def mean(self, name: str) -> np.ndarray:
@@ -105,7 +146,7 @@ class Prediction:
     def _quantile_of(self, name: str, p: float) -> np.ndarray:
         if self._is_output(name):
             return self._output(name, partial(self._output_quantile, p=p))
-        return self._deterministic(name, partial(self._quantile, p=p))
+        return self._deterministic(name, lambda e, keys: quantile_of(self.beliefs, e, keys, p))
 
     @in_precision
     def error(self, name: str, of: str | float = "mean") -> np.ndarray:
@@ -146,16 +187,11 @@ class Prediction:
         return self._by_parts(name, draw, axis=1)
 
     def _sample(self, name: str, count: int, rng: np.random.Generator) -> np.ndarray:
-        normals, component = self._latent_draws(count, rng)
+        latents = LatentDraws.of(self.beliefs, count, rng)
         if self._is_output(name):
-            ancestral = self._ancestral(normals, component, rng)
+            ancestral = self._ancestral(latents, rng)
             return self._output(name, lambda o, keys: ancestral.draw(o))
-        return self._deterministic(name, lambda e, keys: self._values(e, keys, normals, component))
-
-    def _latent_draws(self, count: int, rng: np.random.Generator) -> tuple[Array, np.ndarray]:
-        """Standard normals behind the latents, and the mixture component of each draw and row."""
-        component = rng.choice(len(self.beliefs.weights), size=(count, self.beliefs.count), p=self.beliefs.weights)
-        return jnp.asarray(rng.standard_normal((count, *self.beliefs.marginals.mean.shape))), component
+        return self._deterministic(name, latents.values)
 
     @in_precision
     def label(self, name: str) -> np.ndarray:
@@ -194,47 +230,6 @@ class Prediction:
             return translator.symbol(Ref("latent", name, positions))
 
         return np.array(over_elements(translator, axes, pick, compute))
-
-    def _quantile(self, expression: sp.Expr, keys: tuple[str, ...], p: float) -> Array:
-        beliefs, translator = self.beliefs, self.beliefs.program.translator
-        integrand = ex.integrand_in(beliefs, expression)
-        if len(integrand.arguments) == 1 and not has_external(translator, expression):
-            (symbol,) = integrand.symbols
-            slope = sp.diff(integrand.expression, symbol)
-            if slope.is_positive or slope.is_negative:
-                integral = beliefs.integral(integrand, keys)
-                mean, sd = np.asarray(integral.law.means[0]), np.asarray(integral.law.root[0][0])
-                at = mixture_of_normals(mean, sd**2, beliefs.weights, p if slope.is_positive else 1.0 - p)
-                return integral.integrand({symbol: jnp.asarray(at)})
-        values, weights = ex.nodes_of(beliefs, {"value": expression}, keys)
-        smooth = not expression.has(choose, floor)
-        return jnp.asarray(weighted_quantile(*self._flat(values["value"], weights), p, smooth=smooth))
-
-    def _flat(self, values: Array, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes of all components as one set of weighted values."""
-        joint = weights[:, None] * self.beliefs.weights[None, :]
-        return np.asarray(values).reshape(-1, *values.shape[2:]), joint.reshape(-1)
-
-    def _values(
-        self,
-        expression: sp.Expr,
-        keys: tuple[str, ...],
-        normals: Array,
-        component: np.ndarray,
-        drawn: Mapping[sp.Symbol, np.ndarray] = MappingProxyType({}),
-    ) -> Array:
-        """Values [draws, rows, *keys] at drawn latents, with the outputs `drawn` before [draws, rows, *keys]."""
-        beliefs, given = self.beliefs, {symbol: jnp.asarray(each)[:, None] for symbol, each in drawn.items()}
-        opaque = has_external(beliefs.program.translator, expression)
-        latents, externals = ex.sample_latents(beliefs, len(component), opaque, normals)
-        values = jnp.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys, given))
-        axes = values.shape[values.ndim - len(keys) :] if values.ndim >= len(keys) else (1,) * len(keys)
-        return self._chosen(jnp.broadcast_to(values, (*latents.shape[:2], beliefs.count, *axes)), component)
-
-    def _chosen(self, values: Array, component: np.ndarray) -> Array:
-        """The drawn component's value for each draw and row: [S, K, rows, ...] to [S, rows, ...]."""
-        draws, rows = np.indices(component.shape)
-        return values[draws, component, rows]
 
     # --- outputs ------------------------------------------------------------------------------------------------
 
@@ -284,11 +279,11 @@ class Prediction:
     def _draws(self, o: ObservationTerms) -> np.ndarray:
         """Many draws of an output that reads others, always the same ones."""
         rng = np.random.default_rng(self.beliefs.seed)
-        return self._ancestral(*self._latent_draws(DRAWS, rng), rng).draw(o)
+        return self._ancestral(LatentDraws.of(self.beliefs, DRAWS, rng), rng).draw(o)
 
-    def _ancestral(self, normals: Array, component: np.ndarray, rng: np.random.Generator) -> Ancestral:
+    def _ancestral(self, latents: LatentDraws, rng: np.random.Generator) -> Ancestral:
         def values(expression: sp.Expr, keys: tuple[str, ...], drawn: Mapping[sp.Symbol, np.ndarray]) -> np.ndarray:
-            return np.asarray(self._values(expression, keys, normals, component, drawn))
+            return np.asarray(latents.values(expression, keys, drawn))
 
         def one(o: ObservationTerms, at: Callable[[sp.Expr], np.ndarray]) -> np.ndarray:
             return self._predictive(o, o.axes).draw(at, rng)

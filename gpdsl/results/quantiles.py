@@ -1,11 +1,18 @@
-"""Quantiles of mixtures: exact inversion of a distribution function that is a weighted sum."""
+"""Quantiles: exact inversion of a distribution function that is a weighted sum, and of any quantity of the model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import jax.numpy as jnp
 import numpy as np
+import sympy as sp
 from scipy.special import ndtr, ndtri
+
+from gpdsl.results.expectation import Beliefs, integrand_in, nodes_of
+from gpdsl.symbolic.conditions import choose
+from gpdsl.symbolic.functions import floor
+from gpdsl.symbolic.terms import has_external
 
 BISECTIONS = 60
 WIDENINGS = 200
@@ -74,3 +81,21 @@ def weighted_quantile(values: Array, weights: Array, probability: float, *, smoo
     share = np.clip((probability - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
     below = np.take_along_axis(ranked, first, axis=0)[0]
     return below + share * (found - below)
+
+
+def quantile_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], p: float) -> np.ndarray:
+    """The quantile of a quantity that is no output, [rows, *keys]: exact for a monotone function of one latent."""
+    integrand = integrand_in(beliefs, expression)
+    if len(integrand.arguments) == 1 and not has_external(beliefs.program.translator, expression):
+        (symbol,) = integrand.symbols
+        slope = sp.diff(integrand.expression, symbol)
+        if slope.is_positive or slope.is_negative:
+            integral = beliefs.integral(integrand, keys)
+            mean, sd = np.asarray(integral.law.means[0]), np.asarray(integral.law.root[0][0])
+            at = mixture_of_normals(mean, sd**2, beliefs.weights, p if slope.is_positive else 1.0 - p)
+            return np.asarray(integral.integrand({symbol: jnp.asarray(at)}))
+    values, weights = nodes_of(beliefs, {"value": expression}, keys)
+    nodes = np.asarray(values["value"])
+    joint = weights[:, None] * beliefs.weights[None, :]  # of the nodes of all components, as one set
+    smooth = not expression.has(choose, floor)
+    return weighted_quantile(nodes.reshape(-1, *nodes.shape[2:]), joint.reshape(-1), p, smooth=smooth)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpdsl.errors import quoted
 from gpdsl.inference.inducing.growth import counts_bending
 from gpdsl.inference.inducing.loss import Loss
 
@@ -53,6 +54,12 @@ def summarise(fit: Fit) -> str:
             held = "  (fixed)" if name in fit.program.parameters.held else ""
             lines.append(f"    {name:<{width}}  {_show(value)}{held}")
     return "\n".join(lines)
+
+
+def in_brief(fit: Fit) -> str:
+    """One line: what was fitted to how many rows, its evidence, and how it ended."""
+    name, value = fit.program.declarations.name, f"{_evidence(fit)} {fit.elbo:.4f} nats"
+    return f"<gpdsl.Fit of {name}: {fit.rows} rows, {value}, {quoted(fit.message)}>"
 
 
 def _posterior(fit: Fit) -> str:

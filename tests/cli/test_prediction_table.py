@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpdsl.cli.prediction_table import default_names, table_of, write_table
+from gpdsl.cli.prediction_table import write_table
 from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
+from gpdsl.results.table import default_names, table_of
 
 HEAD = "model m\nindex c in {4, 7}\nindex p in 1..2\ninput x : real\n"
 MODEL = compile_text(

@@ -245,8 +245,8 @@ def test_a_fit_is_saved_and_drawn_from(tmp_path: Any) -> None:
 
 def test_tables_and_servers_of_a_fit(tmp_path: Any) -> None:
     """A table has a row per point for what has no rows; a server repeats it for every row it is asked about."""
-    from gpdsl.cli.prediction_table import default_names, table_of
     from gpdsl.results.serving import offered
+    from gpdsl.results.table import default_names, table_of
 
     data = straight_data(rows=5)
     fit = gpdsl.compile(STRAIGHT, externals={"travel": traced}).fit(data, fixed=["s", "ell"], samples=4)

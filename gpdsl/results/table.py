@@ -1,0 +1,119 @@
+"""Predictions as columns, `y_mean`, `y_sd`, `y_q0.05`, `t[1]_mean`, `y_label`, `y_p[4]`: for frames and CSV files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpdsl.errors import GpdslError, printable
+from gpdsl.language.model import Declarations
+from gpdsl.symbolic.reduced import field_quantities
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from gpdsl.results.prediction import Prediction
+
+SHOWN_NAMES = 6
+"""Quantities of a prediction in a notebook."""
+
+
+def frame_of(prediction: Prediction, names: Iterable[str] | None, quantiles: Sequence[float]) -> DataFrame:
+    """See `Prediction.to_frame`. Raises GpdslError where pandas is not installed."""
+    try:
+        import pandas as pd
+    except ImportError as problem:
+        raise GpdslError("to_frame needs pandas: install gpdsl[data]") from problem
+    declarations = prediction.beliefs.program.declarations
+    table = table_of(prediction, declarations, default_names(declarations) if names is None else names, quantiles)
+    frame, index = pd.DataFrame(table), None if prediction.origin is None else prediction.origin.index
+    return frame.set_axis(index) if isinstance(index, pd.Index) and len(index) == len(frame) else frame
+
+
+def html_of(prediction: Prediction) -> str:
+    """A prediction as a table in HTML: nothing in it is markup."""
+    declarations = prediction.beliefs.program.declarations
+    table = table_of(prediction, declarations, default_names(declarations)[:SHOWN_NAMES], ())
+    lines = [
+        ("th", list(table)),
+        *(("td", cells) for cells in zip(*(texts(column, 5) for column in table.values()), strict=True)),
+    ]
+    rows = ("".join(f"<{kind}>{escape(printable(cell))}</{kind}>" for cell in cells) for kind, cells in lines)
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def texts(values: np.ndarray, digits: int = 10) -> Iterator[str]:
+    """A column as it is written."""
+    if values.dtype.kind == "f":
+        return (f"{value:.{digits}g}" for value in values.tolist())
+    return (str(value) for value in values.tolist())
+
+
+def default_names(declarations: Declarations) -> list[str]:
+    """Outputs and lets; not the outputs of an opaque likelihood, from which nothing can be drawn. Latents if none.
+
+    Nor what is the same in every row, where there is anything else.
+    """
+    opaque = {name for each in declarations.observations if each.distribution.external for name in each.outputs}
+    names = [name for name in declarations.outputs if name not in opaque]
+    fields = field_quantities(declarations)
+    return [*names, *(name for name in declarations.lets if name not in fields)] or list(declarations.latents)
+
+
+def table_of(
+    prediction: Any, declarations: Declarations, names: Iterable[str], quantiles: Sequence[float]
+) -> dict[str, np.ndarray]:
+    """Columns of numbers (text for labels), each [rows], for every element of every name.
+
+    Of a field, and of what is computed from fields alone, the rows are its points. Raises GpdslError for such names
+    beside others.
+    """
+    fields, names = field_quantities(declarations), list(names)
+    apart = [name for name in names if name in fields]
+    if apart and len(apart) < len(names):
+        raise GpdslError(f"`{apart[0]}` is the same in every row: ask for it alone, and get one row for each point")
+    table: dict[str, np.ndarray] = {}
+    for name in names:
+        output = declarations.outputs.get(name)
+        if output is not None and output.label is not None:
+            table |= _label_columns(prediction, name)
+        else:
+            table |= _number_columns(prediction, name, quantiles, by_point=name in fields)
+    if len({len(values) for values in table.values()}) > 1:
+        raise GpdslError(f"{', '.join(names)} have different numbers of points: ask for one after the other")
+    return table
+
+
+def _number_columns(
+    prediction: Any, name: str, quantiles: Sequence[float], *, by_point: bool = False
+) -> dict[str, np.ndarray]:
+    parts = {"mean": prediction.mean(name), "sd": np.sqrt(prediction.variance(name))}
+    if quantiles:
+        parts |= {f"q{p:g}": values for p, values in zip(quantiles, prediction.quantile(name, quantiles), strict=True)}
+    if by_point:  # the last axis numbers the points; a number computed from a field is a table of one row
+        parts = {part: np.moveaxis(np.atleast_1d(values), -1, 0) for part, values in parts.items()}
+    columns: dict[str, np.ndarray] = {}
+    for position in np.ndindex(*np.shape(parts["mean"])[1:]):
+        element = name + _subscript(each + 1 for each in position)
+        columns |= {f"{element}_{part}": np.asarray(values)[(slice(None), *position)] for part, values in parts.items()}
+    return columns
+
+
+def _label_columns(prediction: Any, name: str) -> dict[str, np.ndarray]:
+    """The most probable level and the probability of each."""
+    labels, chances = np.asarray(prediction.label(name)), np.asarray(prediction.mean(name))
+    columns: dict[str, np.ndarray] = {}
+    for position in np.ndindex(*labels.shape[1:]):
+        element = name + _subscript(each + 1 for each in position)
+        columns[f"{element}_label"] = labels[(slice(None), *position)]
+        for number, level in enumerate(prediction.levels(name)):
+            columns[f"{element}_p[{level}]"] = chances[(slice(None), *position, number)]
+    return columns
+
+
+def _subscript(position: Iterable[int]) -> str:
+    inside = ",".join(map(str, position))
+    return f"[{inside}]" if inside else ""

@@ -1,0 +1,101 @@
+"""`pickle` and `copy` of models, fits and predictions, here and in another process."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.forward import registry
+
+X = np.linspace(0, 4, 20)
+NEW = {"x": np.array([0.3, 2.2])}
+GAUSS = "param s2 : positive\nlatent f(x) ~ GP(0, s2 * RBF(1))\ny ~ Normal(f, 0.3)"
+LEVELS = """index c in 1..C
+param cut : ordered[2]
+latent f(x) ~ GP(0, RBF(1))
+y ~ Ordinal(probit = f, cutpoints = cut)"""
+Y = {"real": np.sin(X), "count": np.arange(20) % 4, "ordinal[c]": np.floor(X) % 3 + 4}
+
+
+def fitted(kind: str, lines: str, **options: Any) -> gpdsl.Fit:
+    model = gpdsl.compile(f"model m\ninput x : real\noutput y : {kind}\n{lines}")
+    return model.fit({"x": X, "y": Y[kind]}, seed=1, **options)
+
+
+def pickled(each: Any) -> Any:
+    return pickle.loads(pickle.dumps(each))
+
+
+@pytest.mark.parametrize(
+    ("again", "kind", "lines", "options"),
+    [
+        (copy.deepcopy, "real", GAUSS, {}),
+        (pickled, "real", GAUSS, {"inducing": 5, "dtype": "float32"}),
+        (pickled, "count", "latent f(x) ~ GP(0, RBF(1))\ny ~ Poisson(exp(f))", {"posterior": "mixture(2)", "steps": 9}),
+        (pickled, "real", GAUSS, {"engine": "qsgp", "steps": 5}),
+        (pickled, "ordinal[c]", LEVELS, {}),
+    ],
+)
+def test_a_copy_says_the_same(again: Callable[[Any], Any], kind: str, lines: str, options: dict[str, Any]) -> None:
+    fit = fitted(kind, lines, **options)
+    other, prediction = again(fit), fit.predict(NEW)
+    assert other is not fit and other.summary() == fit.summary()
+    for each in (other.predict(NEW), again(prediction)):
+        np.testing.assert_array_equal(each.mean("y"), prediction.mean("y"))
+        np.testing.assert_array_equal(each.variance("f"), prediction.variance("f"))
+    assert len(pickle.dumps(fit)) < 50_000
+
+
+def test_a_model_with_used_files_needs_them_no_more(tmp_path: Path) -> None:
+    (tmp_path / "used.gpm").write_text("function twice(a) = 2 * a\n")
+    text = 'use "used.gpm"\ninput x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(twice(f), 1)\n'
+    (tmp_path / "m.gpm").write_text(text)
+    stored = pickle.dumps(gpdsl.load(tmp_path / "m.gpm"))
+    (tmp_path / "used.gpm").unlink()
+    assert pickle.loads(stored).fit({"x": X, "y": X}).rows == 20
+
+
+def test_another_process_reads_them(tmp_path: Path) -> None:
+    fit = fitted("real", GAUSS)
+    file = tmp_path / "all.pickle"
+    file.write_bytes(pickle.dumps((fit.model, fit, fit.predict(NEW))))
+    code = (
+        "import pickle, sys; model, fit, prediction = pickle.load(open(sys.argv[1], 'rb'));"
+        "print(model.name, *prediction.mean('f').tolist(), fit.elbo)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, file], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    name, *numbers = done.stdout.split()
+    assert name == "m"
+    np.testing.assert_allclose([*map(float, numbers)], [*fit.predict(NEW).mean("f"), fit.elbo], rtol=1e-12)
+
+
+def double(f: np.ndarray) -> np.ndarray:
+    return 2 * f
+
+
+def test_opaque_functions_come_along_or_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    text = (
+        "input x : real\noutput y : real\nexternal twice(f: real) -> real\nlatent f(x) ~ GP(0, RBF(1))\n"
+        "let r = twice(f)\ny ~ Normal(r, 0.2)"
+    )
+    passed = gpdsl.compile(text, externals={"twice": double}).fit({"x": X, "y": X}, steps=3)
+    again = pickle.loads(pickle.dumps(passed))
+    np.testing.assert_array_equal(again.predict(NEW).mean("r"), passed.predict(NEW).mean("r"))
+    gpdsl.register_forward_model("twice", lambda f: 2 * f)  # a lambda cannot be pickled
+    fit = gpdsl.compile(text).fit({"x": X, "y": X}, steps=3)
+    stored = pickle.dumps(fit)
+    np.testing.assert_array_equal(pickle.loads(stored).predict(NEW).mean("r"), fit.predict(NEW).mean("r"))
+    registry._REGISTERED.clear()
+    with pytest.raises(gpdsl.GpdslError, match="twice"):
+        pickle.loads(stored)
