@@ -107,7 +107,7 @@ def _bounds(program: Program, fit: gpdsl.Fit, data: dict[str, np.ndarray]) -> np
     bound = fit.bind(data, None, outputs=True)
     with jax.enable_x64(True):
         rows = as_arrays(make_rows(program, bound), "float64")
-        marginals = fit.marginals(fit.program, rows, bound.rows)
+        marginals = fit.at_rows.marginals(fit.program, rows, bound.rows)
 
         @jax.jit
         def chunk(key: jax.Array) -> jax.Array:

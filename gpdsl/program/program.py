@@ -16,7 +16,7 @@ from gpdsl.data.memory_maps import stays_on_disk
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Accounting, ForwardModel
 from gpdsl.language import model as m
-from gpdsl.program.groups import Group, columns, element_names, make_groups, read_more
+from gpdsl.program.groups import Group, columns, element_names, make_groups, read_more, without_sums
 from gpdsl.program.layers import refuse_layers
 from gpdsl.program.parameters import Parameters, make_parameters
 from gpdsl.program.priors import Prior, priors_of
@@ -76,6 +76,11 @@ class Program:
             self._translate(name)
         fitted = {name: group.readings for group in self.groups for name in group.names}
         groups = read_more(self.groups, predicted_readings(self.translator, self.observations, fitted))
+        return replace(self, groups=groups, evaluator=RowEvaluator(self.translator, columns(groups)))
+
+    def without_sums(self) -> Program:
+        """The same program that reads no sums of readings: their covariances are worked out as such."""
+        groups = without_sums(self.groups)
         return replace(self, groups=groups, evaluator=RowEvaluator(self.translator, columns(groups)))
 
     def _translate(self, let: str) -> None:

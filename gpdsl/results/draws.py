@@ -1,47 +1,139 @@
-"""Draws of the latents, each row on its own, and what expressions are at them."""
+"""Draws of what a model has: of the latents, row by row or of all rows together, and of everything else given these."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
-from typing import Self
 
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 from jaxtyping import Array, Float, Int
 
-from gpdsl.results.expectation import Beliefs, sample_latents
-from gpdsl.symbolic.terms import has_external
+from gpdsl.inference.posteriors.over_rows import Block
+from gpdsl.program.joint import basis_columns, with_sums
+from gpdsl.results import expectation as ex
+from gpdsl.results.ancestral import Ancestral
+from gpdsl.results.formula import ByFormula
+from gpdsl.results.predictive import Predictive
+from gpdsl.results.warp import Warped
+from gpdsl.symbolic.terms import ObservationTerms, has_external
+from gpdsl.symbolic.translate import axis_key
+
+
+def sizes_of(beliefs: ex.Beliefs, keys: tuple[str, ...]) -> tuple[int, ...]:
+    """Lengths of the generic axes of a statement."""
+    translator = beliefs.program.translator
+    table = {axis_key(a): a for output in translator.declarations.outputs.values() for a in output.axes}
+    return translator.shape(tuple(table[k] for k in keys))
+
+
+def predictive_of(beliefs: ex.Beliefs, o: ObservationTerms, keys: tuple[str, ...]) -> Predictive | Warped | ByFormula:
+    """The predictive distribution of what one statement observes."""
+    law = None if o.law is None else Predictive(beliefs, o.law, keys, sizes_of(beliefs, keys))
+    if o.formula is not None:
+        return ByFormula(beliefs, o.formula, keys, sizes_of(beliefs, keys), None if o.warp else law)
+    assert law is not None
+    return law if o.warp is None else Warped(beliefs, law, o.warp)
 
 
 @dataclass(frozen=True, eq=False)
-class LatentDraws:
-    """Standard normals behind the latents, and the mixture component of each draw and row."""
+class Draws:
+    """Some draws of all latents, and of all else at these; `component` is the one of the mixture that each is from."""
 
-    beliefs: Beliefs
-    normals: Float[Array, "draws K rows latents"]
-    component: Int[np.ndarray, "draws rows"]
-
-    @classmethod
-    def of(cls, beliefs: Beliefs, count: int, rng: np.random.Generator) -> Self:
-        """`count` draws of every row."""
-        component = rng.choice(len(beliefs.weights), size=(count, beliefs.count), p=beliefs.weights)
-        return cls(beliefs, jnp.asarray(rng.standard_normal((count, *beliefs.marginals.mean.shape))), component)
+    beliefs: ex.Beliefs
+    latents: Float[Array, "S K rows latents"]
+    component: Int[np.ndarray, "S rows"]
+    rng: np.random.Generator
+    apart: bool = False
+    """Whether each statement's noise has a generator of its own, so that it does not depend on what else is drawn."""
 
     def values(
         self,
         expression: sp.Expr,
         keys: tuple[str, ...],
         drawn: Mapping[sp.Symbol, np.ndarray] = MappingProxyType({}),
-    ) -> Float[Array, "draws rows *keys"]:
-        """An expression at the drawn latents, with the outputs `drawn` before [draws, rows, *keys]."""
+    ) -> Float[Array, "S rows *keys"]:
+        """An expression at the draws, with the outputs `drawn` before [draws, rows, *keys]."""
         beliefs, given = self.beliefs, {symbol: jnp.asarray(each)[:, None] for symbol, each in drawn.items()}
         opaque = has_external(beliefs.program.translator, expression)
-        latents, externals = sample_latents(beliefs, len(self.component), opaque, self.normals)
+        latents, externals = ex.sample_latents(beliefs, len(self.component), opaque, self.latents)
         values = jnp.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys, given))
         axes = values.shape[values.ndim - len(keys) :] if values.ndim >= len(keys) else (1,) * len(keys)
-        values = jnp.broadcast_to(values, (*latents.shape[:2], beliefs.count, *axes))
+        every = jnp.broadcast_to(values, (*latents.shape[:2], beliefs.count, *axes))
         draws, rows = np.indices(self.component.shape)
-        return values[draws, self.component, rows]
+        return every[draws, self.component, rows]
+
+    def output(self, o: ObservationTerms) -> np.ndarray:
+        """Draws of what one statement observes, at the same draws of the outputs that it reads."""
+        return self._outputs.draw(o)
+
+    @cached_property
+    def _outputs(self) -> Ancestral:
+        def values(expression: sp.Expr, keys: tuple[str, ...], drawn: Mapping[sp.Symbol, np.ndarray]) -> np.ndarray:
+            return np.asarray(self.values(expression, keys, drawn))
+
+        observations = self.beliefs.program.observations
+        own = dict(zip(map(_statement, observations), self.rng.spawn(len(observations)), strict=True))
+
+        def one(o: ObservationTerms, at: Callable[[sp.Expr], np.ndarray]) -> np.ndarray:
+            return predictive_of(self.beliefs, o, o.axes).draw(at, own[_statement(o)] if self.apart else self.rng)
+
+        return Ancestral(self.beliefs.program, values, one)
+
+
+def row_by_row(beliefs: ex.Beliefs, count: int, rng: np.random.Generator) -> Draws:
+    """Draws of each row on its own: O(rows)."""
+    marginals = beliefs.marginals
+    component = rng.choice(len(beliefs.weights), size=(count, beliefs.count), p=beliefs.weights)
+    normals = jnp.asarray(rng.standard_normal((count, *marginals.mean.shape)))
+    return Draws(beliefs, marginals.at(beliefs.program, normals), component, rng)
+
+
+@dataclass(frozen=True, eq=False)
+class Together:
+    """The latents at all rows of a prediction, under one Gaussian or a mixture of some: O(rows^3) once."""
+
+    beliefs: ex.Beliefs
+    blocks: list[Block]
+
+    @cached_property
+    def _roots(self) -> list[list[np.ndarray]]:
+        """Of each block, for each component."""
+        return [[block.root(k) for k in range(len(self.beliefs.weights))] for block in self.blocks]
+
+    def draws(self, count: int, rng: np.random.Generator) -> Draws:
+        """Draws of all rows together."""
+        beliefs, program = self.beliefs, self.beliefs.program
+        component = rng.choice(len(beliefs.weights), size=count, p=beliefs.weights)
+        basis = basis_columns(program)
+        latents = np.repeat(np.asarray(beliefs.marginals.mean[None, :, :, basis], float), count, axis=0)
+        for block, roots in zip(self.blocks, self._roots, strict=True):
+            normals = rng.standard_normal((count, len(roots[0])))
+            moved = np.stack([normals @ root.T for root in roots], axis=1)
+            apart = moved.reshape(*moved.shape[:2], len(block.columns), beliefs.count)
+            latents[..., list(block.columns)] += np.swapaxes(apart, 2, 3)
+        at = jnp.asarray(latents, beliefs.marginals.mean.dtype)
+        return Draws(beliefs, with_sums(program, at), np.repeat(component[:, None], beliefs.count, axis=1), rng, True)
+
+    def covariance(self, slopes: Float[np.ndarray, "columns rows *axes"]) -> Float[np.ndarray, "rows *axes rows *axes"]:
+        """Covariances between all rows and elements of what is linear in the latents, with these slopes."""
+        weights = self.beliefs.weights
+        columns, rows, *axes = slopes.shape
+        apart = slopes.reshape(columns, rows, -1)
+        basis = basis_columns(self.beliefs.program)
+        means = np.einsum("cne,knc->kne", apart, np.asarray(self.beliefs.marginals.mean[:, :, basis], float))
+        centred = means - np.tensordot(weights, means, axes=1)
+        total = np.einsum("k,kne,kmf->nemf", weights, centred, centred)
+        for block in self.blocks:
+            own = apart[list(block.columns)]
+            among = np.tensordot(weights, np.asarray(block.covariance, float), axes=1)
+            total += np.einsum("cne,cndm,dmf->nemf", own, among, own, optimize=True)
+        return total.reshape(rows, *axes, rows, *axes)
+
+
+def _statement(o: ObservationTerms) -> tuple:
+    """What tells statements apart."""
+    return o.outputs, o.positions

@@ -14,6 +14,7 @@ import sympy as sp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.estimators.sampling import base_normals
+from gpdsl.inference.posteriors.over_rows import Block
 from gpdsl.program.compilation import jit
 from gpdsl.program.fine_quadrature import even_integral, even_rule, may_be_steep, of_two, quick_or_fine
 from gpdsl.program.joint import Marginals, moment_values
@@ -61,6 +62,8 @@ class Beliefs:
     simulations: Simulations | None = None
     """The evaluations of opaque functions, shared by all parts of the rows; `start` says where this one begins."""
     start: int = 0
+    blocks: Callable[[], list[Block]] | None = None
+    """Works out the covariances of the latents between all rows."""
     compiled: dict[Any, Callable[..., Any]] = field(default_factory=dict, repr=False)
     """Functions that are compiled already, shared by all parts of the rows."""
 
@@ -212,19 +215,18 @@ def sampled(
 
 
 def sample_latents(
-    beliefs: Beliefs, count: int, need_externals: bool, normals: Array | None = None
+    beliefs: Beliefs, count: int, need_externals: bool, latents: Array | None = None
 ) -> tuple[Float[Array, "S K rows latents"], dict[str, Array]]:
-    """Samples of all latents at the rows, and the values of opaque functions there."""
+    """Samples of all latents at the rows, or those given, and the values of opaque functions there."""
     simulations = beliefs.simulations if need_externals else None
-    if simulations is not None and normals is None:
+    if simulations is not None and latents is None:
         return simulations.samples(beliefs)
-    if normals is None:
+    if latents is None:
         components, rows, columns = beliefs.marginals.mean.shape
         scheme = "antithetic" if beliefs.program.fields else "qmc"
         keys = jax.random.split(jax.random.key(beliefs.seed), SETS)
         sets = [base_normals(key, count // SETS, components, rows, columns, sampling=scheme) for key in keys]
-        normals = jnp.concatenate(sets)
-    latents = beliefs.marginals.at(beliefs.program, normals)
+        latents = beliefs.marginals.at(beliefs.program, jnp.concatenate(sets))
     return (latents, {}) if simulations is None else simulations.draws(beliefs, latents)
 
 

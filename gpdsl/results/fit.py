@@ -9,32 +9,24 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from gpdsl.data import Data, bind
 from gpdsl.errors import preformatted
 from gpdsl.forward import Usage, unregistered
-from gpdsl.inference.bound import assemble, views
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.opaque.budget import predicted_uses
 from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.posteriors.coupled import joint_marginals
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.language.options import check_option
-from gpdsl.program.compilation import jit
-from gpdsl.program.fields import field_marginals
-from gpdsl.program.joint import Marginals
 from gpdsl.program.precision import precision
-from gpdsl.program.program import Program, make_rows, take_rows
-from gpdsl.program.rows import Rows
+from gpdsl.program.program import Program, make_rows
 from gpdsl.program.white import predicting
-from gpdsl.results.chunks import ROWS_AT_ONCE, by_parts, parts
+from gpdsl.results.at_rows import AtRows
+from gpdsl.results.chunks import by_parts, parts
 from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.prediction import Origin, Prediction
@@ -43,9 +35,6 @@ from gpdsl.symbolic.density_mass import doubtful
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-COMMON_AT_ONCE = 2048
-"""Latents times common noise of a coupled posterior that count as one: 64 MB for all rows at once."""
 
 
 def fitted_program(program: Program, choice: Choice) -> Program:
@@ -185,10 +174,11 @@ class Fit:
                 program,
                 as_arrays(dict(self.parameters), dtype),
                 rows,
-                self.marginals(program, rows, data.rows),
+                self.at_rows.marginals(program, rows, data.rows),
                 self.weights / self.weights.sum(),
                 self.options.seed,
                 self._simulations(program, data.rows, np.inf if budget is None else budget, likelihoods),
+                blocks=partial(self.at_rows.blocks, program, rows, data.rows),
             )
 
     @staticmethod
@@ -198,70 +188,15 @@ class Fit:
             return None
         return Simulations.of(program, sum(rows.stop - rows.start for rows, _ in parts(count)), budget, likelihoods)
 
-    def marginals(self, program: Program, rows: Rows, count: int) -> Marginals:
-        """Marginals of all latents at rows: SAVIGP eqs. 37 to 39, O(M^2) per row after one factorisation.
-
-        `program` says what is read of the latents: that of the fit, or more of them.
-        """
-        if program.fields:
-            parameters = as_arrays(dict(self.parameters), self.options.dtype)
-            return field_marginals(
-                program, parameters, as_arrays(list(self.posterior), self.options.dtype), self.jitter, count
-            )
-        compute = self._compute if program is self._predicting else jit(partial(self._marginals, program))
-        found = []
-        parameters = as_arrays(dict(self.parameters), self.options.dtype)
-        posterior = as_arrays(self._posterior, self.options.dtype)
-        for index, skip in parts(count, self._at_once(program)):
-            chunk = compute(take_rows(rows, index), parameters, posterior)
-            found.append(jax.tree.map(lambda a, skip=skip: a[:, skip:], chunk))
-        return jax.tree.map(lambda *chunks: jnp.concatenate(chunks, axis=1), *found)
-
     @cached_property
-    def _posterior(self) -> Any:
-        """The arrays behind the marginals."""
-        if self.weight_space is not None:
-            return self.weight_space.q
-        if self.regression is not None:
-            numbers = as_arrays((dict(self.parameters), list(self.inducing)), self.options.dtype)
-            return self.regression.factorised(self.program, *numbers), numbers[1]
-        return list(self.posterior), list(self.inducing)
+    def at_rows(self) -> AtRows:
+        """What the posterior says of the latents at any rows."""
+        own = self.program, self.parameters, self.inducing, self.posterior, self.jitter, self.options.dtype
+        return AtRows(*own, self.weight_space, self.regression)
 
     @cached_property
     def _predicting(self) -> Program:
         return self.program.for_prediction()
-
-    @cached_property
-    def _compute(self) -> Any:
-        """Compiled once for each number of rows, however often the fit predicts."""
-        return jit(partial(self._marginals, self._predicting))
-
-    def _at_once(self, program: Program) -> int:
-        """Rows whose marginals are computed together, by the memory that a row takes."""
-        if self.regression is not None:
-            return min(ROWS_AT_ONCE, self.regression.rows_at_once(program))
-        readings = max((len(group.readings.all) for group in program.groups), default=1)
-        common = self.posterior[0].root.shape[-1] if program.coupled else 0
-        width = max(readings, program.latents * common // COMMON_AT_ONCE)
-        return max(1, ROWS_AT_ONCE // width)
-
-    def _marginals(
-        self,
-        program: Program,
-        rows: Rows,
-        parameters: Mapping[str, Array],
-        numbers: Any,
-    ) -> Marginals:
-        if self.weight_space is not None:
-            return self.weight_space.marginals(program, rows, parameters, numbers)
-        posterior, inducing = numbers
-        if self.regression is not None:
-            return self.regression.marginals(self.program, program, rows, parameters, inducing, posterior)
-        seen = views(program, parameters, inducing, rows, False, self.jitter)
-        if program.coupled:
-            return joint_marginals(program, parameters, rows, seen, posterior)
-        moments = [q.moments(v.features) for v, q in zip(seen, posterior, strict=True)]
-        return assemble(program, parameters, rows, seen, moments)
 
     def summary(self) -> str:
         """What was fitted, how it went, and the parameters' values, as text."""

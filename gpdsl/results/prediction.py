@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import sympy as sp
 
 from gpdsl.data import Data
 from gpdsl.data.errors import listed
@@ -18,19 +16,18 @@ from gpdsl.forward import Usage
 from gpdsl.program.precision import in_precision
 from gpdsl.results import expectation as ex
 from gpdsl.results.accuracy import error_of, error_of_law, verify_asked
-from gpdsl.results.ancestral import DRAWS, Ancestral, put_together
-from gpdsl.results.chunks import by_parts, over_elements
-from gpdsl.results.draws import LatentDraws
+from gpdsl.results.ancestral import DRAWS
+from gpdsl.results.chunks import by_parts
+from gpdsl.results.covariances import covariances
+from gpdsl.results.draws import Draws, Together, predictive_of, row_by_row
 from gpdsl.results.existence import existing, said
-from gpdsl.results.formula import ByFormula
+from gpdsl.results.named import is_output, names_of, of_output, of_quantity
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import quantile_of
 from gpdsl.results.table import frame_of, html_of
-from gpdsl.results.warp import Warped
 from gpdsl.symbolic.reduced import field_quantities
 from gpdsl.symbolic.sources import marginal
 from gpdsl.symbolic.terms import ObservationTerms
-from gpdsl.symbolic.translate import Ref, axis_key
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -67,8 +64,7 @@ class Prediction:
     @property
     def names(self) -> tuple[str, ...]:
         """Names that can be asked for."""
-        d = self._declarations
-        return (*d.latents, *d.rows, *d.lets, *d.outputs)
+        return names_of(self.beliefs)
 
     def to_frame(self, names: Sequence[str] | None = None, quantiles: Sequence[float] = (0.05, 0.95)) -> DataFrame:
         """A pandas frame: `y_mean`, `y_sd`, `y_q0.05` of each quantity, `y_label`, `y_p[4]` of labels.
@@ -118,14 +114,14 @@ class Prediction:
         )
 
     def _mean(self, name: str) -> np.ndarray:
-        if self._is_output(name):
-            return self._output(name, self._output_mean)
-        return self._deterministic(name, lambda e, keys: existing(self.beliefs, e, keys, ex.mean_of))
+        if is_output(self.beliefs, name):
+            return of_output(self.beliefs, name, self._output_mean)
+        return of_quantity(self.beliefs, name, lambda e, keys: existing(self.beliefs, e, keys, ex.mean_of))
 
     def _variance(self, name: str) -> np.ndarray:
-        if self._is_output(name):
-            return self._output(name, self._output_variance)
-        return self._deterministic(name, lambda e, keys: existing(self.beliefs, e, keys, ex.variance_of))
+        if is_output(self.beliefs, name):
+            return of_output(self.beliefs, name, self._output_variance)
+        return of_quantity(self.beliefs, name, lambda e, keys: existing(self.beliefs, e, keys, ex.variance_of))
 
     @in_precision
     def quantile(self, name: str, probabilities: float | Sequence[float]) -> np.ndarray:
@@ -138,15 +134,15 @@ class Prediction:
             raise GpdslError(
                 f"quantile of `{name}`: probabilities must lie strictly between 0 and 1, got {probabilities}"
             )
-        if self._is_output(name) and self._declarations.outputs[name].kind == "label":
+        if is_output(self.beliefs, name) and self._declarations.outputs[name].kind == "label":
             raise GpdslError(f"`{name}` is a label: it has no quantiles; use mean for the levels' probabilities")
         found = self._by_parts(name, lambda part, _: np.stack([part._quantile_of(name, p) for p in several]), axis=1)
         return found if np.ndim(probabilities) else found[0]
 
     def _quantile_of(self, name: str, p: float) -> np.ndarray:
-        if self._is_output(name):
-            return self._output(name, partial(self._output_quantile, p=p))
-        return self._deterministic(name, lambda e, keys: quantile_of(self.beliefs, e, keys, p))
+        if is_output(self.beliefs, name):
+            return of_output(self.beliefs, name, partial(self._output_quantile, p=p))
+        return of_quantity(self.beliefs, name, lambda e, keys: quantile_of(self.beliefs, e, keys, p))
 
     @in_precision
     def error(self, name: str, of: str | float = "mean") -> np.ndarray:
@@ -165,15 +161,15 @@ class Prediction:
         return Usage() if simulations is None else simulations.account.usage()
 
     def _error(self, name: str, of: str | float) -> np.ndarray:
-        if not self._is_output(name):
-            return self._deterministic(name, lambda e, keys: jnp.asarray(error_of(self.beliefs, e, keys, of)))
+        if not is_output(self.beliefs, name):
+            return of_quantity(self.beliefs, name, lambda e, keys: jnp.asarray(error_of(self.beliefs, e, keys, of)))
 
         def error(o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
             known = self._without_reads(o)
-            law = None if known is None else self._predictive(known, keys)
+            law = None if known is None else predictive_of(self.beliefs, known, keys)
             return error_of_law(name, law if isinstance(law, Predictive) else None, of)
 
-        return self._output(name, error)
+        return of_output(self.beliefs, name, error)
 
     @in_precision
     def sample(self, name: str, count: int, seed: int = 0) -> np.ndarray:
@@ -187,11 +183,44 @@ class Prediction:
         return self._by_parts(name, draw, axis=1)
 
     def _sample(self, name: str, count: int, rng: np.random.Generator) -> np.ndarray:
-        latents = LatentDraws.of(self.beliefs, count, rng)
-        if self._is_output(name):
-            ancestral = self._ancestral(latents, rng)
-            return self._output(name, lambda o, keys: ancestral.draw(o))
-        return self._deterministic(name, latents.values)
+        return self._drawn(name, row_by_row(self.beliefs, count, rng))
+
+    @in_precision
+    def draws(self, name: str, count: int, seed: int = 0) -> np.ndarray:
+        """`count` draws [count, rows, *axes] of all rows together, each a whole function of the posterior.
+
+        Draws with one seed belong together, whatever names are asked for. Raises GpdslError for more rows than have
+        room for their covariances, 5000 with one latent; `sample` has no such limit.
+        """
+        is_output(self.beliefs, name)
+        found = self._drawn(name, self._together_draws(name, count, seed))
+        return found[:, 0] if name in field_quantities(self._declarations) else found
+
+    @in_precision
+    def covariance(self, name: str) -> np.ndarray:
+        """Posterior covariances between rows, [rows, *axes, rows, *axes], of what is linear in the latents.
+
+        Of an output it is that of the next values, noise included. Raises GpdslError for anything else.
+        """
+        return covariances(self._together, name)
+
+    def _together_draws(self, name: str, count: int, seed: int) -> Draws:
+        if count < 1:
+            raise GpdslError(f"draws of `{name}`: expected a positive number of draws, got {count}")
+        rng = np.random.default_rng(seed)
+        if self.beliefs.program.fields:  # a draw of fields is one of all rows
+            return row_by_row(self.beliefs, count, rng)
+        return self._together.draws(count, rng)
+
+    @cached_property
+    def _together(self) -> Together:
+        assert self.beliefs.blocks is not None
+        return Together(self.beliefs, self.beliefs.blocks())
+
+    def _drawn(self, name: str, draws: Draws) -> np.ndarray:
+        if is_output(self.beliefs, name):
+            return of_output(self.beliefs, name, lambda o, keys: draws.output(o))
+        return of_quantity(self.beliefs, name, draws.values)
 
     @in_precision
     def label(self, name: str) -> np.ndarray:
@@ -211,65 +240,19 @@ class Prediction:
         count = self.beliefs.program.translator.size(axis)
         return self.beliefs.program.levels.get(str(axis.name), tuple(range(1, count + 1)))
 
-    # --- latents and lets ---------------------------------------------------------------------------------------
-
-    def _is_output(self, name: str) -> bool:
-        if name not in self.names:
-            near = difflib.get_close_matches(name, self.names, n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
-            raise GpdslError(f"the model has no latent, let or output `{name}`{hint}; it has {', '.join(self.names)}")
-        return name in self._declarations.outputs
-
-    def _deterministic(self, name: str, compute: Callable[[sp.Expr, tuple[str, ...]], Any]) -> np.ndarray:
-        translator, axes = self.beliefs.program.translator, self._declarations.axes_of(name)
-
-        def pick(env: dict[str, int | str]) -> sp.Expr:
-            positions = tuple(env.get(k, k) for k in map(axis_key, axes))
-            if name in self._declarations.lets:
-                return translator.let(name, positions)
-            return translator.symbol(Ref("latent", name, positions))
-
-        return np.array(over_elements(translator, axes, pick, compute))
-
-    # --- outputs ------------------------------------------------------------------------------------------------
-
-    def _output(self, name: str, compute: Callable[[ObservationTerms, tuple[str, ...]], Any]) -> np.ndarray:
-        """Put the statements that observe an output together into [..., rows, *axes]."""
-        pieces = []
-        for observation in self.beliefs.program.observations:
-            if name not in observation.outputs:
-                continue
-            if observation.law is None and observation.formula is None:
-                raise GpdslError(
-                    f"`{name}` is observed through the opaque likelihood `{observation.distribution}`, which can be "
-                    "evaluated but not predicted from; ask for the latents and lets instead"
-                )
-            values = np.asarray(compute(observation, observation.axes))
-            whole = observation.law is not None and observation.law.vector
-            if len(observation.axes) == len(observation.positions) or whole:
-                return values
-            pieces.append((observation.positions, values))
-        shape = self.beliefs.program.translator.shape(self._declarations.outputs[name].axes)
-        return put_together(pieces, shape)
-
-    def _predictive(self, o: ObservationTerms, keys: tuple[str, ...]) -> Predictive | Warped | ByFormula:
-        law = None if o.law is None else Predictive(self.beliefs, o.law, keys, self._sizes(keys))
-        if o.formula is not None:
-            return ByFormula(self.beliefs, o.formula, keys, self._sizes(keys), None if o.warp else law)
-        assert law is not None
-        return law if o.warp is None else Warped(self.beliefs, law, o.warp)
-
     def _output_mean(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
         known = self._without_reads(o)
-        return self._draws(o).mean(axis=0) if known is None else self._predictive(known, keys).mean()
+        return self._draws(o).mean(axis=0) if known is None else predictive_of(self.beliefs, known, keys).mean()
 
     def _output_variance(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
         known = self._without_reads(o)
-        return self._draws(o).var(axis=0) if known is None else self._predictive(known, keys).variance()
+        return self._draws(o).var(axis=0) if known is None else predictive_of(self.beliefs, known, keys).variance()
 
     def _output_quantile(self, o: ObservationTerms, keys: tuple[str, ...], p: float) -> np.ndarray:
         known = self._without_reads(o)
-        return np.quantile(self._draws(o), p, axis=0) if known is None else self._predictive(known, keys).quantile(p)
+        if known is None:
+            return np.quantile(self._draws(o), p, axis=0)
+        return predictive_of(self.beliefs, known, keys).quantile(p)
 
     def _without_reads(self, o: ObservationTerms) -> ObservationTerms | None:
         """The statement with the outputs it reads integrated out, where that has a formula."""
@@ -278,18 +261,4 @@ class Prediction:
 
     def _draws(self, o: ObservationTerms) -> np.ndarray:
         """Many draws of an output that reads others, always the same ones."""
-        rng = np.random.default_rng(self.beliefs.seed)
-        return self._ancestral(LatentDraws.of(self.beliefs, DRAWS, rng), rng).draw(o)
-
-    def _ancestral(self, latents: LatentDraws, rng: np.random.Generator) -> Ancestral:
-        def values(expression: sp.Expr, keys: tuple[str, ...], drawn: Mapping[sp.Symbol, np.ndarray]) -> np.ndarray:
-            return np.asarray(latents.values(expression, keys, drawn))
-
-        def one(o: ObservationTerms, at: Callable[[sp.Expr], np.ndarray]) -> np.ndarray:
-            return self._predictive(o, o.axes).draw(at, rng)
-
-        return Ancestral(self.beliefs.program, values, one)
-
-    def _sizes(self, keys: tuple[str, ...]) -> tuple[int, ...]:
-        table = {axis_key(a): a for o in self._declarations.outputs.values() for a in o.axes}
-        return self.beliefs.program.translator.shape(tuple(table[k] for k in keys))
+        return row_by_row(self.beliefs, DRAWS, np.random.default_rng(self.beliefs.seed)).output(o)

@@ -32,6 +32,7 @@ from gpdsl.inference.posteriors.coupled import unexplained
 from gpdsl.inference.posteriors.families import inverse_root
 from gpdsl.inference.posteriors.family import Whitened as Inducing
 from gpdsl.inference.posteriors.features import Features, factorise, prior_variances
+from gpdsl.inference.posteriors.over_rows import Block, block_of, left_open, processes, with_processes
 from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.program.compilation import jit
 from gpdsl.program.evaluation import functionals_at, prior_means
@@ -172,6 +173,31 @@ class Regression:
             return Marginals(mean[None], variance[None])
         own = np.arange(variance.shape[1])
         return Marginals(mean[None], variance[None], covariance.at[:, own, own].set(variance)[None])
+
+    def blocks(
+        self,
+        fitted: Program,
+        program: Program,
+        rows: Rows,
+        parameters: Mapping[str, Array],
+        read: Sequence[Functionals],
+        parts: Sequence[Factorised],
+    ) -> list[Block]:
+        """Covariances between rows, K - V'V, of the latents of each set of observed values, and of latents of none."""
+        seen = [_prior(program, group, rows, parameters) for group in program.groups]
+        left = [left_open(view, rows) for view in seen]
+        found: list[Block] = []
+        for part, known in zip(self.parts, parts, strict=True):
+            columns, cross = crossed(part, known.loadings, fitted, seen, read, rows)
+            lost = jax.vmap(partial(solve_triangular, lower=True))(known.factor, values_first(cross))
+            lost = lost.reshape(*lost.shape[:2], columns.shape[1], -1)
+            for own, told in zip(columns, -jnp.einsum("svcn,svdm->scndm", lost, lost), strict=True):
+                found.append(block_of(own, with_processes(told, own, seen, left)[None]))
+        told_about = {column for block in found for column in block.columns}
+        for view, of_group in zip(seen, left, strict=True):
+            alone = zip(processes(view.group), of_group, strict=True)
+            found += [block_of(own, each[None]) for own, each in alone if int(own[0]) not in told_about]
+        return found
 
     def at_inducing(
         self, program: Program, parameters: Mapping[str, Array], read: Sequence[Functionals], jitter: float

@@ -79,18 +79,26 @@ def joint_marginals(
     posterior: Sequence[Whitened],
 ) -> Marginals:
     """Means and covariances of all that is read of the latents at each row: SAVIGP eqs. 21 to 23 with full V_n."""
-    means, loadings = [], []
+    means = []
     for view, q in zip(seen, posterior, strict=True):
         part = _features(view, q.mean.shape[-1])
-        scale = jnp.sqrt(part.scale)
-        mean = jnp.einsum(f"{part.axes},jm->nrj", part.phi, jnp.asarray(q.mean)[0]) * scale
-        loaded = jnp.einsum(f"{part.axes},jmR->nrjR", part.phi, jnp.asarray(q.root)[0]) * scale[:, None]
+        mean = jnp.einsum(f"{part.axes},jm->nrj", part.phi, jnp.asarray(q.mean)[0]) * jnp.sqrt(part.scale)
         means.append(mean.reshape(mean.shape[0], -1))
-        loadings.append(loaded.reshape(mean.shape[0], -1, loaded.shape[-1]))
-    mean, loaded = jnp.concatenate(means, axis=1), jnp.concatenate(loadings, axis=1)
+    mean, loaded = jnp.concatenate(means, axis=1), loadings_of(seen, posterior)
     mean = mean + prior_means(program.evaluator, program.groups, parameters, rows, mean.shape[0])
     covariance = loaded @ jnp.swapaxes(loaded, 1, 2) + unexplained(seen, mean)
     return Marginals(mean[None], jnp.diagonal(covariance, axis1=1, axis2=2)[None], covariance[None])
+
+
+def loadings_of(seen: Sequence[GroupView], posterior: Sequence[Whitened]) -> Float[Array, "rows columns R"]:
+    """What the rows read of the standard normals behind all whitened values: their products are covariances."""
+    found = []
+    for view, q in zip(seen, posterior, strict=True):
+        part = _features(view, q.mean.shape[-1])
+        loaded = jnp.einsum(f"{part.axes},jmR->nrjR", part.phi, jnp.asarray(q.root)[0])
+        scaled = loaded * jnp.sqrt(part.scale)[:, None]
+        found.append(scaled.reshape(scaled.shape[0], -1, scaled.shape[-1]))
+    return jnp.concatenate(found, axis=1)
 
 
 def _features(view: GroupView, inducing: int = 0) -> _View:

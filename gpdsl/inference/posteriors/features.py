@@ -103,6 +103,11 @@ def prior_variances(group: Group, values: KernelValues, at: Functionals) -> Floa
     return _each(group, lambda a: variance(group.form, a, at), values)
 
 
+def prior_covariances(group: Group, values: KernelValues, at: Functionals) -> Float[Array, "g n n"]:
+    """Prior covariances among some functionals, for unit scale; each has white noise of its own."""
+    return _each(group, lambda a: covariance(group.form, a, at), values)
+
+
 def _each(group: Group, function: Callable[[tuple[Array, ...]], Array], values: KernelValues) -> Float[Array, "g ..."]:
     """`function` of the arguments of each different kernel of the group."""
     if group.factors == 1:

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from gpdsl.inference.posteriors.over_rows import Block, block_of
 from gpdsl.inference.quadruply_stochastic.basis import Basis
 from gpdsl.inference.quadruply_stochastic.features import Features
-from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments, slab, slabs
+from gpdsl.inference.quadruply_stochastic.reading import covariances, inputs_of, moments, slab, slabs
 from gpdsl.inference.quadruply_stochastic.weights import Weights
 from gpdsl.kernels.numerics import cholesky, solve_lower
 from gpdsl.program.evaluation import prior_means
@@ -56,10 +57,7 @@ class WeightSpace:
 
         `parameters` are constrained, and `q` is this posterior's on the device.
         """
-        numbers = {name: jnp.asarray(values) for name, values in self.basis.numbers().items()}
-        learnt = program.parameters.learnt(parameters) | numbers
-        features = self.basis.features(self.basis.program(program), self.features, self.seed)
-        x = inputs_of(program, rows)
+        features, learnt, x = self._read(program, rows, parameters)
         projected, variance = moments(features, learnt, x, q, BLOCK)
         if self.basis.kind == "inducing" and q.columns == self.features:
             variance = variance + left_open(features, learnt, x, self.jitter)
@@ -67,6 +65,30 @@ class WeightSpace:
             variance = variance + augmentation(features, learnt, x, self.stiffness, BLOCK)
         prior: Array = prior_means(program.evaluator, program.groups, parameters, rows, variance.shape[0])
         return Marginals((prior[:, 0] + projected[:, 0])[None, :, None], jnp.asarray(variance)[None, :, None])
+
+    def blocks(self, program: Program, rows: Rows, parameters: Mapping[str, Array], q: Weights) -> list[Block]:
+        """Covariances of the latent between rows; what inducing points leave open is correlated as it should be."""
+        features, learnt, x = self._read(program, rows, parameters)
+        total = covariances(features, learnt, x, q, BLOCK)
+        if self.basis.kind == "inducing":
+            prior = features.latent.covariance(learnt, x)
+            if q.columns == self.features:
+                told = explained(features, learnt, x, self.jitter)
+                total = total + prior - told.T @ told
+            else:  # the variance of each row's own weight, and the prior's correlations between them
+                own = jnp.diagonal(prior)
+                share = jnp.sqrt(augmentation(features, learnt, x, self.stiffness, BLOCK) / own)
+                total = total + prior * share[:, None] * share
+        return [block_of((0,), total[None, None, :, None, :])]
+
+    def _read(
+        self, program: Program, rows: Rows, parameters: Mapping[str, Array]
+    ) -> tuple[Features, Mapping[str, Array], Float[Array, "n d"]]:
+        """The basis functions, what is learnt on the real line, and the points of the rows."""
+        numbers = {name: jnp.asarray(values) for name, values in self.basis.numbers().items()}
+        learnt = program.parameters.learnt(parameters) | numbers
+        features = self.basis.features(self.basis.program(program), self.features, self.seed)
+        return features, learnt, inputs_of(program, rows)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file keeps."""
@@ -95,11 +117,17 @@ def left_open(
 
     It is what the augmented weight adds where q is the best Gaussian: Proposition 4 knows no more than its diagonal.
     """
-    every = jnp.arange(features.count)
-    values = features.values(learnt, x, every)
-    factor = cholesky(features.cross_precision(learnt, every, every), jitter)
     own = jax.vmap(lambda point: features.latent.covariance(learnt, point[None])[0, 0])(x)
-    return jnp.maximum(own - jnp.sum(solve_lower(factor, values.T) ** 2, axis=0), 0.0)
+    return jnp.maximum(own - jnp.sum(explained(features, learnt, x, jitter) ** 2, axis=0), 0.0)
+
+
+def explained(
+    features: Features, learnt: Mapping[str, Array], x: Float[Array, "n d"], jitter: float
+) -> Float[Array, "m n"]:
+    """V with V'V the prior covariance at points x that the values at the points of all functions explain."""
+    every = jnp.arange(features.count)
+    factor = cholesky(features.cross_precision(learnt, every, every), jitter)
+    return solve_lower(factor, features.values(learnt, x, every).T)
 
 
 def augmentation(

@@ -70,6 +70,23 @@ def moments(
     return projected, spread + jnp.sum(projected[:, 1:] ** 2, axis=1)
 
 
+def covariances(
+    features: Features, learnt: Unconstrained, x: Float[Array, "n d"], q: Weights, size: int
+) -> Float[Array, "n n"]:
+    """Covariances of Phi w under q between points, Phi C C' Phi', from all functions, `size` at a time."""
+    size = min(size, features.count)
+
+    def add(total: tuple[Array, Array], number: Array) -> tuple[tuple[Array, Array], None]:
+        index, live = slab(number, size, features.count)
+        values, part = features.consecutive(learnt, x, index) * live, q.at(index)
+        lone = values * part.deviation(features.precision(learnt, index), index)
+        return (total[0] + values @ part.vectors[1:].T, total[1] + lone @ lone.T), None
+
+    start = jnp.zeros((x.shape[0], q.columns), x.dtype), jnp.zeros((x.shape[0], x.shape[0]), x.dtype)
+    (dense, lone), _ = jax.lax.scan(add, start, jnp.arange(slabs(features.count, size)))
+    return dense @ dense.T + lone
+
+
 def whole_divergence(features: Features, learnt: Unconstrained, q: Weights, size: int) -> Float[Array, ""]:
     """KL(q || N(0, S^-1)), a block after the other; for a dense S without its constant -(m + log |S|) / 2.
 

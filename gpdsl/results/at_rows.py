@@ -1,0 +1,116 @@
+"""What the posterior of a fit says of its latents at any rows: marginals row by row, and covariances between rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from gpdsl.inference.bound import assemble, views
+from gpdsl.inference.exact.posterior import Regression
+from gpdsl.inference.posteriors.coupled import joint_marginals
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.over_rows import Block, verify_size, whitened_blocks
+from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
+from gpdsl.kernels.functionals import Functionals
+from gpdsl.program.compilation import jit
+from gpdsl.program.fields import field_marginals
+from gpdsl.program.joint import Marginals
+from gpdsl.program.program import Program, take_rows
+from gpdsl.program.rows import Rows
+from gpdsl.results.chunks import ROWS_AT_ONCE, parts
+
+COMMON_AT_ONCE = 2048
+"""Latents times common noise of a coupled posterior that count as one: 64 MB for all rows at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class AtRows:
+    """The numbers of a fit that tell of its latents; `program` is the one that was fitted."""
+
+    program: Program
+    parameters: Mapping[str, np.ndarray]
+    inducing: tuple[Functionals, ...]
+    posterior: tuple[Whitened, ...]
+    jitter: float
+    dtype: str
+    weight_space: WeightSpace | None
+    regression: Regression | None
+
+    def marginals(self, program: Program, rows: Rows, count: int) -> Marginals:
+        """Marginals of all latents at rows: SAVIGP eqs. 37 to 39, O(M^2) per row after one factorisation.
+
+        `program` says what is read of the latents: that of the fit, or more of them.
+        """
+        if program.fields:
+            known, q = as_arrays((dict(self.parameters), list(self.posterior)), self.dtype)
+            return field_marginals(program, known, q, self.jitter, count)
+        compute, numbers = self._compiled(program), self._numbers
+        found = []
+        for index, skip in parts(count, self._at_once(program)):
+            chunk = compute(take_rows(rows, index), *numbers)
+            found.append(jax.tree.map(lambda a, skip=skip: a[:, skip:], chunk))
+        return jax.tree.map(lambda *chunks: jnp.concatenate(chunks, axis=1), *found)
+
+    def blocks(self, program: Program, rows: Rows, count: int) -> list[Block]:
+        """Covariances of all latents between rows. Raises GpdslError for too many of these."""
+        compute = partial(self._blocks, program.without_sums())
+        verify_size(jax.eval_shape(compute, rows, *self._numbers), count)
+        return jax.tree.map(np.asarray, jit(compute)(rows, *self._numbers))
+
+    @cached_property
+    def _numbers(self) -> tuple[Any, Any]:
+        """The parameters, and the arrays of the posterior."""
+        parameters, inducing = as_arrays((dict(self.parameters), list(self.inducing)), self.dtype)
+        if self.weight_space is not None:
+            return parameters, as_arrays(self.weight_space.q, self.dtype)
+        if self.regression is not None:
+            factorised = self.regression.factorised(self.program, parameters, inducing)
+            return parameters, (as_arrays(factorised, self.dtype), inducing)
+        return parameters, (as_arrays(list(self.posterior), self.dtype), inducing)
+
+    @cached_property
+    def _kept(self) -> dict[Program, Callable[..., Marginals]]:
+        """Compiled once for each number of rows, however often the fit predicts."""
+        return {}
+
+    def _compiled(self, program: Program) -> Callable[..., Marginals]:
+        if program not in self._kept:
+            self._kept[program] = jit(partial(self._marginals, program))
+        return self._kept[program]
+
+    def _at_once(self, program: Program) -> int:
+        """Rows whose marginals are computed together, by the memory that a row takes."""
+        if self.regression is not None:
+            return min(ROWS_AT_ONCE, self.regression.rows_at_once(program))
+        readings = max((len(group.readings.all) for group in program.groups), default=1)
+        common = self.posterior[0].root.shape[-1] if program.coupled else 0
+        width = max(readings, program.latents * common // COMMON_AT_ONCE)
+        return max(1, ROWS_AT_ONCE // width)
+
+    def _marginals(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> Marginals:
+        if self.weight_space is not None:
+            return self.weight_space.marginals(program, rows, parameters, numbers)
+        posterior, inducing = numbers
+        if self.regression is not None:
+            return self.regression.marginals(self.program, program, rows, parameters, inducing, posterior)
+        seen = views(program, parameters, inducing, rows, False, self.jitter)
+        if program.coupled:
+            return joint_marginals(program, parameters, rows, seen, posterior)
+        moments = [q.moments(v.features) for v, q in zip(seen, posterior, strict=True)]
+        return assemble(program, parameters, rows, seen, moments)
+
+    def _blocks(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> list[Block]:
+        if self.weight_space is not None:
+            return self.weight_space.blocks(program, rows, parameters, numbers)
+        posterior, inducing = numbers
+        if self.regression is not None:
+            return self.regression.blocks(self.program, program, rows, parameters, inducing, posterior)
+        return whitened_blocks(program, rows, parameters, posterior, inducing, self.jitter)
