@@ -12,8 +12,10 @@ from gpdsl.data.minibatches import minibatches
 from gpdsl.data.read import read_table
 from gpdsl.data.standardise import Standardised, standardise
 from gpdsl.data.table import Table
+from gpdsl.data.times import Calendar
 
 __all__ = [
+    "Calendar",
     "Data",
     "DataError",
     "DataMistake",

@@ -17,6 +17,7 @@ from gpdsl.data.mistakes import ConstantColumn, DifferentLengths, NoRows, Nothin
 from gpdsl.data.read import read_table
 from gpdsl.data.sizes import Sizes
 from gpdsl.data.table import Table
+from gpdsl.data.times import Calendar, moments_of
 from gpdsl.data.values import (
     Level,
     Wrong,
@@ -41,21 +42,27 @@ def bind(
     *,
     sizes: Mapping[str, int] | None = None,
     levels: Mapping[str, tuple] | None = None,
+    calendar: Calendar | None = None,
     columns: Columns | None = None,
     outputs_required: bool = True,
 ) -> Data:
     """Find, check and arrange the columns of a model in `source` (anything `read_table` takes).
 
-    `columns` maps model names to data names (a list of them for a vector). `sizes` and `levels` are those of an earlier
-    fit: they are enforced, and a constant input is then no mistake. Without `outputs_required`, absent outputs are left
-    out of the result. Raises DataError with every mistake found.
+    `columns` maps model names to data names (a list of them for a vector). `sizes`, `levels` and `calendar` are those
+    of an earlier fit: they are enforced, and with sizes a constant input is no mistake. Without `outputs_required`,
+    absent outputs are left out of the result. Raises DataError with every mistake found.
     """
     table = read_table(source)
     binding = _Binding(declarations, table, columns or {}, Sizes(declarations, sizes or {}, table.source))
     binding.refuse_unknown_mappings()
     founds = binding.find_all(outputs_required)
     rows = binding.count_rows(founds)
-    inputs = {name: binding.input(founds[name]) for name in declarations.inputs if name in founds}
+    inputs = {name: binding.input(founds[name], calendar) for name in declarations.inputs if name in founds}
+    moments = {name: values for name, values in inputs.items() if values.dtype.kind == "M"}
+    calendar = binding.calendar(moments, calendar)
+    if calendar is not None:
+        units = {name: declarations.inputs[name].unit for name in moments}
+        inputs |= {name: calendar.numbers(values, units[name]) for name, values in moments.items()}
     binding.refuse_levels(founds, inputs)
     known_levels = binding.levels(founds, levels or {})
     coded = {name: binding.output(founds[name], known_levels) for name in declarations.outputs if name in founds}
@@ -67,7 +74,8 @@ def bind(
     observed = {name: ~np.isnan(values) for name, values in coded.items()}
     outputs = {name: np.where(observed[name], values, 0.0) for name, values in coded.items()}
     names = {name: found.columns for name, found in founds.items()}
-    return Data(rows, inputs, outputs, observed, binding.sizes.bound(), known_levels, names, table.source)
+    sizes = binding.sizes.bound()
+    return Data(rows, inputs, outputs, observed, sizes, known_levels, names, table.source, moments, calendar)
 
 
 class _Binding:
@@ -79,6 +87,7 @@ class _Binding:
         self.columns = columns
         self.sizes = sizes
         self.mistakes: list[DataMistake] = []
+        self.zones: dict[str, str] = {}
 
     def finish(self) -> None:
         """Raise the mistakes, if any."""
@@ -124,14 +133,25 @@ class _Binding:
         self.finish()
         return rows
 
-    def input(self, found: Found) -> np.ndarray:
-        """Checked values of an input, or the unchecked ones after noting the mistake."""
+    def input(self, found: Found, calendar: Calendar | None) -> np.ndarray:
+        """Checked values of an input, moments of a time; or the unchecked ones after noting the mistake."""
         kind = self.declarations.inputs[found.name].kind
         try:
-            return input_values(found, kind)
+            if kind != "time":
+                return input_values(found, kind)
+            known = None if calendar is None else calendar.zones.get(found.name)
+            moments, self.zones[found.name] = moments_of(found, known)
+            return moments
         except Wrong as wrong:
             self.mistakes.append(wrong.mistake)
             return found.values
+
+    def calendar(self, moments: Mapping[str, np.ndarray], given: Calendar | None) -> Calendar | None:
+        """One that begins where that of an earlier fit does, or at the first of all times; None without any."""
+        if not moments:
+            return None
+        origin = str(min(values.min() for values in moments.values())) if given is None else given.origin
+        return Calendar(origin, self.zones)
 
     def refuse_levels(self, founds: Mapping[str, Found], inputs: Mapping[str, np.ndarray]) -> None:
         """Inputs that number the levels of a kernel must not leave them."""

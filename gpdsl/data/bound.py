@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from gpdsl.data.memory_maps import pieces
+from gpdsl.data.times import Calendar
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +20,8 @@ class Data:
     `inputs[name]` is [rows] or [rows, *axes]; a memory map of numbers keeps its type and stays on disk.
     `outputs[name]` is [rows, *axes]: binary as 0 and 1, a label as its
     number from 0; 0 where `observed[name]`, of the same shape, is false. `sizes` binds dimension letters, `levels`
-    gives the labels of an index in order; `column_names` are the names the user gave, for messages.
+    gives the labels of an index in order; `column_names` are the names the user gave, for messages. `moments` are the
+    times that numbers among the inputs stand for, and `calendar` tells from when on these count.
     """
 
     rows: int
@@ -30,23 +32,28 @@ class Data:
     levels: Mapping[str, tuple]
     column_names: Mapping[str, tuple[str, ...]]
     source: str = "data"
+    moments: Mapping[str, np.ndarray] = field(default_factory=dict)
+    calendar: Calendar | None = None
 
     @cached_property
     def digests(self) -> dict[str, str]:
         """What tells the values of each input and output, as they are fitted, from others."""
-        found = {name: _digest(values) for name, values in self.inputs.items()}
+        found = {
+            name: _digest(self.moments[name].astype(np.int64) if name in self.moments else values)
+            for name, values in self.inputs.items()
+        }
         for name, values in self.outputs.items():
             found[name] = _digest(np.where(self.observed[name], values, np.nan), str(self.levels))
         return found
 
     def take(self, index: np.ndarray | slice) -> Data:
         """The same with some of the rows, by number from 0 or as a slice."""
-        inputs, outputs, observed = (
+        inputs, outputs, observed, moments = (
             {name: values[index] for name, values in table.items()}
-            for table in (self.inputs, self.outputs, self.observed)
+            for table in (self.inputs, self.outputs, self.observed, self.moments)
         )
         rows = len(np.arange(self.rows)[index])
-        return replace(self, rows=rows, inputs=inputs, outputs=outputs, observed=observed)
+        return replace(self, rows=rows, inputs=inputs, outputs=outputs, observed=observed, moments=moments)
 
 
 def _digest(values: np.ndarray, beside: str = "") -> str:

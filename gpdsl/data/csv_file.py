@@ -10,10 +10,9 @@ import numpy as np
 from gpdsl.data.convert import from_texts, number_of
 from gpdsl.data.errors import DataError
 from gpdsl.data.file_mistakes import NoHeader, RaggedRow, Unreadable
-from gpdsl.data.frames import refuse_duplicates
 from gpdsl.data.memory import refuse_beyond_memory
 from gpdsl.data.mistakes import NoRows
-from gpdsl.data.table import Table, source_name
+from gpdsl.data.table import Columns, Table, source_name
 
 MEMORY_PER_BYTE = 8
 """Bytes that a byte of text takes while it is read, as one of some characters of a field."""
@@ -45,9 +44,8 @@ def read_csv(path: Path) -> Table:
     names = [name.strip() for name in records[0]]
     _check_header(names, source)
     _check_widths(records[1:], len(names), source, np.array(lines[1:]))
-    columns = zip(*records[1:], strict=True) if len(records) > 1 else [()] * len(names)
-    values = {name: from_texts(column) for name, column in zip(names, columns, strict=True) if name}
-    return Table(values, source, np.array(lines[1:], dtype=np.int64))
+    columns = Columns(names, lambda place: from_texts([record[place] for record in records[1:]]), source)
+    return Table(columns, source, np.array(lines[1:], dtype=np.int64))
 
 
 def _separator(first: str) -> str:
@@ -64,7 +62,6 @@ def _reason(problem: Exception) -> str:
 def _check_header(names: list[str], source: str) -> None:
     if all(number_of(name) is not None for name in names):
         raise DataError(NoHeader(), source=f"{source}:1")
-    refuse_duplicates(names, f"{source}:1")
 
 
 def _check_widths(records: list[list[str]], expected: int, source: str, lines: np.ndarray) -> None:

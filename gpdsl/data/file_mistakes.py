@@ -129,7 +129,10 @@ class NotATable(DataMistake):
     kind: str
     code: ClassVar = "D130"
     message: ClassVar = "data of type `{kind}` are not a table"
-    help: ClassVar = "pass a dictionary of arrays, a pandas DataFrame, or the path of a .csv or .parquet file"
+    help: ClassVar = (
+        "pass a dictionary of arrays, a data frame (of a lazy one, what it collects), "
+        "or the path of a .csv or .parquet file"
+    )
 
 
 @dataclass(frozen=True)

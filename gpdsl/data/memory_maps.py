@@ -12,7 +12,8 @@ import numpy as np
 
 from gpdsl.data.errors import DataError
 from gpdsl.data.file_mistakes import Unreadable
-from gpdsl.data.table import Table, source_name
+from gpdsl.data.moments import as_datetimes
+from gpdsl.data.table import Columns, Table, source_name
 from gpdsl.errors import described
 
 ROWS_AT_ONCE = 65_536
@@ -32,17 +33,20 @@ def read_folder(path: Path) -> Table:
     files = sorted(path.glob("*.npy"))
     if not files:
         raise DataError(Unreadable("it is a folder without .npy files"), source=source)
-    columns = {}
-    for file in files:
-        try:
-            values = np.load(file, mmap_mode="r", allow_pickle=False)
-        except Exception as problem:  # a header may promise anything
-            reason = f"{file.name} is no plain NumPy array ({described(problem)})"
-            raise DataError(Unreadable(reason), source=source) from problem
-        if not stays_on_disk(values):
-            raise DataError(Unreadable(f"{file.name} holds no numbers, one row after the other"), source=source)
-        columns[file.stem] = values
-    return Table(columns, source)
+    return Table(Columns([file.stem for file in files], lambda place: _mapped(files[place], source), source), source)
+
+
+def _mapped(file: Path, source: str) -> np.ndarray:
+    try:
+        values = np.load(file, mmap_mode="r", allow_pickle=False)
+    except Exception as problem:  # a header may promise anything
+        reason = f"{file.name} is no plain NumPy array ({described(problem)})"
+        raise DataError(Unreadable(reason), source=source) from problem
+    if values.dtype.kind == "M":
+        return as_datetimes(np.asarray(values))
+    if not stays_on_disk(values):
+        raise DataError(Unreadable(f"{file.name} holds no numbers, one row after the other"), source=source)
+    return values
 
 
 def pieces(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

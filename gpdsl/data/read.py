@@ -11,9 +11,9 @@ from gpdsl.data.convert import from_object
 from gpdsl.data.csv_file import read_csv
 from gpdsl.data.errors import DataError
 from gpdsl.data.file_mistakes import NotATable, UnknownFormat, Unreadable
-from gpdsl.data.frames import is_frame, read_frame, read_npz, read_parquet
+from gpdsl.data.frames import read_frame, read_npz, read_parquet
 from gpdsl.data.memory_maps import read_folder
-from gpdsl.data.table import Table, source_name
+from gpdsl.data.table import Columns, Table, source_name
 from gpdsl.errors import described, quoted
 
 READERS: dict[str, Callable[[Path], Table]] = {
@@ -27,20 +27,22 @@ READERS: dict[str, Callable[[Path], Table]] = {
 
 
 def read_table(source: object) -> Table:
-    """Read a table: a dictionary of arrays [rows, ...], a pandas DataFrame, a path, or a Table (returned as it is).
+    """Read a table: a dictionary of arrays [rows, ...], a data frame, a path, or a Table (returned as it is).
 
-    Numbers become float64, text object arrays; memory maps, also those of a folder of `.npy` files, stay on disk.
-    Raises DataError for what is no table, with file and line.
+    Numbers become float64, text and dates object arrays; memory maps, also those of a folder of `.npy` files, stay on
+    disk. A column is read when it is asked for. Raises DataError for what is no table, with file and line.
     """
     if isinstance(source, Table):
         return source
     if isinstance(source, Mapping):
-        return Table({str(name): from_object(str(name), values, "data") for name, values in source.items()})
+        names, values = [str(name) for name in source], list(source.values())
+        return Table(Columns(names, lambda place: from_object(names[place], values[place], "data"), "data"))
     if isinstance(source, str | os.PathLike):
         return _read_file(Path(source))
-    if is_frame(source):
-        return read_frame(source)
-    raise DataError(NotATable(type(source).__name__))
+    table = read_frame(source)
+    if table is None:
+        raise DataError(NotATable(type(source).__name__))
+    return table
 
 
 def _read_file(path: Path) -> Table:

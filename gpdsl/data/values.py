@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 
@@ -23,7 +24,9 @@ from gpdsl.data.mistakes import (
     TextInColumn,
     TooManyLevels,
 )
+from gpdsl.data.moments import as_text, moment_in
 from gpdsl.data.table import Table
+from gpdsl.data.time_mistakes import TimeInColumn
 
 MAX_LEVELS = 1000
 EXACT = 2.0**53
@@ -58,7 +61,9 @@ def numbers(found: Found) -> np.ndarray:
     wrong = np.array([each is None for each in parsed]).reshape(found.values.shape)
     if wrong.any():
         column, row, at = place_of(found, wrong)
-        raise Wrong(TextInColumn(column, row, shown(found.values[at])))
+        value = _plain(found.values[at])
+        mistake = TextInColumn if moment_in(str(value)) is None else TimeInColumn
+        raise Wrong(mistake(column, row, shown(value)))
     return np.array(parsed, dtype=np.float64).reshape(found.values.shape)
 
 
@@ -200,6 +205,8 @@ def _absent(value: object) -> bool:
 def _plain(value: object) -> Level:
     if isinstance(value, str):
         return value
+    if isinstance(value, date):
+        return as_text(value)
     number = float(value)  # type: ignore[arg-type]
     return int(number) if number.is_integer() else number
 

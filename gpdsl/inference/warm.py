@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from gpdsl.data import Calendar
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
@@ -56,6 +57,7 @@ class Start:
     jitter: float
     dense: bool
     weight_space: WeightSpace | None = None
+    calendar: Calendar | None = None
     onto: Sequence[Functionals] | None = None
     """Inducing functionals of the program that goes on, where they are chosen already."""
 

@@ -113,10 +113,14 @@ class Index(Declaration):
 
 @dataclass(frozen=True)
 class Input(Declaration):
-    """Known per-row quantity; `axes` empty for a scalar. `kind` is real, positive or count."""
+    """Known per-row quantity; `axes` empty for a scalar. `kind` is real, positive, count or time.
+
+    A time is a number of `unit`s since the first time of the fit.
+    """
 
     axes: tuple[Axis, ...]
     kind: str = "real"
+    unit: str = ""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ __all__ = [
     "PROCESS",
     "REDUCTIONS",
     "STATEMENTS",
+    "TIME_UNITS",
     "Distribution",
     "Function",
     "KernelFamily",
@@ -94,7 +95,7 @@ POINTS: Mapping[str, str] = MappingProxyType(
 
 CONSTANTS: tuple[str, ...] = ("pi",)
 
-INPUT_KINDS = ("real", "positive", "count")
+INPUT_KINDS = ("real", "positive", "count", "time")
 OUTPUT_KINDS = ("real", "positive", "unit", "count", "binary", "label", "ordinal")
 CONSTRAINTS: Mapping[str, float] = MappingProxyType(
     {"real": 0.0, "positive": 1.0, "unit": 0.5, "simplex": 0.0, "ordered": 0.0}
@@ -103,6 +104,11 @@ CONSTRAINTS: Mapping[str, float] = MappingProxyType(
 
 A simplex then starts with equal elements, and ordered values at equally probable quantiles of a standard normal.
 """
+
+TIME_UNITS: Mapping[str, int] = MappingProxyType(
+    {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "year": 31_557_600}
+)
+"""What an input of kind `time` may be counted in, `time(per = hour)`, and its seconds. Without it, days."""
 
 STATEMENTS: Mapping[str, str] = MappingProxyType(
     {

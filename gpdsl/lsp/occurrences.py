@@ -95,7 +95,8 @@ class _Collector:
             case syntax.Call():
                 self._call(node, owner)
             case syntax.Type():
-                self._walk((tuple(each.value for each in node.bounds), node.sizes), owner)
+                bounds = () if node.word.text == "time" else node.bounds  # its unit is a word of the language
+                self._walk((tuple(each.value for each in bounds), node.sizes), owner)
             case syntax.InferStatement():
                 self._walk(tuple(each.subject for each in node.options), owner)
                 self._walk(tuple(each.value for each in node.options if each.name.text == "fixed"), owner)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpdsl.data import Data, bind
+from gpdsl.data import Calendar, Data, bind
 from gpdsl.errors import preformatted
 from gpdsl.forward import Usage, unregistered
 from gpdsl.inference.exact.posterior import Regression
@@ -83,6 +83,8 @@ class Fit:
     """Nats of the evidence that inducing points lose, about; None without any, and where it cannot be told."""
     digests: Mapping[str, str] = field(default_factory=dict)
     """Of the values of every input and output that was fitted."""
+    calendar: Calendar | None = None
+    """When the times among the inputs count from, and their zones; None where no input is a time."""
     inducing_loss_bounds: tuple[float, float] | None = None
     """Nats of the evidence that inducing points lose at least and at most, for certain, at the fit's parameters: of
     observations that are normal about one latent each; None of others."""
@@ -159,6 +161,7 @@ class Fit:
             data,
             sizes=self.program.sizes,
             levels=self.program.levels,
+            calendar=self.calendar,
             columns=self.columns if columns is None else columns,
             outputs_required=outputs,
         )

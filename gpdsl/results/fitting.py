@@ -76,7 +76,8 @@ def prepare(
     """Everything before inference: checked options, bound data, and the program, with the parameters of `start`."""
     options = make_options(model.declarations.infer.options, given)
     externals = resolve(model.declarations, model.externals)
-    bound = bind(model.declarations, data, columns=columns, outputs_required=True)
+    calendar = None if start is None else start.calendar
+    bound = bind(model.declarations, data, calendar=calendar, columns=columns, outputs_required=True)
     check(bound)
     with precision(options.dtype):
         program = make_program(
@@ -117,7 +118,7 @@ def start_of(fit: Any) -> Start | None:
         posterior = Later(len(fit.inducing), partial(_at_inducing, fit, fit.regression, jitter))
     q = fit.inducing, posterior, fit.weights
     program = fit.program if fit.choice.exact or fit.choice.weights else training(fit.program, dense=fit.choice.dense)
-    return Start(program, fit.parameters, *q, jitter, fit.choice.dense, fit.weight_space)
+    return Start(program, fit.parameters, *q, jitter, fit.choice.dense, fit.weight_space, fit.calendar)
 
 
 def _at_inducing(fit: Fit, regression: Regression, jitter: float) -> list[Whitened]:
@@ -170,6 +171,7 @@ class _Asked:
             inducing_loss=None if result.loss is None else result.loss.nats,
             inducing_loss_bounds=result.loss_bounds,
             digests=self.bound.digests,
+            calendar=self.bound.calendar,
         )
 
     def _resolved(

@@ -41,6 +41,7 @@ from gpdsl.results.verification import (
     elements_of,
     need,
     read_bounds,
+    read_calendar,
     read_choice,
     read_options,
     read_source,
@@ -89,6 +90,7 @@ def header_of(fit: Fit) -> dict[str, Any]:
         "notes": fit.notes,
         "digests": fit.digests,
         "inducing_loss_bounds": fit.inducing_loss_bounds,
+        **({"calendar": dataclasses.asdict(fit.calendar)} if fit.calendar is not None else {}),
         **{name: getattr(fit, name) for name in SCALARS},
     }
     return {name: _jsonable(value) for name, value in kept.items()}
@@ -219,6 +221,7 @@ def _rebuild(
         regression=regression,
         notes=tuple(header["notes"]),
         digests=header["digests"],
+        calendar=read_calendar(declarations, header.get("calendar")),
         inducing_loss_bounds=read_bounds(header["inducing_loss_bounds"]),
         **{name: header[name] for name in SCALARS},
     )

@@ -20,8 +20,9 @@ def offered(fit: Fit, names: Sequence[str] | None = None) -> dict[str, Offered]:
     """Functions by name: `NAME` gives means and standard deviations of a quantity, `log_density` that of the outputs.
 
     The inputs are those of the model, one vector each, in declared order; `log_density` takes the outputs after them,
-    a label as the number of its level, from 1, and gives log p(outputs | inputs, training data). `names` are outputs,
-    lets and latents; by default all that can be predicted. Raises GpdslError for a name the model does not have.
+    a label as the number of its level, from 1, and gives log p(outputs | inputs, training data). A time is a number in
+    its unit since the first of the fit. `names` are outputs, lets and latents; by default all that can be predicted.
+    Raises GpdslError for a name the model does not have.
     """
     declared = fit.program.declarations
     opaque = {name for each in declared.observations if each.distribution.external for name in each.outputs}
@@ -49,8 +50,16 @@ def _columns(fit: Fit, declared: Sequence[m.Input | m.Output], rows: np.ndarray)
     found: dict[str, Any] = {}
     for each, part in zip(declared, parts, strict=True):
         values = part.reshape(len(rows), *_shape(fit, each.axes))
-        found[each.name] = _levels(fit, each, values) if isinstance(each, m.Output) and each.label else values
+        found[each.name] = _meant(fit, each, values)
     return found
+
+
+def _meant(fit: Fit, declared: m.Input | m.Output, numbers: np.ndarray) -> np.ndarray:
+    """What numbers stand for: the names of levels, the moments of times."""
+    if isinstance(declared, m.Input):
+        known = fit.calendar if declared.kind == "time" else None
+        return numbers if known is None else known.dates(declared.name, known.moments(numbers, declared.unit))
+    return numbers if declared.label is None else _levels(fit, declared, numbers)
 
 
 def _levels(fit: Fit, output: m.Output, numbers: np.ndarray) -> np.ndarray:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gpdsl.data import Calendar
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage
 from gpdsl.inference.plan.options import Choice, Options
@@ -23,6 +25,8 @@ from gpdsl.language.model import Axis, Declarations
 from gpdsl.language.options import OPTIONS, check_option
 from gpdsl.language.source import Part, Source
 from gpdsl.symbolic.densities import DENSITIES
+
+_ZONE = re.compile(r"[A-Za-z0-9_+:/-]{0,64}")
 
 
 class Damaged(ValueError):
@@ -199,6 +203,22 @@ def read_bounds(kept: Any) -> tuple[float, float] | None:
     for value in (least, most):
         need(isinstance(value, float) and value == value, f"inducing_loss_bounds: {shown(value)} is no number")
     return least, most
+
+
+def read_calendar(declarations: Declarations, kept: Any) -> Calendar | None:
+    """When the times of a fit count from, and the zones of the inputs that are times."""
+    times = [each.name for each in declarations.inputs.values() if each.kind == "time"]
+    need((kept is None) == (not times), "calendar: expected one where inputs are times")
+    if kept is None:
+        return None
+    calendar = Calendar(**kept)
+    _texts([calendar.origin, *calendar.zones.values()], "calendar")
+    need(
+        str(np.datetime64(calendar.origin, "us")) == calendar.origin, f"calendar: it begins at {shown(calendar.origin)}"
+    )
+    need(calendar.zones.keys() == set(times), "calendar: not the inputs that are times")
+    need(all(_ZONE.fullmatch(each) for each in calendar.zones.values()), "calendar: odd names of zones")
+    return calendar
 
 
 def read_usage(kept: Mapping[str, Any]) -> Usage:

@@ -40,9 +40,9 @@ def letters(declarations: m.Declarations) -> Iterator[str]:
 def draw_input(world: World, name: str) -> np.ndarray:
     """An input [rows, *axes] where none is given.
 
-    An argument of a latent is uniform: from 0 when it is positive, around 0 when it is real, over `WIDTH` length-scales
-    of the latents' own kernels. Other inputs are standard normal, uniform between 0.5 and 1.5 when positive, and counts
-    from 1 to 20.
+    An argument of a latent is uniform: from 0 when it is positive or a time, around 0 when it is real, over `WIDTH`
+    length-scales of the latents' own kernels. Other inputs are standard normal, uniform between 0.5 and 1.5 when
+    positive or times, and counts from 1 to 20.
     """
     declared, generator = world.declarations.inputs[name], world.generator(name)
     shape = (world.rows, *world.shape(declared.axes))
@@ -52,7 +52,7 @@ def draw_input(world: World, name: str) -> np.ndarray:
     if not users:
         return generator.standard_normal(shape) if declared.kind == "real" else generator.uniform(0.5, 1.5, size=shape)
     width = np.exp(np.mean([np.log(_width(world, latent, name)) for latent in users], axis=0)).reshape(shape[1:])
-    low = 0.0 if declared.kind == "positive" else -0.5 * width
+    low = -0.5 * width if declared.kind == "real" else 0.0
     values = low + width * generator.uniform(size=shape)
     # one number per row: in order, as measurements along a line or in time usually come
     return values if declared.axes else np.sort(values)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpdsl.data import DataError, bind
+from gpdsl.data import Calendar, DataError, bind
 from gpdsl.data.convert import from_object
 from gpdsl.data.errors import listed
 from gpdsl.data.sizes import Sizes
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 ROWS = 200
 MAX_AXIS = 10_000
 MAX_ROWS = 100_000
+BEGIN = Calendar("2000-01-01", {})
+"""When drawn times count from."""
 
 
 def simulate(
@@ -49,7 +51,7 @@ def simulate(
     if not isinstance(seed, int) or seed < 0:
         raise DataError(WrongRequest("seed", repr(seed), "a whole number from 0"), source=source)
     externals = resolve(declarations, model.externals)
-    given, known, count = _given(declarations, data, inputs or {}, dict(sizes or {}), columns, rows)
+    given, known, count, calendar = _given(declarations, data, inputs or {}, dict(sizes or {}), columns, rows)
     free, assumed = _all_sizes(declarations, known)
     with precision("float64"), np.errstate(all="ignore"):
         world = World(declarations, free, count, {}, {}, externals, seed)
@@ -60,7 +62,7 @@ def simulate(
         lets = {name: _let(world, each) for name, each in declarations.lets.items()}
         row_variables = {name: world.quantity(name) for name in declarations.rows}
     return Simulation(
-        data={**world.inputs, **outputs},
+        data={**world.inputs, **_times(world, calendar), **outputs},
         latents=latents,
         functionals={shown(declarations, *key): values for key, values in world.latents.items() if key[1] != m.VALUE},
         lets=lets,
@@ -99,8 +101,8 @@ def _given(
     sizes: dict[str, int],
     columns: Mapping[str, Any] | None,
     rows: int | None,
-) -> tuple[dict[str, np.ndarray], dict[str, int], int]:
-    """Inputs that are given, sizes that follow from them, and the number of rows."""
+) -> tuple[dict[str, np.ndarray], dict[str, int], int, Calendar]:
+    """Inputs that are given, sizes that follow from them, the number of rows, and when times begin."""
     source = declarations.source.name
     if rows is not None and (not isinstance(rows, int) or rows < 1):
         raise DataError(WrongRequest("rows", repr(rows), "a whole number from 1"), source=source)
@@ -108,13 +110,21 @@ def _given(
     wanted = {name: declared for name, declared in declarations.inputs.items() if data is not None or name in inputs}
     if not wanted:
         _check_rows(declarations, rows or ROWS)
-        return {}, sizes, rows or ROWS
+        return {}, sizes, rows or ROWS, BEGIN
     # Outputs and everything else of the data are what is simulated: only inputs are read from them.
     only_inputs = m.Declarations(**{**vars(declarations), "inputs": wanted, "outputs": {}})
     bound = bind(only_inputs, table if data is None else data, sizes=sizes, columns=columns, outputs_required=False)
     if rows is not None and rows != bound.rows:
         raise DataError(WrongRequest("rows", str(rows), f"the {bound.rows} rows of the inputs"), source=source)
-    return dict(bound.inputs), {**sizes, **bound.sizes}, bound.rows
+    return dict(bound.inputs), {**sizes, **bound.sizes}, bound.rows, bound.calendar or BEGIN
+
+
+def _times(world: World, calendar: Calendar) -> dict[str, np.ndarray]:
+    """Inputs that are times, as dates."""
+    times = [each for each in world.declarations.inputs.values() if each.kind == "time"]
+    return {
+        each.name: calendar.dates(each.name, calendar.moments(world.inputs[each.name], each.unit)) for each in times
+    }
 
 
 def _check_rows(declarations: m.Declarations, rows: int) -> None:

@@ -35,7 +35,7 @@ def information(declarations: m.Declarations) -> Entry:
         "title": d.title,
         "file": d.source.name,
         "indices": [_index(each) for each in d.indices.values()],
-        "inputs": [{"name": each.name, "kind": each.kind, "axes": _axes(each.axes)} for each in d.inputs.values()],
+        "inputs": [_input(each) for each in d.inputs.values()],
         "outputs": [_output(each) for each in d.outputs.values()],
         "consts": [
             {"name": each.name, "axes": _axes(each.axes), "values": _values(each.values)} for each in d.consts.values()
@@ -72,6 +72,11 @@ def _values(values: float | tuple) -> float | list:
 def _index(index: m.Index) -> Entry:
     levels = list(index.levels) if index.levels is not None else None
     return {"name": index.name, "size": index.axis.size, "dimension": index.axis.dimension, "levels": levels}
+
+
+def _input(each: m.Input) -> Entry:
+    unit = {"unit": each.unit} if each.unit else {}
+    return {"name": each.name, "kind": each.kind, "axes": _axes(each.axes), **unit}
 
 
 def _output(output: m.Output) -> Entry:

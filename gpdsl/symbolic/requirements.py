@@ -12,6 +12,7 @@ _INPUTS = {
     "real": "finite numbers",
     "positive": "finite numbers above 0",
     "count": "whole numbers from 0",
+    "time": "dates or times, as 2024-01-05 or 2024-01-05T14:30",
 }
 _OUTPUTS = {
     "real": "finite numbers",

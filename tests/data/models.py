@@ -36,6 +36,14 @@ def label(index: str = "1..C") -> Declarations:
     )
 
 
+def timed(kind: str = "time") -> Declarations:
+    """One time `t`, one real output `y`."""
+    return compile_text(
+        f"model m\ninput t : {kind}\noutput y : real\nlatent f(t) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n"
+    )
+
+
+TIME = timed()
 COUNT = scalar("count", "Poisson(exp(f))")
 POSITIVE = scalar("positive", "LogNormal(f, 0.1)")
 BINARY = scalar("binary", "Bernoulli(logit = f)")

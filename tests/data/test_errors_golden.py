@@ -20,6 +20,7 @@ from gpdsl.data import (
     mistakes,
     read_table,
     standardise,
+    time_mistakes,
 )
 from gpdsl.language.model import Declarations
 from tests.data import models
@@ -108,7 +109,12 @@ EXAMPLES: dict[str, Example] = {
     "not_a_parquet_file": Example(models.REAL, "x,y\n1,2\n", file="d.parquet"),
     "not_a_table": Example(models.REAL, [1, 2, 3]),
     "not_a_column": Example(models.REAL, {"x": [1, 2], "y": 3}),
-    "not_a_column_of_dates": Example(models.REAL, {"x": pd.to_datetime(["2020-01-01"]).to_numpy(), "y": [1]}),
+    "dates_in_a_real_input": Example(models.REAL, {"x": pd.to_datetime(["2020-01-01"]).to_numpy(), "y": [1]}),
+    "dates_in_a_real_output": Example(models.REAL, sheet("x,y", "1,2020-01-01T14:30", "2,2020-01-02")),
+    "number_in_a_time": Example(models.TIME, sheet("t,y", "2024,2", "2025,3")),
+    "text_in_a_time": Example(models.TIME, sheet("t,y", "2024-01-05,2", "5/1/2024,3")),
+    "zones_differ": Example(models.TIME, sheet("t,y", "2024-01-05T00:00+02:00,2", "2024-01-06T00:00,3")),
+    "not_a_column_of_numbers": Example(models.REAL, pd.DataFrame({"x": [1, 2], "y": [{"a": 1}, None]})),
     "ragged_list": Example(models.REAL, {"x": [[1, 2], [3]], "y": [1, 2]}),
 }
 
@@ -159,7 +165,7 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_every_mistake_has_an_example(tmp_path: Path) -> None:
     kinds = {
         each
-        for module in (mistakes, file_mistakes, errors)
+        for module in (mistakes, file_mistakes, time_mistakes, errors)
         for each in vars(module).values()
         if isinstance(each, type) and issubclass(each, DataMistake) and each is not DataMistake
     }

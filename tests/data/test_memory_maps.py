@@ -67,15 +67,19 @@ def test_spreads_are_those_of_the_whole(folder: Path) -> None:
 
 
 def test_folders_that_are_no_tables(tmp_path: Path) -> None:
-    """Nothing in them, objects, and files that are no arrays."""
+    """Nothing in them, objects, files that are no arrays; but dates are columns."""
     with pytest.raises(DataError, match=r"without \.npy files"):
         read_table(tmp_path)
     np.save(tmp_path / "x.npy", np.array(["a", None], dtype=object), allow_pickle=True)
     with pytest.raises(DataError, match=r"x\.npy is no plain NumPy array"):
-        read_table(tmp_path)
+        bind(gpdsl.compile(TEXT).declarations, tmp_path)
     np.save(tmp_path / "x.npy", np.array(["a", "b"]))
     with pytest.raises(DataError, match=r"x\.npy holds no numbers"):
-        read_table(tmp_path)
+        bind(gpdsl.compile(TEXT).declarations, tmp_path)
+    np.save(tmp_path / "x.npy", np.array(["2024-01-05", "2024-01-07"], "M8[D]"))
+    np.save(tmp_path / "y.npy", np.zeros(2))
+    timed = gpdsl.compile(TEXT.replace("x : real[D]", "x : time")).declarations
+    assert bind(timed, tmp_path).inputs["x"].tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("sums", ["running", pytest.param("sampled", marks=pytest.mark.slow)])

@@ -11,7 +11,7 @@ from gpdsl.language.checker.values import evaluate_value
 from gpdsl.language.errors.calls import RepeatedArgument, UnknownArgument
 from gpdsl.language.errors.distributions import BadType, BoundsOrder, OutsideConstraint
 from gpdsl.language.model import Axis, Param
-from gpdsl.language.vocabulary import CONSTRAINTS
+from gpdsl.language.vocabulary import CONSTRAINTS, TIME_UNITS
 
 BOUNDED = ("real", "positive")
 ALONG_AXIS = ("simplex", "ordered")
@@ -27,6 +27,24 @@ def refuse_bounds(scope: Scope, kind: syntax.Type, statement: str) -> None:
         remedy = "bounds stand in the type of a parameter, `param rho : real(lower = -1, upper = 1)`; "
         remedy += "for data see `Truncated` and `Censored`"
         scope.problems.fail(BadType(kind.bounds[0].span, problem, "not possible here", remedy))
+
+
+def time_unit(scope: Scope, kind: syntax.Type) -> str:
+    """The unit of `time(per = hour)`; days where it is left out."""
+    units, form = ", ".join(f"`{each}`" for each in TIME_UNITS), "time(per = hour)"
+    unit = "day"
+    for bound in kind.bounds:
+        if bound.name is None or bound.name.text != "per":
+            problem, remedy = "a time has nothing but its unit", f"write `{form}`; the units are {units}"
+            scope.problems.fail(BadType(bound.span, problem, "not possible here", remedy))
+        if bound is not kind.bounds[0]:
+            scope.problems.fail(RepeatedArgument(bound.name.span, "time", "per", form))
+        word = bound.value
+        if not isinstance(word, syntax.Name) or word.subscripts or word.identifier.text not in TIME_UNITS:
+            remedy = f"write one of {units}, as in `{form}`"
+            scope.problems.fail(BadType(word.span, "no such unit of time", "not a unit", remedy))
+        unit = word.identifier.text
+    return unit
 
 
 def check_bounds(scope: Scope, name: str, kind: syntax.Type) -> tuple[Bound, Bound]:

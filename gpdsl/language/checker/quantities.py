@@ -13,6 +13,7 @@ from gpdsl.language.checker.constraints import (
     check_initial,
     default_initial,
     refuse_bounds,
+    time_unit,
 )
 from gpdsl.language.checker.fields import is_lattice
 from gpdsl.language.checker.scope import Scope
@@ -78,12 +79,14 @@ def _word(scope: Scope, kind: syntax.Type, statement: str, known: tuple[str, ...
 
 
 def check_input(scope: Scope, statement: syntax.InputStatement) -> None:
-    """`input x : real[13]`."""
+    """`input x : real[13]`, `input t : time(per = hour)`."""
     kind = _word(scope, statement.type, "input", INPUT_KINDS)
-    refuse_bounds(scope, statement.type, "an input")
+    unit = time_unit(scope, statement.type) if kind == "time" else ""
+    if not unit:
+        refuse_bounds(scope, statement.type, "an input")
     name = statement.declared.name
     axes = declared_axes(scope, name, statement.declared.indices, statement.type.sizes)
-    scope.inputs[name.text] = Input(name.text, name.span, axes, kind)
+    scope.inputs[name.text] = Input(name.text, name.span, axes, kind, unit)
 
 
 def check_output(scope: Scope, statement: syntax.OutputStatement) -> None:

@@ -11,7 +11,7 @@ from gpdsl.language.checker.monotone import Tables
 
 POINTS = 241
 CENTRAL = 3.0
-TYPICAL = {"real": 0.5, "positive": 0.5, "count": 1.0, "unit": 0.5}
+TYPICAL = {"real": 0.5, "positive": 0.5, "count": 1.0, "unit": 0.5, "time": 0.5}
 """A value for inputs, which only data will tell."""
 
 _COMPARED = {

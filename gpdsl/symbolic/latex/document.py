@@ -28,6 +28,7 @@ _SETS = {
     "positive": r"\mathbb{R}_{>0}",
     "unit": "(0, 1)",
     "count": r"\{0, 1, 2, \dots\}",
+    "time": r"\mathbb{R}",
     "binary": r"\{0, 1\}",
 }
 _MANY = 12
@@ -68,7 +69,8 @@ def _sentences(equations: Equations) -> Iterator[tuple[str, str]]:
 
 
 def _input(equations: Equations, declared: m.Input) -> str:
-    return f"${_vector(equations, declared.name, row=True)} \\in {_space(equations, declared.kind, declared.axes)}$"
+    shown = f"${_vector(equations, declared.name, row=True)} \\in {_space(equations, declared.kind, declared.axes)}$"
+    return shown + (f" (time in {declared.unit}s)" if declared.unit else "")
 
 
 def _vector(equations: Equations, name: str, *, row: bool = False) -> str:

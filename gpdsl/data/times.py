@@ -1,0 +1,90 @@
+"""Times as inputs: numbers of days, or of another unit, since the first time of the fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from gpdsl.data.columns import Found
+from gpdsl.data.errors import shown
+from gpdsl.data.mistakes import NotFinite
+from gpdsl.data.moments import as_text, moment_in, zone_name, zone_of
+from gpdsl.data.time_mistakes import NotATime, ZonesDiffer
+from gpdsl.data.values import Wrong, place_of
+from gpdsl.language.vocabulary import TIME_UNITS
+
+SECOND = np.timedelta64(1_000_000, "us")
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """When the times of a fit are counted from, in ISO's form, and the zone of each input, empty without one.
+
+    Moments with a zone are those of UTC.
+    """
+
+    origin: str
+    zones: Mapping[str, str]
+
+    def numbers(self, moments: np.ndarray, unit: str) -> np.ndarray:
+        """Moments as numbers of a unit since the origin."""
+        return (moments - np.datetime64(self.origin)) / (TIME_UNITS[unit] * SECOND)
+
+    def moments(self, numbers: np.ndarray, unit: str) -> np.ndarray:
+        """The moments that numbers stand for, to the microsecond."""
+        return np.datetime64(self.origin) + np.rint(np.asarray(numbers) * TIME_UNITS[unit] * 1e6).astype("m8[us]")
+
+    def dates(self, name: str, moments: np.ndarray) -> np.ndarray:
+        """Moments as data hold them: of NumPy where they have no zone, else Python's in the zone of the input."""
+        zone = self.zones.get(name)
+        if not zone:
+            return moments
+        known, found = zone_of(zone), np.empty(moments.shape, dtype=object)
+        found.ravel()[:] = [each.replace(tzinfo=UTC).astimezone(known) for each in moments.ravel().tolist()]
+        return found
+
+
+def moments_of(found: Found, zone: str | None) -> tuple[np.ndarray, str]:
+    """The moments of a column, in UTC where they have a zone, and this zone.
+
+    `zone` is that of an earlier fit, None without one: either all have a zone, or none. Raises Wrong for what is no
+    time, and where one is missing.
+    """
+    flat = [_moment(each) for each in found.values.ravel().tolist()]
+    _refuse(found, [each is None for each in flat])
+    moments: list[datetime] = flat  # type: ignore[assignment]
+    named = zone_name(moments[0]) if zone is None and moments else zone or ""
+    odd = [(each.utcoffset() is None) != (not named) for each in moments]
+    if any(odd):
+        column, row, _ = place_of(found, np.array(odd).reshape(found.values.shape))
+        where = "that in row 1" if zone is None else "those of the fit"
+        has = ("no time zone", f"unlike {where}: `{named}`") if named else ("a time zone", f"unlike {where}")
+        raise Wrong(ZonesDiffer(column, row, *has))
+    if named:
+        zones = {zone_name(each) for each in moments}
+        named = zone or (zones.pop() if len(zones) == 1 else "UTC")
+        moments = [each.astimezone(UTC).replace(tzinfo=None) for each in moments]
+    return np.array(moments, dtype="M8[us]").reshape(found.values.shape), named
+
+
+def _moment(value: object) -> datetime | None:
+    return value if isinstance(value, datetime) else moment_in(value) if isinstance(value, str) else None
+
+
+def _refuse(found: Found, absent: list[bool]) -> None:
+    """Raise Wrong at the first row that holds no time."""
+    if any(absent):
+        column, row, at = place_of(found, np.array(absent).reshape(found.values.shape))
+        value = found.values[at]
+        missing = value is None or value != value  # NaN is the one value that differs from itself
+        raise Wrong(NotFinite(column, row, "missing") if missing else NotATime(column, row, shown(value)))
+
+
+def texts_of(dates: np.ndarray) -> np.ndarray:
+    """Dates as a table shows them, in ISO's form."""
+    found = np.empty(dates.shape, dtype=object)
+    found.ravel()[:] = [as_text(each) for each in dates.ravel().tolist()]
+    return found
