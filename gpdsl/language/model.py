@@ -113,10 +113,7 @@ class Index(Declaration):
 
 @dataclass(frozen=True)
 class Input(Declaration):
-    """Known per-row quantity; `axes` empty for a scalar. `kind` is real, positive, count or time.
-
-    A time is a number of `unit`s since the first time of the fit.
-    """
+    """Known per-row quantity. `kind` is real, positive, count or time: `unit`s since the first of the fit."""
 
     axes: tuple[Axis, ...]
     kind: str = "real"
@@ -125,10 +122,7 @@ class Input(Declaration):
 
 @dataclass(frozen=True)
 class Output(Declaration):
-    """Observed per-row quantity. `kind` is real, positive, count, binary, label or ordinal.
-
-    `label` is the axis of the levels of the last two.
-    """
+    """Observed per-row quantity. `kind` is real, ..., label or ordinal: these two have levels along `label`."""
 
     kind: str
     axes: tuple[Axis, ...]
