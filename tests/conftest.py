@@ -50,6 +50,10 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("GPDSL_BRIEF", "1")
     if "XLA_FLAGS" not in os.environ and not hasattr(config, "workerinput") and _known(QUICK):
         os.environ["XLA_FLAGS"] = QUICK
+    if config.getoption("markexpr") == "not slow":
+        from tests.shapes import check_shapes  # imports JAX
+
+        check_shapes()
 
 
 def _known(flags: str) -> bool:

@@ -1,37 +1,36 @@
-"""Annotated shapes are those that arrays have, in small fits of every engine."""
+"""The check of annotated shapes that all core tests run under notices what it is there for."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
-from jaxtyping import Array, Float, jaxtyped
 
-from tests import shaped_fits
+from gpdsl.inference.exact.evidence import triangle_slope
+from gpdsl.inference.natural.lapack import row_posterior
 
-
-@pytest.mark.slow
-def test_annotated_shapes_are_true() -> None:
-    command = [sys.executable, "-W", "ignore", "-m", "tests.shaped_fits"]
-    root, environment = Path(__file__).parents[1], {**os.environ, "GPDSL_BRIEF": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=root, env=environment, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+pytestmark = pytest.mark.skipif("tests.shapes" not in sys.modules, reason='core tests alone: -m "not slow"')
 
 
-def test_a_wrong_shape_would_be_found(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shaped_fits, "found", {})
+def test_axes_of_one_name_have_one_length() -> None:
+    assert row_posterior(np.eye(3), np.ones(3), np.ones(3)) is not None
+    with pytest.raises(jaxtyping.TypeCheckError, match="row_posterior"):
+        row_posterior(np.eye(3), np.ones(2), np.ones(3))
 
-    @jaxtyped(typechecker=shaped_fits.checked)
-    def product(a: Float[Array, "n m"], *rest: Float[np.ndarray, "m"], scale: float = 1.0) -> Float[Array, "n"]:
-        return scale * a @ jnp.asarray(sum(rest))
 
-    product(jnp.ones((3, 2)), np.ones(2), np.ones(2))
-    assert not shaped_fits.found
-    product(jnp.ones((3, 3)), np.ones(3), np.ones((3, 3)))
-    wrong = {place.split(": ")[-1] for place in shaped_fits.found}
-    assert {"rest", "return"} <= wrong and "a" not in wrong, capsys.readouterr().out
+def test_an_axis_too_many_is_noticed() -> None:
+    with pytest.raises(jaxtyping.TypeCheckError, match="triangle_slope"):
+        triangle_slope(jnp.ones((1, 3)), jnp.eye(3))
+
+
+def test_what_is_returned_is_looked_at() -> None:
+    from tests.shapes import checked
+
+    def wrong(a: jaxtyping.Float[np.ndarray, "n"]) -> jaxtyping.Float[np.ndarray, "n n"]:
+        return a
+
+    with pytest.raises(jaxtyping.TypeCheckError, match="wrong"):
+        jaxtyping.jaxtyped(wrong, typechecker=checked)(np.ones(2))

@@ -148,7 +148,7 @@ def test_only_sums_leave_a_device(kinds: list[dict[str, object]]) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["sent"] >= len(cases)
-    assert found["largest"] <= 9 * 9
+    assert found["largest"] <= 10 * 10  # what remembered steps have to do with each other
     assert found["loops"] == 1  # that of the steps, not that of the blocks inside it
 
 

@@ -28,7 +28,7 @@ def crossed(
     seen: Sequence[GroupView],
     read: Sequence[Functionals],
     rows: Rows,
-) -> tuple[np.ndarray, Float[Array, "sets columns rows values"]]:
+) -> tuple[np.ndarray, Float[Array, "sets pairs new values"]]:
     """The columns [sets, columns] whose latents a part tells about, and their covariances with its noiseless values."""
     columns: list[np.ndarray] = []
     found: list[Array] = []
@@ -53,7 +53,7 @@ def _crossed_with(
     old: Any,
     factor: Any,
     processes: Any,
-) -> Float[Array, "columns rows values"]:
+) -> Float[Array, "pairs new values"]:
     """Covariances of one kind of processes at new rows with the values of one set at its `old` ones."""
     group, (_, elements, count) = view.group, loadings.shape
     block = covariance(group.form, kernel_arguments(view.kernel, factor), new, at_rows(of_all, old))

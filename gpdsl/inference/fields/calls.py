@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from gpdsl.forward import evaluate, stopping_fit
 from gpdsl.forward.errors import ForwardModelError
@@ -57,7 +57,7 @@ class FieldCalls:
         rows: Rows,
         fields: Float[Array, "S D"],
         before: Mapping[str, Float[Array, "S rows *dims"]] = MappingProxyType({}),
-    ) -> tuple[dict[str, Called], Float[np.ndarray, "good"]]:
+    ) -> tuple[dict[str, Called], Int[np.ndarray, "good"]]:
         """What every function gives, and the numbers of the fields for which all of them did.
 
         `before` are results of other functions, which are passed on.
