@@ -14,6 +14,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.shapes import check_shapes
+
 QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 """For JAX without gpdsl. A fifth of the processor time of all tests; the second flag is most of it."""
 
@@ -22,6 +24,10 @@ FORGET_AFTER = 30
 """Modules of tests after which a process forgets what it has compiled: it would grow to five gigabytes."""
 
 _MODULES = itertools.count(1)
+
+if "not slow" in sys.argv or os.environ.get("GPDSL_TESTS") == "core":
+    os.environ["GPDSL_TESTS"] = "core"  # for the workers
+    check_shapes()  # before other files of this name import what is to be checked
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -50,10 +56,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("GPDSL_BRIEF", "1")
     if "XLA_FLAGS" not in os.environ and not hasattr(config, "workerinput") and _known(QUICK):
         os.environ["XLA_FLAGS"] = QUICK
-    if config.getoption("markexpr") == "not slow":
-        from tests.shapes import check_shapes  # imports JAX
-
-        check_shapes()
 
 
 def _known(flags: str) -> bool:
