@@ -11,9 +11,10 @@ import numpy as np
 from gpdsl.data.columns import Found
 from gpdsl.data.errors import shown
 from gpdsl.data.mistakes import NotFinite
-from gpdsl.data.moments import as_text, moment_in, zone_name, zone_of
+from gpdsl.data.moments import moment_in, zone_name, zone_of
 from gpdsl.data.time_mistakes import NotATime, ZonesDiffer
 from gpdsl.data.values import Wrong, place_of
+from gpdsl.language.model import Input
 from gpdsl.language.vocabulary import TIME_UNITS
 
 SECOND = np.timedelta64(1_000_000, "us")
@@ -83,8 +84,20 @@ def _refuse(found: Found, absent: list[bool]) -> None:
         raise Wrong(NotFinite(column, row, "missing") if missing else NotATime(column, row, shown(value)))
 
 
-def texts_of(dates: np.ndarray) -> np.ndarray:
-    """Dates as a table shows them, in ISO's form."""
-    found = np.empty(dates.shape, dtype=object)
-    found.ravel()[:] = [as_text(each) for each in dates.ravel().tolist()]
+def as_data(
+    inputs: Mapping[str, Input], calendar: Calendar | None, numbers: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Columns of numbers as data hold them: inputs that are times as dates."""
+    found = dict(numbers)
+    if calendar is not None:
+        times = [each for each in inputs.values() if each.unit and each.name in numbers]
+        found |= {each.name: calendar.dates(each.name, calendar.moments(found[each.name], each.unit)) for each in times}
     return found
+
+
+def texts_of(dates: np.ndarray) -> list[str]:
+    """A column of dates [rows] as a table shows it, in ISO's form; without hours where all begin at midnight."""
+    if dates.dtype == object:
+        return [each.isoformat() for each in dates.tolist()]
+    days = bool(np.all(dates == dates.astype("M8[D]")))
+    return [(each.date() if days else each).isoformat() for each in dates.tolist()]

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from gpdsl.data.times import texts_of
 from gpdsl.errors import GpdslError
 from gpdsl.replacing import replacing
 
@@ -42,7 +43,7 @@ def write_text(columns: Columns, file: IO[str], separator: str = ",") -> None:
 
 
 def _texts(values: np.ndarray) -> Iterator[str]:
-    for value in values.tolist():
+    for value in texts_of(values) if values.dtype.kind == "M" else values.tolist():
         if value is None or value != value:
             yield ""
         elif isinstance(value, float) and value.is_integer() and abs(value) < 1e15:

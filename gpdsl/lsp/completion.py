@@ -123,6 +123,8 @@ def _inside(document: Document, first: str, head: str, brackets: Sequence[_Brack
 def _arguments(document: Document, callee: str) -> Iterator[Suggestion]:
     """The arguments of a call that can be given by name."""
     entry = v.DISTRIBUTIONS.get(callee) or v.KERNELS.get(callee)
+    if callee == "time":
+        yield from (Suggestion(f"per = {unit}", "argument", "what it counts") for unit in v.TIME_UNITS)
     if callee in v.CONSTRAINTS:
         yield from (Suggestion(f"{word} = ", "argument", "bound") for word in ("lower", "upper"))
     if entry is not None:

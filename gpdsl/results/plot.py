@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpdsl.data.times import as_data
 from gpdsl.errors import GpdslError
 from gpdsl.kernels.functionals import every_point
 from gpdsl.replacing import replacing
@@ -47,7 +48,8 @@ def plot_fit(fit: Fit, data: Any = None, names: list[str] | None = None, path: s
     figure = Figure(figsize=(8.0, 2.8 * len(names)), layout="constrained")
     panels = figure.subplots(len(names), 1, squeeze=False)[:, 0]
     rows, grid = _rows_for(fit, bound, variable, grid)
-    prediction = fit.predict(rows, {})
+    prediction = fit.predict(as_data(d.inputs, fit.calendar, rows), {})
+    grid, positions = (_drawn(fit, variable, each) for each in (grid, positions))
     for panel, name in zip(panels, names, strict=True):
         _panel(panel, prediction, name, grid)
         if bound is not None and name in bound.outputs and bound.observed[name].any():
@@ -58,6 +60,12 @@ def plot_fit(fit: Fit, data: Any = None, names: list[str] | None = None, path: s
     if path is not None:
         _save(figure, Path(path))
     return figure
+
+
+def _drawn(fit: Fit, variable: str, numbers: np.ndarray) -> np.ndarray:
+    """Values of the input as they are drawn: times as dates, by the clock of their zone."""
+    dates = as_data(fit.program.declarations.inputs, fit.calendar, {variable: numbers})[variable]
+    return np.array([each.replace(tzinfo=None) for each in dates]) if dates.dtype == object else dates
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -66,8 +66,16 @@ class Prediction:
         """Names that can be asked for."""
         return names_of(self.beliefs)
 
+    @property
+    def times(self) -> dict[str, np.ndarray]:
+        """The inputs that are times, as dates [rows, *axes]: of NumPy, or of Python in the zone of the fit."""
+        calendar = None if self.origin is None else self.origin.fit.calendar
+        if self.origin is None or calendar is None:
+            return {}
+        return {name: calendar.dates(name, moments) for name, moments in self.origin.data.moments.items()}
+
     def to_frame(self, names: Sequence[str] | None = None, quantiles: Sequence[float] = (0.05, 0.95)) -> DataFrame:
-        """A pandas frame: `y_mean`, `y_sd`, `y_q0.05` of each quantity, `y_label`, `y_p[4]` of labels.
+        """A pandas frame: times, `y_mean`, `y_sd`, `y_q0.05` of each quantity, `y_label`, `y_p[4]` of labels.
 
         Names are those of outputs and lets by default. Rows keep the index of the frame that was predicted.
         """
@@ -80,7 +88,9 @@ class Prediction:
         """Its first rows, for notebooks; nothing where that would call opaque functions."""
         if self.beliefs.simulations:
             return None
-        first = Prediction(self.beliefs.part(slice(0, SHOWN_ROWS)), self.dtype)
+        rows = slice(0, SHOWN_ROWS)
+        origin = None if self.origin is None else self.origin._replace(data=self.origin.data.take(rows))
+        first = Prediction(self.beliefs.part(rows), self.dtype, origin)
         return f"{preformatted(repr(self))}{html_of(first)}"
 
     def __reduce__(self) -> tuple[Any, ...]:

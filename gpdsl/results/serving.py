@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpdsl.data.times import as_data
 from gpdsl.errors import GpdslError
 from gpdsl.forward.server import Offered
 from gpdsl.language import model as m
@@ -50,16 +51,8 @@ def _columns(fit: Fit, declared: Sequence[m.Input | m.Output], rows: np.ndarray)
     found: dict[str, Any] = {}
     for each, part in zip(declared, parts, strict=True):
         values = part.reshape(len(rows), *_shape(fit, each.axes))
-        found[each.name] = _meant(fit, each, values)
-    return found
-
-
-def _meant(fit: Fit, declared: m.Input | m.Output, numbers: np.ndarray) -> np.ndarray:
-    """What numbers stand for: the names of levels, the moments of times."""
-    if isinstance(declared, m.Input):
-        known = fit.calendar if declared.kind == "time" else None
-        return numbers if known is None else known.dates(declared.name, known.moments(numbers, declared.unit))
-    return numbers if declared.label is None else _levels(fit, declared, numbers)
+        found[each.name] = _levels(fit, each, values) if isinstance(each, m.Output) and each.label else values
+    return as_data(fit.program.declarations.inputs, fit.calendar, found)
 
 
 def _levels(fit: Fit, output: m.Output, numbers: np.ndarray) -> np.ndarray:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpdsl.data.times import texts_of
 from gpdsl.errors import GpdslError, printable
 from gpdsl.language.model import Declarations
 from gpdsl.symbolic.reduced import field_quantities
@@ -29,6 +31,7 @@ def frame_of(prediction: Prediction, names: Iterable[str] | None, quantiles: Seq
         raise GpdslError("to_frame needs pandas: install gpdsl[data]") from problem
     declarations = prediction.beliefs.program.declarations
     table = table_of(prediction, declarations, default_names(declarations) if names is None else names, quantiles)
+    table = {name: values.tolist() if values.dtype == object else values for name, values in table.items()}
     frame, index = pd.DataFrame(table), None if prediction.origin is None else prediction.origin.index
     return frame.set_axis(index) if isinstance(index, pd.Index) and len(index) == len(frame) else frame
 
@@ -47,6 +50,8 @@ def html_of(prediction: Prediction) -> str:
 
 def texts(values: np.ndarray, digits: int = 10) -> Iterator[str]:
     """A column as it is written."""
+    if values.dtype.kind == "M" or (values.dtype == object and all(isinstance(each, date) for each in values)):
+        return iter(texts_of(values))
     if values.dtype.kind == "f":
         return (f"{value:.{digits}g}" for value in values.tolist())
     return (str(value) for value in values.tolist())
@@ -66,7 +71,7 @@ def default_names(declarations: Declarations) -> list[str]:
 def table_of(
     prediction: Any, declarations: Declarations, names: Iterable[str], quantiles: Sequence[float]
 ) -> dict[str, np.ndarray]:
-    """Columns of numbers (text for labels), each [rows], for every element of every name.
+    """Columns of numbers (text for labels), each [rows], for every element of every name; after the times of the rows.
 
     Of a field, and of what is computed from fields alone, the rows are its points. Raises GpdslError for such names
     beside others.
@@ -75,7 +80,7 @@ def table_of(
     apart = [name for name in names if name in fields]
     if apart and len(apart) < len(names):
         raise GpdslError(f"`{apart[0]}` is the same in every row: ask for it alone, and get one row for each point")
-    table: dict[str, np.ndarray] = {}
+    table = {} if apart else _time_columns(prediction.times)
     for name in names:
         output = declarations.outputs.get(name)
         if output is not None and output.label is not None:
@@ -100,6 +105,15 @@ def _number_columns(
         element = name + _subscript(each + 1 for each in position)
         columns |= {f"{element}_{part}": np.asarray(values)[(slice(None), *position)] for part, values in parts.items()}
     return columns
+
+
+def _time_columns(times: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The dates that rows are of."""
+    return {
+        name + _subscript(each + 1 for each in position): dates[(slice(None), *position)]
+        for name, dates in times.items()
+        for position in np.ndindex(*dates.shape[1:])
+    }
 
 
 def _label_columns(prediction: Any, name: str) -> dict[str, np.ndarray]:

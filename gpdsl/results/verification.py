@@ -213,9 +213,8 @@ def read_calendar(declarations: Declarations, kept: Any) -> Calendar | None:
         return None
     calendar = Calendar(**kept)
     _texts([calendar.origin, *calendar.zones.values()], "calendar")
-    need(
-        str(np.datetime64(calendar.origin, "us")) == calendar.origin, f"calendar: it begins at {shown(calendar.origin)}"
-    )
+    origin = np.datetime64(calendar.origin, "us")
+    need(str(origin) == calendar.origin and not np.isnat(origin), f"calendar: it begins at {shown(calendar.origin)}")
     need(calendar.zones.keys() == set(times), "calendar: not the inputs that are times")
     need(all(_ZONE.fullmatch(each) for each in calendar.zones.values()), "calendar: odd names of zones")
     return calendar

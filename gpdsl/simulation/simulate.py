@@ -11,6 +11,7 @@ from gpdsl.data import Calendar, DataError, bind
 from gpdsl.data.convert import from_object
 from gpdsl.data.errors import listed
 from gpdsl.data.sizes import Sizes
+from gpdsl.data.times import as_data
 from gpdsl.forward import resolve
 from gpdsl.language import model as m
 from gpdsl.language.suggest import closest
@@ -62,7 +63,7 @@ def simulate(
         lets = {name: _let(world, each) for name, each in declarations.lets.items()}
         row_variables = {name: world.quantity(name) for name in declarations.rows}
     return Simulation(
-        data={**world.inputs, **_times(world, calendar), **outputs},
+        data={**as_data(declarations.inputs, calendar, world.inputs), **outputs},
         latents=latents,
         functionals={shown(declarations, *key): values for key, values in world.latents.items() if key[1] != m.VALUE},
         lets=lets,
@@ -117,14 +118,6 @@ def _given(
     if rows is not None and rows != bound.rows:
         raise DataError(WrongRequest("rows", str(rows), f"the {bound.rows} rows of the inputs"), source=source)
     return dict(bound.inputs), {**sizes, **bound.sizes}, bound.rows, bound.calendar or BEGIN
-
-
-def _times(world: World, calendar: Calendar) -> dict[str, np.ndarray]:
-    """Inputs that are times, as dates."""
-    times = [each for each in world.declarations.inputs.values() if each.kind == "time"]
-    return {
-        each.name: calendar.dates(each.name, calendar.moments(world.inputs[each.name], each.unit)) for each in times
-    }
 
 
 def _check_rows(declarations: m.Declarations, rows: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -25,6 +26,8 @@ OPAQUE = compile_text(
 
 class Known:
     """A prediction of two rows."""
+
+    times: ClassVar[dict] = {}
 
     def mean(self, name: str) -> np.ndarray:
         return {

@@ -112,6 +112,8 @@ def test_any_text_can_be_asked_about_anywhere(text: str) -> None:
         ("infer vi: dtype = ", {"float32"}, {"full"}),
         ("param s : positive ", {"fixed"}, {"RBF"}),
         ("param s : real(", {"lower = ", "upper = "}, {"in"}),
+        ("input t : ", {"time", "real"}, {"unit"}),
+        ("input t : time(", {"per = hour", "per = day"}, {"lower = "}),
         ("external ", {"likelihood"}, {"x"}),
         ("external g(a: ", {"real"}, {"x"}),
         ("let ", set(), {"x", "exp"}),
