@@ -13,7 +13,6 @@ from gpdsl.inference.watch import loading
 from gpdsl.program.beginning import before_jax_begins
 
 if TYPE_CHECKING:
-    from gpdsl.data import standardise
     from gpdsl.distributions import register_distribution
     from gpdsl.forward import ForwardModelError, opaque, register_forward_model, register_likelihood, retry, umbridge
     from gpdsl.inference.engines import register_engine
@@ -38,7 +37,6 @@ _HOMES = {
     "zoo_text": "gpdsl.model",
     "ModelError": "gpdsl.language",
     "format_text": "gpdsl.language",
-    "standardise": "gpdsl.data",
     "ForwardModelError": "gpdsl.forward",
     "opaque": "gpdsl.forward",
     "retry": "gpdsl.forward",
@@ -74,7 +72,6 @@ __all__ = [
     "register_likelihood",
     "retry",
     "score",
-    "standardise",
     "umbridge",
     "zoo",
     "zoo_names",

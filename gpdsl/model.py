@@ -19,6 +19,7 @@ from gpdsl.symbolic.checking import compile_checked
 if TYPE_CHECKING:
     from gpdsl.inference.monitor import Report as Progress
     from gpdsl.language.warnings import Report
+    from gpdsl.program.standardise import Asked
     from gpdsl.results.fit import Fit
     from gpdsl.simulation.result import Simulation
 
@@ -47,6 +48,7 @@ class Model:
         data: Any,
         *,
         columns: Mapping[str, str] | None = None,
+        standardise: Asked = None,
         callback: Callable[[Progress], None] | None = None,
         progress: bool = False,
         start: Fit | None = None,
@@ -57,7 +59,9 @@ class Model:
         """Fit the model by variational inference.
 
         data: dict of arrays, DataFrame, or path of a CSV or Parquet file. columns: data column of each model name,
-        where they differ. options: those of `FitOptions`; `gpdsl.language.options` tells what they mean. callback:
+        where they differ. standardise: inputs and outputs to be fitted with mean 0 and standard deviation 1: True for
+        all that can be, their names, or `{"x": (mean, sd)}`; the fit remembers the numbers, and what is predicted is in
+        the units of the data. options: those of `FitOptions`; `gpdsl.language.options` tells what they mean. callback:
         called between steps with a `Report`. Ctrl-C returns the best state so far. start: another fit to begin with,
         of this model or one that shares latents with it: its parameters (`init` comes before them), its inducing
         points unless another number is asked for, and its posterior.
@@ -71,14 +75,23 @@ class Model:
             with loading():
                 from gpdsl.results.fitting import fit_model
 
-            return fit_model(self, data, columns or {}, callback, progress, options, start, checkpoint, resume)
+            return fit_model(
+                self, data, columns or {}, callback, progress, options, start, checkpoint, resume, standardise
+            )
 
-    def explain(self, data: Any, *, columns: Mapping[str, str] | None = None, **options: Unpack[FitOptions]) -> str:
+    def explain(
+        self,
+        data: Any,
+        *,
+        columns: Mapping[str, str] | None = None,
+        standardise: Asked = None,
+        **options: Unpack[FitOptions],
+    ) -> str:
         """The plan for these data: how every term is computed and why, cost and memory. Options are those of `fit`."""
         with loading():
-            from gpdsl.results.fitting import explain_model
+            from gpdsl.results.explaining import explain_model
 
-        return explain_model(self, data, columns or {}, options)
+        return explain_model(self, data, columns or {}, options, standardise)
 
     def sample_prior(
         self,
@@ -141,7 +154,9 @@ class Model:
 
         return information(self.declarations)
 
-    def warnings(self, data: Any = None, *, columns: Mapping[str, str] | None = None) -> Report:
+    def warnings(
+        self, data: Any = None, *, columns: Mapping[str, str] | None = None, standardise: Asked = None
+    ) -> Report:
         """What can be fitted but is hardly meant: unused names, parameters that cannot be told apart, odd priors.
 
         With `data` (anything `fit` takes), length-scales that start far from the spread of their inputs too. Printed,
@@ -151,10 +166,9 @@ class Model:
 
         if data is None:
             return all_warnings(self.declarations)
-        from gpdsl.data import bind
-        from gpdsl.data.standardise import spreads
+        from gpdsl.program.standardise import spreads_in
 
-        return all_warnings(self.declarations, spreads(bind(self.declarations, data, columns=columns)))
+        return all_warnings(self.declarations, spreads_in(self.declarations, data, columns, standardise))
 
     def __repr__(self) -> str:
         from gpdsl.data.errors import listed

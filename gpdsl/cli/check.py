@@ -10,7 +10,7 @@ from typing import Any
 from gpdsl.cli.console import print_error, print_mistakes
 from gpdsl.cli.forward_files import run_forward_files
 from gpdsl.cli.options import add_allow, add_columns, add_forward, columns_of
-from gpdsl.cli.standardising import read_data
+from gpdsl.cli.standardising import add_standardise, standardise_of
 from gpdsl.errors import GpdslError
 from gpdsl.language import ModelError, Reach, render_json
 from gpdsl.language.files import read_model
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="as --pedantic, and a warning is a failure")
     parser.add_argument("--data", metavar="FILE", help="data to check the models against, and their length-scales")
     add_columns(parser)
+    add_standardise(parser)
     add_allow(parser)
     add_forward(parser)
 
@@ -77,13 +78,12 @@ def _check(name: str, pedantic: bool, arguments: argparse.Namespace) -> _Checked
 
 
 def _spreads(declarations: Declarations, arguments: argparse.Namespace) -> dict[str, tuple[float, ...]] | None:
-    columns, data = columns_of(arguments, declarations), read_data(arguments.data, arguments.standardise)
-    if data is None:
+    columns, standardise = columns_of(arguments, declarations), standardise_of(arguments)
+    if arguments.data is None:
         return None
-    from gpdsl.data import bind
-    from gpdsl.data.standardise import spreads
+    from gpdsl.program.standardise import spreads_in
 
-    return spreads(bind(declarations, data, columns=columns))
+    return spreads_in(declarations, arguments.data, columns, standardise)
 
 
 def _as_json(name: str, found: _Checked) -> list[dict[str, Any]]:

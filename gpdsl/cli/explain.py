@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gpdsl.cli.options import add_choices, add_data, add_model, choices_of, columns_of, model_of
-from gpdsl.cli.standardising import read_data
+from gpdsl.cli.standardising import add_standardise, standardise_of
 
 HELP = "print how a model would be fitted to data, and why"
 
@@ -14,6 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Model, data and choices."""
     add_model(parser)
     add_data(parser)
+    add_standardise(parser)
     add_choices(parser)
 
 
@@ -21,5 +22,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the plan."""
     choices, model = choices_of(arguments), model_of(arguments)
     columns = columns_of(arguments, model.declarations)
-    print(model.explain(read_data(arguments.data, arguments.standardise), columns=columns, **choices))
+    standardise = standardise_of(arguments)
+    print(model.explain(arguments.data, columns=columns, standardise=standardise, **choices))
     return 0

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from gpdsl.cli.options import add_choices, add_data, add_model, check_writable, choices_of, columns_of, model_of
-from gpdsl.cli.standardising import read_data
+from gpdsl.cli.standardising import add_standardise, standardise_of
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import exit_code
 
@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Model, data, choices, and where the results go."""
     add_model(parser)
     add_data(parser)
+    add_standardise(parser)
     add_choices(parser)
     parser.add_argument("--start", metavar="FILE.gpfit", help="begin where this saved fit ended")
     parser.add_argument("--out", metavar="FILE.gpfit", help="save the fit, and while it goes on its best state")
@@ -35,13 +36,13 @@ def run(arguments: argparse.Namespace) -> int:
     _check_picture(arguments.plot)
     choices, model = choices_of(arguments), model_of(arguments)
     columns = columns_of(arguments, model.declarations)
-    data = read_data(arguments.data, arguments.standardise)
+    standardise = standardise_of(arguments)
     start = None if arguments.start is None else load_fit(arguments.start)
     if arguments.resume and not arguments.out:
         raise GpdslError("--resume goes on from what is saved: name the file with --out")
-    kept_in = {"checkpoint": arguments.out, "resume": arguments.resume}
+    choices |= {"checkpoint": arguments.out, "resume": arguments.resume, "standardise": standardise}
     try:
-        fit = model.fit(data, columns=columns, progress=not arguments.quiet, start=start, **kept_in, **choices)
+        fit = model.fit(arguments.data, columns=columns, progress=not arguments.quiet, start=start, **choices)
     except ForwardModelError as error:
         if error.fit is not None and arguments.out:
             kept = f"the state before is saved as {arguments.out}: go on with --start {arguments.out}"
@@ -51,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out:
         print(f"fit saved as {arguments.out}")
     if arguments.plot:
-        fit.plot(data, path=arguments.plot)
+        fit.plot(arguments.data, path=arguments.plot)
         print(f"picture saved as {arguments.plot}")
     if fit.interrupted:
         kept = (

@@ -55,7 +55,7 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def add_columns(parser: argparse.ArgumentParser) -> None:
-    """The names of the columns of a data file, and which are standardised."""
+    """The names of the columns of a data file."""
     parser.add_argument(
         "--column",
         metavar="NAME=COLUMN",
@@ -63,13 +63,6 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
         default=[],
         help='data column of an input or output; several, separated by commas, for a vector ("A,1",B: in double quotes '
         "where a name has a comma)",
-    )
-    parser.add_argument(
-        "--standardise",
-        metavar="COLUMN[=MEAN,SD]",
-        action="append",
-        default=[],
-        help="subtract the mean of a data column and divide by its standard deviation",
     )
 
 

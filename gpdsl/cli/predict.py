@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from gpdsl.cli.options import add_data, add_forward, check_writable, columns_of
-from gpdsl.cli.standardising import read_data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import honour_interrupts
 
@@ -44,13 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     run_forward_files(arguments.forward)
     fit = gpdsl.load_fit(arguments.fit)
-    data = read_data(arguments.data, arguments.standardise)
     renamed = {**fit.columns, **columns_of(arguments, fit.model.declarations)}
     names = arguments.names.split(",") if arguments.names else default_names(fit.model.declarations)
-    prediction = fit.predict(data, columns=renamed, evaluations=evaluations)
+    prediction = fit.predict(arguments.data, columns=renamed, evaluations=evaluations)
     table = table_of(prediction, fit.model.declarations, names, quantiles)
     if arguments.log_density:
-        table["log_density"] = fit.log_predictive_density(data, columns=renamed, evaluations=evaluations)
+        table["log_density"] = fit.log_predictive_density(arguments.data, columns=renamed, evaluations=evaluations)
     honour_interrupts()  # JAX may have lost one
     write_table(table, arguments.out)
     return 0

@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpdsl.cli.options import add_columns, add_model, check_writable, columns_of, model_of, numbers_of, pairs
-from gpdsl.cli.standardising import read_data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import honour_interrupts
 
@@ -58,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     parameters = {name: numbers_of("--set", name, text) for name, text in pairs("--set", arguments.settings).items()}
     model = model_of(arguments)
     drawn = model.sample_prior(
-        read_data(arguments.inputs, arguments.standardise),
+        arguments.inputs,
         rows=arguments.rows,
         seed=arguments.seed,
         parameters=parameters,

@@ -10,7 +10,6 @@ from gpdsl.data.bound import Data
 from gpdsl.data.errors import DataError, DataMistake, TooManyInducing
 from gpdsl.data.minibatches import minibatches
 from gpdsl.data.read import read_table
-from gpdsl.data.standardise import Standardised, standardise
 from gpdsl.data.table import Table
 from gpdsl.data.times import Calendar
 
@@ -19,11 +18,9 @@ __all__ = [
     "Data",
     "DataError",
     "DataMistake",
-    "Standardised",
     "Table",
     "TooManyInducing",
     "bind",
     "minibatches",
     "read_table",
-    "standardise",
 ]

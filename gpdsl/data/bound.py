@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from gpdsl.data.memory_maps import pieces
+from gpdsl.data.standardised import Standardised
 from gpdsl.data.times import Calendar
 
 
@@ -21,7 +22,8 @@ class Data:
     `outputs[name]` is [rows, *axes]: binary as 0 and 1, a label as its
     number from 0; 0 where `observed[name]`, of the same shape, is false. `sizes` binds dimension letters, `levels`
     gives the labels of an index in order; `column_names` are the names the user gave, for messages. `moments` are the
-    times that numbers among the inputs stand for, and `calendar` tells from when on these count.
+    times that numbers among the inputs stand for, and `calendar` tells from when on these count. `standardised` are
+    the numbers behind the values of inputs and outputs that are not in the user's units.
     """
 
     rows: int
@@ -34,6 +36,7 @@ class Data:
     source: str = "data"
     moments: Mapping[str, np.ndarray] = field(default_factory=dict)
     calendar: Calendar | None = None
+    standardised: Standardised = field(default_factory=Standardised)
 
     @cached_property
     def digests(self) -> dict[str, str]:

@@ -264,7 +264,7 @@ class CannotStandardise(DataMistake):
     value: str
     code: ClassVar = "D119"
     message: ClassVar = "column `{column}` is {value} in every row and cannot be standardised"
-    help: ClassVar = "drop the column: it says nothing about the rows"
+    help: ClassVar = "drop the column, which says nothing about the rows, or leave its quantity out: standardise=[...]"
 
 
 @dataclass(frozen=True)

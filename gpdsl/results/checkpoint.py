@@ -119,8 +119,7 @@ def verify_data(path: Any, before: Fit | None, data: Data) -> None:
     if odd:
         what = f"{odd} had other values" if before.rows == data.rows else f"it had {before.rows} rows, not {data.rows}"
         raise GpdslError(
-            f"resume: {path} is a fit of other data ({what}): give the same data, standardised by the same numbers, or "
-            "begin at it with start"
+            f"resume: {path} is a fit of other data ({what}): give the same data, or begin at it with start"
         )
 
 

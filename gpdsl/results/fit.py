@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpdsl.data import Calendar, Data, bind
+from gpdsl.data.standardised import Standardised
 from gpdsl.errors import preformatted
 from gpdsl.forward import Usage, unregistered
 from gpdsl.inference.exact.posterior import Regression
@@ -47,12 +48,12 @@ def fitted_program(program: Program, choice: Choice) -> Program:
 class Fit:
     """A fitted model.
 
-    `elbo` is what was maximised, in nats (with `elbo_se`, its standard error, when sampled): the evidence lower bound
-    plus the log prior density of the learnt parameters that have priors; `log_evidence_bound` is without that. Of
-    `engine = ep` it has an estimate of the log evidence in it, which is no bound. `history` has columns step, elbo,
-    seconds; `parameters` holds constrained values by name; `interrupted` tells that the fit was stopped by the user, or
-    by an opaque function, and holds the best state until then; `usage` is what the evaluations of opaque functions have
-    cost.
+    `elbo` is what was maximised, in nats and the units of the data (with `elbo_se`, its standard error, when sampled):
+    the evidence lower bound plus the log prior density of the learnt parameters that have priors; `log_evidence_bound`
+    is without that. Of `engine = ep` it has an estimate of the log evidence in it, which is no bound. `history` has
+    columns step, elbo, seconds; `parameters` holds constrained values by name; `interrupted` tells that the fit was
+    stopped by the user, or by an opaque function, and holds the best state until then; `usage` is what the evaluations
+    of opaque functions have cost.
     """
 
     program: Program
@@ -85,6 +86,8 @@ class Fit:
     """Of the values of every input and output that was fitted."""
     calendar: Calendar | None = None
     """When the times among the inputs count from, and their zones; None where no input is a time."""
+    standardised: Standardised = field(default_factory=Standardised)
+    """The mean and standard deviation of what was standardised; `parameters` and latents hold in these units."""
     inducing_loss_bounds: tuple[float, float] | None = None
     """Nats of the evidence that inducing points lose at least and at most, for certain, at the fit's parameters: of
     observations that are normal about one latent each; None of others."""
@@ -140,7 +143,7 @@ class Fit:
     def predict_bound(self, data: Data, evaluations: int | None, index: Any) -> Prediction:
         """Posterior at rows that are bound already; `index` names them."""
         origin = Origin(self, data, evaluations, index)
-        return Prediction(self._beliefs(data, evaluations), self.options.dtype, origin)
+        return Prediction(self._beliefs(data, evaluations), self.options.dtype, self.standardised, origin)
 
     def log_predictive_density(
         self, data: Any, columns: Mapping[str, str] | None = None, *, evaluations: int | None = None
@@ -152,10 +155,11 @@ class Fit:
         bound = self.bind(data, columns, outputs=True)
         with precision(self.options.dtype):
             beliefs = self._beliefs(bound, evaluations, likelihoods=True)
-            return by_parts(bound.rows, lambda _, rows: log_predictive(beliefs.part(rows)))
+            found = by_parts(bound.rows, lambda _, rows: log_predictive(beliefs.part(rows)))
+        return found - self.standardised.log_jacobian(bound.observed)
 
     def bind(self, data: Any, columns: Mapping[str, str] | None, *, outputs: bool) -> Data:
-        """New data under the sizes, levels and column names of the training data."""
+        """New data under the sizes, levels and column names of the training data, in their own units."""
         return bind(
             self.program.declarations,
             data,
@@ -172,7 +176,7 @@ class Fit:
             budget = check_option("evaluations", budget)
         with precision(dtype):
             program = self._predicting
-            rows = as_arrays(make_rows(program, data), dtype)
+            rows = as_arrays(make_rows(program, self.standardised.applied(data)), dtype)
             return Beliefs(
                 program,
                 as_arrays(dict(self.parameters), dtype),

@@ -1,4 +1,4 @@
-"""`Model.fit` and `Model.explain`, step by step: bind the data, make the program, decide, infer, wrap up."""
+"""`Model.fit`, step by step: bind the data, make the program, decide, infer, wrap up."""
 
 from __future__ import annotations
 
@@ -17,30 +17,24 @@ import numpy as np
 from gpdsl.data import Data, bind
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import Accounting, fitting, resolve
-from gpdsl.forward.described import explain_externals
-from gpdsl.inference.engines import plan
 from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.fields.plan import explain_fields, probe_called
+from gpdsl.inference.fields.plan import probe_called
 from gpdsl.inference.inducing.growth import infer_growing
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.opaque.probing import probe
-from gpdsl.inference.plan.explain import explain
-from gpdsl.inference.plan.explain_kernels import explain_kernels
 from gpdsl.inference.plan.options import Choice, Options, make_options
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Result, as_arrays, as_numpy
-from gpdsl.inference.quadruply_stochastic.explain import explain_weights
 from gpdsl.inference.resolution import notes_on_constants, notes_on_inputs, notes_on_noise, notes_on_samples
-from gpdsl.inference.sharding import shards_for
 from gpdsl.inference.warm import Later, Start, check_start
 from gpdsl.inference.watch import honour_interrupts, watching
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language.model import Declarations
 from gpdsl.program.compilation import jit
-from gpdsl.program.layers import explain_layers, uncertain_arguments
 from gpdsl.program.parameters import make_parameters
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_program
+from gpdsl.program.standardise import ANY, Asked, Units, standardise
 from gpdsl.program.starts import start_from_data
 from gpdsl.program.white import training
 from gpdsl.results.checkpoint import Checkpoint, kept_before, noisy, not_below, steps_left, verify_data
@@ -72,12 +66,19 @@ def prepare(
     given: Mapping[str, Any],
     start: Start | None = None,
     check: Callable[[Data], None] = lambda _: None,
+    asked: Asked = None,
+    units: Units = ANY,
 ) -> tuple[Program, Data, Options]:
-    """Everything before inference: checked options, bound data, and the program, with the parameters of `start`."""
+    """Everything before inference: checked options, bound data, and the program, with the parameters of `start`.
+
+    Inputs and outputs that are `asked` for are standardised, as are those of the fit to start at, whose `units` count.
+    """
     options = make_options(model.declarations.infer.options, given)
     externals = resolve(model.declarations, model.externals)
     calendar = None if start is None else start.calendar
     bound = bind(model.declarations, data, calendar=calendar, columns=columns, outputs_required=True)
+    if asked is not None or units is not ANY:
+        bound = standardise(model.declarations, bound, asked, units)
     check(bound)
     with precision(options.dtype):
         program = make_program(
@@ -121,6 +122,11 @@ def start_of(fit: Any) -> Start | None:
     return Start(program, fit.parameters, *q, jitter, fit.choice.dense, fit.weight_space, fit.calendar)
 
 
+def units_of(fit: Fit) -> Units:
+    """In which units the parameters of another fit hold."""
+    return Units(fit.standardised, {**fit.program.declarations.inputs, **fit.program.declarations.outputs})
+
+
 def _at_inducing(fit: Fit, regression: Regression, jitter: float) -> list[Whitened]:
     """The posterior of an exact fit over the whitened values of what its rows read."""
     with precision(fit.options.dtype):
@@ -140,6 +146,8 @@ class _Asked:
     columns: dict[str, str]
     account: Accounting
     begun: float
+    log_jacobian: float
+    """Nats by which the bound of standardised outputs is above that of the outputs in their own units."""
 
     def fit(self, result: Result, choice: Choice, jitter: float, monitor: Monitor) -> Fit:
         """A fit of what the inference has found."""
@@ -155,9 +163,9 @@ class _Asked:
             posterior=tuple(result.posterior),
             weights=result.weights,
             jitter=jitter,
-            elbo=result.elbo,
+            elbo=result.elbo - self.log_jacobian,
             elbo_se=result.elbo_se,
-            history=np.asarray(monitor.history, float).reshape(-1, 3),
+            history=np.asarray(monitor.history, float).reshape(-1, 3) - [0.0, self.log_jacobian, 0.0],
             message=result.message,
             rows=self.bound.rows,
             seconds=time.perf_counter() - self.begun,
@@ -172,6 +180,7 @@ class _Asked:
             inducing_loss_bounds=result.loss_bounds,
             digests=self.bound.digests,
             calendar=self.bound.calendar,
+            standardised=self.bound.standardised,
         )
 
     def _resolved(
@@ -193,23 +202,27 @@ def fit_model(
     start: Any = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    standardised: Asked = None,
 ) -> Fit:
     """See `Model.fit`."""
     begun, before = time.perf_counter(), kept_before(model, given, start, checkpoint) if resume else None
     known = start_of(start if before is None or before.program.fields else before)
-    program, bound, options = prepare(model, data, columns, given, known, partial(verify_data, checkpoint, before))
+    begun_at, verify = start if before is None else before, partial(verify_data, checkpoint, before)
+    units = ANY if begun_at is None else units_of(begun_at)
+    program, bound, options = prepare(model, data, columns, given, known, verify, standardised, units)
     if before is not None and not before.interrupted and options.steps == before.options.steps:
         return before
     account = program.account or Accounting()
     _warn(model.declarations)
     honour_interrupts()  # there is nothing to keep yet
 
-    asked = _Asked(model, program, bound, options, dict(columns), account, begun)
+    log_jacobian = float(np.sum(bound.standardised.log_jacobian(bound.observed)))
+    asked = _Asked(model, program, bound, options, dict(columns), account, begun, log_jacobian)
     ended = None if before is None or noisy(before) else before
     keep = None if checkpoint is None else Checkpoint(Path(checkpoint), asked.fit, ended)
     with (
         precision(options.dtype),
-        _device(options.device),
+        on_device(options.device),
         _progress(progress, callback) as report,
         watching() as watch,
     ):
@@ -217,7 +230,7 @@ def fit_model(
         with fitting(account):
             left = options if before is None else steps_left(before, options)
             result, monitor, choice, jitter = infer_growing(
-                program, bound, left, _counting(report, account), known, keep
+                program, bound, left, _counting(report, account, asked.log_jacobian), known, keep
             )
         fit = asked.fit(result, choice, jitter, monitor)
     fault = None if watch.asked else account.fault  # Ctrl-C ends the processes of simulators as well
@@ -235,11 +248,13 @@ def fit_model(
     return fit
 
 
-def _counting(report: Callable[[Report], None] | None, account: Accounting) -> Callable[[Report], None] | None:
-    """The callback, told what opaque functions have cost so far as well."""
+def _counting(
+    report: Callable[[Report], None] | None, account: Accounting, log_jacobian: float
+) -> Callable[[Report], None] | None:
+    """The callback, told the bound in the units of the data, and what opaque functions have cost so far."""
     if report is None:
         return None
-    return lambda each: report(replace(each, usage=account.usage()))
+    return lambda each: report(replace(each, elbo=each.elbo - log_jacobian, usage=account.usage()))
 
 
 def _warn(declarations: Declarations) -> None:
@@ -251,29 +266,7 @@ def _warn(declarations: Declarations) -> None:
         warnings.warn(f"{place}: {doubt.message_text()} [{doubt.code}]", GpdslWarning, stacklevel=4)
 
 
-def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str, Any]) -> str:
-    """See `Model.explain`."""
-    if uncertain_arguments(model.declarations):
-        make_options(model.declarations.infer.options, given)
-        bound = bind(model.declarations, data, columns=columns, outputs_required=True)
-        return explain_layers(model.declarations, bound)
-    program, bound, options = prepare(model, data, columns, given)
-    with precision(options.dtype), _device(options.device):
-        if program.fields:
-            planned = explain_fields(program, bound, options)
-        else:
-            decided = plan(program, bound, options)
-            shards_for(options.devices, decided.layout.dense, program.opaque)
-            if decided.choice.weights is not None:
-                planned = explain_weights(program, options, decided.choice, bound.rows)
-            else:
-                shown = program if decided.choice.exact else training(program, dense=decided.choice.dense)
-                planned = explain(shown.under(decided.choice.posterior), options, decided, bound.rows)
-    called = [program.externals[name] for name in sorted({use.function for use in program.uses()})]
-    return "\n".join([planned, *explain_externals(called), *explain_kernels(model.declarations)])
-
-
-def _device(name: str | None) -> Any:
+def on_device(name: str | None) -> Any:
     if name is None:
         return nullcontext()
     import jax

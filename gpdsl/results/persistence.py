@@ -20,6 +20,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from gpdsl.data.standardised import Standardised
 from gpdsl.errors import GpdslError
 from gpdsl.forward import ForwardModel, resolve
 from gpdsl.inference.exact.posterior import Regression
@@ -77,6 +78,7 @@ def header_of(fit: Fit) -> dict[str, Any]:
         "name": source.name,
         **({"used": [[each.line, each.name] for each in source.parts]} if source.parts else {}),
         **({"registered": registered} if (registered := registered_in(program.declarations)) else {}),
+        **({"standardised": sorted(fit.standardised.sds)} if fit.standardised.sds else {}),
         "sizes": fit.program.sizes,
         "elements": elements_of(program.declarations, program.sizes),
         "methods": sorted(program.methods),
@@ -109,6 +111,7 @@ def arrays_of(fit: Fit) -> dict[str, np.ndarray]:
         arrays |= fit.weight_space.arrays()
     if fit.regression is not None:
         arrays |= fit.regression.arrays()
+    arrays |= fit.standardised.arrays()
     return {name: np.asarray(values, order="C") for name, values in arrays.items()}
 
 
@@ -222,6 +225,7 @@ def _rebuild(
         notes=tuple(header["notes"]),
         digests=header["digests"],
         calendar=read_calendar(declarations, header.get("calendar")),
+        standardised=Standardised.from_arrays(arrays),
         inducing_loss_bounds=read_bounds(header["inducing_loss_bounds"]),
         **{name: header[name] for name in SCALARS},
     )

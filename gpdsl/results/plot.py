@@ -87,8 +87,9 @@ def _single_input(fit: Fit, bound: Any) -> tuple[str, np.ndarray]:
     seen = np.asarray(every_point(fit.inducing[0])) if fit.inducing else np.zeros((0, len(single)))
     if len(arguments) == 1 and seen.shape[1] == 1:
         name = arguments.pop()
-        values = seen[:, 0] if bound is None else bound.inputs[name].reshape(bound.rows, -1)[:, 0]
-        return name, values
+        if bound is None:
+            return name, fit.standardised.back(name, seen[:, 0])
+        return name, bound.inputs[name].reshape(bound.rows, -1)[:, 0]
     raise GpdslError(
         "plot shows models whose latents have one input column; for others, predict on the rows of interest and plot "
         "those"

@@ -11,6 +11,7 @@ import numpy as np
 
 from gpdsl.data import Data
 from gpdsl.data.errors import listed
+from gpdsl.data.standardised import Standardised
 from gpdsl.errors import GpdslError, preformatted
 from gpdsl.forward import Usage
 from gpdsl.program.precision import in_precision
@@ -55,9 +56,12 @@ class Prediction:
     probabilities of its levels, [rows, levels].
     """
 
-    def __init__(self, beliefs: ex.Beliefs, dtype: str, origin: Origin | None = None) -> None:
+    def __init__(
+        self, beliefs: ex.Beliefs, dtype: str, standardised: Standardised, origin: Origin | None = None
+    ) -> None:
         self.beliefs = beliefs
         self.dtype = dtype
+        self.standardised = standardised
         self.origin = origin
         self._declarations = beliefs.program.declarations
 
@@ -90,7 +94,7 @@ class Prediction:
             return None
         rows = slice(0, SHOWN_ROWS)
         origin = None if self.origin is None else self.origin._replace(data=self.origin.data.take(rows))
-        first = Prediction(self.beliefs.part(rows), self.dtype, origin)
+        first = Prediction(self.beliefs.part(rows), self.dtype, self.standardised, origin)
         return f"{preformatted(repr(self))}{html_of(first)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -105,23 +109,23 @@ class Prediction:
 
         NaN, with a warning, where there is none: of a Student-t of one degree of freedom, of a ratio.
         """
-        return said(name, "mean", self._by_parts(name, lambda part, _: part._mean(name)), self._declarations)
+        found = self.standardised.back(name, self._by_parts(name, lambda part, _: part._mean(name)))
+        return said(name, "mean", found, self._declarations)
 
     @in_precision
     def variance(self, name: str) -> np.ndarray:
         """Posterior (predictive) variance; that of the class indicators for a label output."""
-        return said(name, "variance", self._by_parts(name, lambda part, _: part._variance(name)), self._declarations)
+        found = self.standardised.widened(name, self._by_parts(name, lambda part, _: part._variance(name)), 2)
+        return said(name, "variance", found, self._declarations)
 
     def _by_parts(self, name: str, compute: Callable[[Prediction, int], np.ndarray], axis: int = 0) -> np.ndarray:
         """Something about all rows, some rows at a time; without rows where it is the same in all of them."""
         if name in field_quantities(self._declarations):
-            first = Prediction(self.beliefs.part(slice(0, 1)), self.dtype)
-            return np.take(compute(first, 0), 0, axis)
-        return by_parts(
-            self.beliefs.count,
-            lambda number, rows: compute(Prediction(self.beliefs.part(rows), self.dtype), number),
-            axis,
-        )
+            return np.take(compute(self._part(slice(0, 1)), 0), 0, axis)
+        return by_parts(self.beliefs.count, lambda number, rows: compute(self._part(rows), number), axis)
+
+    def _part(self, rows: slice) -> Prediction:
+        return Prediction(self.beliefs.part(rows), self.dtype, self.standardised)
 
     def _mean(self, name: str) -> np.ndarray:
         if is_output(self.beliefs, name):
@@ -147,7 +151,7 @@ class Prediction:
         if is_output(self.beliefs, name) and self._declarations.outputs[name].kind == "label":
             raise GpdslError(f"`{name}` is a label: it has no quantiles; use mean for the levels' probabilities")
         found = self._by_parts(name, lambda part, _: np.stack([part._quantile_of(name, p) for p in several]), axis=1)
-        return found if np.ndim(probabilities) else found[0]
+        return self.standardised.back(name, found if np.ndim(probabilities) else found[0])
 
     def _quantile_of(self, name: str, p: float) -> np.ndarray:
         if is_output(self.beliefs, name):
@@ -162,7 +166,8 @@ class Prediction:
         latents enter what has no formula. Of a quadrature over two it is what nodes between its own add; 0 else.
         """
         verify_asked(name, of)
-        return self._by_parts(name, lambda part, _: part._error(name, of))
+        found = self._by_parts(name, lambda part, _: part._error(name, of))
+        return self.standardised.widened(name, found, 2 if of == "variance" else 1)
 
     @property
     def usage(self) -> Usage:
@@ -190,7 +195,7 @@ class Prediction:
         def draw(part: Prediction, number: int) -> np.ndarray:
             return part._sample(name, count, np.random.default_rng([seed, number] if number else seed))
 
-        return self._by_parts(name, draw, axis=1)
+        return self.standardised.back(name, self._by_parts(name, draw, axis=1))
 
     def _sample(self, name: str, count: int, rng: np.random.Generator) -> np.ndarray:
         return self._drawn(name, row_by_row(self.beliefs, count, rng))
@@ -203,7 +208,7 @@ class Prediction:
         room for their covariances, 5000 with one latent; `sample` has no such limit.
         """
         is_output(self.beliefs, name)
-        found = self._drawn(name, self._together_draws(name, count, seed))
+        found = self.standardised.back(name, self._drawn(name, self._together_draws(name, count, seed)))
         return found[:, 0] if name in field_quantities(self._declarations) else found
 
     @in_precision
@@ -212,7 +217,7 @@ class Prediction:
 
         Of an output it is that of the next values, noise included. Raises GpdslError for anything else.
         """
-        return covariances(self._together, name)
+        return self.standardised.covariance(name, covariances(self._together, name))
 
     def _together_draws(self, name: str, count: int, seed: int) -> Draws:
         if count < 1:

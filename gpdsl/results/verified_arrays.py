@@ -15,6 +15,7 @@ from gpdsl.program.bijectors import Bijector
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.rows import Rows
+from gpdsl.program.standardise import refusal
 from gpdsl.results.fit import Fit
 from gpdsl.results.verification import need, shown
 
@@ -42,6 +43,7 @@ def check_fit(fit: Fit) -> None:
         value, shape = fit.parameters[name], translator.shape(param.axes)
         need(value.dtype == float and value.shape == shape, f"parameter {name}: expected floats of shape {shape}")
         need(_inside(domains[name], value), f"parameter {name}: expected {domains[name].domain}")
+    _check_standardised(fit)
     held = fit.weight_space is not None
     need((fit.options.engine == "qsgp") == held, "engine: not that of the posterior")
     need(held == (fit.choice.weights is not None), "choice: weights are not what the posterior is")
@@ -53,6 +55,19 @@ def check_fit(fit: Fit) -> None:
         _check_weights(fit)
     else:
         _check_posterior(fit)
+
+
+def _check_standardised(fit: Fit) -> None:
+    """That what was standardised can be, by numbers of its shape."""
+    d, (means, sds) = fit.program.declarations, (fit.standardised.means, fit.standardised.sds)
+    need(means.keys() == sds.keys(), "standardised: means and deviations of different names")
+    for name in sds:
+        known = name in d.inputs or name in d.outputs
+        need(known and not refusal(d, name), f"standardised: {shown(name)} cannot be")
+        shape = fit.program.translator.shape(d.axes_of(name))
+        for values in (means[name], sds[name]):
+            need(values.dtype == float and values.shape == shape, f"standardised: {name} has another shape or type")
+        need(np.all(sds[name] > 0), f"standardised: {name} has a deviation that is not positive")
 
 
 def _inside(domain: Bijector, value: np.ndarray) -> bool:

@@ -66,7 +66,7 @@ def field_calls(declarations: m.Declarations) -> Mapping[str, tuple[bool, ...]]:
     if not declarations.fields:
         return {}
     varying, found = row_quantities(declarations), dict[str, tuple[bool, ...]]()
-    for name, observed, arguments in _calls(declarations):
+    for name, observed, arguments in opaque_calls(declarations):
         differ = (any(read.name in varying for read in reads_of(each)) for each in arguments)
         rows = (*[True] * observed, *differ)
         found[name] = tuple(a or b for a, b in zip(found.get(name, rows), rows, strict=True))
@@ -83,7 +83,7 @@ def field_quantities(declarations: m.Declarations) -> frozenset[str]:
     return frozenset({*declarations.latents, *declarations.lets} - row_quantities(declarations))
 
 
-def _calls(declarations: m.Declarations) -> Iterator[tuple[str, int, tuple[m.Expression, ...]]]:
+def opaque_calls(declarations: m.Declarations) -> Iterator[tuple[str, int, tuple[m.Expression, ...]]]:
     """Every call of an opaque function: its name, how many observed values it takes, and its other arguments."""
     waiting: list[m.Expression] = [case.body for let in declarations.lets.values() for case in let.cases]
     for observation in declarations.observations:

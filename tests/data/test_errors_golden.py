@@ -19,9 +19,9 @@ from gpdsl.data import (
     file_mistakes,
     mistakes,
     read_table,
-    standardise,
     time_mistakes,
 )
+from gpdsl.data.standardise import learn
 from gpdsl.language.model import Declarations
 from tests.data import models
 from tests.goldens import assert_golden
@@ -143,7 +143,7 @@ def test_error_text(name: str, tmp_path: Path) -> None:
 OTHER: dict[str, Callable[[], object]] = {
     "beyond_memory": lambda: (_ for _ in ()).throw(DataError(file_mistakes.BeyondMemory("80 GiB", "12.3 GiB"))),
     "too_many_inducing": lambda: (_ for _ in ()).throw(DataError(TooManyInducing(100, 40))),
-    "standardise_constant": lambda: standardise([[1.0, 2.0], [3.0, 2.0]], name="x"),
+    "standardise_constant": lambda: learn(bind(models.REAL, {"x": [2.0, 2.0], "y": [1.0, 2.0]}, sizes={}), "x"),
 }
 
 

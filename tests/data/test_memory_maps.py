@@ -12,6 +12,7 @@ import gpdsl
 from gpdsl.data import DataError, bind, read_table
 from gpdsl.data.standardise import spreads
 from gpdsl.program.program import make_program, make_rows
+from gpdsl.program.standardise import standardise
 
 TEXT = "input x : real[D]\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n"
 ROWS, COLUMNS = 200_000, 12
@@ -64,6 +65,24 @@ def test_spreads_are_those_of_the_whole(folder: Path) -> None:
     """Added up piece by piece."""
     data = bind(gpdsl.compile(TEXT).declarations, folder)
     np.testing.assert_allclose(spreads(data)["x"], np.asarray(data.inputs["x"], float).std(axis=0), rtol=1e-6)
+
+
+def test_standardised_maps_stay_on_disk(folder: Path) -> None:
+    """By numbers of the whole, with little of it in memory; the user's file is as it was."""
+    declarations = gpdsl.compile(TEXT).declarations
+    data = bind(declarations, folder)
+    before = np.array(data.inputs["x"][:3])
+    tracemalloc.start()
+    try:
+        done = standardise(declarations, data, "x")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert isinstance(done.inputs["x"], np.memmap) and peak < 0.75 * done.inputs["x"].nbytes * 2
+    values = np.asarray(data.inputs["x"], float)
+    np.testing.assert_allclose(done.inputs["x"], (values - values.mean(axis=0)) / values.std(axis=0), atol=1e-9)
+    np.testing.assert_array_equal(data.inputs["x"][:3], before)
+    assert done.take(slice(5)).inputs["x"].shape == (5, COLUMNS)
 
 
 def test_folders_that_are_no_tables(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Standardising and minibatches."""
+"""Minibatches."""
 
 from __future__ import annotations
 
@@ -6,24 +6,7 @@ from itertools import islice
 
 import numpy as np
 
-from gpdsl.data import minibatches, standardise
-
-
-def test_standardised_columns_have_mean_zero_and_sd_one() -> None:
-    values = np.random.default_rng(0).normal(3, 5, (50, 2))
-    done = standardise(values)
-    np.testing.assert_allclose(done.values.mean(axis=0), 0, atol=1e-12)
-    np.testing.assert_allclose(done.values.std(axis=0), 1)
-    np.testing.assert_allclose(done.values * done.sd + done.mean, values)
-
-
-def test_new_rows_take_the_old_numbers() -> None:
-    old = standardise([0.0, 10.0])
-    np.testing.assert_allclose(standardise([5.0, 15.0], old.mean, old.sd).values, [0, 2])
-
-
-def test_missing_values_stay_missing() -> None:
-    np.testing.assert_allclose(standardise([1.0, np.nan, 3.0]).values, [-1, np.nan, 1])
+from gpdsl.data import minibatches
 
 
 def test_an_epoch_visits_every_row_once() -> None:

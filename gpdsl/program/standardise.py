@@ -1,0 +1,125 @@
+"""What a fit standardises: the inputs and outputs that are asked for, where shifting and scaling leave them valid."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpdsl.data import Data, bind
+from gpdsl.data.bind import Columns
+from gpdsl.data.level_columns import level_columns
+from gpdsl.data.standardise import learn, spreads
+from gpdsl.data.standardised import Standardised
+from gpdsl.errors import GpdslError
+from gpdsl.language import model as m
+from gpdsl.symbolic.dependence import origins, reads_of
+from gpdsl.symbolic.reduced import opaque_calls
+
+Asked = bool | str | Collection[str] | Mapping[str, Sequence[Any] | None] | None
+"""True: all that can be; names; names with `(mean, sd)`, or None for those of the data. None: as in the fit before."""
+
+FORM = "expected True, names, or names with (mean, sd), as in {'x': (10.0, 2.5)}"
+
+
+@dataclass(frozen=True)
+class Units:
+    """Those of a fit to start at, whose parameters hold in them: its numbers, and all names that its model has."""
+
+    standardised: Standardised = field(default_factory=Standardised)
+    names: Collection[str] = ()
+
+
+ANY = Units()
+"""Where there is no fit to start at."""
+
+
+def standardise(declarations: m.Declarations, data: Data, asked: Asked, start: Units = ANY) -> Data:
+    """The data with what is asked for standardised, and the numbers in `data.standardised`.
+
+    The units of `start` are kept. Raises GpdslError for names that cannot be standardised or have other units there,
+    and DataError for columns without spread.
+    """
+    quantities = {**declarations.inputs, **declarations.outputs}
+    before = start.standardised
+    kept = {n: (before.means[n], before.sds[n]) for n in quantities if n in before.sds}
+    means, sds = {}, {}
+    for name, given in _named(declarations, asked, kept).items():
+        numbers = kept.get(name, given)
+        shape = (data.inputs if name in data.inputs else data.outputs)[name].shape[1:]
+        means[name], sds[name] = learn(data, name) if numbers is None else _checked(name, numbers, shape)
+        if given is not None and not np.array_equal((means[name], sds[name]), _checked(name, given, shape)):
+            raise GpdslError(f"standardise: the fit to start at has other numbers for `{name}`: leave yours out")
+    other = [n for n in quantities if n in start.names and (n in sds) != (n in kept)]
+    if other:
+        was = "was" if other[0] in kept else "was not"
+        raise GpdslError(
+            f"standardise: `{other[0]}` {was} standardised in the fit to start at: leave `standardise` out"
+        )
+    return Standardised(means, sds).applied(data)
+
+
+def spreads_in(
+    declarations: m.Declarations, source: Any, columns: Columns | None, asked: Asked
+) -> dict[str, tuple[float, ...]]:
+    """How far the inputs of a model spread in data of any kind, as a fit sees them."""
+    return spreads(standardise(declarations, bind(declarations, source, columns=columns), asked))
+
+
+def _named(declarations: m.Declarations, asked: Asked, kept: Collection[str]) -> Mapping[str, Any]:
+    """Names, each with its numbers where they are given."""
+    quantities = {**declarations.inputs, **declarations.outputs}
+    if asked is None or isinstance(asked, bool):
+        every = [n for n in quantities if not refusal(declarations, n)] if asked else []
+        return dict.fromkeys(kept if asked is None else every)
+    if not isinstance(asked, (str, Collection)) or any(not isinstance(each, str) for each in asked):
+        raise GpdslError(f"standardise: {FORM}, not {str(asked)[:60]}")
+    named = asked if isinstance(asked, Mapping) else dict.fromkeys([asked] if isinstance(asked, str) else asked)
+    for name in named:
+        if name not in quantities:
+            known = ", ".join(quantities)
+            raise GpdslError(f"standardise: the model has no input or output `{name}`; it has {known}")
+        if reason := refusal(declarations, name):
+            raise GpdslError(f"standardise: `{name}` {reason}; leave it out (standardise=True does)")
+    return named
+
+
+def _checked(name: str, given: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation as they are given, one for all elements or one for each."""
+    try:
+        mean, sd = (np.broadcast_to(np.asarray(each, float), shape) for each in given)
+    except (TypeError, ValueError) as problem:
+        raise GpdslError(f"standardise: `{name}` has {str(given)[:60]}: {FORM}") from problem
+    if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(sd)) and np.all(sd > 0)):
+        raise GpdslError(f"standardise: `{name}`: expected a finite mean and a positive standard deviation")
+    return mean, sd
+
+
+def refusal(declarations: m.Declarations, name: str) -> str:
+    """Why an input or output cannot be standardised; nothing where it can be."""
+    declared = declarations.inputs.get(name) or declarations.outputs[name]
+    if declared.kind == "time":
+        return "is a time, whose numbers have a unit already: `time(per = hour)`"
+    if declared.kind != "real":
+        return f"is of type {declared.kind}, which values less their mean are not"
+    if name in _passed(declarations):
+        return "is passed to an opaque function, which takes it in the units of the data"
+    if any(column.name == name for column in level_columns(declarations)):
+        return "numbers the levels of a kernel"
+    calls = [each.distribution for each in declarations.observations if name in each.outputs]
+    for call in calls:  # grows by components as it goes
+        calls += call.components
+    bounded = [call.name for call in calls if call.name in ("Truncated", "Censored")]
+    return f"is {bounded[0].lower()} at bounds in the units of the data" if bounded else ""
+
+
+def _passed(declarations: m.Declarations) -> set[str]:
+    """Inputs and outputs that opaque functions and likelihoods take, through `let`s too."""
+    data = {*declarations.inputs, *declarations.outputs}
+    reads = [read.name for _, _, given in opaque_calls(declarations) for each in given for read in reads_of(each)]
+    found = {n for each in declarations.observations if each.distribution.external for n in each.outputs}
+    for name in reads:
+        found |= set(origins(declarations, name, data)) if name in declarations.lets else {name}
+    return found

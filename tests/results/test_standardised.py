@@ -1,0 +1,323 @@
+"""Fits that standardise remember the numbers: what goes in and comes out is in the units of the data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save
+from scipy.optimize import minimize
+
+import gpdsl
+from gpdsl.cli import main
+from gpdsl.results.persistence import checksum
+from gpdsl.results.serving import offered
+
+EXACT = """model exact
+input x : real
+output y : real
+param v : positive
+param ell : positive
+param s : positive
+latent f(x) ~ GP(0, v * RBF(ell))
+y ~ Normal(f, s)
+"""
+RANDOM = np.random.default_rng(5)
+X = 1000.0 + 50.0 * RANDOM.uniform(size=30)
+Y = 500.0 + 80.0 * np.sin(X / 9.0) + 5.0 * RANDOM.normal(size=30)
+NEW = np.linspace(998.0, 1052.0, 5)
+DATA = {"x": np.append(X, 1025.0), "y": np.append(Y, np.nan)}
+"""The last row has no output: its `x` counts for the mean of `x`."""
+
+
+@pytest.fixture(scope="module")
+def fit() -> gpdsl.Fit:
+    return gpdsl.compile(EXACT).fit(DATA, standardise=True, tolerance=1e-12)
+
+
+@pytest.fixture(scope="module")
+def file(fit: gpdsl.Fit, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("kept") / "a.gpfit"
+    fit.save(path)
+    return path
+
+
+def raw(logs: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """Log evidence, and mean and variance of new observations, of a dense GP about the mean of the outputs."""
+    variance, ell, noise = np.exp(logs)
+
+    def gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return variance * np.exp(-0.5 * ((a[:, None] - b) / ell) ** 2)
+
+    covariance, residual = gram(X, X) + noise**2 * np.eye(len(X)), Y - Y.mean()
+    evidence = -0.5 * residual @ np.linalg.solve(covariance, residual) - 0.5 * len(X) * np.log(2 * np.pi)
+    cross = np.linalg.solve(covariance, gram(X, NEW))
+    spread = variance - np.sum(gram(X, NEW) * cross, axis=0) + noise**2
+    return evidence - 0.5 * np.linalg.slogdet(covariance)[1], Y.mean() + cross.T @ residual, spread
+
+
+def raw_optimum() -> np.ndarray:
+    """Where the log evidence of the data as they are is highest."""
+    begin = np.log([Y.var(), 10.0, 5.0])
+    found = minimize(lambda logs: -raw(logs)[0], begin, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12})
+    return np.asarray(found.x)
+
+
+def test_predictions_are_those_of_the_exact_gp_of_the_data_as_they_are(fit: gpdsl.Fit, file: Path) -> None:
+    """With the parameters that its own evidence has its maximum at, found elsewhere; a saved fit says the same."""
+    optimum = raw_optimum()
+    evidence, mean, variance = raw(optimum)
+    for each in (fit, gpdsl.load_fit(file)):
+        assert each.elbo == pytest.approx(evidence, abs=1e-6)
+        predicted = each.predict({"x": NEW})
+        np.testing.assert_allclose(predicted.mean("y"), mean, atol=1e-6 * Y.std())
+        np.testing.assert_allclose(predicted.variance("y"), variance, rtol=1e-5)
+        middle, high = predicted.quantile("y", [0.5, 0.9])
+        np.testing.assert_allclose(middle, predicted.mean("y"), rtol=1e-9)
+        np.testing.assert_allclose(high - middle, 1.2815515655446004 * np.sqrt(variance), rtol=1e-5)
+        draws = predicted.sample("y", 2000)
+        np.testing.assert_allclose(draws.mean(axis=0), mean, atol=5 * np.sqrt(variance.max() / 2000))
+        density = each.log_predictive_density({"x": NEW, "y": mean + 3.0})
+        np.testing.assert_allclose(density, -0.5 * np.log(2 * np.pi * variance) - 4.5 / variance, atol=1e-4)
+
+
+def test_the_history_and_callbacks_tell_the_bound_in_the_units_of_the_data(fit: gpdsl.Fit) -> None:
+    told: list[float] = []
+    again = gpdsl.compile(EXACT).fit(
+        DATA, standardise=["x", "y"], tolerance=1e-12, callback=lambda each: told.append(each.elbo)
+    )
+    assert again.elbo == fit.elbo and fit.history[-1, 1] == pytest.approx(fit.elbo, abs=1e-6)
+    assert told[-1] == pytest.approx(fit.elbo, abs=1e-6)
+
+
+def test_scores_plots_and_served_functions_are_in_the_units_of_the_data(fit: gpdsl.Fit) -> None:
+    mean = fit.predict({"x": X}).mean("y")
+    assert gpdsl.score.rmse(fit, DATA) == pytest.approx(np.sqrt(np.mean((mean - Y) ** 2)))
+    assert gpdsl.score.sse(fit, DATA) == pytest.approx(np.mean((mean - Y) ** 2) / Y.var())
+    line = fit.plot().axes[0].lines[0]
+    assert (line.get_xdata().min(), line.get_xdata().max()) == pytest.approx((X.min(), X.max()))
+    np.testing.assert_allclose(line.get_ydata()[0], fit.predict({"x": [X.min()]}).mean("y")[0])
+    served = offered(fit)
+    assert served["y"].evaluate(X[:1, None])[0, 0] == pytest.approx(mean[0])
+    row = np.array([[X[0], Y[0]]])
+    expected = fit.log_predictive_density({"x": X[:1], "y": Y[:1]})
+    np.testing.assert_allclose(served["log_density"].evaluate(row)[:, 0], expected)
+
+
+LEFT = {
+    "student": "y ~ StudentT(4, f, s)",
+    "transformed": "asinh(2*y) ~ Normal(f, s)",
+    "mixture": "y ~ Mixture(0.3, Normal(f, s), Normal(0, 2))",
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_densities_have_the_moments_that_are_predicted(name: str) -> None:
+    """Integrated over a grid of outputs: one, the mean and the variance."""
+    text = EXACT.replace("y ~ Normal(f, s)", LEFT[name])
+    fit = gpdsl.compile(text).fit(DATA, standardise=True, steps=3, init={"s": 0.1, "ell": 0.4})
+    centre, spread = float(fit.predict({"x": [1020.0]}).mean("y")[0]), float(Y.std())
+    grid = centre + spread * np.sinh(np.linspace(-6, 6, 4001))
+    density = np.exp(fit.log_predictive_density({"x": np.full(grid.shape, 1020.0), "y": grid}))
+    one, mean = (np.trapezoid(density * grid**k, grid) for k in (0, 1))
+    assert (one, mean) == pytest.approx((1.0, centre), rel=1e-4)
+    variance = np.trapezoid(density * (grid - mean) ** 2, grid)
+    assert variance == pytest.approx(float(fit.predict({"x": [1020.0]}).variance("y")[0]), rel=0.01)
+
+
+MANY = """model many
+input x : real[D]
+input a : positive
+output y[p] : real
+output n : count
+index p in 1..P
+latent f(x) ~ GP(0, RBF(1))
+latent g(x) ~ GP(0, RBF(1))
+y[p] ~ Normal(f, 0.3)
+n ~ Poisson(a * exp(g))
+"""
+
+
+def many() -> dict[str, np.ndarray]:
+    x = np.stack([np.linspace(0, 300, 12), np.linspace(5, 6, 12) ** 2], axis=1)
+    y = np.stack([7 + np.sin(x[:, 0]), -2000 + 100 * np.cos(x[:, 1])], axis=1)
+    y[3, 1] = np.nan
+    return {"x": x, "a": np.full(12, 2.0) + x[:, 1], "y": y, "n": np.arange(12)}
+
+
+def test_each_column_has_its_own_numbers_and_what_is_left_out_none() -> None:
+    data = many()
+    fit = gpdsl.compile(MANY).fit(data, standardise=True, steps=2)
+    assert fit.standardised.sds.keys() == {"x", "y"}
+    for name in ("x", "y"):
+        np.testing.assert_allclose(fit.standardised.means[name], np.nanmean(data[name], axis=0))
+        np.testing.assert_allclose(fit.standardised.sds[name], np.nanstd(data[name], axis=0))
+    drawn = fit.predict({"x": data["x"], "a": data["a"]}).sample("y", 3)
+    assert drawn.shape == (3, 12, 2)
+    np.testing.assert_allclose(drawn.mean(axis=(0, 1)), [7, -2000], atol=200)
+
+
+OPAQUE = """input x : real
+input z : real
+output y : real
+output t : real
+external h(a: real) -> real
+external likelihood g(t: real | a: real)
+latent f(x) ~ GP(0, RBF(1))
+let b = 2*z
+let r = h(b) + f
+y ~ Normal(r, 0.1)
+t ~ g(f)
+"""
+OPAQUE_FUNCTIONS = {"h": lambda a: a, "g": lambda t, a: -((t - a) ** 2)}
+LEVELS = """index q in 1..2
+input x : real
+input k : real
+output y : real
+param W[q, r] : real
+param w[q] : positive
+index r in 1..1
+latent f(x, k) ~ GP(0, RBF(1, on = x) * Coregion(W, w, on = k))
+y ~ Normal(f, 0.1)
+"""
+REFUSED: dict[str, tuple[str, Any, str]] = {
+    "a count": (MANY, ["n"], "`n` is of type count"),
+    "a time": (EXACT.replace("x : real", "x : time"), "x", "`x` is a time, whose numbers have a unit already"),
+    "a positive input": (MANY, "a", "`a` is of type positive"),
+    "nothing of that name": (MANY, ["z"], "no input or output `z`; it has x, a, y, n"),
+    "bounds": (
+        EXACT.replace("Normal(f, s)", "Truncated(Normal(f, s), lower = 0)"),
+        ["y"],
+        "`y` is truncated at bounds",
+    ),
+    "no numbers": (EXACT, {"x": (1, "a")}, r"`x` has \(1, 'a'\): expected True, names"),
+    "three numbers": (EXACT, {"x": (1, 2, 3)}, "expected True, names"),
+    "a deviation of 0": (EXACT, {"x": (1, 0)}, "a positive standard deviation"),
+    "a number": (EXACT, 3, "expected True, names, or names with"),
+    "a number in a list": (EXACT, [3], "expected True, names, or names with"),
+    "levels": (LEVELS, "k", "`k` numbers the levels of a kernel"),
+    "an opaque argument": (OPAQUE, "z", "`z` is passed to an opaque function"),
+    "an opaque likelihood": (OPAQUE, "t", "`t` is passed to an opaque function"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_standardised_is_refused_by_name(name: str) -> None:
+    text, asked, words = REFUSED[name]
+    data = (
+        many()
+        if text == MANY
+        else {
+            "x": np.arange(30).astype("M8[D]") if "time" in text else X,
+            "y": Y,
+            "k": np.arange(30) % 2 + 1,
+            "z": Y,
+            "t": Y,
+        }
+    )
+    model = gpdsl.compile(text, externals=OPAQUE_FUNCTIONS if text == OPAQUE else {})
+    with pytest.raises(gpdsl.GpdslError, match=f"standardise: .*{words}"):
+        model.explain(data, standardise=asked)
+
+
+def test_columns_without_spread_are_named() -> None:
+    data = many()
+    data["x"] = data["x"] * [1.0, 0.0] + 0.1
+    with (
+        pytest.warns(gpdsl.GpdslWarning, match="never vary"),
+        pytest.raises(gpdsl.GpdslError, match=r"`x\[2\]` is 0.1 in"),
+    ):
+        gpdsl.compile(MANY).explain(data, standardise=True)
+    data = many() | {"y": many()["y"] * [np.nan, 1.0]}
+    with pytest.raises(gpdsl.GpdslError, match="column `y.1.` is missing in every row and cannot be standardised"):
+        gpdsl.compile(MANY).explain(data, standardise=True)
+
+
+def test_a_fit_that_starts_at_another_keeps_its_units(fit: gpdsl.Fit, file: Path) -> None:
+    model, half = gpdsl.compile(EXACT), {"x": X[::2], "y": Y[::2]}
+    for asked in (None, True, ["x", "y"], {"x": None, "y": (Y.mean(), Y.std())}):
+        begun = model.fit(half, start=fit, standardise=asked, steps=1)
+        assert begun.standardised.means == fit.standardised.means
+    with pytest.raises(gpdsl.GpdslError, match="other numbers for `y`"):
+        model.fit(half, start=fit, standardise={"x": None, "y": (Y.mean(), 1.0)})
+    for asked, name in ((False, "x"), (["x"], "y")):
+        with pytest.raises(gpdsl.GpdslError, match=f"`{name}` was standardised in the fit to start at"):
+            model.fit(half, start=fit, standardise=asked)
+    with pytest.raises(gpdsl.GpdslError, match="`x` was not standardised in the fit to start at"):
+        model.fit(half, start=model.fit(half, steps=1), standardise=True)
+    assert model.fit(DATA, checkpoint=file, resume=True, tolerance=1e-12).elbo == fit.elbo
+    with pytest.raises(gpdsl.GpdslError, match="is a fit of other data"):
+        model.fit({**DATA, "y": 2 * DATA["y"]}, checkpoint=file, resume=True, tolerance=1e-12)
+
+
+def test_the_command_line_fits_and_predicts_in_the_units_of_the_data(
+    fit: gpdsl.Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.gpm").write_text(EXACT)
+    np.savetxt("d.csv", np.stack([DATA["x"], DATA["y"]], axis=1), "%.17g", ",", header="x,y", comments="")
+    np.savetxt("new.csv", NEW, "%.17g", header="x", comments="")
+    assert (
+        main(
+            [
+                "fit",
+                "m.gpm",
+                "--data",
+                "d.csv",
+                "--out",
+                "a.gpfit",
+                "--quiet",
+                "--set",
+                "tolerance=1e-12",
+                "--standardise",
+            ]
+        )
+        == 0
+    )
+    capsys.readouterr()
+    assert main(["predict", "a.gpfit", "--data", "new.csv"]) == 0
+    table = np.genfromtxt(capsys.readouterr().out.splitlines(), delimiter=",", names=True)
+    np.testing.assert_allclose(table["y_mean"], fit.predict({"x": NEW}).mean("y"), rtol=1e-8)
+    np.testing.assert_allclose(table["y_sd"], np.sqrt(fit.predict({"x": NEW}).variance("y")), rtol=1e-8)
+
+
+DAMAGED: dict[str, Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]] = {
+    "a deviation below 0": lambda a: a | {"standardised.sd.y": np.asarray(-1.0)},
+    "a mean of another shape": lambda a: a | {"standardised.mean.y": a["standardised.mean.y"][None]},
+    "whole numbers": lambda a: a | {"standardised.sd.y": a["standardised.sd.y"].astype(int)},
+    "no number": lambda a: a | {"standardised.mean.x": np.asarray(np.nan)},
+    "one that is missing": lambda a: {n: v for n, v in a.items() if n != "standardised.mean.x"},
+    "a name that is missing": lambda a: {n: v for n, v in a.items() if not n.endswith("d.x") and not n.endswith("n.x")},
+    "none at all": lambda a: {n: v for n, v in a.items() if not n.startswith("standardised")},
+    "a parameter": lambda a: a | {"standardised.mean.s": a["parameter.s"], "standardised.sd.s": a["parameter.s"]},
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_numbers_that_no_fit_has_are_an_error(name: str, file: Path, tmp_path: Path) -> None:
+    with safe_open(file, framework="numpy") as handle:
+        header = handle.metadata()["gpdsl"]
+        arrays = DAMAGED[name]({key: handle.get_tensor(key) for key in handle.keys()})  # noqa: SIM118
+    if name == "a parameter":
+        header = json.dumps(json.loads(header) | {"standardised": ["s", "x", "y"]})
+    (tmp_path / "a.gpfit").write_bytes(save(arrays, {"gpdsl": header, "sha256": checksum(header, arrays)}))
+    with pytest.raises(gpdsl.GpdslError, match="a.gpfit is damaged"):
+        gpdsl.load_fit(tmp_path / "a.gpfit")
+
+
+def test_draws_and_covariances_are_in_the_units_of_the_data(fit: gpdsl.Fit) -> None:
+    predicted = fit.predict({"x": NEW})
+    covariance = predicted.covariance("y")
+    np.testing.assert_allclose(np.diag(covariance), predicted.variance("y"), rtol=1e-6)
+    drawn = predicted.draws("y", 4000)
+    np.testing.assert_allclose(drawn.mean(axis=0), predicted.mean("y"), atol=5 * np.sqrt(covariance.max() / 4000))
+    np.testing.assert_allclose(np.cov(drawn.T), covariance, atol=0.1 * covariance.max())
+    several = gpdsl.compile(MANY).fit(many(), standardise="y", steps=2).predict({k: many()[k][:3] for k in "xa"})
+    both = several.covariance("y")
+    assert both.shape == (3, 2, 3, 2)
+    np.testing.assert_allclose(np.einsum("npnp->np", both), several.variance("y"), rtol=1e-6)
