@@ -49,8 +49,8 @@ _HOMES = {
     "Fit": "gpdsl.results.fit",
     "Prediction": "gpdsl.results.prediction",
     "load_fit": "gpdsl.results.persistence",
-    "score": "gpdsl.results",
 }
+_MODULES = {"score": "gpdsl.results.score", "sklearn": "gpdsl.sklearn"}
 
 __all__ = [
     "Fit",
@@ -80,9 +80,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "score":
+    if name in _MODULES:
         with loading():
-            return import_module("gpdsl.results.score")
+            return import_module(_MODULES[name])
     if name in _HOMES:
         with loading():
             return getattr(import_module(_HOMES[name]), name)

@@ -225,8 +225,10 @@ def sample_latents(
         components, rows, columns = beliefs.marginals.mean.shape
         scheme = "antithetic" if beliefs.program.fields else "qmc"
         keys = jax.random.split(jax.random.key(beliefs.seed), SETS)
-        sets = [base_normals(key, count // SETS, components, rows, columns, sampling=scheme) for key in keys]
-        latents = beliefs.marginals.at(beliefs.program, jnp.concatenate(sets))
+        # The same for every row: what is said of a row depends on no other, and varies smoothly from row to row.
+        sets = [base_normals(key, count // SETS, components, 1, columns, sampling=scheme) for key in keys]
+        normals = jnp.broadcast_to(jnp.concatenate(sets), (count, components, rows, columns))
+        latents = beliefs.marginals.at(beliefs.program, normals)
     return (latents, {}) if simulations is None else simulations.draws(beliefs, latents)
 
 

@@ -145,6 +145,8 @@ def test_labels_come_back_as_the_data_wrote_them() -> None:
     p = fit.predict({"x": [-2.0, 0.0, 2.0]})
     np.testing.assert_allclose(p.mean("y").sum(axis=1), 1.0, atol=1e-8)
     assert list(p.label("y")) == ["low", "mid", "high"]
+    alone = fit.predict({"x": [2.0]}).mean("y")  # what is sampled of a row depends on no other
+    np.testing.assert_allclose(alone[0], p.mean("y")[2], rtol=1e-9)
     assert set(np.unique(p.sample("y", 50))) <= {1.0, 2.0, 3.0}
     assert gpdsl.score.error_rate(fit, {"x": x, "y": y}) == 0.0
     nlp = -np.log(fit.predict({"x": x}).mean("y")[np.arange(24), np.repeat([0, 1, 2], 8)]).mean()

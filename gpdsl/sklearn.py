@@ -1,0 +1,267 @@
+"""Estimators with the interface of scikit-learn: `Regressor` and `Classifier`, for arrays and data frames."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from gpdsl.data import read_table
+from gpdsl.data.columns import STYLES
+from gpdsl.errors import GpdslError
+from gpdsl.language.model import Declarations, Output
+from gpdsl.model import Model, compile, load
+from gpdsl.results.prediction import Prediction
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+except ImportError as problem:
+    raise GpdslError("gpdsl.sklearn needs scikit-learn 1.6 or newer: install gpdsl[sklearn]") from problem
+
+__all__ = ["Classifier", "Regressor"]
+
+REGRESSION = """\
+model regression "A smooth function of all columns, each with a length-scale of its own"
+input  x     : real[D]
+output y     : real
+param  s2    : positive    = 1
+param  ell   : positive[D] = {width:.6g} ~ LogNormal({far:.6g}, 1)
+param  sigma : positive    = 0.5
+latent f(x) ~ GP(0, s2 * RBF(ell))
+y ~ Normal(f, sigma)
+"""
+
+TWO_CLASSES = """\
+model two_classes "Log odds that are a smooth function of all columns"
+input  x   : real[D]
+output y   : binary
+param  m   : real     = 0
+param  s2  : positive = 4
+param  ell : positive = {width:.6g}
+latent f(x) ~ GP(m, s2 * RBF(ell))
+y ~ Bernoulli(logit = f)
+"""
+
+CLASSES = """\
+model classes "A smooth function of all columns for each class"
+index  c in 1..C
+input  x   : real[D]
+output y   : label[c]
+param  s2  : positive = 4
+param  ell : positive = {width:.6g}
+latent f[c](x) ~ GP(0, s2 * RBF(ell))
+y ~ Categorical(logits = f)
+"""
+
+
+class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
+    """What both have in common: a model, the options of a fit, and columns that become the inputs of the model.
+
+    A data frame whose columns bear the names of the model's inputs gives them by name. Of anything else the columns are
+    the inputs in the order of their declaration.
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str] | Model | None = None,
+        *,
+        engine: str | None = None,
+        posterior: str | None = None,
+        inducing: int | None = None,
+        steps: int | None = None,
+        seed: int = 0,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model = model
+        self.engine = engine
+        self.posterior = posterior
+        self.inducing = inducing
+        self.steps = steps
+        self.seed = seed
+        self.options = options
+
+    @abstractmethod
+    def _default(self, width: float) -> str:
+        """The text of a model for columns that are standardised, where none is given."""
+
+    @property
+    def _declarations(self) -> Declarations:
+        return self.model_.declarations
+
+    @property
+    def _output(self) -> Output:
+        """The one thing that is predicted. Raises GpdslError for a model with several, or with axes."""
+        outputs = self._declarations.outputs.values()
+        if len(outputs) != 1 or any(each.axes for each in outputs):
+            raise GpdslError(
+                f"model `{self._declarations.name}`: expected one output, a number or a label for each row, not "
+                f"{', '.join(f'`{each.name}`' for each in outputs)}; use `Model.fit` for several"
+            )
+        return next(iter(outputs))
+
+    def _fit(self, X: Any, checked: np.ndarray | None, y: np.ndarray) -> None:
+        """Fit rows: as they were given, and as scikit-learn has checked them."""
+        table = self._table(X, checked) | {self._output.name: y}
+        given = {"engine": self.engine, "posterior": self.posterior, "inducing": self.inducing, "steps": self.steps}
+        self.fit_ = self.model_.fit(table, seed=self.seed, **{**given, **(self.options or {})})
+
+    def _start(self, X: Any, y: Any, **how: Any) -> tuple[np.ndarray | None, np.ndarray]:
+        """A model that is given, and what scikit-learn has checked; it looks at no values of a frame that names inputs."""
+        if self.model is not None:
+            self.model_ = _compiled(self.model)
+            if self._names_inputs(X):
+                validate_data(self, X, skip_check_array=True)
+                return None, column_or_1d(y, warn=True)
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, **how)
+        return X, y
+
+    def _compile_default(self, checked: np.ndarray | None) -> None:
+        """The default model of the columns that vary; others, as corners of images, say nothing."""
+        assert checked is not None
+        self._centre, self._spread = checked.mean(axis=0), checked.std(axis=0)
+        self._varies = (self._spread > 0) | ~self._spread.any()
+        self._spread = np.where(self._spread > 0, self._spread, 1.0)
+        self.model_ = compile(self._default(math.sqrt(self._varies.sum())))
+
+    def _names_inputs(self, X: Any) -> bool:
+        """Whether a frame has a column for an input of the model."""
+        columns = {str(each) for each in getattr(X, "columns", ())}
+        inputs = self._declarations.inputs.values()
+        return any(columns & {each.name, *(style(each.name, (1,)) for style in STYLES)} for each in inputs)
+
+    def _table(self, X: Any, checked: np.ndarray | None) -> dict[str, Any]:
+        """Columns by the names of the model."""
+        if checked is None:
+            return dict(read_table(X).columns)
+        if self.model is None:
+            checked = ((checked - self._centre) / self._spread)[:, self._varies]
+        return _inputs(self._declarations, checked)
+
+    def _predict(self, X: Any) -> Prediction:
+        check_is_fitted(self)
+        by_name = self.model is not None and self._names_inputs(X)
+        checked = validate_data(self, X, reset=False, skip_check_array=by_name, dtype=np.float64)
+        return self.fit_.predict(self._table(X, None if by_name else checked))
+
+
+class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
+    """Regression by a Gaussian process, or by any model with one output that is a number.
+
+    model: a text, the path of a `.gpm` file, or a `Model`. By default inputs and targets are standardised, and the
+    model is a smooth function (RBF with a length-scale for each column) with noise. engine, posterior, inducing, steps
+    and seed are options of `Model.fit`, and `options` are others by name.
+
+    `fit_` is the fit, `model_` the model; the columns of `fit_` are standardised by default.
+
+    >>> X = [[0.0], [1.0], [2.0], [3.0]]
+    >>> mean, sd = Regressor().fit(X, [0.0, 1.0, 2.0, 3.0]).predict([[1.5]], return_std=True)
+    """
+
+    def _default(self, width: float) -> str:
+        return REGRESSION.format(width=width, far=math.log(width) + 0.5)
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit rows X to numbers y. Raises ValueError for other data, GpdslError for what the model refuses."""
+        checked, y = self._start(X, y, y_numeric=True)
+        self._mean, self._sd = 0.0, 1.0
+        if self.model is None:
+            self._compile_default(checked)
+            self._mean, self._sd = y.mean(), y.std() or 1.0
+        if self._output.label is not None or self._output.kind == "binary":
+            raise GpdslError(f"Regressor: output `{self._output.name}` is a {self._output.kind}; use Classifier")
+        self._fit(X, checked, (np.asarray(y, np.float64) - self._mean) / self._sd)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predictive mean [rows]; with `return_std` also the standard deviation of an observation, with its noise."""
+        prediction, name = self._predict(X), self._output.name
+        mean = self._mean + self._sd * prediction.mean(name)
+        return (mean, self._sd * np.sqrt(prediction.variance(name))) if return_std else mean
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """Draws of new observations [rows, n_samples], of all rows together."""
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        return self._mean + self._sd * self._predict(X).draws(self._output.name, n_samples, seed=seed).T
+
+
+class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
+    """Classification by Gaussian processes, or by any model with one output that is binary, a label or ordinal.
+
+    Arguments are those of `Regressor`. By default inputs are standardised, and the log odds of two classes, or the
+    logits of several, are smooth functions. Labels are anything that scikit-learn takes; `classes_` has them in order.
+    """
+
+    def _default(self, width: float) -> str:
+        return (TWO_CLASSES if len(self.classes_) == 2 else CLASSES).format(width=width)
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit rows X to labels y. Raises ValueError for other data, GpdslError for what the model refuses."""
+        checked, y = self._start(X, y)
+        check_classification_targets(y)
+        self.classes_, numbers = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"Classifier needs labels of two classes or more; got one class: {self.classes_[0]!r}")
+        if self.model is None:
+            self._compile_default(checked)
+        kind, levels = self._output.kind, self._levels
+        if kind not in {"binary", "label", "ordinal"}:
+            raise GpdslError(f"Classifier: output `{self._output.name}` is a {kind}; use Regressor")
+        if kind == "binary" and len(self.classes_) > 2:
+            raise GpdslError(f"output `{self._output.name}` is binary, and y has {len(self.classes_)} classes")
+        self._fit(X, checked, np.asarray(y) if levels else numbers + (kind != "binary"))
+        return self
+
+    @property
+    def _levels(self) -> tuple[Any, ...]:
+        """The labels that the model itself names."""
+        label = self._output.label
+        return () if label is None else self._declarations.indices[label.name or ""].levels or ()
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities [rows, classes], in the order of `classes_`; classes that y did not have are left out."""
+        chances = self._predict(X).mean(self._output.name)
+        if self._output.kind == "binary":
+            return np.stack([1.0 - chances, chances], axis=1)
+        places = (
+            [self._levels.index(each) for each in self.classes_.tolist()] if self._levels else range(len(self.classes_))
+        )
+        chosen = chances[:, list(places)]
+        return chosen / chosen.sum(axis=1, keepdims=True)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of every row."""
+        chances = self.predict_proba(X)
+        return self.classes_[np.argmax(chances, axis=1)]
+
+
+def _compiled(model: str | PathLike[str] | Model) -> Model:
+    """A model from its text, which has several lines, or from its file."""
+    if isinstance(model, Model):
+        return model
+    return compile(model) if isinstance(model, str) and "\n" in model else load(Path(model))
+
+
+def _inputs(declarations: Declarations, X: np.ndarray) -> dict[str, np.ndarray]:
+    """Columns in the order of the inputs. Raises GpdslError where they are not as many as the model asks for."""
+    inputs = declarations.inputs.values()
+    open_ended = [each for each in inputs if each.axes and each.axes[0].size is None]
+    widths = {each.name: each.axes[0].size or 0 if each.axes else 1 for each in inputs}
+    if len(open_ended) == 1:
+        widths[open_ended[0].name] = X.shape[1] - sum(widths.values())
+    if sum(widths.values()) != X.shape[1] or min(widths.values()) < 1 or any(len(each.axes) > 1 for each in inputs):
+        said = ", ".join(f"`{each.name}`" for each in inputs)
+        raise GpdslError(
+            f"model `{declarations.name}`: {X.shape[1]} columns without names cannot be shared out among its inputs "
+            f"{said}; pass a data frame with columns of these names"
+        )
+    ends = np.cumsum([*widths.values()])
+    parts = np.split(X, ends[:-1], axis=1)
+    return {each.name: part if each.axes else part[:, 0] for each, part in zip(inputs, parts, strict=True)}

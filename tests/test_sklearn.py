@@ -1,0 +1,196 @@
+"""The estimators with scikit-learn's interface: its own checks, references, frames, labels, pipelines and searches."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import gpdsl
+from gpdsl.sklearn import Classifier, Regressor
+
+QUICK = {
+    "check_complex_data",
+    "check_do_not_raise_errors_in_init_or_set_params",
+    "check_dict_unchanged",
+    "check_dont_overwrite_parameters",
+    "check_estimator_cloneable",
+    "check_estimator_repr",
+    "check_estimator_sparse_array",
+    "check_estimators_empty_data_messages",
+    "check_estimators_pickle",
+    "check_estimators_unfitted",
+    "check_fit1d",
+    "check_fit2d_1sample",
+    "check_get_params_invariance",
+    "check_no_attributes_set_in_init",
+    "check_parameters_default_constructible",
+    "check_requires_y_none",
+    "check_set_params",
+    "check_supervised_y_no_nan",
+}
+"""Those of scikit-learn's checks that fit little or nothing."""
+
+
+def checks() -> list[Any]:
+    found: list[tuple[Any, partial[None]]] = []
+    for each in (Regressor(), Classifier()):
+        found += estimator_checks_generator(each)
+    return [
+        pytest.param(
+            estimator,
+            check,
+            id=f"{type(estimator).__name__}-{check.func.__name__}-{number}",
+            marks=() if check.func.__name__ in QUICK else pytest.mark.slow,
+        )
+        for number, (estimator, check) in enumerate(found)
+    ]
+
+
+@pytest.mark.parametrize(("estimator", "check"), checks())
+def test_scikit_learn_finds_nothing_to_say(estimator: Any, check: Callable[[Any], None]) -> None:
+    check(estimator)  # none of them is expected to fail
+
+
+RNG = np.random.default_rng(5)
+X = RNG.uniform(0, 1000, (25, 2)) * [1.0, 1e-3]
+Y = 5000 + 300 * np.sin(X[:, 0] / 150) + RNG.normal(0, 10, 25)
+
+
+@pytest.fixture(scope="module")
+def regressor() -> Regressor:
+    return Regressor().fit(X, Y)
+
+
+def test_the_default_is_the_exact_gp_of_standardised_rows(regressor: Regressor) -> None:
+    p = {name: np.asarray(value) for name, value in regressor.fit_.parameters.items()}
+    new = X[:4] + [20.0, 0.1]
+    a, b = ((each - X.mean(0)) / X.std(0) / p["ell"] for each in (X, new))
+
+    def kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return p["s2"] * np.exp(-0.5 * ((a[:, None] - b) ** 2).sum(-1))
+
+    K, k = kernel(a, a) + p["sigma"] ** 2 * np.eye(25), kernel(b, a)
+    mean = Y.mean() + Y.std() * k @ np.linalg.solve(K, (Y - Y.mean()) / Y.std())
+    sd = Y.std() * np.sqrt(p["s2"] + p["sigma"] ** 2 - np.einsum("ij,ji->i", k, np.linalg.solve(K, k.T)))
+    found, spread = regressor.predict(new, return_std=True)
+    np.testing.assert_allclose(found, mean, rtol=1e-8)
+    np.testing.assert_allclose(spread, sd, rtol=1e-6)
+    draws = regressor.sample_y(new, 4000, random_state=1)
+    assert draws.shape == (4, 4000)
+    assert np.all(np.abs(draws.mean(1) - mean) < 5 * sd / np.sqrt(4000))
+    np.testing.assert_array_equal(regressor.sample_y(new, 3), regressor.sample_y(new, 3, random_state=0))
+
+
+MODEL = """input  place : real[2]
+input  day : real
+output y : real
+param  s2 : positive
+param  ell : positive = 400
+latent f(place) ~ GP(5000, s2 * RBF(ell))
+param  slope : real = 0
+y ~ Normal(f + slope * day, 10)
+"""
+
+
+def test_a_model_of_ones_own_takes_columns_by_name_or_in_their_order() -> None:
+    frame = pd.DataFrame({"note": "text", "day": X[:, 1], "place2": X[:, 1] ** 2, "place1": X[:, 0]})
+    named = Regressor(gpdsl.compile(MODEL)).fit(frame, Y)
+    ordered = Regressor(MODEL).fit(frame[["place1", "place2", "day"]].to_numpy(), Y)
+    np.testing.assert_allclose(named.predict(frame), ordered.predict(frame.to_numpy()[:, [3, 2, 1]]), rtol=1e-9)
+    assert list(named.feature_names_in_) == ["note", "day", "place2", "place1"]
+    with pytest.raises(gpdsl.GpdslError, match="2 columns without names cannot be shared out among its inputs `place`"):
+        Regressor(MODEL).fit(X, Y)
+    with pytest.raises(ValueError, match="feature names should match"):
+        named.predict(frame[["day", "place1", "place2", "note"]])
+
+
+def test_text_path_and_model_are_the_same(tmp_path: Any) -> None:
+    text = "input x : real[D]\noutput y : real\nlatent f(x) ~ GP(5000, 9e4 * RBF(300))\ny ~ Normal(f, 10)\n"
+    (tmp_path / "m.gpm").write_text(text)
+    found = [Regressor(each).fit(X, Y).fit_.elbo for each in (text, tmp_path / "m.gpm", str(tmp_path / "m.gpm"))]
+    assert found[0] == found[1] == found[2] == Regressor(gpdsl.compile(text)).fit(X, Y).fit_.elbo
+
+
+@pytest.mark.parametrize("labels", [[-1, 1], ["no", "yes"], [False, True], [2.0, 7.0]])
+def test_two_classes_bear_any_labels(labels: list[Any]) -> None:
+    y = np.array(labels)[(X[:, 0] > 500).astype(int)]
+    found = Classifier(steps=5).fit(X, y)
+    np.testing.assert_array_equal(found.classes_, labels)
+    assert found.score(X, y) > 0.9 and found.predict(X).dtype == y.dtype
+    np.testing.assert_array_equal(found.predict_proba(X)[:, 1], found.fit_.predict({"x": scaled(X)}).mean("y"))
+
+
+def scaled(values: np.ndarray) -> np.ndarray:
+    return (values - values.mean(0)) / values.std(0)
+
+
+def test_levels_that_a_model_names_are_matched_with_the_labels() -> None:
+    features, numbers = load_iris(return_X_y=True)
+    features, names = features[::5], np.array(["setosa", "versicolor", "virginica"])[numbers[::5]]
+    text = """index c in {"virginica", "other", "setosa", "versicolor"}
+    input x : real[D]
+    output kind : label[c]
+    latent f[c](x) ~ GP(0, 4 * RBF(2))
+    kind ~ Categorical(logits = f)
+    """
+    found = Classifier(text, posterior="diagonal", steps=5).fit(features, names)
+    assert list(found.classes_) == ["setosa", "versicolor", "virginica"]
+    chances = found.predict_proba(features)
+    np.testing.assert_allclose(chances.sum(1), 1)
+    levels = found.fit_.predict({"x": features}).mean("kind")[:, [2, 3, 0]]
+    np.testing.assert_allclose(chances, levels / levels.sum(1, keepdims=True))
+    assert found.score(features, names) > 0.9
+
+
+def test_pipelines_searches_and_clones() -> None:
+    steps = make_pipeline(MinMaxScaler(), Regressor("input x : real[D]\noutput y : real\n"
+        "latent f(x) ~ GP(5000, 9e4 * RBF(0.2))\ny ~ Normal(f, 10)\n"))  # fmt: skip
+    search = GridSearchCV(steps, {"regressor__engine": ["vi", "ep"]}, cv=2, error_score="raise").fit(X, Y)
+    assert search.best_estimator_.predict(X).shape == (25,)
+    assert len(cross_val_score(steps, X, Y, cv=2, error_score="raise")) == 2
+    given = {"model": gpdsl.compile(MODEL), "steps": 3, "options": {"dtype": "float32", "init": {"s2": 2.0}}}
+    copied = clone(Regressor(**given))
+    assert copied.model is not given["model"] and copied.get_params()["options"] == given["options"]
+
+
+def test_options_reach_the_fit() -> None:
+    found = Regressor(steps=2, inducing=5, seed=3, options={"dtype": "float32", "posterior": "diagonal"}).fit(X, Y)
+    options = found.fit_.options
+    assert (options.steps, options.inducing, options.seed, options.dtype) == (2, 5, 3, "float32")
+    assert options.posterior == "diagonal"
+    with pytest.raises(gpdsl.GpdslError, match="surprise"):
+        Regressor(options={"surprise": 1}).fit(X, Y)
+
+
+def test_constant_columns_of_the_default_are_no_trouble() -> None:
+    flat = np.column_stack([X, np.full(25, 7.0)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = Regressor().fit(flat, Y).predict(flat)
+    np.testing.assert_allclose(found, Regressor().fit(X, Y).predict(X), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "output", "said"),
+    [
+        (Regressor, "output y : binary\ny ~ Bernoulli(logit = f)", "is a binary; use Classifier"),
+        (Classifier, "output y : real\ny ~ Normal(f, 1)", "is a real; use Regressor"),
+        (Regressor, "output y[p] : real\nindex p in 1..2\ny[p] ~ Normal(f, 1)", "expected one output"),
+    ],
+)
+def test_models_of_another_kind_are_refused(estimator: Any, output: str, said: str) -> None:
+    text = f"input x : real[D]\nlatent f(x) ~ GP(0, RBF(1))\n{output}\n"
+    with pytest.raises(gpdsl.GpdslError, match=said):
+        estimator(text).fit(X, np.arange(25) % 2)
