@@ -11,11 +11,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from gpdsl import model as models
 from gpdsl.data import read_table
 from gpdsl.data.columns import STYLES
 from gpdsl.errors import GpdslError
 from gpdsl.language.model import Declarations, Output
-from gpdsl.model import Model, compile, load
 from gpdsl.results.prediction import Prediction
 
 try:
@@ -71,7 +71,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def __init__(
         self,
-        model: str | PathLike[str] | Model | None = None,
+        model: str | PathLike[str] | models.Model | None = None,
         *,
         engine: str | None = None,
         posterior: str | None = None,
@@ -114,7 +114,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.fit_ = self.model_.fit(table, seed=self.seed, **{**given, **(self.options or {})})
 
     def _start(self, X: Any, y: Any, **how: Any) -> tuple[np.ndarray | None, np.ndarray]:
-        """A model that is given, and what scikit-learn has checked; it looks at no values of a frame that names inputs."""
+        """A model that is given, and what scikit-learn has checked: no values of a frame that names inputs."""
         if self.model is not None:
             self.model_ = _compiled(self.model)
             if self._names_inputs(X):
@@ -129,7 +129,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         self._centre, self._spread = checked.mean(axis=0), checked.std(axis=0)
         self._varies = (self._spread > 0) | ~self._spread.any()
         self._spread = np.where(self._spread > 0, self._spread, 1.0)
-        self.model_ = compile(self._default(math.sqrt(self._varies.sum())))
+        self.model_ = models.compile(self._default(math.sqrt(self._varies.sum())))
 
     def _names_inputs(self, X: Any) -> bool:
         """Whether a frame has a column for an input of the model."""
@@ -242,11 +242,11 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return self.classes_[np.argmax(chances, axis=1)]
 
 
-def _compiled(model: str | PathLike[str] | Model) -> Model:
+def _compiled(model: str | PathLike[str] | models.Model) -> models.Model:
     """A model from its text, which has several lines, or from its file."""
-    if isinstance(model, Model):
+    if isinstance(model, models.Model):
         return model
-    return compile(model) if isinstance(model, str) and "\n" in model else load(Path(model))
+    return models.compile(model) if isinstance(model, str) and "\n" in model else models.load(Path(model))
 
 
 def _inputs(declarations: Declarations, X: np.ndarray) -> dict[str, np.ndarray]:

@@ -23,8 +23,6 @@ from gpdsl.sklearn import Classifier, Regressor
 QUICK = {
     "check_complex_data",
     "check_do_not_raise_errors_in_init_or_set_params",
-    "check_dict_unchanged",
-    "check_dont_overwrite_parameters",
     "check_estimator_cloneable",
     "check_estimator_repr",
     "check_estimator_sparse_array",
@@ -123,7 +121,7 @@ def test_text_path_and_model_are_the_same(tmp_path: Any) -> None:
     assert found[0] == found[1] == found[2] == Regressor(gpdsl.compile(text)).fit(X, Y).fit_.elbo
 
 
-@pytest.mark.parametrize("labels", [[-1, 1], ["no", "yes"], [False, True], [2.0, 7.0]])
+@pytest.mark.parametrize("labels", [[-1, 1], ["no", "yes"]])
 def test_two_classes_bear_any_labels(labels: list[Any]) -> None:
     y = np.array(labels)[(X[:, 0] > 500).astype(int)]
     found = Classifier(steps=5).fit(X, y)
