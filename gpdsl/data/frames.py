@@ -25,6 +25,8 @@ def read_frame(frame: Any) -> Table | None:
 
     if not nw.dependencies.is_into_dataframe(frame):
         return None
+    if hasattr(frame, "reset_index"):  # of pandas, whose index has the dates of a series, and may have a name
+        frame = frame.reset_index([name for name in frame.index.names if name is not None and name not in frame])
     own = frame.column_names if hasattr(frame, "column_names") else frame.columns
     names = [str(name) for name in own]
     counts = Counter(names)

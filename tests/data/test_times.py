@@ -146,3 +146,18 @@ def test_dates_and_numbers_together_are_no_column() -> None:
         bind(models.TIME, {"t": [DATES[0], 3], "y": [1, 2]})
     with pytest.raises(DataError, match="column `t`, row 2: the input is missing"):
         bind(models.TIME, {"t": pd.Series([pd.Timestamp("2024-01-01"), pd.NaT]), "y": [1, 2]})
+
+
+def test_an_index_with_a_name_is_a_column() -> None:
+    index = pd.MultiIndex.from_arrays([DATES, [1, 2, 3], [0, 0, 0]], names=["t", "y", None])
+    frame = pd.DataFrame({"y": [3, 4, 5]}, index=index)
+    data = bind(models.TIME, frame)
+    assert (data.inputs["t"].tolist(), data.outputs["y"].tolist()) == ([0, 1, 2], [3, 4, 5])
+    assert frame.index is index and list(frame) == ["y"]
+    series = pd.DataFrame({"y": [3, 4]}, index=pd.to_datetime(ISO[:2]).rename("day"))
+    assert bind(models.TIME, series, columns={"t": "day"}).inputs["t"].tolist() == [0, 1]
+
+
+def test_the_word_is_free_for_names() -> None:
+    text = "model m\ninput time : time\noutput hour : real\nlatent f(time) ~ GP(0, RBF(1))\nhour ~ Normal(f, 0.1)\n"
+    assert bind(models.compile_text(text), {"time": ISO, "hour": [1, 2, 3]}).inputs["time"].tolist() == [0, 1, 2]
