@@ -10,14 +10,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import assemble, views
+from gpdsl.inference.exact.paths import conditioned, conditioned_at
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.posteriors.coupled import joint_marginals
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.over_rows import Block, verify_size, whitened_blocks
+from gpdsl.inference.posteriors.pathwise import bent, bent_at, refuse_unsuited
 from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.quadruply_stochastic.paths import weighted, weighted_at
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.compilation import jit
@@ -29,6 +32,17 @@ from gpdsl.results.chunks import ROWS_AT_ONCE, parts
 
 COMMON_AT_ONCE = 2048
 """Latents times common noise of a coupled posterior that count as one: 64 MB for all rows at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Drawn functions of all latents: `compute(program, rows, *numbers)` is [draws, rows, columns] of their values.
+
+    They are around the prior mean, and of a program without sums.
+    """
+
+    compute: Callable[..., Float[Array, "draws rows columns"]]
+    numbers: tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +78,20 @@ class AtRows:
         compute = partial(self._blocks, program.without_sums())
         verify_size(jax.eval_shape(compute, rows, *self._numbers), count)
         return jax.tree.map(np.asarray, jit(compute)(rows, *self._numbers))
+
+    def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
+        """Whole functions, one from each of these components. Raises GpdslError for kernels that have no such draws."""
+        fitted, (parameters, numbers), count = self.program, self._numbers, len(component)
+        if (held := self.weight_space) is not None:
+            drawn = weighted(held, fitted, parameters, count, rng, seed)
+            return Paths(partial(weighted_at, held, seed=seed), (parameters, drawn))
+        refuse_unsuited(fitted)
+        posterior, read = numbers
+        if (data := self.regression) is not None:
+            bends = conditioned(data, fitted, parameters, read, posterior, count, rng, seed)
+            return Paths(partial(conditioned_at, fitted, data, seed=seed), (parameters, read, posterior, bends))
+        functions = bent(fitted, parameters, posterior, read, self.jitter, component, rng, seed)
+        return Paths(partial(bent_at, seed=seed), (parameters, read, functions))
 
     @cached_property
     def _numbers(self) -> tuple[Any, Any]:

@@ -37,6 +37,8 @@ from gpdsl.symbolic.density_mass import doubtful
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from gpdsl.results.functions import DrawnFunctions
+
 
 def fitted_program(program: Program, choice: Choice) -> Program:
     """The program as a fit with these choices holds it."""
@@ -175,7 +177,7 @@ class Fit:
         if budget is not None:
             budget = check_option("evaluations", budget)
         with precision(dtype):
-            program = self._predicting
+            program = self.predicting
             rows = as_arrays(make_rows(program, self.standardised.applied(data)), dtype)
             return Beliefs(
                 program,
@@ -202,8 +204,20 @@ class Fit:
         return AtRows(*own, self.weight_space, self.regression)
 
     @cached_property
-    def _predicting(self) -> Program:
+    def predicting(self) -> Program:
+        """The program with all that is read of its latents by a name."""
         return self.program.for_prediction()
+
+    def draw_functions(self, count: int, seed: int = 0) -> DrawnFunctions:
+        """`count` whole functions from the posterior: each takes rows and gives its values there, always the same ones.
+
+        `functions(data, name)` is [count, rows, *axes] of a latent or a let, `functions[0](data, name)` that of the
+        first. Wilson et al. (2020). Raises GpdslError for kernels of which no random waves are known, row variables
+        and fields.
+        """
+        from gpdsl.results.functions import draw_functions
+
+        return draw_functions(self, count, seed)
 
     def summary(self) -> str:
         """What was fitted, how it went, and the parameters' values, as text."""

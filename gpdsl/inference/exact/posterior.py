@@ -152,7 +152,7 @@ class Regression:
 
         With the covariances among them where the program asks for these. `parts` are what `factorised` gives.
         """
-        seen = [_prior(program, group, rows, parameters) for group in program.groups]
+        seen = [prior_view(program, group, rows, parameters) for group in program.groups]
         scale = jnp.concatenate([jnp.tile(v.kernel.scale, len(v.group.readings.all)) for v in seen])
         count = _by_row(seen[0]).shape[0]
         mean = prior_means(program.evaluator, program.groups, parameters, rows, count)
@@ -184,7 +184,7 @@ class Regression:
         parts: Sequence[Factorised],
     ) -> list[Block]:
         """Covariances between rows, K - V'V, of the latents of each set of observed values, and of latents of none."""
-        seen = [_prior(program, group, rows, parameters) for group in program.groups]
+        seen = [prior_view(program, group, rows, parameters) for group in program.groups]
         left = [left_open(view, rows) for view in seen]
         found: list[Block] = []
         for part, known in zip(self.parts, parts, strict=True):
@@ -235,7 +235,7 @@ def _within(places: np.ndarray, size: int) -> bool:
     return bool(whole and places.min() >= 0 and places.max() < size)
 
 
-def _prior(program: Program, group: Group, rows: Rows, parameters: Mapping[str, Array]) -> GroupView:
+def prior_view(program: Program, group: Group, rows: Rows, parameters: Mapping[str, Array]) -> GroupView:
     """A group as if nothing of it were explained, in the form in which posteriors by inducing values have it."""
     at = functionals_at(group, group.readings.all, rows)
     kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])

@@ -57,7 +57,7 @@ class WeightSpace:
 
         `parameters` are constrained, and `q` is this posterior's on the device.
         """
-        features, learnt, x = self._read(program, rows, parameters)
+        (features, learnt), x = self.read(program, parameters), inputs_of(program, rows)
         projected, variance = moments(features, learnt, x, q, BLOCK)
         if self.basis.kind == "inducing" and q.columns == self.features:
             variance = variance + left_open(features, learnt, x, self.jitter)
@@ -68,7 +68,7 @@ class WeightSpace:
 
     def blocks(self, program: Program, rows: Rows, parameters: Mapping[str, Array], q: Weights) -> list[Block]:
         """Covariances of the latent between rows; what inducing points leave open is correlated as it should be."""
-        features, learnt, x = self._read(program, rows, parameters)
+        (features, learnt), x = self.read(program, parameters), inputs_of(program, rows)
         total = covariances(features, learnt, x, q, BLOCK)
         if self.basis.kind == "inducing":
             prior = features.latent.covariance(learnt, x)
@@ -81,14 +81,12 @@ class WeightSpace:
                 total = total + prior * share[:, None] * share
         return [block_of((0,), total[None, None, :, None, :])]
 
-    def _read(
-        self, program: Program, rows: Rows, parameters: Mapping[str, Array]
-    ) -> tuple[Features, Mapping[str, Array], Float[Array, "n d"]]:
-        """The basis functions, what is learnt on the real line, and the points of the rows."""
+    def read(self, program: Program, parameters: Mapping[str, Array]) -> tuple[Features, Mapping[str, Array]]:
+        """The basis functions, and what is learnt on the real line."""
         numbers = {name: jnp.asarray(values) for name, values in self.basis.numbers().items()}
         learnt = program.parameters.learnt(parameters) | numbers
         features = self.basis.features(self.basis.program(program), self.features, self.seed)
-        return features, learnt, inputs_of(program, rows)
+        return features, learnt
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file keeps."""

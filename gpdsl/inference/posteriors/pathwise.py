@@ -1,0 +1,216 @@
+"""Whole functions drawn from a posterior: a draw of the prior that is bent to what the inducing values say.
+
+Wilson et al. (2020), Efficiently sampling functions from GP posteriors: with v drawn from q and a function
+g of the prior, f(x) = mean(x) + sqrt(scale) (g(x) + k_u(x)' L^-T (v - L^-1 g(Z))), O(M) per point. g is a sum of random
+waves (Rahimi and Recht 2007). Every draw has waves of its own, so that means and covariances of draws are those of the
+posterior for any number W of waves; given the waves of one draw, the prior covariance between two points is off by a
+standard deviation of at most 1 / sqrt(2 W) of the variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from gpdsl.errors import GpdslError
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.features import factorise
+from gpdsl.kernels.counters import Stream
+from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.functionals import Derivatives, Elementary, Functionals, blocks, every_point
+from gpdsl.kernels.waves import unsuited, waves
+from gpdsl.lowering.turns import cosine
+from gpdsl.program.compilation import jit
+from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.groups import Group, KernelValues, columns_of, kernel_values
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+WAVES = 1024
+"""Of every draw."""
+
+AT_ONCE = 2**21
+"""Values of waves that are held at a time: 16 MB."""
+
+
+def refuse_unsuited(program: Program) -> None:
+    """Raise GpdslError for a latent that no sum of waves is a draw of."""
+    for group in program.groups:
+        if group.per_row:
+            why: str | None = "it has a value of its own in each row"
+        elif group.points:
+            why = "it is a field, with its points alone"
+        else:
+            why = unsuited(group.form, columns_of(group, program.translator))
+        if why is not None:
+            raise GpdslError(
+                f"no whole functions of `{group.names[0]}` can be drawn: {why}; prediction.draws draws all rows of a "
+                "prediction together, whatever the kernel"
+            )
+
+
+def random_waves(program: Program, draws: int, rng: np.random.Generator) -> list[PriorDraws]:
+    """Draws of every group of a program from the prior."""
+    found, first = [], 0
+    for group in program.groups:
+        shape = group.size, draws, WAVES
+        found.append(PriorDraws(jnp.asarray(rng.rayleigh(size=shape)), jnp.asarray(rng.random(shape)), first))
+        first += group.size
+    return found
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PriorDraws:
+    """Sums of waves: their sizes and starts, with normal sines and cosines, and the number of the first process."""
+
+    sizes: Float[Array, "processes draws waves"]
+    starts: Float[Array, "processes draws waves"]
+    first: int = field(metadata={"static": True})
+
+    def at(
+        self, group: Group, kernel: KernelValues, at: Functionals, seed: int
+    ) -> Float[Array, "processes values draws"]:
+        """Functionals of the draws of each process of a group, for unit scale; waves are drawn again from the seed."""
+        processes, draws, count = self.sizes.shape
+
+        def one(process: int) -> Array:
+            arguments = arguments_of(group, kernel, process)
+            index = jnp.arange((self.first + process) * draws * count, (self.first + process + 1) * draws * count)
+            size, start = self.sizes[process].ravel(), self.starts[process].ravel()
+
+            def some(points: Float[Array, "n D"]) -> Float[Array, "n draws"]:
+                drawn = waves(group.form, arguments, points, Stream(seed, index, points.dtype))
+                heights = jnp.sqrt(drawn.power / count) * size * cosine(drawn.turns(start))
+                heights = heights if drawn.amplitude is None else heights * drawn.amplitude
+                every = jnp.broadcast_to(heights, (len(points), draws * count))
+                return jnp.sum(every.reshape(-1, draws, count), axis=-1)
+
+            def values(points: Float[Array, "n D"]) -> Float[Array, "n draws"]:
+                return _in_blocks(some, points, max(1, AT_ONCE // (draws * count)))
+
+            return _at(values, at)
+
+        return jnp.stack([one(process) for process in range(processes)])
+
+    def compiled(
+        self, program: Program, group: Group, parameters: Mapping[str, Array], at: Functionals, seed: int
+    ) -> Float[Array, "processes values draws"]:
+        """`at` with the kernel at these parameters."""
+
+        def values(own: PriorDraws, parameters: Mapping[str, Array], at: Functionals) -> Array:
+            kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])
+            return own.at(group, kernel, at, seed)
+
+        return jit(values)(self, parameters, at)
+
+
+def arguments_of(group: Group, kernel: KernelValues, process: int) -> tuple[Array, ...]:
+    """The numbers of the kernel of one process."""
+    return tuple(a[0 if group.factors == 1 else process] for a in kernel.arguments)
+
+
+def _in_blocks(function: Callable[[Array], Array], points: Float[Array, "n D"], size: int) -> Float[Array, "n draws"]:
+    """A function of points, so many at a time."""
+    count = len(points)
+    if count <= size:
+        return function(points)
+    padded = jnp.pad(points, ((0, -count % size), (0, 0)), mode="edge")
+    found = jax.lax.map(function, padded.reshape(-1, size, points.shape[1]))
+    return found.reshape(len(padded), -1)[:count]
+
+
+def _at(values: Callable[[Array], Array], at: Functionals) -> Float[Array, "n draws"]:
+    """Functionals of functions that are known by their values."""
+
+    def elementary(part: Elementary) -> Array:
+        function = values
+        for column in part.columns if isinstance(part, Derivatives) else ():
+            function = _along(function, column)
+        return function(part.points)
+
+    return jnp.concatenate([sum(weight * elementary(part) for weight, part in block) for block in blocks(at)])
+
+
+def _along(function: Callable[[Array], Array], column: int) -> Callable[[Array], Array]:
+    def slope(points: Array) -> Array:
+        return jax.jvp(function, (points,), (jnp.zeros_like(points).at[:, column].set(1.0),))[1]
+
+    return slope
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Bent:
+    """Draws of one group: of the prior, and the weights L^-T (v - L^-1 g(Z)) of what bends them."""
+
+    prior: PriorDraws
+    weights: Float[Array, "processes M draws"]
+
+
+def bent(
+    program: Program,
+    parameters: Mapping[str, Array],
+    posterior: Sequence[Whitened],
+    inducing: Sequence[Functionals],
+    jitter: float,
+    component: np.ndarray,
+    rng: np.random.Generator,
+    seed: int,
+) -> list[Bent]:
+    """Draws of each group, one for each number of a component of the mixture."""
+    found, width = [], np.shape(posterior[0].root)[-1]
+    common = rng.standard_normal((len(component), 1, width)) if program.coupled else None
+    prior = random_waves(program, len(component), rng)
+    for group, q, at, waved in zip(program.groups, posterior, inducing, prior, strict=True):
+        kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])
+        factor = factorise(group, kernel, at, jitter)
+        factor = jnp.broadcast_to(factor, (group.size, *factor.shape[1:]))
+        own = rng.standard_normal((len(component), group.size, np.shape(q.root)[-1]))
+        normals = own if common is None else np.broadcast_to(common, own.shape)
+        mean, root = np.asarray(q.mean), np.asarray(q.root)
+        v = [mean[k] + np.einsum("jmr,jr->jm", root[k], z) for k, z in zip(component, normals, strict=True)]
+        values = waved.compiled(program, group, parameters, at, seed)
+        # L L' has a share more on its diagonal than the covariance of g(Z), and so gets what L whitens
+        level = jnp.sqrt(jitter / (1.0 + jitter) * jnp.mean(jnp.sum(factor**2, axis=-1), axis=-1))
+        values = values + level[:, None, None] * rng.standard_normal(values.shape)
+        white = jax.vmap(partial(solve_triangular, lower=True))(factor, values)
+        weights = jax.vmap(partial(solve_triangular, lower=True, trans=1))(factor, np.stack(v, axis=-1) - white)
+        found.append(Bent(waved, weights))
+    return found
+
+
+def bent_at(
+    program: Program,
+    rows: Rows,
+    parameters: Mapping[str, Array],
+    inducing: Sequence[Functionals],
+    drawn: Sequence[Bent],
+    seed: int,
+) -> Float[Array, "draws rows columns"]:
+    """What is read at rows of drawn functions, around their prior means."""
+    found = []
+    for group, at, own in zip(program.groups, inducing, drawn, strict=True):
+        new = functionals_at(group, group.readings.all, rows)
+        kernel = kernel_values(program.evaluator, group, parameters, every_point(new).shape[-1])
+        cross = [covariance(group.form, arguments_of(group, kernel, j), new, at) for j in range(group.size)]
+        told = jnp.stack([each @ weights for each, weights in zip(cross, own.weights, strict=True)])
+        found.append(by_column(group, kernel, own.prior.at(group, kernel, new, seed) + told))
+    return jnp.concatenate(found, axis=-1)
+
+
+def by_column(
+    group: Group, kernel: KernelValues, values: Float[Array, "processes values draws"]
+) -> Float[Array, "draws rows columns"]:
+    """Scaled values of each process, one reading after the other, as columns of marginals."""
+    scaled = jnp.sqrt(kernel.scale)[:, None, None] * values
+    apart = scaled.reshape(group.size, len(group.readings.all), -1, scaled.shape[-1])
+    turned = jnp.transpose(apart, (3, 2, 1, 0))
+    return turned.reshape(*turned.shape[:2], -1)

@@ -1,0 +1,90 @@
+"""Whole functions drawn from a fit, against its own exact moments and against themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpdsl
+from tests.results.test_draws import DATA, ONE, TWO, X
+
+NEW = np.concatenate([np.linspace(-1, 8, 12), [3.0, 3.0001]])
+WAYS: dict[str, dict[str, Any]] = {
+    "exact": {},
+    "inducing points": {"inducing": 20},
+    "mixture": {"inducing": 20, "posterior": "mixture_full(2)"},
+    "qsgp waves": {"engine": "qsgp", "features": 100, "chevron": 100},
+    "qsgp points": {"engine": "qsgp", "basis": "inducing", "chevron": 40},
+    "qsgp augmented": {"engine": "qsgp", "basis": "inducing", "chevron": 5},
+}
+
+
+def agree(draws: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> None:
+    """Whether moments of draws are these, within 5 standard errors."""
+    count, variance = len(draws), np.diag(covariance)
+    spread = np.sqrt((np.outer(variance, variance) + covariance**2) / count)
+    assert np.all(np.abs(np.cov(draws.T) - covariance) < 5 * spread + 1e-6)
+    assert np.all(np.abs(draws.mean(axis=0) - mean) < 5 * np.sqrt(variance / count) + 1e-6)
+
+
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+def test_functions_have_the_mean_and_covariance_of_the_posterior(options: dict[str, Any]) -> None:
+    fit = gpdsl.compile(ONE).fit(DATA, seed=0, **options)
+    prediction, functions = fit.predict({"x": NEW}), fit.draw_functions(300, seed=1)
+    draws = functions({"x": NEW})
+    agree(draws, prediction.mean("f"), prediction.covariance("f"))
+    assert np.corrcoef(draws[:, -2:].T)[0, 1] > 0.999
+    some = functions[7]({"x": NEW[[9, 3]]}, "rate")
+    np.testing.assert_allclose(some, np.exp(draws[7, [9, 3]]), rtol=1e-6 if fit.options.dtype == "float64" else 1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"inducing": 20, "posterior": "coupled"}], ids=["exact", "coupled"])
+def test_functions_of_several_latents_and_their_slopes_belong_together(options: dict[str, Any]) -> None:
+    fit = gpdsl.compile(TWO).fit({**DATA, "b": X + 0.5, "dy": np.cos(X)}, seed=0, **options)
+    rows = {"x": NEW[:12], "b": NEW[:12] + 0.5}
+    prediction, functions = fit.predict(rows), fit.draw_functions(300)
+    for name in ("h", "change"):
+        agree(functions(rows, name), prediction.mean(name), prediction.covariance(name))
+    step = 1e-4
+    ends = [functions({"x": NEW[:12] + s, "b": NEW[:12] + 0.5}) for s in (step, -step)]
+    slopes = functions(rows, "change") + functions({"x": rows["b"], "b": rows["b"]})
+    np.testing.assert_allclose((ends[0] - ends[1]) / (2 * step), slopes, atol=1e-4)
+    whole = functions(rows, "f") + 2 * functions(rows, "g")
+    np.testing.assert_allclose(functions(rows, "h"), whole, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"RBF(1)": "RBF(1) + White()"}, "no whole functions of `f` can be drawn: `White` is no function of the input"),
+        (
+            {"latent": "row w ~ Normal(0, 1)\nlatent", "Normal(f,": "Normal(f + w,"},
+            "no whole functions of `w` can be drawn: it has a value of its own in each row",
+        ),
+    ],
+)
+def test_what_is_no_function_is_refused(changed: dict[str, str], message: str) -> None:
+    text = ONE
+    for old, new in changed.items():
+        text = text.replace(old, new)
+    fit = gpdsl.compile(text).fit(DATA, seed=0, inducing=8, steps=3)
+    with pytest.raises(gpdsl.GpdslError, match=message):
+        fit.draw_functions(2)
+
+
+def test_outputs_and_counts_of_none_are_refused() -> None:
+    fit = gpdsl.compile(ONE).fit(DATA, seed=0)
+    with pytest.raises(gpdsl.GpdslError, match="expected a positive number of draws, got 0"):
+        fit.draw_functions(0)
+    with pytest.raises(gpdsl.GpdslError, match="`y` is an output, with noise in every row"):
+        fit.draw_functions(1)({"x": X}, "y")
+
+
+def test_functions_of_a_fit_that_standardised_take_rows_in_the_units_of_the_data() -> None:
+    scaled = {"x": 100 + 20 * X, "y": DATA["y"]}
+    fit = gpdsl.compile(ONE).fit(scaled, standardise=["x"], seed=0)
+    rows = {"x": 100 + 20 * np.linspace(0, 6, 9)}
+    prediction = fit.predict(rows)
+    agree(fit.draw_functions(300)(rows), prediction.mean("f"), prediction.covariance("f"))
