@@ -68,7 +68,9 @@ class DrawnFunctions(Sequence["DrawnFunction"]):
     def _beliefs(self, data: Data) -> Beliefs:
         """The rows with the values of all latents there, as the means of components: one for each draw."""
         fit, program = self.fit, self.fit.predicting
-        rows, parameters = as_arrays((make_rows(program, fit.standardised.applied(data)), dict(fit.parameters)), fit.options.dtype)
+        rows, parameters = as_arrays(
+            (make_rows(program, fit.standardised.applied(data)), dict(fit.parameters)), fit.options.dtype
+        )
         drawn = []
         for index, skip in parts(data.rows):
             drawn.append(self._compute(program)(take_rows(rows, index), *self.paths.numbers)[:, skip:])
