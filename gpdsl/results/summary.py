@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpdsl.data.times import texts_of
 from gpdsl.errors import quoted
 from gpdsl.inference.inducing.growth import counts_bending
 from gpdsl.inference.inducing.loss import Loss
@@ -30,6 +31,7 @@ def summarise(fit: Fit) -> str:
     lines = [
         f"{d.name}: {d.title}" if d.title else d.name,
         f"  rows        {fit.rows}",
+        *_times(fit),
         f"  posterior   {_posterior(fit)}",
         f"  optimizer   {choice.optimizer}: {fit.message}{', but see the notes' if fit.notes else ''}",
         f"  {_evidence(fit):<11} {fit.elbo:.4f}{error} nats{prior}",
@@ -54,6 +56,17 @@ def summarise(fit: Fit) -> str:
             held = "  (fixed)" if name in fit.program.parameters.held else ""
             lines.append(f"    {name:<{width}}  {_show(value)}{held}")
     return "\n".join(lines)
+
+
+def _times(fit: Fit) -> list[str]:
+    """What the inputs that are times count, and since when, by the clock of their zone."""
+    if fit.calendar is None:
+        return []
+    origin, found = np.array([fit.calendar.origin], "M8[us]"), []
+    for name, zone in fit.calendar.zones.items():
+        (since,), unit = texts_of(fit.calendar.dates(name, origin)), fit.program.declarations.inputs[name].unit
+        found.append(f"  times       `{name}` in {unit}s since {since}{f' ({zone})' if zone else ''}")
+    return found
 
 
 def in_brief(fit: Fit) -> str:

@@ -61,6 +61,13 @@ def test_frames_have_the_dates(fit: Fit) -> None:
     assert plain.to_frame()["t"].dt.day.tolist() == [9, 8]
 
 
+def test_the_summary_says_what_is_counted_since_when(fit: Fit) -> None:
+    assert "\n  times       `t` in weeks since 2024-03-01T00:00:00+01:00 (Europe/Berlin)\n" in fit.summary()
+    assert (
+        "\n  times       `t` in weeks since 2024-03-01\n" in MODEL.fit({"t": DAYS.tz_localize(None), "y": Y}).summary()
+    )
+
+
 def test_another_fit_goes_on_in_the_calendar_of_the_first(fit: Fit) -> None:
     """Its inducing points and its posterior are where its own origin puts them."""
     more = {"t": DAYS[20:], "y": Y[20:]}
