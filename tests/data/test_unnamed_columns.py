@@ -153,3 +153,14 @@ def test_a_vector_takes_the_numbered_columns_only() -> None:
     assert bind(models.vector(), frame).inputs["x"].tolist() == [[1, 3], [2, 4]]
     with pytest.raises(DataError, match="column `x3`, since there is `x4`"):
         bind(models.vector(), frame.with_columns(x4=pl.lit("a")))
+
+
+def test_columns_in_another_encoding_are_no_hindrance(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_bytes("x,y,Größe\n1,3,groß\n2,4,klein\n".encode("latin-1"))
+    assert bind(models.REAL, path).outputs["y"].tolist() == [3, 4]
+    with pytest.raises(DataError, match="`Gr��e` is no column of numbers or text: it is not UTF-8 text"):
+        bind(models.REAL, path, columns={"y": "Gr��e"})
+    path.write_bytes("x,y\n1,3\n2,4\n".encode("utf-16"))
+    with pytest.raises(DataError, match="the file cannot be read: it is not UTF-8 text"):
+        bind(models.REAL, path)
