@@ -205,6 +205,7 @@ def _compared(
     what: str, said: np.ndarray, right: np.ndarray, a: Mapping[str, np.ndarray], where: np.ndarray | None = None
 ) -> Iterator[str]:
     close = np.isclose(said, right, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+    close |= np.isinf(said) & ~np.isfinite(right)  # a moment that does not exist
     for k in map(int, np.flatnonzero(~close)):
         named = what if where is None else what.format(where[k])
         yield f"{named} is {said[k]:.4g}, but its density says {right[k]:.4g}, {_at(a, k)}; correct one"

@@ -69,6 +69,31 @@ def _trials(rng: Generator) -> float:
     return float(rng.integers(1, 200))
 
 
+class _HalfT(stats.rv_continuous):
+    """The size of Student's t, which SciPy has no class for."""
+
+    def _logpdf(self, x: Any, df: Any) -> Any:
+        return np.log(2) + stats.t.logpdf(x, df)
+
+    def _pdf(self, x: Any, df: Any) -> Any:
+        return 2 * stats.t.pdf(x, df)
+
+    def _sf(self, x: Any, df: Any) -> Any:
+        return 2 * stats.t.sf(x, df)
+
+    def _cdf(self, x: Any, df: Any) -> Any:
+        return 1 - 2 * stats.t.sf(x, df)
+
+    def _ppf(self, q: Any, df: Any) -> Any:
+        return stats.t.isf(0.5 * (1 - q), df)
+
+    def _stats(self, df: Any) -> Any:
+        mean = 2 * df / (df - 1) * stats.t.pdf(0, df)
+        return mean, df / (df - 2) - mean**2, None, None
+
+
+half_t = _HalfT(a=0.0, name="half_t", shapes="df")
+
 PLAIN: Mapping[str, Drawn] = {
     "Normal": _pair("mean sd", stats.norm, _place, _size),
     "StudentT": _pair("df mean scale", stats.t, _degrees, _place, _size),
@@ -85,6 +110,10 @@ PLAIN: Mapping[str, Drawn] = {
     ),
     "Binomial": _pair("trials p", stats.binom, _trials, _share),
     "Bernoulli": _pair("p", stats.bernoulli, _share),
+    "InverseGamma": _pair("shape scale", lambda a, b: stats.invgamma(a, scale=b), _degrees, _size),
+    "HalfNormal": _pair("sd", lambda s: stats.halfnorm(scale=s), _size),
+    "HalfCauchy": _pair("scale", lambda s: stats.halfcauchy(scale=s), _size),
+    "HalfStudentT": _pair("df scale", lambda df, s: half_t(df, scale=s), _degrees, _size),
 }
 TAILS = (1e-12, 1e-6, 0.01, 0.3, 0.5, 0.9, 0.999, 1 - 1e-6)
 

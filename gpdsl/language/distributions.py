@@ -46,6 +46,18 @@ BUILT_IN: Mapping[str, Distribution] = table(
             "Weibull", (_SHAPE, _SCALE), ("positive",), "waiting times, power-law hazard", "positive", tails=True
         ),
         Distribution(
+            "InverseGamma", (_SHAPE, _SCALE), ("positive",), "the inverse of a Gamma(shape, rate = scale)", "positive"
+        ),
+        Distribution("HalfNormal", (_SD,), ("positive",), "the size of a Normal(0, sd)", "positive", tails=True),
+        Distribution("HalfCauchy", (_SCALE,), ("positive",), "the size of a Cauchy variable", "positive"),
+        Distribution(
+            "HalfStudentT",
+            (Parameter("df", "degrees of freedom", "positive"), _SCALE),
+            ("positive",),
+            "the size of a StudentT(df, 0, scale)",
+            "positive",
+        ),
+        Distribution(
             "Beta",
             (Parameter("a", "first shape", "positive"), Parameter("b", "second shape", "positive")),
             ("unit",),

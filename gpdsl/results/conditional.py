@@ -11,7 +11,7 @@ from scipy.special import log_expit
 
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 from gpdsl.lowering.table import evaluate
-from gpdsl.results.log_tails import Window
+from gpdsl.results.windows import Window
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.laws import Law

@@ -58,10 +58,18 @@ def existing(
 
 
 def degrees(law: Law) -> list[sp.Expr]:
-    """Degrees of freedom of the Student tails that a law has."""
+    """Degrees of freedom of the tails of a law that fall off like powers: moments of lower order exist."""
     if law.name in ("Truncated", "Censored") and {"lower", "upper"} <= set(law.arguments):
         return []
-    own = [law.arguments["df"]] if law.name == "StudentT" else []
+    match law.name:
+        case "StudentT" | "HalfStudentT":
+            own = [law.arguments["df"]]
+        case "HalfCauchy":
+            own = [sp.Integer(1)]
+        case "InverseGamma":
+            own = [law.arguments["shape"]]
+        case _:
+            own = []
     return own + [each for component in law.components for each in degrees(component)]
 
 

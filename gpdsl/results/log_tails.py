@@ -175,6 +175,22 @@ def _far_student(q: Array, df: Array) -> Array:
 _BELOW, _AT_BELOW = _gamma(tails.log_gamma_cdf, gammaincinv, rises=True)
 _ABOVE, _AT_ABOVE = _gamma(tails.log_gamma_sf, gammainccinv, rises=False)
 
+
+def _by_above(above: Callable[[Array, Arguments], Array], at_above: Callable[[Array, Arguments], Array]) -> LogTails:
+    """A distribution of positive values by log P(Y > y) and its inverse."""
+    return LogTails(
+        lambda y, a: np.where(y > 0, log1mexp(-np.minimum(above(y, a), -1e-300)), -np.inf),
+        above,
+        lambda q, a: at_above(log1mexp(-np.minimum(q, -1e-300)), a),
+        at_above,
+    )
+
+
+def _inverted(a: Arguments) -> Arguments:
+    """The Gamma distribution of 1 / Y."""
+    return {"shape": a["shape"], "rate": a["scale"]}
+
+
 LOG_TAILS: Mapping[str, LogTails] = {
     "Normal": _symmetric(log_ndtr, ndtri_exp, "sd"),
     "Laplace": _symmetric(_laplace, _laplace_at, "scale"),
@@ -189,6 +205,25 @@ LOG_TAILS: Mapping[str, LogTails] = {
     "Exponential": _hazard(lambda y, a: a["rate"] * y, lambda h, a: h / a["rate"]),
     "Weibull": _hazard(lambda y, a: (y / a["scale"]) ** a["shape"], lambda h, a: a["scale"] * h ** (1 / a["shape"])),
     "Gamma": LogTails(_BELOW, _ABOVE, _AT_BELOW, _AT_ABOVE),
+    "InverseGamma": LogTails(
+        lambda y, a: _ABOVE(1 / y, _inverted(a)),
+        lambda y, a: _BELOW(1 / y, _inverted(a)),
+        lambda q, a: 1 / _AT_ABOVE(q, _inverted(a)),
+        lambda q, a: 1 / _AT_BELOW(q, _inverted(a)),
+    ),
+    "HalfNormal": _by_above(
+        lambda y, a: LOG_2 + log_ndtr(-np.maximum(y, 0.0) / a["sd"]), lambda q, a: -a["sd"] * ndtri_exp(q - LOG_2)
+    ),
+    "HalfCauchy": LogTails(
+        lambda y, a: np.log(2 / np.pi * np.arctan2(np.maximum(y, 0.0), a["scale"])),
+        lambda y, a: np.log(2 / np.pi * np.arctan2(a["scale"], np.maximum(y, 0.0))),
+        lambda q, a: a["scale"] * np.tan(0.5 * np.pi * np.exp(q)),
+        lambda q, a: a["scale"] / np.tan(0.5 * np.pi * np.exp(q)),
+    ),
+    "HalfStudentT": _by_above(
+        lambda y, a: LOG_2 + _student(-np.maximum(y, 0.0) / a["scale"], a["df"]),
+        lambda q, a: -a["scale"] * _student_at(q - LOG_2, a["df"]),
+    ),
     "Beta": LogTails(
         lambda y, a: np.log(betainc(a["a"], a["b"], np.clip(y, 0.0, 1.0))),
         lambda y, a: np.log(betaincc(a["a"], a["b"], np.clip(y, 0.0, 1.0))),
@@ -210,70 +245,6 @@ def _registered(law: Density) -> LogTails:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Window:
-    """A distribution between two bounds, of probability exp(`log_width`).
-
-    Every place is counted from the nearer tail, so that nothing cancels; `right` says that it is the upper one.
-    """
-
-    name: str
-    arguments: Arguments
-    lower: Array
-    upper: Array
-
-    @property
-    def _tails(self) -> LogTails:
-        return LOG_TAILS.get(self.name) or _registered(DENSITIES[self.name])
-
-    def log_below(self, y: Array) -> Array:
-        """log P(Y <= y), bounds apart."""
-        with np.errstate(all="ignore"):
-            return self._tails.below(y, self.arguments)
-
-    def log_above(self, y: Array) -> Array:
-        """log P(Y > y), bounds apart."""
-        with np.errstate(all="ignore"):
-            return self._tails.above(y, self.arguments)
-
-    @functools.cached_property
-    def under(self) -> Array:
-        """log P(Y <= lower)."""
-        return self.log_below(self.lower)
-
-    @functools.cached_property
-    def over(self) -> Array:
-        """log P(Y > upper)."""
-        return self.log_above(self.upper)
-
-    @functools.cached_property
-    def right(self) -> Array:
-        """Whether the whole window lies in the upper tail."""
-        return self.under > -LOG_2
-
-    @functools.cached_property
-    def log_width(self) -> Array:
-        """log P(lower < Y <= upper)."""
-        return np.where(self.right, self._fallen(self.lower), self._risen(self.upper))
-
-    def _risen(self, y: Array) -> Array:
-        return log_difference(self.log_below(y), self.under)
-
-    def _fallen(self, y: Array) -> Array:
-        return log_difference(self.log_above(y), self.over)
-
-    def share(self, y: Array) -> Array:
-        """P(Y <= y) given that Y is inside."""
-        with np.errstate(all="ignore"):
-            fallen, risen = self._fallen(y) - self.log_width, self._risen(y) - self.log_width
-            inside = np.where(self.right, -np.expm1(fallen), np.exp(risen))
-        return np.clip(inside, 0.0, 1.0)
-
-    def at(self, log_share: Array, log_rest: Array) -> Array:
-        """Where that share of the distribution inside lies below, and the rest, 1 - share, above; both logarithms."""
-        with np.errstate(all="ignore"):
-            left = np.logaddexp(self.under, log_share + self.log_width)
-            right = np.logaddexp(self.over, log_rest + self.log_width)
-            low = self._tails.at_below(np.minimum(left, 0.0), self.arguments)
-            high = self._tails.at_above(np.minimum(right, 0.0), self.arguments)
-        return np.clip(np.where(left < right, low, high), self.lower, self.upper)
+def tails_of(name: str) -> LogTails:
+    """Those of a distribution of this name."""
+    return LOG_TAILS.get(name) or _registered(DENSITIES[name])

@@ -18,8 +18,8 @@ from gpdsl.results import expectation as ex
 from gpdsl.results.conditional import mixed
 from gpdsl.results.existence import NEGLIGIBLE
 from gpdsl.results.inverse import inverse
-from gpdsl.results.log_tails import Window
 from gpdsl.results.predictive import Predictive
+from gpdsl.results.windows import Window
 from gpdsl.symbolic.curves import LINES, Line
 from gpdsl.symbolic.densities import DENSITIES, Density
 from gpdsl.symbolic.laws import Law, weights

@@ -122,7 +122,22 @@ def _weibull_variance(a: Arguments) -> Formula:
 
 
 def _student_variance(a: Arguments) -> Formula:
-    return sp.Piecewise((a["scale"] ** 2 * a["df"] / (a["df"] - 2), a["df"] > 2), (sp.oo, True))
+    return _if_above(2, a["df"], a["scale"] ** 2 * a["df"] / (a["df"] - 2))
+
+
+def _if_above(least: int, degrees: Formula, moment: Formula) -> Formula:
+    return sp.Piecewise((moment, degrees > least), (sp.oo, True))
+
+
+def _half_student_mean(a: Arguments) -> Formula:
+    df = a["df"]
+    ratio = sp.exp(lgamma((df + 1) / 2) - lgamma(df / 2))
+    return _if_above(1, df, 2 * a["scale"] * sp.sqrt(df / sp.pi) * ratio / (df - 1))
+
+
+def _inverse_gamma(y: Formula, a: Arguments) -> Formula:
+    shape, scale = a["shape"], a["scale"]
+    return shape * sp.log(scale) - lgamma(shape) - (shape + 1) * sp.log(y) - scale / y
 
 
 def _binomial_variance(a: Arguments) -> Formula:
@@ -206,6 +221,38 @@ DENSITIES: dict[str, Density] = {
         _weibull_variance,
         lambda y, a: -np.expm1(-((np.maximum(y, 0.0) / a["scale"]) ** a["shape"])),
         lambda g, a: a["scale"] * g.weibull(a["shape"]),
+    ),
+    "InverseGamma": Density(
+        _inverse_gamma,
+        lambda a: _if_above(1, a["shape"], a["scale"] / (a["shape"] - 1)),
+        lambda a: _if_above(2, a["shape"], a["scale"] ** 2 / ((a["shape"] - 1) ** 2 * (a["shape"] - 2))),
+        lambda y, a: special.gammaincc(a["shape"], a["scale"] / np.maximum(y, 1e-300)),
+        lambda g, a: a["scale"] / g.gamma(a["shape"]),
+        quantile=lambda p, a: a["scale"] / special.gammainccinv(a["shape"], p),
+    ),
+    "HalfNormal": Density(
+        lambda y, a: sp.log(2 / sp.pi) / 2 - sp.log(a["sd"]) - y**2 / (2 * a["sd"] ** 2),
+        lambda a: a["sd"] * sp.sqrt(2 / sp.pi),
+        lambda a: a["sd"] ** 2 * (1 - 2 / sp.pi),
+        lambda y, a: special.erf(np.maximum(y, 0.0) / (a["sd"] * np.sqrt(2.0))),
+        lambda g, a: np.abs(g.normal(0.0, a["sd"])),
+        quantile=lambda p, a: a["sd"] * np.sqrt(2.0) * special.erfinv(p),
+    ),
+    "HalfCauchy": Density(
+        lambda y, a: sp.log(2 / sp.pi) - sp.log(a["scale"]) - log1p((y / a["scale"]) ** 2),
+        lambda a: sp.oo,
+        lambda a: sp.oo,
+        lambda y, a: 2 / np.pi * np.arctan(np.maximum(y, 0.0) / a["scale"]),
+        lambda g, a: np.abs(a["scale"] * g.standard_cauchy(np.shape(a["scale"]))),
+        quantile=lambda p, a: a["scale"] * np.tan(0.5 * np.pi * p),
+    ),
+    "HalfStudentT": Density(
+        lambda y, a: sp.log(2) + _student_t(y, {"mean": sp.Integer(0), **a}),
+        _half_student_mean,
+        lambda a: _if_above(2, a["df"], a["scale"] ** 2 * a["df"] / (a["df"] - 2) - _half_student_mean(a) ** 2),
+        lambda y, a: 2 * special.stdtr(a["df"], np.maximum(y, 0.0) / a["scale"]) - 1,
+        lambda g, a: np.abs(a["scale"] * g.standard_t(a["df"])),
+        quantile=lambda p, a: a["scale"] * special.stdtrit(a["df"], 0.5 * (1 + p)),
     ),
     "Beta": Density(
         _beta,

@@ -101,7 +101,7 @@ def _rule(law: str, argument: str, spread: Size, size: Size) -> Size | None:
         return NO_UNIT
     if argument == "rate":
         return Size().times(size, -1.0)
-    if law == "Weibull" and argument == "scale":
+    if law in {"Weibull", "InverseGamma"} and argument == "scale" or law.startswith("Half") and argument != "df":
         return size
     if argument in {"sd", "scale"}:
         return spread.times(Size(NOISE))

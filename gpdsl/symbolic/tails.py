@@ -111,6 +111,12 @@ TAILS: dict[str, Tails] = {
         lambda y, a: log_student_cdf(a["df"], -_standard(y, a)),
         constant="df",
     ),
+    "HalfNormal": Tails(
+        lambda y, a: sp.log(2) + log_ndtr_interval(sp.Integer(0), y / a["sd"]),
+        lambda y, a: sp.log(2) + log_ndtr(-y / a["sd"]),
+        lambda lower, upper, a: sp.log(2) + log_ndtr_interval(lower / a["sd"], upper / a["sd"]),
+        positive=True,
+    ),
     "Exponential": _hazard(lambda y, a: a["rate"] * y),
     "Weibull": _hazard(lambda y, a: (y / a["scale"]) ** a["shape"]),
     "Gamma": generic(

@@ -16,6 +16,7 @@ from gpdsl.lowering.table import evaluate
 from gpdsl.results.conditional import draw_categorical
 from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.laws import LEVELS, Law, observed_level
+from tests.accuracy import half_t
 
 Frozen = Any
 DISCRETE = {"Poisson", "NegativeBinomial", "Binomial", "Bernoulli"}
@@ -30,6 +31,10 @@ REFERENCES: dict[str, tuple[str, tuple[str, ...], Callable[..., Frozen]]] = {
     "Gamma": ("Gamma", ("shape", "rate"), lambda shape, rate: stats.gamma(shape, scale=1 / rate)),
     "Exponential": ("Exponential", ("rate",), lambda rate: stats.expon(scale=1 / rate)),
     "Weibull": ("Weibull", ("shape", "scale"), lambda shape, scale: stats.weibull_min(shape, scale=scale)),
+    "InverseGamma": ("InverseGamma", ("shape", "scale"), lambda shape, scale: stats.invgamma(shape, scale=scale)),
+    "HalfNormal": ("HalfNormal", ("sd",), lambda sd: stats.halfnorm(scale=sd)),
+    "HalfCauchy": ("HalfCauchy", ("scale",), lambda scale: stats.halfcauchy(scale=scale)),
+    "HalfStudentT": ("HalfStudentT", ("df", "scale"), lambda df, scale: half_t(df, scale=scale)),
     "Beta": ("Beta", ("a", "b"), lambda a, b: stats.beta(a, b)),
     "Poisson": ("Poisson", ("mean",), lambda mean: stats.poisson(mean)),
     "NegativeBinomial": (

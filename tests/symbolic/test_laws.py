@@ -36,6 +36,7 @@ INNER: dict[str, tuple[dict[str, float], Any]] = {
     "Gamma": ({"shape": 2.3, "rate": 1.4}, stats.gamma(2.3, scale=1 / 1.4)),
     "Exponential": ({"rate": 0.8}, stats.expon(scale=1 / 0.8)),
     "Weibull": ({"shape": 1.6, "scale": 1.9}, stats.weibull_min(1.6, scale=1.9)),
+    "HalfNormal": ({"sd": 1.3}, stats.halfnorm(scale=1.3)),
 }
 BOUNDS = [{"lower": 0.4}, {"upper": 1.7}, {"lower": 0.4, "upper": 1.7}]
 

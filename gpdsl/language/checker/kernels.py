@@ -16,6 +16,7 @@ from gpdsl.language.checker.scope import Scope
 from gpdsl.language.checker.values import check_domain
 from gpdsl.language.errors.calls import NotAKernel, UnknownKernel
 from gpdsl.language.errors.limits import TooManyKernels
+from gpdsl.language.habits import kernel_habit
 from gpdsl.language.limits import MAX_KERNEL_POWER, MAX_KERNELS
 from gpdsl.language.model import Expression, Kernel, KernelCall, KernelProduct, KernelScale, KernelSum
 from gpdsl.language.vocabulary import BUILTINS, KERNELS
@@ -140,4 +141,4 @@ def _call(scope: Scope, place: Place, call: syntax.Call, domain: Domain) -> Kern
         return check_formula(scope, place, call, domain)
     known = (*KERNELS, *scope.names("kernel"))
     nearest = scope.problems.suggest(name, known)
-    return scope.problems.fail(UnknownKernel(call.function.span, name, ", ".join(known), nearest))
+    return scope.problems.fail(UnknownKernel(call.function.span, name, ", ".join(known), nearest, kernel_habit(name)))

@@ -28,9 +28,10 @@ TRANSFORMED = ("real", "positive", "unit")
 """Kinds of outputs whose transforms have a density."""
 
 _ADVICE = {
+    "process": "a latent process begins with its word and has its inputs: `latent {name}(x) ~ GP(...)`",
     "none": "if `{name}` is data that the model explains, declare `output {name} : real`",
     "latent": "the prior of a latent stands in its declaration; observe an output: `y ~ Normal({name}, sigma)`",
-    "param": "the prior of a parameter stands in its declaration: `param {name} : real ~ Normal(0, 1)`",
+    "param": "the prior of a parameter stands in its declaration: `param {name} : {kind} ~ {prior}`",
     "let": "a `let` is computed; observe an output: `y ~ Normal({name}, sigma)`",
     "input": "an input is known; declare `{name}` as `output` if the model is to explain it",
 }
@@ -76,25 +77,30 @@ class Observed:
         return found
 
 
-def check_left(scope: Scope, formula: syntax.Formula) -> Observed:
-    """One part of a left side."""
+def check_left(scope: Scope, formula: syntax.Formula, right: syntax.Formula) -> Observed:
+    """One part of a left side, and what stands right of its `~`."""
     if isinstance(formula, syntax.Name):
-        observed = _output(scope, formula)
+        observed = _output(scope, formula, right)
         return replace(observed, kind=observed.output.kind)
     return _transformed(scope, formula)
 
 
-def _output(scope: Scope, formula: syntax.Name) -> Observed:
+def _output(scope: Scope, formula: syntax.Name, right: syntax.Formula | None = None) -> Observed:
     name = formula.identifier
     sort = scope.sorts.get(name.text)
     if sort is None and name.text not in scope.lost:
-        suggestion = scope.problems.suggest(name.text, scope.outputs)
-        advice = _ADVICE["none"].format(name=name.text)
+        process = isinstance(right, syntax.Call) and right.function.text == "GP"
+        suggestion = "" if process else scope.problems.suggest(name.text, scope.outputs)
+        advice = _ADVICE["process" if process else "none"].format(name=name.text)
         scope.problems.add(NotAnOutput(name.span, name.text, "not declared", advice, suggestion))
         scope.lost.add(name.text)
     if scope.sort_of(name) != "output":
         what, advice = SORTS[scope.sort_of(name)], _ADVICE.get(scope.sort_of(name), _ADVICE["none"])
-        scope.problems.fail(NotAnOutput(name.span, name.text, what, advice.format(name=name.text)))
+        quoted = "this" if right is None else scope.quote(right.span)
+        prior = "Normal(0, 1)" if quoted == "this" else quoted.strip("`")
+        kind = scope.params[name.text].constraint if name.text in scope.params else "real"
+        advice = advice.format(name=name.text, kind=kind, prior=prior)
+        scope.problems.fail(NotAnOutput(name.span, name.text, what, advice))
     if name.text not in scope.outputs:
         scope.problems.give_up()
     output = scope.outputs[name.text]

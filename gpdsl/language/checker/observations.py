@@ -17,6 +17,7 @@ from gpdsl.language.checker.scope import Scope, describe_axes
 from gpdsl.language.errors.axes import PassedAxes
 from gpdsl.language.errors.calls import NotADistribution, UnknownDistribution, WrongArity, WrongKind
 from gpdsl.language.errors.definitions import LeftSide
+from gpdsl.language.habits import distribution_habit
 from gpdsl.language.model import DistributionCall, ExternalLikelihood, Observation, Output
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 
@@ -25,7 +26,7 @@ READABLE = frozenset({"const", "param", "input", "row", "latent", "let", "extern
 
 def check_observation(scope: Scope, statement: syntax.ObservationStatement, seen: list[Observation]) -> None:
     """Check one `~` statement and append it to those `seen`."""
-    observed = [check_left(scope, part) for part in statement.left]
+    observed = [check_left(scope, part, statement.distribution) for part in statement.left]
     call = statement.distribution
     if not isinstance(call, syntax.Call):
         scope.problems.fail(NotADistribution(call.span))
@@ -101,7 +102,9 @@ def _unknown(scope: Scope, call: syntax.Call, output: Output) -> None:
         scope.problems.give_up()
     fitting = [each.name for each in DISTRIBUTIONS.values() if output.kind in each.kinds]
     suggestion = scope.problems.suggest(name, [*DISTRIBUTIONS, *scope.likelihoods, *scope.densities])
-    scope.problems.fail(UnknownDistribution(call.function.span, name, ", ".join(fitting), suggestion))
+    scope.problems.fail(
+        UnknownDistribution(call.function.span, name, ", ".join(fitting), suggestion, distribution_habit(name))
+    )
 
 
 def _external(

@@ -12,6 +12,7 @@ from gpdsl.language.checker.place import IndexRange, Left, Place
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.errors.calls import NotADistribution, NotAPrior
 from gpdsl.language.errors.distributions import PriorElsewhere
+from gpdsl.language.habits import distribution_habit
 from gpdsl.language.model import DistributionCall, Param
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 
@@ -47,7 +48,9 @@ def _check_names(scope: Scope, call: syntax.Call, param: Param) -> None:
             remedy = "write `~ Dirichlet(1)`" if simplex else "declare a `simplex`, or choose another prior"
             scope.problems.fail(PriorElsewhere(word.span, word.text, values, param.name, _described(param), remedy))
         suggestion = "" if word.text in DISTRIBUTIONS else scope.problems.suggest(word.text, known)
-        scope.problems.fail(NotAPrior(word.span, word.text, ", ".join(known), suggestion))
+        scope.problems.fail(
+            NotAPrior(word.span, word.text, ", ".join(known), suggestion, distribution_habit(word.text))
+        )
     for argument in call.arguments:
         inner = argument.value
         if isinstance(inner, syntax.Call) and inner.function.text in DISTRIBUTIONS:

@@ -13,7 +13,8 @@ from gpdsl.language.source import Source, Span
 class Mistake:
     """One mistake. Subclasses give the code and the three templates, filled with the fields of the instance.
 
-    A field `suggestion`, when not empty, replaces the help by "did you mean ...?".
+    A field `suggestion`, when not empty, replaces the help by "did you mean ...?", and a field
+    `habit` by what to write instead of a word of another tool.
     """
 
     span: Span
@@ -40,6 +41,8 @@ class Mistake:
 
     def help_text(self) -> str:
         """What to do; may be empty."""
+        if habit := getattr(self, "habit", ""):
+            return str(habit)
         suggestion = getattr(self, "suggestion", "")
         return f"did you mean `{suggestion}`?" if suggestion else self._fill(self.help)
 

@@ -82,6 +82,7 @@ class UnknownDistribution(Mistake):
     name: str
     known: str
     suggestion: str = ""
+    habit: str = ""
     code: ClassVar = "E306"
     message: ClassVar = "unknown distribution `{name}`"
     label: ClassVar = "neither a distribution nor an `external likelihood` of this file"
@@ -98,6 +99,7 @@ class UnknownKernel(Mistake):
     name: str
     known: str
     suggestion: str = ""
+    habit: str = ""
     code: ClassVar = "E307"
     message: ClassVar = "unknown kernel `{name}`"
     label: ClassVar = "not a kernel"
@@ -212,6 +214,7 @@ class NotAPrior(Mistake):
     name: str
     known: str
     suggestion: str = ""
+    habit: str = ""
     code: ClassVar = "E325"
     message: ClassVar = "`{name}` cannot be the prior of a parameter"
     label: ClassVar = "expected a continuous distribution"

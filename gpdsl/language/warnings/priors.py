@@ -66,6 +66,9 @@ def _frozen(declarations: m.Declarations, prior: m.DistributionCall) -> Any:
         "Exponential": lambda rate: stats.expon(scale=1 / rate),
         "Weibull": lambda shape, scale: stats.weibull_min(shape, scale=scale),
         "Beta": lambda a, b: stats.beta(a, b),
+        "InverseGamma": lambda shape, scale: stats.invgamma(shape, scale=scale),
+        "HalfNormal": lambda sd: stats.halfnorm(scale=sd),
+        "HalfCauchy": lambda scale: stats.halfcauchy(scale=scale),
     }
     values = {name: value_of(declarations, each) for name, each in prior.arguments.items()}
     if prior.name not in table or None in values.values():

@@ -130,6 +130,10 @@ NOTES: Mapping[str, str] = MappingProxyType(
         "Gamma": r"$\mathrm{Gamma}(a, b)$ has shape $a$ and rate $b$, mean $a/b$",
         "Exponential": r"$\mathrm{Exponential}(b)$ has rate $b$, mean $1/b$",
         "Weibull": r"$\mathrm{Weibull}(a, s)$ has shape $a$ and scale $s$",
+        "InverseGamma": r"$\mathrm{InverseGamma}(a, b)$ has shape $a$ and scale $b$, mean $b/(a - 1)$",
+        "HalfNormal": r"$\mathrm{HalfNormal}(s)$ is $\lvert z\rvert$ for $z \sim \mathcal{N}(0, s^2)$",
+        "HalfCauchy": r"$\mathrm{HalfCauchy}(s)$ has density $2 / \pi s(1 + y^2/s^2)$ for $y > 0$",
+        "HalfStudentT": r"$\mathrm{HalfStudentT}(\nu, s)$ is $\lvert z\rvert$ for $z \sim \mathrm{St}_\nu(0, s)$",
         "NegativeBinomial": r"$\mathrm{NegBin}(m, \phi)$ has mean $m$ and variance $m + m^2/\phi$",
         "Binomial": r"$\mathrm{Binomial}(n, p)$ counts successes among $n$ trials of probability $p$",
         "Ordinal": r"$\mathrm{Ordinal}_{F}(m; \mathbf{c})$ takes one of the first $j$ levels with probability "

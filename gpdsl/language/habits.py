@@ -1,0 +1,46 @@
+"""Words that other tools use for kernels and distributions, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_RBF = "write `RBF(ell)`; the variance stands before it, `s2 * RBF(ell)`"
+_MATERN = "its smoothness is part of the name: `Matern12(ell)`, `Matern32(ell)`, `Matern52(ell)`"
+_MATERN12 = "write `Matern12(ell)`"
+
+KERNELS: Mapping[str, str] = {
+    **dict.fromkeys(("expquad", "exponentiatedquadratic", "squaredexponential", "sqexp", "se", "gaussian"), _RBF),
+    **dict.fromkeys(("matern", "maternkernel"), _MATERN),
+    **dict.fromkeys(("exponential", "ornsteinuhlenbeck", "ou"), _MATERN12),
+    **dict.fromkeys(("dotproduct", "linearkernel"), "write `Linear(s2)`"),
+    **dict.fromkeys(
+        ("whitekernel", "whitenoise"), "write `White`, or leave the noise to the distribution of the output"
+    ),
+    **dict.fromkeys(("constantkernel", "bias"), "write `Constant`, or a number before another kernel"),
+    **dict.fromkeys(("expsinesquared", "periodickernel"), "write `Periodic(ell, period)`"),
+    **dict.fromkeys(("rbfkernel",), _RBF),
+}
+
+DISTRIBUTIONS: Mapping[str, str] = {
+    "uniform": "a flat prior between two bounds is the bounds alone: `param a : real(lower = 0, upper = 10)`",
+    **dict.fromkeys(("flat", "halfflat", "improper"), "leave the prior out: a parameter without one has none"),
+    "gaussian": "write `Normal(mean, sd)`",
+    "cauchy": "write `StudentT(1, mean, scale)`, or `HalfCauchy(scale)` for positive values",
+    **dict.fromkeys(("chisquared", "chi2", "chi_square"), "write `Gamma(df / 2, 1 / 2)`"),
+    **dict.fromkeys(("bernoulli_logit", "bernoullilogit"), "write `Bernoulli(logit = f)`"),
+    **dict.fromkeys(("poisson_log", "poissonlog"), "write `Poisson(exp(f))`"),
+    **dict.fromkeys(("neg_binomial_2", "negbinomial", "nbinom"), "write `NegativeBinomial(mean, dispersion)`"),
+    **dict.fromkeys(("halft", "half_t", "half_student_t"), "write `HalfStudentT(df, scale)`"),
+    **dict.fromkeys(("inv_gamma", "invgamma"), "write `InverseGamma(shape, scale)`"),
+    **dict.fromkeys(("multi_normal", "mvnormal", "mvn"), "write `MultivariateNormal(mean, covariance = S)`"),
+}
+
+
+def kernel_habit(word: str) -> str:
+    """What to write instead of a word for a kernel; empty for one that is no habit."""
+    return KERNELS.get(word.lower(), "")
+
+
+def distribution_habit(word: str) -> str:
+    """The same for a distribution."""
+    return DISTRIBUTIONS.get(word.lower(), "")
