@@ -17,6 +17,7 @@ from gpdsl.program.joint import basis_columns, with_sums
 from gpdsl.results import expectation as ex
 from gpdsl.results.ancestral import Ancestral
 from gpdsl.results.formula import ByFormula
+from gpdsl.results.named import is_output, of_output, of_quantity
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.warp import Warped
 from gpdsl.symbolic.terms import ObservationTerms, has_external
@@ -66,6 +67,12 @@ class Draws:
         draws, rows = np.indices(self.component.shape)
         return every[draws, self.component, rows]
 
+    def of(self, name: str) -> Float[np.ndarray, "S rows *axes"]:
+        """Draws of a latent, a row variable, a let or an output by its name."""
+        if is_output(self.beliefs, name):
+            return of_output(self.beliefs, name, lambda o, keys: self.output(o))
+        return of_quantity(self.beliefs, name, self.values)
+
     def output(self, o: ObservationTerms) -> np.ndarray:
         """Draws of what one statement observes, at the same draws of the outputs that it reads."""
         return self._outputs.draw(o)
@@ -84,12 +91,12 @@ class Draws:
         return Ancestral(self.beliefs.program, values, one)
 
 
-def row_by_row(beliefs: ex.Beliefs, count: int, rng: np.random.Generator) -> Draws:
+def row_by_row(beliefs: ex.Beliefs, count: int, rng: np.random.Generator, apart: bool = False) -> Draws:
     """Draws of each row on its own: O(rows)."""
     marginals = beliefs.marginals
     component = rng.choice(len(beliefs.weights), size=(count, beliefs.count), p=beliefs.weights)
     normals = jnp.asarray(rng.standard_normal((count, *marginals.mean.shape)))
-    return Draws(beliefs, marginals.at(beliefs.program, normals), component, rng)
+    return Draws(beliefs, marginals.at(beliefs.program, normals), component, rng, apart)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +104,12 @@ class Together:
     """The latents at all rows of a prediction, under one Gaussian or a mixture of some: O(rows^3) once."""
 
     beliefs: ex.Beliefs
-    blocks: list[Block]
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The covariances. Raises GpdslError for too many rows."""
+        assert self.beliefs.blocks is not None
+        return self.beliefs.blocks()
 
     @cached_property
     def _roots(self) -> list[list[np.ndarray]]:
@@ -107,6 +119,8 @@ class Together:
     def draws(self, count: int, rng: np.random.Generator) -> Draws:
         """Draws of all rows together."""
         beliefs, program = self.beliefs, self.beliefs.program
+        if program.fields:  # a draw of fields is one of all rows
+            return row_by_row(beliefs, count, rng, apart=True)
         component = rng.choice(len(beliefs.weights), size=count, p=beliefs.weights)
         basis = basis_columns(program)
         latents = np.repeat(np.asarray(beliefs.marginals.mean[None, :, :, basis], float), count, axis=0)

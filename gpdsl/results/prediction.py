@@ -19,13 +19,15 @@ from gpdsl.results import expectation as ex
 from gpdsl.results.accuracy import error_of, error_of_law, verify_asked
 from gpdsl.results.ancestral import DRAWS
 from gpdsl.results.chunks import by_parts
+from gpdsl.results.conditions import condition_of
 from gpdsl.results.covariances import covariances
-from gpdsl.results.draws import Draws, Together, predictive_of, row_by_row
+from gpdsl.results.draws import Together, predictive_of, row_by_row
 from gpdsl.results.existence import existing, said
 from gpdsl.results.named import is_output, names_of, of_output, of_quantity
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import quantile_of
 from gpdsl.results.table import frame_of, html_of
+from gpdsl.results.totals import Total, total_of
 from gpdsl.symbolic.reduced import field_quantities
 from gpdsl.symbolic.sources import marginal
 from gpdsl.symbolic.terms import ObservationTerms
@@ -198,7 +200,7 @@ class Prediction:
         return self.standardised.back(name, self._by_parts(name, draw, axis=1))
 
     def _sample(self, name: str, count: int, rng: np.random.Generator) -> np.ndarray:
-        return self._drawn(name, row_by_row(self.beliefs, count, rng))
+        return row_by_row(self.beliefs, count, rng).of(name)
 
     @in_precision
     def draws(self, name: str, count: int, seed: int = 0) -> np.ndarray:
@@ -207,8 +209,10 @@ class Prediction:
         Draws with one seed belong together, whatever names are asked for. Raises GpdslError for more rows than have
         room for their covariances, 5000 with one latent; `sample` has no such limit.
         """
+        if count < 1:
+            raise GpdslError(f"draws of `{name}`: expected a positive number of draws, got {count}")
         is_output(self.beliefs, name)
-        found = self.standardised.back(name, self._drawn(name, self._together_draws(name, count, seed)))
+        found = self.standardised.back(name, self._together.draws(count, np.random.default_rng(seed)).of(name))
         return found[:, 0] if name in field_quantities(self._declarations) else found
 
     @in_precision
@@ -219,23 +223,28 @@ class Prediction:
         """
         return self.standardised.covariance(name, covariances(self._together, name))
 
-    def _together_draws(self, name: str, count: int, seed: int) -> Draws:
-        if count < 1:
-            raise GpdslError(f"draws of `{name}`: expected a positive number of draws, got {count}")
-        rng = np.random.default_rng(seed)
-        if self.beliefs.program.fields:  # a draw of fields is one of all rows
-            return row_by_row(self.beliefs, count, rng)
-        return self._together.draws(count, rng)
-
     @cached_property
     def _together(self) -> Together:
-        assert self.beliefs.blocks is not None
-        return Together(self.beliefs, self.beliefs.blocks())
+        return Together(self.beliefs)
 
-    def _drawn(self, name: str, draws: Draws) -> np.ndarray:
-        if is_output(self.beliefs, name):
-            return of_output(self.beliefs, name, lambda o, keys: draws.output(o))
-        return of_quantity(self.beliefs, name, draws.values)
+    @in_precision
+    def probability(self, condition: str, *, draws: int = 4096, seed: int = 0, error: bool = False) -> np.ndarray:
+        """P(condition) in each row, [rows], such as of `"y > 3 and rate < 2"`; its standard error where `error` asks.
+
+        The condition is an expression of the language in outputs, latents, row variables, lets, parameters, constants
+        and inputs, in the units of the data. One output or latent against what is known is exact; all else is a share
+        of draws of each row. Labels are compared by their levels where these are numbers, else by their place, from 1.
+        """
+        asked = condition_of(self.beliefs, condition, self.standardised.back, self.standardised.into)
+        return asked.probability(draws, seed)[int(error)]
+
+    def total(self, name: str, *, by: Any = None, how: str = "sum", count: int = 2000, seed: int = 0) -> Total:
+        """Sum over all rows (`how` may be mean, max or min too), from `count` draws of all rows together.
+
+        by: a group for each row, an array or the name of an input. Raises GpdslError where `draws` does, and for
+        labels, fields and groups that do not suit the rows.
+        """
+        return total_of(self, name, by, how, count, seed)
 
     @in_precision
     def label(self, name: str) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
+from scipy.special import ndtr
 
 from gpdsl.results import conditional
 from gpdsl.results import expectation as ex
@@ -81,18 +82,31 @@ class Predictive:
         exact = self.normal()
         if exact is not None:
             return self._full(mixture_of_normals(*exact, self.beliefs.weights, p))
-        nodes, weights = ex.nodes_of(self.beliefs, self.leaves(), self.keys)
-        law = self.law.filled(np.asarray(nodes[name]) for name in nodes)
-        joint = weights[:, None] * self.beliefs.weights[None, :]
-
-        def mixture(y: np.ndarray) -> np.ndarray:
-            return np.tensordot(joint, conditional.cdf(law, y), axes=([0, 1], [0, 1]))
-
+        law, mixture = self._mixture()
         centre, spread = self.mean(), np.sqrt(self.variance())
         centre = np.where(np.isfinite(centre), centre, 0.0)
         spread = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
         found = invert(mixture, p, centre - 4 * spread, centre + 4 * spread, discrete=conditional.is_discrete(law))
         return self._full(found)
+
+    def share(self, y: np.ndarray, *, above: bool, reached: bool) -> np.ndarray | None:
+        """P(Y < y) or P(Y > y), or also Y = y where `reached`, for y [rows, *keys]; None of levels and vectors."""
+        if self.law.vector or self.law.levels:
+            return None
+        exact = self.normal()
+        if exact is not None:
+            away = (y - exact[0]) / np.sqrt(exact[1])
+            return self._full(np.tensordot(self.beliefs.weights, ndtr(-away if above else away), axes=1))
+        law, mixture = self._mixture()
+        below = mixture(np.ceil(y) - 1.0 if conditional.is_discrete(law) and above == reached else y)
+        return self._full(1.0 - below if above else below)
+
+    def _mixture(self) -> tuple[Law, Callable[[np.ndarray], np.ndarray]]:
+        """The law at nodes of its latents, and its distribution function averaged over them."""
+        nodes, weights = ex.nodes_of(self.beliefs, self.leaves(), self.keys)
+        law = self.law.filled(np.asarray(nodes[name]) for name in nodes)
+        joint = weights[:, None] * self.beliefs.weights[None, :]
+        return law, lambda y: np.tensordot(joint, conditional.cdf(law, y), axes=([0, 1], [0, 1]))
 
     def draw(self, values: ValuesOf, generator: np.random.Generator) -> np.ndarray:
         """Draws [count, rows, *keys], where `values` gives an expression at drawn latents; levels as numbers from 1."""

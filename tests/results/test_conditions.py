@@ -1,0 +1,127 @@
+"""Probabilities of conditions against distribution functions and integrals; totals against the sums of draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import gpdsl
+
+TEXT = """model both
+index p in 1..2
+input x : real
+output y[p] : real
+output n : count
+param s : positive = 0.3 fixed
+latent f(x) ~ GP(0, RBF(1))
+let rate = exp(f)
+y[p] ~ Normal(f, s)
+n ~ Poisson(rate)
+"""
+RNG = np.random.default_rng(0)
+X = np.sort(RNG.uniform(0, 6, 40))
+NEW = np.linspace(0, 6, 7)
+
+
+@pytest.fixture(scope="module")
+def prediction() -> gpdsl.Prediction:
+    y = np.sin(X)[:, None] + 0.3 * RNG.standard_normal((40, 2))
+    return gpdsl.compile(TEXT).fit({"x": X, "y": y, "n": RNG.poisson(np.exp(np.sin(X)))}, seed=0).predict({"x": NEW})
+
+
+def latent(prediction: gpdsl.Prediction) -> tuple[np.ndarray, np.ndarray]:
+    return prediction.mean("f"), np.sqrt(prediction.variance("f"))
+
+
+def test_one_comparison_with_what_is_known_is_exact(prediction: gpdsl.Prediction) -> None:
+    mean, sd = latent(prediction)
+    above = stats.norm.sf(0.5, mean, np.sqrt(sd**2 + 0.09))
+    np.testing.assert_allclose(prediction.probability("y[1] > 0.5"), above, rtol=1e-10)
+    assert not prediction.probability("y[1] > 0.5", error=True).any()
+    np.testing.assert_allclose(
+        prediction.probability("x/10 + s >= f"), stats.norm.cdf(NEW / 10 + 0.3, mean, sd), rtol=1e-9
+    )
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    rates = np.exp(mean[:, None] + sd[:, None] * nodes)
+    two = stats.poisson.sf(1, rates) @ weights / weights.sum()
+    np.testing.assert_allclose(prediction.probability("n > 1"), two, rtol=1e-5)
+    np.testing.assert_allclose(prediction.probability("2 <= n"), two, rtol=1e-5)
+    np.testing.assert_allclose(prediction.probability("n < 1.5"), 1 - two, rtol=1e-5)
+
+
+def test_conditions_on_several_quantities_hold_together(prediction: gpdsl.Prediction) -> None:
+    mean, sd = latent(prediction)
+    z = np.linspace(-8, 8, 4001)
+    f = mean[:, None] + sd[:, None] * z
+    inside = stats.norm.sf(0.5, f, 0.3) * (np.exp(f) < 2) * stats.poisson.sf(1, np.exp(f))
+    expected = inside @ stats.norm.pdf(z) * (z[1] - z[0])
+    asked = "y[1] > 0.5 and rate < 2 and n >= 2"
+    found, error = prediction.probability(asked), prediction.probability(asked, error=True)
+    assert np.all(np.abs(found - expected) < 4 * error + 1e-3)
+    assert np.all(error <= 0.5 / np.sqrt(4096))
+    either = prediction.probability("max(p, y[p]) > 0.5")
+    both = 1 - (stats.norm.cdf(0.5, f, 0.3) ** 2) @ stats.norm.pdf(z) * (z[1] - z[0])
+    assert np.all(np.abs(either - both) < 0.04)
+
+
+def test_conditions_are_in_the_units_and_levels_of_the_data() -> None:
+    text = """model m
+index d in {4, 7}
+input x : real
+output y : real
+output k : label[d]
+latent f(x) ~ GP(0, RBF(1))
+latent g[d](x) ~ GP(0, RBF(1))
+y ~ Normal(f, 0.3)
+k ~ Categorical(logits = g)
+"""
+    data = {"x": 100 + 10 * X, "y": 50 + 20 * np.sin(X), "k": np.where(X > 3, 7, 4)}
+    prediction = gpdsl.compile(text).fit(data, standardise=["x", "y"], seed=0).predict({"x": 100 + 10 * NEW})
+    expected = stats.norm.sf(60, prediction.mean("y"), np.sqrt(prediction.variance("y")))
+    np.testing.assert_allclose(prediction.probability("y > 60"), expected, rtol=1e-8)
+    share = prediction.probability("y > 60 and x > 120")
+    assert np.all(np.abs(share - expected * (NEW > 2)) < 0.04)
+    assert np.all(np.abs(prediction.probability("k == 7") - prediction.mean("k")[:, 1]) < 0.04)
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("z > 3", r"<condition>:11:17: error\[E201\]: unknown name `z`"),
+        ("y > 3", "has a value for each p; name an element, as in `y\\[1\\] > 3`"),
+        ("y[1] + 3", "expected a comparison"),
+        ("f > 1\nuse 'a'", "expected one condition on one line"),
+        ("__import__('os')", "error"),
+    ],
+)
+def test_what_is_no_condition_is_refused(prediction: gpdsl.Prediction, condition: str, message: str) -> None:
+    with pytest.raises(gpdsl.GpdslError, match=message):
+        prediction.probability(condition)
+
+
+def test_totals_are_those_of_the_sum_over_rows(prediction: gpdsl.Prediction) -> None:
+    covariance = prediction.covariance("f")
+    total = prediction.total("f", seed=1)
+    sd = np.sqrt(covariance.sum())
+    assert abs(total.mean - prediction.mean("f").sum()) < 4 * sd / np.sqrt(2000)
+    assert abs(total.sd / sd - 1) < 4 / np.sqrt(4000)
+    np.testing.assert_allclose(total.interval(), total.quantile([0.05, 0.95]))
+    halves = prediction.total("n", by=NEW > 2.5, how="max", count=50)
+    draws = prediction.draws("n", 50)
+    np.testing.assert_array_equal(halves.groups, [False, True])
+    np.testing.assert_array_equal(halves.draws[:, 1], draws[:, NEW > 2.5].max(axis=1))
+    assert prediction.total("y", by="x", how="mean", count=5).draws.shape == (5, 7, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"how": "median"}, "how = 'median'; expected one of sum, mean, max, min"),
+        ({"by": "month"}, r"by = 'month' is no input of the model; pass the column itself, by = data\['month'\]"),
+        ({"by": [1, 2]}, r"`by` has the shape \(2,\); expected a group for each of 7 rows"),
+    ],
+)
+def test_totals_of_nothing_are_refused(prediction: gpdsl.Prediction, options: dict, message: str) -> None:
+    with pytest.raises(gpdsl.GpdslError, match=message):
+        prediction.total("f", **options)
