@@ -125,8 +125,8 @@ class Together:
         basis = basis_columns(program)
         latents = np.repeat(np.asarray(beliefs.marginals.mean[None, :, :, basis], float), count, axis=0)
         for block, roots in zip(self.blocks, self._roots, strict=True):
-            normals = rng.standard_normal((count, len(roots[0])))
-            moved = np.stack([normals @ root.T for root in roots], axis=1)
+            normals = rng.standard_normal((count, max(root.shape[1] for root in roots)))
+            moved = np.stack([normals[:, : root.shape[1]] @ root.T for root in roots], axis=1)
             apart = moved.reshape(*moved.shape[:2], len(block.columns), beliefs.count)
             latents[..., list(block.columns)] += np.swapaxes(apart, 2, 3)
         at = jnp.asarray(latents, beliefs.marginals.mean.dtype)

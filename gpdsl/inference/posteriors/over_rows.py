@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.linalg.lapack import dpstrf
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import GroupView, views
@@ -29,6 +30,9 @@ from gpdsl.program.rows import Rows
 MOST = 25_000_000
 """Covariances that are held at a time: those of one latent at 5000 rows."""
 
+ROUNDING = 64.0
+"""Units of rounding of the largest variance that a covariance of rows may be off: below them a root ends."""
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -38,12 +42,16 @@ class Block:
     columns: tuple[int, ...] = field(metadata={"static": True})
     covariance: Float[Array | np.ndarray, "K columns rows columns rows"]
 
-    def root(self, component: int) -> Float[np.ndarray, "values values"]:
-        """A root of one covariance, by its eigenvalues: rows that lie close together leave no Cholesky factor."""
+    def root(self, component: int) -> Float[np.ndarray, "values rank"]:
+        """A root of one covariance by pivoted Cholesky: rows that lie close together make it nearly singular."""
         columns, rows = self.covariance.shape[1:3]
-        whole = np.asarray(self.covariance[component], float).reshape(columns * rows, -1)
-        values, vectors = np.linalg.eigh(whole)
-        return vectors * np.sqrt(np.maximum(values, 0.0))
+        given = np.asarray(self.covariance[component])
+        whole = given.astype(float).reshape(columns * rows, -1)
+        tolerance = ROUNDING * float(np.finfo(given.dtype).eps) * max(float(np.max(np.diagonal(whole))), 0.0)
+        factor, pivots, rank, _ = dpstrf(whole, tol=tolerance, lower=1)
+        root = np.zeros((len(whole), rank))
+        root[pivots - 1] = np.tril(factor)[:, :rank]
+        return root
 
 
 def processes(group: Group) -> np.ndarray:
