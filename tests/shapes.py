@@ -1,4 +1,4 @@
-"""Annotated shapes against the arrays that come, in every function of gpdsl that a test calls.
+"""Annotated shapes against the arrays that come, in the functions of gpdsl that a test calls.
 
 jaxtyping's import hook puts `checked` around each of them, and sees to it that a name of an axis means one length
 within a call. What is no array is mypy's; arrays of NumPy and of JAX stand for each other, as many functions take both.
@@ -18,10 +18,13 @@ from jaxtyping import AbstractArray, install_import_hook
 
 ARRAYS = (jax.Array, np.ndarray)
 
+ROOMS = [f"gpdsl.{room}" for room in ("inference", "kernels", "lowering", "program", "results")]
+"""Where arrays are. Elsewhere are trees of symbols, deep enough for twice the calls to be too many."""
+
 
 def check_shapes() -> None:
     """Check what is imported from here on."""
-    install_import_hook("gpdsl", "tests.shapes.checked")
+    install_import_hook(ROOMS, "tests.shapes.checked")
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
