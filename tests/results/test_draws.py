@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.posteriors.over_rows import Block
 
 ONE = """model one
 input x : real
@@ -62,7 +63,13 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+SLOW = ("dense", "ep", "mixture")
+"""Ways whose code the others run too."""
+
+
+@pytest.mark.parametrize(
+    "options", [pytest.param(v, id=n, marks=[pytest.mark.slow] if n in SLOW else []) for n, v in WAYS.items()]
+)
 def test_draws_of_all_rows_are_those_of_the_exact_process(options: dict[str, Any]) -> None:
     fit = gpdsl.compile(ONE).fit(DATA, seed=0, **options)
     prediction = fit.predict({"x": NEW})
@@ -145,6 +152,14 @@ n ~ Poisson(exp(f))
     assert abs(noise.std() - 0.1) < 0.01
     counts = prediction.draws("n", 500, seed=3)
     assert abs(np.corrcoef(noise.ravel(), (counts - np.exp(f)).ravel())[0, 1]) < 0.1  # noise of their own
+
+
+def test_roots_end_where_rows_that_lie_close_together_leave_nothing_but_rounding() -> None:
+    x = np.concatenate([np.linspace(0, 6, 300), [3.0, 3.0 + 1e-9]])
+    covariance = 0.5 * rbf(x, x)
+    root = Block((0,), covariance[None, None, :, None, :]).root(0)
+    assert root.shape[1] < 40
+    np.testing.assert_allclose(root @ root.T, covariance, atol=1e-13)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,13 @@ def agree(draws: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> None:
     assert np.all(np.abs(draws.mean(axis=0) - mean) < 5 * np.sqrt(variance / count) + 1e-6)
 
 
-@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+SLOW = ("mixture", "qsgp augmented")
+"""Ways that differ least from others."""
+
+
+@pytest.mark.parametrize(
+    "options", [pytest.param(v, id=n, marks=[pytest.mark.slow] if n in SLOW else []) for n, v in WAYS.items()]
+)
 def test_functions_have_the_mean_and_covariance_of_the_posterior(options: dict[str, Any]) -> None:
     fit = gpdsl.compile(ONE).fit(DATA, seed=0, **options)
     prediction, functions = fit.predict({"x": NEW}), fit.draw_functions(300, seed=1)
