@@ -35,9 +35,9 @@ def start_from_data(
     """The same parameters, where those that are not `given` start from the data, searched for in units of the data."""
     known = DataScales(_values(translator, data))
     learnt = {n: translator.declarations.params[n] for n in parameters.initial}
-    free = _equations(translator, known, parameters.held)
+    free = equations(translator, known, parameters.held)
     held = {n: v for n, v in parameters.initial.items() if n in given}
-    rest = _equations(translator, known, {**parameters.held, **held}) if held else free
+    rest = equations(translator, known, {**parameters.held, **held}) if held else free
     units = {n: _scale_of(free, p, translator) for n, p in learnt.items()}
     scales = {n: _scale_of(rest, p, translator) for n, p in learnt.items()}
     rng = np.random.default_rng([seed, 15])
@@ -74,7 +74,7 @@ def _values(translator: Translator, data: Data) -> dict[str, np.ndarray]:
     return found
 
 
-def _equations(translator: Translator, data: DataScales, known: Mapping[str, np.ndarray]) -> Scales:
+def equations(translator: Translator, data: DataScales, known: Mapping[str, np.ndarray]) -> Scales:
     """The equations of the whole model; none of one that is too large to read."""
     scales = Scales(translator, data, known)
     try:

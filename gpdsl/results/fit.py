@@ -25,6 +25,7 @@ from gpdsl.kernels.functionals import Functionals
 from gpdsl.language.options import check_option
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_rows
+from gpdsl.program.units import unit_factors
 from gpdsl.program.white import predicting
 from gpdsl.results.at_rows import AtRows
 from gpdsl.results.chunks import by_parts, parts
@@ -115,6 +116,12 @@ class Fit:
             return 0.0
         with precision(self.options.dtype):
             return float(self.program.log_prior(as_arrays(dict(self.parameters), self.options.dtype)))
+
+    @cached_property
+    def parameters_in_data_units(self) -> dict[str, np.ndarray]:
+        """Of a fit that standardised, the positive parameters whose unit the model tells, in the units of the data."""
+        factors = unit_factors(self.program.translator, self.standardised.sds) if self.standardised.sds else {}
+        return {name: factor * self.parameters[name] for name, factor in factors.items()}
 
     @property
     def log_evidence_bound(self) -> float:

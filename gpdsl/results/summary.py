@@ -37,6 +37,8 @@ def summarise(fit: Fit) -> str:
         f"  {_evidence(fit):<11} {fit.elbo:.4f}{error} nats{prior}",
         f"  time        {fit.seconds:.2f} s, of which compiling {fit.compile_seconds:.2f} s",
     ]
+    if fit.standardised.sds:
+        lines.append(f"  standardised {'; '.join(_standard(fit, name) for name in fit.standardised.sds)}")
     if fit.no_bound:
         lines.append(f"  bound       of the log evidence: none, as {fit.no_bound}")
     elif fit.program.priors and fit.regression is None:
@@ -50,11 +52,11 @@ def summarise(fit: Fit) -> str:
         lines.append(f"  interrupted by {by}: this is the best state until then")
     lines += [f"  note        {each}" for each in fit.notes]
     if fit.parameters:
-        lines.append("  parameters")
+        lines.append("  parameters" + (", of standardised data" if fit.standardised.sds else ""))
         width = max(len(n) for n in fit.parameters)
         for name, value in fit.parameters.items():
             held = "  (fixed)" if name in fit.program.parameters.held else ""
-            lines.append(f"    {name:<{width}}  {_show(value)}{held}")
+            lines.append(f"    {name:<{width}}  {_show(value)}{held}{_in_data_units(fit, name)}")
     return "\n".join(lines)
 
 
@@ -69,10 +71,23 @@ def _times(fit: Fit) -> list[str]:
     return found
 
 
+def _in_data_units(fit: Fit, name: str) -> str:
+    """A parameter once more, where standardising has changed it and its unit is known."""
+    value = fit.parameters_in_data_units.get(name)
+    if value is None or np.array_equal(value, fit.parameters[name]):
+        return ""
+    return f"  ({_show(value)} in the units of the data)"
+
+
 def in_brief(fit: Fit) -> str:
     """One line: what was fitted to how many rows, its evidence, and how it ended."""
     name, value = fit.program.declarations.name, f"{_evidence(fit)} {fit.elbo:.4f} nats"
     return f"<gpdsl.Fit of {name}: {fit.rows} rows, {value}, {quoted(fit.message)}>"
+
+
+def _standard(fit: Fit, name: str) -> str:
+    """By which numbers an input or output was standardised."""
+    return f"{name}: mean {_show(fit.standardised.means[name])}, sd {_show(fit.standardised.sds[name])}"
 
 
 def _posterior(fit: Fit) -> str:

@@ -15,6 +15,8 @@ from scipy.optimize import minimize
 
 import gpdsl
 from gpdsl.cli import main
+from gpdsl.program.program import make_program
+from gpdsl.program.units import unit_factors
 from gpdsl.results.persistence import checksum
 from gpdsl.results.serving import offered
 
@@ -321,3 +323,47 @@ def test_draws_and_covariances_are_in_the_units_of_the_data(fit: gpdsl.Fit) -> N
     both = several.covariance("y")
     assert both.shape == (3, 2, 3, 2)
     np.testing.assert_allclose(np.einsum("npnp->np", both), several.variance("y"), rtol=1e-6)
+
+
+def test_parameters_are_told_in_the_units_of_the_data_too(fit: gpdsl.Fit) -> None:
+    """There the same model about the mean of the outputs has the same evidence, and predicts the same."""
+    told = fit.parameters_in_data_units
+    assert told.keys() == {"v", "ell", "s"}
+    as_it_is = EXACT.replace("GP(0,", "GP(m,").replace("param v", "param m : real\nparam v")
+    same = gpdsl.compile(as_it_is).fit(DATA, init={**told, "m": Y.mean()}, fixed=["m", *told])
+    assert same.elbo == pytest.approx(fit.elbo, abs=1e-7)
+    np.testing.assert_allclose(same.predict({"x": NEW}).mean("y"), fit.predict({"x": NEW}).mean("y"), rtol=1e-7)
+    assert same.parameters_in_data_units == {}
+    lines = fit.summary().splitlines()
+    x, y = (f"{name}: mean {np.nanmean(v):.4g}, sd {np.nanstd(v):.4g}" for name, v in DATA.items())
+    assert f"  standardised {x}; {y}" in lines
+    values = (f"{float(each['s']):.4g}" for each in (fit.parameters, told))
+    assert "    s    {}  ({} in the units of the data)".format(*values) in lines
+
+
+KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "an own length-scale of each column": ("ell[D]: a * RBF(ell) | f", {"ell": [2, 3], "a": 100, "s": 10}),
+    "one for columns of different units": ("ell: a * RBF(ell) | f", {"a": 100, "s": 10}),
+    "a factor and an exponential": ("ell[D]: RBF(ell) | a * exp(f)", {"ell": [2, 3], "a": 10, "s": 10}),
+    "a period of one column": ("ell: a * Periodic(1, ell, on = x[2]) | f", {"ell": 3, "a": 100, "s": 10}),
+    "factors that nothing tells apart": ("b: a * b * RBF(1) | f", {"s": 10}),
+    "a left side of its own unit": ("ell[D]: a * RBF(ell) | f | asinh(y)", {"ell": [2, 3]}),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_which_units_a_model_tells(name: str) -> None:
+    """Columns of `x` are twice and thrice, and `y` ten times, what they are in the fit."""
+    said, expected = KERNELS[name]
+    (declared, rest), left = said.split(": "), "y"
+    kernel, mean, *more = rest.split(" | ")
+    name, _, size = declared.partition("[")
+    text = (
+        f"input x : real[D]\noutput y : real\nparam {name} : positive{'[' * bool(size)}{size}\nparam a : positive\n"
+        f"param s : positive\nlatent f(x) ~ GP(0, {kernel})\n{(more or [left])[0]} ~ Normal({mean}, s)\n"
+    )
+    translator = make_program(gpdsl.compile(text).declarations, {"D": 2}, {}, {}).translator
+    found = unit_factors(translator, {"x": np.array([2.0, 3.0]), "y": np.array(10.0)})
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        np.testing.assert_allclose(found[key], value, rtol=1e-6)
