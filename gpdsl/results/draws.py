@@ -119,7 +119,7 @@ class Together:
     def draws(self, count: int, rng: np.random.Generator) -> Draws:
         """Draws of all rows together."""
         beliefs, program = self.beliefs, self.beliefs.program
-        if program.fields:  # a draw of fields is one of all rows
+        if program.fields or not program.latents:  # a draw of fields is one of all rows, and nothing else joins them
             return row_by_row(beliefs, count, rng, apart=True)
         component = rng.choice(len(beliefs.weights), size=count, p=beliefs.weights)
         basis = basis_columns(program)

@@ -37,6 +37,7 @@ from gpdsl.symbolic.density_mass import doubtful
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from xarray import DataTree
 
     from gpdsl.results.functions import DrawnFunctions
 
@@ -231,6 +232,17 @@ class Fit:
         from gpdsl.results.summary import summarise
 
         return summarise(self)
+
+    def to_datatree(self, data: Any = None, draws: int = 500, seed: int = 0) -> DataTree:
+        """An xarray tree of the groups that ArviZ reads, all with one chain.
+
+        Parameters are point estimates, the same in every draw. With `data` (anything `predict` takes) there are draws
+        of latents and `let` quantities at its rows, together, of outputs in `posterior_predictive`, and the data.
+        Levels of labels are numbers from 1.
+        """
+        from gpdsl.results.datatree import datatree
+
+        return datatree(self, data, draws, seed)
 
     def __repr__(self) -> str:
         from gpdsl.results.summary import in_brief

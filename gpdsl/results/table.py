@@ -62,10 +62,16 @@ def default_names(declarations: Declarations) -> list[str]:
 
     Nor what is the same in every row, where there is anything else.
     """
-    opaque = {name for each in declarations.observations if each.distribution.external for name in each.outputs}
-    names = [name for name in declarations.outputs if name not in opaque]
     fields = field_quantities(declarations)
-    return [*names, *(name for name in declarations.lets if name not in fields)] or list(declarations.latents)
+    return [*predictable_outputs(declarations), *(name for name in declarations.lets if name not in fields)] or list(
+        declarations.latents
+    )
+
+
+def predictable_outputs(declarations: Declarations) -> list[str]:
+    """Outputs but those of an opaque likelihood."""
+    opaque = {name for each in declarations.observations if each.distribution.external for name in each.outputs}
+    return [name for name in declarations.outputs if name not in opaque]
 
 
 def table_of(
