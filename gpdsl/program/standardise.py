@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from gpdsl.data.standardise import learn, spreads
 from gpdsl.data.standardised import Standardised
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
-from gpdsl.symbolic.dependence import origins, reads_of
+from gpdsl.symbolic.dependence import origins, reads_of, unobserved
 from gpdsl.symbolic.reduced import opaque_calls
 
 Asked = bool | str | Collection[str] | Mapping[str, Sequence[Any] | None] | None
@@ -73,6 +73,7 @@ def _named(declarations: m.Declarations, asked: Asked, kept: Collection[str]) ->
     quantities = {**declarations.inputs, **declarations.outputs}
     if asked is None or isinstance(asked, bool):
         every = [n for n in quantities if not refusal(declarations, n)] if asked else []
+        _check_tied(declarations, dict.fromkeys(every))
         return dict.fromkeys(kept if asked is None else every)
     if not isinstance(asked, (str, Collection)) or any(not isinstance(each, str) for each in asked):
         raise GpdslError(f"standardise: {FORM}, not {str(asked)[:60]}")
@@ -83,7 +84,43 @@ def _named(declarations: m.Declarations, asked: Asked, kept: Collection[str]) ->
             raise GpdslError(f"standardise: the model has no input or output `{name}`; it has {known}")
         if reason := refusal(declarations, name):
             raise GpdslError(f"standardise: `{name}` {reason}; leave it out (standardise=True does)")
+    _check_tied(declarations, named)
     return named
+
+
+def _check_tied(declarations: m.Declarations, named: Mapping[str, Any]) -> None:
+    """Raise GpdslError where the units of one name follow from those of others, unless all have numbers."""
+    for names, why in _tied(declarations):
+        if any(name in named for name in names) and any(named.get(name) is None for name in names):
+            said = ", ".join(f"`{name}`" for name in names)
+            raise GpdslError(
+                f"standardise: {why}, which ties the units of {said}: leave them out, or give each numbers"
+            )
+
+
+def _tied(declarations: m.Declarations) -> Iterator[tuple[list[str], str]]:
+    """Names whose units a model ties, and how: a latent read at several inputs, or observed beside its derivative."""
+    d = declarations
+    bodies = [*(c.body for let in d.lets.values() for c in let.cases), *(e for o in d.observations for e in _given(o))]
+    reads = [read for body in bodies for read in reads_of(body) if read.name in d.latents]
+    for latent in d.latents.values():
+        own = [read.functional for read in reads if read.name == latent.name]
+        for place, argument in enumerate(latent.arguments):
+            names = list(dict.fromkeys([argument, *(each.at[place] for each in own if each.at)]))
+            if len(names) > 1 and argument in d.inputs:
+                yield names, f"`{latent.name}` is read at several inputs"
+        if any(each.derivative for each in own):
+            observed = [n for o in d.observations if latent.name in unobserved(d, o.distribution) for n in o.outputs]
+            if len(observed) > 1:
+                yield [*latent.arguments, *observed], f"`{latent.name}` is observed beside its derivative"
+
+
+def _given(observation: m.Observation) -> Iterator[m.Expression]:
+    """The arguments of a distribution, and of what it is made of."""
+    waiting = [observation.distribution]
+    for call in waiting:
+        yield from call.arguments.values()
+        waiting += call.components
 
 
 def _checked(name: str, given: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ from gpdsl.program.program import Program, make_rows, take_rows
 from gpdsl.results.at_rows import Paths
 from gpdsl.results.chunks import parts
 from gpdsl.results.expectation import Beliefs
-from gpdsl.results.named import is_output, of_quantity
+from gpdsl.results.named import check_count, is_output, of_quantity
 from gpdsl.results.simulations import Simulations
 from gpdsl.symbolic.reduced import field_quantities
 
@@ -110,8 +110,7 @@ class DrawnFunction:
 
 def draw_functions(fit: Fit, count: int, seed: int) -> DrawnFunctions:
     """So many functions from the posterior of a fit."""
-    if count < 1:
-        raise GpdslError(f"draw_functions: expected a positive number of draws, got {count}")
+    check_count("draw_functions", count)
     rng = np.random.default_rng(seed)
     with precision(fit.options.dtype):
         component = rng.choice(len(fit.weights), size=count, p=fit.weights / fit.weights.sum())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, quoted
 from gpdsl.results.ancestral import put_together
 from gpdsl.results.chunks import over_elements
 from gpdsl.results.expectation import Beliefs
@@ -65,3 +65,9 @@ def of_output(beliefs: Beliefs, name: str, compute: Callable[[ObservationTerms, 
         pieces.append((observation.positions, values))
     shape = beliefs.program.translator.shape(beliefs.program.declarations.outputs[name].axes)
     return put_together(pieces, shape)
+
+
+def check_count(what: str, count: object) -> None:
+    """Raise GpdslError for what is no number of draws."""
+    if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
+        raise GpdslError(f"{what}: expected a positive number of draws, got {quoted(repr(count))[:60]}")

@@ -23,7 +23,7 @@ from gpdsl.results.conditions import condition_of
 from gpdsl.results.covariances import covariances
 from gpdsl.results.draws import Together, predictive_of, row_by_row
 from gpdsl.results.existence import existing, said
-from gpdsl.results.named import is_output, names_of, of_output, of_quantity
+from gpdsl.results.named import check_count, is_output, names_of, of_output, of_quantity
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import quantile_of
 from gpdsl.results.table import frame_of, html_of
@@ -191,8 +191,7 @@ class Prediction:
     @in_precision
     def sample(self, name: str, count: int, seed: int = 0) -> np.ndarray:
         """`count` draws [count, rows, *axes], each row on its own; label outputs give level numbers from 1."""
-        if count < 1:
-            raise GpdslError(f"sample of `{name}`: expected a positive number of draws, got {count}")
+        check_count(f"sample of `{name}`", count)
 
         def draw(part: Prediction, number: int) -> np.ndarray:
             return part._sample(name, count, np.random.default_rng([seed, number] if number else seed))
@@ -209,8 +208,7 @@ class Prediction:
         Draws with one seed belong together, whatever names are asked for. Raises GpdslError for more rows than have
         room for their covariances, 5000 with one latent; `sample` has no such limit.
         """
-        if count < 1:
-            raise GpdslError(f"draws of `{name}`: expected a positive number of draws, got {count}")
+        check_count(f"draws of `{name}`", count)
         is_output(self.beliefs, name)
         found = self.standardised.back(name, self._together.draws(count, np.random.default_rng(seed)).of(name))
         return found[:, 0] if name in field_quantities(self._declarations) else found

@@ -180,3 +180,19 @@ def test_more_rows_than_have_room_are_refused_before_they_are_worked_out() -> No
     prediction = gpdsl.compile(ONE).fit(DATA, seed=0).predict({"x": np.zeros(20_000)})
     with pytest.raises(gpdsl.GpdslError, match="20000 rows: .* goes to 5000 rows"):
         prediction.draws("f", 2)
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5, "y", True])
+def test_what_is_no_number_of_draws_is_refused(count: Any) -> None:
+    x = np.linspace(0, 1, 5)
+    fit = gpdsl.compile("input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 1)").fit(
+        {"x": x, "y": x}, steps=1
+    )
+    prediction = fit.predict({"x": x})
+    for ask in (
+        lambda: prediction.draws("y", count),
+        lambda: prediction.sample("y", count),
+        lambda: fit.draw_functions(count),
+    ):
+        with pytest.raises(gpdsl.GpdslError, match="expected a positive number of draws"):
+            ask()

@@ -187,6 +187,22 @@ index r in 1..1
 latent f(x, k) ~ GP(0, RBF(1, on = x) * Coregion(W, w, on = k))
 y ~ Normal(f, 0.1)
 """
+TWO_INPUTS = """
+input x : real
+input z : real
+output y : real
+latent f(x) ~ GP(0, RBF(1))
+y ~ Normal(f - f(z), 0.1)
+"""
+SLOPES = """
+input x : real
+output y : real
+output t : real
+latent f(x) ~ GP(0, RBF(1))
+let slope = D(f, x)
+y ~ Normal(f, 0.1)
+t ~ Normal(slope, 0.1)
+"""
 REFUSED: dict[str, tuple[str, Any, str]] = {
     "a count": (MANY, ["n"], "`n` is of type count"),
     "a time": (EXACT.replace("x : real", "x : time"), "x", "`x` is a time, whose numbers have a unit already"),
@@ -202,6 +218,9 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
     "a deviation of 0": (EXACT, {"x": (1, 0)}, "a positive standard deviation"),
     "a number": (EXACT, 3, "expected True, names, or names with"),
     "a number in a list": (EXACT, [3], "expected True, names, or names with"),
+    "two inputs of one latent": (TWO_INPUTS, True, "`f` is read at several inputs, which ties the units of `x`, `z`"),
+    "one of two inputs": (TWO_INPUTS, ["z"], "`f` is read at several inputs"),
+    "a derivative": (SLOPES, ["t"], "`f` is observed beside its derivative, which ties the units of `x`, `y`, `t`"),
     "levels": (LEVELS, "k", "`k` numbers the levels of a kernel"),
     "an opaque argument": (OPAQUE, "z", "`z` is passed to an opaque function"),
     "an opaque likelihood": (OPAQUE, "t", "`t` is passed to an opaque function"),
