@@ -15,8 +15,10 @@ from gpdsl.data.standardise import learn, spreads
 from gpdsl.data.standardised import Standardised
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
+from gpdsl.program.units import tied
 from gpdsl.symbolic.dependence import origins, reads_of, unobserved
 from gpdsl.symbolic.reduced import opaque_calls
+from gpdsl.symbolic.translate import Translator
 
 Asked = bool | str | Collection[str] | Mapping[str, Sequence[Any] | None] | None
 """True: all that can be; names; names with `(mean, sd)`, or None for those of the data. None: as in the fit before."""
@@ -52,6 +54,7 @@ def standardise(declarations: m.Declarations, data: Data, asked: Asked, start: U
         means[name], sds[name] = learn(data, name) if numbers is None else _checked(name, numbers, shape)
         if given is not None and not np.array_equal((means[name], sds[name]), _checked(name, given, shape)):
             raise GpdslError(f"standardise: the fit to start at has other numbers for `{name}`: leave yours out")
+    _check_outputs(declarations, data, [n for n in sds if n in declarations.outputs and n not in kept], asked)
     other = [n for n in quantities if n in start.names and (n in sds) != (n in kept)]
     if other:
         was = "was" if other[0] in kept else "was not"
@@ -86,6 +89,20 @@ def _named(declarations: m.Declarations, asked: Asked, kept: Collection[str]) ->
             raise GpdslError(f"standardise: `{name}` {reason}; leave it out (standardise=True does)")
     _check_tied(declarations, named)
     return named
+
+
+def _check_outputs(declarations: m.Declarations, data: Data, names: list[str], asked: Asked) -> None:
+    """Raise GpdslError where outputs that are to have numbers of their own share what has one unit, as a latent."""
+    given = asked if isinstance(asked, Mapping) else {}
+    if all(given.get(name) is not None for name in names) or sum(data.outputs[n][0].size for n in names) < 2:
+        return
+    if tied(Translator(declarations, data.sizes), names):
+        said, form = ", ".join(f"`{n}`" for n in names), ", ".join(f"'{n}': (mean, sd)" for n in names)
+        elements = "the elements of " if len(names) == 1 else ""
+        raise GpdslError(
+            f"standardise: the model gives {elements}{said} one unit: give one pair of numbers, {{{form}}}, or leave "
+            f"{'it' if len(names) == 1 else 'them'} out"
+        )
 
 
 def _check_tied(declarations: m.Declarations, named: Mapping[str, Any]) -> None:
@@ -143,6 +160,10 @@ def refusal(declarations: m.Declarations, name: str) -> str:
         return f"is of type {declared.kind}, which values less their mean are not"
     if name in _passed(declarations):
         return "is passed to an opaque function, which takes it in the units of the data"
+    if name in declarations.inputs and name in _computed_with(declarations):
+        return "is read by a formula, which takes it in the units of the data"
+    if known := _known_beside(declarations, name):
+        return f"is told beside `{known}`, which is in the units of the data"
     if any(column.name == name for column in level_columns(declarations)):
         return "numbers the levels of a kernel"
     calls = [each.distribution for each in declarations.observations if name in each.outputs]
@@ -150,6 +171,26 @@ def refusal(declarations: m.Declarations, name: str) -> str:
         calls += call.components
     bounded = [call.name for call in calls if call.name in ("Truncated", "Censored")]
     return f"is {bounded[0].lower()} at bounds in the units of the data" if bounded else ""
+
+
+def _computed_with(declarations: m.Declarations) -> set[str]:
+    """What formulas read, other than as an argument of a latent."""
+    d = declarations
+    bodies = [*(c.body for let in d.lets.values() for c in let.cases), *(e for o in d.observations for e in _given(o))]
+    return {read.name for body in bodies for read in reads_of(body)}
+
+
+def _known_beside(declarations: m.Declarations, name: str) -> str:
+    """An input of which alone an argument of the distribution of an output is made, as of known errors."""
+    d = declarations
+    unknown, wanted = {*d.latents, *d.rows, *d.params}, {*d.latents, *d.rows, *d.params, *d.inputs}
+    for observation in d.observations:
+        for argument in _given(observation) if name in observation.outputs else ():
+            direct = [read.name for read in reads_of(argument)]
+            found = {n for each in direct for n in (origins(d, each, wanted) if each in d.lets else [each])}
+            if not found & unknown and (inputs := found & set(d.inputs)):
+                return min(inputs)
+    return ""
 
 
 def _passed(declarations: m.Declarations) -> set[str]:

@@ -22,14 +22,8 @@ ROWS, LARGEST, CLOSE = 5, 400, 1e-7
 
 def unit_factors(translator: Translator, sds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What positive parameters are multiplied by when columns are by their standard deviations, if that can be told."""
-    d, rng = translator.declarations, np.random.default_rng(0)
-    made = {name: 1.0 + rng.random((ROWS, *translator.shape(d.axes_of(name)))) for name in (*d.inputs, *d.outputs)}
-    consts = {name: np.asarray(const.values, float) for name, const in d.consts.items() if const.axes}
-    told = []
-    for power in (0, 1, 2):
-        moved = {name: values * sds[name] ** power if name in sds else values for name, values in made.items()}
-        told.append(equations(translator, DataScales(moved | consts), {}).equations)
-    logs, found = _solved(*told), {}
+    d = translator.declarations
+    logs, found = _solved(*_moved(translator, sds))[0], {}
     for name, param in d.params.items():
         shape = translator.shape(param.axes)
         known = [logs.get((name, tuple(i + 1 for i in where))) for where in np.ndindex(*shape)]
@@ -38,11 +32,35 @@ def unit_factors(translator: Translator, sds: Mapping[str, np.ndarray]) -> dict[
     return found
 
 
-def _solved(plain: Sequence[Size], once: Sequence[Size], twice: Sequence[Size]) -> dict[Unknown, float]:
-    """By how much the logarithms of scales move; twice the factors have to move them twice as far."""
+def tied(translator: Translator, names: Sequence[str]) -> bool:
+    """Whether parameters make up for dividing all of these columns by one number, but not each by its own."""
+    rng = np.random.default_rng(1)
+    shapes = {name: translator.shape(translator.declarations.axes_of(name)) for name in names}
+    own = {name: 1.0 + rng.random(shape) for name, shape in shapes.items()}
+    one = {name: np.full(shape, 1.5) for name, shape in shapes.items()}
+    return _solved(*_moved(translator, own))[1] and not _solved(*_moved(translator, one))[1]
+
+
+def _moved(translator: Translator, sds: Mapping[str, np.ndarray]) -> list[Sequence[Size]]:
+    """Equations of scales at made-up data, then with columns multiplied by the numbers, and by their squares."""
+    d, rng = translator.declarations, np.random.default_rng(0)
+    made = {name: 1.0 + rng.random((ROWS, *translator.shape(d.axes_of(name)))) for name in (*d.inputs, *d.outputs)}
+    consts = {name: np.asarray(const.values, float) for name, const in d.consts.items() if const.axes}
+    told: list[Sequence[Size]] = []
+    for power in (0, 1, 2):
+        moved = {name: values * sds[name] ** power if name in sds else values for name, values in made.items()}
+        told.append(equations(translator, DataScales(moved | consts), {}).equations)
+    return told
+
+
+def _solved(plain: Sequence[Size], once: Sequence[Size], twice: Sequence[Size]) -> tuple[dict[Unknown, float], bool]:
+    """By how much the logarithms of scales move, and whether that leaves an equation wrong.
+
+    Twice the factors have to move them twice as far.
+    """
     unknown = list(dict.fromkeys(key for each in plain for key in each.unknown))
     if not unknown or len(unknown) > LARGEST or not len(plain) == len(once) == len(twice):
-        return {}
+        return {}, False
     matrix = np.array([[each.unknown.get(key, 0.0) for key in unknown] for each in plain])
     start, moved, further = (np.array([-each.constant for each in told]) for told in (plain, once, twice))
     right = moved - start
@@ -53,4 +71,4 @@ def _solved(plain: Sequence[Size], once: Sequence[Size], twice: Sequence[Size]) 
     _, part = connected_components(np.abs(matrix.T) @ np.abs(matrix), directed=False)
     spoilt = {part[place] for row in matrix[wrong] for place in np.flatnonzero(row)}
     each = zip(unknown, solution, told_apart, part, strict=True)
-    return {key: float(value) for key, value, alone, own in each if alone and own not in spoilt}
+    return {key: float(value) for key, value, alone, own in each if alone and own not in spoilt}, bool(np.any(wrong))

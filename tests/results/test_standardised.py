@@ -187,6 +187,40 @@ index r in 1..1
 latent f(x, k) ~ GP(0, RBF(1, on = x) * Coregion(W, w, on = k))
 y ~ Normal(f, 0.1)
 """
+TWO_OUTPUTS = """
+input x : real
+output y : real
+output t : real
+param s2 : positive
+param s : positive
+latent f(x) ~ GP(0, s2 * RBF(1))
+y ~ Normal(f, s)
+t ~ Normal(f, s)
+"""
+REPEATS = """
+index p in 1..3
+input x : real
+output y[p] : real
+param s2 : positive
+param s : positive
+latent f(x) ~ GP(0, s2 * RBF(1))
+y[p] ~ Normal(f, s)
+"""
+OFFSET = """
+input x : real
+input z : real
+output k : count
+latent f(x) ~ GP(0, RBF(1))
+k ~ Poisson(exp(f + z))
+"""
+ERRORS = """
+input x : real
+input z : real
+output y : real
+latent f(x) ~ GP(0, RBF(1))
+let error = exp(z)
+y ~ Normal(f, error)
+"""
 TWO_INPUTS = """
 input x : real
 input z : real
@@ -218,6 +252,10 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
     "a deviation of 0": (EXACT, {"x": (1, 0)}, "a positive standard deviation"),
     "a number": (EXACT, 3, "expected True, names, or names with"),
     "a number in a list": (EXACT, [3], "expected True, names, or names with"),
+    "two outputs of one latent": (TWO_OUTPUTS, True, "the model gives `y`, `t` one unit"),
+    "repeats": (REPEATS, ["y"], "the model gives the elements of `y` one unit: give one pair of numbers"),
+    "an offset": (OFFSET, ["z"], "`z` is read by a formula"),
+    "beside known errors": (ERRORS, ["y"], "`y` is told beside `z`"),
     "two inputs of one latent": (TWO_INPUTS, True, "`f` is read at several inputs, which ties the units of `x`, `z`"),
     "one of two inputs": (TWO_INPUTS, ["z"], "`f` is read at several inputs"),
     "a derivative": (SLOPES, ["t"], "`f` is observed beside its derivative, which ties the units of `x`, `y`, `t`"),
@@ -235,7 +273,7 @@ def test_what_cannot_be_standardised_is_refused_by_name(name: str) -> None:
         if text == MANY
         else {
             "x": np.arange(30).astype("M8[D]") if "time" in text else X,
-            "y": Y,
+            "y": np.stack([Y] * 3, axis=1) if text == REPEATS else Y,
             "k": np.arange(30) % 2 + 1,
             "z": Y,
             "t": Y,
