@@ -230,5 +230,6 @@ def _width(table: Table, wanted: Wanted, found: int, columns: Sequence[str], exp
 
 
 def mapped(columns: Mapping[str, str | Sequence[str]] | None, name: str) -> str | Sequence[str]:
-    """The data name of a model name."""
-    return (columns or {}).get(name, name)
+    """The data name of a model name; a frame that was made of an array numbers its columns."""
+    found = (columns or {}).get(name, name)
+    return str(found) if isinstance(found, int) else found

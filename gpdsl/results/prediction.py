@@ -80,12 +80,15 @@ class Prediction:
             return {}
         return {name: calendar.dates(name, moments) for name, moments in self.origin.data.moments.items()}
 
-    def to_frame(self, names: Sequence[str] | None = None, quantiles: Sequence[float] = (0.05, 0.95)) -> DataFrame:
+    def to_frame(
+        self, names: Sequence[str] | None = None, quantiles: float | Sequence[float] = (0.05, 0.95)
+    ) -> DataFrame:
         """A pandas frame: times, `y_mean`, `y_sd`, `y_q0.05` of each quantity, `y_label`, `y_p[4]` of labels.
 
         Names are those of outputs and lets by default. Rows keep the index of the frame that was predicted.
         """
-        return frame_of(self, names, quantiles)
+        asked = [quantiles] if isinstance(quantiles, float) else quantiles
+        return frame_of(self, [names] if isinstance(names, str) else names, asked)
 
     def __repr__(self) -> str:
         return f"<gpdsl.Prediction of {self._declarations.name}: {self.beliefs.count} rows of {listed(self.names)}>"

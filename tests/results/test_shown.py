@@ -72,3 +72,10 @@ def test_a_frame_keeps_the_index(fit: gpdsl.Fit) -> None:
     assert list(only) == ["f_mean", "f_sd", "f_q0.05", "f_q0.95"] and list(only.index) == [0, 1, 2, 3]
     with pytest.raises(gpdsl.GpdslError, match="no latent, let or output `h`"):
         prediction.to_frame(["h"])
+
+
+def test_a_frame_of_one_name_and_one_quantile() -> None:
+    frame = pd.DataFrame(np.stack([np.linspace(0, 1, 5), np.ones(5)], axis=1))
+    model = gpdsl.compile("input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 1)")
+    prediction = model.fit(frame, columns={"x": 0, "y": 1}, steps=1).predict(frame, columns={"x": 0})
+    assert list(prediction.to_frame("y", 0.5)) == ["y_mean", "y_sd", "y_q0.5"]
