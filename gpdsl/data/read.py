@@ -30,7 +30,8 @@ def read_table(source: object) -> Table:
     """Read a table: a dictionary of arrays [rows, ...], a data frame, a path, or a Table (returned as it is).
 
     Numbers become float64, text and dates object arrays; memory maps, also those of a folder of `.npy` files, stay on
-    disk. A column is read when it is asked for; Series in a dictionary are taken row by row, whatever their index. Raises DataError for what is no table, with file and line.
+    disk. A column is read when it is asked for; Series in a dictionary are taken row by row, whatever their index.
+    Raises DataError for what is no table, with file and line.
     """
     if isinstance(source, Table):
         return source
