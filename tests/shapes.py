@@ -22,6 +22,10 @@ ROOMS = [f"gpdsl.{room}" for room in ("inference", "kernels", "lowering", "progr
 """Where arrays are. Elsewhere are trees of symbols, deep enough for twice the calls to be too many."""
 
 
+SAY_THEMSELVES = {"LogJoint.gaussian"}
+"""What tells users in words of its own which shape is wrong."""
+
+
 def check_shapes() -> None:
     """Check what is imported from here on."""
     install_import_hook(ROOMS, "tests.shapes.checked")
@@ -32,7 +36,11 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Instances are not looked at when they are made: JAX rebuilds them around anything.
     """
-    if function.__name__ == "__init__" or not any("[" in str(each) for each in function.__annotations__.values()):
+    if (
+        function.__name__ == "__init__"
+        or function.__qualname__ in SAY_THEMSELVES
+        or not any("[" in str(each) for each in function.__annotations__.values())
+    ):
         return function
     signature = inspect.signature(function)
 

@@ -81,7 +81,7 @@ def _close(one: Any, other: Any) -> bool:
     return all(a.shape == b.shape and np.allclose(a, b, 8 * np.finfo(b.dtype).eps, 0.0) for a, b in pairs)
 
 
-def triangular(root: Float[np.ndarray, "... M M"]) -> Float[np.ndarray, "... M M"]:
+def triangular(root: Float[np.ndarray, "... M columns"]) -> Float[np.ndarray, "... M M"]:
     """The lower triangular root of root root', with a positive diagonal."""
     lower = np.swapaxes(np.linalg.qr(np.swapaxes(root, -1, -2), mode="r"), -1, -2)
     signs = np.sign(np.diagonal(lower, axis1=-2, axis2=-1))

@@ -124,7 +124,7 @@ def test_an_interruption_keeps_the_last_chunk() -> None:
         if len(steps) == 2:
             signal.raise_signal(signal.SIGINT)
 
-    fit = model.fit(data, engine="ep", inducing=8, batch=40, steps=2000, callback=report)
+    fit = model.fit(data, engine="ep", inducing=8, batch=40, steps=50_000, callback=report)
     assert fit.interrupted and np.isfinite(fit.elbo) and len(steps) == 2
 
 

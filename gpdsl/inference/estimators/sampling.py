@@ -125,7 +125,7 @@ def some_rows_sum_and_error(replicates: Float[np.ndarray, "R n"], count: int) ->
 
 def _variances(replicates: Float[np.ndarray, "R strata"]) -> Variances:
     count = len(replicates)
-    return np.var(replicates, axis=0, ddof=1) / count if count > 1 else np.full(1, np.nan), count - 1
+    return np.var(replicates, axis=0, ddof=1) / count if count > 1 else np.full(replicates.shape[1:], np.nan), count - 1
 
 
 def _error(parts: list[Variances]) -> float:

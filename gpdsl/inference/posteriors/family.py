@@ -92,7 +92,7 @@ def project_square(features: Features, weights: Float[Array, "K latents M"]) -> 
     return project(Features(features.phi**2, features.residual, features.factor), weights)
 
 
-def project_root(features: Features, root: Float[Array, "K latents M M"]) -> Float[Array, "K latents rows"]:
+def project_root(features: Features, root: Float[Array, "K latents M columns"]) -> Float[Array, "K latents rows"]:
     """|root' phi(x)|^2 for every row."""
     return jnp.sum(jnp.square(features.phi @ root), axis=-1)
 
