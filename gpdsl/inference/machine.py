@@ -11,7 +11,8 @@ take 156 ms where both have two threads, 18 ms where NumPy has one; of 1000 valu
 
 Memory: large matrices are given back to the system when they are freed, and each evaluation is given new ones, page by
 page and zeroed. Evidence and gradient of 2000 rows take 175 ms so and 105 ms where the process keeps what it has freed,
-of 4000 rows 1040 and 830 ms. With the C library of GNU it keeps it while a fit runs.
+of 4000 rows 1040 and 830 ms. With the C library of GNU it keeps it while a fit runs, in
+the thread that started the process and as long as no allocation of that thread has failed.
 """
 
 from __future__ import annotations

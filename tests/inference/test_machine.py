@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -31,11 +33,11 @@ def plain_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("plain_memory")
 def test_memory_stays_while_a_fit_runs_and_goes_back_after() -> None:
-    with machine.machine_for(1000):
-        with machine.machine_for(2000):
-            faults()
-        inside = faults()
-    assert faults() > 20 * 1000 > 10 * inside
+    # In a process of its own: where an allocation has failed once, as in tests of data that are too large, the C
+    # library serves that thread from elsewhere, and what is large is mapped anew each time.
+    found = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=True, timeout=60).stdout
+    inside, after = map(int, found.split())
+    assert after > 20 * 1000 > 10 * inside
 
 
 @pytest.mark.usefixtures("plain_memory")
@@ -58,3 +60,11 @@ def test_threads_are_limited_and_given_back() -> None:
         assert not any(own) or found == [1] * len(found)
         raise ValueError("lost")
     assert [each.num_threads for each in libraries] == before
+
+
+if __name__ == "__main__":
+    with machine.machine_for(1000):
+        with machine.machine_for(2000):
+            faults()
+        kept = faults()
+    sys.stdout.write(f"{kept} {faults()}\n")
