@@ -127,7 +127,10 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         """The default model of the columns that vary; others, as corners of images, say nothing."""
         assert checked is not None
         self._centre, self._spread = checked.mean(axis=0), checked.std(axis=0)
-        self._varies = (self._spread > 0) | ~self._spread.any()
+        self._varies = self._spread > 0
+        if not self._varies.any():
+            one = "the one column of X is" if len(self._spread) == 1 else f"all {len(self._spread)} columns of X are"
+            raise GpdslError(f"{one} constant, from which nothing can be learnt; use sklearn.dummy for their mean")
         self._spread = np.where(self._spread > 0, self._spread, 1.0)
         self.model_ = models.compile(self._default(math.sqrt(self._varies.sum())))
 

@@ -178,6 +178,8 @@ def test_constant_columns_of_the_default_are_no_trouble() -> None:
         warnings.simplefilter("error")
         found = Regressor().fit(flat, Y).predict(flat)
     np.testing.assert_allclose(found, Regressor().fit(X, Y).predict(X), rtol=1e-4)
+    with pytest.raises(gpdsl.GpdslError, match="the one column of X is constant, .* use sklearn.dummy"):
+        Regressor().fit(flat[:, -1:], Y)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ class _Binding:
             if kind != "time":
                 return input_values(found, kind)
             known = None if calendar is None else calendar.zones.get(found.name)
-            moments, self.zones[found.name] = moments_of(found, known)
+            moments, self.zones[found.name] = moments_of(found, known, self.declarations.inputs[found.name].unit)
             return moments
         except Wrong as wrong:
             self.mistakes.append(wrong.mistake)

@@ -18,6 +18,9 @@ from gpdsl.data.memory import refuse_beyond_memory
 from gpdsl.data.table import Columns, Table, source_name
 from gpdsl.errors import described, quoted
 
+DATES = ("datetime64", "datetime", "date", "period")
+"""What pandas infers of an index of times."""
+
 
 def read_frame(frame: Any) -> Table | None:
     """A frame of pandas, Polars, pyarrow and others; None for what is none."""
@@ -26,7 +29,12 @@ def read_frame(frame: Any) -> Table | None:
     if not nw.dependencies.is_into_dataframe(frame):
         return None
     if hasattr(frame, "reset_index"):  # of pandas, whose index has the dates of a series, and may have a name
-        frame = frame.reset_index([name for name in frame.index.names if name is not None and name not in frame])
+        dates = (
+            getattr(frame.index, "inferred_type", "") in DATES and frame.index.name is None
+        )  # becomes a column `index`
+        frame = frame.reset_index(
+            None if dates else [name for name in frame.index.names if name is not None and name not in frame]
+        )
     own = frame.column_names if hasattr(frame, "column_names") else frame.columns
     names = [str(name) for name in own]
     counts = Counter(names)

@@ -34,7 +34,7 @@ class NotATime(DataMistake):
     message: ClassVar = "column `{column}`, row {row}: `{value}` is no date or time"
     help: ClassVar = (
         "write dates as 2024-01-05, times as 2024-01-05T14:30 or with their zone as 2024-01-05T14:30+02:00; "
-        "for numbers declare the input `real`"
+        "for numbers declare the input `real`, for whole numbers that are years `time(per = year)`"
     )
 
 

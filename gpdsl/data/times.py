@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 
 import numpy as np
 
@@ -48,13 +48,13 @@ class Calendar:
         return found
 
 
-def moments_of(found: Found, zone: str | None) -> tuple[np.ndarray, str]:
+def moments_of(found: Found, zone: str | None, unit: str) -> tuple[np.ndarray, str]:
     """The moments of a column, in UTC where they have a zone, and this zone.
 
     `zone` is that of an earlier fit, None without one: either all have a zone, or none. Raises Wrong for what is no
-    time, and where one is missing.
+    time, and where one is missing. Whole numbers are years where that is the unit.
     """
-    flat = [_moment(each) for each in found.values.ravel().tolist()]
+    flat = [_moment(each, unit == "year") for each in found.values.ravel().tolist()]
     _refuse(found, [each is None for each in flat])
     moments: list[datetime] = flat  # type: ignore[assignment]
     named = zone_name(moments[0]) if zone is None and moments else zone or ""
@@ -71,7 +71,9 @@ def moments_of(found: Found, zone: str | None) -> tuple[np.ndarray, str]:
     return np.array(moments, dtype="M8[us]").reshape(found.values.shape), named
 
 
-def _moment(value: object) -> datetime | None:
+def _moment(value: object, years: bool) -> datetime | None:
+    if years and isinstance(value, float) and MINYEAR <= value <= MAXYEAR and value.is_integer():
+        return datetime(int(value), 1, 1)
     return value if isinstance(value, datetime) else moment_in(value) if isinstance(value, str) else None
 
 

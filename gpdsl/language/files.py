@@ -39,4 +39,7 @@ def decoded(content: bytes, path: str | Path) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
+        if content[8:9] == b"{":  # of safetensors, after the length of the header
+            read = "`gpdsl predict`, `gpdsl serve`, `gpdsl fit --start`, or gpdsl.load_fit in Python"
+            raise GpdslError(f"{path}: it is a saved fit, not the text of a model; read it with {read}") from error
         raise GpdslError(f"{path}: not UTF-8 text (byte {error.start})") from error

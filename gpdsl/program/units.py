@@ -33,12 +33,25 @@ def unit_factors(translator: Translator, sds: Mapping[str, np.ndarray]) -> dict[
 
 
 def tied(translator: Translator, names: Sequence[str]) -> bool:
-    """Whether parameters make up for dividing all of these columns by one number, but not each by its own."""
+    """Whether parameters make up for dividing all of these columns by one number, but not each by its own.
+
+    So do latents, whatever variance their kernels give them.
+    """
     rng = np.random.default_rng(1)
     shapes = {name: translator.shape(translator.declarations.axes_of(name)) for name in names}
-    own = {name: 1.0 + rng.random(shape) for name, shape in shapes.items()}
-    one = {name: np.full(shape, 1.5) for name, shape in shapes.items()}
-    return _solved(*_moved(translator, own))[1] and not _solved(*_moved(translator, one))[1]
+    own = _moved(translator, {name: 1.0 + rng.random(shape) for name, shape in shapes.items()})
+    one = _moved(translator, {name: np.full(shape, 1.5) for name, shape in shapes.items()})
+    latents = translator.declarations.latents
+    free = [  # all but what fixes a variance
+        place
+        for place, (each, moved) in enumerate(zip(one[0], one[1], strict=True))
+        if len(each.unknown) > 1 or each.constant != moved.constant or {name for name, _ in each.unknown} - {*latents}
+    ]
+
+    def wrong(told: list[Sequence[Size]]) -> bool:
+        return _solved(*([each[place] for place in free] for each in told))[1]
+
+    return wrong(own) and not wrong(one)
 
 
 def _moved(translator: Translator, sds: Mapping[str, np.ndarray]) -> list[Sequence[Size]]:

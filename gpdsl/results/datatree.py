@@ -8,6 +8,7 @@ import numpy as np
 
 from gpdsl.errors import GpdslError
 from gpdsl.language.model import Axis
+from gpdsl.results.named import check_draws
 from gpdsl.results.table import predictable_outputs
 from gpdsl.symbolic.reduced import field_quantities
 
@@ -25,6 +26,7 @@ def datatree(fit: Fit, data: Any, draws: int, seed: int) -> DataTree:
         import xarray as xr
     except ImportError as problem:
         raise GpdslError("to_datatree needs xarray: install gpdsl[xarray]") from problem
+    seed = check_draws("to_datatree", draws, seed)
     declared = fit.program.declarations
     learnt = {name: _everywhere(values, draws) for name, values in fit.parameters.items()}
     groups = {"posterior": {name: _named(fit, name, ("chain", "draw"), each) for name, each in learnt.items()}}

@@ -22,7 +22,7 @@ from gpdsl.program.program import Program, make_rows, take_rows
 from gpdsl.results.at_rows import Paths
 from gpdsl.results.chunks import parts
 from gpdsl.results.expectation import Beliefs
-from gpdsl.results.named import check_count, is_output, of_quantity
+from gpdsl.results.named import check_draws, is_output, of_quantity
 from gpdsl.results.simulations import Simulations
 from gpdsl.symbolic.reduced import field_quantities
 
@@ -40,10 +40,15 @@ class DrawnFunctions(Sequence["DrawnFunction"]):
     fit: Fit
     paths: Paths
     draws: int
+    seed: int
     compiled: dict[Program, Callable[..., Array]] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return self.draws
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """`pickle` and `copy` take the fit, and draw again."""
+        return draw_functions, (self.fit, self.draws, self.seed)
 
     def __getitem__(self, number: Any) -> Any:
         if isinstance(number, slice):
@@ -110,8 +115,8 @@ class DrawnFunction:
 
 def draw_functions(fit: Fit, count: int, seed: int) -> DrawnFunctions:
     """So many functions from the posterior of a fit."""
-    check_count("draw_functions", count)
+    seed = check_draws("draw_functions", count, seed, fit.program.latents)
     rng = np.random.default_rng(seed)
     with precision(fit.options.dtype):
         component = rng.choice(len(fit.weights), size=count, p=fit.weights / fit.weights.sum())
-        return DrawnFunctions(fit, fit.at_rows.paths(component, rng, seed), count)
+        return DrawnFunctions(fit, fit.at_rows.paths(component, rng, seed), count, seed)

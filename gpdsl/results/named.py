@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from gpdsl.data.memory import free_memory
 from gpdsl.errors import GpdslError, quoted
+from gpdsl.language.options import check_option
 from gpdsl.results.ancestral import put_together
 from gpdsl.results.chunks import over_elements
 from gpdsl.results.expectation import Beliefs
@@ -67,7 +69,18 @@ def of_output(beliefs: Beliefs, name: str, compute: Callable[[ObservationTerms, 
     return put_together(pieces, shape)
 
 
-def check_count(what: str, count: object) -> None:
-    """Raise GpdslError for what is no number of draws."""
+def check_draws(what: str, count: Any, seed: object, numbers: int = 1) -> int:
+    """The seed. Raises GpdslError for what is none or no number of draws, and for more draws than there is room for.
+
+    A draw is so many `numbers`.
+    """
     if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
         raise GpdslError(f"{what}: expected a positive number of draws, got {quoted(repr(count))[:60]}")
+    found: int = check_option("seed", seed)
+    needed, free = 8.0 * int(count) * numbers, free_memory()
+    if needed > free:
+        raise GpdslError(
+            f"{what}: {count:.4g} draws take {needed / 2**30:.3g} GiB, and {free / 2**30:.3g} GiB are free; ask for "
+            "fewer draws, or for some of the rows at a time"
+        )
+    return found

@@ -19,11 +19,11 @@ from gpdsl.results import expectation as ex
 from gpdsl.results.accuracy import error_of, error_of_law, verify_asked
 from gpdsl.results.ancestral import DRAWS
 from gpdsl.results.chunks import by_parts
-from gpdsl.results.conditions import condition_of
+from gpdsl.results.conditions import ROWS_AT_ONCE, condition_of
 from gpdsl.results.covariances import covariances
 from gpdsl.results.draws import Together, predictive_of, row_by_row
 from gpdsl.results.existence import existing, said
-from gpdsl.results.named import check_count, is_output, names_of, of_output, of_quantity
+from gpdsl.results.named import check_draws, is_output, names_of, of_output, of_quantity
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import quantile_of
 from gpdsl.results.table import frame_of, html_of
@@ -194,7 +194,7 @@ class Prediction:
     @in_precision
     def sample(self, name: str, count: int, seed: int = 0) -> np.ndarray:
         """`count` draws [count, rows, *axes], each row on its own; label outputs give level numbers from 1."""
-        check_count(f"sample of `{name}`", count)
+        seed = check_draws(f"sample of `{name}`", count, seed, self.beliefs.marginals.mean[0].size)
 
         def draw(part: Prediction, number: int) -> np.ndarray:
             return part._sample(name, count, np.random.default_rng([seed, number] if number else seed))
@@ -211,7 +211,7 @@ class Prediction:
         Draws with one seed belong together, whatever names are asked for. Raises GpdslError for more rows than have
         room for their covariances, 5000 with one latent; `sample` has no such limit.
         """
-        check_count(f"draws of `{name}`", count)
+        seed = check_draws(f"draws of `{name}`", count, seed, self.beliefs.marginals.mean[0].size)
         is_output(self.beliefs, name)
         found = self.standardised.back(name, self._together.draws(count, np.random.default_rng(seed)).of(name))
         return found[:, 0] if name in field_quantities(self._declarations) else found
@@ -236,6 +236,7 @@ class Prediction:
         and inputs, in the units of the data. One output or latent against what is known is exact; all else is a share
         of draws of each row. Labels are compared by their levels where these are numbers, else by their place, from 1.
         """
+        seed = check_draws("probability", draws, seed, min(self.beliefs.count, ROWS_AT_ONCE))
         asked = condition_of(self.beliefs, condition, self.standardised.back, self.standardised.into)
         return asked.probability(draws, seed)[int(error)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from html import escape
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpdsl.data.times import texts_of
-from gpdsl.errors import GpdslError, printable
+from gpdsl.errors import GpdslError, GpdslWarning, printable
 from gpdsl.language.model import Declarations
 from gpdsl.symbolic.reduced import field_quantities
 
@@ -101,7 +103,11 @@ def table_of(
 def _number_columns(
     prediction: Any, name: str, quantiles: Sequence[float], *, by_point: bool = False
 ) -> dict[str, np.ndarray]:
-    parts = {"mean": prediction.mean(name), "sd": np.sqrt(prediction.variance(name))}
+    parts = {"mean": prediction.mean(name)}
+    with warnings.catch_warnings():
+        if np.isnan(parts["mean"]).any():  # what has no mean has no variance, and that is said already
+            warnings.filterwarnings("ignore", f"`{re.escape(name)}` has no variance", GpdslWarning)
+        parts["sd"] = np.sqrt(prediction.variance(name))
     if quantiles:
         parts |= {f"q{p:g}": values for p, values in zip(quantiles, prediction.quantile(name, quantiles), strict=True)}
     if by_point:  # the last axis numbers the points; a number computed from a field is a table of one row

@@ -14,6 +14,7 @@ from gpdsl.data.sizes import Sizes
 from gpdsl.data.times import as_data
 from gpdsl.forward import resolve
 from gpdsl.language import model as m
+from gpdsl.language.choices import Whole
 from gpdsl.language.suggest import closest
 from gpdsl.program.precision import precision
 from gpdsl.simulation.errors import TooManyPoints, UnknownRequest, WrongRequest
@@ -49,13 +50,14 @@ def simulate(
     """See `Model.sample_prior`."""
     declarations, source = model.declarations, model.declarations.source.name
     _check_names(declarations, parameters or {}, inputs or {}, sizes or {})
-    if not isinstance(seed, int) or seed < 0:
+    whole = Whole(0).read(seed)
+    if whole is None:
         raise DataError(WrongRequest("seed", repr(seed), "a whole number from 0"), source=source)
     externals = resolve(declarations, model.externals)
     given, known, count, calendar = _given(declarations, data, inputs or {}, dict(sizes or {}), columns, rows)
     free, assumed = _all_sizes(declarations, known)
     with precision("float64"), np.errstate(all="ignore"):
-        world = World(declarations, free, count, {}, {}, externals, seed)
+        world = World(declarations, free, count, {}, {}, externals, whole)
         world.parameters = make_parameters(world, parameters or {}, draw_parameters)
         world.inputs = {name: given[name] if name in given else draw_input(world, name) for name in declarations.inputs}
         outputs = {name: _output(world, each) for name, each in declarations.outputs.items()}

@@ -57,6 +57,14 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("command", ["info", "check", "simulate", "fmt"])
+def test_a_saved_fit_is_no_model(fitted: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert main([command, str(fitted / "s.gpfit")]) != 0
+    assert (
+        "s.gpfit: it is a saved fit, not the text of a model; read it with `gpdsl predict`" in capsys.readouterr().err
+    )
+
+
 def test_fit_saves_the_fit_and_the_picture(fitted: Path) -> None:
     assert (fitted / "s.png").read_bytes().startswith(b"\x89PNG")
     assert gpdsl.load_fit(fitted / "s.gpfit").model.declarations.name == "sine"

@@ -94,6 +94,16 @@ def test_units(unit: str, expected: float) -> None:
     np.testing.assert_array_equal(data.calendar.moments(data.inputs["t"], unit), data.moments["t"])
 
 
+def test_whole_numbers_are_years_where_that_is_the_unit() -> None:
+    years = models.timed("time(per = year)")
+    data = bind(years, {"t": [1990, 1994], "y": [1, 2]})
+    assert data.moments["t"].astype("M8[D]").astype(str).tolist() == ["1990-01-01", "1994-01-01"]
+    np.testing.assert_allclose(data.inputs["t"], [0, 4], atol=1e-15)
+    for wrong in (1990.5, 0, 1e9):
+        with pytest.raises(DataError, match=r"is no date or time\n.*whole numbers that are years `time\(per = year\)`"):
+            bind(years, {"t": [1990, wrong], "y": [1, 2]})
+
+
 def test_other_rows_count_from_the_same_origin() -> None:
     old = bind(models.TIME, {"t": ISO, "y": [1, 2, 3]})
     new = bind(models.TIME, {"t": ["2024-03-29"], "y": [1]}, sizes={}, calendar=old.calendar)
@@ -156,6 +166,13 @@ def test_an_index_with_a_name_is_a_column() -> None:
     assert frame.index is index and list(frame) == ["y"]
     series = pd.DataFrame({"y": [3, 4]}, index=pd.to_datetime(ISO[:2]).rename("day"))
     assert bind(models.TIME, series, columns={"t": "day"}).inputs["t"].tolist() == [0, 1]
+
+
+def test_an_index_of_dates_without_a_name_is_a_column_called_index() -> None:
+    series = pd.DataFrame({"y": [3, 4]}, index=pd.to_datetime(ISO[:2]))
+    assert bind(models.TIME, series, columns={"t": "index"}).inputs["t"].tolist() == [0, 1]
+    with pytest.raises(DataError, match="the columns are `index`, `y`; say which holds `t`"):
+        bind(models.TIME, series)
 
 
 def test_the_word_is_free_for_names() -> None:

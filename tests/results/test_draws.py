@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -196,3 +197,25 @@ def test_what_is_no_number_of_draws_is_refused(count: Any) -> None:
     ):
         with pytest.raises(gpdsl.GpdslError, match="expected a positive number of draws"):
             ask()
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "a", None, True])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    prediction = gpdsl.compile(ONE).fit(DATA, steps=2).predict({"x": X[:3]})
+    asked: list[Callable[[], object]] = [
+        lambda: prediction.draws("f", 2, seed=seed),
+        lambda: prediction.sample("f", 2, seed=seed),
+        lambda: prediction.probability("f > 0", seed=seed),
+        lambda: prediction.total("f", seed=seed),
+    ]
+    for ask in asked:
+        with pytest.raises(gpdsl.GpdslError, match="seed = .*: expected a whole number of at least 0"):
+            ask()
+
+
+@pytest.mark.parametrize("count", [10**10, 10**20])
+def test_more_draws_than_there_is_memory_for_are_refused(count: int) -> None:
+    prediction = gpdsl.compile(ONE).fit(DATA, steps=2).predict({"x": np.linspace(0, 1, 5000)})
+    for ask in (prediction.draws, prediction.sample):
+        with pytest.raises(gpdsl.GpdslError, match="of `f`: .* draws take .* GiB are free; ask for fewer draws"):
+            ask("f", count)

@@ -45,6 +45,15 @@ def test_an_output_without_mean(kind: str, rest: str) -> None:
     assert np.isfinite(found.quantile("y", [0.1, 0.5, 0.9])).all()
 
 
+def test_a_frame_says_once_what_does_not_exist() -> None:
+    found = prediction("positive", "y ~ HalfCauchy(exp(f))\n")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        frame = found.to_frame()
+    assert [str(each.message)[:18] for each in caught] == ["`y` has no mean in"]
+    assert frame["y_sd"].isna().all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "rest"),

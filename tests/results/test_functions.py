@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -84,8 +86,21 @@ def test_outputs_and_counts_of_none_are_refused() -> None:
     fit = gpdsl.compile(ONE).fit(DATA, seed=0)
     with pytest.raises(gpdsl.GpdslError, match="expected a positive number of draws, got 0"):
         fit.draw_functions(0)
+    for seed in (-1, 1.5, "a", None):
+        with pytest.raises(gpdsl.GpdslError, match="seed = .*: expected a whole number of at least 0"):
+            fit.draw_functions(2, seed=seed)  # type: ignore[arg-type]
+    with pytest.raises(gpdsl.GpdslError, match="draw_functions: 1e.20 draws take .* ask for fewer draws"):
+        fit.draw_functions(10**20)
     with pytest.raises(gpdsl.GpdslError, match="`y` is an output, with noise in every row"):
         fit.draw_functions(1)({"x": X}, "y")
+
+
+def test_a_copy_of_functions_is_the_same_functions() -> None:
+    functions = gpdsl.compile(ONE).fit(DATA, seed=0).draw_functions(3, seed=5)
+    for again in (pickle.loads(pickle.dumps(functions)), copy.copy(functions)):
+        np.testing.assert_array_equal(again({"x": NEW}), functions({"x": NEW}))
+    one = pickle.loads(pickle.dumps(functions[1]))
+    np.testing.assert_array_equal(one({"x": NEW}), functions({"x": NEW})[1])
 
 
 def test_functions_of_a_fit_that_standardised_take_rows_in_the_units_of_the_data() -> None:

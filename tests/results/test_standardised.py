@@ -138,9 +138,9 @@ input a : positive
 output y[p] : real
 output n : count
 index p in 1..P
-latent f(x) ~ GP(0, RBF(1))
+latent f[p](x) ~ GP(0, RBF(1))
 latent g(x) ~ GP(0, RBF(1))
-y[p] ~ Normal(f, 0.3)
+y[p] ~ Normal(f[p], 0.3)
 n ~ Poisson(a * exp(g))
 """
 
@@ -254,6 +254,11 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
     "a number in a list": (EXACT, [3], "expected True, names, or names with"),
     "two outputs of one latent": (TWO_OUTPUTS, True, "the model gives `y`, `t` one unit"),
     "repeats": (REPEATS, ["y"], "the model gives the elements of `y` one unit: give one pair of numbers"),
+    "repeats of a fixed variance": (
+        REPEATS.replace("s2 * ", ""),
+        ["y"],
+        "the model gives the elements of `y` one unit",
+    ),
     "an offset": (OFFSET, ["z"], "`z` is read by a formula"),
     "beside known errors": (ERRORS, ["y"], "`y` is told beside `z`"),
     "two inputs of one latent": (TWO_INPUTS, True, "`f` is read at several inputs, which ties the units of `x`, `z`"),
@@ -273,7 +278,7 @@ def test_what_cannot_be_standardised_is_refused_by_name(name: str) -> None:
         if text == MANY
         else {
             "x": np.arange(30).astype("M8[D]") if "time" in text else X,
-            "y": np.stack([Y] * 3, axis=1) if text == REPEATS else Y,
+            "y": np.stack([Y] * 3, axis=1) if name.startswith("repeats") else Y,
             "k": np.arange(30) % 2 + 1,
             "z": Y,
             "t": Y,
@@ -310,6 +315,7 @@ def test_a_fit_that_starts_at_another_keeps_its_units(fit: gpdsl.Fit, file: Path
     with pytest.raises(gpdsl.GpdslError, match="`x` was not standardised in the fit to start at"):
         model.fit(half, start=model.fit(half, steps=1), standardise=True)
     assert model.fit(DATA, checkpoint=file, resume=True, tolerance=1e-12).elbo == fit.elbo
+    assert model.fit(DATA, checkpoint=file, resume=True, tolerance=1e-12, standardise=True).elbo == fit.elbo
     with pytest.raises(gpdsl.GpdslError, match="is a fit of other data"):
         model.fit({**DATA, "y": 2 * DATA["y"]}, checkpoint=file, resume=True, tolerance=1e-12)
 
