@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 import gpdsl
 from tests.results.test_draws import DATA, ONE, TWO, X
+from tests.results.test_pickled import pickled
 
 NEW = np.concatenate([np.linspace(-1, 8, 12), [3.0, 3.0001]])
 WAYS: dict[str, dict[str, Any]] = {
@@ -97,10 +97,9 @@ def test_outputs_and_counts_of_none_are_refused() -> None:
 
 def test_a_copy_of_functions_is_the_same_functions() -> None:
     functions = gpdsl.compile(ONE).fit(DATA, seed=0).draw_functions(3, seed=5)
-    for again in (pickle.loads(pickle.dumps(functions)), copy.copy(functions)):
+    for again in (pickled(functions), copy.copy(functions)):
         np.testing.assert_array_equal(again({"x": NEW}), functions({"x": NEW}))
-    one = pickle.loads(pickle.dumps(functions[1]))
-    np.testing.assert_array_equal(one({"x": NEW}), functions({"x": NEW})[1])
+    np.testing.assert_array_equal(pickled(functions[1])({"x": NEW}), functions({"x": NEW})[1])
 
 
 def test_functions_of_a_fit_that_standardised_take_rows_in_the_units_of_the_data() -> None:
