@@ -13,7 +13,8 @@ from gpdsl.language.distributions import BUILT_IN, add
 from gpdsl.language.entries import Distribution, Parameter
 from gpdsl.language.vocabulary import BUILTINS, DISTRIBUTIONS, OUTPUT_KINDS, STATEMENTS
 from gpdsl.results import conditional
-from gpdsl.symbolic.densities import DENSITIES, Density
+from gpdsl.symbolic.densities import DENSITIES
+from gpdsl.symbolic.density import Density
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.registered import ENDS, Integrals, Registration, Written, law_of
 from gpdsl.symbolic.stable import stable

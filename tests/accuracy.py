@@ -94,6 +94,12 @@ class _HalfT(stats.rv_continuous):
 
 half_t = _HalfT(a=0.0, name="half_t", shapes="df")
 
+
+def pc_lengthscale(below: float, alpha: float, dimension: float) -> Any:
+    """Its power -d/2 is exponential."""
+    return stats.invweibull(dimension / 2, scale=below * (-np.log(alpha)) ** (2 / dimension))
+
+
 PLAIN: Mapping[str, Drawn] = {
     "Normal": _pair("mean sd", stats.norm, _place, _size),
     "StudentT": _pair("df mean scale", stats.t, _degrees, _place, _size),
@@ -113,6 +119,9 @@ PLAIN: Mapping[str, Drawn] = {
     "InverseGamma": _pair("shape scale", lambda a, b: stats.invgamma(a, scale=b), _degrees, _size),
     "HalfNormal": _pair("sd", lambda s: stats.halfnorm(scale=s), _size),
     "HalfCauchy": _pair("scale", lambda s: stats.halfcauchy(scale=s), _size),
+    "PCScale": _pair("above alpha", lambda s, a: stats.expon(scale=-s / np.log(a)), _size, _share),
+    "PCLengthscale": _pair("below alpha dimension", pc_lengthscale, _size, _share, lambda g: float(g.integers(1, 7))),
+    "Uniform": _pair("lower upper", lambda a, b: stats.uniform(a, b - a), lambda g: -_size(g), _size),
     "HalfStudentT": _pair("df scale", lambda df, s: half_t(df, scale=s), _degrees, _size),
 }
 TAILS = (1e-12, 1e-6, 0.01, 0.3, 0.5, 0.9, 0.999, 1 - 1e-6)

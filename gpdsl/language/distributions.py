@@ -12,6 +12,7 @@ _SD = Parameter("sd", "standard deviation", "positive")
 _SCALE = Parameter("scale", "scale", "positive")
 _SHAPE = Parameter("shape", "shape", "positive")
 _RATE = Parameter("rate", "rate", "positive")
+_ALPHA = Parameter("alpha", "probability", "unit")
 _P = Parameter("p", "probability", "unit", alternative=True)
 _LOGIT = Parameter("logit", "log odds", alternative=True)
 _PROBIT = Parameter("probit", "quantile of the standard normal", alternative=True)
@@ -56,6 +57,32 @@ BUILT_IN: Mapping[str, Distribution] = table(
             ("positive",),
             "the size of a StudentT(df, 0, scale)",
             "positive",
+        ),
+        Distribution(
+            "PCScale",
+            (Parameter("above", "a size", "positive"), _ALPHA),
+            (),
+            "prior of the standard deviation of a process: it is above this with probability alpha",
+            "positive",
+        ),
+        Distribution(
+            "PCLengthscale",
+            (
+                Parameter("below", "a length", "positive"),
+                _ALPHA,
+                Parameter("dimension", "columns of the input", "positive"),
+            ),
+            (),
+            "prior of the length-scale of a process: it is below this with probability alpha",
+            "positive",
+        ),
+        Distribution(
+            "Uniform",
+            (Parameter("lower", "smallest possible value"), Parameter("upper", "largest possible value")),
+            ("real", "positive", "unit"),
+            "any value between two known bounds",
+            "real",
+            form="Uniform(lower, upper)",
         ),
         Distribution(
             "Beta",

@@ -22,7 +22,6 @@ KERNELS: Mapping[str, str] = {
 }
 
 DISTRIBUTIONS: Mapping[str, str] = {
-    "uniform": "a flat prior between two bounds is the bounds alone: `param a : real(lower = 0, upper = 10)`",
     **dict.fromkeys(("flat", "halfflat", "improper"), "leave the prior out: a parameter without one has none"),
     "gaussian": "write `Normal(mean, sd)`",
     "cauchy": "write `StudentT(1, mean, scale)`, or `HalfCauchy(scale)` for positive values",

@@ -169,7 +169,7 @@ def refusal(declarations: m.Declarations, name: str) -> str:
     calls = [each.distribution for each in declarations.observations if name in each.outputs]
     for call in calls:  # grows by components as it goes
         calls += call.components
-    bounded = [call.name for call in calls if call.name in ("Truncated", "Censored")]
+    bounded = [call.name for call in calls if {"lower", "upper"} & {*call.arguments}]
     return f"is {bounded[0].lower()} at bounds in the units of the data" if bounded else ""
 
 

@@ -22,6 +22,7 @@ REMEDIES: Mapping[str, str] = {
     "bound were recorded as the bound",
     "Censored": "where values {word} it are recorded as the bound itself; record the bound for this row, or correct "
     "the bound",
+    "Uniform": "where no value can be; correct the value or the bound",
     "Binomial": "of which no more can succeed; correct the value or the number of trials, or use `Poisson` or "
     "`NegativeBinomial` for counts without a largest one",
 }

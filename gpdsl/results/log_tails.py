@@ -27,8 +27,10 @@ from gpdsl.lowering import tails
 from gpdsl.program.compilation import jit
 from gpdsl.program.precision import precision
 from gpdsl.results.inverse import inverse
-from gpdsl.symbolic.densities import DENSITIES, Density
+from gpdsl.symbolic.densities import DENSITIES
+from gpdsl.symbolic.density import Density
 from gpdsl.symbolic.numeric import log1mexp
+from gpdsl.symbolic.sizes import pc_hazard, pc_quantile
 
 Array = np.ndarray
 Arguments = Mapping[str, np.ndarray]
@@ -223,6 +225,21 @@ LOG_TAILS: Mapping[str, LogTails] = {
     "HalfStudentT": _by_above(
         lambda y, a: LOG_2 + _student(-np.maximum(y, 0.0) / a["scale"], a["df"]),
         lambda q, a: -a["scale"] * _student_at(q - LOG_2, a["df"]),
+    ),
+    "PCScale": _hazard(
+        lambda y, a: -np.log(a["alpha"]) / a["above"] * y, lambda h, a: -h * a["above"] / np.log(a["alpha"])
+    ),
+    "PCLengthscale": LogTails(
+        lambda y, a: -pc_hazard(y, a),
+        lambda y, a: log1mexp(pc_hazard(y, a)),
+        lambda q, a: pc_quantile(-q, a),
+        lambda q, a: pc_quantile(-log1mexp(-q), a),
+    ),
+    "Uniform": LogTails(
+        lambda y, a: np.log((np.clip(y, a["lower"], a["upper"]) - a["lower"]) / (a["upper"] - a["lower"])),
+        lambda y, a: np.log((a["upper"] - np.clip(y, a["lower"], a["upper"])) / (a["upper"] - a["lower"])),
+        lambda q, a: a["lower"] + np.exp(q) * (a["upper"] - a["lower"]),
+        lambda q, a: a["upper"] - np.exp(q) * (a["upper"] - a["lower"]),
     ),
     "Beta": LogTails(
         lambda y, a: np.log(betainc(a["a"], a["b"], np.clip(y, 0.0, 1.0))),

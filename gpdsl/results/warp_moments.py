@@ -21,7 +21,8 @@ from gpdsl.results.inverse import inverse
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.windows import Window
 from gpdsl.symbolic.curves import LINES, Line
-from gpdsl.symbolic.densities import DENSITIES, Density
+from gpdsl.symbolic.densities import DENSITIES
+from gpdsl.symbolic.density import Density
 from gpdsl.symbolic.laws import Law, weights
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.stable import stable

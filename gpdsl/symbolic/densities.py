@@ -6,14 +6,14 @@ Parameters follow Stan: `Normal(mean, sd)`, `Gamma(shape, rate)`, `NegativeBinom
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import sympy as sp
 from scipy import special
 
-from gpdsl.language import model as m
+from gpdsl.symbolic.conditions import choose, less
+from gpdsl.symbolic.density import Arguments, Array, Density, Formula, Values, if_above
 from gpdsl.symbolic.functions import (
     absolute,
     lgamma,
@@ -26,44 +26,19 @@ from gpdsl.symbolic.functions import (
     softplus,
     times_log,
 )
+from gpdsl.symbolic.sizes import SIZES, student_t
 
-Formula: TypeAlias = sp.Expr
-Arguments = Mapping[str, Formula]
-Array = np.ndarray
-Values = Mapping[str, Array]
-
-
-@dataclass(frozen=True, eq=False)
-class Density:
-    """One distribution, whose arguments are taken by name.
-
-    `log_density(y, a)`, `mean(a)` and `variance(a)` are formulas. `cdf(y, a)` is P(Y <= y), elementwise, and
-    `draw(generator, a)` one value per element of arguments that have the same shape. Of a registered one, formulas and
-    `cdf` may be None; `moments(a)` are then mean and variance by value, `quantile(p, a)` is the inverse of `cdf`,
-    `definition` the log density as a file would define it, `sampled` whether `draw` is more than these quantiles, and
-    `said` what saved fits know it by.
-    """
-
-    log_density: Callable[[Formula, Arguments], Formula]
-    mean: Callable[[Arguments], Formula] | None
-    variance: Callable[[Arguments], Formula] | None
-    cdf: Callable[[Array, Values], Array] | None
-    draw: Callable[[np.random.Generator, Values], Array]
-    moments: Callable[[Values], tuple[Array, Array]] | None = None
-    quantile: Callable[[Array, Values], Array] | None = None
-    definition: m.Density | None = None
-    sampled: bool = True
-    said: str = ""
+IMPOSSIBLE = sp.Float(-1e30)
+"""Log density of what cannot be: finite, so that it can stand beside a component of a mixture that allows it."""
 
 
 def _normal(y: Formula, a: Arguments) -> Formula:
     return -sp.log(2 * sp.pi) / 2 - sp.log(a["sd"]) - (y - a["mean"]) ** 2 / (2 * a["sd"] ** 2)
 
 
-def _student_t(y: Formula, a: Arguments) -> Formula:
-    df, z = a["df"], (y - a["mean"]) / a["scale"]
-    normaliser = log_rising(df / 2, sp.Rational(1, 2)) - sp.log(df * sp.pi) / 2 - sp.log(a["scale"])
-    return normaliser - (df + 1) / 2 * log1p(z**2 / df)
+def _uniform(y: Formula, a: Arguments) -> Formula:
+    inside = -sp.log(a["upper"] - a["lower"])
+    return choose(less(y, a["lower"]), IMPOSSIBLE, choose(less(a["upper"], y), IMPOSSIBLE, inside))
 
 
 def _logistic(y: Formula, a: Arguments) -> Formula:
@@ -83,18 +58,18 @@ def _beta(y: Formula, a: Arguments) -> Formula:
 
 def _negative_binomial(y: Formula, a: Arguments) -> Formula:
     mean, phi = a["mean"], a["dispersion"]
-    choose = log_rising(phi, y) - y * sp.log(phi) - lgamma(y + 1)
-    return choose + times_log(y, mean) - (y + phi) * log1p(mean / phi)
+    ways = log_rising(phi, y) - y * sp.log(phi) - lgamma(y + 1)
+    return ways + times_log(y, mean) - (y + phi) * log1p(mean / phi)
 
 
 def _binomial(y: Formula, a: Arguments) -> Formula:
     n = a["trials"]
-    choose = -log_beta(y + 1, n - y + 1) - sp.log(n + 1)
+    ways = -log_beta(y + 1, n - y + 1) - sp.log(n + 1)
     if "logit" in a:
-        return choose + y * a["logit"] - n * softplus(a["logit"])
+        return ways + y * a["logit"] - n * softplus(a["logit"])
     if "probit" in a:
-        return choose + y * log_ndtr(a["probit"]) + (n - y) * log_ndtr(-a["probit"])
-    return choose + y * sp.log(a["p"]) + (n - y) * log1p(-a["p"])
+        return ways + y * log_ndtr(a["probit"]) + (n - y) * log_ndtr(-a["probit"])
+    return ways + y * sp.log(a["p"]) + (n - y) * log1p(-a["p"])
 
 
 def _bernoulli(y: Formula, a: Arguments) -> Formula:
@@ -122,22 +97,7 @@ def _weibull_variance(a: Arguments) -> Formula:
 
 
 def _student_variance(a: Arguments) -> Formula:
-    return _if_above(2, a["df"], a["scale"] ** 2 * a["df"] / (a["df"] - 2))
-
-
-def _if_above(least: int, degrees: Formula, moment: Formula) -> Formula:
-    return sp.Piecewise((moment, degrees > least), (sp.oo, True))
-
-
-def _half_student_mean(a: Arguments) -> Formula:
-    df = a["df"]
-    ratio = sp.exp(lgamma((df + 1) / 2) - lgamma(df / 2))
-    return _if_above(1, df, 2 * a["scale"] * sp.sqrt(df / sp.pi) * ratio / (df - 1))
-
-
-def _inverse_gamma(y: Formula, a: Arguments) -> Formula:
-    shape, scale = a["shape"], a["scale"]
-    return shape * sp.log(scale) - lgamma(shape) - (shape + 1) * sp.log(y) - scale / y
+    return if_above(2, a["df"], a["scale"] ** 2 * a["df"] / (a["df"] - 2))
 
 
 def _binomial_variance(a: Arguments) -> Formula:
@@ -174,7 +134,7 @@ DENSITIES: dict[str, Density] = {
         lambda g, a: g.normal(a["mean"], a["sd"]),
     ),
     "StudentT": Density(
-        _student_t,
+        student_t,
         lambda a: a["mean"],
         _student_variance,
         lambda y, a: special.stdtr(a["df"], _standard(y, a)),
@@ -222,37 +182,14 @@ DENSITIES: dict[str, Density] = {
         lambda y, a: -np.expm1(-((np.maximum(y, 0.0) / a["scale"]) ** a["shape"])),
         lambda g, a: a["scale"] * g.weibull(a["shape"]),
     ),
-    "InverseGamma": Density(
-        _inverse_gamma,
-        lambda a: _if_above(1, a["shape"], a["scale"] / (a["shape"] - 1)),
-        lambda a: _if_above(2, a["shape"], a["scale"] ** 2 / ((a["shape"] - 1) ** 2 * (a["shape"] - 2))),
-        lambda y, a: special.gammaincc(a["shape"], a["scale"] / np.maximum(y, 1e-300)),
-        lambda g, a: a["scale"] / g.gamma(a["shape"]),
-        quantile=lambda p, a: a["scale"] / special.gammainccinv(a["shape"], p),
-    ),
-    "HalfNormal": Density(
-        lambda y, a: sp.log(2 / sp.pi) / 2 - sp.log(a["sd"]) - y**2 / (2 * a["sd"] ** 2),
-        lambda a: a["sd"] * sp.sqrt(2 / sp.pi),
-        lambda a: a["sd"] ** 2 * (1 - 2 / sp.pi),
-        lambda y, a: special.erf(np.maximum(y, 0.0) / (a["sd"] * np.sqrt(2.0))),
-        lambda g, a: np.abs(g.normal(0.0, a["sd"])),
-        quantile=lambda p, a: a["sd"] * np.sqrt(2.0) * special.erfinv(p),
-    ),
-    "HalfCauchy": Density(
-        lambda y, a: sp.log(2 / sp.pi) - sp.log(a["scale"]) - log1p((y / a["scale"]) ** 2),
-        lambda a: sp.oo,
-        lambda a: sp.oo,
-        lambda y, a: 2 / np.pi * np.arctan(np.maximum(y, 0.0) / a["scale"]),
-        lambda g, a: np.abs(a["scale"] * g.standard_cauchy(np.shape(a["scale"]))),
-        quantile=lambda p, a: a["scale"] * np.tan(0.5 * np.pi * p),
-    ),
-    "HalfStudentT": Density(
-        lambda y, a: sp.log(2) + _student_t(y, {"mean": sp.Integer(0), **a}),
-        _half_student_mean,
-        lambda a: _if_above(2, a["df"], a["scale"] ** 2 * a["df"] / (a["df"] - 2) - _half_student_mean(a) ** 2),
-        lambda y, a: 2 * special.stdtr(a["df"], np.maximum(y, 0.0) / a["scale"]) - 1,
-        lambda g, a: np.abs(a["scale"] * g.standard_t(a["df"])),
-        quantile=lambda p, a: a["scale"] * special.stdtrit(a["df"], 0.5 * (1 + p)),
+    **SIZES,
+    "Uniform": Density(
+        _uniform,
+        lambda a: (a["lower"] + a["upper"]) / 2,
+        lambda a: (a["upper"] - a["lower"]) ** 2 / 12,
+        lambda y, a: (np.clip(y, a["lower"], a["upper"]) - a["lower"]) / (a["upper"] - a["lower"]),
+        lambda g, a: g.uniform(a["lower"], a["upper"]),
+        quantile=lambda p, a: a["lower"] + p * (a["upper"] - a["lower"]),
     ),
     "Beta": Density(
         _beta,

@@ -12,13 +12,9 @@ from typing import Any
 import sympy as sp
 
 from gpdsl.symbolic.conditions import choose, less, less_equal
-from gpdsl.symbolic.densities import DENSITIES
+from gpdsl.symbolic.densities import DENSITIES, IMPOSSIBLE
 from gpdsl.symbolic.functions import absolute, lgamma, log1p, log_ndtr, log_ndtr_interval, logsumexp, softplus
 from gpdsl.symbolic.tails import TAILS, logistic_between
-
-IMPOSSIBLE = sp.Float(-1e30)
-"""Log density of what cannot be: finite, so that it can stand beside a component of a mixture that allows it."""
-
 
 ROUNDED = sp.Float(1e-6)
 """Part of a bound by which the transform of a value recorded as the bound may miss it, by rounding in any precision."""

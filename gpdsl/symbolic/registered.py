@@ -17,7 +17,7 @@ from gpdsl.language import ModelError, compile_text
 from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake
 from gpdsl.symbolic.curves import Curve, curve
-from gpdsl.symbolic.densities import Arguments, Array, Density, Formula, Values
+from gpdsl.symbolic.density import Arguments, Array, Density, Formula, Values
 from gpdsl.symbolic.functions import expm1, lgamma, log1mexp
 from gpdsl.symbolic.kinks import cuts_of
 from gpdsl.symbolic.numeric import TABLE, evaluate

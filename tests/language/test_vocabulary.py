@@ -35,6 +35,7 @@ def test_kernel(name: str) -> None:
 
 PLAIN = [name for name, entry in DISTRIBUTIONS.items() if not entry.form and entry.kinds]
 WRITTEN = {
+    "Uniform": ["Uniform(0.1, 9)", "Uniform(upper = limit, lower = 0)"],
     "Ordinal": ["Ordinal(f, cut)", "Ordinal(probit = f, cutpoints = cut)", "Ordinal(logit = f, cutpoints = cut)"],
     "MultivariateNormal": ["MultivariateNormal(f, covariance = S)", "MultivariateNormal(f, factor = S, sd = 1)"],
     "Mixture": ["Mixture(0.3, {a}, {a})", "Mixture([0.2, 0.3, 0.5], {a}, {a}, {a})", "Mixture(w, {a}, {a})"],
@@ -67,7 +68,7 @@ def test_distribution_of_its_own_form(name: str) -> None:
 
 
 def test_every_distribution_is_tried() -> None:
-    assert {*PLAIN, *WRITTEN, "Dirichlet"} == set(DISTRIBUTIONS)
+    assert {*PLAIN, *WRITTEN, "Dirichlet", "PCScale", "PCLengthscale"} == set(DISTRIBUTIONS)
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -16,7 +16,7 @@ from gpdsl.lowering.table import evaluate
 from gpdsl.results.conditional import draw_categorical
 from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.laws import LEVELS, Law, observed_level
-from tests.accuracy import half_t
+from tests.accuracy import half_t, pc_lengthscale
 
 Frozen = Any
 DISCRETE = {"Poisson", "NegativeBinomial", "Binomial", "Bernoulli"}
@@ -35,6 +35,9 @@ REFERENCES: dict[str, tuple[str, tuple[str, ...], Callable[..., Frozen]]] = {
     "HalfNormal": ("HalfNormal", ("sd",), lambda sd: stats.halfnorm(scale=sd)),
     "HalfCauchy": ("HalfCauchy", ("scale",), lambda scale: stats.halfcauchy(scale=scale)),
     "HalfStudentT": ("HalfStudentT", ("df", "scale"), lambda df, scale: half_t(df, scale=scale)),
+    "PCScale": ("PCScale", ("above", "alpha"), lambda above, alpha: stats.expon(scale=-above / np.log(alpha))),
+    "PCLengthscale": ("PCLengthscale", ("below", "alpha", "dimension"), pc_lengthscale),
+    "Uniform": ("Uniform", ("lower", "upper"), lambda lower, upper: stats.uniform(lower, upper - lower)),
     "Beta": ("Beta", ("a", "b"), lambda a, b: stats.beta(a, b)),
     "Poisson": ("Poisson", ("mean",), lambda mean: stats.poisson(mean)),
     "NegativeBinomial": (
@@ -74,6 +77,10 @@ def arguments(name: str, seed: int) -> tuple[str, dict[str, float], Frozen]:
     values = {n: DOMAINS[domains[n]](rng) for n in names}
     if "df" in values:
         values["df"] += 2  # a finite variance
+    if "dimension" in values:
+        values["dimension"] += 4
+    if "upper" in values:
+        values["upper"] = values["lower"] + 2.5
     return distribution, values, reference(**values)
 
 

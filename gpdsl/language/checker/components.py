@@ -20,8 +20,8 @@ from gpdsl.language.vocabulary import DISTRIBUTIONS, Distribution
 
 Check = Callable[..., DistributionCall]
 
-_KNOWN = frozenset({"const", "input"})
-_BOUNDS = ("lower", "upper")
+KNOWN = frozenset({"const", "input"})
+BOUNDS = ("lower", "upper")
 _SUM = 1e-6
 
 
@@ -127,14 +127,14 @@ def check_bounded(
         kinds = (*inner.kinds, *entry.kinds) if inner.support == "real" else inner.kinds
         _check_kind(scope, component, inner, output, kinds)
         checked.append(check(scope, place, component, allowed, output))
-    known_place = replace(place, words=f"a bound of `{entry.name}`", readable=place.readable & _KNOWN)
+    known_place = replace(place, words=f"a bound of `{entry.name}`", readable=place.readable & KNOWN)
     for name, formula in bounds.items():
         with scope.problems.contained():
             arguments[name] = check_expression(scope, known_place, formula)
             require_axes(scope, place.left, arguments[name], allowed)
     if not checked or len(arguments) < len(bounds):
         scope.problems.give_up()
-    _check_order(scope, call, entry, arguments)
+    check_order(scope, call, entry, arguments)
     return DistributionCall(entry.name, arguments, call.span, components=tuple(checked))
 
 
@@ -144,8 +144,8 @@ def _bounds(scope: Scope, call: syntax.Call, entry: Distribution) -> tuple[synta
     named: dict[str, syntax.Formula] = {}
     for argument in call.arguments:
         if argument.name is not None:
-            if argument.name.text not in _BOUNDS:
-                suggestion = scope.problems.suggest(argument.name.text, _BOUNDS)
+            if argument.name.text not in BOUNDS:
+                suggestion = scope.problems.suggest(argument.name.text, BOUNDS)
                 name = argument.name
                 scope.problems.fail(UnknownArgument(name.span, entry.name, name.text, entry.form, suggestion))
             named[argument.name.text] = argument.value
@@ -154,10 +154,10 @@ def _bounds(scope: Scope, call: syntax.Call, entry: Distribution) -> tuple[synta
         scope.problems.fail(WrongArity(call.span, entry.name, expected, len(positional), entry.form))
     if not named:
         scope.problems.fail(MissingArgument(call.span, entry.name, "`lower` or `upper`", entry.form))
-    return positional[0], {name: named[name] for name in _BOUNDS if name in named}
+    return positional[0], {name: named[name] for name in BOUNDS if name in named}
 
 
-def _check_order(scope: Scope, call: syntax.Call, entry: Distribution, arguments: dict[str, Expression]) -> None:
+def check_order(scope: Scope, call: syntax.Call, entry: Distribution, arguments: dict[str, Expression]) -> None:
     known = {name: fact_of(scope, each).value for name, each in arguments.items()}
     lower, upper = known.get("lower"), known.get("upper")
     if lower is not None and upper is not None and lower >= upper:

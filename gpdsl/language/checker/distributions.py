@@ -8,7 +8,7 @@ from gpdsl.language import syntax
 from gpdsl.language.checker.arguments import match_arguments
 from gpdsl.language.checker.axes import carrier
 from gpdsl.language.checker.build import fact_of
-from gpdsl.language.checker.components import check_bounded, check_mixture
+from gpdsl.language.checker.components import KNOWN, check_bounded, check_mixture, check_order
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.fit_left import require_axes
 from gpdsl.language.checker.place import IndexRange, Place
@@ -31,6 +31,9 @@ def check_distribution(
     Those with one value per level or cutpoint have that axis besides.
     """
     entry = DISTRIBUTIONS[call.function.text]
+    bounded = entry.name == "Uniform"
+    if bounded:
+        place = replace(place, words="a bound of `Uniform`", readable=place.readable & KNOWN)
     if entry.name == "Mixture":
         return check_mixture(scope, place, call, allowed, output, check_distribution)
     if entry.components:
@@ -44,6 +47,8 @@ def check_distribution(
             arguments[name] = _argument(scope, place, formula, entry, name, allowed, output)
     if len(arguments) < len(matched):
         scope.problems.give_up()
+    if bounded:
+        check_order(scope, call, entry, arguments)
     return DistributionCall(entry.name, arguments, call.span)
 
 

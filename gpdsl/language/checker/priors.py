@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.build import fact_of
+from gpdsl.language.checker.components import BOUNDS
 from gpdsl.language.checker.distributions import check_distribution
 from gpdsl.language.checker.place import IndexRange, Left, Place
 from gpdsl.language.checker.scope import Scope
@@ -77,7 +78,7 @@ def _check_support(scope: Scope, prior: DistributionCall, param: Param) -> None:
                 prior.span, inner.name, _VALUES[support], param.name, shown, f"{remedy}, or change the prior"
             )
         )
-    bounds = {name: fact_of(scope, each).value for name, each in prior.arguments.items() if prior.components}
+    bounds = {name: fact_of(scope, each).value for name, each in prior.arguments.items() if name in BOUNDS}
     lower, upper = bounds.get("lower"), bounds.get("upper")
     if (lower is not None and low < lower) or (upper is not None and high > upper):
         parts = [f"{name} = {value:g}" for name, value in bounds.items() if value is not None]

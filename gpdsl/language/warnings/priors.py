@@ -69,6 +69,11 @@ def _frozen(declarations: m.Declarations, prior: m.DistributionCall) -> Any:
         "InverseGamma": lambda shape, scale: stats.invgamma(shape, scale=scale),
         "HalfNormal": lambda sd: stats.halfnorm(scale=sd),
         "HalfCauchy": lambda scale: stats.halfcauchy(scale=scale),
+        "PCScale": lambda above, alpha: stats.expon(scale=-above / math.log(alpha)),
+        "PCLengthscale": lambda below, alpha, dimension: stats.invweibull(
+            dimension / 2, scale=below * (-math.log(alpha)) ** (2 / dimension)
+        ),
+        "Uniform": lambda lower, upper: stats.uniform(lower, upper - lower),
     }
     values = {name: value_of(declarations, each) for name, each in prior.arguments.items()}
     if prior.name not in table or None in values.values():

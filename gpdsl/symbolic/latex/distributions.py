@@ -134,6 +134,9 @@ NOTES: Mapping[str, str] = MappingProxyType(
         "HalfNormal": r"$\mathrm{HalfNormal}(s)$ is $\lvert z\rvert$ for $z \sim \mathcal{N}(0, s^2)$",
         "HalfCauchy": r"$\mathrm{HalfCauchy}(s)$ has density $2 / \pi s(1 + y^2/s^2)$ for $y > 0$",
         "HalfStudentT": r"$\mathrm{HalfStudentT}(\nu, s)$ is $\lvert z\rvert$ for $z \sim \mathrm{St}_\nu(0, s)$",
+        "PCScale": r"$\mathrm{PCScale}(s_0, \alpha)$ penalises complexity: it exceeds $s_0$ with probability $\alpha$",
+        "PCLengthscale": r"$\mathrm{PCLengthscale}(\ell_0, \alpha, d)$ penalises complexity in $d$ dimensions: it is "
+        r"below $\ell_0$ with probability $\alpha$",
         "NegativeBinomial": r"$\mathrm{NegBin}(m, \phi)$ has mean $m$ and variance $m + m^2/\phi$",
         "Binomial": r"$\mathrm{Binomial}(n, p)$ counts successes among $n$ trials of probability $p$",
         "Ordinal": r"$\mathrm{Ordinal}_{F}(m; \mathbf{c})$ takes one of the first $j$ levels with probability "
