@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.watch import loading, watching
 from gpdsl.language import Source, check, parse
 from gpdsl.language.files import read_model
@@ -206,6 +206,8 @@ def compile(
 
     folder: where the files lie that it uses (`use "kernels.gpm"`). allow: further folders they may lie in.
     """
+    if text.endswith(".gpm") and "\n" not in text:
+        raise GpdslError(f"compile takes the text of a model: `{quoted(text)}` names a file, which gpdsl.load reads")
     return Model(compile_checked(text, name, Reach.of(folder, allow)), externals)
 
 

@@ -20,6 +20,7 @@ from gpdsl.inference.watch import exit_code, loading, under_watch
 
 COMMANDS = (
     "check",
+    "completion",
     "explain",
     "fit",
     "fmt",

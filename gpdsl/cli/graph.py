@@ -7,6 +7,10 @@ from pathlib import Path
 
 from gpdsl.cli.options import add_model, model_of
 from gpdsl.cli.writing import add_out, show_or_write
+from gpdsl.errors import GpdslError
+
+OTHER = frozenset({".png", ".pdf", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".eps", ".ps"})
+"""Forms of pictures that are not drawn."""
 
 HELP = "draw a model as a graph with plates"
 
@@ -22,7 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print or write the drawing."""
-    named_dot = arguments.out is not None and Path(arguments.out).suffix in {".dot", ".gv"}
+    suffix = "" if arguments.out is None else Path(arguments.out).suffix.lower()
+    if suffix in OTHER:
+        stem = Path(arguments.out).with_suffix("")
+        raise GpdslError(
+            f"--out {arguments.out}: graphs are drawn as SVG, or described for Graphviz: write --out {stem}.svg, or "
+            f"--out {stem}.dot and then dot -T{suffix[1:]} {stem}.dot -o {arguments.out}"
+        )
+    named_dot = suffix in {".dot", ".gv"}
     form = arguments.format or ("dot" if named_dot else "svg")
     show_or_write(model_of(arguments).graph(form), arguments.out)
     return 0

@@ -1,10 +1,11 @@
-"""`gpdsl new`: start a model from one of the zoo, under a name of its own."""
+"""`gpdsl new`: start a model from one of the zoo, or from what the columns of a data file look like."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import re
+import shlex
 from pathlib import Path
 
 from gpdsl.cli.options import check_writable
@@ -12,7 +13,7 @@ from gpdsl.cli.zoo import print_zoo
 from gpdsl.errors import GpdslError
 from gpdsl.replacing import replacing
 
-HELP = "start a model of your own from one of the zoo"
+HELP = "start a model of your own, from one of the zoo or from your data"
 
 _NAME = re.compile(r"[^\W\d]\w*")
 _MODEL = re.compile(r"^(\s*model\s+)([^\W\d]\w*)", re.MULTILINE)
@@ -21,19 +22,30 @@ _MODEL = re.compile(r"^(\s*model\s+)([^\W\d]\w*)", re.MULTILINE)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The new model's name, what it starts from, and where it goes."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="name of the new model, or its file NAME.gpm")
-    parser.add_argument("--from", metavar="MODEL", dest="start", help="model of the zoo to start from")
+    parser.add_argument("--from", metavar="ZOO_MODEL", dest="start", help="model of the zoo to start from")
+    parser.add_argument("--data", metavar="FILE", help="data to look at: a model for its columns is written")
+    parser.add_argument("--output", metavar="COLUMN", help="with --data, the column to be modelled (the last one)")
     parser.add_argument("--out", metavar="FILE.gpm", help="file to write (NAME.gpm), which must not exist yet")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """List the models there are, or write one under its new name."""
+    if arguments.output is not None and arguments.data is None:
+        raise GpdslError("--output names a column of the data: name their file with --data")
+    if arguments.start is not None and arguments.data is not None:
+        raise GpdslError("--from and --data: a model starts from one of them")
+    if arguments.data is not None:
+        return _from_data(arguments)
     if arguments.start is None:
         if arguments.name is not None or arguments.out is not None:
-            raise GpdslError(f"what to start from? Write --from and one of these models:\n{_listed()}")
+            raise GpdslError(
+                "what to start from? Write --data and the file of your data, or --from and one of these models:\n"
+                + _listed()
+            )
         print_zoo()
-        print("\nstart from one of them: gpdsl new NAME --from MODEL")
+        print("\nstart from one of them: gpdsl new NAME --from MODEL, or from your data: gpdsl new NAME --data FILE")
         return 0
-    name, path = _destination(arguments)
+    name, path = _destination(arguments, arguments.start)
     _write(path, renamed(arguments.start, name))
     print(
         f"written to {path}. Edit it; then\n"
@@ -45,23 +57,55 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _destination(arguments: argparse.Namespace) -> tuple[str, str]:
+def _from_data(arguments: argparse.Namespace) -> int:
+    """Write a model of a data file."""
+    from gpdsl.cli.draft import draft
+    from gpdsl.data import read_table
+
+    stem = re.sub(r"\W+", "_", Path(arguments.data).stem).strip("_")
+    name, path = _destination(arguments, stem if _may_be(stem) else "first")
+    _check_name(name)
+    made = draft(read_table(arguments.data), name, arguments.output)
+    _write(path, made.text)
+    columns = "".join(" --column " + shlex.quote(f"{name}={column}") for name, column in made.columns.items())
+    data = f"--data {shlex.quote(arguments.data)}{columns} --standardise"
+    print(
+        f"written to {path}, for the output `{made.output}`"
+        f"{' (--output takes another)' if arguments.output is None else ''}. Edit it; then\n"
+        f"  gpdsl check {path} {data}\n"
+        f"  gpdsl fit {path} {data} --out {name}.gpfit\n"
+        f"  gpdsl predict {name}.gpfit --data {shlex.quote(arguments.data)} --out predictions.csv\n"
+        "--standardise lets columns of any size be fitted as if they had mean 0 and standard deviation 1."
+    )
+    return 0
+
+
+def _destination(arguments: argparse.Namespace, start: str) -> tuple[str, str]:
     """The name of the new model and its file; either may say the other, and NAME.gpm stands for both."""
     name, path = arguments.name, arguments.out
     if name is not None and name.endswith(".gpm"):
         name, path = Path(name).stem, path or name
-    name = name or (Path(path).stem if path else arguments.start)
+    name = name or (Path(path).stem if path else start)
     return name, path or f"{name}.gpm"
 
 
 def renamed(start: str, name: str) -> str:
     """The text of a model of the zoo under another name. Raises GpdslError for a name that a model cannot have."""
     import gpdsl
+
+    _check_name(name)
+    return _MODEL.sub(lambda found: found[1] + name, gpdsl.zoo_text(start), count=1)
+
+
+def _may_be(name: str) -> bool:
     from gpdsl.language.vocabulary import STATEMENTS
 
-    if not _NAME.fullmatch(name) or name in STATEMENTS:
+    return bool(_NAME.fullmatch(name)) and name not in STATEMENTS
+
+
+def _check_name(name: str) -> None:
+    if not _may_be(name):
         raise GpdslError(f"`{name}` cannot be the name of a model: expected letters, digits and `_`, a letter first")
-    return _MODEL.sub(lambda found: found[1] + name, gpdsl.zoo_text(start), count=1)
 
 
 def _write(path: str, text: str) -> None:

@@ -13,7 +13,7 @@ HELP = "list, print or copy the models shipped with gpdsl"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, and where to copy it."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="print this model")
+    parser.add_argument("name", metavar="ZOO_MODEL", nargs="?", help="print this model")
     parser.add_argument("--out", metavar="FILE.gpm", help="write the model to a file that does not exist yet")
 
 

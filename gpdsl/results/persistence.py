@@ -136,6 +136,8 @@ def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fi
             said = handle.metadata() or {}
             header = json.loads(said["gpdsl"])
             arrays = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise GpdslError(f"{path}: no such file") from error
     except (OSError, SafetensorError, *TROUBLE) as error:
         raise GpdslError(f"{path} is not a fit saved by gpdsl, or is damaged ({type(error).__name__})") from error
     if not isinstance(header, dict) or type(header.get("format")) is not int or header["format"] != FORMAT:

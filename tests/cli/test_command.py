@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     printed = capsys.readouterr().out
-    assert all(f"  {command} " in printed for command in COMMANDS)
+    assert set(re.findall(r"(?m)^ {4}(\w+)", printed)) >= set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -76,12 +76,21 @@ def test_a_model_is_begun(words: list[str], capsys: pytest.CaptureFixture[str]) 
         (["latex", "absent.gpm"], "absent.gpm"),
         (["latex", "boston", "--out", "nowhere/a.tex"], "the folder"),
         (["graph", "boston", "--out", "."], "this is a folder"),
+        (["graph", "boston", "--out", "a.png"], "write --out a.svg, or --out a.dot and then dot -Tpng a.dot -o a.png"),
+        (["predict", "absent.gpfit", "--data", "d.csv"], "absent.gpfit: no such file"),
+        (["serve", "absent.gpfit"], "absent.gpfit: no such file"),
+        (["fit", "boston", "--data", "d.csv", "--start", "absent.gpfit"], "absent.gpfit: no such file"),
         (["info", "boston", "--out", "nowhere/a.json"], "the folder"),
     ],
 )
 def test_mistakes_end_in_a_sentence(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 1
     assert told in capsys.readouterr().err
+
+
+def test_the_name_of_a_file_is_no_text_of_a_model() -> None:
+    with pytest.raises(gpdsl.GpdslError, match="`absent.gpm` names a file, which gpdsl.load reads"):
+        gpdsl.compile("absent.gpm")
 
 
 def test_what_there_is_to_start_from(capsys: pytest.CaptureFixture[str]) -> None:

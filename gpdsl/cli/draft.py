@@ -1,0 +1,204 @@
+"""A first model of a table: a likelihood by the kind of the output, and kernels by the kinds of the other columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpdsl.cli.draft_times import CYCLES, clock_of
+from gpdsl.data.errors import listed
+from gpdsl.data.looks import Look, dispersion, heavy, look, output_kind
+from gpdsl.data.table import Table
+from gpdsl.errors import GpdslError
+from gpdsl.language.coloured import CLAUSE_WORDS, LOGICAL_WORDS
+from gpdsl.language.formatter import format_text
+from gpdsl.language.suggest import closest
+from gpdsl.language.vocabulary import BUILTINS, STATEMENTS
+
+OUTPUT_NAMES = ("y", "target", "output", "response", "outcome", "label", "class")
+"""Columns that are the output where nobody says which is; otherwise it is the last."""
+
+PARTS = ("", "_trend", *(f"_{cycle}" for cycle in CYCLES))
+OWN = ("f", "m", "sigma", "phi", "c", "C", *(name + part for name in ("s2", "ell") for part in PARTS))
+TAKEN = frozenset({*BUILTINS, *STATEMENTS, *CLAUSE_WORDS, *LOGICAL_WORDS, *OWN})
+OVERDISPERSED = 1.5
+"""Variance over mean from which counts are not Poisson's."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The text of a model, its output, and the data columns of names that could not be the columns' own."""
+
+    text: str
+    output: str
+    columns: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """How an output is declared and observed. A shared level of several classes would cancel: there is none."""
+
+    kind: str
+    title: str
+    level: str | None
+    params: tuple[str, ...]
+    lines: tuple[str, ...]
+    latent: str = "f"
+    before: tuple[str, ...] = ()
+
+
+def draft(table: Table, name: str, output: str | None) -> Draft:
+    """A model of a table. Raises GpdslError where no column can be the output, or the one that is named cannot."""
+    looks = [look(table, column) for column in table.columns]
+    target = _target(looks, output)
+    names = _names([each.column for each in looks])
+    others = [each for each in looks if each is not target]
+    times = [each for each in others if each.kind == "time" and not each.missing]
+    used = [*times[:1], *(each for each in others if _is_number(each))]
+    left = [each for each in others if each not in used]
+    lines = [
+        f"# A first model of {_line(table.source)}, to be edited. Parameters without a value start where the data say.",
+        *(f"#   left out: `{_line(each.column)}`, {_why(each)}" for each in left),
+        *_body(name, target, used, names),
+    ]
+    renamed = {names[each.column]: each.column for each in (*used, target) if names[each.column] != each.column}
+    return Draft(format_text("\n".join(lines) + "\n"), target.column, renamed)
+
+
+def _target(looks: Sequence[Look], wanted: str | None) -> Look:
+    """The column that is the output."""
+    if wanted is None:
+        able = [each for each in looks if each.kind in ("number", "text")]
+        named = [each for each in able if each.column.lower() in OUTPUT_NAMES]
+        if not able:
+            raise GpdslError("no column can be an output: expected one of numbers or words that are not all the same")
+        return (named or able)[-1]
+    found = next((each for each in looks if each.column == wanted), None)
+    if found is None:
+        near = closest(wanted, [each.column for each in looks])
+        hint = f"did you mean `{near}`?" if near else f"there are {listed(f'`{each.column}`' for each in looks)}"
+        raise GpdslError(f"--output {wanted}: there is no such column; {hint}")
+    if found.kind not in ("number", "text"):
+        reason = found.reason or "it holds times: expected numbers or words"
+        raise GpdslError(f"--output {wanted}: this column cannot be an output: {reason}")
+    return found
+
+
+def _is_number(each: Look) -> bool:
+    return each.kind == "number" and not each.missing and not each.numbered
+
+
+def _why(each: Look) -> str:
+    """Why a column is no input."""
+    if each.reason:
+        return each.reason
+    if each.kind == "text":
+        words = ", ".join(f"`{_line(str(level))}`" for level in each.levels[:4])
+        return f"{len(each.levels)} words ({words}{', ...' if len(each.levels) > 4 else ''})"
+    if each.missing:
+        return f"which is missing in {each.missing} of {len(each.values)} rows: inputs are known in every row"
+    return "which numbers the rows" if each.kind == "number" else "a second time"
+
+
+def _line(text: str) -> str:
+    """Text that stays on its line."""
+    return " ".join(text.split())[:60]
+
+
+def _names(columns: Sequence[str]) -> dict[str, str]:
+    """A name of the language for every column: its own where it can be."""
+    found: dict[str, str] = {}
+    for column in columns:
+        name = re.sub(r"\W+", "_", column).strip("_") or "column"
+        name = f"x_{name}" if not name[0].isalpha() else name
+        while name in TAKEN or name in found.values():
+            name += "_"
+        found[column] = name
+    return found
+
+
+def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) -> Iterator[str]:
+    """The statements."""
+    y, numbers = names[target.column], [each for each in used if each.kind == "number"]
+    clocks = {names[each.column]: clock_of(each.values) for each in used if each.kind == "time"}
+    likelihood = _likelihood(y, target, numbers)
+    if not used:
+        raise GpdslError("there is no column of numbers or times beside the output that could be an input")
+    yield f'model {name} "{likelihood.title}"'
+    yield ""
+    yield from likelihood.before
+    yield from (f"input {each} : time(per = {clock.unit})" for each, clock in clocks.items())
+    yield from (f"input {names[each.column]} : real    # {_spread(each)}" for each in numbers)
+    yield f"output {y} : {likelihood.kind}"
+    yield ""
+    if likelihood.level is not None:
+        yield f"param m : real    # {likelihood.level}"
+    terms = []
+    for each, clock in clocks.items():
+        yield from clock.params(each)
+        terms += clock.terms(each)
+    if numbers:
+        yield "param s2 : positive    # variance of what these numbers explain"
+        yield f"param ell : positive{_size(numbers)}    # a length-scale for each of them: short ones matter most"
+    yield from likelihood.params
+    yield ""
+    on = _on([names[each.column] for each in numbers]) if clocks and numbers else ""
+    terms += [f"s2 * RBF(ell{on})"] if numbers else []
+    broken = "\n    " if len(terms) > 1 else " "
+    kernel = f" +{broken}".join(terms)
+    mean = "0" if likelihood.level is None else "m"
+    yield f"latent {likelihood.latent}({', '.join(names[each.column] for each in used)}) ~ GP({mean},{broken}{kernel})"
+    yield ""
+    yield from likelihood.lines
+
+
+def _size(numbers: Sequence[Look]) -> str:
+    return f"[{len(numbers)}]" if len(numbers) > 1 else ""
+
+
+def _on(names: Sequence[str]) -> str:
+    return f", on = [{', '.join(names)}]" if len(names) > 1 else f", on = {names[0]}"
+
+
+def _spread(each: Look) -> str:
+    return f"{each.values.min():.4g} to {each.values.max():.4g}"
+
+
+def _likelihood(y: str, target: Look, numbers: Sequence[Look]) -> Likelihood:
+    """The distribution of an output by what its values are."""
+    kind = output_kind(target)
+    if kind == "label":
+        index = f"index c in 1..C    # {len(target.levels)} classes: the distinct words of the data"
+        lines = (f"{y} ~ Categorical(logits = f)",)
+        return Likelihood("label[c]", f"Which class is {y}?", None, (), lines, "f[c]", (index,))
+    if kind == "binary":
+        return Likelihood(kind, f"Is {y} true?", "log odds on average", (), (f"{y} ~ Bernoulli(logit = f)",))
+    if kind == "count":
+        return _counts(y, target, numbers)
+    noise = "param sigma : positive    # standard deviation of the noise"
+    if kind == "positive":
+        lines = (f"log({y}) ~ Normal(f, sigma)    # positive and skewed: noise that multiplies",)
+        return Likelihood(kind, f"A positive {y}", f"level of log({y})", (noise,), lines)
+    if kind == "unit":
+        lines = (f"logit({y}) ~ Normal(f, sigma)    # between 0 and 1",)
+        return Likelihood(kind, f"A proportion {y}", f"level of logit({y})", (noise,), lines)
+    hint = f"# {y} ~ StudentT(4, f, sigma)    # instead, since some values lie far out: it forgives them"
+    more = (hint,) if heavy(target.known) else ()
+    lines = (f"{y} ~ Normal(f, sigma)", *more)
+    return Likelihood("real", f"{y} as a smooth function", f"level of {y}", (noise,), lines)
+
+
+def _counts(y: str, target: Look, numbers: Sequence[Look]) -> Likelihood:
+    seen = ~np.isnan(target.values)
+    inputs = np.stack([each.values[seen] for each in numbers], axis=1) if numbers else np.empty((seen.sum(), 0))
+    ratio = dispersion(inputs, target.values[seen])
+    rounded = f"# {y} : real, {y} ~ Normal(f, sigma)    # instead, if these are measurements that were rounded"
+    if ratio < OVERDISPERSED:
+        lines = (f"{y} ~ Poisson(exp(f))", rounded)
+        return Likelihood("count", f"Counts of {y}", "log of the rate", (), lines)
+    spread = "param phi : positive = 5    # the variance is rate + rate^2 / phi"
+    lines = (f"{y} ~ NegativeBinomial(exp(f), phi)    # they vary {ratio:.2g} times as much as Poisson's", rounded)
+    return Likelihood("count", f"Counts of {y}", "log of the rate", (spread,), lines)

@@ -1,0 +1,140 @@
+"""What a column looks like to somebody who does not know its data: numbers, times, words, and how they lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+from jaxtyping import Float
+
+from gpdsl.data.columns import Found
+from gpdsl.data.errors import DataError
+from gpdsl.data.moments import moment_in
+from gpdsl.data.table import Table
+from gpdsl.data.values import WORDS, Level, Wrong, distinct_levels
+
+NEAREST = 2000
+"""Rows whose neighbours are looked for."""
+FEW = 20
+"""Words that a column may always have; of more, half as many as rows."""
+COUNTED = 1000
+"""Whole numbers that are mostly above are amounts, not counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """One column. Its kind is `number`, `time`, `text`, or `none` with the reason why no model can use it."""
+
+    column: str
+    kind: str
+    values: np.ndarray
+    """Numbers, seconds, or text with None where it is missing."""
+    missing: int = 0
+    levels: tuple[Level, ...] = ()
+    reason: str = ""
+
+    @property
+    def known(self) -> np.ndarray:
+        """What is not missing."""
+        lost = [each is None for each in self.values] if self.kind == "text" else np.isnan(self.values)
+        return self.values[~np.asarray(lost, dtype=bool)]
+
+    @property
+    def numbered(self) -> bool:
+        """Whether it counts the rows, as an identifier does."""
+        return self.kind == "number" and len(self.values) > 2 and bool(np.all(np.diff(self.values) == 1.0))
+
+
+def look(table: Table, column: str) -> Look:
+    """Look at one column. Never raises: what cannot be read is of no kind."""
+    try:
+        values = table.columns[column]
+    except DataError as problem:
+        return Look(column, "none", np.empty(0), reason=str(problem).splitlines()[0])
+    if values.ndim != 1:
+        return Look(column, "none", values, reason=f"it has {values.ndim} axes")
+    if values.dtype != object:
+        return _judged(Look(column, "number", values, int(np.isnan(values).sum())))
+    missing = sum(each is None for each in values)
+    moments = [each if isinstance(each, datetime | None) else moment_in(each) for each in values]
+    if sum(each is None for each in moments) == missing < len(values):
+        return _judged(Look(column, "time", np.array([_seconds(each) for each in moments]), missing))
+    try:
+        levels = distinct_levels([Found(column, values, (column,))])
+    except Wrong:
+        levels = ()
+    levels = levels if len(levels) <= max(FEW, len(values) / 2) else ()
+    if not levels and missing < len(values):
+        return Look(column, "none", values, missing, reason="it is text that differs in nearly every row")
+    return _judged(Look(column, "text", values, missing, levels))
+
+
+def _judged(found: Look) -> Look:
+    """A column that says nothing is of no kind."""
+    known = found.known
+    if not len(known):
+        reason = "it is empty"
+    elif found.kind == "number" and not np.isfinite(known).all():
+        reason = "some of its values are infinite"
+    elif len(set(known.tolist())) == 1:
+        reason = "it is the same in every row"
+    else:
+        return found
+    return Look(found.column, "none", found.values, found.missing, reason=reason)
+
+
+def _seconds(moment: datetime | None) -> float:
+    if moment is None:
+        return float("nan")
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def output_kind(found: Look) -> str:
+    """The kind of an output whose values these are, as the language has it: `label` for words."""
+    if found.kind == "text":
+        two = all(str(each).lower() in WORDS for each in found.levels)
+        return "binary" if two and len(found.levels) == 2 else "label"
+    known = found.known
+    if set(known.tolist()) in ({0.0, 1.0}, {-1.0, 1.0}):
+        return "binary"
+    if np.all((known >= 0) & (known == np.floor(known))) and np.median(known) <= COUNTED:
+        return "count"
+    if np.all(known > 0):
+        return "unit" if np.all(known < 1) else "positive" if _skewed(known) else "real"
+    return "real"
+
+
+def _skewed(known: np.ndarray) -> bool:
+    """Whether positive values are more symmetric on the scale of their logarithm, over a range where that matters."""
+    return known.max() > 3 * known.min() and abs(_skewness(np.log(known))) < abs(_skewness(known))
+
+
+def _skewness(values: np.ndarray) -> float:
+    centred = values - values.mean()
+    return float(np.mean(centred**3) / np.mean(centred**2) ** 1.5)
+
+
+def heavy(values: np.ndarray) -> bool:
+    """Whether some values lie so far out that a normal distribution would hardly have them."""
+    middle = np.median(values)
+    spread = 1.4826 * np.median(np.abs(values - middle))
+    return bool(spread > 0 and np.any(np.abs(values - middle) > 6 * spread))
+
+
+def dispersion(inputs: Float[np.ndarray, "rows columns"], counts: Float[np.ndarray, " rows"]) -> float:
+    """Variance over mean of counts at the same place: 1 for a Poisson distribution.
+
+    The variance is half the mean squared difference of each row and its nearest neighbour, in units of the columns'
+    spread; without inputs it is that of all rows.
+    """
+    from scipy.spatial import cKDTree
+
+    if not inputs.shape[1] or len(counts) < 3:
+        return float(counts.var() / counts.mean())
+    scaled = inputs / np.where(inputs.std(axis=0) > 0, inputs.std(axis=0), 1.0)
+    some = np.linspace(0, len(counts) - 1, min(len(counts), NEAREST)).astype(int)
+    scaled, counts = scaled[some], counts[some]
+    _, nearest = cKDTree(scaled).query(scaled, k=2)
+    other = np.where(nearest[:, 0] == np.arange(len(counts)), nearest[:, 1], nearest[:, 0])
+    return float(np.mean((counts - counts[other]) ** 2) / 2 / counts.mean())

@@ -1,0 +1,163 @@
+"""`gpdsl new --data`: the model follows from what the columns look like, is in the canonical layout, and is fitted."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.cli import main
+from gpdsl.cli.draft import draft
+from gpdsl.cli.draft_times import clock_of
+from gpdsl.data import read_table
+from gpdsl.data.looks import dispersion, look, output_kind
+
+ROWS = 60
+rng = np.random.default_rng(0)
+X = np.linspace(0, 10, ROWS)
+AREA = 5000 + 800 * rng.standard_normal(ROWS)
+CURVE = np.sin(X / 2) + (AREA - 5000) / 1600
+
+
+def table(path: str, columns: Mapping[str, Sequence[Any]]) -> str:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    return path
+
+
+def dates(step: timedelta, count: int = ROWS) -> list[str]:
+    return [(datetime(2024, 1, 1) + n * step).isoformat() for n in range(count)]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+MESSY = {
+    "id": range(1, ROWS + 1),
+    "day": dates(timedelta(days=1)),
+    "site": ["north", "south", "east"] * (ROWS // 3),
+    "x": X,
+    "size (m2)": AREA,
+    "country": ["here"] * ROWS,
+    "sum": [*X[:-1], ""],
+    "y": 30 * CURVE + 100,
+}
+
+
+def test_a_messy_table_becomes_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    table("messy.csv", MESSY)
+    assert main(["new", "--data", "messy.csv"]) == 0
+    told = capsys.readouterr().out
+    text = Path("messy.gpm").read_text()
+    assert gpdsl.format_text(text) == text
+    assert "gpdsl fit messy.gpm --data messy.csv --column 'size_m2=size (m2)' --standardise" in told
+    for line in (
+        "#   left out: `id`, which numbers the rows",
+        "#   left out: `site`, 3 words (`east`, `north`, `south`)",
+        "#   left out: `country`, it is the same in every row",
+        f"#   left out: `sum`, which is missing in 1 of {ROWS} rows: inputs are known in every row",
+        "latent f(day, x, size_m2) ~ GP(m,",
+        "    s2_week * Periodic(ell_week, 7, on = day) +",
+        "    s2 * RBF(ell, on = [x, size_m2]))",
+        "y ~ Normal(f, sigma)",
+    ):
+        assert line in text, line
+    columns = ["--column", "size_m2=size (m2)"]
+    assert main(["check", "--strict", "messy.gpm", "--data", "messy.csv", *columns]) == 0
+    assert main(["new", "--data", "messy.csv"]) == 1
+    assert "messy.gpm exists already" in capsys.readouterr().err
+
+
+OUTPUTS = {
+    "real": (30 * CURVE, "y ~ Normal(f, sigma)"),
+    "positive": (np.exp(CURVE + 2), "log(y) ~ Normal(f, sigma)"),
+    "unit": (1 / (1 + np.exp(-CURVE)), "logit(y) ~ Normal(f, sigma)"),
+    "binary": (np.where(CURVE > 0, "yes", "no"), "y ~ Bernoulli(logit = f)"),
+    "label": (np.where(CURVE > 0.5, "top", np.where(CURVE < -0.5, "low", "mid")), "y ~ Categorical(logits = f)"),
+    "count": (rng.poisson(np.exp(CURVE / 2 + 1)), "y ~ Poisson(exp(f))"),
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_the_likelihood_follows_from_the_output_and_is_fitted_as_it_is(kind: str) -> None:
+    values, line = OUTPUTS[kind]
+    data = table("d.csv", {"x": X, "area": AREA, "y": values})
+    text = draft(read_table(data), "d", None).text
+    assert line in text
+    fit = gpdsl.compile(text).fit(data, standardise=True if kind == "real" else None)
+    assert np.isfinite(fit.elbo)
+
+
+def test_counts_that_vary_more_than_poisson() -> None:
+    rate = np.exp(np.sin(np.linspace(0, 10, 2000)) + 2)
+    inputs = np.linspace(0, 10, 2000)[:, None]
+    assert dispersion(inputs, rng.poisson(rate).astype(float)) == pytest.approx(1, abs=0.1)
+    wild = rng.poisson(rate * rng.gamma(2, 0.5, 2000)).astype(float)
+    assert dispersion(inputs, wild) == pytest.approx(1 + np.mean(rate**2) / 2 / np.mean(rate), rel=0.15)
+    text = draft(read_table({"x": inputs[:, 0], "n": wild}), "d", None).text
+    assert "n ~ NegativeBinomial(exp(f), phi)" in text
+    gpdsl.compile(text)
+
+
+@pytest.mark.parametrize(
+    ("step", "count", "unit", "cycles"),
+    [
+        (timedelta(seconds=1), 60, "second", {}),
+        (timedelta(hours=1), 100, "hour", {"day": 24}),
+        (timedelta(hours=1), 600, "hour", {"day": 24, "week": 168}),
+        (timedelta(days=1), 800, "day", {"week": 7, "year": 365.25}),
+        (timedelta(days=30), 60, "year", {"year": 1}),
+        (timedelta(days=365), 60, "year", {}),
+    ],
+)
+def test_the_unit_and_the_cycles_of_times(step: timedelta, count: int, unit: str, cycles: dict[str, float]) -> None:
+    clock = clock_of(look(read_table({"t": dates(step, count)}), "t").values)
+    assert (clock.unit, clock.cycles) == (unit, cycles)
+
+
+def test_names_that_the_language_has_are_changed() -> None:
+    made = draft(read_table({"model": X, "f": AREA, "2nd": CURVE, "": X, "ell": CURVE}), "d", "f")
+    gpdsl.compile(made.text)
+    assert made.columns == {"model_": "model", "f_": "f", "x_2nd": "2nd", "ell_": "ell"}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [([1.0, 2.0, 3.0], "count"), ([250_000.0, 310_000.0, 1e6], "positive"), ([280.5, 290.0, 301.0], "real")],
+)
+def test_whole_numbers_are_not_always_counts(values: list[float], kind: str) -> None:
+    assert output_kind(look(read_table({"y": values}), "y")) == kind
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--data", "absent.csv"], "absent.csv: error[D120]: the file cannot be read: no such file"),
+        (["--data", "d.csv", "--output", "Name"], "--output Name: there is no such column; did you mean `name`?"),
+        (["--data", "d.csv", "--output", "day"], "it holds times: expected numbers or words"),
+        (["--data", "d.csv", "--output", "name"], "it is text that differs in nearly every row"),
+        (["--data", "d.csv", "--from", "boston"], "--from and --data: a model starts from one of them"),
+        (["--output", "y"], "--output names a column of the data"),
+        (["2nd", "--data", "d.csv"], "`2nd` cannot be the name of a model"),
+        (["--data", "alone.csv"], "there is no column of numbers or times beside the output"),
+        (["--data", "dates.csv"], "no column can be an output"),
+    ],
+)
+def test_mistakes_end_in_a_sentence(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"name {n}" for n in range(ROWS)]
+    table("d.csv", {"day": dates(timedelta(days=1)), "name": names, "x": X, "y": CURVE})
+    table("alone.csv", {"y": CURVE})
+    table("dates.csv", {"day": dates(timedelta(days=1))})
+    assert main(["new", *words]) == 1
+    assert told in capsys.readouterr().err
