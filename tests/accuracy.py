@@ -120,7 +120,7 @@ PLAIN: Mapping[str, Drawn] = {
     "HalfNormal": _pair("sd", lambda s: stats.halfnorm(scale=s), _size),
     "HalfCauchy": _pair("scale", lambda s: stats.halfcauchy(scale=s), _size),
     "PCScale": _pair("above alpha", lambda s, a: stats.expon(scale=-s / np.log(a)), _size, _share),
-    "PCLengthscale": _pair("below alpha dimension", pc_lengthscale, _size, _share, lambda g: float(g.integers(1, 7))),
+    "PCLengthscale": _pair("below alpha dimension", pc_lengthscale, _size, _share, lambda g: float(g.integers(5, 9))),
     "Uniform": _pair("lower upper", lambda a, b: stats.uniform(a, b - a), lambda g: -_size(g), _size),
     "HalfStudentT": _pair("df scale", lambda df, s: half_t(df, scale=s), _degrees, _size),
 }

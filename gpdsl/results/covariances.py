@@ -29,7 +29,7 @@ def covariances(together: Together, name: str) -> Float[np.ndarray, "rows *axes 
     beliefs = together.beliefs
     try:
         if not is_output(beliefs, name):
-            return together.covariance(of_quantity(beliefs, name, partial(_slopes, beliefs)))
+            return together.covariance(of_quantity(beliefs, name, partial(slopes_of, beliefs)))
         found = together.covariance(of_output(beliefs, name, partial(_mean_slopes, beliefs)))
         noise = of_output(beliefs, name, partial(_noise, beliefs))
     except NotLinearError as problem:
@@ -40,7 +40,7 @@ def covariances(together: Together, name: str) -> Float[np.ndarray, "rows *axes 
     return found + np.diag(noise.ravel()).reshape(found.shape)
 
 
-def _slopes(beliefs: ex.Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.ndarray, "columns rows *keys"]:
+def slopes_of(beliefs: ex.Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.ndarray, "columns rows *keys"]:
     """Slopes of an expression in all that is read of the latents."""
     program = beliefs.program
     translator, basis = program.translator, basis_columns(program)
@@ -72,10 +72,15 @@ def _normal(beliefs: ex.Beliefs, o: ObservationTerms) -> dict[str, sp.Expr]:
 
 
 def _mean_slopes(beliefs: ex.Beliefs, o: ObservationTerms, keys: Keys) -> Float[np.ndarray, "columns rows *keys"]:
-    found = _slopes(beliefs, _normal(beliefs, o)["mean"], keys)
+    found = slopes_of(beliefs, _normal(beliefs, o)["mean"], keys)
     return np.broadcast_to(found, (*found.shape[:2], *sizes_of(beliefs, keys)))
 
 
 def _noise(beliefs: ex.Beliefs, o: ObservationTerms, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
-    variance = ex.mean_of(beliefs, _normal(beliefs, o)["sd"] ** 2, keys)
+    variance = noise_of(beliefs, _normal(beliefs, o)["sd"], keys)
     return np.broadcast_to(variance, (beliefs.count, *sizes_of(beliefs, keys)))
+
+
+def noise_of(beliefs: ex.Beliefs, sd: sp.Expr, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
+    """A variance that depends on no latent, one for all rows where it is the same."""
+    return np.asarray(ex.mean_of(beliefs, sd**2, keys), float)

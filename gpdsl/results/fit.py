@@ -31,6 +31,7 @@ from gpdsl.results.at_rows import AtRows
 from gpdsl.results.chunks import by_parts, parts
 from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
+from gpdsl.results.given import conditioned, joined
 from gpdsl.results.prediction import Origin, Prediction
 from gpdsl.results.simulations import Simulations
 from gpdsl.symbolic.density_mass import doubtful
@@ -140,20 +141,34 @@ class Fit:
         return Model(self.program.declarations, dict(self.program.externals))
 
     def predict(
-        self, data: Any, columns: Mapping[str, str] | None = None, *, evaluations: int | None = None
+        self,
+        data: Any,
+        columns: Mapping[str, str] | None = None,
+        *,
+        given: Any = None,
+        evaluations: int | None = None,
     ) -> Prediction:
         """Posterior at new rows, which need the inputs only. Raises DataError for unusable rows.
 
-        `evaluations` is the most that the prediction may take of opaque functions, that of the fit by default.
+        `given` are rows of which some outputs are known, at these inputs or at others: the posterior is conditioned on
+        them, at the parameters of the fit. They are exact for outputs that are normal about something linear in the
+        latents, and refused for others. `evaluations` is the most that the prediction may take of opaque functions,
+        that of the fit by default.
         """
         index = getattr(data, "index", None)  # of a pandas frame, for `to_frame`; that of a list is a method
         bound = self.bind(data, columns, outputs=False)
-        return self.predict_bound(bound, evaluations, None if callable(index) else index)
+        known = None if given is None else self.bind(given, columns, outputs=False)
+        return self.predict_bound(bound, evaluations, None if callable(index) else index, known)
 
-    def predict_bound(self, data: Data, evaluations: int | None, index: Any) -> Prediction:
-        """Posterior at rows that are bound already; `index` names them."""
-        origin = Origin(self, data, evaluations, index)
-        return Prediction(self._beliefs(data, evaluations), self.options.dtype, self.standardised, origin)
+    def predict_bound(self, data: Data, evaluations: int | None, index: Any, known: Data | None = None) -> Prediction:
+        """Posterior at rows that are bound already, given outputs of others; `index` names them."""
+        origin = Origin(self, data, evaluations, index, known)
+        if known is None:
+            beliefs = self._beliefs(data, evaluations)
+        else:
+            with precision(self.options.dtype):
+                beliefs = conditioned(self._beliefs(joined(known, data), evaluations), known.rows)
+        return Prediction(beliefs, self.options.dtype, self.standardised, origin)
 
     def log_predictive_density(
         self, data: Any, columns: Mapping[str, str] | None = None, *, evaluations: int | None = None

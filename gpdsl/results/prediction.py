@@ -17,19 +17,19 @@ from gpdsl.forward import Usage
 from gpdsl.program.precision import in_precision
 from gpdsl.results import expectation as ex
 from gpdsl.results.accuracy import error_of, error_of_law, verify_asked
-from gpdsl.results.ancestral import DRAWS
 from gpdsl.results.chunks import by_parts
 from gpdsl.results.conditions import ROWS_AT_ONCE, condition_of
 from gpdsl.results.covariances import covariances
-from gpdsl.results.draws import Together, predictive_of, row_by_row
+from gpdsl.results.crps import crps_of
+from gpdsl.results.draws import Together, row_by_row
 from gpdsl.results.existence import existing, said
 from gpdsl.results.named import check_draws, is_output, names_of, of_output, of_quantity
+from gpdsl.results.outputs import law_of_output, output_mean, output_quantile, output_variance
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import quantile_of
 from gpdsl.results.table import frame_of, html_of
-from gpdsl.results.totals import Total, total_of
+from gpdsl.results.totals import Total, ends_of, total_of
 from gpdsl.symbolic.reduced import field_quantities
-from gpdsl.symbolic.sources import marginal
 from gpdsl.symbolic.terms import ObservationTerms
 
 if TYPE_CHECKING:
@@ -42,12 +42,16 @@ SHOWN_ROWS = 8
 
 
 class Origin(NamedTuple):
-    """What a prediction was made of, so that it can be made again: the fit, its rows, a budget, and what names rows."""
+    """What a prediction was made of, so that it can be made again: the fit, its rows, a budget, and what names rows.
+
+    `known` are rows whose outputs are given.
+    """
 
     fit: Fit
     data: Data
     evaluations: int | None
     index: Any
+    known: Data | None = None
 
 
 class Prediction:
@@ -134,12 +138,12 @@ class Prediction:
 
     def _mean(self, name: str) -> np.ndarray:
         if is_output(self.beliefs, name):
-            return of_output(self.beliefs, name, self._output_mean)
+            return of_output(self.beliefs, name, partial(output_mean, self.beliefs))
         return of_quantity(self.beliefs, name, lambda e, keys: existing(self.beliefs, e, keys, ex.mean_of))
 
     def _variance(self, name: str) -> np.ndarray:
         if is_output(self.beliefs, name):
-            return of_output(self.beliefs, name, self._output_variance)
+            return of_output(self.beliefs, name, partial(output_variance, self.beliefs))
         return of_quantity(self.beliefs, name, lambda e, keys: existing(self.beliefs, e, keys, ex.variance_of))
 
     @in_precision
@@ -160,8 +164,21 @@ class Prediction:
 
     def _quantile_of(self, name: str, p: float) -> np.ndarray:
         if is_output(self.beliefs, name):
-            return of_output(self.beliefs, name, partial(self._output_quantile, p=p))
+            return of_output(self.beliefs, name, partial(output_quantile, self.beliefs, p))
         return of_quantity(self.beliefs, name, lambda e, keys: quantile_of(self.beliefs, e, keys, p))
+
+    def interval(self, name: str, level: float = 0.9) -> np.ndarray:
+        """The central interval of so much probability, [2, rows, *axes]: its lower and its upper end."""
+        return self.quantile(name, ends_of(level))
+
+    @in_precision
+    def crps(self, name: str, observed: Any, *, draws: int = 2000, seed: int = 0) -> np.ndarray:
+        """Continuous ranked probability score of observed values of an output, [rows, *axes] and in its units.
+
+        0 is best; NaN where a value is missing. Exact for normal and binary outputs, else from draws of each row.
+        Gneiting and Raftery (2007).
+        """
+        return crps_of(self, name, observed, draws, seed)
 
     @in_precision
     def error(self, name: str, of: str | float = "mean") -> np.ndarray:
@@ -185,8 +202,7 @@ class Prediction:
             return of_quantity(self.beliefs, name, lambda e, keys: jnp.asarray(error_of(self.beliefs, e, keys, of)))
 
         def error(o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
-            known = self._without_reads(o)
-            law = None if known is None else predictive_of(self.beliefs, known, keys)
+            law = law_of_output(self.beliefs, o, keys)
             return error_of_law(name, law if isinstance(law, Predictive) else None, of)
 
         return of_output(self.beliefs, name, error)
@@ -265,26 +281,3 @@ class Prediction:
             raise GpdslError(f"`{name}` is not a label output, and has no levels")
         count = self.beliefs.program.translator.size(axis)
         return self.beliefs.program.levels.get(str(axis.name), tuple(range(1, count + 1)))
-
-    def _output_mean(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
-        known = self._without_reads(o)
-        return self._draws(o).mean(axis=0) if known is None else predictive_of(self.beliefs, known, keys).mean()
-
-    def _output_variance(self, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
-        known = self._without_reads(o)
-        return self._draws(o).var(axis=0) if known is None else predictive_of(self.beliefs, known, keys).variance()
-
-    def _output_quantile(self, o: ObservationTerms, keys: tuple[str, ...], p: float) -> np.ndarray:
-        known = self._without_reads(o)
-        if known is None:
-            return np.quantile(self._draws(o), p, axis=0)
-        return predictive_of(self.beliefs, known, keys).quantile(p)
-
-    def _without_reads(self, o: ObservationTerms) -> ObservationTerms | None:
-        """The statement with the outputs it reads integrated out, where that has a formula."""
-        program = self.beliefs.program
-        return marginal(program.translator, program.observations, o)
-
-    def _draws(self, o: ObservationTerms) -> np.ndarray:
-        """Many draws of an output that reads others, always the same ones."""
-        return row_by_row(self.beliefs, DRAWS, np.random.default_rng(self.beliefs.seed)).output(o)

@@ -35,6 +35,13 @@ def sse(fit: Fit, data: Any, name: str | None = None) -> float:
     return rmse(fit, data, name) ** 2 / float(np.var(bound.outputs[name][bound.observed[name]]))
 
 
+def crps(fit: Fit, data: Any, name: str | None = None) -> float:
+    """Mean continuous ranked probability score of the observed entries of an output, in its units: 0 is best."""
+    name, bound = _output(fit, name), fit.bind(data, None, outputs=True)
+    seen = np.where(bound.observed[name], bound.outputs[name], np.nan)
+    return float(np.nanmean(fit.predict(data).crps(name, seen)))
+
+
 def error_rate(fit: Fit, data: Any, name: str | None = None) -> float:
     """Share of rows whose most probable label, or binary value, is not the observed one."""
     name, bound = _output(fit, name), fit.bind(data, None, outputs=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from gpdsl.data.errors import listed
 from gpdsl.errors import GpdslError
 from gpdsl.symbolic.reduced import field_quantities
 
@@ -41,12 +42,30 @@ class Total:
 
     def interval(self, level: float = 0.9) -> np.ndarray:
         """The central interval of so much probability, [2, *groups, *axes]."""
-        if not 0 < level < 1:
-            raise GpdslError(f"interval: expected a level between 0 and 1, got {level}")
-        return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+        return self.quantile(ends_of(level))
+
+    def __getitem__(self, group: Any) -> Total:
+        """That of one group, by its name."""
+        names = [] if self.groups is None else self.groups.tolist()
+        if group not in names:
+            raise GpdslError(f"total: {group!r} is no group; expected one of {listed(names) or 'none, without `by`'}")
+        return Total(self.draws[:, names.index(group)])
+
+    def __sub__(self, other: Total) -> Total:
+        """How much more it is than another from the same draws, as of another group."""
+        if not isinstance(other, Total) or other.draws.shape != self.draws.shape:
+            raise GpdslError("total: expected another total of as many draws, groups and axes to take off")
+        return Total(self.draws - other.draws, self.groups)
 
     def __repr__(self) -> str:
         return f"<gpdsl total of {len(self.draws)} draws: mean {self.mean}, 90% in {self.interval().tolist()}>"
+
+
+def ends_of(level: float) -> list[float]:
+    """The probabilities at the ends of a central interval. Raises GpdslError for a level that is none."""
+    if not isinstance(level, int | float | np.number) or not 0 < level < 1:
+        raise GpdslError(f"interval: expected a level between 0 and 1, got {level!r}")
+    return [0.5 - 0.5 * float(level), 0.5 + 0.5 * float(level)]
 
 
 def total_of(prediction: Prediction, name: str, by: Any, how: str, count: int, seed: int) -> Total:

@@ -1,0 +1,84 @@
+"""The continuous ranked probability score: the integral of (F(z) - [z >= y])^2, E|Y - y| - E|Y - Y'| / 2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from gpdsl.errors import GpdslError
+from gpdsl.results.draws import sizes_of
+from gpdsl.results.expectation import Beliefs
+from gpdsl.results.named import check_draws, is_output, of_output
+from gpdsl.results.outputs import law_of_output
+from gpdsl.results.predictive import Predictive
+from gpdsl.symbolic.terms import ObservationTerms
+
+if TYPE_CHECKING:
+    from gpdsl.results.prediction import Prediction
+
+Array = np.ndarray
+
+
+class NotNormalError(Exception):
+    """The distribution of an output is no mixture of normal ones."""
+
+
+def crps_of(prediction: Prediction, name: str, observed: Any, draws: int, seed: int) -> Array:
+    """See `Prediction.crps`. Raises GpdslError for labels, what is no output, and values of another shape."""
+    beliefs = prediction.beliefs
+    if not is_output(beliefs, name):
+        raise GpdslError(f"crps of `{name}`: expected an output, of which there are observations")
+    declared = beliefs.program.declarations.outputs[name]
+    if declared.label is not None:
+        raise GpdslError(f"crps of `{name}`: a label has no distances; use the log density, `gpdsl.score.nlpd`")
+    y = np.asarray(observed, float)
+    shape = (beliefs.count, *beliefs.program.translator.shape(declared.axes))
+    if y.shape != shape:
+        raise GpdslError(f"crps of `{name}`: the values have the shape {y.shape}, expected {shape}")
+    if declared.kind == "binary":
+        found: Array = (prediction.mean(name) - y) ** 2
+        return found
+    seed = check_draws(f"crps of `{name}`", draws, seed, y.size)
+    at = prediction.standardised.into(name, y)
+    try:
+        found = of_output(beliefs, name, lambda o, keys: np.concatenate(_normals(beliefs, o, keys)))
+        mean, variance = np.split(found, 2)
+        score = _of_normals(at, mean, np.sqrt(variance), beliefs.weights)
+    except NotNormalError:
+        score = _of_draws(at, prediction.standardised.into(name, prediction.sample(name, draws, seed)))
+    return prediction.standardised.widened(name, score)
+
+
+def _normals(beliefs: Beliefs, o: ObservationTerms, keys: tuple[str, ...]) -> tuple[Array, Array]:
+    """Means and variances of the components of a statement, [K, rows, *keys]."""
+    law = law_of_output(beliefs, o, keys)
+    known = law.normal() if isinstance(law, Predictive) else None
+    if known is None:
+        raise NotNormalError
+    shape = len(beliefs.weights), beliefs.count, *sizes_of(beliefs, keys)
+    return np.broadcast_to(known[0], shape), np.broadcast_to(known[1], shape)
+
+
+def _of_normals(y: Array, mean: Array, sd: Array, weights: Array) -> Array:
+    """Of mixtures of normals: Grimit et al. (2006), eq. 6."""
+    apart = np.tensordot(weights, _size(y - mean, sd), axes=1)
+    pairs = _size(mean[:, None] - mean, np.hypot(sd[:, None], sd))
+    found: Array = apart - 0.5 * np.einsum("k,l,kl...->...", weights, weights, pairs)
+    return found
+
+
+def _size(mean: Array, sd: Array) -> Array:
+    """E|Z| of a normal variable."""
+    z = mean / sd
+    found: Array = mean * (2.0 * ndtr(z) - 1.0) + sd * np.sqrt(2.0 / np.pi) * np.exp(-0.5 * z**2)
+    return found
+
+
+def _of_draws(y: Array, draws: Array) -> Array:
+    """The unbiased estimate from draws [count, ...]: sorted, the i-th of n is above i others and below n - 1 - i."""
+    count = len(draws)
+    ranks = (2.0 * np.arange(count) - count + 1.0) / (count * max(count - 1, 1))
+    found: Array = np.mean(np.abs(draws - y), axis=0) - np.tensordot(ranks, np.sort(draws, axis=0), axes=1)
+    return found

@@ -1,0 +1,114 @@
+"""Predictions given outputs of some rows, against dense Gaussian conditionals in NumPy."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpdsl
+
+TWO = """model two
+index p in 1..2
+input x : real
+output y[p] : real
+param rho : real = 0.8 fixed
+param s[p] : positive = [0.2, 0.3] fixed
+latent f(x) ~ GP(0.5, 1.2^2 * RBF(1))
+latent g(x) ~ GP(0, RBF(0.6))
+y[1] ~ Normal(f, s[1])
+y[2] ~ Normal(rho * f + 2 * g, s[2])
+"""
+RNG = np.random.default_rng(3)
+X = np.linspace(0, 5, 14)
+DATA = {"x": X, "y": np.column_stack([np.sin(X), np.cos(2 * X)]) + 0.2 * RNG.normal(size=(14, 2))}
+NEW, AT = np.array([0.4, 2.1, 5.5]), np.array([2.1, 5.6])
+KNOWN = {"x": AT, "y": np.array([[1.4, np.nan], [0.2, -0.7]])}
+
+
+def gram(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    gap = (a[:, None] - b) ** 2
+    return 1.44 * np.exp(-0.5 * gap), np.exp(-0.5 * gap / 0.36)
+
+
+def dense(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of both outputs' next values at NEW, [rows * 2], given observed ones."""
+    every = np.concatenate([x, NEW])
+    f, g = gram(every, every)
+    mixing = np.array([[1.0, 0.0], [0.8, 2.0]])
+    whole = np.einsum("pl,lnm,ql->npmq", mixing, np.stack([f, g]), mixing).reshape(2 * len(every), -1)
+    whole += np.kron(np.eye(len(every)), np.diag([0.04, 0.09]))
+    mean = np.tile([0.5, 0.4], len(every))
+    seen = np.concatenate([np.isfinite(y).ravel(), np.zeros(2 * len(NEW), bool)])
+    new = np.arange(2 * len(x), 2 * len(every))
+    gain = np.linalg.solve(whole[np.ix_(seen, seen)], whole[np.ix_(seen, new)]).T
+    told = y.ravel()[np.isfinite(y).ravel()] - mean[seen]
+    return mean[new] + gain @ told, whole[np.ix_(new, new)] - gain @ whole[np.ix_(seen, new)]
+
+
+@pytest.mark.parametrize("options", [{}, {"posterior": "coupled", "inducing": 14}], ids=["exact", "coupled"])
+def test_known_outputs_are_as_rows_of_the_fit(options: dict[str, Any]) -> None:
+    fit = gpdsl.compile(TWO).fit(DATA, tolerance=1e-12, **options)
+    found = fit.predict({"x": NEW}, given=KNOWN)
+    mean, covariance = dense(np.concatenate([X, AT]), np.concatenate([DATA["y"], KNOWN["y"]]))
+    close: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-7} if not options else {"rtol": 1e-3, "atol": 1e-3}
+    np.testing.assert_allclose(found.mean("y").ravel(), mean, **close)
+    np.testing.assert_allclose(found.variance("y").ravel(), np.diag(covariance), **close)
+    np.testing.assert_allclose(found.covariance("y").reshape(6, 6), covariance, **close)
+    drawn = found.draws("y", 3000).reshape(3000, -1)
+    np.testing.assert_allclose(np.cov(drawn.T), covariance, atol=0.15 * covariance.max())
+    again = pickle.loads(pickle.dumps(found))  # noqa: S301
+    np.testing.assert_array_equal(again.mean("y"), found.mean("y"))
+
+
+def test_the_posterior_of_a_fit_is_the_prior_of_what_is_given() -> None:
+    """Mixtures: components are weighed anew by how well they predict what is known."""
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ StudentT(4, f, 0.2)\n"
+    fit = gpdsl.compile(text).fit({"x": X, "y": np.sin(X)}, steps=5)
+    with pytest.raises(gpdsl.GpdslError, match=r"given: `y` is not normal .* `model.fit\(all_rows, start=fit\)`"):
+        fit.predict({"x": NEW}, given={"x": AT, "y": AT})
+    text = text.replace("StudentT(4, f, 0.2)", "Normal(f, 0.2)")
+    fit = gpdsl.compile(text).fit({"x": X, "y": np.sin(X)}, steps=5, posterior="mixture_full(2)", inducing=8)
+    given = {"x": [2.1], "y": [1.9]}
+    before, after = fit.predict({"x": [2.1, *NEW]}), fit.predict({"x": NEW}, given=given)
+    blocks = before.beliefs.blocks()
+    means = np.asarray(before.beliefs.marginals.mean)[:, :, 0]
+    variance = np.array([np.asarray(blocks[0].covariance)[k, 0, :, 0] for k in range(2)])
+    total = variance[:, 0, 0] + 0.04
+    weights = before.beliefs.weights * np.exp(-0.5 * (1.9 - means[:, 0]) ** 2 / total) / np.sqrt(total)
+    moved = means[:, 1:] + variance[:, 0, 1:] * ((1.9 - means[:, 0]) / total)[:, None]
+    np.testing.assert_allclose(after.mean("f"), weights @ moved / weights.sum(), rtol=1e-5)
+
+
+def test_one_of_several_outputs_may_be_known() -> None:
+    fit = gpdsl.compile(TWO).fit(DATA, steps=2)
+    some = fit.predict({"x": NEW}, given={"x": AT, "y2": [1.0, np.nan]})
+    full = fit.predict({"x": NEW}, given={"x": AT, "y": [[np.nan, 1.0], [np.nan, np.nan]]})
+    np.testing.assert_array_equal(some.mean("y"), full.mean("y"))
+    known = fit.predict({"x": [2.1]}, given={"x": [2.1], "y1": [3.0]})
+    assert known.mean("y")[0, 1] > fit.predict({"x": [2.1]}).mean("y")[0, 1]
+    with pytest.raises(gpdsl.GpdslError, match="given: 4000 rows, known and new, are too many"):
+        fit.predict({"x": np.zeros(2000)}, given={"x": np.zeros(2000), "y": np.zeros((2000, 2))})
+
+
+def test_units_transforms_and_missing_outputs() -> None:
+    text = "input x : real\noutput y : positive\nparam s : positive = 0.2 fixed\n"
+    text += "latent f(x) ~ GP(0, RBF(1))\nlog(y) ~ Normal(f, s)\n"
+    fit = gpdsl.compile(text).fit({"x": X, "y": np.exp(np.sin(X))})
+    given = {"x": AT, "y": np.exp([1.0, -0.5])}
+    both = {"x": np.concatenate([X, AT]), "y": np.concatenate([np.exp(np.sin(X)), given["y"]])}
+    expected = gpdsl.compile(text).fit(both).predict({"x": NEW})
+    found = fit.predict({"x": NEW}, given=given)
+    np.testing.assert_allclose(found.mean("f"), expected.mean("f"), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found.mean("y"), expected.mean("y"), rtol=1e-6)
+    for nothing in ({"x": AT, "y": [np.nan, np.nan]}, {"x": AT}):
+        with pytest.raises(
+            gpdsl.GpdslError, match="given: no output is observed in these rows; expected values of `y`"
+        ):
+            fit.predict({"x": NEW}, given=nothing)
+    plain = text.replace("positive\nparam", "real\nparam").replace("log(y)", "y")
+    scaled = gpdsl.compile(plain).fit({"x": 10 * X, "y": 100 + 5 * np.sin(X)}, standardise=True)
+    known = scaled.predict({"x": [21.0]}, given={"x": [21.0], "y": [150.0]})
+    assert abs(known.mean("f")[0]) < 20 and 101 < known.mean("y")[0] < 150
