@@ -12,6 +12,7 @@ from gpdsl.data.bound import Data
 from gpdsl.data.columns import Found, Wanted, find, mapped
 from gpdsl.data.errors import DataError, DataMistake, listed, shown
 from gpdsl.data.level_columns import level_columns, wrong_level
+from gpdsl.data.levels import found_levels, labelled, numbered
 from gpdsl.data.memory_maps import pieces, stays_on_disk
 from gpdsl.data.mistakes import ConstantColumn, DifferentLengths, NoRows, NothingObserved, OrderUnknown, UnknownMapping
 from gpdsl.data.read import read_table
@@ -22,7 +23,6 @@ from gpdsl.data.values import (
     Level,
     Wrong,
     binary_values,
-    distinct_levels,
     input_values,
     label_values,
     output_values,
@@ -57,14 +57,17 @@ def bind(
     binding.refuse_unknown_mappings()
     founds = binding.find_all(outputs_required)
     rows = binding.count_rows(founds)
-    inputs = {name: binding.input(founds[name], calendar) for name in declarations.inputs if name in founds}
+    numbers = [name for name, each in declarations.inputs.items() if name in founds and each.label is None]
+    inputs = {name: binding.input(founds[name], calendar) for name in numbers}
     moments = {name: values for name, values in inputs.items() if values.dtype.kind == "M"}
     calendar = binding.calendar(moments, calendar)
     if calendar is not None:
         units = {name: declarations.inputs[name].unit for name in moments}
         inputs |= {name: calendar.numbers(values, units[name]) for name, values in moments.items()}
-    binding.refuse_levels(founds, inputs)
     known_levels = binding.levels(founds, levels or {})
+    if len(numbers) < len(declarations.inputs):
+        inputs |= binding.labels(founds, known_levels, seen=levels is not None)
+    binding.refuse_levels(founds, inputs)
     coded = {name: binding.output(founds[name], known_levels) for name in declarations.outputs if name in founds}
     if sizes is None:
         binding.refuse_constants(founds, inputs)
@@ -165,7 +168,7 @@ class _Binding:
         """Labels of each index that is a label's: given by an earlier fit, declared, counted, or found in the data."""
         result: dict[str, tuple[Level, ...]] = {name: tuple(values) for name, values in given.items()}
         for name, index in self.declarations.indices.items():
-            users = [o.name for o in self.declarations.outputs.values() if o.label is not None and o.label.name == name]
+            users = labelled(self.declarations, name)
             if name in result or not users:
                 continue
             size = self.sizes.of(index.axis)
@@ -174,9 +177,20 @@ class _Binding:
             elif size is not None:
                 result[name] = tuple(range(1, size + 1))
             else:
-                result[name] = self._found_levels([founds[user] for user in users if user in founds])
+                result[name] = self._found_levels(users, founds)
                 self._refuse_unordered(name, founds, result[name])
                 self.sizes.learn_levels(index, len(result[name]))
+        return result
+
+    def labels(self, founds: Mapping[str, Found], levels: Mapping[str, tuple], seen: bool) -> dict[str, np.ndarray]:
+        """The numbers of the levels of inputs; `seen` says that these are those of an earlier fit."""
+        result: dict[str, np.ndarray] = {}
+        for name in (n for n, each in self.declarations.inputs.items() if each.label is not None and n in founds):
+            try:
+                result[name] = numbered(self.declarations, founds[name], levels, seen)
+            except Wrong as wrong:
+                self.mistakes.append(wrong.mistake)
+                result[name] = np.ones(len(founds[name].values))
         return result
 
     def _refuse_unordered(self, index: str, founds: Mapping[str, Found], levels: tuple[Level, ...]) -> None:
@@ -187,9 +201,9 @@ class _Binding:
                 shown = ", ".join(f'"{each}"' for each in levels)
                 self.mistakes.append(OrderUnknown(founds[output.name].columns[0], index, shown))
 
-    def _found_levels(self, founds: Sequence[Found]) -> tuple[Level, ...]:
+    def _found_levels(self, users: Sequence[Input | Output], founds: Mapping[str, Found]) -> tuple[Level, ...]:
         try:
-            return distinct_levels(founds)
+            return found_levels(users, founds)
         except Wrong as wrong:
             self.mistakes.append(wrong.mistake)
             self.finish()

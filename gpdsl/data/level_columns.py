@@ -9,7 +9,7 @@ import numpy as np
 
 from gpdsl.data.columns import Found
 from gpdsl.data.errors import DataMistake, shown
-from gpdsl.data.mistakes import LevelOutside
+from gpdsl.data.level_mistakes import LevelOutside
 from gpdsl.language import model as m
 
 

@@ -231,32 +231,6 @@ class NotBinary(DataMistake):
 
 
 @dataclass(frozen=True)
-class LabelOutside(DataMistake):
-    """A label that is none of the declared levels."""
-
-    column: str
-    row: int
-    value: str
-    index: str
-    levels: str
-    code: ClassVar = "D116"
-    message: ClassVar = "column `{column}`, row {row}: the label `{value}` is not a level of `{index}`"
-    help: ClassVar = "the levels are {levels}"
-
-
-@dataclass(frozen=True)
-class TooManyLevels(DataMistake):
-    """A label column with so many values that it is hardly one."""
-
-    column: str
-    found: int
-    limit: int
-    code: ClassVar = "D117"
-    message: ClassVar = "column `{column}` is declared a label, but has {found} different values (at most {limit})"
-    help: ClassVar = "declare the output `real` or `count`, or group the labels"
-
-
-@dataclass(frozen=True)
 class CannotStandardise(DataMistake):
     """A column without any spread."""
 
@@ -275,17 +249,3 @@ class NothingObserved(DataMistake):
     code: ClassVar = "D118"
     message: ClassVar = "output `{name}` has no observed value in any row"
     help: ClassVar = "give it values, or remove it from the model"
-
-
-@dataclass(frozen=True)
-class LevelOutside(DataMistake):
-    """A number that is no level of a `Coregion` kernel."""
-
-    column: str
-    row: int
-    value: str
-    latent: str
-    size: int
-    code: ClassVar = "D145"
-    message: ClassVar = "column `{column}`, row {row}: {value} is no level of the `Coregion` of `{latent}`"
-    help: ClassVar = "its levels are the whole numbers from 1 to {size}, the size of its matrix"

@@ -61,9 +61,10 @@ class Sizes:
         for table in (model.inputs, model.outputs, model.consts, model.params, model.rows, model.latents, model.lets):
             for declaration in table.values():
                 yield declaration, model.axes_of(declaration.name)
-        for output in model.outputs.values():
-            if output.label is not None:
-                yield output, (output.label,)
+        labelled: list[Input | Output] = [*model.inputs.values(), *model.outputs.values()]
+        for each in labelled:
+            if each.label is not None:
+                yield each, (each.label,)
 
     def _learn_from_lists(self) -> None:
         """`const a[p] = [1, 2, 3]` says that `p` has three values."""

@@ -12,17 +12,16 @@ from gpdsl.data.columns import Found
 from gpdsl.data.convert import number_of
 from gpdsl.data.errors import DataError, DataMistake, listed, shown
 from gpdsl.data.file_mistakes import OutOfScale, TooManyDigits
+from gpdsl.data.level_mistakes import LabelOutside, TooManyLevels
 from gpdsl.data.memory_maps import pieces
 from gpdsl.data.mistakes import (
     InfiniteOutput,
-    LabelOutside,
     NotACount,
     NotAProportion,
     NotBinary,
     NotFinite,
     NotPositive,
     TextInColumn,
-    TooManyLevels,
 )
 from gpdsl.data.moments import as_text, moment_in
 from gpdsl.data.table import Table
@@ -168,14 +167,14 @@ def label_values(found: Found, index: str, levels: Sequence[Level]) -> np.ndarra
     return np.array(coded, dtype=np.float64).reshape(found.values.shape)
 
 
-def distinct_levels(founds: Iterable[Found]) -> tuple[Level, ...]:
+def distinct_levels(founds: Iterable[Found], most: int = MAX_LEVELS) -> tuple[Level, ...]:
     """The distinct labels of columns that share an index, sorted. Raises Wrong when there are too many to be labels."""
     together: list[object] = []
     for found in founds:
         _check_labels(found)
         levels = _sorted_levels(found.values.ravel().tolist())
-        if len(levels) > MAX_LEVELS:
-            raise Wrong(TooManyLevels(found.columns[0], len(levels), MAX_LEVELS))
+        if len(levels) > most:
+            raise Wrong(TooManyLevels(found.columns[0], len(levels), most))
         together += levels
     return _sorted_levels(together)
 

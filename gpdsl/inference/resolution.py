@@ -185,4 +185,4 @@ def _best(problem: Problem, observation: ObservationTerms) -> ObservationTerms |
     mean = output_value(translator, observation)
     found = with_law(translator, observation, replace(law, arguments={**law.arguments, "mean": mean}))
     kinds = {translator.references[symbol].kind for symbol in found.log_density.free_symbols}
-    return found if kinds <= {"input", "const", "param", "output", "index"} else None
+    return found if kinds <= {"input", "const", "param", "output", "index", "gathered"} else None

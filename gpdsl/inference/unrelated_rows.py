@@ -21,7 +21,7 @@ from gpdsl.lowering.table import align
 from gpdsl.program.evaluation import mean_formula
 from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, take_rows
-from gpdsl.program.rows import Rows, observed_mask, row_count
+from gpdsl.program.rows import Rows, gathered, observed_mask, row_count
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.translate import Ref, axis_key
 
@@ -74,6 +74,11 @@ class _Values:
         match ref.kind:
             case "param":
                 return self.parameters[ref.name]
+            case "gathered" if ref.name in self.parameters:  # of every trial: [trials, 1, *axes]
+                at = [gathered(each[0], ref, rows.inputs) for each in self.parameters[ref.name]]
+                return np.stack(at)
+            case "gathered":
+                return np.asarray(gathered(self._source(replace(ref, kind="const")), ref, rows.inputs))
             case "input":
                 return np.asarray(rows.inputs[ref.name])
             case "output":

@@ -103,6 +103,7 @@ KERNELS: Mapping[str, Callable[..., Array]] = {
     "Before": families.before,
     "After": families.after,
     "Constant": _constant,
+    "Same": families.same,
 }
 """Every kernel but `White`, whose value depends on the functionals being the same ones and not on their distance."""
 

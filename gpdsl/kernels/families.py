@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -90,6 +92,12 @@ def coregion_variance(a: Points, W: Float[Array, "P R"], kappa: Float[Array, "P"
 def level(points: Points, kappa: Float[Array, "P"]) -> Array:
     """The level of each point, counted from 0."""
     return jnp.clip(jnp.round(points[:, 0]).astype(int) - 1, 0, kappa.shape[0] - 1)
+
+
+def same(a: Points, b: OtherPoints) -> Float[Array, "n m"]:
+    """1 where all columns are equal, else 0: points at different levels have nothing to do with each other."""
+    equal = [a[:, None, d] == b[None, :, d] for d in range(a.shape[1])]
+    return functools.reduce(jnp.logical_and, equal).astype(a.dtype)
 
 
 def before(a: Points, b: OtherPoints, at: Parameter, width: Parameter) -> Float[Array, "n m"]:

@@ -87,7 +87,14 @@ class Slice:
     start: int
 
 
-Subscript = IndexValue | Fixed | Whole | Slice
+@dataclass(frozen=True)
+class At:
+    """Subscript `site`: in each row the element that an input of levels says, `input site : label[s]`."""
+
+    input: str
+
+
+Subscript = IndexValue | Fixed | Whole | Slice | At
 
 
 @dataclass(frozen=True)

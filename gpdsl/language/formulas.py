@@ -64,6 +64,14 @@ class Call(Node):
 
 
 @dataclass(frozen=True)
+class Elsewhere(Node):
+    """`f[site](b)`: an element of a latent, at other inputs."""
+
+    element: Name
+    inputs: tuple[Identifier, ...]
+
+
+@dataclass(frozen=True)
 class Binary(Node):
     """`a + b`; operator is one of `+ - * / ^ @`."""
 
@@ -115,4 +123,4 @@ class Conditional(Node):
     otherwise: Formula
 
 
-Formula = Literal | Name | Call | Binary | Negation | Array | Conditional
+Formula = Literal | Name | Call | Elsewhere | Binary | Negation | Array | Conditional

@@ -80,6 +80,7 @@ KERNELS: Mapping[str, KernelFamily] = table(
             "image-convolutional: the mean over all pairs of patches of two images (van der Wilk et al.)",
         ),
         KernelFamily("Constant", (), "one unknown level for all rows"),
+        KernelFamily("Same", (), "1 between two rows of the same level of a label, 0 between others"),
         KernelFamily("White", (), "independent noise at each row"),
     )
 )

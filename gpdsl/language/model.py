@@ -22,6 +22,7 @@ from gpdsl.language.definitions import (
 )
 from gpdsl.language.expressions import (
     VALUE,
+    At,
     Axis,
     Direction,
     Expression,
@@ -52,6 +53,7 @@ from gpdsl.language.source import Source, Span
 
 __all__ = [
     "VALUE",
+    "At",
     "Axis",
     "Case",
     "Const",
@@ -100,8 +102,6 @@ __all__ = [
     "same_axis",
 ]
 
-# --- declarations -----------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class Index(Declaration):
@@ -113,11 +113,12 @@ class Index(Declaration):
 
 @dataclass(frozen=True)
 class Input(Declaration):
-    """Known per-row quantity. `kind` is real, positive, count or time: `unit`s since the first of the fit."""
+    """Known for each row. `kind`: real, positive, count, label (levels along `label`, from 1) or time (in `unit`s)."""
 
     axes: tuple[Axis, ...]
     kind: str = "real"
     unit: str = ""
+    label: Axis | None = None
 
 
 @dataclass(frozen=True)

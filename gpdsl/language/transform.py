@@ -195,6 +195,10 @@ class ToSyntax(Transformer):
         function, *arguments = children
         return syntax.Call(self.span(meta), function, tuple(each for each in arguments if each is not None))
 
+    def elsewhere(self, meta: Meta, children: list) -> syntax.Elsewhere:
+        name, subscripts, *inputs = children
+        return syntax.Elsewhere(self.span(meta), syntax.Name(self.span(meta), name, subscripts), tuple(inputs))
+
     def array(self, meta: Meta, children: list) -> syntax.Array:
         return syntax.Array(self.span(meta), tuple(children))
 

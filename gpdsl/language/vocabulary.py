@@ -95,7 +95,7 @@ POINTS: Mapping[str, str] = MappingProxyType(
 
 CONSTANTS: tuple[str, ...] = ("pi",)
 
-INPUT_KINDS = ("real", "positive", "count", "time")
+INPUT_KINDS = ("real", "positive", "count", "label", "time")
 OUTPUT_KINDS = ("real", "positive", "unit", "count", "binary", "label", "ordinal")
 CONSTRAINTS: Mapping[str, float] = MappingProxyType(
     {"real": 0.0, "positive": 1.0, "unit": 0.5, "simplex": 0.0, "ordered": 0.0}

@@ -174,4 +174,6 @@ def _subscript(subscript: m.Subscript) -> str:
             return f"{index} {'+' if offset > 0 else '-'} {abs(offset)}" if offset else index
         case m.Slice(axis=axis, start=start):
             return f"{start}..{start + (axis.size or 1) - 1}"
+        case m.At(input=label):
+            return label
     return subscript.axis.describe()

@@ -219,7 +219,7 @@ def _refuse_jumping_parameters(
     for term in (term for observation in observations for term in observation.terms if term.method == "score"):
         for symbol in {s for condition in jumps(term.expression, term.latents) for s in condition.free_symbols}:
             ref = translator.references[symbol]
-            if ref.kind == "param" and ref.name in parameters.initial:
+            if ref.name in parameters.initial:
                 raise GpdslError(
                     f"parameter `{ref.name}` decides where a latent makes a jump, so no gradient with respect to it "
                     f"exists; declare it `fixed`, pass fixed=['{ref.name}'] to fit, or let the branches meet there"

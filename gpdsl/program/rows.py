@@ -7,8 +7,9 @@ expression's generic axes. Parameters have no rows and broadcast from the right.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -203,6 +204,9 @@ class RowEvaluator:
         match ref.kind:
             case "param":
                 return scope.parameters[ref.name]
+            case "gathered":
+                own = "param" if ref.name in scope.parameters else "const"
+                return gathered(self._source(replace(ref, kind=own), scope), ref, scope.rows.inputs)
             case "input":
                 return scope.rows.inputs[ref.name]
             case "output":
@@ -220,6 +224,17 @@ class RowEvaluator:
                 axis = self.translator.declarations.indices[ref.name].axis
                 return jnp.arange(1.0, self.translator.size(axis) + 1.0)
         raise KeyError(ref.kind)
+
+
+def gathered(values: Any, ref: Ref, inputs: Mapping[str, Any]) -> Any:
+    """The elements of an array at each row's levels, [rows, ...]: those along the axes `ref.at` are chosen.
+
+    Of NumPy or JAX.
+    """
+    places = [place for place, _ in ref.at]
+    rest = [k for k in range(values.ndim) if k not in places]
+    levels = tuple(inputs[label].astype(int) - 1 for _, label in ref.at)
+    return values.transpose(*places, *rest)[levels]
 
 
 def row_count(rows: Rows) -> int:

@@ -92,7 +92,8 @@ def _scale_of(scales: Scales, param: m.Param, translator: Translator) -> np.ndar
     solved = scales.solution
     found = np.zeros(translator.shape(param.axes))
     for where in np.ndindex(found.shape):
-        found[where] = solved.get((param.name, tuple(i + 1 for i in where)), 0.0)
+        place = tuple(1 if (param.name, k) in scales.gathered else i + 1 for k, i in enumerate(where))
+        found[where] = solved.get((param.name, place), 0.0)
     return np.clip(found, -EXTREME, EXTREME)
 
 

@@ -21,7 +21,7 @@ from gpdsl.forward import Usage
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.language.limits import MAX_ELEMENTS
-from gpdsl.language.model import Axis, Declarations
+from gpdsl.language.model import Axis, Declarations, Input, Output
 from gpdsl.language.options import OPTIONS, check_option
 from gpdsl.language.source import Part, Source
 from gpdsl.symbolic.densities import DENSITIES
@@ -129,7 +129,7 @@ def check_sizes(declarations: Declarations, header: Mapping[str, Any]) -> None:
     for name, value in columns.items():
         lengths = [_length(axis, sizes) for axis in declarations.axes_of(name)]
         need(isinstance(value, str) or lengths == [len(value)], f"columns: {name} has another number of columns")
-    labels = [each.label for each in declarations.outputs.values() if each.label is not None]
+    labels = [each.label for each in labelled(declarations) if each.label is not None]
     need(levels.keys() == {axis.name for axis in labels}, "levels: not those of the labels of the model")
     for axis in labels:
         _check_levels(declarations, axis, levels[axis.name], _length(axis, sizes))
@@ -147,6 +147,12 @@ def _check_levels(declarations: Declarations, axis: Axis, values: object, count:
     need(values == declared, f"levels of {axis.name}: not in their order, or not those of the model")
 
 
+def labelled(declarations: Declarations) -> list[Input | Output]:
+    """The inputs and outputs of levels."""
+    every: list[Input | Output] = [*declarations.inputs.values(), *declarations.outputs.values()]
+    return [each for each in every if each.label is not None]
+
+
 def elements_of(declarations: Declarations, sizes: Mapping[str, int]) -> int:
     """How many numbers all quantities of a model have in a row, which every size has a part in."""
     return sum(math.prod(_length(axis, sizes) for axis in axes) for _, axes in _quantities(declarations))
@@ -160,9 +166,8 @@ def _quantities(d: Declarations) -> Iterator[tuple[str, tuple[Axis, ...]]]:
     for table in (d.inputs, d.outputs, d.consts, d.params, d.rows, d.latents, d.lets):
         for name in table:
             yield name, d.axes_of(name)
-    for output in d.outputs.values():
-        if output.label is not None:
-            yield output.name, (output.label,)
+    for each in labelled(d):
+        yield each.name, (each.label,) if each.label is not None else ()
 
 
 def read_options(kept: Mapping[str, Any]) -> Options:

@@ -31,7 +31,8 @@ def letters(declarations: m.Declarations) -> Iterator[str]:
     axes += [
         axis for table in (declarations.latents, declarations.lets) for each in table.values() for axis in each.axes
     ]  # type: ignore[attr-defined]
-    axes += [each.label for each in declarations.outputs.values() if each.label is not None]
+    labelled: list[m.Input | m.Output] = [*declarations.inputs.values(), *declarations.outputs.values()]
+    axes += [each.label for each in labelled if each.label is not None]
     axes += [index.axis for index in declarations.indices.values()]
     axes += [axis for external in declarations.externals.values() for axis in external.result]
     return (axis.dimension for axis in axes if axis.size is None and axis.dimension is not None)
@@ -47,6 +48,8 @@ def draw_input(world: World, name: str) -> np.ndarray:
     declared, generator = world.declarations.inputs[name], world.generator(name)
     shape = (world.rows, *world.shape(declared.axes))
     users = [latent for latent in world.declarations.latents.values() if name in _seen_by(world, latent)]
+    if declared.label is not None:
+        return generator.integers(1, world.size(declared.label) + 1, size=shape).astype(float)
     if declared.kind == "count":
         return generator.integers(1, LARGEST_COUNT + 1, size=shape).astype(float)
     if not users:

@@ -108,12 +108,22 @@ class Interpreter(ABC):
 
     def _read(self, read: m.Read, env: Environment) -> Value:
         d, name = self.declarations, read.name
+        if any(isinstance(each, m.At) for each in read.subscripts):
+            return self._gathered(read, env)
         element = tuple(_position(each, env) for each in read.subscripts)
         if name in d.lets or name in d.outputs:
             return self.defined(("let" if name in d.lets else "output", name, element))
         if name in d.latents:
             return _element(self.latent(name, resolved(read.functional, env)), element)
         return _element(self.quantity(name), element)
+
+    def _gathered(self, read: m.Read, env: Environment) -> Value:
+        """A constant or parameter at each row's levels."""
+        chosen = [
+            self.quantity(each.input).astype(int) - 1 if isinstance(each, m.At) else _position(each, env) - 1
+            for each in read.subscripts
+        ]
+        return self.quantity(read.name)[tuple(chosen)]
 
     def defined(self, key: Key) -> Value:
         """A `let` or an output, which other quantities define: computed when first read, however deep the recursion."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import sympy as sp
 
 MAX_OPERATIONS = 20_000
+MAX_TERMS = 4096  # of a reduction
+MAX_VISITS = 50_000  # elements one expression may be translated from, however few remain when equal terms are collected
 MAX_NESTING = 100  # well inside Python's own recursion limit, for SymPy and for the lowering to JAX
 
 

@@ -75,7 +75,7 @@ def _index(index: m.Index) -> Entry:
 
 
 def _input(each: m.Input) -> Entry:
-    unit = {"unit": each.unit} if each.unit else {}
+    unit = {"unit": each.unit} if each.unit else {"label": each.label.name} if each.label is not None else {}
     return {"name": each.name, "kind": each.kind, "axes": _axes(each.axes), **unit}
 
 

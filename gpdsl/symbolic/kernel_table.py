@@ -113,6 +113,7 @@ FORMULAS: Mapping[str, Callable[..., sp.Expr]] = {
     "SpectralMixture": _spectral_mixture,
     "Coregion": lambda a, b, W, kappa: level_covariance(a[0], b[0]),
     "Constant": lambda a, b: sp.Integer(1),
+    "Same": _white,
     "White": _white,
 }
 """Every kernel of the table but those made of others."""

@@ -78,12 +78,12 @@ def _check_slopes(translator: Translator, call: m.DistributionCall, law: Law) ->
         return
     inner = law.components[0]
     tails = TAILS[inner.name]
-    for name, moving in ((tails.constant, {"latent", "row", "param"}), (tails.stiff, {"latent", "row"})):
+    for name, moving in ((tails.constant, {"latent", "row", "param", "gathered"}), (tails.stiff, {"latent", "row"})):
         if not name:
             continue
         for symbol in inner.arguments[name].free_symbols:
             ref = translator.references[symbol]
-            held = ref.kind == "param" and translator.declarations.params[ref.name].fixed
+            held = ref.name in translator.declarations.params and translator.declarations.params[ref.name].fixed
             if ref.kind in moving and not held:
                 span = call.components[0].arguments[name].span
                 raise translator.failure(NoSlope(span, inner.name, name, ref.name))

@@ -11,7 +11,12 @@ from gpdsl.language import model as m
 from gpdsl.symbolic.readings import OWN, Reading
 
 Position = int | str
-"""A subscript: an element counted from 1, or the name of an axis along which the expression is generic."""
+"""A subscript: an element counted from 1, or the name of an axis along which the expression is generic.
+
+On its way into a reference also `level_of` an input: the element that it says in each row.
+"""
+
+_LEVEL = "@"
 
 Environment = Mapping[str, Position]
 """Where each axis stands, by `axis_key`."""
@@ -52,15 +57,38 @@ def shifted(position: Position, offset: int) -> Position:
 @dataclass(frozen=True)
 class Ref:
     """What a symbol stands for. `kind` is input, const, param, latent, output, indicator, index, external, observed,
-    whitening or reduced.
+    whitening, reduced or gathered.
 
-    Row variables are latents too: independent values, one per row. `reading` says what is read of a latent.
+    Row variables are latents too: independent values, one per row. `reading` says what is read of a latent. What is
+    gathered is a constant or parameter, at the row's level of the inputs `at` along these of its axes; `positions` are
+    those along the others.
     """
 
     kind: str
     name: str
     positions: tuple[Position, ...] = ()
     reading: Reading = OWN
+    at: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def places(self) -> tuple[Position, ...]:
+        """What stands in its brackets."""
+        found = list(self.positions)
+        for place, label in self.at:
+            found.insert(place, label)
+        return tuple(found)
+
+
+def level_of(label: str) -> Position:
+    """The element that an input of levels says."""
+    return _LEVEL + label
+
+
+def gathered(name: str, positions: tuple[Position, ...]) -> Ref:
+    """A constant or parameter at levels of the row, which are among the positions."""
+    levels = {k: p[1:] for k, p in enumerate(positions) if isinstance(p, str) and p.startswith(_LEVEL)}
+    rest = tuple(p for k, p in enumerate(positions) if k not in levels)
+    return Ref("gathered", name, rest, at=tuple(levels.items()))
 
 
 @dataclass(frozen=True)

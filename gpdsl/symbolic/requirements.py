@@ -39,7 +39,7 @@ def _entry(d: m.Declarations, quantity: m.Input | m.Output) -> dict[str, Any]:
         "kind": quantity.kind,
         "shape": ["rows", *(axis.size if axis.size is not None else axis.dimension for axis in quantity.axes)],
         "columns": columns(quantity),
-        "values": _INPUTS[quantity.kind] if isinstance(quantity, m.Input) else _values(d, quantity),
+        "values": _values(d, quantity),
         "missing": not is_input,
         "varies": is_input and any(quantity.name in each.arguments for each in d.latents.values()),
         "binds": _binds(d, quantity),
@@ -64,22 +64,22 @@ def columns(quantity: m.Input | m.Output) -> list[str] | None:
     return [f"{quantity.name}{'_'.join(map(str, position))}" for position in positions]
 
 
-def _values(d: m.Declarations, output: m.Output) -> str:
-    if output.label is None:
-        return _OUTPUTS.get(output.kind, output.kind)
-    index = d.indices.get(output.label.name or "")
+def _values(d: m.Declarations, quantity: m.Input | m.Output) -> str:
+    if quantity.label is None:
+        return (_INPUTS if isinstance(quantity, m.Input) else _OUTPUTS).get(quantity.kind, quantity.kind)
+    index = d.indices.get(quantity.label.name or "")
     levels: Sequence[object] = index.levels or () if index is not None else ()
-    order = ", in this order" if output.kind == "ordinal" else ""
+    order = ", in this order" if quantity.kind == "ordinal" else ""
     if levels:
         return f"one of {', '.join(map(str, levels))}{order}"
-    if output.label.size is not None:
-        return f"whole numbers from 1 to {output.label.size}{order}"
+    if quantity.label.size is not None:
+        return f"whole numbers from 1 to {quantity.label.size}{order}"
     return "any labels; those found are the levels" + (", in sorted order" if order else "")
 
 
 def _binds(d: m.Declarations, quantity: m.Input | m.Output) -> list[str]:
     """The sizes left free that this quantity determines."""
     axes = [*quantity.axes]
-    if isinstance(quantity, m.Output) and quantity.label is not None:
+    if quantity.label is not None:
         axes.append(quantity.label)
     return list(dict.fromkeys(axis.dimension for axis in axes if axis.dimension is not None and axis.size is None))

@@ -59,6 +59,8 @@ class Scales:
     local: dict[str, Size] = field(default_factory=dict)
     centre: float = 0.0
     unitless: bool = False
+    gathered: set[tuple[str, int]] = field(default_factory=set)
+    """Axes of parameters of which the first element stands for all: which ones are read, only rows tell."""
     _lets: dict[Unknown, Size | None] = field(default_factory=dict)
     _visits: int = 0
     _depth: int = 0
@@ -157,7 +159,7 @@ class Scales:
     def positions(self, subscripts: Iterable[m.Subscript], env: Environment) -> tuple[int, ...]:
         """Where subscripts point. Raises Unsized where that is no single element."""
         try:
-            found = tuple(self.translator.position(each, env) for each in subscripts)
+            found = tuple(1 if isinstance(each, m.At) else self.translator.position(each, env) for each in subscripts)
         except NeedsElements as error:
             raise Unsized from error
         numbers = tuple(each for each in found if isinstance(each, int))
@@ -168,6 +170,7 @@ class Scales:
     def _read(self, read: m.Read, env: Environment) -> Size:
         d, name = self.translator.declarations, read.name
         where = self.positions(read.subscripts, env)
+        self.gathered |= {(name, k) for k, each in enumerate(read.subscripts) if isinstance(each, m.At)}
         if name in d.lets:
             return self._let(name, where)
         if name in d.params:

@@ -13,7 +13,7 @@ from gpdsl.language.source import Span
 from gpdsl.symbolic.cases import case_of, decisive
 from gpdsl.symbolic.constants import element_of, is_real, number, settled
 from gpdsl.symbolic.errors import BeyondData, NoCase, NotReal, TooDeep, TooLarge
-from gpdsl.symbolic.extent import MAX_NESTING, MAX_OPERATIONS, Extents
+from gpdsl.symbolic.extent import MAX_NESTING, MAX_OPERATIONS, MAX_TERMS, MAX_VISITS, Extents
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
 from gpdsl.symbolic.readings import OWN, reading, shown
 from gpdsl.symbolic.reduced import field_calls, reduced
@@ -29,28 +29,16 @@ from gpdsl.symbolic.references import (
     Reduced,
     Ref,
     axis_key,
+    gathered,
+    level_of,
     shifted,
 )
 
 __all__ = ["Covariance", "Environment", "ExternalUse", "NeedsElements", "Position", "Ref", "Translator", "axis_key"]
 
-POSITIVE = ("positive", "unit")
-"""Kinds of outputs above 0."""
+POSITIVE = ("positive", "unit")  # kinds of outputs above 0
 
-MAX_TERMS = 4096
-MAX_VISITS = 50_000
-"""Elements one expression may be translated from, however few remain when equal terms are collected."""
-
-LEVELS = 40
-"""How many operations deep definitions are followed inside each other before the inner one is done first."""
-
-
-def generic(translator: Translator, expression: m.Expression) -> tuple[tuple[str, ...], sp.Expr] | None:
-    """The keys of the axes of an expression, and its formula along them, where there is one for all elements."""
-    try:
-        return tuple(map(axis_key, expression.axes)), translator.scalar(expression)
-    except NeedsElements:
-        return None
+LEVELS = 40  # of operations to which definitions are followed inside each other before the inner one is done first
 
 
 class Translator:
@@ -84,7 +72,8 @@ class Translator:
 
     def symbol(self, ref: Ref, *, positive: bool = False) -> sp.Symbol:
         """The symbol of a value read; equal references give equal symbols."""
-        where = f"[{','.join(map(str, ref.positions))}]" if ref.positions else ""
+        places = ref.places if ref.at else ref.positions
+        where = f"[{','.join(map(str, places))}]" if places else ""
         name = f"{ref.name}{where}" if ref.kind not in PREFIXED else f"{ref.kind}:{ref.name}{where}"
         if ref.reading != OWN:
             name = shown(self.declarations, ref.name, where, ref.reading)
@@ -132,6 +121,8 @@ class Translator:
         match subscript:
             case m.Fixed(position=element):
                 return element
+            case m.At(input=label):
+                return level_of(label)
             case m.Whole(axis=axis):
                 return self._along(axis, env)
             case m.Slice(axis=axis, start=start):
@@ -155,6 +146,9 @@ class Translator:
         d = self.declarations
         positions = tuple(self.position(s, env) for s in read.subscripts)
         self._check_inside(read, positions)
+        if any(isinstance(each, m.At) for each in read.subscripts):
+            positive = getattr(d.params.get(read.name), "positive", False)
+            return self.symbol(gathered(read.name, positions), positive=positive)
         if read.name in d.lets:
             return self.let(read.name, positions)
         if read.name in d.consts and all(isinstance(p, int) for p in positions):
@@ -289,10 +283,17 @@ class Translator:
                 return use
         result = () if observed else self.shape(d.externals[function].result)
         key = f"{function}#{len(self.externals) + 1}"
-        whole = tuple(generic(self, each) for each in arguments) if fields else ()
+        whole = tuple(self._generic(each) for each in arguments) if fields else ()
         use = ExternalUse(key, function, tuple(passed), result, bool(observed), (*[None] * len(observed), *whole))
         self.externals[key] = use
         return use
+
+    def _generic(self, expression: m.Expression) -> tuple[tuple[str, ...], sp.Expr] | None:
+        """The keys of the axes of an expression and its formula along them, where there is one for all elements."""
+        try:
+            return tuple(map(axis_key, expression.axes)), self.scalar(expression)
+        except NeedsElements:
+            return None
 
     def _output_elements(self, name: str) -> tuple[sp.Expr, ...]:
         ranges = [range(1, n + 1) for n in self.shape(self.declarations.outputs[name].axes)]

@@ -17,6 +17,7 @@ from gpdsl.data import (
     bind,
     errors,
     file_mistakes,
+    level_mistakes,
     mistakes,
     read_table,
     time_mistakes,
@@ -29,12 +30,13 @@ from tests.goldens import assert_golden
 
 @dataclass(frozen=True)
 class Example:
-    """A model, the text of a data file (or an object), and how they are bound."""
+    """A model, the text of a data file (or an object), and how they are bound; `levels` are those of a fit."""
 
     model: Declarations
     data: object
     columns: dict[str, object] | None = None
     sizes: dict[str, int] | None = None
+    levels: dict[str, tuple] | None = None
     file: str = "d.csv"
     outputs_required: bool = True
 
@@ -51,6 +53,10 @@ SHARED = models.compile_text(
 LISTS = models.compile_text(
     "model m\nindex p in 1..P\nconst a[p] = [1, 2, 3]\nconst b[p] = [1, 2]\ninput x : real\noutput y[p] : real\n"
     "latent f[p](x) ~ GP(0, RBF(1))\ny[p] ~ Normal(a[p] * f[p] * b[p], 0.1)\n"
+)
+
+SITES = models.compile_text(
+    "model m\nindex s in 1..S\ninput site : label[s]\noutput y : real\nparam a[s] : real\ny ~ Normal(a[site], 0.1)\n"
 )
 
 TASKS = models.compile_text(
@@ -100,6 +106,10 @@ EXAMPLES: dict[str, Example] = {
     "label_outside_text": Example(models.label('{"cat", "dog"}'), sheet("x,y", "1,cat", "2,cow", "3,dog")),
     "label_outside_numbers": Example(models.label("1..3"), sheet("x,y", "1,0", "2,1", "3,2")),
     "too_many_levels": Example(models.label(), {"x": np.arange(2000.0), "y": np.arange(2000) / 7}),
+    "unknown_level": Example(
+        SITES, {"site": ["b", "c", "a"], "y": np.zeros(3)}, sizes={"S": 2}, levels={"s": ("a", "b")}
+    ),
+    "missing_level": Example(SITES, {"site": ["b", None, "a"], "y": np.zeros(3)}),
     "nothing_observed": Example(models.REAL, sheet("x,y", "1,", "2,NA", "3,")),
     "no_such_file": Example(models.REAL, Path("absent/d.csv")),
     "unknown_format": Example(models.REAL, "x,y", file="d.xlsx"),
@@ -130,6 +140,7 @@ def error_of(example: Example, folder: Path) -> DataError:
             source,
             columns=example.columns,
             sizes=example.sizes,
+            levels=example.levels,
             outputs_required=example.outputs_required,
         )
     return caught.value
@@ -165,7 +176,7 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_every_mistake_has_an_example(tmp_path: Path) -> None:
     kinds = {
         each
-        for module in (mistakes, file_mistakes, time_mistakes, errors)
+        for module in (mistakes, file_mistakes, level_mistakes, time_mistakes, errors)
         for each in vars(module).values()
         if isinstance(each, type) and issubclass(each, DataMistake) and each is not DataMistake
     }

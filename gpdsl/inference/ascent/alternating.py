@@ -184,7 +184,7 @@ def _parameters(translator: Translator, symbols: Any) -> set[str]:
     found: set[str] = set()
     for symbol in symbols:
         ref = translator.references[symbol]
-        if ref.kind == "param":
+        if ref.kind in {"param", "gathered"}:
             found.add(ref.name)
         elif ref.kind == "whitening":
             entries = [e for row in translator.covariances[ref.name].entries for e in row]

@@ -80,7 +80,7 @@ def _refuse_passed(program: Program) -> None:
     for use in program.uses():
         for _, elements in use.arguments:
             for ref in _read(program, elements):
-                if ref.kind == "param" and ref.name in program.parameters.initial:
+                if ref.kind in {"param", "gathered"} and ref.name in program.parameters.initial:
                     raise GpdslError(
                         f"parameter `{ref.name}` is passed to the opaque function `{use.function}` beside a field, so "
                         "no gradient with respect to it exists; "

@@ -63,7 +63,7 @@ def why_ridges(problem: Problem) -> str:
     program, translator = problem.program, problem.program.translator
     symbols = set().union(*(o.log_density.free_symbols for o in program.observations))
     refs = [translator.references[symbol] for symbol in symbols]
-    noisy = any(ref.kind == "param" and ref.name in program.parameters.initial for ref in refs)
+    noisy = any(ref.name in program.parameters.initial for ref in refs)
     return "a noise that goes to zero makes such ridges" if noisy else ""
 
 

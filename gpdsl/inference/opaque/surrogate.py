@@ -197,7 +197,7 @@ def passed_parameters(program: Program) -> list[str]:
     """Learnt parameters in the arguments of opaque functions."""
     elements = (e for use in program.uses() for _, each in use.arguments for e in each)
     references = [program.translator.references[symbol] for e in elements for symbol in e.free_symbols]
-    named = {ref.name for ref in references if ref.kind == "param"}
+    named = {ref.name for ref in references if ref.kind in {"param", "gathered"}}
     return [name for name in program.parameters.initial if name in named]
 
 

@@ -10,9 +10,10 @@ from gpdsl.language.checker.naming import take_names
 from gpdsl.language.checker.place import Place
 from gpdsl.language.checker.scope import Scope, describe_axes
 from gpdsl.language.errors.axes import AxesDiffer
+from gpdsl.language.errors.functionals import TooManyReadings
 from gpdsl.language.errors.limits import NotFinite, PowerTooLarge, TooManyTerms
-from gpdsl.language.limits import MAX_DEGREE, MAX_TERMS
-from gpdsl.language.model import Axis, Expression, Number, Operation, Read, same_axis
+from gpdsl.language.limits import MAX_DEGREE, MAX_READINGS, MAX_TERMS
+from gpdsl.language.model import VALUE, Axis, Expression, Number, Operation, Read, same_axis
 from gpdsl.language.source import Span
 
 
@@ -25,6 +26,16 @@ def fact_of(scope: Scope, expression: Expression) -> Fact:
 def remember(scope: Scope, expression: Expression, fact: Fact) -> Expression:
     """Keep a fact beside its expression, which stays alive with it, so that its id stays its own."""
     scope.facts[id(expression)] = (expression, fact)
+    return expression
+
+
+def recorded(scope: Scope, expression: Read) -> Read:
+    """Remember a reading; the joint distribution of all readings of a latent at a row is kept, so they are few."""
+    seen = scope.readings.setdefault(expression.name, {VALUE})
+    if expression.functional not in seen and len(seen) >= MAX_READINGS:
+        scope.problems.fail(TooManyReadings(expression.span, expression.name, MAX_READINGS))
+    seen.add(expression.functional)
+    remember(scope, expression, Fact())
     return expression
 
 

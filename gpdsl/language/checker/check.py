@@ -12,6 +12,7 @@ from gpdsl.language.checker.elements import check_elements, check_order
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.externals import check_external, check_likelihood
 from gpdsl.language.checker.functions import check_functions
+from gpdsl.language.checker.groups import check_levels
 from gpdsl.language.checker.inference import check_infer
 from gpdsl.language.checker.kernel_formulas import check_definition
 from gpdsl.language.checker.latents import check_latent
@@ -71,6 +72,9 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
     scope = Scope(tree.source, problems, set(tree.lost) - set(STATEMENTS))
     statements = register_names(scope, without_others(scope, tree.statements))
     _attempt_all(scope, statements, _QUANTITIES)
+    for param in _of(statements, syntax.ParamStatement) if scope.labels else ():
+        with problems.contained():
+            check_levels(scope, param)
     check_functions(scope, _of(statements, syntax.FunctionStatement), check_expression)
     _attempt_all(scope, statements, _FORMULAS)
     for param in _of(statements, syntax.ParamStatement):

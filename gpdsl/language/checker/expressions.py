@@ -10,8 +10,9 @@ from gpdsl.language.checker.build import fact_of, number, operation, remember
 from gpdsl.language.checker.conditions import conditional
 from gpdsl.language.checker.externals import external_call
 from gpdsl.language.checker.facts import Fact, number_fact
-from gpdsl.language.checker.functionals import at_other_inputs, derivative, is_derivative
+from gpdsl.language.checker.functionals import at_other_inputs, derivative, elsewhere, is_derivative
 from gpdsl.language.checker.functions import function_call
+from gpdsl.language.checker.group_reads import read_at_level
 from gpdsl.language.checker.passed import generic_value, has_unknown_axes, passed_value
 from gpdsl.language.checker.place import Place
 from gpdsl.language.checker.reductions import contraction, no_names, reduction
@@ -65,6 +66,8 @@ def check_expression(scope: Scope, place: Place, formula: syntax.Formula) -> Exp
             return operation(scope, place, span, operator, check_all(scope, place, (left, right)))
         case syntax.Call():
             return _call(scope, place, formula)
+        case syntax.Elsewhere():
+            return elsewhere(scope, place, formula)
     remedy = "arrays are values of `const` and `param`: `const a[p] = [1, 2]`"
     return scope.problems.fail(NotAValue(formula.span, "[...]", "list", remedy))
 
@@ -94,7 +97,10 @@ def _name(scope: Scope, place: Place, name: syntax.Name) -> Expression:
     if sort not in place.readable:
         advice = _ADVICE[sort].format(name=text)
         scope.problems.fail(NotReadable(name.identifier.span, text, SORTS[sort], place.words, advice))
-    expression = read(scope, place, name, _axes_of(scope, place, name.identifier))
+    axes = _axes_of(scope, place, name.identifier)
+    if scope.labels and (at_level := read_at_level(scope, place, name, axes)) is not None:
+        return at_level
+    expression = read(scope, place, name, axes)
     return remember(scope, expression, _read_fact(scope, expression))
 
 

@@ -9,27 +9,25 @@ from dataclasses import replace
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.arguments import count
-from gpdsl.language.checker.build import remember
-from gpdsl.language.checker.facts import Fact
+from gpdsl.language.checker.build import recorded
+from gpdsl.language.checker.group_reads import levels_of, read_at_level, refuse_without_level
 from gpdsl.language.checker.place import Place
 from gpdsl.language.checker.scope import SORTS, Scope, describe_axes
 from gpdsl.language.checker.smoothness import roughness
 from gpdsl.language.checker.subscripts import read
-from gpdsl.language.errors.calls import UnknownArgument, WrongArity
+from gpdsl.language.errors.calls import LatentCalled, UnknownArgument, WrongArity
 from gpdsl.language.errors.fields import FieldInRow
 from gpdsl.language.errors.functionals import (
     InnerLayer,
     NotADirection,
     NotALatent,
     NotAPoint,
-    TooManyReadings,
     TooRough,
     WrongColumn,
     WrongShape,
 )
 from gpdsl.language.errors.names import NotReadable, UsedBeforeDefined
-from gpdsl.language.limits import MAX_READINGS
-from gpdsl.language.model import VALUE, Axis, Direction, Fixed, Functional, IndexValue, Latent, Read, Whole, same_axis
+from gpdsl.language.model import Axis, Direction, Fixed, Functional, IndexValue, Latent, Read, Whole, same_axis
 from gpdsl.language.source import Span
 
 DERIVATIVE = "D"
@@ -48,8 +46,27 @@ def at_other_inputs(scope: Scope, place: Place, call: syntax.Call) -> Read:
     if own is not None and own.over is not None:
         return _at_its_points(scope, place, call, own)
     latent = _latent(scope, place, call.function)
+    refuse_without_level(scope, call.function)
     functional = Functional(_points(scope, call, latent))
-    return _recorded(scope, _everywhere(call.span, latent, functional))
+    return recorded(scope, _everywhere(call.span, latent, functional))
+
+
+def elsewhere(scope: Scope, place: Place, formula: syntax.Elsewhere) -> Read:
+    """`f[site](b)`: an element of a latent, at another input."""
+    name = formula.element.identifier
+    if scope.sort_of(name) != "latent":
+        scope.problems.fail(LatentCalled(formula.span, name.text, SORTS[scope.sorts[name.text]]))
+    latent = _latent(scope, place, name)
+    value = read_at_level(scope, place, formula.element, latent.axes)
+    if not isinstance(value, Read):
+        value = read(scope, place, formula.element, latent.axes)
+    own = len(latent.arguments) - levels_of(scope, latent)
+    labels = (value.functional.at or latent.arguments)[own:]
+    arguments = tuple(syntax.Argument(each.span, None, syntax.Name(each.span, each)) for each in formula.inputs)
+    wanted = replace(latent, arguments=latent.arguments[:own])
+    points = _points(scope, syntax.Call(formula.span, name, arguments), wanted) or wanted.arguments
+    at = (*points, *labels)
+    return recorded(scope, replace(value, functional=Functional(() if at == latent.arguments else at)))
 
 
 def derivative(scope: Scope, place: Place, call: syntax.Call) -> Read:
@@ -72,7 +89,7 @@ def derivative(scope: Scope, place: Place, call: syntax.Call) -> Read:
     # The order of differentiation does not matter, and equal functionals are computed once.
     ordered = tuple(sorted(directions, key=lambda each: (each.argument, str(each.column))))
     functional = replace(value.functional, derivative=ordered)
-    return _recorded(scope, replace(value, span=call.span, axes=tuple(axes), functional=functional))
+    return recorded(scope, replace(value, span=call.span, axes=tuple(axes), functional=functional))
 
 
 def _at_its_points(scope: Scope, place: Place, call: syntax.Call, field: Latent) -> Read:
@@ -82,7 +99,7 @@ def _at_its_points(scope: Scope, place: Place, call: syntax.Call, field: Latent)
         at = ", ".join(field.arguments)
         scope.problems.fail(FieldInRow(call.span, field.name, f"its values are those at `{at}`"))
     plain = read(scope, place, syntax.Name(call.span, call.function, None), field.values)
-    return _recorded(scope, plain)
+    return recorded(scope, plain)
 
 
 def _latent(scope: Scope, place: Place, name: syntax.Identifier) -> Latent:
@@ -150,6 +167,9 @@ def _typed(axes: tuple[Axis, ...]) -> str:
 def _differentiated(scope: Scope, place: Place, formula: syntax.Formula) -> tuple[Read, Latent]:
     """The value that `D` differentiates."""
     match formula:
+        case syntax.Elsewhere():
+            value = elsewhere(scope, place, formula)
+            return value, scope.latents[value.name]
         case syntax.Name(identifier=name) | syntax.Call(function=name):
             sort = scope.sorts.get(name.text)
             if name.text in scope.lost:
@@ -159,7 +179,8 @@ def _differentiated(scope: Scope, place: Place, formula: syntax.Formula) -> tupl
                 if isinstance(formula, syntax.Call):
                     functional = Functional(_points(scope, formula, latent))
                     return _everywhere(formula.span, latent, functional), latent
-                return read(scope, place, formula, latent.axes), latent
+                at_level = read_at_level(scope, place, formula, latent.axes)
+                return at_level if isinstance(at_level, Read) else read(scope, place, formula, latent.axes), latent
             if isinstance(formula, syntax.Name):
                 what = SORTS[scope.sort_of(name)]
                 scope.problems.fail(NotALatent(formula.span, what, _known(scope)))
@@ -207,16 +228,6 @@ def _check_smooth(scope: Scope, call: syntax.Call, latent: Latent, order: int) -
         kernel, why, remedy = found
         line = scope.latents[latent.name].kernel.span.line
         scope.problems.fail(TooRough(call.span, latent.name, kernel, line, why, remedy))
-
-
-def _recorded(scope: Scope, expression: Read) -> Read:
-    """Remember a reading; the joint distribution of all readings of a latent at a row is kept, so they are few."""
-    seen = scope.readings.setdefault(expression.name, {VALUE})
-    if expression.functional not in seen and len(seen) >= MAX_READINGS:
-        scope.problems.fail(TooManyReadings(expression.span, expression.name, MAX_READINGS))
-    seen.add(expression.functional)
-    remember(scope, expression, Fact())
-    return expression
 
 
 def _no_names(scope: Scope, call: syntax.Call, signature: str) -> None:

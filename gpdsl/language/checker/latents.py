@@ -12,6 +12,8 @@ from gpdsl.language.checker.domains import Domain
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.fields import points_index, refuse_field
 from gpdsl.language.checker.fit_left import require_axes
+from gpdsl.language.checker.group_reads import over_levels
+from gpdsl.language.checker.groups import check_labels_seen, latent_of_levels, refuse_levels_in_kernel, whole
 from gpdsl.language.checker.kernels import check_kernel
 from gpdsl.language.checker.lets import reads
 from gpdsl.language.checker.place import IndexRange, Left, Place
@@ -33,15 +35,23 @@ def check_latent(scope: Scope, statement: syntax.LatentStatement) -> None:
     """Check the axes, the inputs, the mean and the kernel of a latent; all mistakes among them are reported."""
     declared = statement.declared
     name = declared.name.text
-    axes = declared_axes(scope, declared.name, declared.indices, ())
+    every = declared_axes(scope, declared.name, declared.indices, ())
+    levels = over_levels(scope, every) if scope.labels else ()
+    axes = tuple(axis for axis in every if axis not in levels)
     inputs, wrong = _inputs(scope, statement)
     over = points_index(scope, statement, inputs) if not wrong else None
     brackets = f"[{', '.join(each.text for each in declared.indices)}]" if declared.indices else ""
     text = f"latent {name}{brackets}({', '.join(each.text for each in statement.arguments)})"
     domain = Domain(axes, None if wrong else _input_axis(scope, inputs), inputs, text, over=over)
     left = Left("latent", name, text, tuple(each.text for each in declared.indices))
-    mean, kernel = _process(scope, statement.process, left, domain, wrong)
-    scope.latents[name] = Latent(name, declared.name.span, axes, inputs, mean, kernel, over)
+    mean, kernel = _process(scope, statement.process, left, domain, wrong, levels)
+    latent = Latent(name, declared.name.span, axes, inputs, mean, kernel, over)
+    if levels:
+        columns = tuple(whole(statement.span, each, argument_axes(scope, each)) for each in inputs)
+        latent = latent_of_levels(scope, latent, every, columns)
+    if scope.labels:
+        check_labels_seen(scope, latent)
+    scope.latents[name] = latent
 
 
 def _inputs(scope: Scope, statement: syntax.LatentStatement) -> tuple[tuple[str, ...], bool]:
@@ -95,7 +105,7 @@ def _input_axis(scope: Scope, inputs: tuple[str, ...]) -> Axis | None:
 
 
 def _process(
-    scope: Scope, formula: syntax.Formula, left: Left, domain: Domain, wrong: bool
+    scope: Scope, formula: syntax.Formula, left: Left, domain: Domain, wrong: bool, levels: tuple[Axis, ...]
 ) -> tuple[Expression, Kernel]:
     if not isinstance(formula, syntax.Call) or formula.function.text != PROCESS:
         scope.problems.fail(NotAProcess(formula.span))
@@ -109,6 +119,8 @@ def _process(
         mean = _mean(scope, formula, matched.get("mean"), here, domain)
     with scope.problems.contained():
         place = Place("a kernel", _IN_KERNEL, left, bound)
+        if levels:
+            refuse_levels_in_kernel(scope, matched["kernel"], left.name, levels)
         # Without its inputs the axes of a kernel cannot be judged.
         kernel = check_kernel(scope, place, matched["kernel"], domain) if not wrong else None
     return (mean, kernel) if mean is not None and kernel is not None else scope.problems.give_up()

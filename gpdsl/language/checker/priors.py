@@ -9,6 +9,7 @@ from gpdsl.language import syntax
 from gpdsl.language.checker.build import fact_of
 from gpdsl.language.checker.components import BOUNDS
 from gpdsl.language.checker.distributions import check_distribution
+from gpdsl.language.checker.groups import refuse_learnt
 from gpdsl.language.checker.place import IndexRange, Left, Place
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.errors.calls import NotADistribution, NotAPrior
@@ -31,6 +32,8 @@ def check_prior(scope: Scope, statement: syntax.ParamStatement) -> None:
     if not isinstance(call, syntax.Call):
         scope.problems.fail(NotADistribution(call.span))
     _check_names(scope, call, param)
+    if scope.labels:
+        refuse_learnt(scope, call, param)
     names = tuple(axis.name for axis in param.axes if axis.name is not None)
     bound = {axis.name: IndexRange.of(axis) for axis in param.axes if axis.name is not None}
     place = Place("a prior", _IN_PRIOR, Left("param", name, f"param {name}", names), bound)

@@ -20,6 +20,7 @@ from gpdsl.language.checker.scope import Scope
 from gpdsl.language.checker.values import check_shape, evaluate_value, shape_of
 from gpdsl.language.errors.axes import BadLevels, LabelNeedsIndex, RangeStart
 from gpdsl.language.errors.calls import UnknownType
+from gpdsl.language.errors.groups import SeveralLabels
 from gpdsl.language.errors.limits import NotFinite, SizeOutOfRange
 from gpdsl.language.limits import MAX_AXIS
 from gpdsl.language.model import Axis, Const, Index, Input, Output, Param
@@ -84,9 +85,15 @@ def check_input(scope: Scope, statement: syntax.InputStatement) -> None:
     unit = time_unit(scope, statement.type) if kind == "time" else ""
     if not unit:
         refuse_bounds(scope, statement.type, "an input")
-    name = statement.declared.name
-    axes = declared_axes(scope, name, statement.declared.indices, statement.type.sizes)
-    scope.inputs[name.text] = Input(name.text, name.span, axes, kind, unit)
+    name, label = statement.declared.name, None
+    if kind == "label":
+        label = _label(scope, name, statement.type)
+        if statement.declared.indices:
+            scope.problems.fail(SeveralLabels(name.span, name.text))
+        scope.labels.setdefault(label.name or "", name.text)
+    sizes = statement.type.sizes if label is None else ()
+    axes = declared_axes(scope, name, statement.declared.indices, sizes)
+    scope.inputs[name.text] = Input(name.text, name.span, axes, kind, unit, label)
 
 
 def check_output(scope: Scope, statement: syntax.OutputStatement) -> None:
@@ -95,11 +102,16 @@ def check_output(scope: Scope, statement: syntax.OutputStatement) -> None:
     refuse_bounds(scope, statement.type, "an output")
     name, sizes, label = statement.declared.name, statement.type.sizes, None
     if kind in ("label", "ordinal"):
-        if len(sizes) != 1 or not isinstance(sizes[0].value, syntax.Identifier):
-            scope.problems.fail(LabelNeedsIndex(statement.type.span, name.text, kind))
-        label, sizes = index_axis(scope, sizes[0].value), ()
+        label, sizes = _label(scope, name, statement.type), ()
     axes = declared_axes(scope, name, statement.declared.indices, sizes)
     scope.outputs[name.text] = Output(name.text, name.span, kind, axes, label)
+
+
+def _label(scope: Scope, name: syntax.Identifier, kind: syntax.Type) -> Axis:
+    """The axis of the levels in `label[c]`."""
+    if len(kind.sizes) != 1 or not isinstance(kind.sizes[0].value, syntax.Identifier):
+        scope.problems.fail(LabelNeedsIndex(kind.span, name.text, kind.word.text))
+    return index_axis(scope, kind.sizes[0].value)
 
 
 def check_const(scope: Scope, statement: syntax.ConstStatement) -> None:

@@ -50,6 +50,15 @@ SORTS = {
 """How a message names each sort of declaration."""
 
 
+@dataclass(frozen=True)
+class ByGroup:
+    """What each level of an input has its own of: its axes as declared, the latent, and whether that is its log."""
+
+    axes: tuple[Axis, ...]
+    latent: str
+    log: bool
+
+
 @dataclass
 class Scope:
     """The names of one file. `sorts` and `places` are complete before any expression is checked.
@@ -79,6 +88,10 @@ class Scope:
     observed: dict[str, list[tuple[int, tuple[Guard, ...]]]] = field(default_factory=dict)
     """Of each output the lines that observe it, and which elements each does."""
     facts: dict[int, tuple[Expression, Fact]] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    """The first input of levels along each index that has one."""
+    by_group: dict[str, ByGroup] = field(default_factory=dict)
+    """Latents and inferred parameters of which each level of an input has its own."""
     let_facts: dict[str, Fact] = field(default_factory=dict)
     readings: dict[str, set[Functional]] = field(default_factory=dict)
     formulas: dict[str, FunctionStatement | DensityStatement] = field(default_factory=dict)

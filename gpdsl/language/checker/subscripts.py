@@ -14,6 +14,7 @@ from gpdsl.language.errors.axes import (
     WholeNeeded,
     WrongIndex,
 )
+from gpdsl.language.errors.groups import NotALabel
 from gpdsl.language.errors.kernels import BadSlice
 from gpdsl.language.errors.names import NotAnIndex
 from gpdsl.language.errors.reductions import SliceNotHere
@@ -67,6 +68,7 @@ def _explicit(scope: Scope, place: Place, name: syntax.Name, axes: tuple[Axis, .
 def _one(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axis: Axis) -> Subscript:
     if subscript.stop is not None:
         return _slice(scope, name, subscript, subscript.stop, axis)
+    _refuse_column(scope, name, subscript, axis)
     index, offset = subscript_parts(scope, subscript)
     if subscript.comparison is not None:
         scope.problems.fail(BadSubscript(subscript.span))
@@ -80,6 +82,18 @@ def _one(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axi
     _check_index(scope, place, name, index, axis)
     check_shift(scope, place, name, subscript.span, IndexValue(index.text, offset))
     return IndexValue(index.text, offset)
+
+
+def _refuse_column(scope: Scope, name: str, subscript: syntax.Subscript, axis: Axis) -> None:
+    """`a[site]` where `site` is an input of numbers."""
+    given = subscript.value.identifier.text if isinstance(subscript.value, syntax.Name) else ""
+    if given in scope.inputs:
+        index, kind = axis.describe(), scope.inputs[given].kind
+        remedy = f"where it holds groups, declare it a label: `input {given} : label[{index}]`"
+        if axis.name is None:
+            remedy = f"give `{name}` an index, `index s in 1..S`, and declare `input {given} : label[s]`"
+        what = f"an input of numbers (`{kind}`)"
+        scope.problems.fail(NotALabel(subscript.span, name, given, what, index, remedy))
 
 
 def _slice(scope: Scope, name: str, subscript: syntax.Subscript, last: syntax.Literal, axis: Axis) -> Subscript:

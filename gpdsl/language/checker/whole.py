@@ -47,7 +47,7 @@ def check_sizes(scope: Scope) -> None:
     """Each free dimension must occur in an input or output, or in a list of numbers whose length says it."""
     known: set[str | None] = set()
     axes = [axis for table in (scope.inputs, scope.outputs) for each in table.values() for axis in each.axes]
-    axes += [each.label for each in scope.outputs.values() if each.label is not None]
+    axes += [t.label for table in (scope.inputs, scope.outputs) for t in table.values() if t.label is not None]  # type: ignore[attr-defined]
     lists = [
         *((each.axes, each.values) for each in scope.consts.values()),
         *((each.axes, each.initial) for each in scope.params.values()),

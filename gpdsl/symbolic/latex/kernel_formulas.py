@@ -154,6 +154,7 @@ FORMULAS: Mapping[str, Callable[[Points], str]] = MappingProxyType(
         "ChangePoint": _change_point,
         "Patch": _patch,
         "Constant": lambda p: "1",
+        "Same": lambda p: rf"\begin{{cases}} 1 & {p.equal} \\ 0 & \text{{otherwise}} \end{{cases}}",
         "White": lambda p: rf"\begin{{cases}} 1 & {p.equal} \\ 0 & \text{{otherwise}} \end{{cases}}",
     }
 )

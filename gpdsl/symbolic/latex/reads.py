@@ -64,11 +64,15 @@ class Reads:
             case m.IndexValue(index=index, offset=offset):
                 shift = f"{offset:+d}" if offset else ""
                 return f"{self.symbols.of(index).render()}{shift}"
+            case m.At(input=label):
+                return self.symbols.of(label).render([self.symbols.row] if self.row else [])
         raise TypeError(subscript)
 
     def is_whole(self, read: m.Read) -> bool:
         """Whether every element is read, each at its own place (`depth` for `depth[layer]`), or a range of them."""
         pairs = zip(read.subscripts, self.declarations.axes_of(read.name), strict=False)
+        if any(isinstance(each, m.At) for each in read.subscripts):
+            return False
         return any(not isinstance(each, m.Fixed) for each in read.subscripts) and all(
             each == m.IndexValue(axis.name or "") if isinstance(each, m.IndexValue) else True for each, axis in pairs
         )
@@ -76,7 +80,7 @@ class Reads:
     def read(self, read: m.Read, *, whole: bool = False) -> str:
         """A value read; `whole` for all elements at once, in bold."""
         here = replace(self, hidden=True) if whole else self
-        kept = [each for each in read.subscripts if not whole or isinstance(each, m.Fixed | m.Slice)]
+        kept = [each for each in read.subscripts if not whole or isinstance(each, m.Fixed | m.Slice | m.At)]
         below = [text for each in kept if (text := here.subscript(each))]
         bold = whole and any(not isinstance(each, m.Fixed) for each in read.subscripts)
         return self.quantity(read.name, below, bold=bold, functional=read.functional)

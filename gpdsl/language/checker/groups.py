@@ -1,0 +1,174 @@
+"""Groups: an index whose values are the levels of a column, and what is read at the level of each row.
+
+`param a[s] : real ~ Normal(mu, tau)` with `input site : label[s]` is a latent over `site`, whose values at different
+levels are independent: it is inferred, not estimated, since the mode over many levels and their spread is at no spread.
+A latent `f[s](x)` is one over `x` and `site`. What has no prior of this form is a parameter, taken at the row's level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.distributions import check_distribution
+from gpdsl.language.checker.functions import nodes
+from gpdsl.language.checker.group_reads import over_levels
+from gpdsl.language.checker.place import IndexRange, Left, Place
+from gpdsl.language.checker.scope import ByGroup, Scope
+from gpdsl.language.errors.groups import KernelByLevel, LabelInKernel, PriorOfLevels
+from gpdsl.language.model import (
+    Axis,
+    Case,
+    Expression,
+    Guard,
+    IndexValue,
+    Kernel,
+    KernelCall,
+    KernelFormula,
+    KernelProduct,
+    KernelScale,
+    KernelSum,
+    Latent,
+    Let,
+    Operation,
+    Param,
+    Read,
+    Whole,
+    parts,
+)
+from gpdsl.language.source import Span
+
+SAME = "Same"
+LEVELS = frozenset({SAME, "Coregion"})
+"""Kernels that know levels from numbers."""
+
+_INFERRED = {"Normal": "real", "LogNormal": "positive"}
+"""Priors of levels that are inferred, and the type of parameter each goes with."""
+
+_IN_PRIOR = frozenset({"const", "param", "input"})
+
+
+# --- declarations -----------------------------------------------------------------------------------------------
+
+
+def is_inferred(scope: Scope, param: Param, call: syntax.Formula | None) -> bool:
+    """Whether a parameter of levels has a prior that makes it a latent."""
+    if not isinstance(call, syntax.Call) or not over_levels(scope, param.axes) or param.fixed:
+        return False
+    bounded = param.lower is not None or param.upper is not None
+    return _INFERRED.get(call.function.text) == param.constraint and not bounded
+
+
+def check_levels(scope: Scope, statement: syntax.ParamStatement) -> None:
+    """`param a[s] : real ~ Normal(mu, tau)`: the latent that it is."""
+    declared, call = statement.declared, statement.prior
+    param = scope.params.get(declared.name.text)
+    if param is None or not is_inferred(scope, param, call):
+        return
+    assert isinstance(call, syntax.Call)
+    name, levels = param.name, over_levels(scope, param.axes)
+    own = tuple(axis for axis in param.axes if axis not in levels)
+    left = Left("param", name, f"param {name}", tuple(axis.name for axis in own if axis.name is not None))
+    bound = {axis.name: IndexRange.of(axis) for axis in own if axis.name is not None}
+    place = Place("a prior of levels", _IN_PRIOR, left, bound)
+    prior = check_distribution(scope, place, call, own)
+    mean, sd = (prior.arguments[key] for key in list(prior.arguments)[:2])
+    arguments = tuple(scope.labels[str(axis.name)] for axis in levels)
+    kernel = KernelScale(call.span, sd, KernelScale(call.span, sd, KernelCall(call.span, SAME, {})))
+    scope.params.pop(name)
+    log = prior.name == "LogNormal"
+    latent = _free_name(scope, f"log_{name}") if log else name
+    scope.latents[latent] = Latent(latent, param.span, own, arguments, mean, kernel)
+    scope.sorts[latent] = "latent"
+    scope.by_group[name] = scope.by_group[latent] = ByGroup(param.axes, latent, False)
+    if log:
+        value = Operation(param.span, own, "exp", (whole(param.span, latent, own),))
+        guards = tuple(Guard(axis.name or "") for axis in own)
+        scope.lets[name] = Let(name, param.span, own, (Case(guards, value, param.span),))
+        scope.sorts[name] = "let"
+        scope.by_group[name] = ByGroup(param.axes, latent, True)
+
+
+def _free_name(scope: Scope, name: str) -> str:
+    return _free_name(scope, f"{name}_") if name in scope.sorts else name
+
+
+def refuse_learnt(scope: Scope, call: syntax.Call, param: Param) -> None:
+    """A prior of levels that are estimated, with parameters that are learnt."""
+    read = (each for each in nodes(call) if isinstance(each, syntax.Name) and each.identifier.text in scope.params)
+    learnt = next((each for each in read if not scope.params[each.identifier.text].fixed), None)
+    if learnt is not None and over_levels(scope, param.axes):
+        scope.problems.fail(PriorOfLevels(learnt.span, param.name, f"{call.function.text}({learnt.identifier.text})"))
+
+
+def latent_of_levels(scope: Scope, latent: Latent, axes: Sequence[Axis], columns: tuple[Read, ...]) -> Latent:
+    """`latent f[s](x)`: independent at different levels of `s`; `columns` are the whole arguments."""
+    labels = tuple(scope.labels[str(axis.name)] for axis in over_levels(scope, axes))
+    span = latent.kernel.span
+    apart = [KernelCall(span, SAME, {}, (), (Read(span, (), name),)) for name in labels]
+    kernel = KernelProduct(span, (seeing(latent.kernel, columns), *apart))
+    scope.by_group[latent.name] = ByGroup(tuple(axes), latent.name, False)
+    return replace(latent, arguments=(*latent.arguments, *labels), kernel=kernel)
+
+
+def whole(span: Span, name: str, axes: tuple[Axis, ...]) -> Read:
+    """All elements of a quantity."""
+    chosen = tuple(IndexValue(axis.name) if axis.name is not None else Whole(axis) for axis in axes)
+    return Read(span, axes, name, chosen)
+
+
+def seeing(kernel: Kernel, columns: tuple[Expression, ...]) -> Kernel:
+    """The kernel with these columns wherever it sees all of them."""
+    match kernel:
+        case KernelCall(name="Patch"):
+            return kernel if kernel.on else replace(kernel, on=columns)
+        case KernelCall(kernels=inside):
+            seen = tuple(seeing(each, columns) for each in inside)
+            return replace(kernel, kernels=seen, on=kernel.on or columns)
+        case KernelFormula():
+            return kernel if kernel.on else replace(kernel, on=columns)
+        case KernelScale(kernel=inner):
+            return replace(kernel, kernel=seeing(inner, columns))
+        case KernelSum(terms=inside):
+            return replace(kernel, terms=tuple(seeing(each, columns) for each in inside))
+        case KernelProduct(factors=inside):
+            return replace(kernel, factors=tuple(seeing(each, columns) for each in inside))
+    return kernel
+
+
+def check_labels_seen(scope: Scope, latent: Latent) -> None:
+    """No kernel takes levels for numbers."""
+    for call, name in _seen(latent.kernel, latent.arguments):
+        if name in scope.inputs and scope.inputs[name].label is not None and call[1] not in LEVELS:
+            scope.problems.fail(LabelInKernel(call[0], call[1], name, latent.name))
+
+
+def _seen(kernel: Kernel, arguments: tuple[str, ...]) -> list[tuple[tuple[Span, str], str]]:
+    """Which kernel, by place and name, sees which input."""
+    match kernel:
+        case KernelCall(kernels=inside) if inside:
+            return [each for part in inside for each in _seen(part, arguments)]
+        case KernelCall(name=name) | KernelFormula(name=name):
+            names = [each.name for one in kernel.on for each in _reads(one)] if kernel.on else arguments
+            return [((kernel.span, name), each) for each in names]
+        case KernelScale(kernel=inner):
+            return _seen(inner, arguments)
+        case KernelSum(terms=inside) | KernelProduct(factors=inside):
+            return [each for part in inside for each in _seen(part, arguments)]
+    return []
+
+
+def _reads(expression: Expression) -> list[Read]:
+    found = [each for part in parts(expression) for each in _reads(part)]
+    return [expression, *found] if isinstance(expression, Read) else found
+
+
+def refuse_levels_in_kernel(scope: Scope, formula: syntax.Formula, name: str, axes: Sequence[Axis]) -> None:
+    """`tau[s]` in the kernel of `f[s]`."""
+    levels = {str(axis.name) for axis in over_levels(scope, axes)}
+    for each in nodes(formula):
+        if isinstance(each, syntax.Subscript) and isinstance(each.value, syntax.Name):
+            index = each.value.identifier.text
+            if index in levels:
+                scope.problems.fail(KernelByLevel(each.span, name, index, scope.labels[index]))

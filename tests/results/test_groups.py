@@ -1,0 +1,136 @@
+"""Groups: an index that is a column of the data. Fits against dense formulas in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import gamma, multivariate_normal
+
+import gpdsl
+from gpdsl.data import DataError
+
+HEAD = """model groups
+index s in 1..S
+input site : label[s]
+input x : real
+output y : real
+param sigma : positive
+"""
+INTERCEPTS = HEAD + "param mu : real\nparam tau : positive\nparam a[s] : real ~ Normal(mu, tau)\n"
+SLOPES = INTERCEPTS + "param nu : real\nparam om : positive\nparam b[s] : real ~ Normal(nu, om)\n"
+CURVES = """
+param shift[s] : real
+param own[s] : positive
+param ell : positive
+latent f[s](x) ~ GP(shift[s], RBF(ell))
+y ~ Normal(f[site], own[site])
+"""
+
+
+@pytest.fixture
+def data() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    site, x = rng.choice(list("dbca"), 40), rng.uniform(0, 6, 40)
+    level = dict(zip("abcd", (0.0, 2.0, -1.0, 0.5), strict=True))
+    mean = np.array([level[each] for each in site]) + 0.4 * np.sin(x)
+    return {"site": site, "x": x, "y": mean + 0.3 * rng.standard_normal(40)}
+
+
+def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.equal(np.asarray(a)[:, None], np.asarray(b)[None]).astype(float)
+
+
+def test_intercepts_and_slopes_equal_the_dense_formulas(data: dict[str, np.ndarray]) -> None:
+    fit = gpdsl.compile(SLOPES + "y ~ Normal(a[site] + b[site] * x, sigma)").fit(data, progress=False)
+    at, x = {name: float(value) for name, value in fit.parameters.items()}, data["x"]
+    among = same(data["site"], data["site"]) * (at["tau"] ** 2 + at["om"] ** 2 * np.outer(x, x))
+    noisy, mean = among + at["sigma"] ** 2 * np.eye(40), at["mu"] + at["nu"] * x
+    assert fit.elbo == pytest.approx(multivariate_normal(mean, noisy).logpdf(data["y"]), abs=1e-8)
+    new = {"site": np.array(["b", "new", "new"]), "x": np.array([1.0, 1.0, 2.0])}
+    shared = same(new["site"], data["site"]) * (at["tau"] ** 2 + at["om"] ** 2 * np.outer(new["x"], x))
+    expected = at["mu"] + at["nu"] * new["x"] + shared @ np.linalg.solve(noisy, data["y"] - mean)
+    prediction = fit.predict(new)
+    assert prediction.mean("y") == pytest.approx(expected, abs=1e-8)
+    # a group that the fit has not seen is drawn from the prior, the same in all its rows
+    assert prediction.mean("a")[1] == pytest.approx(at["mu"])
+    assert prediction.covariance("a")[1:, 1:] == pytest.approx(np.full((2, 2), at["tau"] ** 2))
+
+
+def test_a_latent_a_mean_and_a_noise_for_each_group(data: dict[str, np.ndarray]) -> None:
+    fit = gpdsl.compile(HEAD.replace("param sigma : positive\n", "") + CURVES).fit(data, progress=False)
+    place, x = np.searchsorted(list("abcd"), data["site"]), data["x"]
+    shift, own, ell = fit.parameters["shift"][place], fit.parameters["own"][place], float(fit.parameters["ell"])
+    among = same(data["site"], data["site"]) * np.exp(-0.5 * (x[:, None] - x) ** 2 / ell**2) + np.diag(own**2)
+    assert fit.elbo == pytest.approx(multivariate_normal(shift, among).logpdf(data["y"]), abs=1e-8)
+    across = same(np.array(["c"]), data["site"]) * np.exp(-0.5 * (2.0 - x[None]) ** 2 / ell**2)
+    expected = fit.parameters["shift"][2] + across @ np.linalg.solve(among, data["y"] - shift)
+    assert fit.predict({"site": ["c"], "x": [2.0]}).mean("f") == pytest.approx(expected, abs=1e-8)
+    with pytest.raises(DataError, match="the fit has seen no `z`, and `(shift|own)` has one value per level"):
+        fit.predict({"site": ["z"], "x": [2.0]})
+
+
+def test_eight_schools(tmp_path) -> None:
+    y, se = np.array([28, 8, -3, 7, -1, 1, 18, 12.0]), np.array([15, 10, 16, 11, 9, 11, 10, 18.0])
+    text = """
+    index s in 1..S
+    input school : label[s]
+    input se : positive
+    output y : real
+    param mu : real
+    param tau : positive ~ Gamma(2, 0.1)
+    param theta[s] : real ~ Normal(mu, tau)
+    y ~ Normal(theta[school], se)
+    """
+    fit = gpdsl.compile(text).fit({"school": list("ABCDEFGH"), "se": se, "y": y}, progress=False)
+    mu, tau = float(fit.parameters["mu"]), float(fit.parameters["tau"])
+    evidence = multivariate_normal(np.full(8, mu), np.diag(tau**2 + se**2)).logpdf(y)
+    assert fit.elbo == pytest.approx(evidence + gamma(2, scale=10).logpdf(tau), abs=1e-8)
+    fit.save(tmp_path / "schools.gpfit")
+    again = gpdsl.load_fit(tmp_path / "schools.gpfit").predict({"school": ["H", "A"], "se": [1.0, 1.0]})
+    pull = tau**2 / (tau**2 + se**2)
+    assert again.mean("theta") == pytest.approx((mu + pull * (y - mu))[[7, 0]])
+    assert again.variance("theta") == pytest.approx((pull * se**2)[[7, 0]])
+
+
+def test_a_positive_parameter_of_groups_is_inferred_on_its_logarithm(data: dict[str, np.ndarray]) -> None:
+    text = HEAD.replace("param sigma : positive\n", "") + (
+        "param sigma[s] : positive ~ LogNormal(-1, 0.5)\nparam mu : real\ny ~ Normal(mu, sigma[site])\n"
+    )
+    fit = gpdsl.compile(text).fit(data, progress=False)
+    prediction = fit.predict({"site": ["a", "new"], "x": [0.0, 0.0]})
+    log, known = prediction.mean("log_sigma"), prediction.variance("log_sigma")
+    assert prediction.mean("sigma") == pytest.approx(np.exp(log + known / 2), rel=1e-6)
+    assert (log[1], known[1]) == pytest.approx((-1.0, 0.25))
+    assert known[0] < 0.1
+
+
+def test_two_columns_of_one_index_and_a_latent_at_another_level() -> None:
+    rng = np.random.default_rng(0)
+    home, away = rng.choice(list("pqrs"), (2, 60))
+    skill = dict(zip("pqrs", (1.0, 0.0, -1.0, 0.5), strict=True))
+    won = [rng.uniform() < 1 / (1 + np.exp(skill[b] - skill[a])) for a, b in zip(home, away, strict=True)]
+    text = """
+    index t in 1..T
+    input home : label[t]
+    input away : label[t]
+    output y : real
+    param s : positive
+    param a[t] : real ~ Normal(0, s)
+    y ~ Normal(a[home] - a[away], 0.4)
+    """
+    y = np.asarray(won, float) - 0.5
+    fit = gpdsl.compile(text).fit({"home": home, "away": away, "y": y}, progress=False)
+    design = same(home, np.array(list("pqrs"))) - same(away, np.array(list("pqrs")))
+    among = float(fit.parameters["s"]) ** 2 * design @ design.T + 0.16 * np.eye(60)
+    assert fit.elbo == pytest.approx(multivariate_normal(np.zeros(60), among).logpdf(y), abs=1e-8)
+
+
+@pytest.mark.parametrize("read", ["f[site](z)", "D(f[site], x)", "D(f[site](z), z)"])
+def test_a_latent_of_groups_elsewhere(data: dict[str, np.ndarray], read: str) -> None:
+    text = HEAD + "input z : real\nlatent f[s](x) ~ GP(0, RBF(2))\n"
+    direct = gpdsl.compile(text + f"y ~ Normal({read}, sigma)")
+    at = {**data, "z": data["x"][::-1].copy()}
+    written = "f(z, site)" if read == "f[site](z)" else read.replace("f[site](z)", "f(z, site)").replace("f[site]", "f")
+    plain = (HEAD + "input z : real\n").replace("latent", "")
+    plain += f"latent f(x, site) ~ GP(0, RBF(2, on = x) * Same(on = site))\ny ~ Normal({written}, sigma)"
+    assert direct.fit(at, progress=False).elbo == pytest.approx(gpdsl.compile(plain).fit(at, progress=False).elbo)
