@@ -11,7 +11,7 @@ DOCS_STAMP := $(VENV)/.ready-docs
 GPU_STAMP := $(VENV)-gpu/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test quick test-slow release campaign lint format bench papers mutants gpu-check docs accuracy golden lock clean
+.PHONY: demo test quick test-slow release vscode campaign lint format bench papers mutants gpu-check docs accuracy golden lock clean
 
 demo: $(STAMP)  # fit British coal-mining disasters, print the summary, draw the intensity
 	$(BIN)/python examples/coal_mining.py
@@ -31,6 +31,10 @@ test-slow: $(STAMP)  # the long numerical comparisons, the examples and the whee
 
 release: $(STAMP)  # the wheel and the source archive, tried in an empty environment; nothing is uploaded
 	$(BIN)/python -m tests.release
+
+vscode: $(STAMP)  # the extension editors/vscode/gpdsl.vsix, by Node 20 or newer, tried against the language server
+	cd editors/vscode && npm install --no-package-lock --no-audit --no-fund --loglevel=error && npm run --silent package
+	$(BIN)/python -m pytest -q tests/lsp/test_vscode.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -76,7 +80,7 @@ lock: $(STAMP)  # write the newest versions that satisfy pyproject.toml into req
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf $(VENV) $(VENV)-lock $(VENV)-gpu $(VENV)-peers $(VENV)-peers-tf build dist docs/_build docs/_generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lock $(VENV)-gpu $(VENV)-peers $(VENV)-peers-tf build dist docs/_build docs/_generated editors/vscode/dist editors/vscode/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml requirements.lock
