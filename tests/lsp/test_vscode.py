@@ -21,9 +21,16 @@ ARCHIVE = FOLDER / "gpdsl.vsix"
 DECLARED = json.loads((FOLDER / "package.json").read_text(encoding="utf-8"))
 STUB = Path(__file__).with_name("editor_stub.js")
 
+SOURCES = (FOLDER / "extension.js", FOLDER / "package.json", ROOT / "grammar" / "gpm.tmLanguage.json")
+
+
+def _is_built() -> bool:
+    """Whether there is an archive, of these sources."""
+    return ARCHIVE.exists() and ARCHIVE.stat().st_mtime >= max(each.stat().st_mtime for each in SOURCES)
+
+
 built = pytest.mark.skipif(
-    shutil.which("node") is None or not (BUILT.exists() and ARCHIVE.exists()),
-    reason="the extension is built by `make vscode`, with Node",
+    shutil.which("node") is None or not _is_built(), reason="the extension is built by `make vscode`, with Node"
 )
 
 BAD = "model m\ninput x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(g, 1)\n"
