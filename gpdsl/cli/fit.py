@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start", metavar="FILE.gpfit", help="begin where this saved fit ended")
     parser.add_argument("--out", metavar="FILE.gpfit", help="save the fit, and while it goes on its best state")
     parser.add_argument("--resume", action="store_true", help="go on from what is saved in --out, if anything is")
-    parser.add_argument("--plot", metavar="FILE.png", help="draw the fit of a model with one input column")
+    parser.add_argument("--plot", metavar="FILE.png", help="draw the fit: curves, maps or effects, as suits it")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 

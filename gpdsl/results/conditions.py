@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +19,7 @@ from scipy.special import ndtr
 from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
 from gpdsl.language import model as m
+from gpdsl.program.precision import precision
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.results import expectation as ex
 from gpdsl.results.chunks import parts
@@ -27,6 +29,9 @@ from gpdsl.results.predictive import Predictive
 from gpdsl.symbolic.sources import marginal
 from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import Translator
+
+if TYPE_CHECKING:
+    from gpdsl.results.prediction import Prediction
 
 ROWS_AT_ONCE = 256
 """Of which all draws are held at a time."""
@@ -144,6 +149,20 @@ def _of_output(beliefs: ex.Beliefs, at: np.ndarray, operator: str, o: Observatio
     if found is None:
         raise NoLawError
     return found
+
+
+def falls_below(prediction: Prediction, name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """P(Y < y) and P(Y <= y) of an output at values [rows, *axes] of the data; None where there is no formula."""
+    at = prediction.standardised.into(name, values)
+    try:
+        with precision(prediction.dtype):
+            low, high = (
+                of_output(prediction.beliefs, name, partial(_of_output, prediction.beliefs, at, operator))
+                for operator in ("<", "<=")
+            )
+    except NoLawError:
+        return None
+    return low, high
 
 
 def _of_latent(beliefs: ex.Beliefs, at: np.ndarray, operator: str, expression: sp.Expr, keys: Keys) -> np.ndarray:

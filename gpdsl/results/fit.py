@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -274,11 +274,25 @@ class Fit:
 
         return restored, (json.dumps(header_of(self)), arrays_of(self), unregistered(self.program.externals))
 
-    def plot(self, data: Any = None, names: list[str] | None = None, path: str | Path | None = None) -> Figure:
-        """Posterior mean and 90% band against the single input; see `results.plot.plot_fit`."""
-        from gpdsl.results.plot import plot_fit
+    def plot(
+        self,
+        data: Any = None,
+        names: Sequence[str] | str | None = None,
+        path: str | Path | None = None,
+        *,
+        kind: str | None = None,
+        others: str = "held",
+    ) -> Figure:
+        """A matplotlib figure: curves with bands against one input, maps over two, effects of each of more.
 
-        return plot_fit(self, data, names, path)
+        data: the rows to show. names: outputs, lets and latents. path: also write it, as .png, .pdf or .svg.
+        kind: another picture, such as "residuals", "calibration", "rootogram", "bound", "inducing" or "parameters";
+        a wrong one is answered with all. others: of "partial", whether the other inputs are "held" at their medians or
+        "averaged" over rows. Raises GpdslError for what does not suit the model.
+        """
+        from gpdsl.results.pictures.plot import plot_fit
+
+        return plot_fit(self, data, names, path, kind, others)
 
     def save(self, path: str | Path) -> None:
         """Write the fit to a file that `gpdsl.load_fit` reads; never half-written, and no pickle inside."""

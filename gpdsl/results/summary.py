@@ -34,7 +34,7 @@ def summarise(fit: Fit) -> str:
         *_times(fit),
         f"  posterior   {_posterior(fit)}",
         f"  optimizer   {choice.optimizer}: {fit.message}{', but see the notes' if fit.notes else ''}",
-        f"  {_evidence(fit):<11} {fit.elbo:.4f}{error} nats{prior}",
+        f"  {evidence_word(fit):<11} {fit.elbo:.4f}{error} nats{prior}",
         f"  time        {fit.seconds:.2f} s, of which compiling {fit.compile_seconds:.2f} s",
     ]
     if fit.standardised.sds:
@@ -81,7 +81,7 @@ def _in_data_units(fit: Fit, name: str) -> str:
 
 def in_brief(fit: Fit) -> str:
     """One line: what was fitted to how many rows, its evidence, and how it ended."""
-    name, value = fit.program.declarations.name, f"{_evidence(fit)} {fit.elbo:.4f} nats"
+    name, value = fit.program.declarations.name, f"{evidence_word(fit)} {fit.elbo:.4f} nats"
     return f"<gpdsl.Fit of {name}: {fit.rows} rows, {value}, {quoted(fit.message)}>"
 
 
@@ -122,7 +122,7 @@ def too_few(fit: Fit) -> str:
     return f"{count} inducing points lose about {lost} nats of the evidence, and predictions suffer; {more}"
 
 
-def _evidence(fit: Fit) -> str:
+def evidence_word(fit: Fit) -> str:
     """What the value is."""
     return "evidence" if fit.regression is not None else EVIDENCE.get(fit.options.engine, "log evidence")
 

@@ -258,8 +258,8 @@ def test_tables_and_servers_of_a_fit(tmp_path: Any) -> None:
         table_of(prediction, declared, ["t", "f"], [])
     served = offered(fit, ["f"])["f"].evaluate(data["path"])
     np.testing.assert_allclose(served[:, : SIDE**2], np.tile(prediction.mean("f"), (5, 1)))
-    with pytest.raises(gpdsl.GpdslError, match="plot"):
-        fit.plot()
+    cells = fit.plot().axes[0].collections[0].get_array()
+    np.testing.assert_allclose(np.ravel(cells), prediction.mean("f").reshape(SIDE, SIDE).T.ravel())
 
 
 def test_jitter_of_single_precision_is_raised_by_tens(monkeypatch: pytest.MonkeyPatch) -> None:

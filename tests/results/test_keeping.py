@@ -110,14 +110,6 @@ def test_a_plot_shows_band_mean_and_points(fit: gpdsl.Fit, tmp_path: Path) -> No
     assert len(counts.lines) == 2 and len(counts.collections) == 1
 
 
-def test_a_plot_of_several_inputs_says_what_to_do_instead() -> None:
-    rng = np.random.default_rng(0)
-    data = {"x": rng.normal(size=(20, 3)), "y": rng.normal(size=20)}
-    fit = gpdsl.zoo("boston").fit(data, steps=2)
-    with pytest.raises(gpdsl.GpdslError, match="one input column"):
-        fit.plot(data)
-
-
 def test_scores_are_those_of_the_papers() -> None:
     rng = np.random.default_rng(0)
     data = {"x": rng.normal(size=(30, 2)), "y": rng.normal(size=30) + 20}

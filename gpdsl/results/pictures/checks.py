@@ -1,0 +1,178 @@
+"""Does the model suit its data: calibration, randomised quantile residuals, and rootograms of counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import binom
+
+from gpdsl.errors import GpdslError
+from gpdsl.results.conditions import falls_below
+from gpdsl.results.pictures.quantity import mean_or_median
+from gpdsl.results.pictures.rows import Seen
+from gpdsl.results.pictures.style import (
+    canvas,
+    colours,
+    element,
+    elements,
+    legend,
+    plain,
+    scatter,
+    thinned,
+    title_of,
+    wrapped,
+)
+from gpdsl.results.prediction import Prediction
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROWS, DRAWS, BINS, ELEMENTS = 2000, 400, 10, 6
+LEVELS = np.linspace(0.02, 0.98, 49)
+FURTHEST = 1e-12
+
+
+def ranks(seen: Seen, prediction: Prediction, name: str, values: np.ndarray) -> np.ndarray:
+    """Where each value lies in what is predicted of it, from 0 to 1 [rows, *axes]; NaN where nothing was observed.
+
+    Uniform where the model is right: where a value has a probability of its own, a random place within this jump
+    (Dunn and Smyth 1996).
+    """
+    known, at = np.isfinite(values), np.where(np.isfinite(values), values, 0.0)
+    random = np.random.default_rng(0).random(values.shape)
+    output = seen.fit.program.declarations.outputs[name]
+    if output.label is not None:
+        upto = np.concatenate([np.zeros((*values.shape, 1)), np.cumsum(prediction.mean(name), axis=-1)], axis=-1)
+        low, high = (np.take_along_axis(upto, (at + k).astype(int)[..., None], -1)[..., 0] for k in (0, 1))
+    elif output.kind == "binary":
+        no = 1.0 - prediction.mean(name)
+        low, high = np.where(at > 0, no, 0.0), np.where(at > 0, 1.0, no)
+    else:
+        inside = falls_below(prediction, name, at)
+        low, high = among_draws(prediction, name, at) if inside is None else inside
+    return np.where(known, low + random * np.maximum(high - low, 0.0), np.nan)
+
+
+def among_draws(prediction: Prediction, name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Between which shares of draws values lie."""
+    drawn = prediction.sample(name, DRAWS)
+    return np.sum(drawn < values, axis=0) / (DRAWS + 1), (np.sum(drawn <= values, axis=0) + 1) / (DRAWS + 1)
+
+
+def residuals(seen: Seen, names: Sequence[str]) -> Figure:
+    """Of each output: residuals against the mean, and their quantiles against those of a standard normal."""
+    part, prediction = _part(seen)
+    figure, panels = canvas(len(names), 2, 4.2, 3.1, title_of(seen.fit))
+    for name, (left, right) in zip(names, panels, strict=True):
+        values = _values(part, name)
+        found = ndtri(np.clip(ranks(part, prediction, name, values), FURTHEST, 1 - FURTHEST))
+        output = seen.fit.program.declarations.outputs[name]
+        centre = prediction.mean(name).max(axis=-1) if output.label else mean_or_median(prediction, name)
+        shown = elements(seen.fit, name, found.shape[1:], ELEMENTS)
+        for (place, label), colour in zip(shown, colours(len(shown)), strict=True):
+            own = element(found, place)
+            scatter(left, element(centre, place), own, color=colour, label=label if len(shown) > 1 else None)
+            ordered = np.sort(own[np.isfinite(own)])
+            normal = ndtri((np.arange(len(ordered)) + 0.5) / max(len(ordered), 1))
+            scatter(right, normal, ordered, color=colour)
+        for height in (-1.96, 0, 1.96):
+            left.axhline(height, color="0.6", lw=0.8, ls="-" if height == 0 else "--")
+        right.axline((0, 0), slope=1, color="0.6", lw=0.8)
+        what = "probability of the likeliest level" if output.label else "predicted mean"
+        left.set(xlabel=plain(f"{name}: {what}"), ylabel="quantile residual")
+        right.set(xlabel="standard normal quantile", ylabel="quantile residual")
+        legend(left)
+    return figure
+
+
+def calibration(seen: Seen, names: Sequence[str]) -> Figure:
+    """Of each output, how often the data lie in central intervals, or how often what has a probability happens."""
+    part, prediction = _part(seen)
+    figure, axes = wrapped(len(names), 4.0, 3.6, title_of(seen.fit), most=3)
+    for axis, name in zip(axes, names, strict=True):
+        output, values = seen.fit.program.declarations.outputs[name], _values(part, name)
+        axis.plot([0, 1], [0, 1], color="0.6", lw=0.8)
+        if output.label is not None or output.kind == "binary":
+            _reliability(axis, prediction, name, values)
+            continue
+        found = ranks(part, prediction, name, values)
+        count = int(np.isfinite(found).sum(axis=0).max()) if found.size else 0
+        low, high = (binom.ppf(p, max(count, 1), LEVELS) / max(count, 1) for p in (0.025, 0.975))
+        axis.fill_between(LEVELS, low, high, color="0.9", lw=0, label="95% of samples of this size")
+        shown = elements(seen.fit, name, found.shape[1:], ELEMENTS)
+        for (place, label), colour in zip(shown, colours(len(shown)), strict=True):
+            away = 2 * np.abs(element(found, place) - 0.5)
+            away = away[np.isfinite(away)]
+            axis.plot(LEVELS, [np.mean(away <= level) for level in LEVELS], color=colour, label=label)
+        axis.set(xlabel="probability of a central interval", ylabel="share of the data inside")
+        legend(axis)
+    return figure
+
+
+def _reliability(axis: Axes, prediction: Prediction, name: str, values: np.ndarray) -> None:
+    """How often what has a probability happens, with 95% intervals; of labels one line for each level."""
+    chances, known = prediction.mean(name), np.isfinite(values)
+    output = prediction.beliefs.program.declarations.outputs[name]
+    if output.label is None:
+        lines = [(plain(f"{name} = 1"), chances[known], values[known] == 1)]
+    else:
+        levels = enumerate(prediction.levels(name))
+        lines = [(plain(str(level)), chances[known][:, n], values[known] == n) for n, level in levels]
+    for (label, chance, happened), colour in zip(
+        lines, colours(len(lines), ordered=output.kind == "ordinal"), strict=True
+    ):
+        bins = np.minimum((chance * BINS).astype(int), BINS - 1)
+        full = [each for each in range(BINS) if np.any(bins == each)]
+        x = np.array([chance[bins == each].mean() for each in full])
+        count = np.array([np.sum(bins == each) for each in full])
+        y = np.array([happened[bins == each].mean() for each in full])
+        spread = 1.96 * np.sqrt(np.maximum(y * (1 - y), 0.25 / count) / count)
+        ends = [np.minimum(spread, y), np.minimum(spread, 1 - y)]
+        axis.errorbar(x, y, yerr=ends, color=colour, marker="o", ms=3, lw=1, elinewidth=0.8, label=label)
+    axis.set(xlabel="predicted probability", ylabel="share of the data")
+    legend(axis)
+
+
+def rootogram(seen: Seen, names: Sequence[str]) -> Figure:
+    """Of each output that counts: square roots of how often each count is expected, and the data hanging from it.
+
+    A bar that ends above or below zero shows too few or too many of a count (Kleiber and Zeileis 2016).
+    """
+    part, prediction = _part(seen)
+    figure, axes = wrapped(len(names), 5.0, 3.2, title_of(seen.fit), most=2)
+    for axis, name in zip(axes, names, strict=True):
+        values = _values(part, name)
+        known = np.isfinite(values)
+        drawn = prediction.sample(name, DRAWS)[:, known]
+        most = int(max(values[known].max(), np.quantile(drawn, 0.999)))
+        width = -(-(most + 1) // 40)
+        edges = np.arange(0, most + 1 + width, width) - 0.5
+        expected = np.sqrt(np.histogram(drawn, edges)[0] / DRAWS)
+        met = np.sqrt(np.histogram(values[known], edges)[0])
+        centre = (edges[:-1] + edges[1:]) / 2
+        axis.bar(centre, met, width * 0.85, bottom=expected - met, color="0.75", label="observed")
+        axis.plot(centre, expected, "o-", ms=3, color="C3", label="expected")
+        axis.axhline(0, color="k", lw=0.8)
+        axis.set(xlabel=plain(name), ylabel="root of the number of rows")
+        legend(axis)
+    return figure
+
+
+def _part(seen: Seen) -> tuple[Seen, Prediction]:
+    """Some rows of the data, and what is predicted of them."""
+    if seen.data is None:
+        raise GpdslError("this picture compares predictions with observed values: pass data=... to plot")
+    rows = thinned(seen.rows, ROWS)
+    part = Seen(seen.fit, {name: values[rows] for name, values in seen.inputs.items()}, seen.data.take(rows))
+    return part, part.predict(part.inputs)
+
+
+def _values(seen: Seen, name: str) -> np.ndarray:
+    values = seen.observed(name)
+    if values is None:
+        raise GpdslError(f"the data have no value of `{name}`: pass data with a column of it")
+    return values

@@ -1,0 +1,141 @@
+"""Quantities against one input: mean and 90% band, or the probability of each level; observed values as points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpdsl.results.pictures.quantity import Quantity, quantity
+from gpdsl.results.pictures.rows import Column, Seen
+from gpdsl.results.pictures.style import (
+    canvas,
+    colours,
+    element,
+    elements,
+    legend,
+    plain,
+    scatter,
+    share,
+    table,
+    thinned,
+    title_of,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+GRID, OPAQUE_GRID = 200, 60
+ELEMENTS, PANELS = 8, 12
+
+
+def curves(seen: Seen, names: Sequence[str]) -> Figure:
+    """One panel per name over the range of the input; along the data's own rows where other inputs vary too."""
+    (column,) = seen.columns
+    rows, along = _rows(seen, column, np.arange(seen.rows))
+    prediction = seen.predict(rows)
+    figure, panels = canvas(len(names), 1, 8.0, 2.6, title_of(seen.fit))
+    for panel, name in zip(panels[:, 0], names, strict=True):
+        one(panel, seen, quantity(seen, prediction, name), seen.drawn(column, along))
+        observed(panel, seen, name, column, np.arange(seen.rows))
+        finish(panel, seen, name, column, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def groups(seen: Seen, names: Sequence[str]) -> Figure:
+    """A small panel for each group that a column of few whole numbers tells apart, all with the same axes."""
+    along = next(each for each in seen.columns if not each.grouping)
+    apart = next(each for each in seen.columns if each.grouping)
+    levels = apart.distinct[: PANELS if len(names) == 1 else 4]
+    said = "" if len(levels) == len(apart.distinct) else f" (the first {len(levels)} of {len(apart.distinct)} groups)"
+    members = [np.flatnonzero(apart.values == level) for level in levels]
+    made = [_rows(seen, along, mine) for mine in members]
+    for (rows, _), level in zip(made, levels, strict=True):
+        element(rows[apart.name], apart.place)[...] = level
+    prediction = seen.predict({name: np.concatenate([rows[name] for rows, _ in made]) for name in seen.inputs})
+    ends = np.cumsum([0, *(len(at) for _, at in made)])
+    figure, panels = table(len(names), len(levels), f"{title_of(seen.fit)}{said}")
+    for name, line in zip(names, panels, strict=True):
+        whole = quantity(seen, prediction, name)
+        for number, panel in enumerate(line):
+            at = made[number][1]
+            one(panel, seen, whole.at(slice(ends[number], ends[number + 1])), seen.drawn(along, at))
+            observed(panel, seen, name, along, members[number])
+            finish(panel, seen, name, along, legends=number == 0)
+            panel.set_title(f"{apart.label} = {levels[number]:g}", fontsize=9)
+    share(panels)
+    return figure
+
+
+def _rows(seen: Seen, column: Column, among: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """A grid over the column; where other inputs enter (an exposure), some of the data's own rows in order instead."""
+    grid = OPAQUE_GRID if seen.fit.program.opaque else GRID
+    if not seen.others:
+        along = column.grid(grid)
+        return seen.moved(seen.typical(), [column], along[:, None]), along
+    chosen = among[thinned(len(among), grid)]
+    chosen = chosen[np.argsort(column.values[chosen], kind="stable")]
+    return {name: np.array(values[chosen]) for name, values in seen.inputs.items()}, column.values[chosen]
+
+
+def one(panel: Axes, seen: Seen, shown: Quantity, along: Any) -> None:
+    """What is known of one quantity."""
+    if shown.levels:
+        for number, colour in enumerate(colours(len(shown.levels), ordered=shown.ordered)):
+            panel.plot(along, shown.centre[:, number], color=colour, label=plain(str(shown.levels[number])))
+        panel.set_ylim(-0.1, 1.05)
+        return
+    parts = elements(seen.fit, shown.name, shown.centre.shape[1:], ELEMENTS)
+    for number, ((place, label), colour) in enumerate(zip(parts, colours(len(parts)), strict=True)):
+        panel.plot(
+            along,
+            element(shown.centre, place),
+            color=colour,
+            label=f"{label}: mean" if shown.kind != "binary" else label,
+        )
+        if shown.band is not None:
+            low, high = (element(each, place) for each in shown.band)
+            fade = 0.25 if len(parts) < 4 else 0.12
+            panel.fill_between(along, low, high, alpha=fade, color=colour, label=None if number else "90% band", lw=0)
+    left = int(np.prod(shown.centre.shape[1:], dtype=int)) - len(parts)
+    if left > 0:
+        panel.plot([], [], " ", label=f"and {left} more")
+
+
+def observed(panel: Axes, seen: Seen, name: str, column: Column, rows: np.ndarray) -> None:
+    """The observed values of some rows, in the colours of their elements; those of a label as ticks below."""
+    values = seen.observed(name)
+    if values is None:
+        return
+    rows = rows[thinned(len(rows))]
+    output = seen.fit.program.declarations.outputs[name]
+    at = seen.drawn(column, column.values[rows])
+    flat = values[rows].reshape(len(rows), -1)
+    if output.label is not None:
+        count = seen.fit.program.translator.size(output.label)
+        for number, colour in enumerate(colours(count, ordered=output.kind == "ordinal")):
+            chosen = flat[:, 0] == number
+            panel.plot(at[chosen], np.full(chosen.sum(), -0.05), "|", color=colour, ms=7, rasterized=len(rows) > 1000)
+        return
+    shown = min(flat.shape[1], ELEMENTS)
+    for number, colour in enumerate(colours(shown) if shown > 1 else ["0.3"]):
+        scatter(panel, at, flat[:, number], color=colour, zorder=1, label="observed" if number == 0 else None)
+
+
+def finish(panel: Axes, seen: Seen, name: str, column: Column, *, legends: bool = True, **where: Any) -> None:
+    """Labels of the axes, dates that do not overlap, and a legend."""
+    output = seen.fit.program.declarations.outputs.get(name)
+    panel.set_xlabel(column.label)
+    chance = output is not None and (output.label is not None or output.kind == "binary")
+    panel.set_ylabel(plain(f"probability of {name}" if chance else name))
+    if column.kind == "time":
+        from matplotlib.dates import ConciseDateFormatter
+
+        panel.xaxis.set_major_formatter(ConciseDateFormatter(panel.xaxis.get_major_locator()))
+    if column.kind == "count":
+        panel.xaxis.get_major_locator().set_params(integer=True)
+    panel.margins(x=0.01)
+    if legends:
+        legend(panel, **where)

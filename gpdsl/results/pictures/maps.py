@@ -1,0 +1,130 @@
+"""Quantities over two inputs: mean and standard deviation as colours, regions of the most probable class."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpdsl.results.pictures.quantity import mean_or_median
+from gpdsl.results.pictures.rows import Seen
+from gpdsl.results.pictures.style import RASTER, colours, element, elements, plain, thinned, title_of, wrapped
+from gpdsl.results.prediction import Prediction
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SIDE, OPAQUE_SIDE = 40, 12
+ELEMENTS, PANELS = 4, 12
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """One map: `values` [vertical, horizontal], and what the points on it have, if anything."""
+
+    label: str
+    values: np.ndarray
+    points: np.ndarray | None = None
+    chance: bool = False
+    spread: bool = False
+
+
+def maps(seen: Seen, names: Sequence[str]) -> Figure:
+    """Two panels for each element, its mean and its standard deviation; one for what has probabilities."""
+    side = OPAQUE_SIDE if seen.fit.program.opaque else SIDE
+    across, up = (column.grid(side) for column in seen.columns)
+    grid = np.stack([each.ravel() for each in np.meshgrid(across, up)], axis=1)
+    prediction = seen.predict(seen.moved(seen.typical(), seen.columns, grid))
+    shape = (len(up), len(across))
+    every = [panel for name in names for panel in _panels(seen, prediction, name, shape)]
+    panels = every[:PANELS]
+    held = f" ({', '.join(each.label for each in seen.others)} at the median)" if seen.others else ""
+    part = "" if len(every) == len(panels) else f" ({PANELS} of {len(every)} panels; ask for others by names=...)"
+    figure, axes = wrapped(len(panels), 4.0, 3.3, f"{title_of(seen.fit)}{held}{part}", most=_beside(len(panels)))
+    for panel, axis in zip(panels, axes, strict=True):
+        _draw(figure, axis, seen, panel, across, up)
+    return figure
+
+
+def _beside(count: int) -> int:
+    """How many panels stand side by side, so that a mean and its deviation do."""
+    return 3 if count % 2 else 4 if count > 4 and count % 4 == 0 else 2
+
+
+def _panels(seen: Seen, prediction: Prediction, name: str, shape: tuple[int, int]) -> list[_Panel]:
+    output, values = seen.fit.program.declarations.outputs.get(name), seen.observed(name)
+    if output is not None and output.label is not None:
+        chances = prediction.mean(name)
+        chances = chances.reshape(*shape, -1, chances.shape[-1])[:, :, 0]
+        levels = None if values is None else values.reshape(len(values), -1)[:, 0]
+        return [_Panel(name, chances, levels)]
+    centre = mean_or_median(prediction, name)
+    binary = output is not None and output.kind == "binary"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        spread = None if binary else np.sqrt(prediction.variance(name))
+    found = []
+    for place, label in elements(seen.fit, name, centre.shape[1:], ELEMENTS):
+        points = None if values is None else element(values, place)
+        what = f"probability of {label}" if binary else label
+        found.append(_Panel(what, element(centre, place).reshape(shape), points, chance=binary))
+        if spread is not None and np.all(np.isfinite(spread)):
+            found.append(_Panel(f"{label}: standard deviation", element(spread, place).reshape(shape), spread=True))
+    return found
+
+
+def _draw(figure: Figure, axis: Axes, seen: Seen, panel: _Panel, across: np.ndarray, up: np.ndarray) -> None:
+    from matplotlib.colors import Normalize
+
+    rows = thinned(seen.rows, 2 * RASTER)
+    first, second = (seen.drawn(column, column.values[rows]) for column in seen.columns)
+    horizontal, vertical = (seen.drawn(c, v) for c, v in zip(seen.columns, (across, up), strict=True))
+    axis.set_title(panel.label, fontsize=10)
+    axis.set_xlabel(seen.columns[0].label)
+    axis.set_ylabel(seen.columns[1].label)
+    looks: dict[str, Any] = {"s": 22 if len(rows) <= 300 else 8, "lw": 0.6, "rasterized": len(rows) > RASTER}
+    if panel.values.ndim == 3:
+        _regions(axis, seen, panel, horizontal, vertical, (first, second, rows), looks)
+        return
+    seen_points = panel.points is not None and not panel.spread
+    values = panel.points[rows] if seen_points and panel.points is not None else np.full(len(rows), np.nan)
+    both = np.concatenate([panel.values.ravel(), values[np.isfinite(values)]])
+    norm = Normalize(0, 1) if panel.chance else Normalize(*np.quantile(both, [0.002, 0.998]))
+    table = "cividis" if panel.spread else "RdBu_r" if panel.chance else "viridis"
+    mesh = axis.pcolormesh(
+        horizontal, vertical, panel.values, cmap=table, norm=norm, shading="nearest", rasterized=True
+    )
+    figure.colorbar(mesh, ax=axis, pad=0.02)
+    if panel.chance and panel.values.min() < 0.5 < panel.values.max():
+        axis.contour(horizontal, vertical, panel.values, levels=[0.5], colors="k", linewidths=1)
+    if seen_points:
+        known = np.isfinite(values)
+        axis.scatter(first[known], second[known], c=values[known], cmap=table, norm=norm, edgecolors="w", **looks)
+    else:
+        axis.plot(first, second, ".", ms=2, color="w", alpha=0.6, mew=0, rasterized=len(rows) > RASTER)
+
+
+def _regions(
+    axis: Axes, seen: Seen, panel: _Panel, horizontal: Any, vertical: Any, points: tuple, looks: dict[str, Any]
+) -> None:
+    """The most probable class in its colour, paler where it is less certain; data in the colours of their classes."""
+    from matplotlib.colors import to_rgb
+
+    output = seen.fit.program.declarations.outputs[panel.label]
+    count = panel.values.shape[-1]
+    table = np.array([to_rgb(each) for each in colours(count, ordered=output.kind == "ordinal")])
+    sure = np.clip((panel.values.max(axis=-1, keepdims=True) - 1 / count) / (1 - 1 / count), 0, 1)
+    shown = 1 - (0.15 + 0.55 * sure) * (1 - table[np.argmax(panel.values, axis=-1)])
+    axis.pcolormesh(horizontal, vertical, shown, shading="nearest", rasterized=True)
+    axis.set_title(f"most probable {panel.label}", fontsize=10)
+    first, second, rows = points
+    names = seen.fit.program.levels.get(str(output.label and output.label.name), tuple(range(1, count + 1)))
+    for number in range(count):
+        mine = np.zeros(len(rows), bool) if panel.points is None else panel.points[rows] == number
+        label = plain(str(names[number]))
+        axis.scatter(first[mine], second[mine], color=table[number], edgecolors="w", label=label, **looks)
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)

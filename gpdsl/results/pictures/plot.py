@@ -1,0 +1,179 @@
+"""`fit.plot`: the kinds of pictures, and which one suits a model."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpdsl.errors import GpdslError, quoted
+from gpdsl.results.fit import Fit
+from gpdsl.results.pictures import checks, curves, fields, inference, maps, partial
+from gpdsl.results.pictures.rows import Seen, seen_of
+from gpdsl.results.pictures.style import save
+from gpdsl.results.table import predictable_outputs
+from gpdsl.symbolic.reduced import field_quantities
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+OTHERS = ("held", "averaged")
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A picture that is asked for: of a fit, with the data given, of some names."""
+
+    fit: Fit
+    data: Any
+    given: Sequence[str] | None
+    others: str
+
+    @cached_property
+    def seen(self) -> Seen:
+        """The rows of the data, or those that the posterior remembers."""
+        return seen_of(self.fit, self.data)
+
+    @property
+    def every(self) -> list[str]:
+        """Names by default: outputs, lets, latents; nothing that is the same in every row."""
+        d = self.fit.program.declarations
+        same = field_quantities(d)
+        return [name for name in (*predictable_outputs(d), *d.lets, *d.latents) if name not in same]
+
+    @property
+    def names(self) -> list[str]:
+        """The names asked for, or all."""
+        return list(self.given or self.every)
+
+    @property
+    def first(self) -> list[str]:
+        """The names asked for, or the outputs, or what there is instead of them."""
+        return list(self.given or predictable_outputs(self.fit.program.declarations) or self.every)
+
+    def outputs(self, *kinds: str) -> list[str]:
+        """The names asked for, or the outputs, of some kinds. Raises GpdslError for other names, and without any."""
+        declared = self.fit.program.declarations.outputs
+        known = [
+            n for n in predictable_outputs(self.fit.program.declarations) if not kinds or declared[n].kind in kinds
+        ]
+        wrong = [name for name in self.given or () if name not in known]
+        what = f"outputs of type {' or '.join(kinds)}" if kinds else "outputs with a distribution"
+        if wrong or not known:
+            has = f"it has {', '.join(known)}" if known else "the model has none"
+            raise GpdslError(f"{f'`{wrong[0]}`: ' if wrong else ''}this picture is of {what}; {has}")
+        return list(self.given or known)
+
+
+def _fields(asked: Asked) -> Figure:
+    names = [each.name for each in asked.fit.program.declarations.fields]
+    if not names or any(name not in names for name in asked.given or ()):
+        raise GpdslError(f"this picture is of fields; the model has {', '.join(names) or 'none'}")
+    return fields.fields(asked.fit, asked.given or names)
+
+
+def _curves(asked: Asked) -> Figure:
+    _columns(asked.seen, "curves", 1)
+    return curves.curves(asked.seen, asked.names)
+
+
+def _groups(asked: Asked) -> Figure:
+    _columns(asked.seen, "groups", 2)
+    if sum(each.grouping for each in asked.seen.columns) != 1:
+        raise GpdslError("groups: one of the two inputs must have few whole numbers, which tell groups apart")
+    return curves.groups(asked.seen, asked.first)
+
+
+def _maps(asked: Asked) -> Figure:
+    _columns(asked.seen, "maps", 2)
+    return maps.maps(asked.seen, asked.names)
+
+
+def _partial(asked: Asked) -> Figure:
+    return partial.partial(asked.seen, asked.first, asked.others)
+
+
+def _inducing(asked: Asked) -> Figure:
+    return inference.inducing(asked.fit, asked.seen if asked.fit.inducing else None)
+
+
+KINDS: Mapping[str, tuple[str, Callable[[Asked], Any]]] = {
+    "curves": ("mean, 90% band and data against one input", _curves),
+    "groups": ("the same in a small panel for each group, of one input and one of few whole numbers", _groups),
+    "maps": ("mean and standard deviation over two inputs, regions of classes", _maps),
+    "partial": ("how the outputs change along each input, the others held or averaged", _partial),
+    "fields": ("latents over points of their own", _fields),
+    "residuals": (
+        "randomised quantile residuals of the data",
+        lambda asked: checks.residuals(asked.seen, asked.outputs()),
+    ),
+    "calibration": (
+        "how often the data lie where they should",
+        lambda asked: checks.calibration(asked.seen, asked.outputs()),
+    ),
+    "rootogram": ("expected and observed counts", lambda asked: checks.rootogram(asked.seen, asked.outputs("count"))),
+    "bound": ("what was maximised, against steps and seconds", lambda asked: inference.bound(asked.fit)),
+    "inducing": ("where inducing points ended", _inducing),
+    "parameters": ("learnt values, and their priors", lambda asked: inference.parameters(asked.fit)),
+}
+"""Every kind of picture: what it shows, and what draws it."""
+
+
+def plot_fit(
+    fit: Fit,
+    data: Any = None,
+    names: Sequence[str] | str | None = None,
+    path: str | Path | None = None,
+    kind: str | None = None,
+    others: str = "held",
+) -> Figure:
+    """A picture of a fit; see `Fit.plot`."""
+    named = [names] if isinstance(names, str) else names
+    asked = Asked(fit, data, _known(fit, named), _one_of("others", others, OTHERS))
+    figure = KINDS[suited(asked) if kind is None else _one_of("kind", kind, tuple(KINDS))][1](asked)
+    if path is not None:
+        save(figure, Path(path))
+    found: Figure = figure
+    return found
+
+
+def suited(asked: Asked) -> str:
+    """The kind that shows most of a model."""
+    if asked.fit.program.declarations.fields:
+        return "fields"
+    if not asked.fit.program.declarations.inputs:
+        return "parameters"
+    columns = asked.seen.columns
+    if len(columns) == 2:
+        return "groups" if sum(each.grouping for each in columns) == 1 else "maps"
+    return "curves" if len(columns) == 1 else "partial"
+
+
+def _columns(seen: Seen, kind: str, count: int) -> None:
+    """Raise GpdslError where latents read another number of columns."""
+    found = [each.label for each in seen.columns]
+    if len(found) != count:
+        raise GpdslError(
+            f"{kind}: expected {count} input column{'s' if count > 1 else ''} that varies, found {len(found)}"
+            f'{f" ({chr(44).join(found[:6])})" if found else ""}: leave out `kind`, or ask for kind="partial"'
+        )
+
+
+def _known(fit: Fit, names: Sequence[str] | None) -> Sequence[str] | None:
+    """The names, where the model has them all."""
+    d = fit.program.declarations
+    every = (*d.latents, *d.lets, *d.rows, *d.outputs)
+    for name in names or ():
+        _one_of("names", name, every)
+    return names
+
+
+def _one_of(what: str, given: object, known: Sequence[str]) -> str:
+    if isinstance(given, str) and given in known:
+        return given
+    near = difflib.get_close_matches(str(given), known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise GpdslError(f"{what}: there is no {quoted(repr(given))}; {hint}expected one of {', '.join(known)}")

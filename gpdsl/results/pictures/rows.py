@@ -1,0 +1,156 @@
+"""What a picture runs along: the columns of the inputs, the rows seen, and rows made for predicting on a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gpdsl.data import Data
+from gpdsl.data.times import as_data
+from gpdsl.errors import GpdslError
+from gpdsl.kernels.functionals import every_point
+from gpdsl.results.fit import Fit
+from gpdsl.results.pictures.style import element, plain
+from gpdsl.results.prediction import Prediction
+
+FEW, MANY = 12, 24
+"""Distinct whole numbers that a column has where it tells groups apart: of type real, and of type count."""
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One column of an input: `values` [rows] are those seen, times as numbers."""
+
+    name: str
+    place: tuple[int, ...]
+    label: str
+    values: np.ndarray
+    kind: str
+
+    @cached_property
+    def distinct(self) -> np.ndarray:
+        """Its values, each once, in order."""
+        return np.unique(self.values)
+
+    @property
+    def grouping(self) -> bool:
+        """Whether it may tell groups apart."""
+        return (
+            self.kind in {"real", "count"}
+            and 1 < len(self.distinct) <= (MANY if self.kind == "count" else FEW)
+            and bool(np.all(self.distinct == np.rint(self.distinct)))
+        )
+
+    def grid(self, count: int) -> np.ndarray:
+        """So many values over its range; fewer of whole numbers, which stay whole."""
+        if self.kind == "count" and np.ptp(self.distinct) < count:
+            return np.arange(self.distinct[0], self.distinct[-1] + 1)
+        found = np.linspace(self.distinct[0], self.distinct[-1], count)
+        return np.unique(np.rint(found)) if self.kind == "count" else found
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """The rows that a picture is of: those of the data, else those that the posterior remembers.
+
+    `inputs` [rows, *axes] are in the units of the data, times as numbers; `data` has the outputs.
+    """
+
+    fit: Fit
+    inputs: Mapping[str, np.ndarray]
+    data: Data | None
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return len(next(iter(self.inputs.values())))
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """Columns of what latents are read at (of all inputs without latents) that have more than one value."""
+        main = read_at(self.fit)
+        return [each for each in self._every if each.name in main] or self._every
+
+    @cached_property
+    def others(self) -> list[Column]:
+        """The other columns that vary."""
+        main = {each.name for each in self.columns}
+        return [each for each in self._every if each.name not in main]
+
+    @cached_property
+    def _every(self) -> list[Column]:
+        declared, found = self.fit.program.declarations.inputs, []
+        for name, values in self.inputs.items():
+            known = () if self.data is None else self.data.column_names.get(name, ())
+            places = list(np.ndindex(*values.shape[1:]))
+            for number, place in enumerate(places):
+                own = f"{name}[{','.join(str(each + 1) for each in place)}]" if place else name
+                label = known[number] if len(known) == len(places) else own
+                column = np.asarray(element(values, place), float)
+                found.append(Column(name, place, plain(label), column, declared[name].kind))
+        return [each for each in found if len(each.distinct) > 1]
+
+    def typical(self) -> dict[str, np.ndarray]:
+        """One row of medians, of values that occur: [1, *axes] by name."""
+        return {
+            name: np.quantile(np.asarray(values, float), 0.5, axis=0, method="nearest")[None]
+            for name, values in self.inputs.items()
+        }
+
+    def moved(
+        self, base: Mapping[str, np.ndarray], columns: Sequence[Column], grid: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Every row of a base at every point of a grid [points, columns]: [points * rows, *axes], points first."""
+        rows = len(next(iter(base.values())))
+        found = {name: np.tile(values, (len(grid), *(1,) * (values.ndim - 1))) for name, values in base.items()}
+        for column, values in zip(columns, grid.T, strict=True):
+            element(found[column.name], column.place)[...] = np.repeat(values, rows)
+        return found
+
+    def predict(self, inputs: Mapping[str, np.ndarray]) -> Prediction:
+        """At rows in the units of the data."""
+        return self.fit.predict(as_data(self.fit.program.declarations.inputs, self.fit.calendar, inputs), {})
+
+    def drawn(self, column: Column, values: np.ndarray) -> np.ndarray:
+        """Values of a column as they are drawn: times as dates, by the clock of their zone."""
+        dates = as_data(self.fit.program.declarations.inputs, self.fit.calendar, {column.name: values})[column.name]
+        return np.array([each.replace(tzinfo=None) for each in dates]) if dates.dtype == object else dates
+
+    def observed(self, name: str) -> np.ndarray | None:
+        """What the data have of an output [rows, *axes], NaN where nothing; None where they have none of it."""
+        if self.data is None or name not in self.data.outputs or not self.data.observed[name].any():
+            return None
+        return np.where(self.data.observed[name], self.data.outputs[name], np.nan)
+
+
+def read_at(fit: Fit) -> set[str]:
+    """The inputs that some latent is read at."""
+    found = {name for group in fit.program.groups for name in group.inputs}
+    for group in fit.program.groups:
+        found |= {at for reading in group.readings.basis for functional, _ in reading for at in functional.at}
+    return found & set(fit.program.declarations.inputs)
+
+
+def seen_of(fit: Fit, data: Any) -> Seen:
+    """The rows of the data, or those that the posterior keeps. Raises GpdslError where it keeps too little."""
+    if data is not None:
+        bound = fit.bind(data, None, outputs=False)
+        return Seen(fit, bound.inputs, bound)
+    declared, groups = fit.program.declarations.inputs, fit.program.groups
+    if not fit.inducing:
+        raise GpdslError("the posterior does not say where the rows were: pass data=... to plot")
+    names = groups[0].inputs
+    others = [name for name in declared if name not in names]
+    if others:
+        raise GpdslError(f"plot needs data for the other inputs of the model ({', '.join(others)}): pass data=...")
+    points, found, start = np.asarray(every_point(fit.inducing[0])), {}, 0
+    for name in names:
+        shape = fit.program.translator.shape(declared[name].axes)
+        width = int(np.prod(shape, dtype=int))
+        values = points[:, start : start + width].reshape(len(points), *shape)
+        found[name], start = fit.standardised.back(name, values), start + width
+    return Seen(fit, found, None)

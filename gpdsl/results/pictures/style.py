@@ -1,0 +1,146 @@
+"""What all pictures share: figures with room for their panels, names and colours of elements, and few enough points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpdsl.errors import GpdslError, printable
+from gpdsl.replacing import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from gpdsl.results.fit import Fit
+
+POINTS = 5000
+"""Rows of data that are drawn as points: a random part of more, always the same one."""
+
+RASTER = 1000
+"""Points above which a vector format holds them as an image."""
+
+FORMATS = (".png", ".pdf", ".svg")
+
+
+def canvas(rows: int, columns: int, width: float, height: float, title: str = "") -> tuple[Figure, np.ndarray]:
+    """A figure and its panels [rows, columns], each so many inches. Raises GpdslError where matplotlib is missing."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise GpdslError("plots need matplotlib: install it with `pip install gpdsl[plot]`") from error
+    figure = Figure(figsize=(width * columns, height * rows + 0.3 * bool(title)), layout="constrained")
+    if title:
+        figure.suptitle(plain(title), fontsize=11)
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for panel in panels.flat:
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure, panels
+
+
+def wrapped(count: int, width: float, height: float, title: str = "", most: int = 4) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels, at most so many side by side; places that are left over stay empty."""
+    columns = max(min(most, count), 1)
+    if count > columns:
+        columns = min(range(2, columns + 1), key=lambda each: (-count % each, -each))
+    figure, panels = canvas(-(-count // columns), columns, width, height, title)
+    for panel in panels.flat[count:]:
+        panel.remove()
+    return figure, list(panels.flat[:count])
+
+
+def table(rows: int, columns: int, title: str) -> tuple[Figure, np.ndarray]:
+    """Small panels [rows, columns]; one row is wrapped."""
+    if rows > 1:
+        return canvas(rows, columns, 3.2, 2.5, title)
+    figure, panels = wrapped(columns, 3.2, 2.5, title)
+    found = np.empty((1, columns), dtype=object)
+    found[0] = panels
+    return figure, found
+
+
+def share(panels: np.ndarray) -> None:
+    """Panels of a row have one vertical axis."""
+    for line in panels:
+        for panel in line[1:]:
+            panel.sharey(line[0])
+        line[0].autoscale(axis="y")
+
+
+def plain(text: str) -> str:
+    """A user's text: a dollar sign begins no formula, and nothing moves."""
+    return printable(text).replace("$", r"\$")
+
+
+def title_of(fit: Fit) -> str:
+    """What the model is called."""
+    return fit.program.declarations.title or fit.program.declarations.name
+
+
+def thinned(count: int, most: int = POINTS) -> np.ndarray:
+    """Numbers of rows in order: all, or a random part."""
+    return np.arange(count) if count <= most else np.sort(np.random.default_rng(0).choice(count, most, replace=False))
+
+
+def scatter(panel: Axes, x: Any, y: Any, **looks: Any) -> None:
+    """Points; many of them as an image."""
+    size = 5.0 if len(x) <= 100 else 4.0 if len(x) <= 1000 else 2.0
+    panel.plot(x, y, ".", **({"ms": size, "mew": 0, "rasterized": len(x) > RASTER} | looks))
+
+
+def elements(fit: Fit, name: str, shape: Sequence[int], most: int) -> list[tuple[tuple[int, ...], str]]:
+    """The first elements of a quantity and what they are called: `y[2]`, `f[c=4]` where an index has levels."""
+    program = fit.program
+    axes = [str(axis.name) for axis in program.declarations.axes_of(name)]
+
+    def subscript(axis: str, number: int) -> str:
+        levels = program.levels.get(axis)
+        return f"{axis}={levels[number]}" if levels else str(number + 1)
+
+    def named(place: tuple[int, ...]) -> str:
+        inside = ", ".join(subscript(*each) for each in zip(axes, place, strict=True))
+        return plain(f"{name}[{inside}]" if inside else name)
+
+    return [(place, named(place)) for place in _first(np.ndindex(*shape), most)]
+
+
+def _first(places: Iterator[tuple[int, ...]], most: int) -> Iterator[tuple[int, ...]]:
+    return (place for _, place in zip(range(most), places, strict=False))
+
+
+def element(values: np.ndarray, place: tuple[int, ...]) -> np.ndarray:
+    """One element of [rows, *axes] in all rows."""
+    at: Any = (slice(None), *place)
+    found: np.ndarray = values[at]
+    return found
+
+
+def colours(count: int, *, ordered: bool = False) -> list[Any]:
+    """Colours that can be told apart; of levels in order, from dark to light."""
+    from matplotlib import colormaps
+
+    if ordered:
+        return [colormaps["viridis"](each) for each in np.linspace(0.0, 0.9, count)]
+    table = colormaps["tab10" if count <= 10 else "tab20"]
+    return [table(each % table.N) for each in range(count)]
+
+
+def legend(panel: Axes, **where: Any) -> None:
+    """A legend where something has a label."""
+    if panel.get_legend_handles_labels()[0]:
+        panel.legend(**({"loc": "best", "frameon": False, "fontsize": 8} | where))
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure. Raises GpdslError for names of no known kind and where nothing can be written."""
+    kind = path.suffix.lower().removeprefix(".") or "png"
+    if kind not in figure.canvas.get_supported_filetypes():
+        raise GpdslError(f"cannot draw {path}: expected a name ending in {', '.join(FORMATS)}")
+    try:
+        with replacing(path, "wb") as file:
+            figure.savefig(file, format=kind, dpi=150)
+    except OSError as problem:
+        raise GpdslError(f"cannot write {path}: {problem.strerror}") from problem
