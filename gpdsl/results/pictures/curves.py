@@ -135,7 +135,7 @@ def finish(panel: Axes, seen: Seen, name: str, column: Column, *, legends: bool 
 
         panel.xaxis.set_major_formatter(ConciseDateFormatter(panel.xaxis.get_major_locator()))
     if column.kind == "count":
-        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.locator_params(axis="x", integer=True)
     panel.margins(x=0.01)
     if legends:
         legend(panel, **where)
