@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,7 +13,6 @@ import numpy as np
 
 from gpdsl.data import Calendar, Data, bind
 from gpdsl.data.standardised import Standardised
-from gpdsl.errors import preformatted
 from gpdsl.forward import Usage, unregistered
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.opaque.budget import predicted_uses
@@ -33,11 +32,11 @@ from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.given import conditioned, joined
 from gpdsl.results.prediction import Origin, Prediction
+from gpdsl.results.shown import Shown
 from gpdsl.results.simulations import Simulations
 from gpdsl.symbolic.density_mass import doubtful
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from xarray import DataTree
 
     from gpdsl.results.functions import DrawnFunctions
@@ -50,7 +49,7 @@ def fitted_program(program: Program, choice: Choice) -> Program:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Fit:
+class Fit(Shown):
     """A fitted model.
 
     `elbo` is what was maximised, in nats and the units of the data (with `elbo_se`, its standard error, when sampled):
@@ -242,12 +241,6 @@ class Fit:
 
         return draw_functions(self, count, seed)
 
-    def summary(self) -> str:
-        """What was fitted, how it went, and the parameters' values, as text."""
-        from gpdsl.results.summary import summarise
-
-        return summarise(self)
-
     def to_datatree(self, data: Any = None, draws: int = 500, seed: int = 0) -> DataTree:
         """An xarray tree of the groups that ArviZ reads, all with one chain.
 
@@ -259,40 +252,11 @@ class Fit:
 
         return datatree(self, data, draws, seed)
 
-    def __repr__(self) -> str:
-        from gpdsl.results.summary import in_brief
-
-        return in_brief(self)
-
-    def _repr_html_(self) -> str:
-        """The summary, for notebooks."""
-        return preformatted(self.summary())
-
     def __reduce__(self) -> tuple[Any, ...]:
         """`pickle` and `copy` take what a saved fit holds, and opaque functions that nobody has registered."""
         from gpdsl.results.persistence import arrays_of, header_of, restored
 
         return restored, (json.dumps(header_of(self)), arrays_of(self), unregistered(self.program.externals))
-
-    def plot(
-        self,
-        data: Any = None,
-        names: Sequence[str] | str | None = None,
-        path: str | Path | None = None,
-        *,
-        kind: str | None = None,
-        others: str = "held",
-    ) -> Figure:
-        """A matplotlib figure: curves with bands against one input, maps over two, effects of each of more.
-
-        data: the rows to show. names: outputs, lets and latents. path: also write it, as .png, .pdf or .svg.
-        kind: another picture, such as "residuals", "calibration", "rootogram", "bound", "inducing" or "parameters";
-        a wrong one is answered with all. others: of "partial", whether the other inputs are "held" at their medians or
-        "averaged" over rows. Raises GpdslError for what does not suit the model.
-        """
-        from gpdsl.results.pictures.plot import plot_fit
-
-        return plot_fit(self, data, names, path, kind, others)
 
     def save(self, path: str | Path) -> None:
         """Write the fit to a file that `gpdsl.load_fit` reads; never half-written, and no pickle inside."""
