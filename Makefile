@@ -80,7 +80,7 @@ lock: $(STAMP)  # write the newest versions that satisfy pyproject.toml into req
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf $(VENV) $(VENV)-lock $(VENV)-gpu $(VENV)-peers $(VENV)-peers-tf build dist docs/_build docs/_generated editors/vscode/dist editors/vscode/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lock $(VENV)-gpu $(VENV)-peers $(VENV)-peers-tf build dist docs/_build editors/vscode/dist editors/vscode/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml requirements.lock

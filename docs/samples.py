@@ -57,6 +57,7 @@ KERNELS: Mapping[str, str] = {
     "ChangePoint": "ChangePoint(RBF(1), Linear(2), at = 3, on = x[1])",
     "Patch": "Patch(RBF(1), image = [2, 1], patch = [1, 1], on = x)",
     "Constant": "RBF(ell) + 4 * Constant()",
+    "Same": "RBF(ell, on = x) + Same(on = site)",
     "White": "RBF(ell) + 0.01 * White()",
 }
 
@@ -93,6 +94,8 @@ _MODEL = """\
 index p in 1..2
 index q in 1..3
 index t in 1..2
+index place in 1..G
+input  site : label[place]
 input  x : real[2]
 input  task : count
 output y : {kind}
@@ -126,5 +129,8 @@ def model_of(*, distribution: str = "", kernel: str = "RBF(1)", value: str = "f"
     if line.startswith(("param", "z")):
         line += "\ny ~ Normal(f, sigma)"
     return _MODEL.format(
-        kind=_KINDS.get(name, "real"), line=line, kernel=kernel, task=", task" if "task" in kernel else ""
+        kind=_KINDS.get(name, "real"),
+        line=line,
+        kernel=kernel,
+        task="".join(f", {each}" for each in ("task", "site") if each in kernel),
     )

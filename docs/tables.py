@@ -1,4 +1,7 @@
-"""The tables of the language reference, written from the vocabulary, so that they cannot disagree."""
+"""The tables of the language reference, written into their pages from the vocabulary, so that they cannot disagree.
+
+`python docs/tables.py` writes them, and so does `make golden`; a test compares.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from pathlib import Path
 import samples
 
 from gpdsl.language import vocabulary as v
+
+HERE = Path(__file__).resolve().parent
 
 
 def distributions() -> str:
@@ -59,19 +64,28 @@ def _default(value: object) -> str:
     return shown if isinstance(value, (str, int, float)) else "none"
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "distributions": distributions,
-    "kernels": kernels,
-    "functions": functions,
-    "options": options,
+TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "distributions": ("distributions.md", distributions),
+    "kernels": ("kernels.md", kernels),
+    "functions": ("expressions.md", functions),
+    "options": ("inference.md", options),
 }
+"""The page of each table, where it stands between two comments, and what makes it."""
 
 
-def write(folder: Path) -> None:
-    """Write each table as `folder`/NAME.md."""
-    folder.mkdir(exist_ok=True)
-    for name, make in TABLES.items():
-        (folder / f"{name}.md").write_text(make(), encoding="utf-8")
+def current(name: str, page: str) -> str:
+    """A page with a table as it should be."""
+    begin, end = f"<!-- table: {name} -->\n", "<!-- end of table -->\n"
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{TABLES[name][1]()}\n{end}{after}"
+
+
+def write() -> None:
+    """Write each table into its page."""
+    for name, (file, _) in TABLES.items():
+        page = HERE / file
+        page.write_text(current(name, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def _codes(texts: Iterable[str]) -> str:
@@ -81,3 +95,7 @@ def _codes(texts: Iterable[str]) -> str:
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    write()
