@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from string import ascii_uppercase
 
 from gpdsl.cli.draft_times import CYCLES, clock_of
 from gpdsl.data.errors import listed
@@ -22,7 +21,7 @@ OUTPUT_NAMES = ("y", "target", "output", "response", "outcome", "label", "class"
 """Columns that are the output where nobody says which is; otherwise it is the last."""
 
 PARTS = ("", "_trend", *(f"_{cycle}" for cycle in CYCLES))
-OWN = ("f", "m", "sigma", "phi", "c", "C", *(name + part for name in ("s2", "ell") for part in PARTS))
+OWN = ("f", "m", "sigma", "phi", "c", *ascii_uppercase, *(name + part for name in ("s2", "ell") for part in PARTS))
 TAKEN = frozenset({*BUILTINS, *STATEMENTS, *CLAUSE_WORDS, *LOGICAL_WORDS, *OWN})
 OVERDISPERSED = 1.5
 """Variance over mean from which counts are not Poisson's."""
@@ -57,7 +56,8 @@ def draft(table: Table, name: str, output: str | None) -> Draft:
     names = _names([each.column for each in looks])
     others = [each for each in looks if each is not target]
     times = [each for each in others if each.kind == "time" and not each.missing]
-    used = [*times[:1], *(each for each in others if _is_number(each))]
+    words = [each for each in others if each.kind == "text" and not each.missing and output_kind(target) != "label"]
+    used = [*times[:1], *(each for each in others if _is_number(each)), *words]
     left = [each for each in others if each not in used]
     lines = [
         f"# A first model of {_line(table.source)}, to be edited. Parameters without a value start where the data say.",
@@ -95,12 +95,17 @@ def _why(each: Look) -> str:
     """Why a column is no input."""
     if each.reason:
         return each.reason
-    if each.kind == "text":
-        words = ", ".join(f"`{_line(str(level))}`" for level in each.levels[:4])
-        return f"{len(each.levels)} words ({words}{', ...' if len(each.levels) > 4 else ''})"
     if each.missing:
         return f"which is missing in {each.missing} of {len(each.values)} rows: inputs are known in every row"
+    if each.kind == "text":
+        return f"with {_words(each)}"
     return "which numbers the rows" if each.kind == "number" else "a second time"
+
+
+def _words(each: Look) -> str:
+    """How many levels, and the first of them."""
+    words = ", ".join(_line(str(level)) for level in each.levels[:4])
+    return f"{len(each.levels)} words: {words}{', ...' if len(each.levels) > 4 else ''}"
 
 
 def _line(text: str) -> str:
@@ -114,6 +119,7 @@ def _names(columns: Sequence[str]) -> dict[str, str]:
     for column in columns:
         name = re.sub(r"\W+", "_", column).strip("_") or "column"
         name = f"x_{name}" if not name[0].isalpha() else name
+        name = name.removeprefix("each_").removeprefix("of_").removeprefix("sd_") or "x"
         while name in TAKEN or name in found.values():
             name += "_"
         found[column] = name
@@ -124,14 +130,19 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
     """The statements."""
     y, numbers = names[target.column], [each for each in used if each.kind == "number"]
     clocks = {names[each.column]: clock_of(each.values) for each in used if each.kind == "time"}
-    likelihood = _likelihood(y, target, numbers)
-    if not used:
+    texts = {names[each.column]: each for each in used if each.kind == "text"}
+    smooth = [each for each in used if each.kind != "text"]
+    predictor = " + ".join(["f", *(f"of_{each}[{each}]" for each in texts)])
+    likelihood = _likelihood(y, target, predictor, used)
+    if not smooth:
         raise GpdslError("there is no column of numbers or times beside the output that could be an input")
     yield f'model {name} "{likelihood.title}"'
     yield ""
     yield from likelihood.before
+    yield from (f"index each_{name} in 1..{letter}" for name, letter in zip(texts, ascii_uppercase, strict=False))
     yield from (f"input {each} : time(per = {clock.unit})" for each, clock in clocks.items())
     yield from (f"input {names[each.column]} : real    # {_spread(each)}" for each in numbers)
+    yield from (f"input {name} : label[each_{name}]    # {_words(each)}" for name, each in texts.items())
     yield f"output {y} : {likelihood.kind}"
     yield ""
     if likelihood.level is not None:
@@ -143,6 +154,9 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
     if numbers:
         yield "param s2 : positive    # variance of what these numbers explain"
         yield f"param ell : positive{_size(numbers)}    # a length-scale for each of them: short ones matter most"
+    for name in texts:
+        yield f"param sd_{name} : positive    # how far the levels of {name} differ"
+        yield f"param of_{name}[each_{name}] : real ~ Normal(0, sd_{name})"
     yield from likelihood.params
     yield ""
     on = _on([names[each.column] for each in numbers]) if clocks and numbers else ""
@@ -150,7 +164,8 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
     broken = "\n    " if len(terms) > 1 else " "
     kernel = f" +{broken}".join(terms)
     mean = "0" if likelihood.level is None else "m"
-    yield f"latent {likelihood.latent}({', '.join(names[each.column] for each in used)}) ~ GP({mean},{broken}{kernel})"
+    arguments = ", ".join(names[each.column] for each in smooth)
+    yield f"latent {likelihood.latent}({arguments}) ~ GP({mean},{broken}{kernel})"
     yield ""
     yield from likelihood.lines
 
@@ -167,38 +182,41 @@ def _spread(each: Look) -> str:
     return f"{each.values.min():.4g} to {each.values.max():.4g}"
 
 
-def _likelihood(y: str, target: Look, numbers: Sequence[Look]) -> Likelihood:
+def _likelihood(y: str, target: Look, predictor: str, used: Sequence[Look]) -> Likelihood:
     """The distribution of an output by what its values are."""
     kind = output_kind(target)
     if kind == "label":
         index = f"index c in 1..C    # {len(target.levels)} classes: the distinct words of the data"
-        lines = (f"{y} ~ Categorical(logits = f)",)
+        lines = (f"{y} ~ Categorical(logits = {predictor})",)
         return Likelihood("label[c]", f"Which class is {y}?", None, (), lines, "f[c]", (index,))
     if kind == "binary":
-        return Likelihood(kind, f"Is {y} true?", "log odds on average", (), (f"{y} ~ Bernoulli(logit = f)",))
+        return Likelihood(kind, f"Is {y} true?", "log odds on average", (), (f"{y} ~ Bernoulli(logit = {predictor})",))
     if kind == "count":
-        return _counts(y, target, numbers)
+        return _counts(y, target, predictor, used)
     noise = "param sigma : positive    # standard deviation of the noise"
     if kind == "positive":
-        lines = (f"log({y}) ~ Normal(f, sigma)    # positive and skewed: noise that multiplies",)
+        lines = (f"log({y}) ~ Normal({predictor}, sigma)    # positive and skewed: noise that multiplies",)
         return Likelihood(kind, f"A positive {y}", f"level of log({y})", (noise,), lines)
     if kind == "unit":
-        lines = (f"logit({y}) ~ Normal(f, sigma)    # between 0 and 1",)
+        lines = (f"logit({y}) ~ Normal({predictor}, sigma)    # between 0 and 1",)
         return Likelihood(kind, f"A proportion {y}", f"level of logit({y})", (noise,), lines)
-    hint = f"# {y} ~ StudentT(4, f, sigma)    # instead, since some values lie far out: it forgives them"
+    hint = f"# {y} ~ StudentT(4, {predictor}, sigma)    # instead, since some values lie far out: it forgives them"
     more = (hint,) if heavy(target.known) else ()
-    lines = (f"{y} ~ Normal(f, sigma)", *more)
+    lines = (f"{y} ~ Normal({predictor}, sigma)", *more)
     return Likelihood("real", f"{y} as a smooth function", f"level of {y}", (noise,), lines)
 
 
-def _counts(y: str, target: Look, numbers: Sequence[Look]) -> Likelihood:
-    seen = ~np.isnan(target.values)
-    inputs = np.stack([each.values[seen] for each in numbers], axis=1) if numbers else np.empty((seen.sum(), 0))
-    ratio = dispersion(inputs, target.values[seen])
-    rounded = f"# {y} : real, {y} ~ Normal(f, sigma)    # instead, if these are measurements that were rounded"
+def _counts(y: str, target: Look, predictor: str, used: Sequence[Look]) -> Likelihood:
+    ratio = dispersion(used, target.values)
+    rounded = (
+        f"# {y} : real, {y} ~ Normal({predictor}, sigma)    # instead, if these are measurements that were rounded"
+    )
     if ratio < OVERDISPERSED:
-        lines = (f"{y} ~ Poisson(exp(f))", rounded)
+        lines = (f"{y} ~ Poisson(exp({predictor}))", rounded)
         return Likelihood("count", f"Counts of {y}", "log of the rate", (), lines)
     spread = "param phi : positive = 5    # the variance is rate + rate^2 / phi"
-    lines = (f"{y} ~ NegativeBinomial(exp(f), phi)    # they vary {ratio:.2g} times as much as Poisson's", rounded)
+    lines = (
+        f"{y} ~ NegativeBinomial(exp({predictor}), phi)    # they vary {ratio:.2g} times as much as Poisson's",
+        rounded,
+    )
     return Likelihood("count", f"Counts of {y}", "log of the rate", (spread,), lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -18,6 +19,8 @@ NEAREST = 2000
 """Rows whose neighbours are looked for."""
 FEW = 20
 """Words that a column may always have; of more, half as many as rows."""
+FAR = 1000.0
+"""Units of spread between two levels."""
 COUNTED = 1000
 """Whole numbers that are mostly above are amounts, not counts."""
 
@@ -122,19 +125,27 @@ def heavy(values: np.ndarray) -> bool:
     return bool(spread > 0 and np.any(np.abs(values - middle) > 6 * spread))
 
 
-def dispersion(inputs: Float[np.ndarray, "rows columns"], counts: Float[np.ndarray, " rows"]) -> float:
+def dispersion(inputs: Sequence[Look], counts: Float[np.ndarray, " rows"]) -> float:
     """Variance over mean of counts at the same place: 1 for a Poisson distribution.
 
-    The variance is half the mean squared difference of each row and its nearest neighbour, in units of the columns'
-    spread; without inputs it is that of all rows.
+    The variance is half the mean squared difference of each row and its nearest neighbour of the same words, in units
+    of the columns' spread; without inputs it is that of all rows.
     """
     from scipy.spatial import cKDTree
 
-    if not inputs.shape[1] or len(counts) < 3:
-        return float(counts.var() / counts.mean())
-    scaled = inputs / np.where(inputs.std(axis=0) > 0, inputs.std(axis=0), 1.0)
-    some = np.linspace(0, len(counts) - 1, min(len(counts), NEAREST)).astype(int)
-    scaled, counts = scaled[some], counts[some]
-    _, nearest = cKDTree(scaled).query(scaled, k=2)
-    other = np.where(nearest[:, 0] == np.arange(len(counts)), nearest[:, 1], nearest[:, 0])
-    return float(np.mean((counts - counts[other]) ** 2) / 2 / counts.mean())
+    seen = np.flatnonzero(~np.isnan(counts))
+    some = seen[np.linspace(0, len(seen) - 1, min(len(seen), NEAREST)).astype(int)]
+    known = counts[some]
+    if not inputs or len(some) < 3:
+        return float(known.var() / known.mean())
+    places = np.stack([_place(each)[some] for each in inputs], axis=1)
+    _, nearest = cKDTree(places).query(places, k=2)
+    other = np.where(nearest[:, 0] == np.arange(len(some)), nearest[:, 1], nearest[:, 0])
+    return float(np.mean((known - known[other]) ** 2) / 2 / known.mean())
+
+
+def _place(found: Look) -> Float[np.ndarray, " rows"]:
+    """A column in units of its spread; the levels of words far from each other."""
+    if found.kind == "text":
+        return FAR * np.unique(np.array([str(each) for each in found.values]), return_inverse=True)[1]
+    return (found.values - found.values.mean()) / found.values.std()

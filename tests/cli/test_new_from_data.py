@@ -64,13 +64,14 @@ def test_a_messy_table_becomes_a_model(capsys: pytest.CaptureFixture[str]) -> No
     assert "gpdsl fit messy.gpm --data messy.csv --column 'size_m2=size (m2)' --standardise" in told
     for line in (
         "#   left out: `id`, which numbers the rows",
-        "#   left out: `site`, 3 words (`east`, `north`, `south`)",
+        "input  site    : label[each_site]    # 3 words: east, north, south",
+        "param of_site[each_site] : real ~ Normal(0, sd_site)",
         "#   left out: `country`, it is the same in every row",
         f"#   left out: `sum`, which is missing in 1 of {ROWS} rows: inputs are known in every row",
         "latent f(day, x, size_m2) ~ GP(m,",
         "    s2_week * Periodic(ell_week, 7, on = day) +",
         "    s2 * RBF(ell, on = [x, size_m2]))",
-        "y ~ Normal(f, sigma)",
+        "y ~ Normal(f + of_site[site], sigma)",
     ):
         assert line in text, line
     columns = ["--column", "size_m2=size (m2)"]
@@ -102,12 +103,14 @@ def test_the_likelihood_follows_from_the_output_and_is_compiled_and_fitted(kind:
 
 def test_counts_that_vary_more_than_poisson() -> None:
     rate = np.exp(np.sin(np.linspace(0, 10, 2000)) + 2)
-    inputs = np.linspace(0, 10, 2000)[:, None]
-    assert dispersion(inputs, rng.poisson(rate).astype(float)) == pytest.approx(1, abs=0.1)
+    columns = {"x": np.linspace(0, 10, 2000), "site": ["high", "low"] * 1000}
+    looks = [look(read_table(columns), name) for name in columns]
+    rate = np.where(np.arange(2000) % 2, rate, 3 * rate)
+    assert dispersion(looks, rng.poisson(rate).astype(float)) == pytest.approx(1, abs=0.1)
     wild = rng.poisson(rate * rng.gamma(2, 0.5, 2000)).astype(float)
-    assert dispersion(inputs, wild) == pytest.approx(1 + np.mean(rate**2) / 2 / np.mean(rate), rel=0.15)
-    text = draft(read_table({"x": inputs[:, 0], "n": wild}), "d", None).text
-    assert "n ~ NegativeBinomial(exp(f), phi)" in text
+    assert dispersion(looks, wild) == pytest.approx(1 + np.mean(rate**2) / 2 / np.mean(rate), rel=0.3)
+    text = draft(read_table({**columns, "n": wild}), "d", None).text
+    assert "n ~ NegativeBinomial(exp(f + of_site[site]), phi)" in text
     gpdsl.compile(text)
 
 
