@@ -49,6 +49,7 @@ _HOMES = {
     "Fit": "gpdsl.results.fit",
     "Prediction": "gpdsl.results.prediction",
     "load_fit": "gpdsl.results.persistence",
+    "load_ipython_extension": "gpdsl.notebook",
 }
 _MODULES = {"score": "gpdsl.results.score", "sklearn": "gpdsl.sklearn"}
 

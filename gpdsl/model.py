@@ -177,10 +177,21 @@ class Model:
         return f"<gpdsl.Model {d.name}: {listed(d.inputs)} to {listed(d.outputs)} by {listed(d.latents)}>"
 
     def _repr_html_(self) -> str:
-        """The text in colours, for notebooks."""
+        """The text in colours, with the graph, for notebooks."""
         from gpdsl.language.highlight import html_of
 
-        return html_of(self.declarations.source.own)
+        return f"{html_of(self.declarations.source.own)}<details><summary>Graph</summary>{self.graph()}</details>"
+
+    def _repr_latex_(self) -> str:
+        """The equations, for notebooks."""
+        from gpdsl.symbolic.latex import equations
+
+        return equations(self.declarations)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Mapping[str, str]:
+        from gpdsl.shown import mimebundle
+
+        return mimebundle(self, include, exclude)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """`pickle` and `copy` check the text again; opaque functions that are registered are looked up again."""

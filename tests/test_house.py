@@ -18,6 +18,7 @@ PACKAGE = ROOT / "gpdsl"
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "replacing": frozenset(),
+    "shown": frozenset(),
     "language": frozenset({"errors"}),
     "symbolic": frozenset({"errors", "language"}),
     "lsp": frozenset({"errors", "language", "symbolic"}),
@@ -29,7 +30,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 }
 MAY_IMPORT["inference"] = MAY_IMPORT["program"] | {"program", "replacing"}
 # `Model` and `Fit` are the two faces users hold, and each hands out the other: `model.fit(...)`, `fit.model`.
-MAY_IMPORT["results"] = MAY_IMPORT["inference"] | {"inference", "model"}
+MAY_IMPORT["results"] = MAY_IMPORT["inference"] | {"inference", "model", "shown"}
 MAY_IMPORT["simulation"] = MAY_IMPORT["results"] | {"results"}
 
 RUNS_TEXT = {"eval", "exec", "compile", "sympify", "parse_expr", "lambdify", "__import__", "breakpoint"}

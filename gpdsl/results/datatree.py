@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,13 +10,14 @@ import numpy as np
 from gpdsl.errors import GpdslError
 from gpdsl.language.model import Axis
 from gpdsl.results.named import check_draws
-from gpdsl.results.table import predictable_outputs
+from gpdsl.results.table import default_names, predictable_outputs
 from gpdsl.symbolic.reduced import field_quantities
 
 if TYPE_CHECKING:
-    from xarray import DataTree
+    from xarray import Dataset, DataTree
 
     from gpdsl.results.fit import Fit
+    from gpdsl.results.prediction import Prediction
 
 Variable = tuple[tuple[str, ...], np.ndarray]
 
@@ -46,6 +48,44 @@ def datatree(fit: Fit, data: Any, draws: int, seed: int) -> DataTree:
         groups["constant_data"] = {name: _named(fit, name, ("row",), each) for name, each in bound.inputs.items()}
     about = {"inference_library": "gpdsl", "model": declared.name, "elbo": fit.elbo, "message": fit.message}
     return xr.DataTree.from_dict({group: xr.Dataset(each, attrs=about) for group, each in groups.items()})
+
+
+def dataset_of(prediction: Prediction, names: Sequence[str] | None, quantiles: Sequence[float]) -> Dataset:
+    """See `Prediction.to_xarray`. Raises GpdslError where xarray is not installed."""
+    try:
+        import xarray as xr
+    except ImportError as problem:
+        raise GpdslError("to_xarray needs xarray: install gpdsl[xarray]") from problem
+    assert prediction.origin is not None
+    fit, index = prediction.origin.fit, prediction.origin.index
+    declared, found = fit.program.declarations, {}
+    fields, coordinates = field_quantities(declared), dict[str, Any](_coordinates(prediction))
+    for name in default_names(declared) if names is None else names:
+        lead = () if name in fields else ("row",)
+        output = declared.outputs.get(name)
+        if output is not None and output.label is not None:
+            dimensions, chances = _named(fit, name, lead, prediction.mean(name))
+            level = output.label.name or f"{name}_level"
+            found[f"{name}_p"] = (*dimensions, level), chances
+            coordinates[level] = np.asarray(prediction.levels(name), dtype=object)
+            found[f"{name}_label"] = dimensions, prediction.label(name)
+            continue
+        parts = {"mean": prediction.mean(name), "sd": np.sqrt(prediction.variance(name))}
+        found |= {f"{name}_{part}": _named(fit, name, lead, values) for part, values in parts.items()}
+        if quantiles:
+            found[f"{name}_quantile"] = _named(fit, name, ("quantile", *lead), prediction.quantile(name, quantiles))
+            coordinates["quantile"] = np.asarray(quantiles, float)
+    if index is not None and len(index) == prediction.beliefs.count and getattr(index, "nlevels", 1) == 1:
+        coordinates["row"] = np.asarray(index)
+    return xr.Dataset(found, coordinates, {"model": declared.name})
+
+
+def _coordinates(prediction: Prediction) -> Iterator[tuple[str, Variable]]:
+    """The inputs of every row, times as dates."""
+    assert prediction.origin is not None
+    fit, data, _, _, _ = prediction.origin
+    for name, values in data.inputs.items():
+        yield name, _named(fit, name, ("row",), prediction.times.get(name, values))
 
 
 def _everywhere(values: np.ndarray, draws: int) -> np.ndarray:

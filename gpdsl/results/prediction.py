@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +21,7 @@ from gpdsl.results.chunks import by_parts
 from gpdsl.results.conditions import ROWS_AT_ONCE, condition_of
 from gpdsl.results.covariances import covariances
 from gpdsl.results.crps import crps_of
+from gpdsl.results.datatree import dataset_of
 from gpdsl.results.draws import Together, row_by_row
 from gpdsl.results.existence import existing, said
 from gpdsl.results.named import check_draws, is_output, names_of, of_output, of_quantity
@@ -29,11 +30,13 @@ from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import quantile_of
 from gpdsl.results.table import frame_of, html_of
 from gpdsl.results.totals import Total, ends_of, total_of
+from gpdsl.shown import mimebundle
 from gpdsl.symbolic.reduced import field_quantities
 from gpdsl.symbolic.terms import ObservationTerms
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from xarray import Dataset
 
     from gpdsl.results.fit import Fit
 
@@ -94,6 +97,16 @@ class Prediction:
         asked = [quantiles] if isinstance(quantiles, float) else quantiles
         return frame_of(self, [names] if isinstance(names, str) else names, asked)
 
+    def to_xarray(
+        self, names: Sequence[str] | None = None, quantiles: float | Sequence[float] = (0.05, 0.95)
+    ) -> Dataset:
+        """An xarray dataset with the axes of the model: `y_mean`, `y_sd`, `y_quantile`, `y_p` and `y_label` of labels.
+
+        Its coordinates are the inputs, and the index of the frame that was predicted.
+        """
+        asked = [quantiles] if isinstance(quantiles, float) else quantiles
+        return dataset_of(self, [names] if isinstance(names, str) else names, asked)
+
     def __repr__(self) -> str:
         return f"<gpdsl.Prediction of {self._declarations.name}: {self.beliefs.count} rows of {listed(self.names)}>"
 
@@ -105,6 +118,9 @@ class Prediction:
         origin = None if self.origin is None else self.origin._replace(data=self.origin.data.take(rows))
         first = Prediction(self.beliefs.part(rows), self.dtype, self.standardised, origin)
         return f"{preformatted(repr(self))}{html_of(first)}"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Mapping[str, str]:
+        return mimebundle(self, include, exclude)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """`pickle` and `copy` take its fit and its rows, and predict again."""

@@ -10,15 +10,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from gpdsl.inference.monitor import Report
+from gpdsl.shown import in_notebook
 
-SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_CHANGES = 10.0, 0.2
 
 
 @contextmanager
 def progress_bar(also: Callable[[Report], None] | None = None) -> Iterator[Callable[[Report], None]]:
     """A callback for `Model.fit` that shows progress on standard error; `also` is called with every report too."""
     console = Console(stderr=True)
-    show = _bar if console.is_terminal else _lines
+    show = _output if in_notebook() else _bar if console.is_terminal else _lines
     with show(console) as callback:
 
         def both(report: Report) -> None:
@@ -59,6 +60,25 @@ def _bar(console: Console) -> Iterator[Callable[[Report], None]]:
 
 
 @contextmanager
+def _output(console: Console) -> Iterator[Callable[[Report], None]]:
+    """One line in the output of a cell of a notebook, which changes and goes when the fit ends."""
+    from IPython.display import Pretty, display
+
+    line, last = display(Pretty("compiling"), display_id=True), 0.0
+
+    def callback(report: Report) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_BETWEEN_CHANGES:
+            last = time.monotonic()
+            line.update(Pretty(f"{report.stage}, {_said(report)}"))
+
+    try:
+        yield callback
+    finally:
+        line.update(Pretty(""))
+
+
+@contextmanager
 def _lines(console: Console) -> Iterator[Callable[[Report], None]]:
     last = -SECONDS_BETWEEN_LINES
 
@@ -66,13 +86,14 @@ def _lines(console: Console) -> Iterator[Callable[[Report], None]]:
         nonlocal last
         if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            left = "" if report.remaining is None else f", at most {_duration(report.remaining)} left"
-            console.print(
-                f"step {report.step} of at most {report.steps}: elbo {report.elbo:.2f}{left}{_simulator(report)}",
-                highlight=False,
-            )
+            console.print(_said(report), highlight=False)
 
     yield callback
+
+
+def _said(report: Report) -> str:
+    left = "" if report.remaining is None else f", at most {_duration(report.remaining)} left"
+    return f"step {report.step} of at most {report.steps}: elbo {report.elbo:.2f}{left}{_simulator(report)}"
 
 
 def _simulator(report: Report) -> str:

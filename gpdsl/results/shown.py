@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from gpdsl.errors import preformatted
+from gpdsl.shown import mimebundle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,6 +32,9 @@ class Shown:
     def _repr_html_(self) -> str:
         """The summary, for notebooks."""
         return preformatted(self.summary())
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Mapping[str, str]:
+        return mimebundle(self, include, exclude)
 
     def plot(
         self,

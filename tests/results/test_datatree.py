@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import gpdsl
@@ -52,3 +53,32 @@ def test_levels_are_numbers_from_one() -> None:
     tree = gpdsl.compile(text).fit(data).to_datatree(data, draws=50)
     assert set(np.unique(tree["posterior_predictive"]["k"])) == {1, 2}
     np.testing.assert_array_equal(tree["observed_data"]["k"], np.where(X[:, 0] > 0, 2, 1))
+
+
+def test_a_prediction_is_a_dataset() -> None:
+    fit = gpdsl.compile(MODEL).fit({"x": X, "y": X}, steps=3)
+    frame = pd.DataFrame({"x1": X[:5, 0], "x2": X[:5, 1]}, index=pd.date_range("2024-01-01", periods=5))
+    prediction = fit.predict(frame)
+    found = prediction.to_xarray(quantiles=[0.1, 0.5, 0.9])
+    assert found["y_quantile"].dims == ("quantile", "row", "p") and found["ratio_mean"].dims == ("row", "p")
+    np.testing.assert_array_equal(found["y_mean"], prediction.mean("y"))
+    np.testing.assert_array_equal(found["y_sd"] ** 2, np.sqrt(prediction.variance("y")) ** 2)
+    np.testing.assert_array_equal(found["y_quantile"].sel(quantile=0.9), prediction.quantile("y", 0.9))
+    np.testing.assert_array_equal(found["row"], frame.index)
+    np.testing.assert_array_equal(found["x"], X[:5])
+    assert list(prediction.to_xarray("f", quantiles=[])) == ["f_mean", "f_sd"]
+
+
+def test_levels_and_times_name_the_axes_of_a_dataset() -> None:
+    text = """index c in {"low", "high"}
+    input t : time
+    output k : label[c]
+    latent f[c](t) ~ GP(0, RBF(10))
+    k ~ Categorical(logits = f)
+    """
+    days = np.arange("2024-01-01", "2024-01-09", dtype="M8[D]")
+    prediction = gpdsl.compile(text).fit({"t": days, "k": ["low", "high"] * 4}, steps=2).predict({"t": days[:3]})
+    found = prediction.to_xarray()
+    np.testing.assert_array_equal(found["k_p"].sel(c="high"), prediction.mean("k")[:, 1])
+    np.testing.assert_array_equal(found["t"], days[:3])
+    assert found["k_label"].values.tolist() == prediction.label("k").tolist()

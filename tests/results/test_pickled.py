@@ -99,3 +99,16 @@ def test_opaque_functions_come_along_or_are_looked_up(monkeypatch: pytest.Monkey
     registry._REGISTERED.clear()
     with pytest.raises(gpdsl.GpdslError, match="twice"):
         pickle.loads(stored)
+
+
+def test_dask_carries_fits_predictions_and_functions() -> None:
+    cloudpickle = pytest.importorskip("cloudpickle", reason="Dask's, of the extra `dev`")
+    dask = pytest.importorskip("dask", reason="the extra `dask`")
+    fit = fitted("real", GAUSS)
+    functions, prediction = fit.draw_functions(2, seed=3), fit.predict(NEW)
+    file = cloudpickle.dumps(lambda: (fit.predict(NEW).mean("f"), prediction.mean("f"), functions(NEW)))
+    one, two, drawn = pickle.loads(file)()
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(drawn, functions(NEW))
+    later = dask.delayed(lambda held, rows: held.predict(rows).mean("f"))(fit, NEW)
+    np.testing.assert_array_equal(later.compute(scheduler="processes", num_workers=1), one)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -32,3 +35,22 @@ def test_evaluations_are_shown_where_there_are_any(
     assert (SHOWN in written.getvalue()) == shown
     assert "step 3 of at most 10" in written.getvalue()
     assert [each.step for each in told] == [3]
+
+
+def test_a_notebook_shows_one_line_that_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the two functions of IPython that are used; `ipykernel` itself is no part of the tests."""
+    written: list[Any] = []
+
+    def display(shown: Any, display_id: bool) -> Any:
+        assert display_id
+        written.append(shown)
+        return SimpleNamespace(update=written.append)
+
+    shell = SimpleNamespace(kernel=object())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
+    module = SimpleNamespace(display=display, Pretty=str)
+    monkeypatch.setitem(sys.modules, "IPython.display", module)  # type: ignore[arg-type]
+    with progress.progress_bar() as callback:
+        callback(report(Usage()))
+        callback(report(Usage()))
+    assert written == ["compiling", "full posterior, natural, step 3 of at most 10: elbo -1.50, at most 9 s left", ""]

@@ -4,6 +4,6 @@ Comes in: checked declarations. Goes out: LaTeX for amsmath. Nothing is simplifi
 says.
 """
 
-from gpdsl.symbolic.latex.document import latex
+from gpdsl.symbolic.latex.document import equations, latex
 
-__all__ = ["latex"]
+__all__ = ["equations", "latex"]

@@ -50,6 +50,11 @@ def latex(declarations: m.Declarations, *, standalone: bool = False) -> str:
     return f"{_PREAMBLE}\n{text}\\end{{document}}\n" if standalone else text
 
 
+def equations(declarations: m.Declarations) -> str:
+    """The equations alone, as a notebook shows them."""
+    return aligned(Equations(declarations).lines())
+
+
 def _sentences(equations: Equations) -> Iterator[tuple[str, str]]:
     d = equations.declarations
     rows = row_range(equations.symbols)

@@ -1,0 +1,23 @@
+"""What notebooks show of an object, and whether the code runs in one. IPython is met only where it runs already."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from typing import Any
+
+
+def mimebundle(
+    shown: Any, include: Collection[str] | None = None, exclude: Collection[str] | None = None
+) -> Mapping[str, str]:
+    """Everything that an object can be shown as, for `_repr_mimebundle_`."""
+    ways = {"text/plain": "__repr__", "text/html": "_repr_html_", "text/latex": "_repr_latex_"}
+    asked = [kind for kind in ways if (not include or kind in include) and kind not in (exclude or ())]
+    found = {kind: getattr(shown, ways[kind])() for kind in asked if hasattr(shown, ways[kind])}
+    return {kind: text for kind, text in found.items() if text is not None}
+
+
+def in_notebook() -> bool:
+    """Whether the code runs in the kernel of a notebook, whose outputs can change."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
