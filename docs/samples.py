@@ -37,6 +37,7 @@ DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
     "Mixture": ("y ~ Mixture(w, Normal(f, sigma), Normal(0, 10))",),
     "Truncated": ("y ~ Truncated(Normal(f, sigma), lower = 0)",),
     "Censored": ("y ~ Censored(Weibull(1.5, exp(f)), upper = 8)",),
+    "LKJ": ("param L[t,r] : correlation_factor ~ LKJ(2)",),
     "Dirichlet": ("param k : simplex[3] ~ Dirichlet(2)",),
 }
 """Statements; a prior is one too."""
@@ -96,6 +97,7 @@ index q in 1..3
 index t in 1..2
 index place in 1..G
 input  site : label[place]
+index r in 1..2
 input  x : real[2]
 input  task : count
 output y : {kind}

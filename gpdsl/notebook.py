@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpdsl import model as models
 from gpdsl.errors import GpdslError
 from gpdsl.language import Source
-from gpdsl.model import Model, compile
 
 MAGIC = "gpm"
 NAME = "model"
@@ -19,13 +19,13 @@ NAME = "model"
 def load_ipython_extension(shell: Any) -> None:
     """What `%load_ext gpdsl` calls."""
 
-    def cell(line: str, text: str) -> Model:
+    def cell(line: str, text: str) -> models.Model:
         """Check the text of a cell, and name the model: `%%gpm`, or `%%gpm coal` for a variable `coal`."""
         name = line.strip() or NAME
         if not name.isidentifier():
             raise GpdslError(f"%%gpm {name}: expected a name for the model, such as `%%gpm coal`, or nothing")
         try:
-            model = compile(text, name=f"%%gpm {line}".strip())
+            model = models.compile(text, name=f"%%gpm {line}".strip())
         except GpdslError as error:
             lines = str(error).split("\n")
             error._render_traceback_ = lambda: lines  # type: ignore[attr-defined]  # what IPython shows of it

@@ -23,7 +23,11 @@ def test_lets() -> None:
 
 def test_no_one_is_forgotten() -> None:
     listed = {*accuracy.PLAIN, "Categorical", "Ordinal", "Mixture", "Truncated", "Censored"}
-    elsewhere = {"MultivariateNormal", "Dirichlet"}  # tests/symbolic/test_laws.py, tests/results/test_composed.py
+    elsewhere = {
+        "MultivariateNormal",
+        "Dirichlet",
+        "LKJ",
+    }  # tests/symbolic/test_laws.py, tests/results/test_composed.py
     assert set(DISTRIBUTIONS) == listed | elsewhere
     composed = {"ArcCosine", "SpectralMixture", "Coregion", "ChangePoint", "Patch"}  # tests/kernels/test_written.py
     assert set(KERNELS) == set(accuracy.REFERENCES) | composed

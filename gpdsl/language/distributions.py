@@ -188,11 +188,18 @@ BUILT_IN: Mapping[str, Distribution] = table(
             "prior of a simplex",
             "simplex",
         ),
+        Distribution(
+            "LKJ",
+            (Parameter("eta", "1 is flat, more prefers small correlations", "positive"),),
+            (),
+            "prior of a correlation_factor L, with density det(L L')^(eta - 1) of the correlation matrix L L'",
+            "correlation_factor",
+        ),
     )
 )
 _TABLE = dict(BUILT_IN)
 DISTRIBUTIONS: Mapping[str, Distribution] = MappingProxyType(_TABLE)
-"""Every distribution by name, registered ones too. Those that can be a prior are continuous, or `Dirichlet`."""
+"""Every distribution by name, registered ones too. Those that can be a prior are continuous, `Dirichlet` or `LKJ`."""
 
 
 def add(name: str, entry: Distribution | None) -> None:

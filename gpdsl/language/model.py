@@ -140,7 +140,7 @@ class Const(Declaration):
 
 @dataclass(frozen=True)
 class Param(Declaration):
-    """Point-estimated parameter. `constraint` is real, positive, unit, simplex or ordered; `initial` nested tuples.
+    """Point-estimated parameter. `constraint` is one of `vocabulary.CONSTRAINTS`; `initial` nested tuples.
 
     Simplex and ordered hold along the last axis. Bounds are never attained. `given`: whether the model has a value.
     """

@@ -98,11 +98,13 @@ CONSTANTS: tuple[str, ...] = ("pi",)
 INPUT_KINDS = ("real", "positive", "count", "label", "time")
 OUTPUT_KINDS = ("real", "positive", "unit", "count", "binary", "label", "ordinal")
 CONSTRAINTS: Mapping[str, float] = MappingProxyType(
-    {"real": 0.0, "positive": 1.0, "unit": 0.5, "simplex": 0.0, "ordered": 0.0}
+    {"real": 0.0, "positive": 1.0, "unit": 0.5, "simplex": 0.0, "ordered": 0.0, "correlation_factor": 0.0}
 )
 """Constraints of a parameter, each with the initial value it gets when none is written.
 
 A simplex then starts with equal elements, and ordered values at equally probable quantiles of a standard normal.
+A `correlation_factor` L[p, q] is lower triangular with rows of length 1: L L' is a correlation matrix. It starts
+without correlations.
 """
 
 TIME_UNITS: Mapping[str, int] = MappingProxyType(

@@ -19,7 +19,7 @@ SIMPLEX_ERROR = 1e-6
 class Bijector:
     """A map from unconstrained numbers onto a domain, its inverse (of NumPy or JAX arrays), and a test of membership.
 
-    `vector` maps act along the last axis, whose length the inverse may shorten. `units` are those of `in_units`.
+    `vector` maps act along the last axis, whose length the inverse may shorten, or two of them. `units`: of `in_units`.
     """
 
     forward: Callable[[Array], Array]
@@ -45,6 +45,31 @@ def _ordered(u: Array) -> Array:
     return _of(u).cumsum(_of(u).concatenate([u[..., :1], _of(u).exp(u[..., 1:])], axis=-1), axis=-1)
 
 
+def _factor(u: Array) -> Array:
+    """Rows on the unit sphere: tanh of each number is a share of what the entries before it leave of length 1.
+
+    Lewandowski, Kurowicka and Joe (2009): the shares are partial correlations.
+    """
+    size = int((1 + np.sqrt(1 + 8 * u.shape[-1])) / 2)
+    shares = jnp.zeros((*u.shape[:-1], size, size), u.dtype).at[..., *np.tril_indices(size, -1)].set(jnp.tanh(u))
+    left = jnp.cumprod(jnp.sqrt(1.0 - shares**2), axis=-1)
+    before = jnp.concatenate([jnp.ones_like(left[..., :1]), left[..., :-1]], axis=-1)
+    return jnp.tril((shares + jnp.eye(size, dtype=u.dtype)) * before)
+
+
+def _of_factor(c: Any) -> Any:
+    """The numbers of a factor."""
+    numpy, below = _of(c), np.tril_indices(c.shape[-1], -1)
+    left = 1.0 - numpy.cumsum(c**2, axis=-1) + c**2
+    return numpy.arctanh((c / numpy.sqrt(numpy.maximum(left, 1e-300)))[..., *below])
+
+
+def _is_factor(c: np.ndarray) -> bool:
+    lower = c.ndim > 1 and c.shape[-1] == c.shape[-2] and not np.any(np.triu(c, 1))
+    lengths = np.abs(np.sum(c**2, axis=-1) - 1) <= SIMPLEX_ERROR
+    return bool(lower and np.all(lengths) and np.all(np.diagonal(c, axis1=-2, axis2=-1) > 0))
+
+
 def _is_simplex(c: np.ndarray) -> bool:
     return bool(np.all(c > 0) and np.all(np.abs(c.sum(axis=-1) - 1) <= SIMPLEX_ERROR))
 
@@ -68,6 +93,13 @@ BIJECTORS: dict[str, Bijector] = {
         lambda c: _of(c).log(c[..., :-1]) - _of(c).log(c[..., -1:]),
         _is_simplex,
         "positive numbers that add up to 1 along the last axis",
+        vector=True,
+    ),
+    "correlation_factor": Bijector(
+        _factor,
+        _of_factor,
+        _is_factor,
+        "a lower triangular matrix with a positive diagonal and rows of length 1",
         vector=True,
     ),
     "ordered": Bijector(

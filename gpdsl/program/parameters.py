@@ -114,11 +114,13 @@ def _start(translator: Translator, param: m.Param, initial: Mapping[str, object]
 
 
 def _unwritten(constraint: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Where a simplex or ordered values start when the model does not say: nothing is preferred.
+    """Where a simplex, ordered values or a factor start when the model does not say: nothing is preferred.
 
-    Equal elements; or the quantiles that cut a standard normal into equally probable parts.
+    Equal elements; no correlations; or the quantiles that cut a standard normal into equally probable parts.
     """
     count = shape[-1]
     if constraint == "simplex":
         return np.full(shape, 1.0 / count)
+    if constraint == "correlation_factor":
+        return np.broadcast_to(np.eye(count), shape)
     return np.broadcast_to(ndtri(np.arange(1, count + 1) / (count + 1)), shape)

@@ -107,7 +107,7 @@ def _start(
 ) -> np.ndarray:
     """Where the data say that a parameter starts; where it would start anyway if they say nothing."""
     usual, name = parameters.initial[param.name], param.name
-    if param.constraint in {"unit", "simplex", "ordered"}:
+    if param.constraint in {"unit", "simplex", "ordered", "correlation_factor"}:
         return usual
     if param.constraint == "positive":
         found = np.exp(logs)

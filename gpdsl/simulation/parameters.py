@@ -13,7 +13,7 @@ from gpdsl.language import model as m
 from gpdsl.program.parameters import make_parameters as starting_values
 from gpdsl.simulation.distributions import draw
 from gpdsl.simulation.errors import WrongRequest
-from gpdsl.simulation.vectors import draw_simplex
+from gpdsl.simulation.vectors import draw_factor, draw_simplex
 from gpdsl.symbolic.translate import Translator, axis_key
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ def _from_prior(world: World, translator: Translator, param: m.Param) -> np.ndar
     many.rows = TRIES
     if param.prior.name == "Dirichlet":
         return draw_simplex(many, param, param.prior, generator, 1)[0]
+    if param.prior.name == "LKJ":
+        return draw_factor(many, param, param.prior, generator)
     drawn = [
         draw(many, param.name, param.prior, dict(zip(keys, element, strict=True)), generator)
         for element in world.positions(param.axes)

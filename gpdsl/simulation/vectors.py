@@ -1,4 +1,4 @@
-"""Draws of a whole vector: `MultivariateNormal`, whose elements are drawn together, and `Dirichlet`."""
+"""Draws of a whole vector: `MultivariateNormal`, whose elements are drawn together, `Dirichlet` and `LKJ`."""
 
 from __future__ import annotations
 
@@ -56,3 +56,20 @@ def draw_simplex(
     drawn = generator.gamma(np.broadcast_to(shapes, (count, len(shapes))))
     drawn = drawn.reshape(count, *(world.size(axis) for axis in param.axes))
     return drawn / drawn.sum(axis=-1, keepdims=True)
+
+
+def draw_factor(
+    world: Interpreter, param: m.Param, call: m.DistributionCall, generator: np.random.Generator
+) -> np.ndarray:
+    """Factors of correlation matrices from LKJ: the entries of a row before its diagonal one are in a ball."""
+    eta = float(np.ravel(world.value(call.arguments["eta"], {}))[0])
+    shape = tuple(world.size(axis) for axis in param.axes)
+    found = np.zeros(shape)
+    found[..., 0, 0] = 1.0
+    for k in range(1, shape[-1]):
+        squared = generator.beta(0.5 * k, eta + 0.5 * (shape[-1] - 1 - k), shape[:-2])
+        direction = generator.standard_normal((*shape[:-2], k))
+        direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
+        found[..., k, :k] = np.sqrt(squared)[..., None] * direction
+        found[..., k, k] = np.sqrt(1.0 - squared)
+    return found

@@ -85,8 +85,8 @@ def _output(output: m.Output) -> Entry:
 
 
 def _param(write: Writer, param: m.Param) -> Entry:
-    # Without a list, a simplex and ordered values start where nothing is preferred.
-    equal = param.constraint in {"simplex", "ordered"} and not isinstance(param.initial, tuple)
+    # Without a list, a simplex, ordered values and a factor start where nothing is preferred.
+    equal = param.constraint in {"simplex", "ordered", "correlation_factor"} and not isinstance(param.initial, tuple)
     return {
         "name": param.name,
         "constraint": param.constraint,

@@ -213,3 +213,16 @@ def dirichlet(concentration: Sequence[sp.Expr], values: Sequence[sp.Expr]) -> sp
     """Log density of a Dirichlet at a simplex."""
     total = lgamma(sp.Add(*concentration)) - sp.Add(*[lgamma(a) for a in concentration])
     return total + sp.Add(*[(a - 1) * sp.log(value) for a, value in zip(concentration, values, strict=True)])
+
+
+def lkj(eta: sp.Expr, diagonal: Sequence[sp.Expr]) -> sp.Expr:
+    """Log density of a correlation matrix, by the diagonal of its factor: Lewandowski, Kurowicka and Joe (2009).
+
+    Of the factor, the entries before the diagonal of row k are in a ball of k - 1 dimensions, with a density that is a
+    power of the diagonal one.
+    """
+    found = sp.S.Zero
+    for k, entry in enumerate(diagonal[1:], start=2):
+        power, half = eta - 1 + sp.Rational(len(diagonal) - k, 2), sp.Rational(k - 1, 2)
+        found += 2 * (eta - 1) * sp.log(entry) + lgamma(power + 1 + half) - lgamma(power + 1) - half * sp.log(sp.pi)
+    return found

@@ -193,7 +193,7 @@ class Scales:
         return number_size(value, self.unitless)
 
     def _param(self, param: m.Param, where: tuple[int, ...]) -> Size:
-        if param.constraint in {"unit", "simplex"}:
+        if param.constraint in {"unit", "simplex", "correlation_factor"}:
             return NO_UNIT
         level = param.constraint != "positive"
         if param.name in self.known:

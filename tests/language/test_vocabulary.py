@@ -68,7 +68,7 @@ def test_distribution_of_its_own_form(name: str) -> None:
 
 
 def test_every_distribution_is_tried() -> None:
-    assert {*PLAIN, *WRITTEN, "Dirichlet", "PCScale", "PCLengthscale"} == set(DISTRIBUTIONS)
+    assert {*PLAIN, *WRITTEN, "Dirichlet", "LKJ", "PCScale", "PCLengthscale"} == set(DISTRIBUTIONS)
 
 
 @pytest.mark.parametrize("name", PLAIN)

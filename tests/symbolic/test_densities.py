@@ -95,7 +95,7 @@ def symbols(names: dict[str, float]) -> dict[str, sp.Symbol]:
 
 def test_the_tables_are_those_of_the_language() -> None:
     composed = {name for name, entry in DISTRIBUTIONS.items() if entry.components}
-    assert set(DENSITIES) | set(LEVELS) | composed | {"MultivariateNormal", "Dirichlet"} == set(DISTRIBUTIONS)
+    assert set(DENSITIES) | set(LEVELS) | composed | {"MultivariateNormal", "Dirichlet", "LKJ"} == set(DISTRIBUTIONS)
     assert {r[0] for r in REFERENCES.values()} == set(DENSITIES)
     assert {name for name, entry in DISTRIBUTIONS.items() if entry.support == "count"} == DISCRETE
 

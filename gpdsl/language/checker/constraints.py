@@ -81,8 +81,10 @@ def check_bounds(scope: Scope, name: str, kind: syntax.Type) -> tuple[Bound, Bou
 
 
 def check_axes(scope: Scope, name: str, kind: syntax.Type, axes: tuple[Axis, ...]) -> None:
-    """A simplex has an axis of two elements or more, and ordered values have one."""
+    """A simplex has an axis of two elements or more, ordered values have one, and a factor is a square matrix."""
     word = kind.word.text
+    if word == "correlation_factor":
+        _check_square(scope, name, kind, axes)
     if word not in ALONG_AXIS:
         return
     what = "elements that add up to 1" if word == "simplex" else "elements that increase"
@@ -92,6 +94,14 @@ def check_axes(scope: Scope, name: str, kind: syntax.Type, axes: tuple[Axis, ...
     if word == "simplex" and axes[-1].size == 1:
         problem = f"a simplex of one element is always 1, so there is nothing to learn in `{name}`"
         scope.problems.fail(BadType(kind.span, problem, "one element", "give it two elements or more, or a `const`"))
+
+
+def _check_square(scope: Scope, name: str, kind: syntax.Type, axes: tuple[Axis, ...]) -> None:
+    sizes = {axis.size for axis in axes[-2:]} - {None}
+    if len(axes) < 2 or len(sizes) > 1:
+        shown = ", ".join(axis.describe() for axis in axes) or "one number"
+        remedy = f"write two indices of equal size, `index p in 1..3`, `index q in 1..3` and `param {name}[p,q] : ...`"
+        scope.problems.fail(BadType(kind.span, f"`{name}` is a square matrix", f"[{shown}] here", remedy))
 
 
 def default_initial(constraint: str, lower: Bound, upper: Bound) -> float:
@@ -107,6 +117,10 @@ def default_initial(constraint: str, lower: Bound, upper: Bound) -> float:
 
 def check_initial(scope: Scope, formula: syntax.Formula, param: Param) -> None:
     """Initial values inside the bounds, adding up to 1, or increasing."""
+    if param.constraint == "correlation_factor":
+        remedy = "leave it out; `init` of a fit takes a factor"
+        rule = "is not written: it starts without correlations"
+        scope.problems.fail(OutsideConstraint(formula.span, param.name, rule, "a value here", remedy))
     if param.constraint in ALONG_AXIS:
         _check_rows(scope, formula, param)
     elif param.lower is not None or param.upper is not None:

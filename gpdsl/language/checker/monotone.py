@@ -15,7 +15,12 @@ from gpdsl.language import model as m
 from gpdsl.language.checker.scope import Scope
 
 INFINITE = math.inf
-RANGES = {"real": (-INFINITE, INFINITE), "positive": (0.0, INFINITE), "unit": (0.0, 1.0), "simplex": (0.0, 1.0)}
+RANGES = {
+    "real": (-INFINITE, INFINITE),
+    "positive": (0.0, INFINITE),
+    **dict.fromkeys(("unit", "simplex"), (0.0, 1.0)),
+    "correlation_factor": (-1.0, 1.0),
+}
 OPEN = {"positive", "unit", "simplex"}
 
 

@@ -19,12 +19,15 @@ from gpdsl.language.model import DistributionCall, Param
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 
 _IN_PRIOR = frozenset({"const"})
+_OWN = {"simplex": ("Dirichlet", "simplexes"), "correlation_factor": ("LKJ", "factors of correlation matrices")}
+"""The one prior of a constraint, and what it is a prior of."""
+
 _SUPPORTS = {"real": (-math.inf, math.inf), "positive": (0.0, math.inf), "unit": (0.0, 1.0)}
 _VALUES = {"real": "any number", "positive": "positive numbers", "unit": "numbers between 0 and 1"}
 
 
 def check_prior(scope: Scope, statement: syntax.ParamStatement) -> None:
-    """`param s : positive ~ Gamma(2, 1)`; a simplex has a Dirichlet prior, and nothing else has."""
+    """`param s : positive ~ Gamma(2, 1)`; a simplex has a Dirichlet prior, a factor LKJ, and nothing else has."""
     name, call = statement.declared.name.text, statement.prior
     if call is None or name not in scope.params:
         return
@@ -44,12 +47,13 @@ def check_prior(scope: Scope, statement: syntax.ParamStatement) -> None:
 
 def _check_names(scope: Scope, call: syntax.Call, param: Param) -> None:
     """The distribution is a prior of this sort of parameter, and so are the components of a mixture."""
-    word, simplex = call.function, param.constraint == "simplex"
-    known = ["Dirichlet"] if simplex else [each.name for each in DISTRIBUTIONS.values() if each.continuous]
+    word, own = call.function, _OWN.get(param.constraint)
+    known = [own[0]] if own else [each.name for each in DISTRIBUTIONS.values() if each.continuous]
     if word.text not in known:
-        if word.text in DISTRIBUTIONS and (simplex or word.text == "Dirichlet"):
-            values = "simplexes" if word.text == "Dirichlet" else "single numbers"
-            remedy = "write `~ Dirichlet(1)`" if simplex else "declare a `simplex`, or choose another prior"
+        meant = next((name for name, (prior, _) in _OWN.items() if prior == word.text), None)
+        if word.text in DISTRIBUTIONS and (own or meant):
+            values = _OWN[meant][1] if meant else "single numbers"
+            remedy = f"write `~ {own[0]}(1)`" if own else f"declare a `{meant}`, or choose another prior"
             scope.problems.fail(PriorElsewhere(word.span, word.text, values, param.name, _described(param), remedy))
         suggestion = "" if word.text in DISTRIBUTIONS else scope.problems.suggest(word.text, known)
         scope.problems.fail(
@@ -63,7 +67,7 @@ def _check_names(scope: Scope, call: syntax.Call, param: Param) -> None:
 
 def _check_support(scope: Scope, prior: DistributionCall, param: Param) -> None:
     """Every value the parameter can take has a density: else the search would end at an edge nobody has written."""
-    if param.constraint == "simplex":
+    if param.constraint in _OWN:
         return
     if prior.name == "Mixture":
         for component in prior.components:

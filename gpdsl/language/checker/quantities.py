@@ -152,8 +152,8 @@ def check_param(scope: Scope, statement: syntax.ParamStatement) -> None:
 
 def initial_value(scope: Scope, formula: syntax.Formula, param: Param) -> float | tuple:
     """The value at which a parameter starts: of its type and shape, and inside its bounds."""
-    domain = {"simplex": "unit", "ordered": "real"}.get(param.constraint, param.constraint)
-    value = evaluate_value(scope, formula, param.name, domain)
+    domain = {"simplex": "unit", **dict.fromkeys(("ordered", "correlation_factor"), "real")}
+    value = evaluate_value(scope, formula, param.name, domain.get(param.constraint, param.constraint))
     check_shape(scope, formula, value, param.name, param.axes)
     check_initial(scope, formula, replace(param, initial=value))
     return value

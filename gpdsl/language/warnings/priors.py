@@ -86,12 +86,14 @@ _SHAPES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "Weibull": (("shape", "is 0"),),
     "Beta": (("a", "is 0"), ("b", "is 1")),
     "Dirichlet": (("concentration", "has a weight of 0"),),
+    "LKJ": (("eta", "has a correlation of 1 or -1"),),
 }
 """Arguments below 1 that make a density infinite, and where."""
 
 _BOUNDED = {
     **dict.fromkeys(("Gamma", "Weibull"), "take a shape of at least 1, or `LogNormal`, whose density has a bound"),
     "Beta": "take shapes of at least 1, such as `Beta(1, 1)`, or bounds that leave out the ends",
+    "LKJ": "take an eta of at least 1, such as `LKJ(1)`",
     "Dirichlet": "take concentrations of at least 1, such as `Dirichlet(1)`, or `fixed` weights",
 }
 

@@ -137,6 +137,8 @@ NOTES: Mapping[str, str] = MappingProxyType(
         "PCScale": r"$\mathrm{PCScale}(s_0, \alpha)$ penalises complexity: it exceeds $s_0$ with probability $\alpha$",
         "PCLengthscale": r"$\mathrm{PCLengthscale}(\ell_0, \alpha, d)$ penalises complexity in $d$ dimensions: it is "
         r"below $\ell_0$ with probability $\alpha$",
+        "LKJ": r"$\mathrm{LKJ}(\eta)$ gives $\mathbf{R} = \mathbf{L} \mathbf{L}^\top$ a density proportional to "
+        r"$\det(\mathbf{R})^{\eta - 1}$",
         "NegativeBinomial": r"$\mathrm{NegBin}(m, \phi)$ has mean $m$ and variance $m + m^2/\phi$",
         "Binomial": r"$\mathrm{Binomial}(n, p)$ counts successes among $n$ trials of probability $p$",
         "Ordinal": r"$\mathrm{Ordinal}_{F}(m; \mathbf{c})$ takes one of the first $j$ levels with probability "

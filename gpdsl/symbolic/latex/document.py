@@ -111,6 +111,8 @@ def _param(equations: Equations, param: m.Param) -> str:
     start = f"{'fixed at' if param.fixed else 'initially'} ${_values(param.initial)}$"
     if param.constraint in {"simplex", "ordered"} and not isinstance(param.initial, tuple):
         start = "initially all equal" if param.constraint == "simplex" else "initially evenly spaced"
+    if param.constraint == "correlation_factor" and not param.fixed:
+        start = "initially without correlations"
     if starts_by_data(param):
         start = "initially by the data"
     return f"${_domain(equations, param)}$ ({start})"
@@ -120,6 +122,8 @@ def _domain(equations: Equations, param: m.Param) -> str:
     symbols = equations.symbols
     symbol = symbols.of(param.name)
     whole = _vector(equations, param.name)
+    if param.constraint == "correlation_factor":
+        return rf"{whole} \text{{ lower triangular}},\; \operatorname{{diag}}({whole} {whole}^\top) = \mathbf{{1}}"
     if param.constraint in {"simplex", "ordered"}:
         outer = [symbols.index(axis) for axis in param.axes[:-1]]
         last, size = param.axes[-1], symbols.size(param.axes[-1])

@@ -60,8 +60,9 @@ class Equations:
 
     def _prior(self, param: m.Param) -> Line:
         assert param.prior is not None
-        vector = param.prior.name == "Dirichlet"
-        axes = param.axes[:-1] if vector else param.axes
+        together = {"Dirichlet": 1, "LKJ": 2}.get(param.prior.name, 0)
+        vector = together > 0
+        axes = param.axes[: len(param.axes) - together]
         left = self.symbols.of(param.name).render([self.symbols.index(axis) for axis in axes], bold=vector)
         right = distribution(self.standing(param.axes, row=False), param.prior)
         return Line(left, r"\sim", (right,), *quantified(self.symbols, axes))
