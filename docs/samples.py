@@ -37,8 +37,8 @@ DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
     "Mixture": ("y ~ Mixture(w, Normal(f, sigma), Normal(0, 10))",),
     "Truncated": ("y ~ Truncated(Normal(f, sigma), lower = 0)",),
     "Censored": ("y ~ Censored(Weibull(1.5, exp(f)), upper = 8)",),
-    "LKJ": ("param L[t,r] : correlation_factor ~ LKJ(2)",),
     "Dirichlet": ("param k : simplex[3] ~ Dirichlet(2)",),
+    "LKJ": ("param L[t,r] : correlation_factor ~ LKJ(2)",),
 }
 """Statements; a prior is one too."""
 
