@@ -30,6 +30,7 @@ COMMANDS = (
     "lsp",
     "new",
     "predict",
+    "report",
     "serve",
     "simulate",
     "zoo",

@@ -36,6 +36,15 @@ class Shown:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Mapping[str, str]:
         return mimebundle(self, include, exclude)
 
+    def report(self, path: str | Path, data: Any = None) -> None:
+        """Write one web page: the model as equations and as a graph, data, fit, pictures, and what to look at next.
+
+        It needs no other file and no network. data: rows to compare with; without them what needs them is left out.
+        """
+        from gpdsl.results.report.report import write_report
+
+        write_report(cast("Fit", self), Path(path), data)
+
     def plot(
         self,
         data: Any = None,

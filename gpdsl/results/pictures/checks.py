@@ -26,6 +26,7 @@ from gpdsl.results.pictures.style import (
     wrapped,
 )
 from gpdsl.results.prediction import Prediction
+from gpdsl.results.table import predictable_outputs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +66,7 @@ def among_draws(prediction: Prediction, name: str, values: np.ndarray) -> tuple[
 
 def residuals(seen: Seen, names: Sequence[str]) -> Figure:
     """Of each output: residuals against the mean, and their quantiles against those of a standard normal."""
-    part, prediction = _part(seen)
+    part, prediction = part_of(seen)
     figure, panels = canvas(len(names), 2, 4.2, 3.1, title_of(seen.fit))
     for name, (left, right) in zip(names, panels, strict=True):
         values = _values(part, name)
@@ -91,7 +92,7 @@ def residuals(seen: Seen, names: Sequence[str]) -> Figure:
 
 def calibration(seen: Seen, names: Sequence[str]) -> Figure:
     """Of each output, how often the data lie in central intervals, or how often what has a probability happens."""
-    part, prediction = _part(seen)
+    part, prediction = part_of(seen)
     figure, axes = wrapped(len(names), 4.0, 3.6, title_of(seen.fit), most=3)
     for axis, name in zip(axes, names, strict=True):
         output, values = seen.fit.program.declarations.outputs[name], _values(part, name)
@@ -142,7 +143,7 @@ def rootogram(seen: Seen, names: Sequence[str]) -> Figure:
 
     A bar that ends above or below zero shows too few or too many of a count (Kleiber and Zeileis 2016).
     """
-    part, prediction = _part(seen)
+    part, prediction = part_of(seen)
     figure, axes = wrapped(len(names), 5.0, 3.2, title_of(seen.fit), most=2)
     for axis, name in zip(axes, names, strict=True):
         values = _values(part, name)
@@ -157,18 +158,24 @@ def rootogram(seen: Seen, names: Sequence[str]) -> Figure:
         axis.bar(centre, met, width * 0.85, bottom=expected - met, color="0.75", label="observed")
         axis.plot(centre, expected, "o-", ms=3, color="C3", label="expected")
         axis.axhline(0, color="k", lw=0.8)
+        axis.locator_params(axis="x", integer=True)
         axis.set(xlabel=plain(name), ylabel="root of the number of rows")
         legend(axis)
     return figure
 
 
-def _part(seen: Seen) -> tuple[Seen, Prediction]:
+def part_of(seen: Seen) -> tuple[Seen, Prediction]:
     """Some rows of the data, and what is predicted of them."""
     if seen.data is None:
         raise GpdslError("this picture compares predictions with observed values: pass data=... to plot")
     rows = thinned(seen.rows, ROWS)
     part = Seen(seen.fit, {name: values[rows] for name, values in seen.inputs.items()}, seen.data.take(rows))
     return part, part.predict(part.inputs)
+
+
+def outputs_seen(seen: Seen) -> list[str]:
+    """The outputs with a distribution of which the data have values."""
+    return [n for n in predictable_outputs(seen.fit.program.declarations) if seen.observed(n) is not None]
 
 
 def _values(seen: Seen, name: str) -> np.ndarray:

@@ -138,7 +138,7 @@ def read_at(fit: Fit) -> set[str]:
 def seen_of(fit: Fit, data: Any) -> Seen:
     """The rows of the data, or those that the posterior keeps. Raises GpdslError where it keeps too little."""
     if data is not None:
-        bound = fit.bind(data, None, outputs=False)
+        bound = data if isinstance(data, Data) else fit.bind(data, None, outputs=False)
         return Seen(fit, bound.inputs, bound)
     declared, groups = fit.program.declarations.inputs, fit.program.groups
     if not fit.inducing:

@@ -45,7 +45,7 @@ def latex(declarations: m.Declarations, *, standalone: bool = False) -> str:
     body = [*head, aligned(equations.lines())]
     if definitions := equations.definitions():
         body += ["where", aligned(definitions)]
-    body += [rf"\textbf{{{word}.}} {sentence}." + "\n" for word, sentence in _sentences(equations)]
+    body += [rf"\textbf{{{word}.}} {sentence}." + "\n" for word, sentence in sentences(equations)]
     text = "\n".join(body).rstrip() + "\n"
     return f"{_PREAMBLE}\n{text}\\end{{document}}\n" if standalone else text
 
@@ -55,7 +55,8 @@ def equations(declarations: m.Declarations) -> str:
     return aligned(Equations(declarations).lines())
 
 
-def _sentences(equations: Equations) -> Iterator[tuple[str, str]]:
+def sentences(equations: Equations) -> Iterator[tuple[str, str]]:
+    """What stands below the equations: a word, and what is said of it."""
     d = equations.declarations
     rows = row_range(equations.symbols)
     groups: list[tuple[str, Sequence[str]]] = [

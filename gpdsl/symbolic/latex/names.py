@@ -14,7 +14,7 @@ _SMALL = (
 )
 _CAPITAL = ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega")
 _VARIANTS = {"epsilon": r"\varepsilon", "phi": r"\varphi"}
-_UNICODE = dict(zip("αβγδεζηθικλμνξπρστυφχψωℓ", _SMALL, strict=True)) | dict(zip("ΓΔΘΛΞΠΣΥΦΨΩ", _CAPITAL, strict=True))
+UNICODE = dict(zip("αβγδεζηθικλμνξπρστυφχψωℓ", _SMALL, strict=True)) | dict(zip("ΓΔΘΛΞΠΣΥΦΨΩ", _CAPITAL, strict=True))
 _SQUARES = frozenset({"s2", "sigma2", "tau2"})
 """Variances by habit: `s2` is printed as the square of s, `s2_f` with a subscript, unless the model has an `s` too."""
 
@@ -67,7 +67,7 @@ def upright(word: str) -> str:
 
 def word_symbol(word: str) -> str:
     """One word: a Greek letter by its name or itself, a single letter, or several letters upright."""
-    word = _UNICODE.get(word, word)
+    word = UNICODE.get(word, word)
     if word in _SMALL or word in _CAPITAL:
         return _VARIANTS.get(word, f"\\{word}")
     if word.isdigit() or (len(word) == 1 and word.isascii()):

@@ -1,0 +1,144 @@
+"""The report: one page that needs nothing else, in which nothing of the user's is markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.cli import main
+from gpdsl.results.report.report import report
+
+EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
+MODEL = gpdsl.compile("""
+model evil "a <script>alert(0)</script> & $x$"
+# </pre><script>alert(3)</script>
+input x : real
+output n : count
+output y : real
+param a : real = 0 ~ Normal(0, 1)
+param s : positive = 0.3
+param unused : positive = 1
+latent f(x) ~ GP(0, RBF(1))
+n ~ Poisson(exp(f + a))
+y ~ Normal(f, s)
+""")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+class Tags(HTMLParser):
+    """Every tag of a page with its attributes, and all text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def data() -> dict[str, np.ndarray]:
+    rng, x = np.random.default_rng(0), np.linspace(0, 4, 40)
+    y = np.sin(x) + 0.05 * rng.normal(size=40)
+    y[7] = 2.0
+    return {EVIL: x, "n": rng.poisson(np.exp(np.sin(x))), "y": y}
+
+
+@pytest.fixture(scope="module")
+def fit(data: dict[str, np.ndarray]) -> gpdsl.Fit:
+    return MODEL.fit(data, columns={"x": EVIL}, steps=3, init={"s": 0.1}, fixed=["s"])
+
+
+@pytest.fixture(scope="module")
+def page(fit: gpdsl.Fit, data: dict[str, np.ndarray]) -> str:
+    return report(fit, data)
+
+
+def test_nothing_of_the_users_is_markup_and_nothing_is_asked_for(page: str) -> None:
+    tags = Tags(page)
+    names = [name for name, _ in tags.found]
+    assert not {"script", "link", "iframe", "object", "base", "form"} & set(names)
+    attributes = [each for _, each in tags.found]
+    assert not any(key.startswith("on") or key == "style" for each in attributes for key in each)
+    assert {str(each[key])[:11] for each in attributes for key in ("src", "href") if key in each} <= {
+        "data:image/",
+        *(f"#{anchor}" for anchor in ("next", "pictures", "model", "data", "fit")),
+    }
+    assert "<script>alert(0)" in tags.text and EVIL in tags.text and "</pre><script>alert(3)" in tags.text
+    assert names.count("img") == 7  # curves, residuals, calibration, counts, bound, parameters, and the graph
+
+
+def test_the_policy_allows_the_style_of_the_page_and_its_images_alone(page: str) -> None:
+    style = re.search("<style>(.*?)</style>", page, re.DOTALL)
+    policy = dict(Tags(page).found[3][1])["content"]
+    assert style is not None
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert policy == (
+        f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def test_pictures_are_whole_and_name_no_other_place(page: str) -> None:
+    for raw in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page):
+        drawing = ElementTree.fromstring(base64.b64decode(raw))
+        links = [value for each in drawing.iter() for key, value in each.attrib.items() if key.endswith("href")]
+        assert all(link.startswith(("#", "data:")) for link in links)
+        assert not any(each.tag.endswith("script") for each in drawing.iter())
+
+
+def test_it_says_what_to_look_at(page: str, fit: gpdsl.Fit, data: dict[str, np.ndarray]) -> None:
+    text = Tags(page).text
+    assert re.search(r"\d+ values? of `y` lies? further off than a normal residual of 4.5", text)
+    assert "`unused`" in text and "stopped at the limit of steps" in text
+    assert "40 rows of data: the rows that were fitted." in text
+    assert f"{fit.elbo:.4f} nats" in text and f"{float(fit.parameters['a']):.5g}" in text
+    other = Tags(report(fit, {**data, "y": data["y"] + 1})).text
+    assert "not the 40 rows that were fitted" in other
+    assert "no data were given" in Tags(report(fit)).text
+
+
+def test_the_same_fit_gives_the_same_page(page: str, fit: gpdsl.Fit, data: dict[str, np.ndarray]) -> None:
+    assert report(fit, data) == page
+
+
+def test_it_is_written(fit: gpdsl.Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit.save(tmp_path / "a.gpfit")
+    (tmp_path / "d.csv").write_text("where,n,y\n" + "\n".join(f"{x},1,0.5" for x in range(4)) + "\n")
+    command = ["report", str(tmp_path / "a.gpfit"), "--data", str(tmp_path / "d.csv"), "--column", "x=where"]
+    assert main([*command, "--out", str(tmp_path / "r.html")]) == 0
+    assert "<td>where</td>" in (tmp_path / "r.html").read_text()
+    assert main([*command, "--out", str(tmp_path / "r.pdf")]) == 1
+    assert "expected a name ending in .html, got r.pdf" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+def test_a_browser_shows_it_and_asks_nobody(page: str, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    path, log = tmp_path / "r.html", tmp_path / "net.json"
+    path.write_text(page)
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", f"--log-net-log={log}"]
+    for each in (f"--screenshot={tmp_path}/r.png", f"--print-to-pdf={tmp_path}/r.pdf"):
+        command = [CHROMIUM, *options, f"--user-data-dir={tmp_path}/u", each, path.as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        assert "CONSOLE" not in done.stderr  # the policy was not broken
+        events = json.loads(log.read_text())["events"]
+        asked = {event["params"]["url"] for event in events if "url" in event.get("params", {})}
+        own = ("google", "gvt1")  # what the browser asks for itself
+        assert not [url for url in asked if url.startswith("http") and not any(each in url for each in own)]
+    assert (tmp_path / "r.png").stat().st_size > 20_000 and (tmp_path / "r.pdf").read_bytes()[:4] == b"%PDF"
