@@ -20,7 +20,7 @@ from gpdsl.language import vocabulary
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)```", re.DOTALL)
+BLOCK = re.compile(r"(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<kind>[\w{}-]*)\n(?P<text>.*?)```", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def test_every_fence_is_read() -> None:
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
         assert text.count("```") == 2 * len(blocks(page)), page
-        assert {block.kind for block in blocks(page)} <= {"", "python", "console", "gpm", "text"}, page
+        assert {block.kind for block in blocks(page)} <= {"", "python", "console", "gpm", "text", "{eval-rst}"}, page
 
 
 def test_the_tables_are_current_and_name_everything(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +152,13 @@ def test_every_word_of_the_language_stands_in_an_example() -> None:
     words = ["fixed", "if", "then", "else", "and", "or", "not", "lower", "upper", "on"]
     assert [word for word in words if not re.search(rf"\b{word}\b", code)] == []
     assert [sign for sign in ("@", "dot(", "D(", "sum(", "..", "^", "|", "->", ";", "==") if sign not in code] == []
+
+
+def test_every_public_name_is_described_and_used() -> None:
+    described = "".join(block.text for block in blocks("docs/api.md") if block.kind == "{eval-rst}")
+    used = "".join(block.text for block in blocks("docs/api.md") if block.kind == "python")
+    assert [name for name in gpdsl.__all__ if not re.search(rf"gpdsl\.(results\.)?{name}\n", described)] == []
+    assert [name for name in gpdsl.__all__ if not re.search(rf"gpdsl\.{name}\b", used)] == []
 
 
 def test_links_inside_the_repository_lead_somewhere() -> None:
