@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import math
 import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from gpdsl.errors import GpdslError, described, quoted
+from gpdsl.forward.answers import Refused, answer
 from gpdsl.forward.deadlines import TimedSocket
 from gpdsl.forward.session import NUMBER_BYTES
+from gpdsl.forward.slopes import SMOOTH, slopes
 
-VERSION = 1.0
 SMALL_QUESTION = 2**16
 """Bytes of a question that holds no numbers, at most."""
 
@@ -34,25 +34,23 @@ IDLE_SECONDS, QUESTION_SECONDS = 300.0, 60.0
 FEWEST_TOGETHER, MOST_TOGETHER = 16, 256
 """Rows of a batch: fewer are filled up, so that few shapes are ever compiled."""
 
-ABSENT = ("Gradient", "ApplyJacobian", "ApplyHessian")
-
 
 @dataclass(frozen=True)
 class Offered:
-    """A function of rows: vectors of sizes `inputs` in, one after the other, vectors of sizes `outputs` out."""
+    """A function of rows: vectors of sizes `inputs` in, one after the other, vectors of sizes `outputs` out.
+
+    `kinds` are those of the inputs, as a model declares them.
+    """
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     evaluate: Callable[[np.ndarray], np.ndarray]
+    kinds: tuple[str, ...] = ()
 
-
-class Refused(Exception):
-    """An answer that is an error: its HTTP status, its type in the protocol, and what it says."""
-
-    def __init__(self, status: int, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-        self.kind = kind
+    @property
+    def smooth(self) -> bool:
+        """Whether there are slopes along some inputs."""
+        return any(kind in SMOOTH for kind in self.kinds)
 
 
 @dataclass(eq=False)
@@ -85,6 +83,16 @@ class Together:
             raise asked.problem
         assert asked.answer is not None
         return asked.answer
+
+    def slopes(self, row: np.ndarray, vector: int) -> np.ndarray:
+        """Slopes [outputs, columns] of all outputs along one vector of the inputs. Raises what the function does."""
+        places = np.split(np.arange(len(row)), np.cumsum(self.offered.inputs)[:-1])[vector]
+        positive = [kind == "positive" for kind, size in self._sized() for _ in range(size)]
+        with self._work:
+            return slopes(self.offered.evaluate, row, places.tolist(), positive)
+
+    def _sized(self) -> Iterable[tuple[str, int]]:
+        return zip(self.offered.kinds, self.offered.inputs, strict=True)
 
     def _answer(self) -> None:
         """Answer all that wait. Rows are repeated up to a power of two."""
@@ -234,57 +242,3 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _error(kind: str, text: str) -> dict[str, Any]:
     return {"error": {"type": kind, "message": quoted(text)}}
-
-
-def answer(served: Mapping[str, Together], path: str, body: bytes) -> dict[str, Any]:
-    """The answer to one question. Raises Refused for one that has none."""
-    name = path.rstrip("/").rsplit("/", 1)[-1]
-    if name == "Info":
-        return {"protocolVersion": VERSION, "models": list(served)}
-    question = _question(body)
-    model = served.get(question.get("name", "")) if isinstance(question.get("name", ""), str) else None
-    if model is None:
-        raise Refused(400, "ModelNotFound", f"there is no model {question.get('name')!r}, but {', '.join(served)}")
-    match name:
-        case "ModelInfo":
-            return {"support": {"Evaluate": True, **dict.fromkeys(ABSENT, False)}}
-        case "InputSizes":
-            return {"inputSizes": list(model.offered.inputs)}
-        case "OutputSizes":
-            return {"outputSizes": list(model.offered.outputs)}
-        case "Evaluate":
-            return {"output": _evaluated(model, question.get("input"))}
-    if name in ABSENT:
-        raise Refused(400, "UnsupportedFeature", f"{name} is not supported")
-    raise Refused(404, "InvalidInput", f"there is no question {path}")
-
-
-def _question(body: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError) as problem:
-        raise Refused(400, "InvalidInput", "the question is no JSON") from problem
-    if not isinstance(found, dict):
-        raise Refused(400, "InvalidInput", "the question is no JSON object")
-    return found
-
-
-def _evaluated(model: Together, given: Any) -> list[list[float]]:
-    sizes = model.offered.inputs
-    if not isinstance(given, list) or not all(isinstance(each, list) for each in given):
-        raise Refused(400, "InvalidInput", "`input` is no list of vectors of numbers")
-    if [len(each) for each in given] != list(sizes):  # before arrays of any length are built
-        found = [len(each) for each in given]
-        raise Refused(400, "InvalidInput", f"`input` has vectors of sizes {found}, expected sizes {list(sizes)}")
-    if not all(type(each) in (int, float) for vector in given for each in vector):
-        raise Refused(400, "InvalidInput", "`input` is no list of vectors of numbers")
-    try:
-        row = np.array([each for vector in given for each in vector], float)
-    except OverflowError:
-        row = np.array([np.inf])
-    if not np.isfinite(row).all():
-        raise Refused(400, "InvalidInput", "`input` has values that are not finite")
-    values = model.ask(row)
-    if not all(map(math.isfinite, values)):
-        raise Refused(500, "InvalidOutput", "the result is not finite")
-    return [part.tolist() for part in np.split(values, np.cumsum(model.offered.outputs)[:-1])]

@@ -81,7 +81,7 @@ def _quantity(fit: Fit, name: str) -> Offered:
     axes = declared.axes_of(name)
     levels = () if output is None or output.label is None else (output.label,)
     size = int(np.prod(_shape(fit, (*axes, *levels)), dtype=int))
-    return Offered(_sizes(fit, inputs), (size, size), evaluate)
+    return Offered(_sizes(fit, inputs), (size, size), evaluate, tuple(each.kind for each in inputs))
 
 
 def _log_density(fit: Fit) -> Offered:
@@ -91,4 +91,4 @@ def _log_density(fit: Fit) -> Offered:
     def evaluate(rows: np.ndarray) -> np.ndarray:
         return fit.log_predictive_density(_columns(fit, both, rows), columns={})[:, None]
 
-    return Offered(_sizes(fit, both), (1,), evaluate)
+    return Offered(_sizes(fit, both), (1,), evaluate, tuple(each.kind for each in both))

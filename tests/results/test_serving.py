@@ -25,7 +25,9 @@ import pytest
 
 import gpdsl
 from gpdsl.forward import evaluate
+from gpdsl.forward.answers import Refused, answer
 from gpdsl.forward.server import Offered, Together, _Asked, _hosts, make_server
+from gpdsl.forward.slopes import slopes
 from gpdsl.results.serving import offered
 
 PLANES = """
@@ -79,7 +81,7 @@ def test_the_client_of_the_umbridge_package(fit: gpdsl.Fit, url: str) -> None:
     model = umbridge.HTTPModel(url, "y")
     assert (model.get_input_sizes(), model.get_output_sizes()) == ([2, 1], [2, 2])
     assert model.supports_evaluate()
-    assert not model.supports_gradient()
+    assert model.supports_gradient() and not model.supports_apply_hessian()
     mean, _ = model([DATA["x"][0].tolist(), [DATA["z"][0]]])
     np.testing.assert_allclose(mean, fit.predict(DATA).mean("y")[0], rtol=1e-9)
 
@@ -104,7 +106,9 @@ def test_the_client_of_the_umbridge_package(fit: gpdsl.Fit, url: str) -> None:
         ("Evaluate", {"name": "y", "input": {"1": 2}}, 400, "no list of vectors"),
         ("Evaluate", {"name": "y", "input": [[0] * 9000, [1]]}, 400, r"vectors of sizes \[9000, 1\]"),
         ("Evaluate", b'{"name": "\\u001b[2J' + b"x" * 9000 + b'"}', 400, r"\A[^\x1b]{2000}\Z"),
-        ("Gradient", {"name": "y"}, 400, "not supported"),
+        ("ApplyHessian", {"name": "y"}, 400, "not supported"),
+        ("Gradient", {"name": "y", "input": [[0, 0], [0]], "outWrt": 2, "inWrt": 0}, 400, "`outWrt` is 2, expected"),
+        ("Gradient", {"name": "y", "input": [[0, 0], [0]], "outWrt": 0, "inWrt": 0, "sens": [1]}, 400, "vector of 2"),
         ("Weather", {"name": "y"}, 404, "no question"),
     ],
 )
@@ -288,3 +292,50 @@ def test_the_command_serves_a_saved_fit_until_it_is_interrupted(fit: gpdsl.Fit, 
         np.testing.assert_allclose(found[:, 0], fit.predict(DATA).mean("y"), rtol=1e-9)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
+
+
+def test_slopes_are_those_of_the_posterior(fit: gpdsl.Fit, url: str) -> None:
+    """The mean of an exact process is linear in values of the kernel, whose slopes are known."""
+    umbridge = pytest.importorskip("umbridge", reason="the package umbridge, of the extra `dev`")
+    model = umbridge.HTTPModel(url, "f")
+    assert model.supports_gradient() and model.supports_apply_jacobian()
+    at = [[0.3, -0.7], [0.2]]
+    points = np.column_stack([DATA["x"], DATA["z"]])
+    here = np.concatenate(at)
+
+    def gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.exp(-0.5 * np.sum((a[:, None] - b) ** 2, axis=-1))
+
+    row, noisy = gram(here[None], points)[0], gram(points, points) + 0.04 * np.eye(8)
+    moved = -(here - points) * row[:, None]  # d k(here, points) / d here, [points, inputs]
+    means = np.linalg.solve(noisy, DATA["y"]).T @ moved
+    sd = np.sqrt(1 - row @ np.linalg.solve(noisy, row))
+    spread = -(np.linalg.solve(noisy, row) @ moved) / sd
+    np.testing.assert_allclose(model.gradient(0, 0, at, [1.0, -2.0]), means[0, :2] - 2 * means[1, :2], rtol=1e-7)
+    np.testing.assert_allclose(model.apply_jacobian(0, 1, at, [3.0]), 3 * means[:, 2], rtol=1e-7)
+    np.testing.assert_allclose(
+        model.apply_jacobian(1, 0, at, [0.5, 1.0]), spread[:2] @ [0.5, 1.0] * np.ones(2), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e5])
+@pytest.mark.parametrize("x", [0.0, 2.0, 1e3])
+def test_slopes_of_any_scale(scale: float, x: float) -> None:
+    def function(rows: np.ndarray) -> np.ndarray:
+        z = (rows[:, 0] - x) / scale + 0.7
+        return np.column_stack([np.sin(z), np.exp(-(z**2)), 0 * z])
+
+    found = slopes(function, np.array([x, 4.0]), [0, 1], [False, False])
+    expected = np.array([np.cos(0.7), -1.4 * np.exp(-0.49), 0.0]) / scale
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6, atol=1e-12 / scale)
+    np.testing.assert_array_equal(found[:, 1], 0.0)
+
+
+def test_positive_inputs_stay_positive_and_counts_have_no_slopes() -> None:
+    found = slopes(lambda rows: np.log(rows), np.array([0.01]), [0], [True])
+    np.testing.assert_allclose(found, [[100.0]], rtol=1e-7)
+    offered = Offered((1, 1), (1,), lambda rows: rows[:, :1], ("real", "count"))
+    question = {"name": "a", "input": [[1], [2]], "outWrt": 0, "inWrt": 1, "vec": [1]}
+    with pytest.raises(Refused, match="no slopes along an input of type count"):
+        answer({"a": Together(offered)}, "/ApplyJacobian", json.dumps(question).encode())
+    assert not Offered((1,), (1,), lambda rows: rows, ("label",)).smooth
