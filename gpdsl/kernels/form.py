@@ -117,6 +117,23 @@ def nothing_but_white(form: Form) -> bool:
     return has_white(form)
 
 
+def telling(form: Form, width: int) -> frozenset[int]:
+    """Those of `width` columns of which different values make a process independent: what `Same` looks at."""
+    match form:
+        case Base(name="Same"):
+            return frozenset(range(width))
+        case Scaled(kernel=kernel):
+            return telling(kernel, width)
+        case On(columns=columns, kernel=Base(name="Same")):
+            blocks = [block_of(each) if isinstance(each, sp.Symbol) else None for each in columns]
+            return frozenset(k for found in blocks if found is not None for k in range(*found))
+        case Sum(terms=parts):
+            return frozenset.intersection(*[telling(part, width) for part in parts])
+        case Product(factors=parts):
+            return frozenset.union(*[telling(part, width) for part in parts])
+    return frozenset()
+
+
 def block(start: int, stop: int) -> sp.Symbol:
     """The symbol of columns `start` to `stop`, counted from 0, the last not included."""
     return sp.Symbol(f"column[{start}:{stop}]", real=True)

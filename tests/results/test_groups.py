@@ -134,3 +134,41 @@ def test_a_latent_of_groups_elsewhere(data: dict[str, np.ndarray], read: str) ->
     plain = (HEAD + "input z : real\n").replace("latent", "")
     plain += f"latent f(x, site) ~ GP(0, RBF(2, on = x) * Same(on = site))\ny ~ Normal({written}, sigma)"
     assert direct.fit(at, progress=False).elbo == pytest.approx(gpdsl.compile(plain).fit(at, progress=False).elbo)
+
+
+def test_rows_of_different_groups_are_matrices_apart(data: dict[str, np.ndarray], monkeypatch) -> None:
+    model = gpdsl.compile(SLOPES + "y ~ Normal(a[site] + b[site] * x, sigma)")
+    fit = model.fit(data, fixed=["sigma", "tau", "om"], init={"sigma": 0.3, "tau": 1.0, "om": 0.5}, progress=False)
+    assert sum(len(part.rows) for part in fit.regression.parts) == 4
+    assert max(fit.regression.parts[0].sizes) == max(np.sum(data["site"] == each) for each in "abcd")
+    new = {"site": ["a", "new", "d", "a"], "x": [1.0, 2.0, 3.0, 4.0]}
+    by_level = fit.predict(new)
+    monkeypatch.setattr("gpdsl.inference.exact.levels.SMALL", 0)
+    at_once = model.fit(data, start=fit, fixed=["mu", "nu", "sigma", "tau", "om"], progress=False).predict(new)
+    for name in ("a", "b", "y"):
+        assert by_level.mean(name) == pytest.approx(at_once.mean(name), abs=1e-10)
+        assert by_level.variance(name) == pytest.approx(at_once.variance(name), abs=1e-10)
+        assert by_level.covariance(name) == pytest.approx(at_once.covariance(name), abs=1e-10)
+        assert np.diag(by_level.covariance(name)) == pytest.approx(by_level.variance(name), abs=1e-10)
+
+
+def test_teams_that_never_met_are_apart_and_can_be_compared() -> None:
+    text = """
+    index t in 1..T
+    input home : label[t]
+    input away : label[t]
+    output y : real
+    param s : positive = 1 fixed
+    param a[t] : real ~ Normal(0, s)
+    y ~ Normal(a[home] - a[away], 0.4)
+    """
+    home, away, y = ["p", "p", "r", "r"], ["q", "q", "t", "t"], np.array([0.5, 0.7, -0.2, 0.1])
+    fit = gpdsl.compile(text).fit({"home": home, "away": away, "y": y}, progress=False)
+    assert [len(part.rows) for part in fit.regression.parts] == [2]
+    names = np.array(list("pqrt"))
+    design = same(home, names) - same(away, names)
+    posterior = np.linalg.inv(np.eye(4) + design.T @ design / 0.16)
+    mean, across = posterior @ design.T @ y / 0.16, np.array([1.0, 0.0, -1.0, 0.0])
+    prediction = fit.predict({"home": ["p"], "away": ["r"]})
+    assert prediction.mean("y") == pytest.approx([across @ mean])
+    assert prediction.variance("y") == pytest.approx([across @ posterior @ across + 0.16])

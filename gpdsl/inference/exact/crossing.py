@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from gpdsl.inference.bound import GroupView
-from gpdsl.inference.exact.parts import Part, kinds, over_sets
+from gpdsl.inference.exact.parts import Kind, Part, kinds, over_sets
 from gpdsl.inference.exact.whitening import at_rows, kernel_arguments, with_nothing
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals
@@ -41,6 +42,47 @@ def crossed(
             starts = group.start + group.size * np.arange(len(group.readings.all))
             columns.append((kind.processes[:, :, None] + starts).reshape(len(part.rows), -1))
     return np.concatenate(columns, axis=1), part.values_of(jnp.concatenate(found, axis=1))
+
+
+def crossed_by_level(
+    part: Part,
+    loadings: Float[Array, "sets columns elements rows"],
+    fitted: Program,
+    seen: Sequence[GroupView],
+    read: Sequence[Functionals],
+    rows: Rows,
+    sets: Int[Array, " new"],
+) -> tuple[Int[Array, "new columns"], Float[Array, "new columns values"]]:
+    """The same where each new row has to do with the values of one set, or with none where that is -1."""
+    columns: list[Array] = []
+    found: list[Array] = []
+    own, known = sets.clip(0), sets >= 0
+    for before, view, of_all in zip(fitted.groups, seen, read, strict=True):
+        group, basis = view.group, len(before.readings.basis)
+        new = functionals_at(group, group.readings.all, rows)
+        for kind in kinds(before, part.columns):
+
+            def of_row(
+                at: Array,
+                *its: Any,
+                view: GroupView = view,
+                new: Any = new,
+                of_all: Any = of_all,
+                basis: int = basis,
+                kind: Kind = kind,
+            ) -> Array:
+                return _crossed_with(view, at_rows(new, at[None]), of_all, basis, kind.columns, *its)[:, 0]
+
+            its = (jnp.asarray(each)[own] for each in (loadings, part.rows, kind.factor, kind.processes))
+            found.append(jax.vmap(of_row)(jnp.arange(len(sets)), *its))
+            starts = group.start + group.size * np.arange(len(group.readings.all))
+            columns.append((kind.processes[:, :, None] + starts).reshape(len(part.rows), -1))
+    cross = jnp.concatenate(found, axis=1)
+    if part.kept is not None:
+        kept = jnp.asarray(part.kept)[own][:, None, :]
+        cross = jnp.where(kept >= 0, jnp.take_along_axis(cross, kept.clip(0), axis=2), 0.0)
+    cross = jnp.where(known[:, None, None], cross, 0.0)
+    return jnp.asarray(np.concatenate(columns, axis=1))[own], cross
 
 
 def _crossed_with(

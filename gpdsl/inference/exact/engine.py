@@ -14,6 +14,7 @@ from gpdsl.inference.ascent.saddles import maximise_off_saddles
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
 from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
+from gpdsl.inference.exact.levels import falls_apart
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.exact.some_rows import SAMPLED_FROM, rough_search, some_rows, starts
 from gpdsl.inference.exact.system import System, make_system
@@ -39,7 +40,8 @@ EXACT_NUMBERS = 4 * EXACT_VALUES**2
 
 def plan_exact(program: Program, data: Data, options: Options, _: Start | None = None) -> Plan | None:
     """The choice of exact inference and what the rows read of each group; None where something else is asked or due."""
-    if _asked_otherwise(program, options) or (options.inducing is None and data.rows > EXACT_VALUES):
+    many = data.rows > EXACT_VALUES and not all(map(falls_apart, program.groups))
+    if _asked_otherwise(program, options) or (options.inducing is None and many):
         return None
     rows = make_rows(program, data)
     system = make_system(program, rows)

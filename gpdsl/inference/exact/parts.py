@@ -18,8 +18,8 @@ from jaxtyping import Array
 
 from gpdsl.program.groups import Group
 
-NEAR = 0.8
-"""Share of the largest size from which sets are filled up to it."""
+NEAR, LITTLE, NEAR_LITTLE = 0.8, 32, 0.4
+"""Share of the largest size from which sets are filled up to it; from which those of so few values are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,9 +136,10 @@ def _of_one_size(members: Sequence[Part]) -> list[list[Part]]:
     found, rest = [], list(members)
     while rest:
         largest = max(rest, key=lambda part: part.width)
-        near = [p for p in rest if p.width >= NEAR * largest.width and p.rows.size >= NEAR * largest.rows.size]
-        rest = [part for part in rest if part not in near]
-        found.append(near)
+        share = NEAR_LITTLE if largest.width <= LITTLE else NEAR
+        alike = [p.width >= share * largest.width and p.rows.size >= share * largest.rows.size for p in rest]
+        found.append([part for part, near in zip(rest, alike, strict=True) if near])
+        rest = [part for part, near in zip(rest, alike, strict=True) if not near]
     return found
 
 

@@ -21,8 +21,9 @@ from scipy.linalg import cho_solve
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import GroupView
-from gpdsl.inference.exact.crossing import crossed, loaded_by, values_first
+from gpdsl.inference.exact.crossing import crossed, crossed_by_level, loaded_by, values_first
 from gpdsl.inference.exact.evidence import factorised
+from gpdsl.inference.exact.levels import by_level, sets_of
 from gpdsl.inference.exact.parts import Part
 from gpdsl.inference.exact.whitening import (
     Whitened,
@@ -104,7 +105,7 @@ class Regression:
             found += [bool(np.all((part.elements >= 0) & (part.elements[..., :1] < statements)))]
             found += [part.elements.shape == (sets, elements, 2), len(part.columns) == sets]
             found += [
-                _within(part.columns.ravel(), program.latents),
+                *(_within(own, program.latents) for own in np.unique(part.columns, axis=0)),
                 *(_within(np.unique(own), rows) for own in part.rows),
             ]
             if part.kept is not None:
@@ -159,6 +160,10 @@ class Regression:
         variance = scale * jnp.concatenate([_by_row(view) for view in seen], axis=1)
         covariance = unexplained(seen, mean) if program.coupled else None
         for part, known in zip(self.parts, parts, strict=True):
+            if by_level(part, fitted.groups):
+                found = (mean, variance, covariance)
+                mean, variance, covariance = _told_by_level(part, known, fitted, seen, read, rows, found)
+                continue
             columns, cross = crossed(part, known.loadings, fitted, seen, read, rows)
             lost = jax.vmap(partial(solve_triangular, lower=True))(known.factor, values_first(cross))
             lost = lost.reshape(*lost.shape[:2], columns.shape[1], count)
@@ -186,13 +191,16 @@ class Regression:
         """Covariances between rows, K - V'V, of the latents of each set of observed values, and of latents of none."""
         seen = [prior_view(program, group, rows, parameters) for group in program.groups]
         left = [left_open(view, rows) for view in seen]
-        found: list[Block] = []
+        told: dict[tuple[int, ...], Array] = {}
         for part, known in zip(self.parts, parts, strict=True):
             columns, cross = crossed(part, known.loadings, fitted, seen, read, rows)
             lost = jax.vmap(partial(solve_triangular, lower=True))(known.factor, values_first(cross))
             lost = lost.reshape(*lost.shape[:2], columns.shape[1], -1)
-            for own, told in zip(columns, -jnp.einsum("svcn,svdm->scndm", lost, lost), strict=True):
-                found.append(block_of(own, with_processes(told, own, seen, left)[None]))
+            each, which = np.unique(columns, axis=0, return_inverse=True)
+            for number, own in enumerate(map(tuple, each.tolist())):
+                its = lost[np.flatnonzero(which.ravel() == number)]
+                told[own] = told.get(own, 0.0) - jnp.einsum("svcn,svdm->cndm", its, its)  # type: ignore[arg-type]
+        found = [block_of(own, with_processes(lost, own, seen, left)[None]) for own, lost in told.items()]
         told_about = {column for block in found for column in block.columns}
         for view, of_group in zip(seen, left, strict=True):
             alone = zip(processes(view.group), of_group, strict=True)
@@ -226,7 +234,33 @@ class Regression:
 
     def rows_at_once(self, program: Program) -> int:
         """New rows that are looked at together."""
-        return max(1, NUMBERS_AT_ONCE // max(self.size * program.latents, 1))
+        by_row = [part.width * (part.width + program.latents) for part in self.parts if by_level(part, program.groups)]
+        whole = sum(sum(part.sizes) for part in self.parts if not by_level(part, program.groups)) * program.latents
+        return max(1, NUMBERS_AT_ONCE // max(whole, *by_row, 1))
+
+
+def _told_by_level(
+    part: Part,
+    known: Factorised,
+    fitted: Program,
+    seen: Sequence[GroupView],
+    read: Sequence[Functionals],
+    rows: Rows,
+    prior: tuple[Array, Array, Array | None],
+) -> tuple[Array, Array, Array | None]:
+    """Means, variances and covariances at rows, of which each has to do with the sets of its own levels alone."""
+    mean, variance, covariance = prior
+    every = jnp.arange(len(mean))[:, None]
+    for sets in sets_of(part, fitted.groups, [view.group for view in seen], read, rows):
+        columns, cross = crossed_by_level(part, known.loadings, fitted, seen, read, rows, sets)
+        factor, alpha = known.factor[sets.clip(0)], known.alpha[sets.clip(0)]
+        lost = jax.vmap(partial(solve_triangular, lower=True))(factor, jnp.swapaxes(cross, 1, 2))
+        mean = mean.at[every, columns].add(jnp.einsum("ncv,nv->nc", cross, alpha))
+        variance = variance.at[every, columns].add(-jnp.sum(lost**2, axis=1))
+        if covariance is not None:
+            between = jnp.einsum("nvc,nvd->ncd", lost, lost)
+            covariance = covariance.at[every[:, :, None], columns[:, :, None], columns[:, None, :]].add(-between)
+    return mean, variance, covariance
 
 
 def _within(places: np.ndarray, size: int) -> bool:

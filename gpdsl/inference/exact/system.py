@@ -9,13 +9,14 @@ in whatever units the data are. Values that share no latent with others have a B
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import sympy as sp
 
+from gpdsl.inference.exact.levels import together
 from gpdsl.inference.exact.parts import Part, batched
 from gpdsl.program.groups import Group
 from gpdsl.program.program import Program
@@ -100,19 +101,26 @@ def make_system(program: Program, rows: Rows) -> System | None:
         for s, each in enumerate(statements)
         for number, position in enumerate(itertools.product(*[range(1, n + 1) for n in masks[s].shape[1:]]))
     }
-    apart = [_part(elements, reads, flat) for elements in _sharing(program, reads)]
+    apart = [part for elements in _sharing(program, reads) for part in _parts(program, rows, elements, reads, flat)]
     return System(program, statements, batched(program.groups, [part for part in apart if part.width]))
 
 
-def _part(
-    elements: tuple[tuple[int, int], ...], reads: Mapping[tuple[int, int], frozenset[int]], masks: Sequence[np.ndarray]
-) -> Part:
+def _parts(
+    program: Program,
+    rows: Rows,
+    elements: tuple[tuple[int, int], ...],
+    reads: Mapping[tuple[int, int], frozenset[int]],
+    masks: Sequence[np.ndarray],
+) -> Iterator[Part]:
+    """The values of some elements, those of rows that share no level apart."""
     seen = np.stack([masks[s][:, number] for s, number in elements])
-    rows = np.flatnonzero(seen.any(axis=0))
-    kept = seen[:, rows].ravel()
     columns = np.asarray(sorted(set().union(*[reads[each] for each in elements])), int)
-    places = None if kept.all() else np.flatnonzero(kept)[None]
-    return Part(np.asarray(elements)[None], columns[None], rows[None], places)
+    known = np.flatnonzero(seen.any(axis=0))
+    groups = [group for group in program.groups if np.any((columns >= group.start) & (columns < group.stop))]
+    for some in together(groups, rows, known):
+        kept = seen[:, some].ravel()
+        places = None if kept.all() else np.flatnonzero(kept)[None]
+        yield Part(np.asarray(elements)[None], columns[None], some[None], places)
 
 
 def _sharing(program: Program, reads: Mapping[tuple[int, int], frozenset[int]]) -> list[tuple[tuple[int, int], ...]]:
