@@ -54,7 +54,7 @@ def crossed_by_level(
     sets: Int[Array, " new"],
 ) -> tuple[Int[Array, "new columns"], Float[Array, "new columns values"]]:
     """The same where each new row has to do with the values of one set, or with none where that is -1."""
-    columns: list[Array] = []
+    columns: list[np.ndarray] = []
     found: list[Array] = []
     own, known = sets.clip(0), sets >= 0
     for before, view, of_all in zip(fitted.groups, seen, read, strict=True):
