@@ -40,7 +40,7 @@ EXACT_NUMBERS = 4 * EXACT_VALUES**2
 
 def plan_exact(program: Program, data: Data, options: Options, _: Start | None = None) -> Plan | None:
     """The choice of exact inference and what the rows read of each group; None where something else is asked or due."""
-    many = data.rows > EXACT_VALUES and not all(map(falls_apart, program.groups))
+    many = data.rows > EXACT_VALUES and not all(falls_apart(group) for group in program.groups)
     if _asked_otherwise(program, options) or (options.inducing is None and many):
         return None
     rows = make_rows(program, data)

@@ -117,7 +117,8 @@ def _parts(
     columns = np.asarray(sorted(set().union(*[reads[each] for each in elements])), int)
     known = np.flatnonzero(seen.any(axis=0))
     groups = [group for group in program.groups if np.any((columns >= group.start) & (columns < group.stop))]
-    for some in together(groups, rows, known):
+    labelled = any(each.label is not None for each in program.declarations.inputs.values())
+    for some in together(groups, rows, known) if labelled else [known]:
         kept = seen[:, some].ravel()
         places = None if kept.all() else np.flatnonzero(kept)[None]
         yield Part(np.asarray(elements)[None], columns[None], some[None], places)
