@@ -52,7 +52,7 @@ def crossed_by_level(
     read: Sequence[Functionals],
     rows: Rows,
     sets: Int[Array, " new"],
-) -> tuple[Int[Array, "new columns"], Float[Array, "new columns values"]]:
+) -> tuple[Int[Array, "new pairs"], Float[Array, "new pairs values"]]:
     """The same where each new row has to do with the values of one set, or with none where that is -1."""
     columns: list[np.ndarray] = []
     found: list[Array] = []

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpdsl.language import syntax
+from gpdsl.language.checker.build import number, operation
 from gpdsl.language.checker.distributions import check_distribution
 from gpdsl.language.checker.functions import nodes
 from gpdsl.language.checker.group_reads import over_levels
@@ -75,7 +76,8 @@ def check_levels(scope: Scope, statement: syntax.ParamStatement) -> None:
     prior = check_distribution(scope, place, call, own)
     mean, sd = (prior.arguments[key] for key in list(prior.arguments)[:2])
     arguments = tuple(scope.labels[str(axis.name)] for axis in levels)
-    kernel = KernelScale(call.span, sd, KernelScale(call.span, sd, KernelCall(call.span, SAME, {})))
+    variance = operation(scope, place, call.span, "^", (sd, number(scope, call.span, 2, "2")))
+    kernel = KernelScale(call.span, variance, KernelCall(call.span, SAME, {}))
     scope.params.pop(name)
     log = prior.name == "LogNormal"
     latent = _free_name(scope, f"log_{name}") if log else name

@@ -75,6 +75,8 @@ def sentences(equations: Equations) -> Iterator[tuple[str, str]]:
 
 
 def _input(equations: Equations, declared: m.Input) -> str:
+    if declared.label is not None:
+        return _labelled(equations, declared)
     shown = f"${_vector(equations, declared.name, row=True)} \\in {_space(equations, declared.kind, declared.axes)}$"
     return shown + (f" (time in {declared.unit}s)" if declared.unit else "")
 
@@ -92,9 +94,16 @@ def _space(equations: Equations, kind: str, axes: Sequence[m.Axis]) -> str:
 
 
 def _output(equations: Equations, declared: m.Output) -> str:
+    if declared.label is not None:
+        return _labelled(equations, declared)
     shown = _vector(equations, declared.name, row=True)
-    if declared.label is None:
-        return f"${shown} \\in {_space(equations, declared.kind, declared.axes)}$"
+    return f"${shown} \\in {_space(equations, declared.kind, declared.axes)}$"
+
+
+def _labelled(equations: Equations, declared: m.Input | m.Output) -> str:
+    """What takes the levels of an index as values."""
+    shown = _vector(equations, declared.name, row=True)
+    assert declared.label is not None
     index = equations.declarations.indices.get(declared.label.name or "")
     size = equations.symbols.size(declared.label)
     members = levels(index) if index is not None and index.levels else rf"\{{1, \dots, {size}\}}"
