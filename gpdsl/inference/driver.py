@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from gpdsl.data import Data
 from gpdsl.inference.bound import Layout
+from gpdsl.inference.integrated.profile import Profiled
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Problem, Result
@@ -66,6 +67,8 @@ class Engine:
     fit: Callable[[Problem], Result]
     refined: bool = True
     """Whether the quadratures of its bound are looked at again in the end (`fineness`)."""
+    profiled: Profiled | None = None
+    """Its evidence as a function of the learnt parameters, for `hyperparameters = integrated`."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from gpdsl.inference.exact.engine import plan_exact
 from gpdsl.inference.expectation_propagation.engine import fit_ep
 from gpdsl.inference.inducing.start import start_inducing
 from gpdsl.inference.natural.minibatch import MinibatchSearch
-from gpdsl.inference.natural.profiled import ProfiledSearch
+from gpdsl.inference.natural.profiled import ProfiledSearch, SitesProfile
 from gpdsl.inference.opaque.budget import is_simulated
 from gpdsl.inference.opaque.simulated import Rounds
 from gpdsl.inference.opaque.stochastic import StochasticSearch
@@ -36,6 +36,8 @@ from gpdsl.program.white import training
 
 Suits = Callable[[Program, Choice, Options], bool]
 
+NATURAL = searching("natural", ProfiledSearch, profiled=SitesProfile)
+
 SEARCHES: list[tuple[Suits, Engine]] = [
     (lambda program, choice, options: options.engine == "ep", Engine("ep", fit_ep, refined=False)),
     (lambda program, choice, options: options.schedule == "alternating", searching("alternating", AlternatingSearch)),
@@ -43,7 +45,7 @@ SEARCHES: list[tuple[Suits, Engine]] = [
     (lambda program, choice, options: choice.optimizer == "adam", searching("adam", adam_search)),
     (lambda program, choice, options: choice.optimizer == "adadelta", searching("adadelta", adam_search)),
     (lambda program, choice, options: bool(choice.batch), searching("minibatch natural", MinibatchSearch)),
-    (lambda program, choice, options: not program.opaque, searching("natural", ProfiledSearch)),
+    (lambda program, choice, options: not program.opaque, NATURAL),
     (lambda program, choice, options: is_simulated(program, options, choice), searching("simulated natural", Rounds)),
     (lambda program, choice, options: True, searching("stochastic natural", StochasticSearch)),
 ]
@@ -65,7 +67,13 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
     options = options if program.groups else of_parameters(options)
     own = _registered.get(options.engine)
     planners = PLANNERS if own is None else [partial(_plan_registered, *own)]
-    return next(found for each in planners if (found := each(program, data, options, start)) is not None)
+    found = next(found for each in planners if (found := each(program, data, options, start)) is not None)
+    if options.hyperparameters == "integrated" and found.engine.profiled is None:
+        raise GpdslError(
+            f"hyperparameters = integrated explores the evidence of exact inference, or the bound of natural gradients "
+            f"on all rows; here the plan is {found.engine.name}: leave engine, posterior, batch and optimizer out"
+        )
+    return found
 
 
 Against = Callable[[Program], str | None]

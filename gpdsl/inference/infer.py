@@ -94,7 +94,9 @@ def infer(
         if result.interrupted and not np.isfinite(result.elbo) and not _faulty(program):
             raise KeyboardInterrupt  # before the first state that is worth anything
         if np.isfinite(result.elbo) or result.interrupted:
-            return replace(result, notes=result.notes + notes_on_white(program)), monitor, choice, jitter
+            profile = None if engine.profiled is None else partial(engine.profiled, problem, result)
+            notes = result.notes + notes_on_white(program)
+            return replace(result, notes=notes, profile=profile), monitor, choice, jitter
         if not inducing:
             raise GpdslError(
                 "the bound is not a finite number from the first step on: check `init` and the scale of the data"

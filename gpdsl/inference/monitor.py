@@ -46,6 +46,7 @@ class Monitor:
     """The best state of the search under way, as its engine sees it."""
     _start: float = field(default_factory=time.perf_counter)
     _first: float | None = None
+    _since: float = 0.0
 
     def report(self, step: int, elbo: float) -> None:
         """Record a finished step, whose state the engine holds. Raises KeyboardInterrupt where the user has asked."""
@@ -59,6 +60,15 @@ class Monitor:
             self.callback(Report(step, self.steps, elbo, elapsed, remaining, self.stage))
         if self.keep is not None and self.state is not None:
             self.keep(self.state, False)
+        honour_interrupts()
+
+    def explored(self, number: int, most: int) -> None:
+        """So many looks at the evidence of at most so many, after the search. Raises KeyboardInterrupt when asked."""
+        if self.callback is not None:
+            left = None if not number else (self.elapsed - self._since) / number * (most - number)
+            self.callback(Report(number, most, self.last, self.elapsed, left, "integrating"))
+        if not number:
+            self._since = self.elapsed
         honour_interrupts()
 
     def ended(self, result: Result) -> None:

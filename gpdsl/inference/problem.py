@@ -30,6 +30,7 @@ from gpdsl.program.rows import Rows
 if TYPE_CHECKING:
     from gpdsl.inference.exact.posterior import Regression
     from gpdsl.inference.inducing.loss import Loss
+    from gpdsl.inference.integrated.profile import Integrated, Profile
 
 BRIEF = 20_000
 """Covariances, of all kernels together, up to which compiling a program well takes longer than it saves."""
@@ -240,6 +241,10 @@ class Result:
     """What inducing points lose; None without any, and where it cannot be told."""
     loss_bounds: tuple[float, float] | None = None
     """Nats that they lose at least and at most, at these parameters, where that is certain."""
+    profile: Callable[[], Profile] | None = None
+    """Gives the evidence as a function of the learnt parameters, where the engine has one."""
+    integrated: Integrated | None = None
+    """Settings of the learnt parameters that they are integrated over by; None where they are at one."""
 
 
 def as_arrays(tree: Any, dtype: Any) -> Any:

@@ -38,6 +38,7 @@ class FitOptions(TypedDict, total=False):
     seed: int | None
     dtype: Literal["float64", "float32"] | None
     engine: str | None
+    hyperparameters: Literal["point", "integrated"] | None
     device: str | None
     devices: int | None
     entropy: Literal["pairwise", "jensen"] | None

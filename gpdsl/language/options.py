@@ -188,6 +188,13 @@ _TABLE = (
         "`vi`, variational inference, `ep`, expectation propagation, or `qsgp`, weights of basis functions; others can "
         "be registered",
     ),
+    Option(
+        "hyperparameters",
+        Words(("point", "integrated")),
+        "point",
+        "what is learnt beside q: `point`, its most probable values, or `integrated` over, with weights",
+        ("vi",),
+    ),
     Option("device", Device(), None, "`cpu`, `gpu`, or where JAX puts things"),
     Option(
         "devices",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
@@ -57,6 +57,8 @@ class AtRows:
     dtype: str
     weight_space: WeightSpace | None
     regression: Regression | None
+    compiled: dict[Any, Callable[..., Any]] = field(default_factory=dict, repr=False)
+    """Compiled once for each number of rows, however often the fit predicts, and whatever its numbers."""
 
     def marginals(self, program: Program, rows: Rows, count: int) -> Marginals:
         """Marginals of all latents at rows: SAVIGP eqs. 37 to 39, O(M^2) per row after one factorisation.
@@ -66,7 +68,7 @@ class AtRows:
         if program.fields:
             known, q = as_arrays((dict(self.parameters), list(self.posterior)), self.dtype)
             return field_marginals(program, known, q, self.jitter, count)
-        compute, numbers = self._compiled(program), self._numbers
+        compute, numbers = self._compiled(self._marginals, program), self._numbers
         found = []
         for index, skip in parts(count, self._at_once(program)):
             chunk = compute(take_rows(rows, index), *numbers)
@@ -75,9 +77,9 @@ class AtRows:
 
     def blocks(self, program: Program, rows: Rows, count: int) -> list[Block]:
         """Covariances of all latents between rows. Raises GpdslError for too many of these."""
-        compute = partial(self._blocks, program.without_sums())
+        compute = self._compiled(self._blocks, program)
         verify_size(jax.eval_shape(compute, rows, *self._numbers), count)
-        return jax.tree.map(np.asarray, jit(compute)(rows, *self._numbers))
+        return jax.tree.map(np.asarray, compute(rows, *self._numbers))
 
     def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
         """Whole functions, one from each of these components. Raises GpdslError for kernels that have no such draws."""
@@ -100,19 +102,15 @@ class AtRows:
         if self.weight_space is not None:
             return parameters, as_arrays(self.weight_space.q, self.dtype)
         if self.regression is not None:
-            factorised = self.regression.factorised(self.program, parameters, inducing)
+            factorised = self.regression.factorised(self.program, parameters, inducing, self.compiled)
             return parameters, (as_arrays(factorised, self.dtype), inducing)
         return parameters, (as_arrays(list(self.posterior), self.dtype), inducing)
 
-    @cached_property
-    def _kept(self) -> dict[Program, Callable[..., Marginals]]:
-        """Compiled once for each number of rows, however often the fit predicts."""
-        return {}
-
-    def _compiled(self, program: Program) -> Callable[..., Marginals]:
-        if program not in self._kept:
-            self._kept[program] = jit(partial(self._marginals, program))
-        return self._kept[program]
+    def _compiled(self, function: Callable[..., Any], program: Program) -> Callable[..., Any]:
+        key = function.__name__, program
+        if key not in self.compiled:
+            self.compiled[key] = jit(partial(function, program))
+        return self.compiled[key]
 
     def _at_once(self, program: Program) -> int:
         """Rows whose marginals are computed together, by the memory that a row takes."""
@@ -136,6 +134,7 @@ class AtRows:
         return assemble(program, parameters, rows, seen, moments)
 
     def _blocks(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> list[Block]:
+        program = program.without_sums()
         if self.weight_space is not None:
             return self.weight_space.blocks(program, rows, parameters, numbers)
         posterior, inducing = numbers

@@ -8,30 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
-import sympy as sp
-from scipy.special import ndtr
 
 from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
 from gpdsl.language import model as m
-from gpdsl.program.precision import precision
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.results import expectation as ex
 from gpdsl.results.chunks import parts
-from gpdsl.results.draws import Draws, predictive_of, row_by_row
-from gpdsl.results.named import names_of, of_output, of_quantity
-from gpdsl.results.predictive import Predictive
-from gpdsl.symbolic.sources import marginal
-from gpdsl.symbolic.terms import ObservationTerms
+from gpdsl.results.draws import Draws, row_by_row
+from gpdsl.results.named import names_of
+from gpdsl.results.shares import Shares
 from gpdsl.symbolic.translate import Translator
-
-if TYPE_CHECKING:
-    from gpdsl.results.prediction import Prediction
 
 ROWS_AT_ONCE = 256
 """Of which all draws are held at a time."""
@@ -123,54 +113,10 @@ class Condition:
     def _beyond(self, name: str, place: tuple[int, ...], threshold: np.ndarray, operator: str) -> np.ndarray | None:
         """How probable it is that one element of a latent or an output is on that side of the threshold."""
         beliefs, declared = self.beliefs, self.beliefs.program.declarations
-        if name in declared.lets:
-            return None
         shape = beliefs.program.translator.shape(declared.axes_of(name))
         every = np.broadcast_to(threshold.reshape(-1, *(1,) * len(shape)), (beliefs.count, *shape))
-        at, of = self.into(name, every), of_output if name in declared.outputs else of_quantity
-        try:
-            share = _of_output if name in declared.outputs else _of_latent
-            found = of(beliefs, name, partial(share, beliefs, at, operator))  # type: ignore[arg-type]
-        except NoLawError:
-            return None
-        return np.moveaxis(found, 0, -1)[place]
-
-
-class NoLawError(Exception):
-    """There is no distribution function."""
-
-
-def _of_output(beliefs: ex.Beliefs, at: np.ndarray, operator: str, o: ObservationTerms, keys: Keys) -> np.ndarray:
-    known = marginal(beliefs.program.translator, beliefs.program.observations, o)
-    law = None if known is None else predictive_of(beliefs, known, keys)
-    if not isinstance(law, Predictive) or len(keys) != at.ndim - 1:
-        raise NoLawError
-    found = law.share(at, above=operator[0] == ">", reached=operator[-1] == "=")
-    if found is None:
-        raise NoLawError
-    return found
-
-
-def falls_below(prediction: Prediction, name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """P(Y < y) and P(Y <= y) of an output at values [rows, *axes] of the data; None where there is no formula."""
-    at = prediction.standardised.into(name, values)
-    try:
-        with precision(prediction.dtype):
-            low, high = (
-                of_output(prediction.beliefs, name, partial(_of_output, prediction.beliefs, at, operator))
-                for operator in ("<", "<=")
-            )
-    except NoLawError:
-        return None
-    return low, high
-
-
-def _of_latent(beliefs: ex.Beliefs, at: np.ndarray, operator: str, expression: sp.Expr, keys: Keys) -> np.ndarray:
-    centre = sp.Dummy("centre", real=True)
-    means = ex.per_component(beliefs, expression, keys, {})
-    spread = ex.per_component(beliefs, (expression - centre) ** 2, keys, {centre: means})
-    away = (at - np.asarray(means)) / np.sqrt(np.asarray(spread))
-    return np.tensordot(beliefs.weights, ndtr(-away if operator[0] == ">" else away), axes=1)
+        found = Shares(beliefs).beyond(name, self.into(name, every), operator)
+        return None if found is None else np.moveaxis(found, 0, -1)[place]
 
 
 def _names(expression: m.Expression) -> set[str]:

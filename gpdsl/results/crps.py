@@ -43,12 +43,23 @@ def crps_of(prediction: Prediction, name: str, observed: Any, draws: int, seed: 
     seed = check_draws(f"crps of `{name}`", draws, seed, y.size)
     at = prediction.standardised.into(name, y)
     try:
-        found = of_output(beliefs, name, lambda o, keys: np.concatenate(_normals(beliefs, o, keys)))
-        mean, variance = np.split(found, 2)
-        score = _of_normals(at, mean, np.sqrt(variance), beliefs.weights)
+        score = _of_normals(at, *_components(prediction, name))
     except NotNormalError:
         score = _of_draws(at, prediction.standardised.into(name, prediction.sample(name, draws, seed)))
     return prediction.standardised.widened(name, score)
+
+
+def _components(prediction: Prediction, name: str) -> tuple[Array, Array, Array]:
+    """Means, standard deviations and weights of all components of an output, [K, rows, *axes] and [K]."""
+    means, variances, weights = [], [], []
+    for weight, each in prediction.weighted:
+        beliefs = each.beliefs
+        found = of_output(beliefs, name, lambda o, keys, b=beliefs: np.concatenate(_normals(b, o, keys)))  # type: ignore[misc]
+        mean, variance = np.split(found, 2)
+        means.append(mean)
+        variances.append(variance)
+        weights.append(weight * beliefs.weights)
+    return np.concatenate(means), np.sqrt(np.concatenate(variances)), np.concatenate(weights)
 
 
 def _normals(beliefs: Beliefs, o: ObservationTerms, keys: tuple[str, ...]) -> tuple[Array, Array]:
@@ -64,9 +75,9 @@ def _normals(beliefs: Beliefs, o: ObservationTerms, keys: tuple[str, ...]) -> tu
 def _of_normals(y: Array, mean: Array, sd: Array, weights: Array) -> Array:
     """Of mixtures of normals: Grimit et al. (2006), eq. 6."""
     apart = np.tensordot(weights, _size(y - mean, sd), axes=1)
-    pairs = _size(mean[:, None] - mean, np.hypot(sd[:, None], sd))
-    found: Array = apart - 0.5 * np.einsum("k,l,kl...->...", weights, weights, pairs)
-    return found
+    for weight, centre, width in zip(weights, mean, sd, strict=True):
+        apart -= 0.5 * weight * np.tensordot(weights, _size(centre - mean, np.hypot(width, sd)), axes=1)
+    return apart
 
 
 def _size(mean: Array, sd: Array) -> Array:

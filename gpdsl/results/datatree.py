@@ -30,7 +30,7 @@ def datatree(fit: Fit, data: Any, draws: int, seed: int) -> DataTree:
         raise GpdslError("to_datatree needs xarray: install gpdsl[xarray]") from problem
     seed = check_draws("to_datatree", draws, seed)
     declared = fit.program.declarations
-    learnt = {name: _everywhere(values, draws) for name, values in fit.parameters.items()}
+    learnt = _learnt(fit, draws, seed)
     groups = {"posterior": {name: _named(fit, name, ("chain", "draw"), each) for name, each in learnt.items()}}
     if data is not None:
         bound, prediction = fit.bind(data, None, outputs=False), fit.predict(data)
@@ -86,6 +86,14 @@ def _coordinates(prediction: Prediction) -> Iterator[tuple[str, Variable]]:
     fit, data, _, _, _ = prediction.origin
     for name, values in data.inputs.items():
         yield name, _named(fit, name, ("row",), prediction.times.get(name, values))
+
+
+def _learnt(fit: Fit, draws: int, seed: int) -> dict[str, np.ndarray]:
+    """Draws of the parameters: from their settings, or all alike."""
+    if fit.settings is None:
+        return {name: _everywhere(values, draws) for name, values in fit.parameters.items()}
+    chosen = fit.settings.drawn(draws, np.random.default_rng(seed))
+    return {name: fit.settings.values(name)[chosen][None] for name in fit.parameters}
 
 
 def _everywhere(values: np.ndarray, draws: int) -> np.ndarray:

@@ -27,11 +27,13 @@ from gpdsl.program.program import Program, make_rows
 from gpdsl.program.units import unit_factors
 from gpdsl.program.white import predicting
 from gpdsl.results.at_rows import AtRows
+from gpdsl.results.averaged import Averaged
 from gpdsl.results.chunks import by_parts, parts
 from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.given import conditioned, joined
 from gpdsl.results.prediction import Origin, Prediction
+from gpdsl.results.settings import Settings, refuse_settings
 from gpdsl.results.shown import Shown
 from gpdsl.results.simulations import Simulations
 from gpdsl.symbolic.density_mass import doubtful
@@ -95,6 +97,8 @@ class Fit(Shown):
     inducing_loss_bounds: tuple[float, float] | None = None
     """Nats of the evidence that inducing points lose at least and at most, for certain, at the fit's parameters: of
     observations that are normal about one latent each; None of others."""
+    settings: Settings | None = None
+    """Settings of the learnt parameters that predictions average over; None where these are at `parameters` alone."""
 
     @cached_property
     def no_bound(self) -> str:
@@ -161,13 +165,15 @@ class Fit(Shown):
 
     def predict_bound(self, data: Data, evaluations: int | None, index: Any, known: Data | None = None) -> Prediction:
         """Posterior at rows that are bound already, given outputs of others; `index` names them."""
-        origin = Origin(self, data, evaluations, index, known)
-        if known is None:
+        about = self.options.dtype, self.standardised, Origin(self, data, evaluations, index, known)
+        with precision(self.options.dtype):
+            if known is not None:
+                refuse_settings(self.settings, "predict(given=...)", "what is given tells of the parameters as well")
+                return Prediction(conditioned(self._beliefs(joined(known, data), evaluations), known.rows), *about)
             beliefs = self._beliefs(data, evaluations)
-        else:
-            with precision(self.options.dtype):
-                beliefs = conditioned(self._beliefs(joined(known, data), evaluations), known.rows)
-        return Prediction(beliefs, self.options.dtype, self.standardised, origin)
+            if self.settings is None:
+                return Prediction(beliefs, *about)
+            return Averaged(self.settings.weights, list(self.settings.beliefs(self.at_rows, beliefs)), *about)
 
     def log_predictive_density(
         self, data: Any, columns: Mapping[str, str] | None = None, *, evaluations: int | None = None
@@ -179,8 +185,14 @@ class Fit(Shown):
         bound = self.bind(data, columns, outputs=True)
         with precision(self.options.dtype):
             beliefs = self._beliefs(bound, evaluations, likelihoods=True)
-            found = by_parts(bound.rows, lambda _, rows: log_predictive(beliefs.part(rows)))
+            found = by_parts(bound.rows, lambda _, rows: self._log_predictive(beliefs.part(rows)))
         return found - self.standardised.log_jacobian(bound.observed)
+
+    def _log_predictive(self, beliefs: Beliefs) -> np.ndarray:
+        if self.settings is None:
+            return log_predictive(beliefs)
+        each = np.stack([log_predictive(one) for one in self.settings.beliefs(self.at_rows, beliefs)])
+        return np.logaddexp.reduce(each + np.log(self.settings.weights)[:, None], axis=0)
 
     def bind(self, data: Any, columns: Mapping[str, str] | None, *, outputs: bool) -> Data:
         """New data under the sizes, levels and column names of the training data, in their own units."""
@@ -244,9 +256,9 @@ class Fit(Shown):
     def to_datatree(self, data: Any = None, draws: int = 500, seed: int = 0) -> DataTree:
         """An xarray tree of the groups that ArviZ reads, all with one chain.
 
-        Parameters are point estimates, the same in every draw. With `data` (anything `predict` takes) there are draws
-        of latents and `let` quantities at its rows, together, of outputs in `posterior_predictive`, and the data.
-        Levels of labels are numbers from 1.
+        Parameters are point estimates, the same in every draw, unless they are integrated over. With `data` (anything
+        `predict` takes) there are draws of latents and `let` quantities at its rows, together, of outputs in
+        `posterior_predictive`, and the data. Levels of labels are numbers from 1.
         """
         from gpdsl.results.datatree import datatree
 

@@ -20,6 +20,8 @@ from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.fields.plan import probe_called
 from gpdsl.inference.inducing.growth import infer_growing
+from gpdsl.inference.integrated.explore import integrate
+from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.opaque.probing import probe
 from gpdsl.inference.plan.options import Choice, Options, make_options
@@ -40,6 +42,7 @@ from gpdsl.program.white import training
 from gpdsl.results.checkpoint import Checkpoint, kept_before, noisy, not_below, steps_left, verify_data
 from gpdsl.results.doubts import doubts, verify_progress
 from gpdsl.results.fit import Fit, fitted_program
+from gpdsl.results.settings import Settings
 from gpdsl.results.summary import STOPPED, too_few
 from gpdsl.symbolic.checking import grave_warnings
 
@@ -181,7 +184,13 @@ class _Asked:
             digests=self.bound.digests,
             calendar=self.bound.calendar,
             standardised=self.bound.standardised,
+            settings=self._settings(fitted, result),
         )
+
+    def _settings(self, fitted: Program, result: Result) -> Settings | None:
+        if result.integrated is None:
+            return None
+        return Settings.of(result.integrated, jit(fitted.parameters.constrain), self.options.dtype)
 
     def _resolved(
         self, fitted: Program, parameters: Mapping[str, np.ndarray], choice: Choice, result: Result
@@ -232,6 +241,7 @@ def fit_model(
             result, monitor, choice, jitter = infer_growing(
                 program, bound, left, _counting(report, account, asked.log_jacobian), known, keep
             )
+            result = _integrated(program, result, options, bound.rows, monitor)
         fit = asked.fit(result, choice, jitter, monitor)
     fault = None if watch.asked else account.fault  # Ctrl-C ends the processes of simulators as well
     message = fit.message if fault is None else f"{STOPPED} by `{fault.mistake.function}`"
@@ -246,6 +256,21 @@ def fit_model(
         fault.fit = fit if np.isfinite(fit.elbo) else None
         raise fault from fault.__cause__
     return fit
+
+
+def _integrated(program: Program, result: Result, options: Options, rows: int, monitor: Monitor) -> Result:
+    """The result with the settings to average over, where that is asked for and something is learnt."""
+    asked = options.hyperparameters == "integrated" and not result.interrupted
+    if not asked or result.profile is None or not result.parameters:
+        return result
+    try:
+        with machine_for(rows):
+            found = integrate(
+                program, result.profile(), as_arrays(result.parameters, options.dtype), options.seed, monitor.explored
+            )
+    except KeyboardInterrupt:
+        return replace(result, interrupted=True)
+    return replace(result, integrated=found, notes=(*result.notes, *found.doubts))
 
 
 def _counting(

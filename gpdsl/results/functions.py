@@ -23,6 +23,7 @@ from gpdsl.results.at_rows import Paths
 from gpdsl.results.chunks import parts
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.named import check_draws, is_output, of_quantity
+from gpdsl.results.settings import refuse_settings
 from gpdsl.results.simulations import Simulations
 from gpdsl.symbolic.reduced import field_quantities
 
@@ -116,6 +117,7 @@ class DrawnFunction:
 def draw_functions(fit: Fit, count: int, seed: int) -> DrawnFunctions:
     """So many functions from the posterior of a fit."""
     seed = check_draws("draw_functions", count, seed, fit.program.latents)
+    refuse_settings(fit.settings, "draw_functions", "`prediction.draws` gives draws of all rows together")
     rng = np.random.default_rng(seed)
     with precision(fit.options.dtype):
         component = rng.choice(len(fit.weights), size=count, p=fit.weights / fit.weights.sum())

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,10 @@ from gpdsl.language import check, parse
 from gpdsl.language.model import Declarations
 from gpdsl.language.options import engines_known
 from gpdsl.language.syntax import SyntaxTree
-from gpdsl.program.program import make_program
+from gpdsl.program.program import Program, make_program
 from gpdsl.replacing import replacing
 from gpdsl.results.fit import Fit, fitted_program
+from gpdsl.results.settings import Settings
 from gpdsl.results.verification import (
     check_header,
     check_registered,
@@ -112,6 +113,7 @@ def arrays_of(fit: Fit) -> dict[str, np.ndarray]:
     if fit.regression is not None:
         arrays |= fit.regression.arrays()
     arrays |= fit.standardised.arrays()
+    arrays |= {} if fit.settings is None else fit.settings.arrays()
     return {name: np.asarray(values, order="C") for name, values in arrays.items()}
 
 
@@ -229,8 +231,19 @@ def _rebuild(
         calendar=read_calendar(declarations, header.get("calendar")),
         standardised=Standardised.from_arrays(arrays),
         inducing_loss_bounds=read_bounds(header["inducing_loss_bounds"]),
+        settings=_settings(arrays, program, inducing, header["rows"]),
         **{name: header[name] for name in SCALARS},
     )
+
+
+def _settings(
+    arrays: Mapping[str, np.ndarray], program: Program, inducing: Sequence[Functionals], rows: int
+) -> Settings | None:
+    settings = Settings.from_arrays(arrays, list(program.declarations.params), len(program.groups))
+    for setting in () if settings is None else settings.each:
+        if setting.regression is not None:
+            setting.regression.check(program, inducing, rows)
+    return settings
 
 
 def _inducing(shape: list, group: int, arrays: Mapping[str, np.ndarray]) -> Functionals:

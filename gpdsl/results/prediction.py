@@ -12,7 +12,7 @@ import numpy as np
 from gpdsl.data import Data
 from gpdsl.data.errors import listed
 from gpdsl.data.standardised import Standardised
-from gpdsl.errors import GpdslError, preformatted
+from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage
 from gpdsl.program.precision import in_precision
 from gpdsl.results import expectation as ex
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from xarray import Dataset
 
     from gpdsl.results.fit import Fit
-
-SHOWN_ROWS = 8
-"""Of a prediction in a notebook."""
 
 
 class Origin(NamedTuple):
@@ -112,12 +109,17 @@ class Prediction:
 
     def _repr_html_(self) -> str | None:
         """Its first rows, for notebooks; nothing where that would call opaque functions."""
-        if self.beliefs.simulations:
-            return None
-        rows = slice(0, SHOWN_ROWS)
+        return html_of(self)
+
+    def first_rows(self, rows: slice) -> Prediction:
+        """The same of some rows."""
         origin = None if self.origin is None else self.origin._replace(data=self.origin.data.take(rows))
-        first = Prediction(self.beliefs.part(rows), self.dtype, self.standardised, origin)
-        return f"{preformatted(repr(self))}{html_of(first)}"
+        return Prediction(self.beliefs.part(rows), self.dtype, self.standardised, origin)
+
+    @property
+    def weighted(self) -> list[tuple[float, Prediction]]:
+        """The predictions that it is a mixture of, with their weights."""
+        return [(1.0, self)]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Mapping[str, str]:
         return mimebundle(self, include, exclude)

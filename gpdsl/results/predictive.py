@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax.numpy as jnp
@@ -79,10 +80,10 @@ class Predictive:
             return np.argmax(reached, axis=-1) + 1.0
         if self.law.name == "LogNormal":
             return np.exp(replace(self, law=Law("Normal", self.law.arguments)).quantile(p))
-        exact = self.normal()
+        exact = self._normal
         if exact is not None:
             return self._full(mixture_of_normals(*exact, self.beliefs.weights, p))
-        law, mixture = self._mixture()
+        law, mixture = self._mixture
         centre, spread = self.mean(), np.sqrt(self.variance())
         centre = np.where(np.isfinite(centre), centre, 0.0)
         spread = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
@@ -93,14 +94,15 @@ class Predictive:
         """P(Y < y) or P(Y > y), or also Y = y where `reached`, for y [rows, *keys]; None of levels and vectors."""
         if self.law.vector or self.law.levels:
             return None
-        exact = self.normal()
+        exact = self._normal
         if exact is not None:
             away = (y - exact[0]) / np.sqrt(exact[1])
             return self._full(np.tensordot(self.beliefs.weights, ndtr(-away if above else away), axes=1))
-        law, mixture = self._mixture()
+        law, mixture = self._mixture
         below = mixture(np.ceil(y) - 1.0 if conditional.is_discrete(law) and above == reached else y)
         return self._full(1.0 - below if above else below)
 
+    @cached_property
     def _mixture(self) -> tuple[Law, Callable[[np.ndarray], np.ndarray]]:
         """The law at nodes of its latents, and its distribution function averaged over them."""
         nodes, weights = ex.nodes_of(self.beliefs, self.leaves(), self.keys)
@@ -130,6 +132,10 @@ class Predictive:
         return self._full(centre), self._full(
             np.tensordot(joint, variance + (mean - centre) ** 2, axes=([0, 1], [0, 1]))
         )
+
+    @cached_property
+    def _normal(self) -> tuple[np.ndarray, np.ndarray] | None:
+        return self.normal()
 
     def normal(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Component means and variances of the output when it is jointly Gaussian with the latents."""

@@ -13,6 +13,7 @@ from gpdsl.inference.inducing.loss import Loss
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
+    from gpdsl.results.settings import Settings
 
 SHOWN = 8
 
@@ -39,6 +40,11 @@ def summarise(fit: Fit) -> str:
     ]
     if fit.standardised.sds:
         lines.append(f"  standardised {'; '.join(_standard(fit, name) for name in fit.standardised.sds)}")
+    if fit.settings is not None:
+        count, k = len(fit.settings.weights), fit.settings.shape
+        lines.append(
+            f"  integrated  over {count} settings of the parameters, worth {fit.settings.effective:.0f}, k {k:.2f}"
+        )
     if fit.no_bound:
         lines.append(f"  bound       of the log evidence: none, as {fit.no_bound}")
     elif fit.program.priors and fit.regression is None:
@@ -52,12 +58,22 @@ def summarise(fit: Fit) -> str:
         lines.append(f"  interrupted by {by}: this is the best state until then")
     lines += [f"  note        {each}" for each in fit.notes]
     if fit.parameters:
-        lines.append("  parameters" + (", of standardised data" if fit.standardised.sds else ""))
+        averaged = "" if fit.settings is None else ", posterior mean ± standard deviation (5% to 95%)"
+        lines.append("  parameters" + (", of standardised data" if fit.standardised.sds else "") + averaged)
         width = max(len(n) for n in fit.parameters)
         for name, value in fit.parameters.items():
             held = "  (fixed)" if name in fit.program.parameters.held else ""
-            lines.append(f"    {name:<{width}}  {_show(value)}{held}{_in_data_units(fit, name)}")
+            shown = _show(value) if held or fit.settings is None else _averaged(fit.settings, name)
+            lines.append(f"    {name:<{width}}  {shown}{held}{_in_data_units(fit, name)}")
     return "\n".join(lines)
+
+
+def _averaged(settings: Settings, name: str) -> str:
+    """What settings say of a parameter."""
+    moments = settings.mean(name), settings.sd(name), settings.quantile(name, 0.05), settings.quantile(name, 0.95)
+    flat = np.stack([np.ravel(each) for each in moments], axis=1)
+    text = "; ".join(f"{mean:.4g} ± {sd:.2g} ({low:.4g} to {high:.4g})" for mean, sd, low, high in flat[:SHOWN])
+    return text if len(flat) <= SHOWN else f"{text} … ({len(flat)} values)"
 
 
 def _times(fit: Fit) -> list[str]:

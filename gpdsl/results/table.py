@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from gpdsl.results.prediction import Prediction
 
-SHOWN_NAMES = 6
-"""Quantities of a prediction in a notebook."""
+SHOWN_ROWS, SHOWN_NAMES = 8, 6
+"""Rows and quantities of a prediction in a notebook."""
 
 
 def frame_of(prediction: Prediction, names: Iterable[str] | None, quantiles: Sequence[float]) -> DataFrame:
@@ -38,8 +38,13 @@ def frame_of(prediction: Prediction, names: Iterable[str] | None, quantiles: Seq
     return frame.set_axis(index) if isinstance(index, pd.Index) and len(index) == len(frame) else frame
 
 
-def html_of(prediction: Prediction) -> str:
-    """A prediction as a table in HTML: nothing in it is markup."""
+def html_of(prediction: Prediction) -> str | None:
+    """The first rows as a table in HTML: nothing in it is markup. None where that would call opaque functions."""
+    return None if prediction.beliefs.simulations else preformatted(repr(prediction)) + _table(prediction)
+
+
+def _table(whole: Prediction) -> str:
+    prediction = whole.first_rows(slice(0, SHOWN_ROWS))
     declarations = prediction.beliefs.program.declarations
     table = table_of(prediction, declarations, default_names(declarations)[:SHOWN_NAMES], ())
     lines = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -51,6 +52,7 @@ def check_fit(fit: Fit) -> None:
     dense = held or fit.choice.dense == (fit.choice.inducing == 0)
     need(dense, "choice: dense or not does not go with the number of inducing points")
     _check_components(fit)
+    _check_settings(fit)
     if held:
         _check_weights(fit)
     else:
@@ -97,6 +99,21 @@ def _check_components(fit: Fit) -> None:
     need(weights.shape == (count,) and np.all(weights >= 0), "weights: not those of the components")
     need(weights.dtype in (float, np.dtype(fit.options.dtype)), "weights: not of the precision of the fit")
     need(abs(float(weights.sum()) - 1.0) < ADDED, "weights: do not add up to 1")
+
+
+def _check_settings(fit: Fit) -> None:
+    """That every setting could be that of a fit without others, and that their weights add up to 1."""
+    settings = fit.settings
+    need(settings is None or fit.options.hyperparameters == "integrated", "settings: not what was asked for")
+    if settings is None:
+        return
+    weights = settings.weights
+    need(weights.dtype == float and weights.ndim == 1 and np.all(weights > 0), "settings: not weights of settings")
+    need(abs(float(weights.sum()) - 1.0) < ADDED, "settings: weights that do not add up to 1")
+    alone = replace(fit.options, hyperparameters="point")
+    for each in settings.each:
+        own = replace(fit, parameters=each.parameters, posterior=each.posterior, regression=each.regression)
+        check_fit(replace(own, options=alone, settings=None))
 
 
 def _check_weights(fit: Fit) -> None:

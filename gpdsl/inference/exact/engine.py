@@ -117,6 +117,23 @@ class ExactSearch:
         return _maximised(problem, evidence, start)
 
 
+class ExactProfile:
+    """The evidence at any parameters, and the exact posterior there."""
+
+    def __init__(self, problem: Problem, _: Result) -> None:
+        system = make_system(problem.program, problem.rows)
+        assert system is not None  # the plan has seen to it
+        self.problem, self.system, self.evidence = problem, system, evidence_of(problem, system)
+
+    def __call__(self, learnt: Learnt) -> tuple[float, Learnt]:
+        """Log evidence, log priors included, and gradient."""
+        return self.evidence(learnt)
+
+    def at(self, learnt: Learnt) -> Result:
+        """The posterior there."""
+        return _finished(self.problem, self.system, Outcome(learnt, self.evidence(learnt)[0], "", 0))
+
+
 def _finished(problem: Problem, system: System, outcome: Outcome) -> Result:
     """The result at the best point of a search."""
     ended = problem.shared(_ended, outcome.point, problem.rows, context=system, brief=True)
@@ -150,4 +167,4 @@ def _maximised(problem: Problem, evidence: Evidence, start: Learnt) -> Outcome:
     return search(evidence, start, steps=steps, tolerance=tolerance, report=report, size=size)
 
 
-EXACT = searching("exact", ExactSearch, refined=False)
+EXACT = searching("exact", ExactSearch, refined=False, profiled=ExactProfile)

@@ -7,7 +7,7 @@ is added to a diagonal, so that predictions and evidence are those of the same m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -114,20 +114,27 @@ class Regression:
             raise ValueError("the data of an exact fit do not fit together")
 
     def factorised(
-        self, program: Program, parameters: Mapping[str, Array], read: Sequence[Functionals]
+        self,
+        program: Program,
+        parameters: Mapping[str, Array],
+        read: Sequence[Functionals],
+        compiled: dict[Any, Callable[..., Any]],
     ) -> list[Factorised]:
         """The parts of the program that was fitted, at its (constrained) parameters and what its rows read.
+
+        `compiled` keeps what was compiled, for the same data at other parameters.
 
         Raises GpdslError where a matrix has no Cholesky factor, which a fit that ended well has.
         """
         found = []
-        for part, known in zip(self.parts, self.values, strict=True):
+        for number, (part, known) in enumerate(zip(self.parts, self.values, strict=True)):
 
             def matrix(loadings: Array, parameters: Any, read: Any, part: Part = part) -> Array:
                 return signal_covariance(program, part, loadings, parameters, read)
 
             loadings = jnp.asarray(known.loadings)
-            matrices = np.asarray(jit(matrix)(loadings, dict(parameters), list(read)))
+            compute = compiled.setdefault(("part", number), jit(matrix))
+            matrices = np.asarray(compute(loadings, dict(parameters), list(read)))
             factors = [factor for each in matrices if (factor := factorised(each)) is not None]
             if len(factors) < len(matrices):
                 raise GpdslError(

@@ -11,7 +11,7 @@ the log likelihood is quadratic, the best coupled posterior is exact whatever th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy, tidy
 from gpdsl.inference.resolution import jitter_note
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.rows import Rows
@@ -92,6 +92,35 @@ class ProfiledSearch:
         parameters, _ = split_point(best.point, self.problem.inducing)
         notes = jitter_note(self.problem, parameters, best.sites)
         return replace(at_sites(self.problem, best.point, best.sites, *bound), message=message, notes=notes)
+
+
+class SitesProfile:
+    """The bound maximised over q at any learnt parameters, around those of a result, whose inducing inputs stay."""
+
+    def __init__(self, problem: Problem, result: Result) -> None:
+        options = replace(problem.options, learn_inducing=False)
+        known = as_arrays((result.parameters, result.inducing), options.dtype)
+        self.problem = replace(problem, options=options, parameters=known[0], inducing=known[1])
+        begin = Best(outer_point(self.problem, *known), start_sites(self.problem))
+        self.compute, _ = _compiled(self.problem, begin)
+        self.sites, self.highest = begin.sites, -np.inf
+        if problem.program.coupled and not problem.program.conjugate:
+            self.sites = self.compute(begin.point, begin.sites, jnp.asarray(0.0))[2]
+
+    def __call__(self, learnt: Mapping[str, Array]) -> tuple[float, Mapping[str, Array]]:
+        """The bound, log priors included, and its gradient; q starts at the best one so far."""
+        value, gradient, sites, _ = self._at(learnt)
+        if np.isfinite(value) and value > self.highest:
+            self.sites, self.highest = sites, float(value)
+        return float(value), gradient["parameters"]
+
+    def at(self, learnt: Mapping[str, Array]) -> Result:
+        """The best q there."""
+        value, _, sites, _ = self._at(learnt)
+        return at_sites(self.problem, {"parameters": dict(learnt), "inducing": []}, sites, float(value))
+
+    def _at(self, learnt: Mapping[str, Array]) -> tuple[Array, Any, Sites, bool]:
+        return self.compute({"parameters": dict(learnt), "inducing": []}, self.sites, jnp.asarray(1.0))
 
 
 def at_sites(problem: Problem, point: Any, sites: Sites, value: float, error: float = 0.0) -> Result:

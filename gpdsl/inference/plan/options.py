@@ -76,6 +76,7 @@ class Options:
     seed: int = _default("seed")
     dtype: str = _default("dtype")
     engine: str = _default("engine")
+    hyperparameters: str = _default("hyperparameters")
     device: str | None = _default("device")
     devices: int | None = _default("devices")
     entropy: str = _default("entropy")

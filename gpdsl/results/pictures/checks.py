@@ -10,7 +10,6 @@ from scipy.special import ndtri
 from scipy.stats import binom
 
 from gpdsl.errors import GpdslError
-from gpdsl.results.conditions import falls_below
 from gpdsl.results.pictures.quantity import mean_or_median
 from gpdsl.results.pictures.rows import Seen
 from gpdsl.results.pictures.style import (
@@ -27,6 +26,7 @@ from gpdsl.results.pictures.style import (
 )
 from gpdsl.results.prediction import Prediction
 from gpdsl.results.table import predictable_outputs
+from gpdsl.results.shares import falls_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

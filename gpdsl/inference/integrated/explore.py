@@ -1,0 +1,195 @@
+"""Settings of the learnt parameters, with weights: quasi-random points under a split t density around the mode.
+
+The idea is that of INLA (Rue, Martino and Chopin 2009, section 3), for whatever evidence an engine has: the mode of
+p(theta | y) on the real line, axes from its curvature, the standard deviation on either side of each axis from how far
+the log density falls there, and weights that make up for what this density is not (importance sampling, smoothed after
+Vehtari et al. 2024). Where the weights are uneven, the density is fitted to the points so far and more are drawn; all
+points count under the mixture of the densities that they came from.
+
+A parameter without a prior is flat on the real line on which it is learnt: 1/theta for a positive one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+from scipy import stats
+
+from gpdsl.inference.ascent.lbfgs import flat, maximise
+from gpdsl.inference.integrated.pareto import smoothed
+from gpdsl.inference.integrated.profile import Integrated, Learnt, Profile
+from gpdsl.inference.problem import as_arrays
+from gpdsl.program.program import Program
+
+STEP = 0.01
+"""Of the differences of gradients that give the curvature, on the real line."""
+
+WIDEST = 2.0
+"""Standard deviation on the real line beyond which a direction counts as flat: a factor of 50 either way, at two."""
+
+ASIDE = np.sqrt(2.0)
+"""Standard deviations from the mode at which the density is looked at on either side: a normal one falls by one nat."""
+
+TAILS = 6.0
+"""Degrees of freedom of the density that points are drawn from."""
+
+SETTLED = 1e-4
+"""Nats of the density that a step towards its mode has to gain."""
+
+ROUNDS = 3
+"""Most times that points are drawn."""
+
+EVEN = 0.4
+"""Effective share of points that is enough."""
+
+LEAST = 1e-3
+"""Share of the weight below which a point is left out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A density with its own width on either side of each axis through `mode`: `axes` are columns."""
+
+    mode: Float[np.ndarray, " d"]
+    axes: Float[np.ndarray, "d d"]
+    below: Float[np.ndarray, " d"]
+    above: Float[np.ndarray, " d"]
+
+    def points(self, uniform: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """Points from uniform numbers."""
+        share = self.below / (self.below + self.above)
+        low = uniform < share
+        inside = np.where(low, 0.5 * uniform / share, 0.5 + 0.5 * (uniform - share) / (1.0 - share))
+        along = stats.t.ppf(inside, TAILS) * np.where(low, self.below, self.above)
+        return self.mode + along @ self.axes.T
+
+    def log_density(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """At points, normalised."""
+        along = np.linalg.solve(self.axes, (points - self.mode).T).T
+        scaled = along / np.where(along < 0, self.below, self.above)
+        each = stats.t.logpdf(scaled, TAILS) + np.log(2.0 / (self.below + self.above))
+        return each.sum(axis=1) - np.linalg.slogdet(self.axes)[1]
+
+
+class Explored:
+    """log p(theta | y) on the real line, up to a constant, as a function of a vector."""
+
+    def __init__(self, program: Program, profile: Profile, start: Learnt, report: Callable[[int, int], None]) -> None:
+        self.learnt = ravel_pytree(as_arrays(dict(start), np.float64))[1]
+        self.start, self.profile, self.report = flat(dict(start)), profile, report
+        self.evaluations = 0
+        volume = jax.jit(jax.value_and_grad(lambda vector: log_volume(program, self.learnt(vector))))
+        self._volume = volume if program.priors else None
+
+    @property
+    def most(self) -> int:
+        """Evaluations that are to be expected."""
+        return 4 * len(self.start) + 2 * points_of(len(self.start))
+
+    def __call__(self, at: Float[np.ndarray, " d"]) -> tuple[float, Float[np.ndarray, " d"]]:
+        """Value and gradient; -inf where the evidence has no finite value."""
+        self.report(self.evaluations, max(self.most, self.evaluations))
+        self.evaluations += 1
+        vector = jnp.asarray(at)
+        found, gradient = self.profile(self.learnt(vector))
+        value, slope = float(found), flat(dict(gradient))
+        if self._volume is not None:
+            more, widening = self._volume(vector)
+            value, slope = value + float(more), slope + np.asarray(widening, float)
+        return (value if np.isfinite(value) else -np.inf), slope
+
+
+def log_volume(program: Program, learnt: Learnt) -> Array:
+    """log |d theta / d u| of the parameters that have priors: densities of theta become those of u."""
+    total = jnp.zeros(())
+    for name in sorted(name for name in learnt if name in program.priors):
+        forward = program.parameters.bijectors[name].forward
+        slopes = jax.jacfwd(lambda u, forward=forward: jnp.ravel(forward(u)))(learnt[name])
+        matrix = slopes.reshape(slopes.shape[0], -1)
+        total += 0.5 * jnp.linalg.slogdet(matrix.T @ matrix)[1]
+    return total
+
+
+def integrate(
+    program: Program, profile: Profile, start: Learnt, seed: int, report: Callable[[int, int], None]
+) -> Integrated:
+    """The settings around the mode next to `start`; `report` is told how many evaluations were made, and will be."""
+    density = Explored(program, profile, start, report)
+    mode, top = _mode(density)
+    split, curvatures = _split(density, mode, top)
+    size, count = len(mode), points_of(len(mode))
+    points, values, densities = np.zeros((0, size)), np.zeros(0), [split]
+    for number in range(ROUNDS):
+        drawn = densities[-1].points(_uniform(size, count, seed, number))
+        points = np.concatenate([points, drawn])
+        values = np.concatenate([values, [density(each)[0] for each in drawn]])
+        each = np.stack([one.log_density(points) for one in densities])
+        log_weights, shape = smoothed(values - np.logaddexp.reduce(each, axis=0))
+        weights = np.exp(log_weights)
+        effective = float(1.0 / np.sum(weights**2))
+        if effective >= EVEN * count or number == ROUNDS - 1:
+            break
+        densities.append(_fitted(points, weights, split))
+    kept = weights > LEAST * weights.max()
+    chosen = weights[kept] / weights[kept].sum()
+    results = tuple(profile.at(density.learnt(jnp.asarray(each))) for each in points[kept])
+    return Integrated(chosen, results, shape, effective, density.evaluations, _flat(density, split, curvatures))
+
+
+def _uniform(dimensions: int, count: int, seed: int, number: int) -> Float[np.ndarray, "n d"]:
+    """Quasi-random points of the unit cube: along each axis the middles of equal intervals, the first time."""
+    if number:
+        drawn = stats.qmc.Sobol(dimensions, seed=np.random.default_rng([seed, number])).random(count)
+        return np.clip(drawn, 1e-6, 1 - 1e-6)
+    return stats.qmc.Sobol(dimensions, scramble=False).random(count) + 0.5 / count
+
+
+def points_of(dimensions: int) -> int:
+    """Points of one round: a power of two, as quasi-random ones like to be."""
+    return int(2 ** np.clip(np.ceil(np.log2(16 + 16 * dimensions)), 5, 7))
+
+
+def _flat(density: Explored, split: Split, curvatures: np.ndarray) -> tuple[str, ...]:
+    """The parameters that move most along directions in which the density hardly falls."""
+    found = []
+    for direction in np.flatnonzero(curvatures < WIDEST**-2):
+        moved = density.learnt(jnp.asarray(split.axes[:, direction]))
+        found.append(max(moved, key=lambda name: float(np.max(np.abs(moved[name])))))
+    return tuple(dict.fromkeys(found))
+
+
+def _mode(density: Explored) -> tuple[np.ndarray, float]:
+    found = maximise(density, density.start, steps=50, tolerance=SETTLED, report=lambda *_: None, size=1.0)
+    return np.asarray(found.point, float), float(found.value)
+
+
+def _split(density: Explored, mode: np.ndarray, top: float) -> tuple[Split, np.ndarray]:
+    """Axes from the curvature at the mode, which comes with it, and widths from the fall on either side."""
+    differences = [density(mode + step)[1] - density(mode - step)[1] for step in STEP * np.eye(len(mode))]
+    hessian = -np.asarray(differences) / (2 * STEP)
+    curvatures, directions = np.linalg.eigh(0.5 * (hessian + hessian.T))
+    axes = directions / np.sqrt(np.maximum(curvatures, WIDEST**-2))
+    below, above = (np.asarray([_width(density, mode, top, side * axis) for axis in axes.T]) for side in (-1, 1))
+    return Split(mode, axes, below, above), curvatures
+
+
+def _width(density: Explored, mode: np.ndarray, top: float, axis: np.ndarray) -> float:
+    """Standard deviations in units of the axis, on one side."""
+    fall = top - density(mode + ASIDE * axis)[0]
+    return float(np.clip(ASIDE / np.sqrt(2 * max(fall, 1e-12)), 0.4, 2.5))
+
+
+def _fitted(points: np.ndarray, weights: np.ndarray, before: Split) -> Split:
+    """The moments of weighted points, not far from what was there before."""
+    mean = weights @ points
+    share = 1.0 / np.sum(weights**2) / (1.0 / np.sum(weights**2) + 2 * points.shape[1])
+    apart = points - mean
+    spread = share * (apart.T * weights) @ apart + (1 - share) * before.axes @ before.axes.T
+    ones = np.ones(points.shape[1])
+    return Split(share * mean + (1 - share) * before.mode, np.linalg.cholesky(spread), ones, ones)

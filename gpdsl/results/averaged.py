@@ -1,0 +1,166 @@
+"""Predictions averaged over settings of the learnt parameters, each with a posterior of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import ndtr, ndtri
+
+from gpdsl.data.standardised import Standardised
+from gpdsl.program.precision import in_precision
+from gpdsl.results.expectation import Beliefs
+from gpdsl.results.prediction import Origin, Prediction
+from gpdsl.results.quantiles import invert
+from gpdsl.results.shares import Shares
+
+PROBITS = (-4.0, -3.0, -2.2, -1.6, -1.1, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 1.1, 1.6, 2.2, 3.0, 4.0)
+"""Where distribution functions without a formula are known, in standard normal deviates around the one asked for."""
+
+
+class Averaged(Prediction):
+    """A prediction whose mean, variance, quantiles, draws and probabilities are those of a mixture over settings."""
+
+    def __init__(
+        self,
+        weights: Float[np.ndarray, " settings"],
+        each: Sequence[Beliefs],
+        dtype: str,
+        standardised: Standardised,
+        origin: Origin | None,
+    ) -> None:
+        super().__init__(each[int(np.argmax(weights))], dtype, standardised, origin)
+        self.weights, self.each = weights, each
+
+    @cached_property
+    def settings(self) -> list[Prediction]:
+        """What each setting says."""
+        return [Prediction(beliefs, self.dtype, self.standardised, self.origin) for beliefs in self.each]
+
+    @property
+    def weighted(self) -> list[tuple[float, Prediction]]:
+        """What each setting says, with its weight."""
+        return list(zip(self.weights.tolist(), self.settings, strict=True))
+
+    def _mean_over(self, compute: Callable[[Prediction], np.ndarray]) -> np.ndarray:
+        return np.tensordot(self.weights, np.stack([compute(each) for each in self.settings]), axes=1)
+
+    def first_rows(self, rows: slice) -> Prediction:
+        """The same of some rows."""
+        origin = None if self.origin is None else self.origin._replace(data=self.origin.data.take(rows))
+        each = [beliefs.part(rows) for beliefs in self.each]
+        return Averaged(self.weights, each, self.dtype, self.standardised, origin)
+
+    @in_precision
+    def mean(self, name: str) -> np.ndarray:
+        """Posterior (predictive) mean; probabilities for a label output."""
+        return self._mean_over(lambda each: each.mean(name))
+
+    @in_precision
+    def variance(self, name: str) -> np.ndarray:
+        """Posterior (predictive) variance: within settings, and between them."""
+        means = np.stack([each.mean(name) for each in self.settings])
+        mean = np.tensordot(self.weights, means, axes=1)
+        if name in self._declarations.outputs and self._declarations.outputs[name].label is not None:
+            return mean * (1.0 - mean)
+        within = self._mean_over(lambda each: each.variance(name))
+        return within + np.tensordot(self.weights, (means - mean) ** 2, axes=1)
+
+    @in_precision
+    def quantile(self, name: str, probabilities: float | Sequence[float]) -> np.ndarray:
+        """Quantiles of the mixture [rows, *axes], or [probabilities, rows, *axes] for several."""
+        found = [self._one_quantile(name, float(p)) for p in np.atleast_1d(np.asarray(probabilities, float))]
+        return np.stack(found) if np.ndim(probabilities) else found[0]
+
+    def _one_quantile(self, name: str, probability: float) -> np.ndarray:
+        ends = np.stack([each.quantile(name, probability) for each in self.settings])
+        low, high = ends.min(axis=0), ends.max(axis=0)
+        if np.array_equal(low, high):
+            return low
+        shares = [self._below(each, name, high, probability) for each in self.settings]
+
+        def cdf(y: np.ndarray) -> np.ndarray:
+            return np.tensordot(self.weights, np.stack([share(y) for share in shares]), axes=1)
+
+        declared = self._declarations.outputs.get(name)
+        discrete = declared is not None and declared.kind in {"count", "binary", "ordinal"}
+        return invert(cdf, probability, low - 1e-9 * (high - low), high, discrete=discrete)
+
+    def _below(
+        self, each: Prediction, name: str, like: np.ndarray, probability: float
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """The distribution function of a name under one setting: by its formula, or between quantiles."""
+
+        shares = Shares(each.beliefs)
+
+        def share(y: np.ndarray) -> np.ndarray | None:
+            return shares.beyond(name, each.standardised.into(name, y), "<=")
+
+        if share(like) is not None:
+            return partial(_known, share)
+        deviates = ndtri(probability) + np.asarray(PROBITS)
+        quantiles = np.asarray(each.quantile(name, ndtr(deviates)))
+        return lambda y: _between(quantiles, deviates, y)
+
+    def error(self, name: str, of: str | float = "mean") -> np.ndarray:
+        """Standard error as that of one setting, of the most weight; see `Prediction.error`."""
+        return self.settings[int(np.argmax(self.weights))].error(name, of)
+
+    @in_precision
+    def sample(self, name: str, count: int, seed: int = 0) -> np.ndarray:
+        """`count` draws [count, rows, *axes], each row on its own."""
+        return self._drawn(count, seed, lambda each, number, own: each.sample(name, number, own))
+
+    @in_precision
+    def draws(self, name: str, count: int, seed: int = 0) -> np.ndarray:
+        """`count` draws [count, rows, *axes] of all rows together: settings as often as their weights say."""
+        return self._drawn(count, seed, lambda each, number, own: each.draws(name, number, own))
+
+    def _drawn(self, count: int, seed: int, draw: Callable[[Prediction, int, int], np.ndarray]) -> np.ndarray:
+        rng = np.random.default_rng(seed)
+        numbers = rng.multinomial(count, self.weights)
+        parts = [
+            draw(each, int(number), seed + 7919 * place)
+            for place, (each, number) in enumerate(zip(self.settings, numbers, strict=True))
+            if number
+        ]
+        return np.concatenate(parts)[rng.permutation(count)]
+
+    @in_precision
+    def covariance(self, name: str) -> np.ndarray:
+        """Posterior covariances between rows: within settings, and between them."""
+        means = np.stack([each.mean(name) for each in self.settings])
+        apart = means - np.tensordot(self.weights, means, axes=1)
+        flat = apart.reshape(len(apart), -1)
+        among = ((flat.T * self.weights) @ flat).reshape(*apart.shape[1:], *apart.shape[1:])
+        return self._mean_over(lambda each: each.covariance(name)) + among
+
+    @in_precision
+    def probability(self, condition: str, *, draws: int = 4096, seed: int = 0, error: bool = False) -> np.ndarray:
+        """P(condition) in each row; see `Prediction.probability`."""
+        count = max(draws // len(self.settings), 256)
+
+        def asked(each: Prediction) -> np.ndarray:
+            return each.probability(condition, draws=count, seed=seed, error=error)
+
+        if not error:
+            return self._mean_over(asked)
+        squares = np.stack([asked(each) ** 2 for each in self.settings])
+        return np.sqrt(np.tensordot(self.weights**2, squares, axes=1))
+
+
+def _known(share: Callable[[np.ndarray], Any], y: np.ndarray) -> np.ndarray:
+    return np.asarray(share(y))
+
+
+def _between(quantiles: np.ndarray, deviates: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A distribution function by its normal deviates, linear between quantiles [levels, ...] and beyond them."""
+    place = np.clip(np.sum(quantiles <= y, axis=0), 1, len(deviates) - 1)
+    low = np.take_along_axis(quantiles, place[None] - 1, axis=0)[0]
+    high = np.take_along_axis(quantiles, place[None], axis=0)[0]
+    width = np.where(high > low, high - low, 1.0)
+    share = np.where(high > low, (y - low) / width, (y >= high).astype(float))
+    return ndtr(deviates[place - 1] + share * (deviates[place] - deviates[place - 1]))

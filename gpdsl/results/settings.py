@@ -1,0 +1,126 @@
+"""Settings of the learnt parameters that a fit with `hyperparameters = integrated` averages over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from gpdsl.errors import GpdslError
+from gpdsl.inference.exact.posterior import Regression
+from gpdsl.inference.integrated.profile import Integrated, Learnt
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.problem import as_arrays
+from gpdsl.results.at_rows import AtRows
+from gpdsl.results.expectation import Beliefs
+from gpdsl.results.quantiles import weighted_quantile
+
+OWN = ("z", "loadings")
+"""Arrays of a regression that depend on the parameters: the others are those of the fit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Values of all parameters, in their domains, and the posterior of the latents at these."""
+
+    parameters: Mapping[str, np.ndarray]
+    posterior: tuple[Whitened, ...]
+    regression: Regression | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """Settings with weights that add up to 1.
+
+    `shape` is Pareto's k of the weights (Vehtari et al. 2024): above 0.7 averages over them are not to be trusted; NaN
+    of too few. `effective` is how many settings of equal weights would be worth as much.
+    """
+
+    weights: Float[np.ndarray, " settings"]
+    each: tuple[Setting, ...]
+    shape: float
+    effective: float
+
+    @classmethod
+    def of(cls, found: Integrated, constrain: Callable[[Learnt], Mapping[str, Array]], dtype: str) -> Settings:
+        """What an exploration has found, with parameters in their domains."""
+
+        def values(learnt: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+            return {name: np.asarray(value) for name, value in constrain(as_arrays(dict(learnt), dtype)).items()}
+
+        each = tuple(Setting(values(r.parameters), tuple(r.posterior), r.regression) for r in found.results)
+        return cls(found.weights, each, found.shape, found.effective)
+
+    def values(self, name: str) -> Float[np.ndarray, "settings *axes"]:
+        """A parameter in every setting."""
+        return np.stack([setting.parameters[name] for setting in self.each])
+
+    def mean(self, name: str) -> np.ndarray:
+        """Posterior mean of a parameter."""
+        return np.tensordot(self.weights, self.values(name), axes=1)
+
+    def sd(self, name: str) -> np.ndarray:
+        """Posterior standard deviation of a parameter."""
+        apart = self.values(name) - self.mean(name)
+        return np.sqrt(np.tensordot(self.weights, apart**2, axes=1))
+
+    def quantile(self, name: str, probability: float) -> np.ndarray:
+        """Posterior quantile of a parameter, between settings by interpolation."""
+        return weighted_quantile(self.values(name), self.weights, probability, smooth=True)
+
+    def drawn(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        """Numbers of settings, as often as their weights say."""
+        return rng.choice(len(self.each), size=count, p=self.weights)
+
+    def beliefs(self, at_rows: AtRows, some: Beliefs) -> Iterator[Beliefs]:
+        """What every setting says of the rows of `some`, with programs compiled once for all of them."""
+        for setting in self.each:
+            own = replace(
+                at_rows,
+                parameters=setting.parameters,
+                posterior=setting.posterior,
+                regression=setting.regression,
+            )
+            asked = some.program, some.rows, some.count
+            known = as_arrays(dict(setting.parameters), at_rows.dtype)
+            yield replace(some, parameters=known, marginals=own.marginals(*asked), blocks=partial(own.blocks, *asked))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a file keeps."""
+        kept = {"settings.weights": self.weights, "settings.worth": np.asarray([self.shape, self.effective])}
+        if np.isnan(self.shape):
+            kept["settings.worth"] = np.asarray([self.effective])
+        for number, setting in enumerate(self.each):
+            own = {f"parameter.{name}": np.asarray(value, float) for name, value in setting.parameters.items()}
+            own |= {f"mean.{place}": np.asarray(q.mean) for place, q in enumerate(setting.posterior)}
+            own |= {f"root.{place}": np.asarray(q.root) for place, q in enumerate(setting.posterior)}
+            numbers = {} if setting.regression is None else setting.regression.arrays()
+            own |= {name: value for name, value in numbers.items() if name.rpartition(".")[2] in OWN}
+            kept |= {f"setting.{number}.{name}": value for name, value in own.items()}
+        return kept
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], names: Sequence[str], groups: int) -> Settings | None:
+        """The settings in a file; None where it has none."""
+        if "settings.weights" not in arrays:
+            return None
+        shared = {name: value for name, value in arrays.items() if name.startswith("regression.")}
+        weights, worth, each = arrays["settings.weights"], arrays["settings.worth"], []
+        for number in range(len(weights)):
+            begin = f"setting.{number}."
+            own = {name.removeprefix(begin): value for name, value in arrays.items() if name.startswith(begin)}
+            regression = Regression.from_arrays({**shared, **own})
+            places = range(0 if regression is not None else groups)
+            q = tuple(Whitened(own[f"mean.{place}"], own[f"root.{place}"]) for place in places)
+            each.append(Setting({name: own[f"parameter.{name}"] for name in names}, q, regression))
+        shape = float(worth[0]) if len(worth) > 1 else float("nan")
+        return cls(weights, tuple(each), shape, float(worth[-1]))
+
+
+def refuse_settings(settings: Settings | None, what: str, instead: str) -> None:
+    """Raise GpdslError for what is not to be had where parameters are integrated over."""
+    if settings is not None:
+        raise GpdslError(f"{what}: not of a fit with hyperparameters = integrated; {instead}")

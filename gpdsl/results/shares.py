@@ -1,0 +1,90 @@
+"""Distribution functions of latents and outputs, [rows, *axes], where they have formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import sympy as sp
+from scipy.special import ndtr
+
+from gpdsl.program.precision import precision
+from gpdsl.results import expectation as ex
+from gpdsl.results.draws import predictive_of
+from gpdsl.results.named import of_output, of_quantity
+from gpdsl.results.predictive import Predictive
+from gpdsl.symbolic.sources import marginal
+from gpdsl.symbolic.terms import ObservationTerms
+
+if TYPE_CHECKING:
+    from gpdsl.results.prediction import Prediction
+
+Keys = tuple[str, ...]
+
+
+class NoLawError(Exception):
+    """There is no distribution function."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """Those at some rows; what they are made of is computed once."""
+
+    beliefs: ex.Beliefs
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def beyond(self, name: str, at: np.ndarray, operator: str) -> np.ndarray | None:
+        """P(name < at), or by another sign, [rows, *axes]; None where there is no formula."""
+        declared = self.beliefs.program.declarations
+        if name in declared.lets:
+            return None
+        try:
+            if name in declared.outputs:
+                return of_output(self.beliefs, name, partial(self._of_output, at, operator))
+            return of_quantity(self.beliefs, name, partial(self._of_latent, at, operator))
+        except NoLawError:
+            return None
+
+    def _of_output(self, at: np.ndarray, operator: str, o: ObservationTerms, keys: Keys) -> np.ndarray:
+        known = marginal(self.beliefs.program.translator, self.beliefs.program.observations, o)
+        if known is None or len(keys) != at.ndim - 1:
+            raise NoLawError
+        law = self._once((known.outputs, known.positions), lambda: predictive_of(self.beliefs, known, keys))
+        if not isinstance(law, Predictive):
+            raise NoLawError
+        found = law.share(at, above=operator[0] == ">", reached=operator[-1] == "=")
+        if found is None:
+            raise NoLawError
+        return found
+
+    def _of_latent(self, at: np.ndarray, operator: str, expression: sp.Expr, keys: Keys) -> np.ndarray:
+        means, sds = self._once((expression, keys), lambda: self._moments(expression, keys))
+        away = (at - means) / sds
+        return np.tensordot(self.beliefs.weights, ndtr(-away if operator[0] == ">" else away), axes=1)
+
+    def _moments(self, expression: sp.Expr, keys: Keys) -> tuple[np.ndarray, np.ndarray]:
+        centre = sp.Dummy("centre", real=True)
+        means = ex.per_component(self.beliefs, expression, keys, {})
+        spread = ex.per_component(self.beliefs, (expression - centre) ** 2, keys, {centre: means})
+        return np.asarray(means), np.sqrt(np.asarray(spread))
+
+    def _once(self, key: Any, compute: Callable[[], Any]) -> Any:
+        if key not in self.kept:
+            self.kept[key] = compute()
+        return self.kept[key]
+
+
+def falls_below(prediction: Prediction, name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """P(Y < y) and P(Y <= y) of an output at values [rows, *axes] of the data; None where there is no formula."""
+    at, total = prediction.standardised.into(name, values), np.zeros((2, *values.shape))
+    for weight, each in prediction.weighted:
+        shares = Shares(each.beliefs)
+        with precision(prediction.dtype):
+            found = [shares.beyond(name, at, operator) for operator in ("<", "<=")]
+        if found[0] is None or found[1] is None:
+            return None
+        total += weight * np.stack([found[0], found[1]])
+    return total[0], total[1]

@@ -1,0 +1,182 @@
+"""Averages over learnt parameters against grids of the dense evidence, and what is said where they are doubtful."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.interpolate import CubicSpline
+from scipy.special import ndtr
+
+import gpdsl
+from gpdsl.inference.integrated.pareto import generalised_pareto, smoothed
+
+NORMAL = """
+input x : real
+output y : real
+param ell : positive ~ LogNormal(0, 0.7)
+param sigma : positive ~ LogNormal(-1, 0.7)
+latent f(x) ~ GP(0, RBF(ell))
+let g = exp(f)
+y ~ Normal(f, sigma)
+"""
+POISSON = """
+input x : real
+output n : count
+param m : real ~ Normal(0, 1)
+latent f(x) ~ GP(0, 0.5 * RBF(1))
+n ~ Poisson(exp(f + m))
+"""
+AT = np.array([-3.5, -0.2, 1.1, 4.0])
+
+
+@pytest.fixture(scope="module")
+def data() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    x = np.sort(rng.uniform(-3, 3, 18))
+    return {"x": x, "y": np.sin(1.5 * x) + 0.3 * rng.standard_normal(18)}
+
+
+@pytest.fixture(scope="module")
+def fit(data: dict[str, np.ndarray]) -> gpdsl.Fit:
+    return gpdsl.compile(NORMAL).fit(data, hyperparameters="integrated")
+
+
+class Grid:
+    """The posterior of (ell, sigma) on a grid of their logarithms, and what it says of f at `AT`: dense NumPy."""
+
+    def __init__(self, x: np.ndarray, y: np.ndarray) -> None:
+        logs = np.linspace(-1.8, 1.8, 45), np.linspace(-2.6, 0.6, 45)
+        self.points = np.stack(np.meshgrid(*logs, indexing="ij"), axis=-1).reshape(-1, 2)
+        logp, means, variances = [], [], []
+        for u in self.points:
+            ell, sigma = np.exp(u)
+            cov = np.exp(-0.5 * (x[:, None] - x) ** 2 / ell**2) + sigma**2 * np.eye(len(x))
+            cross = np.exp(-0.5 * (AT[:, None] - x) ** 2 / ell**2)
+            inverse = np.linalg.inv(cov)
+            logp.append(stats.multivariate_normal.logpdf(y, None, cov) + stats.norm.logpdf(u, [0, -1], 0.7).sum())
+            means.append(cross @ inverse @ y)
+            variances.append(1 - np.sum(cross @ inverse * cross, axis=1))
+        self.weights = np.exp(np.array(logp) - np.max(logp))
+        self.weights /= self.weights.sum()
+        self.means, self.variances = np.array(means), np.array(variances)
+
+    def moments(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mean = self.weights @ values
+        return mean, np.sqrt(self.weights @ (values - mean) ** 2)
+
+
+@pytest.fixture(scope="module")
+def grid(data: dict[str, np.ndarray]) -> Grid:
+    return Grid(data["x"], data["y"])
+
+
+def test_parameters_have_the_moments_of_a_grid(fit: gpdsl.Fit, grid: Grid) -> None:
+    settings = fit.settings
+    assert settings is not None and settings.shape < 0.7
+    for place, name in enumerate(("ell", "sigma")):
+        mean, sd = grid.moments(np.exp(grid.points[:, place]))
+        assert abs(settings.mean(name) - mean) < 0.1 * sd
+        assert abs(settings.sd(name) / sd - 1) < 0.1
+        assert settings.quantile(name, 0.05) < mean < settings.quantile(name, 0.95)
+
+
+def test_predictions_are_those_of_the_mixture(fit: gpdsl.Fit, grid: Grid) -> None:
+    prediction = fit.predict({"x": AT})
+    mean = grid.weights @ grid.means
+    variance = grid.weights @ (grid.variances + (grid.means - mean) ** 2)
+    sd = np.sqrt(variance)
+    np.testing.assert_allclose(prediction.mean("f"), mean, atol=0.03 * sd.max())
+    np.testing.assert_allclose(np.sqrt(prediction.variance("f")), sd, rtol=0.04)
+    for p in (0.05, 0.5, 0.9):
+        reached = ndtr((prediction.quantile("f", p) - grid.means) / np.sqrt(grid.variances))
+        np.testing.assert_allclose(grid.weights @ reached, p, atol=0.01)
+        # exp is monotone: its quantiles are those of f
+        np.testing.assert_allclose(prediction.quantile("g", p), np.exp(prediction.quantile("f", p)), rtol=5e-3)
+    above = 1 - ndtr((0.5 - grid.means) / np.sqrt(grid.variances))
+    np.testing.assert_allclose(prediction.probability("f > 0.5"), grid.weights @ above, atol=0.01)
+    np.testing.assert_allclose(np.diag(prediction.covariance("f")), prediction.variance("f"), rtol=1e-6)
+    np.testing.assert_allclose(prediction.draws("f", 4000, seed=1).std(axis=0), sd, rtol=0.1)
+    np.testing.assert_allclose(prediction.sample("f", 4000, seed=1).std(axis=0), sd, rtol=0.1)
+    noise = np.exp(2 * grid.points[:, 1])[:, None]
+    wider = grid.weights @ (grid.variances + noise + (grid.means - mean) ** 2)
+    np.testing.assert_allclose(prediction.variance("y"), wider, rtol=0.08)
+    reached = ndtr((prediction.quantile("y", 0.9) - grid.means) / np.sqrt(grid.variances + noise))
+    np.testing.assert_allclose(grid.weights @ reached, 0.9, atol=0.01)
+    density = stats.norm.pdf(0.3, grid.means, np.sqrt(grid.variances + noise))
+    said = fit.log_predictive_density({"x": AT, "y": np.full(4, 0.3)})
+    np.testing.assert_allclose(said, np.log(grid.weights @ density), atol=0.03)
+
+
+def test_a_saved_fit_says_the_same(fit: gpdsl.Fit, tmp_path: Path) -> None:
+    fit.save(tmp_path / "a.gpfit")
+    loaded = gpdsl.load_fit(tmp_path / "a.gpfit")
+    for method in ("mean", "variance"):
+        before, after = (getattr(each.predict({"x": AT}), method)("y") for each in (fit, loaded))
+        np.testing.assert_array_equal(before, after)
+    assert loaded.summary() == fit.summary() and "integrated  over" in fit.summary()
+
+
+def test_a_mean_of_counts_against_fits_with_it_fixed() -> None:
+    rng = np.random.default_rng(5)
+    x = np.linspace(-2, 2, 12)
+    data = {"x": x, "n": rng.poisson(2.0, 12)}
+    model = gpdsl.compile(POISSON)
+    fit, nodes = model.fit(data, hyperparameters="integrated"), np.linspace(-1.6, 2.0, 7)
+    fixed = [model.fit(data, fixed=["m"], init={"m": m}) for m in nodes]
+    at = np.linspace(-1.6, 2.0, 400)
+    logp = CubicSpline(nodes, [each.elbo for each in fixed])(at) + stats.norm.logpdf(at)
+    weights = np.exp(logp - logp.max()) / np.exp(logp - logp.max()).sum()
+    mean = weights @ at
+    sd = np.sqrt(weights @ (at - mean) ** 2)
+    assert fit.settings is not None
+    assert abs(fit.settings.mean("m") - mean) < 0.02 * sd and abs(fit.settings.sd("m") / sd - 1) < 0.02
+    means = CubicSpline(nodes, np.stack([each.predict({"x": x}).mean("f") for each in fixed]))(at)
+    np.testing.assert_allclose(fit.predict({"x": x}).mean("f"), weights @ means, atol=0.01)
+
+
+def test_parameters_that_the_data_leave_open_are_named() -> None:
+    text = (
+        "input x : real\noutput y : real\nparam ell : positive = 1\nlatent f(x) ~ GP(0, RBF(ell))\ny ~ Normal(f, 0.5)"
+    )
+    fit = gpdsl.compile(text).fit(
+        {"x": np.array([0.0, 1e-3, 2e-3]), "y": np.array([0.1, 0.3, -0.2])}, hyperparameters="integrated"
+    )
+    assert any("`ell` is hardly determined by the data" in note for note in fit.notes)
+
+
+@pytest.mark.parametrize("options", [{"engine": "ep"}, {"posterior": "diagonal", "inducing": 0}, {"optimizer": "adam"}])
+def test_other_engines_refuse(data: dict[str, np.ndarray], options: dict[str, object]) -> None:
+    with pytest.raises(gpdsl.GpdslError, match="hyperparameters = integrated"):
+        gpdsl.compile(NORMAL).fit(data, hyperparameters="integrated", **options)
+
+
+def test_whole_functions_are_refused(fit: gpdsl.Fit) -> None:
+    with pytest.raises(gpdsl.GpdslError, match="draws of all rows"):
+        fit.draw_functions(2)
+
+
+def test_ctrl_c_while_integrating_keeps_the_fit(data: dict[str, np.ndarray]) -> None:
+    def stop(report: gpdsl.Progress) -> None:
+        if report.stage == "integrating" and report.step == 5:
+            raise KeyboardInterrupt
+
+    fit = gpdsl.compile(NORMAL).fit(data, hyperparameters="integrated", callback=stop)
+    assert fit.interrupted and fit.settings is None and np.isfinite(fit.elbo)
+
+
+@pytest.mark.parametrize("shape", [0.2, 0.9])
+def test_the_shape_of_a_tail_is_found(shape: float) -> None:
+    draws = np.sort(stats.genpareto.rvs(shape, scale=2.0, size=4000, random_state=1))
+    found, scale = generalised_pareto(draws)
+    assert abs(found - shape) < 0.06 and abs(scale - 2.0) < 0.15
+
+
+def test_smoothed_weights_sum_to_one_and_heavy_tails_are_told() -> None:
+    rng = np.random.default_rng(0)
+    light, heavy = rng.normal(0, 0.3, 1000), -np.log(rng.uniform(size=1000)) * 1.2
+    for ratios, trusted in ((light, True), (heavy, False)):
+        logs, k = smoothed(ratios)
+        assert abs(np.exp(logs).sum() - 1) < 1e-12 and (k < 0.7) == trusted
