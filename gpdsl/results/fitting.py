@@ -20,8 +20,7 @@ from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.fields.plan import probe_called
 from gpdsl.inference.inducing.growth import infer_growing
-from gpdsl.inference.integrated.explore import integrate
-from gpdsl.inference.machine import machine_for
+from gpdsl.inference.integrated.explore import integrated
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.opaque.probing import probe
 from gpdsl.inference.plan.options import Choice, Options, make_options
@@ -157,6 +156,8 @@ class _Asked:
         fitted = fitted_program(self.program, choice)
         values = jit(fitted.parameters.constrain)(as_arrays(result.parameters, self.options.dtype))
         parameters = {name: np.asarray(values[name]) for name in self.model.declarations.params}
+        found, constrain = result.integrated, jit(fitted.parameters.constrain)
+        settings = None if found is None else Settings.of(found, constrain, self.options.dtype)
         return Fit(
             program=fitted,
             options=self.options,
@@ -184,13 +185,8 @@ class _Asked:
             digests=self.bound.digests,
             calendar=self.bound.calendar,
             standardised=self.bound.standardised,
-            settings=self._settings(fitted, result),
+            settings=settings,
         )
-
-    def _settings(self, fitted: Program, result: Result) -> Settings | None:
-        if result.integrated is None:
-            return None
-        return Settings.of(result.integrated, jit(fitted.parameters.constrain), self.options.dtype)
 
     def _resolved(
         self, fitted: Program, parameters: Mapping[str, np.ndarray], choice: Choice, result: Result
@@ -241,7 +237,8 @@ def fit_model(
             result, monitor, choice, jitter = infer_growing(
                 program, bound, left, _counting(report, account, asked.log_jacobian), known, keep
             )
-            result = _integrated(program, result, options, bound.rows, monitor)
+            if options.hyperparameters == "integrated":
+                result = integrated(program, result, options, bound.rows, monitor)
         fit = asked.fit(result, choice, jitter, monitor)
     fault = None if watch.asked else account.fault  # Ctrl-C ends the processes of simulators as well
     message = fit.message if fault is None else f"{STOPPED} by `{fault.mistake.function}`"
@@ -256,21 +253,6 @@ def fit_model(
         fault.fit = fit if np.isfinite(fit.elbo) else None
         raise fault from fault.__cause__
     return fit
-
-
-def _integrated(program: Program, result: Result, options: Options, rows: int, monitor: Monitor) -> Result:
-    """The result with the settings to average over, where that is asked for and something is learnt."""
-    asked = options.hyperparameters == "integrated" and not result.interrupted
-    if not asked or result.profile is None or not result.parameters:
-        return result
-    try:
-        with machine_for(rows):
-            found = integrate(
-                program, result.profile(), as_arrays(result.parameters, options.dtype), options.seed, monitor.explored
-            )
-    except KeyboardInterrupt:
-        return replace(result, interrupted=True)
-    return replace(result, integrated=found, notes=(*result.notes, *found.doubts))
 
 
 def _counting(

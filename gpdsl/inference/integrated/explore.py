@@ -12,7 +12,7 @@ A parameter without a prior is flat on the real line on which it is learnt: 1/th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,10 @@ from scipy import stats
 from gpdsl.inference.ascent.lbfgs import flat, maximise
 from gpdsl.inference.integrated.pareto import smoothed
 from gpdsl.inference.integrated.profile import Integrated, Learnt, Profile
-from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.machine import machine_for
+from gpdsl.inference.monitor import Monitor
+from gpdsl.inference.plan.options import Options
+from gpdsl.inference.problem import Result, as_arrays
 from gpdsl.program.program import Program
 
 STEP = 0.01
@@ -114,6 +117,19 @@ def log_volume(program: Program, learnt: Learnt) -> Array:
         matrix = slopes.reshape(slopes.shape[0], -1)
         total += 0.5 * jnp.linalg.slogdet(matrix.T @ matrix)[1]
     return total
+
+
+def integrated(program: Program, result: Result, options: Options, rows: int, monitor: Monitor) -> Result:
+    """The result with the settings to average over, where something is learnt; Ctrl-C leaves it as it is."""
+    if result.interrupted or result.profile is None or not result.parameters:
+        return result
+    try:
+        with machine_for(rows):
+            learnt = as_arrays(result.parameters, options.dtype)
+            found = integrate(program, result.profile(), learnt, options.seed, monitor.explored)
+    except KeyboardInterrupt:
+        return replace(result, interrupted=True)
+    return replace(result, integrated=found, notes=(*result.notes, *found.doubts))
 
 
 def integrate(
