@@ -25,8 +25,8 @@ from gpdsl.results.pictures.style import (
     wrapped,
 )
 from gpdsl.results.prediction import Prediction
-from gpdsl.results.table import predictable_outputs
 from gpdsl.results.shares import falls_below
+from gpdsl.results.table import predictable_outputs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
