@@ -108,7 +108,6 @@ class Prediction:
         return f"<gpdsl.Prediction of {self._declarations.name}: {self.beliefs.count} rows of {listed(self.names)}>"
 
     def _repr_html_(self) -> str | None:
-        """Its first rows, for notebooks; nothing where that would call opaque functions."""
         return html_of(self)
 
     def first_rows(self, rows: slice) -> Prediction:

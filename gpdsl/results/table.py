@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpdsl.data.times import texts_of
-from gpdsl.errors import GpdslError, GpdslWarning, printable
+from gpdsl.errors import GpdslError, GpdslWarning, preformatted, printable
 from gpdsl.language.model import Declarations
 from gpdsl.symbolic.reduced import field_quantities
 
