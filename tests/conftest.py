@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.shapes import check_shapes
+from tests.shapes import check_shapes, next_module
 
 QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 """For JAX without gpdsl. A fifth of the processor time of all tests; the second flag is most of it."""
@@ -32,7 +32,11 @@ if "not slow" in sys.argv or os.environ.get("GPDSL_TESTS") == "core":
 
 @pytest.fixture(autouse=True, scope="module")
 def _forget() -> Iterator[None]:
-    """What earlier modules left behind slows no later one: looking through it for garbage takes a second each time."""
+    """What earlier modules left behind slows no later one: looking through it for garbage takes a second each time.
+
+    Shapes are looked at anew.
+    """
+    next_module()
     yield
     if next(_MODULES) % FORGET_AFTER == 0 and (jax := sys.modules.get("jax")):
         jax.clear_caches()

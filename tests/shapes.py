@@ -1,20 +1,28 @@
 """Annotated shapes against the arrays that come, in the functions of gpdsl that a test calls.
 
-jaxtyping's import hook puts `checked` around each of them, and sees to it that a name of an axis means one length
-within a call. What is no array is mypy's; arrays of NumPy and of JAX stand for each other, as many functions take both.
+Each function in the rooms with arrays is `checked` when its module is imported: jaxtyping sees to it that a name of an
+axis means one length within a call. What is no array is mypy's; arrays of NumPy and of JAX stand for each other, as
+many functions take both. A function is looked at the first times that it is called in a module of tests: all calls
+would be a fifth of the time of all tests.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
+import sys
 import typing
 from collections.abc import Callable, Mapping
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import CodeType, ModuleType
 from typing import Any
 
 import jax
+import jaxtyping
 import numpy as np
-from jaxtyping import AbstractArray, install_import_hook
+from jaxtyping import AbstractArray
 
 ARRAYS = (jax.Array, np.ndarray)
 
@@ -26,29 +34,88 @@ SAY_THEMSELVES = {"LogJoint.gaussian"}
 """What tells users in words of its own which shape is wrong."""
 
 
+FIRST_CALLS = 20
+"""Of a function in a module of tests that are looked at."""
+
+_module = 0
+
+
+def next_module() -> None:
+    """Look at every function again."""
+    global _module
+    _module += 1
+
+
 def check_shapes() -> None:
     """Check what is imported from here on."""
-    install_import_hook(ROOMS, "tests.shapes.checked")
+    sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(MetaPathFinder):
+    """Finds modules of the rooms, with a loader that decorates their functions."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if not any(name == room or name.startswith(f"{room}.") for room in ROOMS):
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    """Compiles a module with `checked` as the innermost decorator of every function, and leaves no file behind."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        tree = ast.parse(self.get_data(self.path), self.path)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                node.decorator_list.append(ast.copy_location(ast.Name(DECORATOR, ast.Load()), node))
+        return compile(tree, self.path, "exec", dont_inherit=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        setattr(module, DECORATOR, checked)
+        super().exec_module(module)
+
+
+DECORATOR = "_checked_by_tests"
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which raises TypeError where an array is not what its annotation says.
+    """The function, which raises TypeCheckError where an array is not what its annotation says.
 
     Instances are not looked at when they are made: JAX rebuilds them around anything.
     """
-    if (
-        function.__name__ == "__init__"
-        or function.__qualname__ in SAY_THEMSELVES
-        or not any("[" in str(each) for each in function.__annotations__.values())
-    ):
+    if function.__name__ == "__init__" or function.__qualname__ in SAY_THEMSELVES:
         return function
+    module, calls, looked = -1, 0, function
+
+    @functools.wraps(function)
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        nonlocal module, calls, looked
+        if module != _module:
+            module, calls = _module, 0
+        if calls >= FIRST_CALLS:
+            return function(*arguments, **named)
+        calls += 1
+        if looked is function:
+            looked = jaxtyping.jaxtyped(function, typechecker=_typed) if _hints(function) else _plain(function)
+        return looked(*arguments, **named)
+
+    return wrapper
+
+
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments, **named: function(*arguments, **named)
+
+
+def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What jaxtyping calls to have the types of one call looked at."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def wrapper(*arguments: Any, **named: Any) -> Any:
         known = _hints(function)
-        if not known:
-            return function(*arguments, **named)
         for name, value in signature.bind(*arguments, **named).arguments.items():
             if name in known and not _fits(value, known[name]):
                 raise TypeError(f"{function.__qualname__}: {name} is {_told(value)}, and not {known[name]}")
@@ -62,10 +129,10 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Annotations with arrays in them; none where one names what is imported for the type checker alone."""
+    """Annotations with arrays in them; none where one is for the type checker alone, or for readers, as `r *k r *k`."""
     try:
         found = typing.get_type_hints(function)
-    except NameError:
+    except (NameError, ValueError):
         return {}
     return {name: hint for name, hint in found.items() if _of_arrays(hint)}
 

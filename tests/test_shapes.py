@@ -11,6 +11,7 @@ import pytest
 
 from gpdsl.inference.exact.evidence import triangle_slope
 from gpdsl.inference.natural.lapack import row_posterior
+from tests.shapes import FIRST_CALLS, checked, next_module
 
 pytestmark = pytest.mark.skipif(os.environ.get("GPDSL_TESTS") != "core", reason='core tests alone: -m "not slow"')
 
@@ -27,10 +28,22 @@ def test_an_axis_too_many_is_noticed() -> None:
 
 
 def test_what_is_returned_is_looked_at() -> None:
-    from tests.shapes import checked
-
+    @checked
     def wrong(a: jaxtyping.Float[np.ndarray, "n"]) -> jaxtyping.Float[np.ndarray, "n n"]:
         return a
 
     with pytest.raises(jaxtyping.TypeCheckError, match="wrong"):
-        jaxtyping.jaxtyped(wrong, typechecker=checked)(np.ones(2))
+        wrong(np.ones(2))
+
+
+def test_only_the_first_calls_are_looked_at_in_every_module() -> None:
+    @checked
+    def square(a: jaxtyping.Float[np.ndarray, "n n"]) -> int:
+        return a.ndim
+
+    for _ in range(FIRST_CALLS):
+        square(np.eye(2))
+    assert square(np.ones(2)) == 1
+    next_module()
+    with pytest.raises(jaxtyping.TypeCheckError, match="square"):
+        square(np.ones(2))
