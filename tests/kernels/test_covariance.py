@@ -43,6 +43,7 @@ REFERENCES: dict[str, Callable[..., float]] = {
     "Polynomial": lambda a, b, offset, ell: (offset + inner(a, b, ell)) ** DEGREE,
     "Constant": lambda a, b: 1.0,
     "White": lambda a, b: float(np.array_equal(a, b)),
+    "Same": lambda a, b: float(np.array_equal(a, b)),
 }
 
 
