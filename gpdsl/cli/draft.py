@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
@@ -164,7 +165,7 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
     broken = "\n    " if len(terms) > 1 else " "
     kernel = f" +{broken}".join(terms)
     mean = "0" if likelihood.level is None else "m"
-    arguments = ", ".join(names[each.column] for each in smooth)
+    arguments = _wrapped(", ".join(names[each.column] for each in smooth))
     yield f"latent {likelihood.latent}({arguments}) ~ GP({mean},{broken}{kernel})"
     yield ""
     yield from likelihood.lines
@@ -175,7 +176,12 @@ def _size(numbers: Sequence[Look]) -> str:
 
 
 def _on(names: Sequence[str]) -> str:
-    return f", on = [{', '.join(names)}]" if len(names) > 1 else f", on = {names[0]}"
+    return f", on = [{_wrapped(', '.join(names))}]" if len(names) > 1 else f", on = {names[0]}"
+
+
+def _wrapped(listed: str) -> str:
+    """A long list on lines of its own, indented as the formatter does."""
+    return listed if len(listed) < 70 else "\n    " + textwrap.fill(listed, 100).replace("\n", "\n    ")
 
 
 def _spread(each: Look) -> str:

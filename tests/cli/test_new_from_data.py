@@ -130,6 +130,14 @@ def test_the_unit_and_the_cycles_of_times(step: timedelta, count: int, unit: str
     assert (clock.unit, clock.cycles) == (unit, cycles)
 
 
+def test_many_columns_stand_on_lines_of_their_own() -> None:
+    columns = {f"a rather long name {n}": X for n in range(20)} | {"day": dates(timedelta(days=1)), "y": CURVE}
+    text = draft(read_table(columns), "d", None).text
+    gpdsl.compile(text)
+    assert max(len(line) for line in text.splitlines()) <= 120
+    assert gpdsl.format_text(text) == text
+
+
 def test_names_that_the_language_has_are_changed() -> None:
     made = draft(read_table({"model": X, "f": AREA, "2nd": CURVE, "": X, "ell": CURVE}), "d", "f")
     gpdsl.compile(made.text)
