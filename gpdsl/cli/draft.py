@@ -24,6 +24,8 @@ OUTPUT_NAMES = ("y", "target", "output", "response", "outcome", "label", "class"
 PARTS = ("", "_trend", *(f"_{cycle}" for cycle in CYCLES))
 OWN = ("f", "m", "sigma", "phi", "c", *ascii_uppercase, *(name + part for name in ("s2", "ell") for part in PARTS))
 TAKEN = frozenset({*BUILTINS, *STATEMENTS, *CLAUSE_WORDS, *LOGICAL_WORDS, *OWN})
+LONGEST = 40
+"""Characters of a name that is made of a column's."""
 OVERDISPERSED = 1.5
 """Variance over mean from which counts are not Poisson's."""
 
@@ -118,7 +120,7 @@ def _names(columns: Sequence[str]) -> dict[str, str]:
     """A name of the language for every column: its own where it can be."""
     found: dict[str, str] = {}
     for column in columns:
-        name = re.sub(r"\W+", "_", column).strip("_") or "column"
+        name = re.sub(r"\W+", "_", column)[:LONGEST].strip("_") or "column"
         name = f"x_{name}" if not name[0].isalpha() else name
         name = name.removeprefix("each_").removeprefix("of_").removeprefix("sd_") or "x"
         while name in TAKEN or name in found.values():
@@ -133,10 +135,12 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
     clocks = {names[each.column]: clock_of(each.values) for each in used if each.kind == "time"}
     texts = {names[each.column]: each for each in used if each.kind == "text"}
     smooth = [each for each in used if each.kind != "text"]
-    predictor = " + ".join(["f", *(f"of_{each}[{each}]" for each in texts)])
+    predictor = " + ".join(["f" if smooth else "m", *(f"of_{each}[{each}]" for each in texts)])
     likelihood = _likelihood(y, target, predictor, used)
-    if not smooth:
-        raise GpdslError("there is no column of numbers or times beside the output that could be an input")
+    if not used:
+        raise GpdslError(
+            "there is no column beside the output that could be an input: expected numbers, times or words"
+        )
     yield f'model {name} "{likelihood.title}"'
     yield ""
     yield from likelihood.before
@@ -162,11 +166,12 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
     yield ""
     on = _on([names[each.column] for each in numbers]) if clocks and numbers else ""
     terms += [f"s2 * RBF(ell{on})"] if numbers else []
-    broken = "\n    " if len(terms) > 1 else " "
-    kernel = f" +{broken}".join(terms)
-    mean = "0" if likelihood.level is None else "m"
-    arguments = _wrapped(", ".join(names[each.column] for each in smooth))
-    yield f"latent {likelihood.latent}({arguments}) ~ GP({mean},{broken}{kernel})"
+    if terms:
+        broken = "\n    " if len(terms) > 1 else " "
+        kernel = f" +{broken}".join(terms)
+        mean = "0" if likelihood.level is None else "m"
+        arguments = _wrapped(", ".join(names[each.column] for each in smooth))
+        yield f"latent {likelihood.latent}({arguments}) ~ GP({mean},{broken}{kernel})"
     yield ""
     yield from likelihood.lines
 

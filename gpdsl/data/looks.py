@@ -13,7 +13,7 @@ from gpdsl.data.columns import Found
 from gpdsl.data.errors import DataError
 from gpdsl.data.moments import moment_in
 from gpdsl.data.table import Table
-from gpdsl.data.values import WORDS, Level, Wrong, distinct_levels
+from gpdsl.data.values import LARGEST, WORDS, Level, Wrong, distinct_levels
 
 NEAREST = 2000
 """Rows whose neighbours are looked for."""
@@ -78,8 +78,8 @@ def _judged(found: Look) -> Look:
     known = found.known
     if not len(known):
         reason = "it is empty"
-    elif found.kind == "number" and not np.isfinite(known).all():
-        reason = "some of its values are infinite"
+    elif found.kind == "number" and not np.all(np.abs(known) <= LARGEST):
+        reason = f"it has values above {LARGEST:.0e}"
     elif len(set(known.tolist())) == 1:
         reason = "it is the same in every row"
     else:

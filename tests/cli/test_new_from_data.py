@@ -130,6 +130,13 @@ def test_the_unit_and_the_cycles_of_times(step: timedelta, count: int, unit: str
     assert (clock.unit, clock.cycles) == (unit, cycles)
 
 
+def test_words_alone_are_groups_and_values_that_no_float_can_square_are_left_out() -> None:
+    columns = {"site": ["a", "b", "c"] * 20, "far": 1e300 * X, "y": CURVE}
+    text = draft(read_table(columns), "d", None).text
+    assert "y ~ Normal(m + of_site[site], sigma)" in text and "`far`, it has values above 1e+40" in text
+    assert np.isfinite(gpdsl.compile(text).fit(columns).elbo)
+
+
 def test_many_columns_stand_on_lines_of_their_own() -> None:
     columns = {f"a rather long name {n}": X for n in range(20)} | {"day": dates(timedelta(days=1)), "y": CURVE}
     text = draft(read_table(columns), "d", None).text
@@ -162,7 +169,7 @@ def test_whole_numbers_are_not_always_counts(values: list[float], kind: str) -> 
         (["--data", "d.csv", "--from", "boston"], "--from and --data: a model starts from one of them"),
         (["--output", "y"], "--output names a column of the data"),
         (["2nd", "--data", "d.csv"], "`2nd` cannot be the name of a model"),
-        (["--data", "alone.csv"], "there is no column of numbers or times beside the output"),
+        (["--data", "alone.csv"], "no column beside the output could be an input"),
         (["--data", "dates.csv"], "no column can be an output"),
     ],
 )
