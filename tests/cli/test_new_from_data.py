@@ -169,7 +169,7 @@ def test_whole_numbers_are_not_always_counts(values: list[float], kind: str) -> 
         (["--data", "d.csv", "--from", "boston"], "--from and --data: a model starts from one of them"),
         (["--output", "y"], "--output names a column of the data"),
         (["2nd", "--data", "d.csv"], "`2nd` cannot be the name of a model"),
-        (["--data", "alone.csv"], "no column beside the output could be an input"),
+        (["--data", "alone.csv"], "there is no column beside the output that could be an input"),
         (["--data", "dates.csv"], "no column can be an output"),
     ],
 )
