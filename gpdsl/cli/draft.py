@@ -62,12 +62,14 @@ def draft(table: Table, name: str, output: str | None) -> Draft:
     words = [each for each in others if each.kind == "text" and not each.missing and output_kind(target) != "label"]
     used = [*times[:1], *(each for each in others if _is_number(each)), *words]
     left = [each for each in others if each not in used]
+    renamed = {names[each.column]: each.column for each in (*used, target) if names[each.column] != each.column}
     lines = [
         f"# A first model of {_line(table.source)}, to be edited. Parameters without a value start where the data say.",
+        "#   fit it with --standardise: its columns may have any size",
+        *(f"#   `{name}` is the column `{_line(column)}`" for name, column in renamed.items()),
         *(f"#   left out: `{_line(each.column)}`, {_why(each)}" for each in left),
         *_body(name, target, used, names),
     ]
-    renamed = {names[each.column]: each.column for each in (*used, target) if names[each.column] != each.column}
     return Draft(format_text("\n".join(lines) + "\n"), target.column, renamed)
 
 

@@ -63,6 +63,7 @@ def test_a_messy_table_becomes_a_model(capsys: pytest.CaptureFixture[str]) -> No
     assert gpdsl.format_text(text) == text
     assert "gpdsl fit messy.gpm --data messy.csv --column 'size_m2=size (m2)' --standardise" in told
     for line in (
+        "#   `size_m2` is the column `size (m2)`",
         "#   left out: `id`, which numbers the rows",
         "input  site    : label[each_site]    # 3 words: east, north, south",
         "param of_site[each_site] : real ~ Normal(0, sd_site)",
