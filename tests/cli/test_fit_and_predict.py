@@ -202,4 +202,4 @@ def test_a_fit_starts_where_another_ended(fitted: Path, capsys: pytest.CaptureFi
     assert len(again.history) <= 5 and again.elbo >= first.elbo - 1e-6
     capsys.readouterr()
     assert main([*line, "--start", str(fitted / "nothing.gpfit")]) == 1
-    assert "is not a fit saved by gpdsl" in capsys.readouterr().err
+    assert "no such file" in capsys.readouterr().err
