@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpdsl.data import Data
 from gpdsl.inference.bound import Layout
@@ -19,6 +19,9 @@ from gpdsl.inference.problem import Problem, Result
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program
+
+if TYPE_CHECKING:
+    from gpdsl.inference.mcmc.targets import Target
 
 INTERRUPTED = "interrupted"
 
@@ -69,6 +72,8 @@ class Engine:
     """Whether the quadratures of its bound are looked at again in the end (`fineness`)."""
     profiled: Profiled | None = None
     """Its evidence as a function of the learnt parameters, for `hyperparameters = integrated`."""
+    target: Callable[[Problem, Result], Target] | None = None
+    """What chains draw from, for `engine = mcmc`."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from gpdsl.inference.driver import Engine, Plan, Planner, Search, searching
 from gpdsl.inference.exact.engine import plan_exact
 from gpdsl.inference.expectation_propagation.engine import fit_ep
 from gpdsl.inference.inducing.start import start_inducing
+from gpdsl.inference.mcmc.engine import plan_mcmc
 from gpdsl.inference.natural.minibatch import MinibatchSearch
 from gpdsl.inference.natural.profiled import ProfiledSearch, SitesProfile
 from gpdsl.inference.opaque.budget import is_simulated
@@ -58,7 +59,7 @@ def _plan_with_q(program: Program, data: Data, options: Options, start: Start | 
     return Plan(choice, layout, inducing, engine)
 
 
-PLANNERS: list[Planner] = [plan_qsgp, plan_exact, _plan_with_q]
+PLANNERS: list[Planner] = [plan_mcmc(plan_exact, _plan_with_q), plan_qsgp, plan_exact, _plan_with_q]
 """Asked one after the other, after the engines that users have registered."""
 
 

@@ -96,7 +96,8 @@ def infer(
         if np.isfinite(result.elbo) or result.interrupted:
             profile = None if engine.profiled is None else partial(engine.profiled, problem, result)
             notes = result.notes + notes_on_white(program)
-            return replace(result, notes=notes, profile=profile), monitor, choice, jitter
+            target = None if engine.target is None else partial(engine.target, problem, result)
+            return replace(result, notes=notes, profile=profile, target=target), monitor, choice, jitter
         if not inducing:
             raise GpdslError(
                 "the bound is not a finite number from the first step on: check `init` and the scale of the data"

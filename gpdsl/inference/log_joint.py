@@ -58,7 +58,7 @@ class LogJoint:
         """What every row reads of the latents."""
         (rows, inducing), problem = data, self.problem
         program, parameters = problem.program, self.problem.program.parameters.constrain(learnt)
-        seen = views(program, parameters, inducing, rows, True, problem.jitter)
+        seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
         parts = [
             Whitened(mean, jnp.zeros((*mean.shape, 1), mean.dtype)) for mean in _split(_sizes(program, inducing), white)
         ]
@@ -86,6 +86,10 @@ class LogJoint:
         q = [Whitened(np.asarray(m), np.asarray(r if program.mixing else _own_root(g, r))) for g, m, r in parts]
         inducing = as_numpy(self.problem.inducing)
         return Result(as_numpy(dict(learnt)), inducing, q, np.ones(1), value, error)
+
+    def apart(self, white: Float[Array, " D"]) -> list[Float[np.ndarray, "1 latents M"]]:
+        """Values w of all latents, group by group."""
+        return [np.asarray(part) for part in _split(_sizes(self.problem.program, self.problem.inducing), white)]
 
     def _check(self, what: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
         if found != expected:

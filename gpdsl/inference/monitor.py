@@ -62,11 +62,11 @@ class Monitor:
             self.keep(self.state, False)
         honour_interrupts()
 
-    def explored(self, number: int, most: int) -> None:
-        """So many looks at the evidence of at most so many, after the search. Raises KeyboardInterrupt when asked."""
+    def explored(self, number: int, most: int, stage: str = "integrating") -> None:
+        """So many steps of at most so many after the search. Raises KeyboardInterrupt where the user has asked."""
         if self.callback is not None:
             left = None if not number else (self.elapsed - self._since) / number * (most - number)
-            self.callback(Report(number, most, self.last, self.elapsed, left, "integrating"))
+            self.callback(Report(number, most, self.last, self.elapsed, left, stage))
         if not number:
             self._since = self.elapsed
         honour_interrupts()

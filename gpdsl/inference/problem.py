@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gpdsl.inference.exact.posterior import Regression
     from gpdsl.inference.inducing.loss import Loss
     from gpdsl.inference.integrated.profile import Integrated, Profile
+    from gpdsl.inference.mcmc.targets import Target
 
 BRIEF = 20_000
 """Covariances, of all kernels together, up to which compiling a program well takes longer than it saves."""
@@ -243,6 +244,8 @@ class Result:
     """Nats that they lose at least and at most, at these parameters, where that is certain."""
     profile: Callable[[], Profile] | None = None
     """Gives the evidence as a function of the learnt parameters, where the engine has one."""
+    target: Callable[[], Target] | None = None
+    """Gives what chains draw from, where they are asked for."""
     integrated: Integrated | None = None
     """Settings of the learnt parameters that they are integrated over by; None where they are at one."""
 

@@ -39,6 +39,9 @@ class FitOptions(TypedDict, total=False):
     dtype: Literal["float64", "float32"] | None
     engine: str | None
     hyperparameters: Literal["point", "integrated"] | None
+    chains: int | None
+    draws: int | None
+    warm_up: int | None
     device: str | None
     devices: int | None
     entropy: Literal["pairwise", "jensen"] | None

@@ -15,7 +15,12 @@ from typing import Any
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.language.choices import Device, Families, Keys, Names, Number, Takes, Truth, Values, Whole, Words
 
-_OWN = {"vi": "variational inference", "ep": "expectation propagation", "qsgp": "weights of basis functions"}
+_OWN = {
+    "vi": "variational inference",
+    "ep": "expectation propagation",
+    "qsgp": "weights of basis functions",
+    "mcmc": "Markov chains",
+}
 _engines = dict(_OWN)
 
 ENGINES: Mapping[str, str] = MappingProxyType(_engines)
@@ -51,6 +56,7 @@ class Option:
 
 _POINTS = ("vi", "ep")
 _WEIGHTS = ("qsgp",)
+_CHAINS = ("mcmc",)
 _ABOVE = "a number above 0"
 
 
@@ -185,8 +191,8 @@ _TABLE = (
         "engine",
         Keys(ENGINES),
         "vi",
-        "`vi`, variational inference, `ep`, expectation propagation, or `qsgp`, weights of basis functions; others can "
-        "be registered",
+        "`vi`, variational inference, `ep`, expectation propagation, `qsgp`, weights of basis functions, or `mcmc`, "
+        "Markov chains; others can be registered",
     ),
     Option(
         "hyperparameters",
@@ -195,6 +201,9 @@ _TABLE = (
         "what is learnt beside q: `point`, its most probable values, or `integrated` over, with weights",
         ("vi",),
     ),
+    Option("chains", Whole(1, "4"), None, "of `mcmc`: how many, 4 by default", _CHAINS),
+    Option("draws", Whole(4, "1000"), None, "of `mcmc`: from each chain, 500 by default", _CHAINS),
+    Option("warm_up", Whole(20, "1000"), None, "of `mcmc`: draws that tune each chain before, 500 by default", _CHAINS),
     Option("device", Device(), None, "`cpu`, `gpu`, or where JAX puts things"),
     Option(
         "devices",

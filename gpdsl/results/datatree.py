@@ -93,7 +93,10 @@ def _learnt(fit: Fit, draws: int, seed: int) -> dict[str, np.ndarray]:
     if fit.settings is None:
         return {name: _everywhere(values, draws) for name, values in fit.parameters.items()}
     chosen = fit.settings.drawn(draws, np.random.default_rng(seed))
-    return {name: fit.settings.values(name)[chosen][None] for name in fit.parameters}
+    return {
+        name: np.stack([fit.settings.each[number].parameters[name] for number in chosen])[None]
+        for name in fit.parameters
+    }
 
 
 def _everywhere(values: np.ndarray, draws: int) -> np.ndarray:

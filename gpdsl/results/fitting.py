@@ -21,6 +21,7 @@ from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.fields.plan import probe_called
 from gpdsl.inference.inducing.growth import infer_growing
 from gpdsl.inference.integrated.explore import integrated
+from gpdsl.inference.mcmc.engine import sampled
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.opaque.probing import probe
 from gpdsl.inference.plan.options import Choice, Options, make_options
@@ -239,6 +240,7 @@ def fit_model(
             )
             if options.hyperparameters == "integrated":
                 result = integrated(program, result, options, bound.rows, monitor)
+            result = sampled(result, options, bound.rows, monitor)
         fit = asked.fit(result, choice, jitter, monitor)
     fault = None if watch.asked else account.fault  # Ctrl-C ends the processes of simulators as well
     message = fit.message if fault is None else f"{STOPPED} by `{fault.mistake.function}`"

@@ -79,6 +79,7 @@ def header_of(fit: Fit) -> dict[str, Any]:
         "name": source.name,
         **({"used": [[each.line, each.name] for each in source.parts]} if source.parts else {}),
         **({"registered": registered} if (registered := registered_in(program.declarations)) else {}),
+        **({"averaged": fit.settings.about} if fit.settings is not None else {}),
         **({"standardised": sorted(fit.standardised.sds)} if fit.standardised.sds else {}),
         "sizes": fit.program.sizes,
         "elements": elements_of(program.declarations, program.sizes),
@@ -231,18 +232,19 @@ def _rebuild(
         calendar=read_calendar(declarations, header.get("calendar")),
         standardised=Standardised.from_arrays(arrays),
         inducing_loss_bounds=read_bounds(header["inducing_loss_bounds"]),
-        settings=_settings(arrays, program, inducing, header["rows"]),
+        settings=_settings(header, arrays, program, inducing),
         **{name: header[name] for name in SCALARS},
     )
 
 
 def _settings(
-    arrays: Mapping[str, np.ndarray], program: Program, inducing: Sequence[Functionals], rows: int
+    header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], program: Program, inducing: Sequence[Functionals]
 ) -> Settings | None:
-    settings = Settings.from_arrays(arrays, list(program.declarations.params), len(program.groups))
+    about, names = str(header.get("averaged", "")), list(program.declarations.params)
+    settings = Settings.from_arrays(arrays, names, len(program.groups), about)
     for setting in () if settings is None else settings.each:
         if setting.regression is not None:
-            setting.regression.check(program, inducing, rows)
+            setting.regression.check(program, inducing, header["rows"])
     return settings
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -43,6 +44,10 @@ class Settings:
     each: tuple[Setting, ...]
     shape: float
     effective: float
+    about: str = ""
+    """How they were found, in a line."""
+    chains: Mapping[str, Float[np.ndarray, "chains draws *axes"]] = field(default_factory=dict)
+    """All draws of the parameters, where Markov chains were made; settings are some of them."""
 
     @classmethod
     def of(cls, found: Integrated, constrain: Callable[[Learnt], Mapping[str, Array]], dtype: str) -> Settings:
@@ -52,24 +57,34 @@ class Settings:
             return {name: np.asarray(value) for name, value in constrain(as_arrays(dict(learnt), dtype)).items()}
 
         each = tuple(Setting(values(r.parameters), tuple(r.posterior), r.regression) for r in found.results)
-        return cls(found.weights, each, found.shape, found.effective)
+        chains: dict[str, np.ndarray] = {}
+        if found.chains:
+            every = jax.vmap(jax.vmap(constrain))(as_arrays(dict(found.chains), dtype))
+            chains = {name: np.asarray(value) for name, value in every.items()}
+        return cls(found.weights, each, found.shape, found.effective, found.about, chains)
 
-    def values(self, name: str) -> Float[np.ndarray, "settings *axes"]:
-        """A parameter in every setting."""
+    def values(self, name: str) -> Float[np.ndarray, "draws *axes"]:
+        """A parameter in every setting, or in every draw of the chains."""
+        if name in self.chains:
+            return self.chains[name].reshape(-1, *self.chains[name].shape[2:])
         return np.stack([setting.parameters[name] for setting in self.each])
+
+    def _weights(self, name: str) -> Float[np.ndarray, " draws"]:
+        count = len(self.values(name))
+        return np.full(count, 1.0 / count) if name in self.chains else self.weights
 
     def mean(self, name: str) -> np.ndarray:
         """Posterior mean of a parameter."""
-        return np.tensordot(self.weights, self.values(name), axes=1)
+        return np.tensordot(self._weights(name), self.values(name), axes=1)
 
     def sd(self, name: str) -> np.ndarray:
         """Posterior standard deviation of a parameter."""
         apart = self.values(name) - self.mean(name)
-        return np.sqrt(np.tensordot(self.weights, apart**2, axes=1))
+        return np.sqrt(np.tensordot(self._weights(name), apart**2, axes=1))
 
     def quantile(self, name: str, probability: float) -> np.ndarray:
         """Posterior quantile of a parameter, between settings by interpolation."""
-        return weighted_quantile(self.values(name), self.weights, probability, smooth=True)
+        return weighted_quantile(self.values(name), self._weights(name), probability, smooth=True)
 
     def drawn(self, count: int, rng: np.random.Generator) -> np.ndarray:
         """Numbers of settings, as often as their weights say."""
@@ -93,6 +108,7 @@ class Settings:
         kept = {"settings.weights": self.weights, "settings.worth": np.asarray([self.shape, self.effective])}
         if np.isnan(self.shape):
             kept["settings.worth"] = np.asarray([self.effective])
+        kept |= {f"settings.chains.{name}": np.asarray(value, float) for name, value in self.chains.items()}
         for number, setting in enumerate(self.each):
             own = {f"parameter.{name}": np.asarray(value, float) for name, value in setting.parameters.items()}
             own |= {f"mean.{place}": np.asarray(q.mean) for place, q in enumerate(setting.posterior)}
@@ -103,7 +119,9 @@ class Settings:
         return kept
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], names: Sequence[str], groups: int) -> Settings | None:
+    def from_arrays(
+        cls, arrays: Mapping[str, np.ndarray], names: Sequence[str], groups: int, about: str
+    ) -> Settings | None:
         """The settings in a file; None where it has none."""
         if "settings.weights" not in arrays:
             return None
@@ -117,7 +135,8 @@ class Settings:
             q = tuple(Whitened(own[f"mean.{place}"], own[f"root.{place}"]) for place in places)
             each.append(Setting({name: own[f"parameter.{name}"] for name in names}, q, regression))
         shape = float(worth[0]) if len(worth) > 1 else float("nan")
-        return cls(weights, tuple(each), shape, float(worth[-1]))
+        chains = {name: arrays[key] for name in names if (key := f"settings.chains.{name}") in arrays}
+        return cls(weights, tuple(each), shape, float(worth[-1]), about, chains)
 
 
 def refuse_settings(settings: Settings | None, what: str, instead: str) -> None:

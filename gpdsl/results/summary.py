@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SHOWN = 8
 
-EVIDENCE = {"vi": "elbo", "ep": "log Z (EP)", "qsgp": "elbo"}
+EVIDENCE = {"vi": "elbo", "ep": "log Z (EP)", "qsgp": "elbo", "mcmc": "elbo"}
 """What the value of a fit is, by engine: a lower bound, or an estimate of the log evidence."""
 STOPPED = "stopped"
 """How the message of a fit begins that a fault of an opaque function ended."""
@@ -41,10 +41,8 @@ def summarise(fit: Fit) -> str:
     if fit.standardised.sds:
         lines.append(f"  standardised {'; '.join(_standard(fit, name) for name in fit.standardised.sds)}")
     if fit.settings is not None:
-        count, k = len(fit.settings.weights), fit.settings.shape
-        lines.append(
-            f"  integrated  over {count} settings of the parameters, worth {fit.settings.effective:.0f}, k {k:.2f}"
-        )
+        how = "chains" if fit.settings.chains else "integrated"
+        lines.append(f"  {how:<11} {fit.settings.about}")
     if fit.no_bound:
         lines.append(f"  bound       of the log evidence: none, as {fit.no_bound}")
     elif fit.program.priors and fit.regression is None:

@@ -104,13 +104,17 @@ def _check_components(fit: Fit) -> None:
 def _check_settings(fit: Fit) -> None:
     """That every setting could be that of a fit without others, and that their weights add up to 1."""
     settings = fit.settings
-    need(settings is None or fit.options.hyperparameters == "integrated", "settings: not what was asked for")
+    asked = fit.options.hyperparameters == "integrated" or fit.options.engine == "mcmc"
+    need(settings is None or asked, "settings: not what was asked for")
     if settings is None:
         return
     weights = settings.weights
     need(weights.dtype == float and weights.ndim == 1 and np.all(weights > 0), "settings: not weights of settings")
     need(abs(float(weights.sum()) - 1.0) < ADDED, "settings: weights that do not add up to 1")
     alone = replace(fit.options, hyperparameters="point")
+    for name, values in settings.chains.items():
+        axes = fit.program.translator.shape(fit.program.declarations.params[name].axes)
+        need(values.ndim >= 2 and values.shape[2:] == axes, f"settings: draws of {shown(name)} of another shape")
     for each in settings.each:
         own = replace(fit, parameters=each.parameters, posterior=each.posterior, regression=each.regression)
         check_fit(replace(own, options=alone, settings=None))
@@ -155,7 +159,9 @@ def _check_posterior(fit: Fit) -> None:
         shape = components, group.size, len(points)
         columns = 1 if group.per_row else total if joint else len(points)
         names = ", ".join(group.names)
-        need(q.mean.shape == shape and q.root.shape == (*shape, columns), f"the posterior of {names} has another shape")
+        known = fit.options.engine == "mcmc" and q.root.shape == (*shape, 1) and not np.any(q.root)
+        need(q.mean.shape == shape, f"the posterior of {names} has another shape")
+        need(known or q.root.shape == (*shape, columns), f"the posterior of {names} has another shape")
         need(q.mean.dtype == dtype and q.root.dtype == dtype, f"the posterior of {names} is not of {dtype}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -48,6 +48,10 @@ class Integrated:
     evaluations: int
     flat: tuple[str, ...] = ()
     """Parameters that the data and their priors leave open on one side or both."""
+    about: str = ""
+    """How they were found, in a line."""
+    chains: Mapping[str, Float[np.ndarray, "chains draws *axes"]] = field(default_factory=dict)
+    """All draws of the learnt parameters, on the real line, where chains were made."""
 
     @property
     def doubts(self) -> tuple[str, ...]:

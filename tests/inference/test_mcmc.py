@@ -1,0 +1,105 @@
+"""Markov chains against grids and importance sampling, and what is said of chains that cannot be trusted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import gpdsl
+from gpdsl.inference.mcmc.chains import Agreement, Chains
+from gpdsl.inference.mcmc.engine import told
+
+from .test_integrated import AT, NORMAL, Grid
+
+COUNTS = """
+input x : real
+output n : count
+param s : positive ~ LogNormal(0, 0.5)
+latent f(x) ~ GP(0, s^2 * Matern12(1))
+n ~ Poisson(exp(f))
+"""
+
+
+@pytest.fixture(scope="module")
+def data() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    x = np.sort(rng.uniform(-3, 3, 18))
+    return {"x": x, "y": np.sin(1.5 * x) + 0.3 * rng.standard_normal(18)}
+
+
+@pytest.fixture(scope="module")
+def fit(data: dict[str, np.ndarray]) -> gpdsl.Fit:
+    return gpdsl.compile(NORMAL).fit(data, engine="mcmc", chains=2, draws=400, warm_up=150)
+
+
+def test_latents_integrate_out_and_parameters_have_the_moments_of_a_grid(
+    fit: gpdsl.Fit, data: dict[str, np.ndarray]
+) -> None:
+    grid, settings = Grid(data["x"], data["y"]), fit.settings
+    assert settings is not None and settings.effective > 100
+    for place, name in enumerate(("ell", "sigma")):
+        mean, sd = grid.moments(np.exp(grid.points[:, place]))
+        assert abs(settings.mean(name) - mean) < 3.5 * sd / np.sqrt(settings.effective)
+        assert abs(settings.sd(name) / sd - 1) < 0.25
+        assert settings.chains[name].shape == (2, 400)
+    prediction, mean = fit.predict({"x": AT}), grid.weights @ grid.means
+    sd = np.sqrt(grid.weights @ (grid.variances + (grid.means - mean) ** 2))
+    np.testing.assert_allclose(prediction.mean("f"), mean, atol=0.15 * sd.max())
+    np.testing.assert_allclose(np.sqrt(prediction.variance("f")), sd, rtol=0.15)
+
+
+def test_a_saved_fit_says_the_same(fit: gpdsl.Fit, tmp_path: Path) -> None:
+    fit.save(tmp_path / "a.gpfit")
+    loaded = gpdsl.load_fit(tmp_path / "a.gpfit")
+    assert loaded.summary() == fit.summary() and "chains      2 chains of 400 draws: R-hat" in fit.summary()
+    np.testing.assert_array_equal(loaded.predict({"x": AT}).mean("y"), fit.predict({"x": AT}).mean("y"))
+
+
+def test_latents_and_parameters_together_against_importance_sampling(tmp_path: Path) -> None:
+    x, n = np.array([-1.0, 0.0, 0.3, 1.5]), np.array([0, 3, 2, 6])
+    fit = gpdsl.compile(COUNTS).fit({"x": x, "n": n}, engine="mcmc", chains=2, draws=500, warm_up=200)
+    rng = np.random.default_rng(0)
+    s = np.exp(0.5 * rng.standard_normal(400_000))
+    f = s[:, None] * (rng.standard_normal((len(s), 4)) @ np.linalg.cholesky(np.exp(-abs(x[:, None] - x))).T)
+    weights = np.exp(stats.poisson.logpmf(n, np.exp(f)).sum(axis=1))
+    weights /= weights.sum()
+    mean = weights @ f
+    sd = np.sqrt(weights @ (f - mean) ** 2)
+    prediction = fit.predict({"x": x})
+    np.testing.assert_allclose(prediction.mean("f"), mean, atol=0.2 * sd.max())
+    np.testing.assert_allclose(np.sqrt(prediction.variance("f")), sd, rtol=0.2)
+    assert fit.settings is not None and abs(fit.settings.mean("s") - weights @ s) < 0.1
+    fit.save(tmp_path / "b.gpfit")
+    loaded = gpdsl.load_fit(tmp_path / "b.gpfit")
+    np.testing.assert_array_equal(loaded.predict({"x": x}).mean("f"), prediction.mean("f"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [({"batch": 5}, "at all rows"), ({"inducing": 5}, "belongs to engine = vi"), ({"posterior": "full"}, "no family of q")]
+)
+def test_what_chains_cannot_do_is_said(data: dict[str, np.ndarray], options: dict[str, object], words: str) -> None:
+    with pytest.raises(gpdsl.GpdslError, match=words):
+        gpdsl.compile(NORMAL).fit(data, engine="mcmc", **options)
+
+
+def test_doubtful_chains_are_told() -> None:
+    chains = Chains({}, 3, np.ones((4, 100)))
+    about, doubts = told(chains, Agreement(1.2, 50.0, 300.0))
+    assert "R-hat at most 1.200" in about and "3 divergences" in about
+    for words in ("do not agree", "50 effective draws", "3 draws diverged"):
+        assert words in " ".join(doubts)
+        True
+    ] * 3
+    assert told(Chains({}, 0, np.ones((4, 100))), Agreement(1.003, 900.0, 800.0))[1] == ()
+
+
+def test_ctrl_c_in_the_chains_keeps_the_fit(data: dict[str, np.ndarray]) -> None:
+    def stop(report: gpdsl.Progress) -> None:
+        if report.stage == "sampling":
+            raise KeyboardInterrupt
+
+    fit = gpdsl.compile(NORMAL).fit(data, engine="mcmc", callback=stop)
+    assert fit.interrupted and fit.settings is None and np.isfinite(fit.elbo)
