@@ -78,7 +78,12 @@ def test_latents_and_parameters_together_against_importance_sampling(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [({"batch": 5}, "at all rows"), ({"inducing": 5}, "belongs to engine = vi"), ({"posterior": "full"}, "no family of q")]
+    ("options", "words"),
+    [
+        ({"batch": 5}, "at all rows"),
+        ({"inducing": 5}, "belongs to engine = vi"),
+        ({"posterior": "full"}, "no family of q"),
+    ],
 )
 def test_what_chains_cannot_do_is_said(data: dict[str, np.ndarray], options: dict[str, object], words: str) -> None:
     with pytest.raises(gpdsl.GpdslError, match=words):
@@ -91,8 +96,6 @@ def test_doubtful_chains_are_told() -> None:
     assert "R-hat at most 1.200" in about and "3 divergences" in about
     for words in ("do not agree", "50 effective draws", "3 draws diverged"):
         assert words in " ".join(doubts)
-        True
-    ] * 3
     assert told(Chains({}, 0, np.ones((4, 100))), Agreement(1.003, 900.0, 800.0))[1] == ()
 
 
