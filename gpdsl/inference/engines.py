@@ -59,7 +59,7 @@ def _plan_with_q(program: Program, data: Data, options: Options, start: Start | 
     return Plan(choice, layout, inducing, engine)
 
 
-PLANNERS: list[Planner] = [plan_mcmc(plan_exact, _plan_with_q), plan_qsgp, plan_exact, _plan_with_q]
+PLANNERS: list[Planner] = [plan_qsgp, plan_exact, _plan_with_q]
 """Asked one after the other, after the engines that users have registered."""
 
 
@@ -68,6 +68,8 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
     options = options if program.groups else of_parameters(options)
     own = _registered.get(options.engine)
     planners = PLANNERS if own is None else [partial(_plan_registered, *own)]
+    if options.engine == "mcmc":
+        planners = [partial(plan_mcmc, PLANNERS)]
     found = next(found for each in planners if (found := each(program, data, options, start)) is not None)
     if options.hyperparameters == "integrated" and found.engine.profiled is None:
         raise GpdslError(

@@ -240,7 +240,8 @@ def fit_model(
             )
             if options.hyperparameters == "integrated":
                 result = integrated(program, result, options, bound.rows, monitor)
-            result = sampled(result, options, bound.rows, monitor)
+            if result.target is not None:
+                result = sampled(result, options, bound.rows, monitor)
         fit = asked.fit(result, choice, jitter, monitor)
     fault = None if watch.asked else account.fault  # Ctrl-C ends the processes of simulators as well
     message = fit.message if fault is None else f"{STOPPED} by `{fault.mistake.function}`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -34,24 +35,16 @@ AGREED, ENOUGH = 1.01, 400
 """R-hat up to which chains agree, and effective draws from which quantiles are steady (Vehtari et al. 2021)."""
 
 
-def plan_mcmc(exact: Planner, dense: Planner) -> Planner:
-    """The plan of the search that the chains begin with; None where another engine is asked for."""
-
-    def plan(program: Program, data: Data, options: Options, start: Start | None) -> Plan | None:
-        if options.engine != "mcmc":
-            return None
-        reason = _against(program, data, options)
-        if reason:
-            raise GpdslError(f"engine = mcmc does not cover this fit: {reason}")
-        plain = replace(options, engine="vi", inducing=0, hyperparameters="point")
-        planned = exact(program, data, plain, start) or dense(program, data, plain, start)
-        assert planned is not None
-        target = Collapsed if planned.choice.exact else Joint
-        if planned.engine.profiled is None:
-            raise GpdslError(f"engine = mcmc begins with natural gradients, and not with {planned.engine.name}")
-        return replace(planned, engine=replace(planned.engine, target=target))
-
-    return plan
+def plan_mcmc(others: Sequence[Planner], program: Program, data: Data, options: Options, start: Start | None) -> Plan:
+    """The plan, by other engines, of the search that the chains begin with."""
+    reason = _against(program, data, options)
+    if reason:
+        raise GpdslError(f"engine = mcmc does not cover this fit: {reason}")
+    plain = replace(options, engine="vi", inducing=0, hyperparameters="point")
+    planned = next(found for each in others if (found := each(program, data, plain, start)) is not None)
+    if planned.engine.profiled is None:
+        raise GpdslError(f"engine = mcmc begins with natural gradients, and not with {planned.engine.name}")
+    return replace(planned, engine=replace(planned.engine, target=Collapsed if planned.choice.exact else Joint))
 
 
 def _against(program: Program, data: Data, options: Options) -> str:
