@@ -53,7 +53,8 @@ def options() -> str:
     rows = []
     for each in v.OPTIONS.values():
         default = "the plan decides" if each.default is None else f"`{_default(each.default)}`"
-        engines = "all" if len(each.engines) == len(v.ENGINES) else ", ".join(f"`{name}`" for name in each.engines)
+        own = ", ".join(f"`{name}`" for name in each.engines)
+        engines = "all" if each.read_by("one that users register") else own
         rows.append((f"`{each.name}`", each.takes.expected, default, engines, each.meaning))
     return _table(("option", "takes", "default", "engines", "meaning"), rows)
 
