@@ -172,3 +172,32 @@ def test_teams_that_never_met_are_apart_and_can_be_compared() -> None:
     prediction = fit.predict({"home": ["p"], "away": ["r"]})
     assert prediction.mean("y") == pytest.approx([across @ mean])
     assert prediction.variance("y") == pytest.approx([across @ posterior @ across + 0.16])
+
+
+def test_counts_of_many_rows_have_inducing_points_at_their_levels() -> None:
+    """Against quadrature: each group's evidence is an integral over one normal variable."""
+    from scipy.stats import poisson
+
+    rng = np.random.default_rng(1)
+    site = rng.integers(0, 20, 2400)
+    y = rng.poisson(np.exp((0.5 + 0.8 * rng.standard_normal(20))[site]))
+    text = """
+    index s in 1..S
+    input site : label[s]
+    output y : count
+    param mu : real
+    param tau : positive
+    param a[s] : real ~ Normal(mu, tau)
+    y ~ Poisson(exp(a[site]))
+    """
+    fit = gpdsl.compile(text).fit({"site": site, "y": y}, progress=False)
+    mu, tau = float(fit.parameters["mu"]), float(fit.parameters["tau"])
+    grid = np.linspace(mu - 6 * tau, mu + 6 * tau, 4001)
+    prior = np.exp(-0.5 * ((grid - mu) / tau) ** 2) / (tau * np.sqrt(2 * np.pi)) * (grid[1] - grid[0])
+    total = 0.0
+    for each in range(20):
+        log = np.sum(poisson.logpmf(y[site == each][:, None], np.exp(grid)), axis=0)
+        total += np.log(np.sum(prior * np.exp(log - log.max()))) + log.max()
+    assert fit.elbo <= total + 1e-6
+    assert fit.elbo == pytest.approx(total, abs=0.05)
+    assert 0.5 < tau < 1.2

@@ -12,6 +12,7 @@ from scipy.sparse import csr_matrix
 from gpdsl.data import Data, DataError, TooManyInducing
 from gpdsl.inference.inducing.greedy import greedy_points, unexplained
 from gpdsl.inference.plan.options import Choice
+from gpdsl.kernels.form import telling
 from gpdsl.kernels.functionals import Derivatives, Functionals, Values, blocks, every_point
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group
@@ -47,6 +48,11 @@ def _of_group(
         return _values(np.zeros((count, 0))), True
     looked_at = functionals_at(group, group.readings.atoms, rows)
     points = np.asarray(every_point(looked_at))
+    levels = telling(group.form, points.shape[1])
+    if levels and len(levels) == points.shape[1]:  # values at the levels of labels determine all
+        return _values(np.unique(points, axis=0)), False
+    if not choice.dense and levels:  # centres between levels say nothing of any
+        return _values(greedy_points(program, group, distinct(points, SUBSAMPLE), choice.inducing, dtype)), False
     if not choice.dense:
         return _values(_chosen_points(program, group, points, choice, rng, dtype)), False
     noisy = any(map(white_beside, program.groups))  # values at equal inputs differ
