@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
@@ -11,7 +14,9 @@ from scipy.interpolate import CubicSpline
 from scipy.special import ndtr
 
 import gpdsl
+from gpdsl.inference.integrated.explore import log_volume
 from gpdsl.inference.integrated.pareto import generalised_pareto, smoothed
+from gpdsl.program.program import make_program
 
 NORMAL = """
 input x : real
@@ -180,3 +185,31 @@ def test_smoothed_weights_sum_to_one_and_heavy_tails_are_told() -> None:
     for ratios, trusted in ((light, True), (heavy, False)):
         logs, k = smoothed(ratios)
         assert abs(np.exp(logs).sum() - 1) < 1e-12 and (k < 0.7) == trusted
+
+
+VOLUMES = [
+    ("param u : unit ~ Beta(2, 3)", "u", lambda u: u, 0.4),
+    ("param u : positive ~ Gamma(3, 2)", "u", lambda u: u, 1.5),
+    ("param u : positive(upper = 2) ~ Uniform(0, 2)", "u", lambda u: u**2, 4 / 3),
+    ("param L[p,q] : correlation_factor ~ LKJ(2)", "L", lambda L: L[:, 1, 0] ** 2, 0.2),
+    ("param w[p] : simplex ~ Dirichlet(2)", "w", lambda w: w[:, 0] ** 2, 0.3),
+]
+
+
+@pytest.mark.parametrize(("line", "name", "of", "mean"), VOLUMES)
+def test_densities_of_parameters_become_those_on_the_real_line(line: str, name: str, of: Any, mean: float) -> None:
+    text = f"index p in 1..2\nindex q in 1..2\ninput x : real\noutput y : real\n{line}\nlatent f(x) ~ GP(0, RBF(1))\n"
+    read = {"L": "L[2, 1]", "w": "w[1]"}.get(name, name)
+    program = make_program(gpdsl.compile(f"{text}y ~ Normal(f, exp({read}))").declarations, {}, {}, {})
+    with jax.enable_x64(True):
+        at = jnp.linspace(-12, 12, 4001)
+        numbers = at.reshape(-1, *program.parameters.unconstrained()[name].shape)
+
+        def log_density(number: Any) -> Any:
+            learnt = {name: number}
+            return program.log_prior(program.parameters.constrain(learnt)) + log_volume(program, learnt)
+
+        weights = jnp.exp(jax.vmap(log_density)(numbers))
+        values = jax.vmap(lambda number: program.parameters.constrain({name: number})[name])(numbers)
+        found = jnp.sum(weights * of(values)) / jnp.sum(weights)
+    assert abs(float(found) - mean) < 1e-4

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -116,11 +117,19 @@ def log_volume(program: Program, learnt: Learnt) -> Array:
     """log |d theta / d u| of the parameters that have priors: densities of theta become those of u."""
     total = jnp.zeros(())
     for name in sorted(name for name in learnt if name in program.priors):
-        forward = program.parameters.bijectors[name].forward
-        slopes = jax.jacfwd(lambda u, forward=forward: jnp.ravel(forward(u)))(learnt[name])
+        slopes = jax.jacfwd(partial(_measured, program, name))(learnt[name])
         matrix = slopes.reshape(slopes.shape[0], -1)
         total += 0.5 * jnp.linalg.slogdet(matrix.T @ matrix)[1]
     return total
+
+
+def _measured(program: Program, name: str, numbers: Array) -> Array:
+    """What the prior of a parameter is a density of: its elements, or those of the correlation matrix of a factor."""
+    values = program.parameters.bijectors[name].forward(numbers)
+    if program.declarations.params[name].constraint != "correlation_factor":
+        return jnp.ravel(values)
+    rows, columns = np.tril_indices(values.shape[-1], -1)
+    return jnp.ravel((values @ jnp.swapaxes(values, -1, -2))[..., rows, columns])
 
 
 def integrated(program: Program, result: Result, options: Options, rows: int, monitor: Monitor) -> Result:
