@@ -142,3 +142,10 @@ def test_a_browser_shows_it_and_asks_nobody(page: str, tmp_path: Path) -> None:
         own = ("google", "gvt1")  # what the browser asks for itself
         assert not [url for url in asked if url.startswith("http") and not any(each in url for each in own)]
     assert (tmp_path / "r.png").stat().st_size > 20_000 and (tmp_path / "r.pdf").read_bytes()[:4] == b"%PDF"
+
+
+def test_rows_that_do_not_vary_and_models_without_inputs() -> None:
+    model = gpdsl.compile("output y : real\nparam m : real\nparam s : positive\ny ~ Normal(m, s)")
+    assert "Learnt values" in report(model.fit({"y": [1.0, 2.0, 4.0]}, steps=2), {"y": [1.0, 2.0, 4.0]})
+    with pytest.raises(gpdsl.GpdslError, match="no input varies in these rows"):
+        MODEL.fit({"x": [1.0], "n": [2], "y": [0.5]}, steps=1).plot()

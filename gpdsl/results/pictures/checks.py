@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from gpdsl.errors import GpdslError
 from gpdsl.results.pictures.quantity import mean_or_median
-from gpdsl.results.pictures.rows import Seen
+from gpdsl.results.pictures.rows import Seen, seen_of
 from gpdsl.results.pictures.style import (
     canvas,
     colours,
@@ -143,6 +143,8 @@ def rootogram(seen: Seen, names: Sequence[str]) -> Figure:
 
     A bar that ends above or below zero shows too few or too many of a count (Kleiber and Zeileis 2016).
     """
+    from matplotlib.ticker import MaxNLocator
+
     part, prediction = part_of(seen)
     figure, axes = wrapped(len(names), 5.0, 3.2, title_of(seen.fit), most=2)
     for axis, name in zip(axes, names, strict=True):
@@ -150,15 +152,17 @@ def rootogram(seen: Seen, names: Sequence[str]) -> Figure:
         known = np.isfinite(values)
         drawn = prediction.sample(name, DRAWS)[:, known]
         most = int(max(values[known].max(), np.quantile(drawn, 0.999)))
-        width = -(-(most + 1) // 40)
-        edges = np.arange(0, most + 1 + width, width) - 0.5
+        least = int(min(values[known].min(), np.quantile(drawn, 0.001)))
+        least = 0 if 4 * least < most else least
+        width = -(-(most + 1 - least) // 40)
+        edges = np.arange(least, most + 1 + width, width) - 0.5
         expected = np.sqrt(np.histogram(drawn, edges)[0] / DRAWS)
         met = np.sqrt(np.histogram(values[known], edges)[0])
         centre = (edges[:-1] + edges[1:]) / 2
         axis.bar(centre, met, width * 0.85, bottom=expected - met, color="0.75", label="observed")
         axis.plot(centre, expected, "o-", ms=3, color="C3", label="expected")
         axis.axhline(0, color="k", lw=0.8)
-        axis.locator_params(axis="x", integer=True)
+        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axis.set(xlabel=plain(name), ylabel="root of the number of rows")
         legend(axis)
     return figure
@@ -169,8 +173,8 @@ def part_of(seen: Seen) -> tuple[Seen, Prediction]:
     if seen.data is None:
         raise GpdslError("this picture compares predictions with observed values: pass data=... to plot")
     rows = thinned(seen.rows, ROWS)
-    part = Seen(seen.fit, {name: values[rows] for name, values in seen.inputs.items()}, seen.data.take(rows))
-    return part, part.predict(part.inputs)
+    part = seen_of(seen.fit, seen.data.take(rows))
+    return part, seen.fit.predict_bound(seen.data.take(rows), None, None)
 
 
 def outputs_seen(seen: Seen) -> list[str]:

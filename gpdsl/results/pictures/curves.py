@@ -25,6 +25,7 @@ from gpdsl.results.pictures.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 GRID, OPAQUE_GRID = 200, 60
@@ -124,18 +125,24 @@ def observed(panel: Axes, seen: Seen, name: str, column: Column, rows: np.ndarra
         scatter(panel, at, flat[:, number], color=colour, zorder=1, label="observed" if number == 0 else None)
 
 
+def axis_of(axis: Axis, column: Column) -> None:
+    """An axis with the name of a column, and numbers or dates that do not run into each other."""
+    from matplotlib.dates import ConciseDateFormatter
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_label_text(column.label)
+    if column.kind == "time":
+        axis.set_major_formatter(ConciseDateFormatter(axis.get_major_locator()))
+    elif column.kind == "count" or np.abs(column.distinct[[0, -1]]).max() >= 1e4:
+        axis.set_major_locator(MaxNLocator(5, integer=column.kind == "count"))
+
+
 def finish(panel: Axes, seen: Seen, name: str, column: Column, *, legends: bool = True, **where: Any) -> None:
     """Labels of the axes, dates that do not overlap, and a legend."""
     output = seen.fit.program.declarations.outputs.get(name)
-    panel.set_xlabel(column.label)
+    axis_of(panel.xaxis, column)
     chance = output is not None and (output.label is not None or output.kind == "binary")
     panel.set_ylabel(plain(f"probability of {name}" if chance else name))
-    if column.kind == "time":
-        from matplotlib.dates import ConciseDateFormatter
-
-        panel.xaxis.set_major_formatter(ConciseDateFormatter(panel.xaxis.get_major_locator()))
-    if column.kind == "count":
-        panel.locator_params(axis="x", integer=True)
     panel.margins(x=0.01)
     if legends:
         legend(panel, **where)

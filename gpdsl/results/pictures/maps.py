@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpdsl.results.pictures.curves import axis_of
 from gpdsl.results.pictures.quantity import mean_or_median
 from gpdsl.results.pictures.rows import Seen
 from gpdsl.results.pictures.style import RASTER, colours, element, elements, plain, thinned, title_of, wrapped
@@ -84,8 +85,9 @@ def _draw(figure: Figure, axis: Axes, seen: Seen, panel: _Panel, across: np.ndar
     first, second = (seen.drawn(column, column.values[rows]) for column in seen.columns)
     horizontal, vertical = (seen.drawn(c, v) for c, v in zip(seen.columns, (across, up), strict=True))
     axis.set_title(panel.label, fontsize=10)
-    axis.set_xlabel(seen.columns[0].label)
-    axis.set_ylabel(seen.columns[1].label)
+    for ends, along, column in ((horizontal, axis.xaxis, seen.columns[0]), (vertical, axis.yaxis, seen.columns[1])):
+        along.update_units(ends)  # dates are drawn as such
+        axis_of(along, column)
     looks: dict[str, Any] = {"s": 22 if len(rows) <= 300 else 8, "lw": 0.6, "rasterized": len(rows) > RASTER}
     if panel.values.ndim == 3:
         _regions(axis, seen, panel, horizontal, vertical, (first, second, rows), looks)

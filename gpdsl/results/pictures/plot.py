@@ -93,6 +93,8 @@ def _maps(asked: Asked) -> Figure:
 
 
 def _partial(asked: Asked) -> Figure:
+    if not asked.seen.columns:
+        raise GpdslError("no input varies in these rows, so nothing changes along one: pass data with several values")
     return partial.partial(asked.seen, asked.first, asked.others)
 
 

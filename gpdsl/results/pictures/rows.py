@@ -67,7 +67,7 @@ class Seen:
     @property
     def rows(self) -> int:
         """How many."""
-        return len(next(iter(self.inputs.values())))
+        return self.data.rows if self.data is not None else len(next(iter(self.inputs.values())))
 
     @cached_property
     def columns(self) -> list[Column]:
