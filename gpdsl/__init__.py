@@ -13,6 +13,8 @@ from gpdsl.inference.watch import loading
 from gpdsl.program.beginning import before_jax_begins
 
 if TYPE_CHECKING:
+    from gpdsl.calibration.calibration import Calibration
+    from gpdsl.calibration.sbc import sbc
     from gpdsl.distributions import register_distribution
     from gpdsl.forward import ForwardModelError, opaque, register_forward_model, register_likelihood, retry, umbridge
     from gpdsl.inference.engines import register_engine
@@ -49,11 +51,14 @@ _HOMES = {
     "Fit": "gpdsl.results.fit",
     "Prediction": "gpdsl.results.prediction",
     "load_fit": "gpdsl.results.persistence",
+    "Calibration": "gpdsl.calibration.calibration",
+    "sbc": "gpdsl.calibration.sbc",
     "load_ipython_extension": "gpdsl.notebook",
 }
 _MODULES = {"score": "gpdsl.results.score", "sklearn": "gpdsl.sklearn"}
 
 __all__ = [
+    "Calibration",
     "Fit",
     "ForwardModelError",
     "GpdslError",
@@ -72,6 +77,7 @@ __all__ = [
     "register_kernel",
     "register_likelihood",
     "retry",
+    "sbc",
     "score",
     "umbridge",
     "zoo",

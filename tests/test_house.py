@@ -32,6 +32,7 @@ MAY_IMPORT["inference"] = MAY_IMPORT["program"] | {"program", "replacing"}
 # `Model` and `Fit` are the two faces users hold, and each hands out the other: `model.fit(...)`, `fit.model`.
 MAY_IMPORT["results"] = MAY_IMPORT["inference"] | {"inference", "model", "shown"}
 MAY_IMPORT["simulation"] = MAY_IMPORT["results"] | {"results"}
+MAY_IMPORT["calibration"] = MAY_IMPORT["simulation"] | {"simulation"}
 
 RUNS_TEXT = {"eval", "exec", "compile", "sympify", "parse_expr", "lambdify", "__import__", "breakpoint"}
 UNSAFE_MODULES = {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}

@@ -31,6 +31,7 @@ COMMANDS = (
     "new",
     "predict",
     "report",
+    "sbc",
     "serve",
     "simulate",
     "zoo",

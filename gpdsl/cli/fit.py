@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from gpdsl.cli.options import add_choices, add_data, add_model, check_writable, choices_of, columns_of, model_of
+from gpdsl.cli.options import (
+    add_choices,
+    add_data,
+    add_model,
+    check_picture,
+    check_writable,
+    choices_of,
+    columns_of,
+    model_of,
+)
 from gpdsl.cli.standardising import add_standardise, standardise_of
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import exit_code
 
 HELP = "fit a model to data"
-PICTURES = (".png", ".pdf", ".svg")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpdsl import ForwardModelError, load_fit
 
     check_writable("--out", arguments.out)
-    _check_picture(arguments.plot)
+    check_picture(arguments.plot)
     choices, model = choices_of(arguments), model_of(arguments)
     columns = columns_of(arguments, model.declarations)
     standardise = standardise_of(arguments)
@@ -61,9 +68,3 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"interrupted: {kept}", file=sys.stderr)
         return exit_code()
     return 0
-
-
-def _check_picture(path: str | None) -> None:
-    check_writable("--plot", path)
-    if path is not None and Path(path).suffix.lower() not in PICTURES:
-        raise GpdslError(f"--plot {path}: expected a name ending in {', '.join(PICTURES)}")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from gpdsl.language.model import Declarations, Input, Output
     from gpdsl.model import Model
 
+PICTURES = (".png", ".pdf", ".svg")
+
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """The model file, and Python files that register what it needs."""
@@ -169,6 +171,29 @@ def numbers_of(option: str, name: str, text: str) -> float | list[float]:
     return values if "," in text else values[0]
 
 
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """`--size`: dimensions of what is simulated."""
+    parser.add_argument(
+        "--size",
+        metavar="D=3",
+        action="append",
+        default=[],
+        help="size of a dimension the model leaves open (default 2)",
+    )
+
+
+def sizes_of(arguments: argparse.Namespace) -> dict[str, int]:
+    """The sizes of `--size`. Raises GpdslError for what is no whole number."""
+    return {name: _whole(name, text) for name, text in pairs("--size", arguments.size).items()}
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as problem:
+        raise GpdslError(f"--size {name}={text}: expected a whole number") from problem
+
+
 def check_writable(option: str, path: str | None) -> None:
     """Raise GpdslError for a file that could not be written, before the work that would fill it."""
     if path is None:
@@ -180,3 +205,10 @@ def check_writable(option: str, path: str | None) -> None:
         raise GpdslError(f"{option} {path}: this is a folder, expected the name of a file")
     if not os.access(folder, os.W_OK):
         raise GpdslError(f"{option} {path}: nothing may be written to the folder {folder}")
+
+
+def check_picture(path: str | None) -> None:
+    """Raise GpdslError for a picture of `--plot` that could not be written."""
+    check_writable("--plot", path)
+    if path is not None and Path(path).suffix.lower() not in PICTURES:
+        raise GpdslError(f"--plot {path}: expected a name ending in {', '.join(PICTURES)}")

@@ -6,8 +6,17 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpdsl.cli.options import add_columns, add_model, check_writable, columns_of, model_of, numbers_of, pairs
-from gpdsl.errors import GpdslError
+from gpdsl.cli.options import (
+    add_columns,
+    add_model,
+    add_sizes,
+    check_writable,
+    columns_of,
+    model_of,
+    numbers_of,
+    pairs,
+    sizes_of,
+)
 from gpdsl.inference.watch import honour_interrupts
 
 if TYPE_CHECKING:
@@ -27,13 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--inputs", metavar="FILE", help="take the inputs from this data file instead of drawing them")
     add_columns(parser)
-    parser.add_argument(
-        "--size",
-        metavar="D=3",
-        action="append",
-        default=[],
-        help="size of a dimension the model leaves open (default 2)",
-    )
+    add_sizes(parser)
     parser.add_argument(
         "--set",
         metavar="PARAM=VALUE",
@@ -53,7 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
         if path is not None:
             check_writable(option, path)
             check_format(path)
-    sizes = {name: _whole(name, text) for name, text in pairs("--size", arguments.size).items()}
     parameters = {name: numbers_of("--set", name, text) for name, text in pairs("--set", arguments.settings).items()}
     model = model_of(arguments)
     drawn = model.sample_prior(
@@ -62,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         parameters=parameters,
         draw_parameters=arguments.draw_parameters,
-        sizes=sizes,
+        sizes=sizes_of(arguments),
         columns=columns_of(arguments, model.declarations),
     )
     honour_interrupts()  # JAX may have lost one
@@ -75,13 +77,6 @@ def run(arguments: argparse.Namespace) -> int:
     for line in _notes(arguments, drawn):
         print(line, file=sys.stderr)
     return 0
-
-
-def _whole(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as problem:
-        raise GpdslError(f"--size {name}={text}: expected a whole number") from problem
 
 
 def _notes(arguments: argparse.Namespace, drawn: Simulation) -> list[str]:

@@ -45,7 +45,7 @@ def _bar(console: Console) -> Iterator[Callable[[Report], None]]:
         task = bar.add_task("compiling", total=1, elbo="–", left="", simulator="")
 
         def callback(report: Report) -> None:
-            left = "" if report.remaining is None else f"at most {_duration(report.remaining)} left"
+            left = "" if report.remaining is None else f"at most {duration(report.remaining)} left"
             bar.update(
                 task,
                 description=report.stage,
@@ -92,7 +92,7 @@ def _lines(console: Console) -> Iterator[Callable[[Report], None]]:
 
 
 def _said(report: Report) -> str:
-    left = "" if report.remaining is None else f", at most {_duration(report.remaining)} left"
+    left = "" if report.remaining is None else f", at most {duration(report.remaining)} left"
     return f"step {report.step} of at most {report.steps}: elbo {report.elbo:.2f}{left}{_simulator(report)}"
 
 
@@ -101,7 +101,7 @@ def _simulator(report: Report) -> str:
     return f"; {report.usage.line(report.elapsed)}" if report.usage.evaluations else ""
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -83,6 +83,17 @@ def weighted_quantile(values: Array, weights: Array, probability: float, *, smoo
     return below + share * (found - below)
 
 
+def weighted_share(values: Array, weights: Array, at: np.ndarray) -> np.ndarray:
+    """The distribution function of nodes with weights, whose inverse is `weighted_quantile(..., smooth=True)`."""
+    found = np.empty(at.shape)
+    for place in np.ndindex(at.shape):
+        own = values[(slice(None), *place)]
+        order = np.argsort(own)
+        reached = np.cumsum(weights[order]) - 0.5 * weights[order]
+        found[place] = np.interp(at[place], own[order], reached, left=0.0, right=1.0)
+    return found
+
+
 def quantile_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], p: float) -> np.ndarray:
     """The quantile of a quantity that is no output, [rows, *keys]: exact for a monotone function of one latent."""
     integrand = integrand_in(beliefs, expression)

@@ -17,7 +17,7 @@ from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import as_arrays
 from gpdsl.results.at_rows import AtRows
 from gpdsl.results.expectation import Beliefs
-from gpdsl.results.quantiles import weighted_quantile
+from gpdsl.results.quantiles import weighted_quantile, weighted_share
 
 OWN = ("z", "loadings")
 """Arrays of a regression that depend on the parameters: the others are those of the fit."""
@@ -85,6 +85,10 @@ class Settings:
     def quantile(self, name: str, probability: float) -> np.ndarray:
         """Posterior quantile of a parameter, between settings by interpolation."""
         return weighted_quantile(self.values(name), self._weights(name), probability, smooth=True)
+
+    def share_below(self, name: str, at: np.ndarray) -> np.ndarray:
+        """P(parameter < `at`), element by element: between settings as quantiles are."""
+        return weighted_share(self.values(name), self._weights(name), np.asarray(at, float))
 
     def drawn(self, count: int, rng: np.random.Generator) -> np.ndarray:
         """Numbers of settings, as often as their weights say."""
