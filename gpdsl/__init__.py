@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpdsl.model import Model, compile, load, zoo, zoo_names, zoo_text
     from gpdsl.program.registration import register_kernel
     from gpdsl.results import score
+    from gpdsl.results.criticism.comparison import compare
     from gpdsl.results.fit import Fit
     from gpdsl.results.persistence import load_fit
     from gpdsl.results.prediction import Prediction
@@ -49,6 +50,7 @@ _HOMES = {
     "register_kernel": "gpdsl.program.registration",
     "register_likelihood": "gpdsl.forward",
     "Fit": "gpdsl.results.fit",
+    "compare": "gpdsl.results.criticism.comparison",
     "Prediction": "gpdsl.results.prediction",
     "load_fit": "gpdsl.results.persistence",
     "Calibration": "gpdsl.calibration.calibration",
@@ -66,6 +68,7 @@ __all__ = [
     "Model",
     "ModelError",
     "Prediction",
+    "compare",
     "compile",
     "format_text",
     "load",

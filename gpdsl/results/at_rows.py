@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from gpdsl.inference.bound import assemble, views
 from gpdsl.inference.exact.paths import conditioned, conditioned_at
 from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.posteriors.coupled import joint_marginals
+from gpdsl.inference.posteriors.coupled import joint_marginals, unexplained
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.over_rows import Block, verify_size, whitened_blocks
 from gpdsl.inference.posteriors.pathwise import bent, bent_at, refuse_unsuited
@@ -27,7 +27,7 @@ from gpdsl.program.compilation import jit
 from gpdsl.program.fields import field_marginals
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, take_rows
-from gpdsl.program.rows import Rows
+from gpdsl.program.rows import Rows, row_count
 from gpdsl.results.chunks import ROWS_AT_ONCE, parts
 
 COMMON_AT_ONCE = 2048
@@ -74,6 +74,12 @@ class AtRows:
             chunk = compute(take_rows(rows, index), *numbers)
             found.append(jax.tree.map(lambda a, skip=skip: a[:, skip:], chunk))
         return jax.tree.map(lambda *chunks: jnp.concatenate(chunks, axis=1), *found)
+
+    def left_open(self, program: Program, rows: Rows) -> Float[np.ndarray, "rows columns columns"] | None:
+        """Covariances, in each row, of what inducing values leave open; None where there are none of these."""
+        if self.regression is not None or self.weight_space is not None or program.fields:
+            return None
+        return np.asarray(self._compiled(self._unexplained, program)(rows, *self._numbers), float)
 
     def blocks(self, program: Program, rows: Rows, count: int) -> list[Block]:
         """Covariances of all latents between rows. Raises GpdslError for too many of these."""
@@ -132,6 +138,10 @@ class AtRows:
             return joint_marginals(program, parameters, rows, seen, posterior)
         moments = [q.moments(v.features) for v, q in zip(seen, posterior, strict=True)]
         return assemble(program, parameters, rows, seen, moments)
+
+    def _unexplained(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> Array:
+        seen = views(program, parameters, numbers[1], rows, False, self.jitter)
+        return unexplained(seen, jnp.zeros((row_count(rows), program.latents), jnp.asarray(self.jitter).dtype))
 
     def _blocks(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> list[Block]:
         program = program.without_sums()

@@ -13,27 +13,22 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.estimators.expected_log_likelihood import log_density
-from gpdsl.inference.fields.calls import field_samples
-from gpdsl.inference.opaque.values import Values, arguments_of, evaluate_externals
 from gpdsl.program.joint import column_roots
 from gpdsl.program.quadrature import STEPS, gauss_hermite
 from gpdsl.results.cells import LogFunction, log_mean
+from gpdsl.results.drawn_density import SAMPLES, is_opaque, log_average, log_densities, opaque_log_densities
 from gpdsl.results.expectation import Beliefs, sample_latents
-from gpdsl.results.simulations import Simulations
 from gpdsl.symbolic.coupling import quadratic
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.kinks import bends, kinks
-from gpdsl.symbolic.terms import has_external, latents_in
-from gpdsl.symbolic.translate import ExternalUse
+from gpdsl.symbolic.terms import latents_in
 
 NEWTON_STEPS = 30
 STEP_LENGTHS = tuple(0.25**k for k in range(8))
 ADAPTIVE_NODES, FEWER, AGREE = 24, 17, 1e-7
 """Nodes along each of two latents, and of one that has to agree to so many nats; cells serve rows where it does not."""
 
-SAMPLES = 4096
 CELLS_AT_ONCE = 1 << 14
-OPAQUE_SAMPLES = 1024
 
 RowFunction = Callable[[Float[Array, "rows involved"]], Float[Array, "rows"]]
 
@@ -42,8 +37,8 @@ def log_predictive(beliefs: Beliefs) -> Float[np.ndarray, "rows"]:
     """log p(y_n | data) at every row of `beliefs.rows`, which must hold the outputs."""
     program = beliefs.program
     densities = [o.log_density for o in program.observations]
-    if program.fields or any(has_external(program.translator, d) for d in densities):
-        return _opaque(beliefs)
+    if is_opaque(program):
+        return _combine(beliefs, log_average(opaque_log_densities(beliefs)))
     involved = _columns(beliefs, densities)
     if _wants_cells(beliefs, densities, involved):
         return _combine(beliefs, _in_cells(beliefs, involved))
@@ -254,43 +249,7 @@ def _mode(function: RowFunction, start: Array) -> tuple[Array, Array]:
 def _sampled(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
     """log mean over samples of p(y|f), for several latents; SAVIGP section 7."""
     del involved
-    return _mean_density(beliefs, *sample_latents(beliefs, SAMPLES, need_externals=False))
-
-
-def _mean_density(beliefs: Beliefs, latents: Array, externals: dict[str, Array]) -> Float[Array, "K rows"]:
-    shape = (*latents.shape[:2], beliefs.count)
-    values = log_density(beliefs.program, beliefs.scope(latents, externals), shape)
-    return logsumexp(values, axis=0) - jnp.log(values.shape[0])
-
-
-def _opaque(beliefs: Beliefs) -> np.ndarray:
-    """The same through opaque functions, which are called in between, at as many samples as the budget allows."""
-    simulations, count = beliefs.simulations, OPAQUE_SAMPLES
-    if simulations is None or not simulations.uses:
-        if simulations is not None:
-            count = simulations.likelihood_samples(beliefs, count)
-        latents, externals = sample_latents(beliefs, count, need_externals=False)
-    else:
-        latents, externals = sample_latents(beliefs, count, need_externals=True)
-        allowed = simulations.likelihood_samples(beliefs, len(latents))
-        some = np.arange(allowed) * len(latents) // allowed  # of all sets
-        latents, externals = latents[some], {key: value[some] for key, value in externals.items()}
-    if simulations is not None and simulations.likelihoods:
-        externals |= _likelihood_values(beliefs, simulations, latents, externals)
-    return _combine(beliefs, _mean_density(beliefs, latents, externals))
-
-
-def _likelihood_values(
-    beliefs: Beliefs, simulations: Simulations, latents: Array, externals: dict[str, Array]
-) -> dict[str, Array]:
-    program, uses = simulations.program, simulations.likelihoods
-    if program.fields:
-        return field_samples(program, uses, beliefs.parameters, beliefs.rows, latents[:, 0, 0], externals)[1]
-
-    def arguments(use: ExternalUse, known: Values) -> list[Array]:
-        return arguments_of(program, use, beliefs.parameters, beliefs.rows, latents, {**externals, **known})
-
-    return evaluate_externals(program, uses, arguments)
+    return log_average(log_densities(beliefs, *sample_latents(beliefs, SAMPLES, need_externals=False)))
 
 
 def _combine(beliefs: Beliefs, per_component: Float[Array | np.ndarray, "K rows"]) -> np.ndarray:

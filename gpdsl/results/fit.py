@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from gpdsl.data import Calendar, Data, bind
@@ -29,6 +30,7 @@ from gpdsl.program.white import predicting
 from gpdsl.results.at_rows import AtRows
 from gpdsl.results.averaged import Averaged
 from gpdsl.results.chunks import by_parts, parts
+from gpdsl.results.criticised import Criticised
 from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.given import conditioned, joined
@@ -51,7 +53,7 @@ def fitted_program(program: Program, choice: Choice) -> Program:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Fit(Shown):
+class Fit(Shown, Criticised):
     """A fitted model.
 
     `elbo` is what was maximised, in nats and the units of the data (with `elbo_se`, its standard error, when sampled):
@@ -169,8 +171,8 @@ class Fit(Shown):
         with precision(self.options.dtype):
             if known is not None:
                 refuse_settings(self.settings, "predict(given=...)", "what is given tells of the parameters as well")
-                return Prediction(conditioned(self._beliefs(joined(known, data), evaluations), known.rows), *about)
-            beliefs = self._beliefs(data, evaluations)
+                return Prediction(conditioned(self.beliefs(joined(known, data), evaluations), known.rows), *about)
+            beliefs = self.beliefs(data, evaluations)
             if self.settings is None:
                 return Prediction(beliefs, *about)
             return Averaged(self.settings.weights, list(self.settings.beliefs(self.at_rows, beliefs)), *about)
@@ -184,7 +186,7 @@ class Fit(Shown):
         """
         bound = self.bind(data, columns, outputs=True)
         with precision(self.options.dtype):
-            beliefs = self._beliefs(bound, evaluations, likelihoods=True)
+            beliefs = self.beliefs(bound, evaluations, likelihoods=True)
             found = by_parts(bound.rows, lambda _, rows: self._log_predictive(beliefs.part(rows)))
         return found - self.standardised.log_jacobian(bound.observed)
 
@@ -206,13 +208,30 @@ class Fit(Shown):
             outputs_required=outputs,
         )
 
-    def _beliefs(self, data: Data, evaluations: int | None = None, *, likelihoods: bool = False) -> Beliefs:
+    def unlike_fitted(self, data: Data) -> list[str]:
+        """Inputs and outputs of which the values are not those that were fitted."""
+        now = self.standardised.applied(data).digests
+        return [name for name, digest in now.items() if self.digests.get(name) != digest]
+
+    def beliefs(
+        self,
+        data: Data,
+        evaluations: int | None = None,
+        *,
+        likelihoods: bool = False,
+        program: Program | None = None,
+    ) -> Beliefs:
+        """What the posterior says at rows of all that `program` reads of the latents; by default all that has a name.
+
+        Rows count as the fitted ones, with their row variables, where a program is given.
+        """
         dtype, budget = self.options.dtype, self.options.evaluations if evaluations is None else evaluations
         if budget is not None:
             budget = check_option("evaluations", budget)
         with precision(dtype):
-            program = self.predicting
-            rows = as_arrays(make_rows(program, self.standardised.applied(data)), dtype)
+            made = make_rows(program or self.predicting, self.standardised.applied(data))
+            rows = as_arrays(made if program is None else replace(made, numbers=jnp.arange(data.rows)), dtype)
+            program = program or self.predicting
             return Beliefs(
                 program,
                 as_arrays(dict(self.parameters), dtype),

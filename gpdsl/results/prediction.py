@@ -20,7 +20,6 @@ from gpdsl.results.accuracy import error_of, error_of_law, verify_asked
 from gpdsl.results.chunks import by_parts
 from gpdsl.results.conditions import ROWS_AT_ONCE, condition_of
 from gpdsl.results.covariances import covariances
-from gpdsl.results.crps import crps_of
 from gpdsl.results.datatree import dataset_of
 from gpdsl.results.draws import Together, row_by_row
 from gpdsl.results.existence import existing, said
@@ -28,6 +27,7 @@ from gpdsl.results.named import check_draws, is_output, names_of, of_output, of_
 from gpdsl.results.outputs import law_of_output, output_mean, output_quantile, output_variance
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import quantile_of
+from gpdsl.results.scored import Scored
 from gpdsl.results.table import frame_of, html_of
 from gpdsl.results.totals import Total, ends_of, total_of
 from gpdsl.shown import mimebundle
@@ -54,7 +54,7 @@ class Origin(NamedTuple):
     known: Data | None = None
 
 
-class Prediction:
+class Prediction(Scored):
     """What a fit says about some rows.
 
     Every method takes the name of a latent, a row variable, a `let` or an output and returns arrays [rows, *axes],
@@ -187,15 +187,6 @@ class Prediction:
     def interval(self, name: str, level: float = 0.9) -> np.ndarray:
         """The central interval of so much probability, [2, rows, *axes]: its lower and its upper end."""
         return self.quantile(name, ends_of(level))
-
-    @in_precision
-    def crps(self, name: str, observed: Any, *, draws: int = 2000, seed: int = 0) -> np.ndarray:
-        """Continuous ranked probability score of observed values of an output, [rows, *axes] and in its units.
-
-        0 is best; NaN where a value is missing. Exact for normal and binary outputs, else from draws of each row.
-        Gneiting and Raftery (2007).
-        """
-        return crps_of(self, name, observed, draws, seed)
 
     @in_precision
     def error(self, name: str, of: str | float = "mean") -> np.ndarray:

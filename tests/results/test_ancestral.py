@@ -50,7 +50,7 @@ def fitted() -> tuple[gpdsl.Fit, np.ndarray]:
 
 def test_an_element_counts_where_what_it_reads_is_observed(fitted: tuple[gpdsl.Fit, np.ndarray]) -> None:
     fit, t = fitted
-    beliefs = fit._beliefs(fit.bind({"x": X, "t": t}, None, outputs=True))
+    beliefs = fit.beliefs(fit.bind({"x": X, "t": t}, None, outputs=True))
     with precision("float64"):
         found = expected_log_likelihood(fit.program, beliefs.parameters, beliefs.rows, beliefs.marginals)[0]
     marginals = beliefs.marginals

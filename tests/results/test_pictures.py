@@ -10,8 +10,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.results.pictures import checks
-from gpdsl.results.pictures.rows import seen_of
+from gpdsl.results.pit import among_draws, places_drawn
 
 RNG = np.random.default_rng(0)
 ROWS = 48
@@ -131,18 +130,17 @@ def test_levels_have_regions_and_probabilities(kinds: gpdsl.Fit, monkeypatch: py
     assert len(shown.containers) == 3
     monkeypatch.setattr(prediction, "mean", lambda name: np.repeat(chances, 20, axis=0))
     levels = np.array([RNG.choice(3, p=each / each.sum()) for each in np.repeat(chances, 20, axis=0)])
-    found = checks.ranks(seen_of(kinds, KINDS_DATA), prediction, "y", levels.astype(float))
+    found = places_drawn(prediction, "y", levels.astype(float))
     assert stats.kstest(found, "uniform").pvalue > 0.01
 
 
 def test_ranks_are_places_in_the_predictive_distribution(sites: gpdsl.Fit, smooth: gpdsl.Fit) -> None:
-    seen = seen_of(smooth, SMOOTH_DATA)
     prediction = smooth.predict(SMOOTH_DATA)
     normal = stats.norm(prediction.mean("y"), np.sqrt(prediction.variance("y")))
-    np.testing.assert_allclose(checks.ranks(seen, prediction, "y", SMOOTH_DATA["y"]), normal.cdf(SMOOTH_DATA["y"]))
+    np.testing.assert_allclose(places_drawn(prediction, "y", SMOOTH_DATA["y"]), normal.cdf(SMOOTH_DATA["y"]))
     counts, prediction = AT_SITES["n"].astype(float), sites.predict(AT_SITES)
     counts[3] = np.nan
-    found = checks.ranks(seen_of(sites, AT_SITES), prediction, "n", counts)
+    found = places_drawn(prediction, "n", counts)
     assert np.isnan(found[3]) and np.isnan(found).sum() == 1
     for row in (0, 1, 2, 10):
         below = prediction.probability(f"n < {counts[row]:g}")[row]
@@ -151,7 +149,7 @@ def test_ranks_are_places_in_the_predictive_distribution(sites: gpdsl.Fit, smoot
 
 def test_shares_of_draws_are_uniform_where_the_model_is_right(sites: gpdsl.Fit) -> None:
     prediction = sites.predict({"t": np.repeat(T, 10), "site": np.repeat(SITE, 10)})
-    low, high = checks.among_draws(prediction, "n", prediction.sample("n", 1, seed=3)[0])
+    low, high = among_draws(prediction, "n", prediction.sample("n", 1, seed=3)[0])
     assert np.all(low < high)
     assert stats.kstest(low + RNG.random(len(low)) * (high - low), "uniform").pvalue > 0.01
 

@@ -24,44 +24,17 @@ from gpdsl.results.pictures.style import (
     title_of,
     wrapped,
 )
+from gpdsl.results.pit import DRAWS, places_drawn
 from gpdsl.results.prediction import Prediction
-from gpdsl.results.shares import falls_below
 from gpdsl.results.table import predictable_outputs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROWS, DRAWS, BINS, ELEMENTS = 2000, 400, 10, 6
+ROWS, BINS, ELEMENTS = 2000, 10, 6
 LEVELS = np.linspace(0.02, 0.98, 49)
 FURTHEST = 1e-12
-
-
-def ranks(seen: Seen, prediction: Prediction, name: str, values: np.ndarray) -> np.ndarray:
-    """Where each value lies in what is predicted of it, from 0 to 1 [rows, *axes]; NaN where nothing was observed.
-
-    Uniform where the model is right: where a value has a probability of its own, a random place within this jump
-    (Dunn and Smyth 1996).
-    """
-    known, at = np.isfinite(values), np.where(np.isfinite(values), values, 0.0)
-    random = np.random.default_rng(0).random(values.shape)
-    output = seen.fit.program.declarations.outputs[name]
-    if output.label is not None:
-        upto = np.concatenate([np.zeros((*values.shape, 1)), np.cumsum(prediction.mean(name), axis=-1)], axis=-1)
-        low, high = (np.take_along_axis(upto, (at + k).astype(int)[..., None], -1)[..., 0] for k in (0, 1))
-    elif output.kind == "binary":
-        no = 1.0 - prediction.mean(name)
-        low, high = np.where(at > 0, no, 0.0), np.where(at > 0, 1.0, no)
-    else:
-        inside = falls_below(prediction, name, at)
-        low, high = among_draws(prediction, name, at) if inside is None else inside
-    return np.where(known, low + random * np.maximum(high - low, 0.0), np.nan)
-
-
-def among_draws(prediction: Prediction, name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Between which shares of draws values lie."""
-    drawn = prediction.sample(name, DRAWS)
-    return np.sum(drawn < values, axis=0) / (DRAWS + 1), (np.sum(drawn <= values, axis=0) + 1) / (DRAWS + 1)
 
 
 def residuals(seen: Seen, names: Sequence[str]) -> Figure:
@@ -70,7 +43,7 @@ def residuals(seen: Seen, names: Sequence[str]) -> Figure:
     figure, panels = canvas(len(names), 2, 4.2, 3.1, title_of(seen.fit))
     for name, (left, right) in zip(names, panels, strict=True):
         values = _values(part, name)
-        found = ndtri(np.clip(ranks(part, prediction, name, values), FURTHEST, 1 - FURTHEST))
+        found = ndtri(np.clip(places_drawn(prediction, name, values), FURTHEST, 1 - FURTHEST))
         output = seen.fit.program.declarations.outputs[name]
         centre = prediction.mean(name).max(axis=-1) if output.label else mean_or_median(prediction, name)
         shown = elements(seen.fit, name, found.shape[1:], ELEMENTS)
@@ -100,7 +73,7 @@ def calibration(seen: Seen, names: Sequence[str]) -> Figure:
         if output.label is not None or output.kind == "binary":
             _reliability(axis, prediction, name, values)
             continue
-        found = ranks(part, prediction, name, values)
+        found = places_drawn(prediction, name, values)
         count = int(np.isfinite(found).sum(axis=0).max()) if found.size else 0
         low, high = (binom.ppf(p, max(count, 1), LEVELS) / max(count, 1) for p in (0.025, 0.975))
         axis.fill_between(LEVELS, low, high, color="0.9", lw=0, label="95% of samples of this size")

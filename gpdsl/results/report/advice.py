@@ -10,8 +10,9 @@ from scipy.stats import binom
 
 from gpdsl.inference.inducing.loss import Loss
 from gpdsl.results.fit import Fit
-from gpdsl.results.pictures.checks import FURTHEST, outputs_seen, part_of, ranks
+from gpdsl.results.pictures.checks import FURTHEST, outputs_seen, part_of
 from gpdsl.results.pictures.rows import Seen
+from gpdsl.results.pit import places_drawn
 from gpdsl.results.summary import too_few
 from gpdsl.symbolic.checking import all_warnings
 
@@ -45,7 +46,7 @@ def _misses(seen: Seen) -> Iterator[str]:
         values = part.observed(name)
         if output.label is not None or output.kind == "binary" or values is None:
             continue
-        found = ranks(part, prediction, name, values)
+        found = places_drawn(prediction, name, values)
         found = found[np.isfinite(found)]
         inside = int(np.sum(np.abs(found - 0.5) <= INSIDE / 2))
         share = inside / len(found)

@@ -26,13 +26,8 @@ def about_data(fit: Fit, data: Data | None) -> str:
     rows = list(_lines(fit, data))
     left = len(rows) - COLUMNS
     more = f"<p>and {left} columns more</p>" if left > 0 else ""
-    fitted = "the rows that were fitted" if _same(fit, data) else f"not the {fit.rows} rows that were fitted"
+    fitted = "the rows that were fitted" if not fit.unlike_fitted(data) else f"not the {fit.rows} rows that were fitted"
     return f"<p>{data.rows} rows of {text(data.source)}: {fitted}.</p>\n{table(HEAD, rows[:COLUMNS])}{more}"
-
-
-def _same(fit: Fit, data: Data) -> bool:
-    """Whether these are the values that were fitted."""
-    return all(data.digests.get(name) == digest for name, digest in fit.digests.items())
 
 
 def _lines(fit: Fit, data: Data) -> Iterator[tuple[object, ...]]:

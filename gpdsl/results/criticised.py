@@ -1,0 +1,55 @@
+"""What a fit is worth, asked of the fit. `Fit` is one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from gpdsl.results.criticism.checks import Check
+    from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut
+    from gpdsl.results.fit import Fit
+
+
+class Criticised:
+    """The judgements of a fit."""
+
+    def loo(self, data: Any) -> LeaveOneOut:
+        """How well each row of the data that were fitted is predicted by all others, without fitting anew.
+
+        At the parameters of the fit, or averaged over them where they are integrated over or drawn. Exact under normal
+        noise; with one Gaussian as posterior by taking the row's site out of it; else by weighted draws of the row's
+        latents, with Pareto's k. Raises GpdslError for other data.
+        """
+        from gpdsl.results.criticism.left_out import leave_one_out
+
+        return leave_one_out(cast("Fit", self), data)
+
+    def waic(self, data: Any) -> Elpd:
+        """The widely applicable information criterion, as an expected log predictive density (Watanabe 2010).
+
+        `loo` is more reliable where single rows matter.
+        """
+        from gpdsl.results.criticism.left_out import widely_applicable
+
+        return widely_applicable(cast("Fit", self), data)
+
+    def check_predictive(
+        self,
+        data: Any,
+        statistic: str | Callable[[np.ndarray], float],
+        name: str | None = None,
+        *,
+        draws: int = 1000,
+        seed: int = 0,
+    ) -> Check:
+        """A statistic of an output, the first by default, beside that of data drawn anew from the posterior.
+
+        statistic: "min", "max", "mean", "variance", "zeros" (their share), or a function of the observed values, one
+        array without missing ones. `check.p` near 0 or 1 says that such data would be rare if the model were right.
+        """
+        from gpdsl.results.criticism.checks import check
+
+        return check(cast("Fit", self), data, statistic, name, draws, seed)

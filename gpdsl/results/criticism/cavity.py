@@ -1,0 +1,120 @@
+"""What all other rows say of the latents of a row: its Gaussian site taken out of q.
+
+Where q is one Gaussian with the optimal covariance (SAVIGP Theorem 2), or the exact posterior under normal noise, row
+n stands in it by a site with the precision Lambda_n = -E_q[d^2 log p(y_n | f) / df^2] and the slope
+g_n = E_q[d log p / df]. Without it the marginal N(m, S) of what the row reads becomes
+
+    S_-n = (S^-1 - Lambda_n)^-1,    m_-n = m - S_-n g_n:
+
+under normal noise eqs. 5.10 to 5.12 of Rasmussen and Williams (2006), else the leave-one-out distribution of Vehtari,
+Mononen, Tolvanen, Sivula and Winther (2016, section 3.3), without a fit for each row.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.estimators.sampling import base_normals
+from gpdsl.inference.natural.sites import site_target
+from gpdsl.program.joint import Marginals, basis_columns, covariance_table, with_sums
+from gpdsl.program.program import Program, take_rows
+from gpdsl.results.at_rows import AtRows
+from gpdsl.results.chunks import parts
+from gpdsl.results.expectation import Beliefs
+
+SAMPLES = 1024
+"""Of expected log likelihoods without formula or quadrature."""
+
+LEAST = 1e-9
+"""Share of the precision of a direction that has to remain without the row."""
+
+NUMBERS_AT_ONCE = 4_000_000
+"""Covariances that are held at a time."""
+
+
+def cavities(beliefs: Beliefs, at_rows: AtRows) -> tuple[Marginals, Bool[np.ndarray, " rows"]]:
+    """Marginals of every row without its own observations, and where these are a distribution; else they stay.
+
+    What inducing values leave open of a row's latents stays open: its site tells of the inducing values.
+    """
+    program, q, basis = beliefs.program, beliefs.marginals, basis_columns(beliefs.program)
+    gradient = beliefs.compile("sites", lambda numbers: _slopes(beliefs.with_numbers(numbers)))(beliefs.numbers())
+    sites = site_target(q, gradient)
+    spread = np.asarray(with_sums(program, jnp.eye(len(basis), dtype=q.mean.dtype)), float)
+    mean, variance = np.array(q.mean[0], float), np.array(q.variance[0], float)
+    covariance = None if q.covariance is None else np.array(q.covariance[0], float)
+    sound = np.ones(beliefs.count, bool)
+    for rows, skip in parts(beliefs.count, max(1, NUMBERS_AT_ONCE // max(program.latents, 1) ** 2)):
+        own = slice(rows.start + skip, rows.stop)
+        within = np.asarray(_covariances(program, q.part(own)), float)
+        rest = at_rows.left_open(program, take_rows(beliefs.rows, rows))
+        rest = np.zeros_like(within) if rest is None else rest[skip:, basis[:, None], basis[None, :]]
+        left, fine = _without(within - rest, _between(spread, np.asarray(sites.precision[own], float)))
+        slope = np.asarray(gradient.mean[0, own], float) @ spread.T
+        mean[own] -= fine[:, None] * (np.einsum("nij,nj->ni", left, slope) @ spread)
+        whole = np.einsum("ia,nij,jb->nab", spread, left + rest, spread, optimize=True)
+        variance[own] = np.where(fine[:, None], np.einsum("naa->na", whole), variance[own])
+        if covariance is not None:
+            covariance[own] = np.where(fine[:, None, None], whole, covariance[own])
+        sound[own] = fine
+    dtype = q.mean.dtype
+    among = None if covariance is None else jnp.asarray(covariance[None], dtype)
+    return Marginals(jnp.asarray(mean[None], dtype), jnp.asarray(variance[None], dtype), among), sound
+
+
+def _slopes(beliefs: Beliefs) -> Marginals:
+    """Derivatives of the expected log likelihood in the moments of q."""
+    program = beliefs.program
+    normals = None
+    if program.sampled:
+        normals = base_normals(jax.random.key(beliefs.seed), SAMPLES, 1, beliefs.count, program.latents)
+
+    def expected(q: Marginals) -> Array:
+        return jnp.sum(expected_log_likelihood(program, beliefs.parameters, beliefs.rows, q, normals))
+
+    found: Marginals = jax.grad(expected)(beliefs.marginals)
+    return found
+
+
+def _covariances(program: Program, q: Marginals) -> Float[Array, "rows basis basis"]:
+    """Of what is read of the latents, without sums."""
+    if q.covariance is not None:
+        basis = basis_columns(program)
+        return q.covariance[0][:, basis[:, None], basis[None, :]]
+    count = len(basis_columns(program))
+    found, start = jnp.zeros((q.rows, count, count), q.mean.dtype), 0
+    for group in program.groups:
+        own = start + np.arange(group.size)
+        for i, row in enumerate(covariance_table(group, q.variance[0])):
+            for j, each in enumerate(row):
+                found = found.at[:, own + i * group.size, own + j * group.size].set(each)
+        start += len(group.readings.basis) * group.size
+    return found
+
+
+def _between(
+    spread: Float[np.ndarray, "basis columns"],
+    precision: Float[np.ndarray, "rows columns"] | Float[np.ndarray, "rows columns columns"],
+) -> Float[np.ndarray, "rows basis basis"]:
+    """Precisions of sites of all columns as those of what these are sums of."""
+    if precision.ndim == 2:
+        return np.einsum("ia,na,ja->nij", spread, precision, spread, optimize=True)
+    return np.einsum("ia,nab,jb->nij", spread, precision, spread, optimize=True)
+
+
+def _without(
+    within: Float[np.ndarray, "rows basis basis"], told: Float[np.ndarray, "rows basis basis"]
+) -> tuple[Float[np.ndarray, "rows basis basis"], Bool[np.ndarray, " rows"]]:
+    """(S^-1 - Lambda)^-1 = R (I - R' Lambda R)^-1 R' with S = R R', of a singular S too, and where it is positive."""
+    values, vectors = np.linalg.eigh(within)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    left = np.eye(within.shape[1]) - np.einsum("nki,nkl,nlj->nij", root, told, root, optimize=True)
+    finite = np.all(np.isfinite(left), axis=(1, 2))
+    values, vectors = np.linalg.eigh(np.where(finite[:, None, None], left, np.eye(within.shape[1])))
+    fine = finite & np.all(values > LEAST, axis=1)
+    turned = np.einsum("nij,njk->nik", root, vectors)
+    return np.einsum("nik,nk,njk->nij", turned, 1.0 / np.maximum(values, LEAST), turned, optimize=True), fine

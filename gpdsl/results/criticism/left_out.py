@@ -1,0 +1,274 @@
+"""How well every row is predicted by all others, without fits for each: leave-one-out cross-validation, and WAIC.
+
+Parameters stay those of the fit, or are averaged over where these are integrated over or drawn: each setting then
+counts as much as the other rows say, by Pareto-smoothed importance sampling (Vehtari, Gelman and Gabry 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from gpdsl.data import Data
+from gpdsl.errors import GpdslError
+from gpdsl.inference.integrated.pareto import smoothed
+from gpdsl.inference.integrated.profile import UNTRUSTED
+from gpdsl.program.precision import precision
+from gpdsl.program.white import training, white_beside
+from gpdsl.results.at_rows import AtRows
+from gpdsl.results.chunks import by_parts
+from gpdsl.results.criticism.cavity import cavities
+from gpdsl.results.density import log_predictive
+from gpdsl.results.drawn_density import drawn_log_densities, is_opaque
+from gpdsl.results.expectation import Beliefs
+from gpdsl.results.pit import places_of, randomised
+from gpdsl.results.prediction import Prediction
+
+if TYPE_CHECKING:
+    from gpdsl.results.fit import Fit
+
+ONE_GAUSSIAN = {"full", "coupled", "linear"}
+"""Posterior families in which each row stands by a Gaussian site."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Elpd:
+    """Expected log predictive density of new rows like those of the data, in nats: the sum over rows, higher is better.
+
+    `pointwise` [rows] has its terms, NaN for rows of which nothing is observed; `of_itself` is log p(y_n | all data),
+    the row's own value included.
+    """
+
+    fit: Fit
+    data: Data
+    pointwise: Float[np.ndarray, " rows"]
+    of_itself: Float[np.ndarray, " rows"]
+    method: str
+
+    @property
+    def elpd(self) -> float:
+        """The sum over rows."""
+        return float(np.nansum(self.pointwise))
+
+    @property
+    def se(self) -> float:
+        """Its standard error, from how unlike the rows are."""
+        seen = self.pointwise[np.isfinite(self.pointwise)]
+        return float(np.sqrt(len(seen) * np.var(seen)))
+
+    @property
+    def effective_parameters(self) -> float:
+        """By how much the fit predicts its own rows better than such as it has not seen, in nats."""
+        return float(np.nansum(self.of_itself)) - self.elpd
+
+    def __repr__(self) -> str:
+        name, count = self.fit.program.declarations.name, int(np.sum(np.isfinite(self.pointwise)))
+        parameters = f"{self.effective_parameters:.1f} effective parameters"
+        return f"<{self.method} of {name}: elpd {self.elpd:.1f} ± {self.se:.1f} nats, {count} rows, {parameters}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LeaveOneOut(Elpd):
+    """Rows left out one by one. `method` says how; `k` [rows] is Pareto's shape where rows are weighted, else NaN.
+
+    Above 0.7 a row moves the posterior so much that what the others say of it is not to be trusted.
+    """
+
+    k: Float[np.ndarray, " rows"]
+    log_weights: Float[np.ndarray, "settings rows"]
+    """Of settings of the parameters, without each row; one setting where parameters have one value."""
+    left: Sequence[Beliefs]
+    """What all other rows say of each, under every setting; empty where that is known by weighted draws alone."""
+
+    @property
+    def doubtful(self) -> Bool[np.ndarray, " rows"]:
+        """Rows whose k is above 0.7."""
+        return self.k > UNTRUSTED
+
+    @cached_property
+    def _predictions(self) -> list[Prediction]:
+        return [Prediction(each, self.fit.options.dtype, self.fit.standardised) for each in self.left]
+
+    def pit(self, name: str, seed: int = 0) -> np.ndarray:
+        """Where each value of an output lies in what the other rows predict of it, from 0 to 1 [rows, *axes].
+
+        Uniform where the model is right; see `Prediction.pit`. Raises GpdslError where rows are left out by weighted
+        draws of latents.
+        """
+        if not self.left:
+            raise GpdslError(
+                f"pit of `{name}`: rows are left out by weighted draws here; predict rows that were not fitted, and "
+                "ask for prediction.pit"
+            )
+        values = np.where(self.data.observed[name], self.data.outputs[name], np.nan)
+        own = [np.stack(places_of(each, name, values)) for each in self._predictions]
+        shape = len(own), 1, len(values), *(1,) * (values.ndim - 1)
+        low, high = np.sum(np.exp(self.log_weights).reshape(shape) * np.stack(own), axis=0)
+        return randomised(low, high, np.isfinite(values), seed)
+
+    def __repr__(self) -> str:
+        known = np.isfinite(self.k)
+        if not known.any():
+            return super().__repr__()
+        many = int(np.sum(self.doubtful))
+        return f"{super().__repr__()[:-1]}, k up to {np.nanmax(self.k):.2f}, above 0.7 in {many}>"
+
+
+def fitted_rows(fit: Fit, data: Any, what: str) -> Data:
+    """The data as the fit saw them. Raises GpdslError for others than were fitted."""
+    bound = fit.bind(data, None, outputs=True)
+    if other := fit.unlike_fitted(bound):
+        raise GpdslError(
+            f"{what} asks for the data that were fitted, {fit.rows} rows: other values here of "
+            f"{', '.join(f'`{name}`' for name in other)}; of new rows ask for fit.log_predictive_density"
+        )
+    return bound
+
+
+def leave_one_out(fit: Fit, data: Any) -> LeaveOneOut:
+    """See `Fit.loo`."""
+    bound = fitted_rows(fit, data, "loo")
+    with precision(fit.options.dtype):
+        beliefs = _beliefs(fit, bound)
+        several = list(_settings(fit, beliefs))
+        gaussian = _leaves_sites(fit, beliefs)
+        found = [_one_setting(each, at, gaussian) for each, at in several]
+        itself = np.stack([_log_densities(each) for each, _ in several])
+    base = _log_weights(fit)
+    each = np.stack([values for values, _, _ in found])
+    log_weights, k = _reweighted(base, each)
+    shapes = np.stack([own for _, own, _ in found])
+    k = np.where(np.isfinite(k), k, np.max(np.where(np.isfinite(shapes), shapes, -np.inf), axis=0))
+    seen = _seen(bound)
+    offset = fit.standardised.log_jacobian(bound.observed)
+    return LeaveOneOut(
+        fit,
+        bound,
+        np.where(seen, np.logaddexp.reduce(log_weights + each, axis=0) - offset, np.nan),
+        np.where(seen, np.logaddexp.reduce(base[:, None] + itself, axis=0) - offset, np.nan),
+        "exact leave-one-out" if fit.regression is not None and fit.settings is None else "leave-one-out",
+        np.where(seen & np.isfinite(k), k, np.nan),
+        log_weights,
+        [left for _, _, left in found if left is not None] if all(left for _, _, left in found) else [],
+    )
+
+
+def widely_applicable(fit: Fit, data: Any) -> Elpd:
+    """See `Fit.waic`."""
+    bound = fitted_rows(fit, data, "waic")
+    with precision(fit.options.dtype):
+        several = [each for each, _ in _settings(fit, _beliefs(fit, bound))]
+        itself = np.stack([_log_densities(each) for each in several])
+        moments = np.stack([_moments(each) for each in several])
+    base = _log_weights(fit)
+    mean, square = np.tensordot(np.exp(base), moments, axes=1)
+    seen, offset = _seen(bound), fit.standardised.log_jacobian(bound.observed)
+    itself = np.where(seen, np.logaddexp.reduce(base[:, None] + itself, axis=0) - offset, np.nan)
+    return Elpd(fit, bound, itself - (square - mean**2), itself, "WAIC")
+
+
+def _moments(beliefs: Beliefs) -> Float[np.ndarray, "2 rows"]:
+    """Mean and mean square of log p(y_n | f_n) over draws."""
+
+    def of_part(_: int, rows: slice) -> np.ndarray:
+        drawn = drawn_log_densities(beliefs.part(rows))
+        each = np.stack([drawn.mean(axis=0), np.mean(drawn**2, axis=0)])
+        return np.einsum("k,mkn->mn", beliefs.weights, each)
+
+    return by_parts(beliefs.count, of_part, 1)
+
+
+def _beliefs(fit: Fit, bound: Data) -> Beliefs:
+    """Of the rows that were fitted: with their row variables, and white noise as noise of what is observed."""
+    if fit.choice.dense and fit.choice.posterior.startswith(("diagonal", "mixture(")):
+        raise GpdslError(
+            f"rows cannot be left out of posterior = {fit.choice.posterior} without inducing points, which takes each "
+            "row's latents as if all others were known: fit with posterior = full"
+        )
+    program = training(fit.program, dense=True)
+    if any(white_beside(group) for group in program.groups):
+        raise GpdslError(
+            "rows cannot be left out where White() in a kernel is not the noise of one normal output; write it as a "
+            "variable of each row instead (`row e ~ Normal(0, sd)`)"
+        )
+    return fit.beliefs(bound, likelihoods=True, program=program)
+
+
+def _settings(fit: Fit, beliefs: Beliefs) -> Iterator[tuple[Beliefs, AtRows]]:
+    """What every setting of the parameters says, one where they have one value, and with which posterior."""
+    if fit.settings is None:
+        yield beliefs, fit.at_rows
+        return
+    for setting, each in zip(fit.settings.each, fit.settings.beliefs(fit.at_rows, beliefs), strict=True):
+        own = replace(
+            fit.at_rows, parameters=setting.parameters, posterior=setting.posterior, regression=setting.regression
+        )
+        yield each, own
+
+
+def _log_weights(fit: Fit) -> Float[np.ndarray, " settings"]:
+    return np.zeros(1) if fit.settings is None else np.log(fit.settings.weights)
+
+
+def _seen(bound: Data) -> Bool[np.ndarray, " rows"]:
+    """Rows of which something is observed."""
+    return np.any([known.reshape(len(known), -1).any(axis=1) for known in bound.observed.values()], axis=0)
+
+
+def _leaves_sites(fit: Fit, beliefs: Beliefs) -> bool:
+    """Whether rows stand in q by Gaussian sites."""
+    if fit.regression is not None:
+        return True
+    variational = fit.options.engine == "vi" and fit.weight_space is None and fit.choice.posterior in ONE_GAUSSIAN
+    return variational and not is_opaque(beliefs.program) and not beliefs.program.opaque and beliefs.program.latents > 0
+
+
+def _one_setting(
+    beliefs: Beliefs, at_rows: AtRows, gaussian: bool
+) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"], Beliefs | None]:
+    """log p(y_n | the other rows), Pareto's k where draws were weighted, and what the others say where it is known."""
+    count, nothing = beliefs.count, np.full(beliefs.count, np.nan)
+    if not beliefs.program.latents or _known(at_rows):
+        return _log_densities(beliefs), nothing, beliefs
+    if not gaussian:
+        found = by_parts(count, lambda _, rows: _by_draws(beliefs.part(rows)), 1)
+        return found[0], found[1], None
+    left, sound = cavities(beliefs, at_rows)
+    without = replace(beliefs, marginals=left, blocks=None)
+    values, k = _log_densities(without), nothing
+    odd = np.flatnonzero(~sound)
+    if len(odd):
+        values[odd], k[odd] = _by_draws(beliefs.part(odd))
+    return values, k, without
+
+
+def _log_densities(beliefs: Beliefs) -> Float[np.ndarray, " rows"]:
+    """log p(y_n) of every row under what is believed of its latents."""
+    return by_parts(beliefs.count, lambda _, rows: log_predictive(beliefs.part(rows)))
+
+
+def _known(at_rows: AtRows) -> bool:
+    """Whether the posterior is a draw of all latents, as of Markov chains: rows leave by the weights of draws."""
+    return at_rows.regression is None and bool(at_rows.posterior) and not any(np.any(q.root) for q in at_rows.posterior)
+
+
+def _by_draws(beliefs: Beliefs) -> Float[np.ndarray, "2 rows"]:
+    """log p(y_n | the other rows) from draws of q with smoothed weights 1 / p(y_n | f_n), and Pareto's k."""
+    drawn = drawn_log_densities(beliefs)
+    flat = drawn.reshape(-1, drawn.shape[-1])
+    base = np.broadcast_to(np.log(beliefs.weights), drawn.shape[:2]).reshape(-1)
+    log_weights, k = _reweighted(base, flat)
+    return np.stack([np.logaddexp.reduce(log_weights + flat, axis=0), k])
+
+
+def _reweighted(
+    base: Float[np.ndarray, " draws"], log_densities: Float[np.ndarray, "draws rows"]
+) -> tuple[Float[np.ndarray, "draws rows"], Float[np.ndarray, " rows"]]:
+    """Log weights of draws without each row, that add up to 1, and Pareto's k of each row."""
+    found = [smoothed(base - each) for each in log_densities.T]
+    return np.stack([weights for weights, _ in found], axis=1), np.array([k for _, k in found])

@@ -1,0 +1,91 @@
+"""Fits side by side, checks by data drawn anew, and places of values in what is predicted of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import gpdsl
+
+RNG = np.random.default_rng(1)
+X = np.linspace(0, 6, 40)
+DATA = {"x": X, "y": np.sin(2 * X) + 0.2 * RNG.standard_normal(40)}
+TEXT = "model {name}\ninput x : real\noutput y : {kind}\nlatent f(x) ~ GP(0, RBF({ell}))\ny ~ {law}\n"
+
+
+def fitted(name: str, ell: float, law: str = "Normal(f, 0.2)") -> gpdsl.Fit:
+    return gpdsl.compile(TEXT.format(name=name, kind="real", ell=ell, law=law)).fit(DATA)
+
+
+RIGHT = fitted("right", 0.8)
+
+
+def test_the_better_fit_stands_first() -> None:
+    wrong = fitted("wrong", 0.05)
+    found = gpdsl.compare({"a": wrong, "b": RIGHT}, DATA)
+    first, second = found.rows
+    assert (first.name, second.name) == ("b", "a")
+    assert (first.difference, first.difference_se) == (0.0, 0.0)
+    apart = found.loo["a"].pointwise - found.loo["b"].pointwise
+    assert second.difference == pytest.approx(apart.sum())
+    assert second.difference_se == pytest.approx(np.sqrt(40) * np.std(apart))
+    assert found.to_frame().loc["a", "elpd"] == pytest.approx(found.loo["a"].elpd)
+    assert [line.split()[0] for line in repr(found).splitlines()] == ["fit", "b", "a"]
+
+
+def test_what_cannot_be_compared() -> None:
+    counts = gpdsl.compile(TEXT.format(name="n", kind="count", ell=1, law="Poisson(exp(f))"))
+    other = counts.fit({"x": X, "y": RNG.poisson(2, 40)})
+    with pytest.raises(gpdsl.GpdslError, match="has the outputs y : real, b has y : count"):
+        gpdsl.compare({"a": RIGHT, "b": other}, DATA)
+    with pytest.raises(gpdsl.GpdslError, match="expected fits by name, or a list of them"):
+        gpdsl.compare([], DATA)
+    with pytest.raises(gpdsl.GpdslError, match="loo asks for the data that were fitted"):
+        gpdsl.compare([RIGHT], {"x": X, "y": X})
+
+
+def test_statistics_beside_data_drawn_anew() -> None:
+    values = DATA["y"]
+    found = RIGHT.check_predictive(DATA, "variance")
+    assert found.observed == pytest.approx(np.var(values))
+    prediction = RIGHT.predict(DATA)
+    spread, mean = prediction.covariance("y"), prediction.mean("y")
+    centred = np.eye(40) - 1 / 40
+    expected = (np.trace(centred @ spread) + mean @ centred @ mean) / 40
+    assert np.mean(found.drawn) == pytest.approx(expected, rel=0.01)
+    own = RIGHT.check_predictive(DATA, lambda y: y[0], draws=4000)
+    chance = stats.norm.sf(values[0], mean[0], np.sqrt(spread[0, 0]))
+    assert own.p == pytest.approx(chance, abs=4 * np.sqrt(chance * (1 - chance) / 4000))
+    with pytest.raises(gpdsl.GpdslError, match="expected a function, or one of min, max, mean, variance, zeros"):
+        RIGHT.check_predictive(DATA, "median")
+    with pytest.raises(gpdsl.GpdslError, match="gave no number for an array of 40 values: TypeError"):
+        RIGHT.check_predictive(DATA, lambda y: y)
+    with pytest.raises(gpdsl.GpdslError, match="the model has no output `z`"):
+        RIGHT.check_predictive(DATA, "min", "z")
+
+
+def test_places_of_values() -> None:
+    prediction, values = RIGHT.predict(DATA), DATA["y"].copy()
+    values[2] = np.nan
+    found = prediction.pit("y", values)
+    normal = stats.norm(prediction.mean("y"), np.sqrt(prediction.variance("y")))
+    np.testing.assert_allclose(found, normal.cdf(values))
+    with pytest.raises(gpdsl.GpdslError, match="pit of `f`: expected an output"):
+        prediction.pit("f", values)
+    with pytest.raises(gpdsl.GpdslError, match=r"the values have the shape \(3,\), expected \(40,\)"):
+        prediction.pit("y", values[:3])
+
+
+def test_places_of_labels_are_asked_for_by_their_names() -> None:
+    model = gpdsl.compile(
+        "index c in 1..C\ninput x : real\noutput y : label[c]\nlatent f[c](x) ~ GP(0, RBF(1))\n"
+        "y ~ Categorical(logits = f)\n"
+    )
+    labels = np.where(np.sin(X) > 0, "up", "down")
+    prediction = model.fit({"x": X, "y": labels}, steps=5).predict({"x": X})
+    found, first = prediction.pit("y", labels), prediction.mean("y")[:, 0]
+    is_first = labels == prediction.levels("y")[0]
+    assert np.all(np.where(is_first, found <= first, found >= first))
+    with pytest.raises(gpdsl.GpdslError, match="'?left'? is none of its levels"):
+        prediction.pit("y", ["left", *labels[1:]])

@@ -1,0 +1,177 @@
+"""Rows left out: against the inverse of a dense covariance, fits without the row, and smoothed weights elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import gpdsl
+from gpdsl.inference.integrated.pareto import smoothed
+
+RNG = np.random.default_rng(0)
+X = np.sort(RNG.uniform(0, 6, 20))
+Y = np.sin(X) + 0.2 * RNG.standard_normal(20)
+DATA = {"x": X, "y": Y}
+HEAD = "input x : real\noutput y : {kind}\nlatent f(x) ~ GP(0, RBF(1))\n"
+NORMAL = gpdsl.compile(HEAD.format(kind="real") + "y ~ Normal(f, 0.2)\n")
+K = np.exp(-0.5 * (X[:, None] - X) ** 2)
+
+
+def left_out(covariance: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rasmussen and Williams (2006), eqs. 5.11 and 5.12."""
+    inverse = np.linalg.inv(covariance)
+    return y - inverse @ y / np.diag(inverse), 1.0 / np.diag(inverse)
+
+
+@pytest.mark.parametrize(
+    ("options", "close"),
+    [({}, 1e-10), ({"engine": "vi", "inducing": 14, "posterior": "full", "optimizer": "lbfgs"}, 2e-3)],
+)
+def test_under_normal_noise_it_is_the_formula(options: dict[str, Any], close: float) -> None:
+    fit = NORMAL.fit(DATA, **options)
+    found, (mean, variance) = fit.loo(DATA), left_out(K + 0.04 * np.eye(20), Y)
+    np.testing.assert_allclose(found.pointwise, stats.norm.logpdf(Y, mean, np.sqrt(variance)), atol=close)
+    np.testing.assert_allclose(found.pit("y"), stats.norm.cdf(Y, mean, np.sqrt(variance)), atol=close)
+    assert found.elpd == pytest.approx(found.pointwise.sum())
+    assert found.se == pytest.approx(np.sqrt(20) * np.std(found.pointwise))
+    assert 3 < found.effective_parameters < 10
+    assert np.isnan(found.k).all()
+    assert "leave-one-out of model: elpd" in repr(found)
+
+
+def test_all_that_a_row_observes_leaves_together() -> None:
+    """Two outputs mix two latents; some values are missing, and one row has none."""
+    model = gpdsl.compile(
+        "index p in 1..2\ninput x : real\noutput y[p] : real\nlatent f(x) ~ GP(0, RBF(1))\n"
+        "latent g(x) ~ GP(0, RBF(0.5))\ny[1] ~ Normal(f + g, 0.2)\ny[2] ~ Normal(f - 2*g, 0.3)\n"
+    )
+    y = np.column_stack([Y, np.cos(X)])
+    y[3, 0] = y[5, 1] = np.nan
+    y[7] = np.nan
+    found = model.fit({"x": X, "y": y}).loo({"x": X, "y": y})
+    own, other = K, np.exp(-0.5 * ((X[:, None] - X) / 0.5) ** 2)
+    loads = np.array([[1.0, 1.0], [1.0, -2.0]])
+    whole = np.kron(own, np.outer(loads[:, 0], loads[:, 0])) + np.kron(other, np.outer(loads[:, 1], loads[:, 1]))
+    whole += np.diag(np.tile([0.04, 0.09], 20))
+    values, known = y.ravel(), np.isfinite(y.ravel())
+    for row in (0, 3, 5, 12):
+        mine = known & (np.arange(40) // 2 == row)
+        rest = known & ~mine
+        weights = np.linalg.solve(whole[np.ix_(rest, rest)], whole[np.ix_(rest, mine)]).T
+        covariance = whole[np.ix_(mine, mine)] - weights @ whole[np.ix_(rest, mine)]
+        expected = stats.multivariate_normal.logpdf(values[mine], weights @ values[rest], covariance)
+        assert found.pointwise[row] == pytest.approx(expected, abs=1e-8)
+    assert np.isnan(found.pointwise[7])
+    assert np.isfinite(found.elpd)
+    assert "19 rows" in repr(found)
+
+
+def test_noise_in_the_kernel_leaves_with_its_row() -> None:
+    model = gpdsl.compile(
+        "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1) + 0.03 * White())\ny ~ Normal(f, 0.1)\n"
+    )
+    mean, variance = left_out(K + 0.04 * np.eye(20), Y)
+    found = model.fit(DATA).loo(DATA).pointwise
+    np.testing.assert_allclose(found, stats.norm.logpdf(Y, mean, np.sqrt(variance)), atol=1e-8)
+
+
+COUNTS = RNG.poisson(np.exp(np.sin(X)))
+OTHERS = {
+    "counts": (HEAD.format(kind="count") + "y ~ Poisson(exp(f))\n", COUNTS, {}, 0.05),
+    "by EP": (HEAD.format(kind="count") + "y ~ Poisson(exp(f))\n", COUNTS, {"engine": "ep"}, 0.1),
+    "noise that varies": (
+        HEAD.format(kind="real") + "latent g(x) ~ GP(-1, RBF(2))\ny ~ Normal(f, exp(g))\n",
+        Y,
+        {"posterior": "coupled"},
+        0.1,
+    ),
+    "two places": (
+        "input z : real\n" + HEAD.format(kind="binary") + "y ~ Bernoulli(logit = 3*f - 3*f(z))\n",
+        (np.sin(X) > np.cos(X)).astype(int),
+        {},
+        0.05,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.slow] if each == "noise that varies" else []) for each in OTHERS]
+)
+def test_of_others_it_is_close_to_fits_without_the_row(name: str) -> None:
+    text, y, options, close = OTHERS[name]
+    model, data = gpdsl.compile(text), {"x": X, "y": y}
+    if name == "two places":
+        data["z"] = X + np.pi / 2
+    found = model.fit(data, **options).loo(data)
+    for row in (11,):
+        keep = np.arange(20) != row
+        without = model.fit({key: values[keep] for key, values in data.items()}, **options)
+        one = {key: values[[row]] for key, values in data.items()}
+        assert found.pointwise[row] == pytest.approx(without.log_predictive_density(one)[0], abs=close)
+
+
+def test_weights_are_smoothed_as_elsewhere() -> None:
+    diagnostics = pytest.importorskip("blackjax.diagnostics")
+    jnp = pytest.importorskip("jax.numpy")
+    ratios = 1.2 * np.random.default_rng(2).standard_t(5, size=1000)
+    log_weights, k = smoothed(ratios)
+    theirs, shape = diagnostics.psis_weights(jnp.asarray(ratios))
+    assert k == pytest.approx(float(np.squeeze(shape)), abs=0.02)
+    weights = np.exp(np.asarray(theirs) - np.logaddexp.reduce(np.asarray(theirs)))
+    np.testing.assert_allclose(np.exp(log_weights), weights, rtol=0.05, atol=1e-5)
+
+
+def test_settings_count_as_much_as_the_other_rows_say() -> None:
+    model = gpdsl.compile(
+        "input x : real\noutput y : real\nparam ell : positive = 1 ~ LogNormal(0, 0.5)\n"
+        "latent f(x) ~ GP(0, RBF(ell))\ny ~ Normal(f, 0.2)\n"
+    )
+    fit = model.fit(DATA, hyperparameters="integrated")
+    assert fit.settings is not None
+    grid = np.exp(np.linspace(-2, 2, 200))
+    joint, each = [], []
+    for ell in grid:
+        covariance = np.exp(-0.5 * ((X[:, None] - X) / ell) ** 2) + 0.04 * np.eye(20)
+        mean, variance = left_out(covariance, Y)
+        each.append(stats.norm.logpdf(Y, mean, np.sqrt(variance)))
+        prior = stats.norm.logpdf(np.log(ell), 0, 0.5)
+        joint.append(stats.multivariate_normal.logpdf(Y, np.zeros(20), covariance) + prior)
+    posterior = np.array(joint) - np.logaddexp.reduce(joint)
+    expected = -np.logaddexp.reduce(posterior[:, None] - np.array(each), axis=0)
+    found = fit.loo(DATA)
+    np.testing.assert_allclose(found.pointwise, expected, atol=0.02)
+    assert found.pit("y").shape == (20,)
+
+
+def test_units_do_not_matter_to_differences() -> None:
+    wide = {"x": X, "y": 10 * Y}
+    plain = NORMAL.fit(DATA, standardise={"y": (0.0, 1.0)}).loo(DATA)
+    scaled = NORMAL.fit(wide, standardise={"y": (0.0, 10.0)}).loo(wide)
+    np.testing.assert_allclose(scaled.pointwise, plain.pointwise - np.log(10), atol=1e-9)
+
+
+def test_waic_is_close_where_no_row_matters_much() -> None:
+    fit = NORMAL.fit(DATA)
+    found = fit.waic(DATA)
+    posterior = K - K @ np.linalg.solve(K + 0.04 * np.eye(20), K)
+    mean, variance = K @ np.linalg.solve(K + 0.04 * np.eye(20), Y), np.diag(posterior)
+    # the variance of -(y - f)^2 / 2 s^2 with f normal
+    expected = (variance**2 / 2 + variance * (Y - mean) ** 2) / 0.04**2
+    lost = stats.norm.logpdf(Y, mean, np.sqrt(variance + 0.04)) - found.pointwise
+    np.testing.assert_allclose(lost, expected, rtol=0.03, atol=1e-3)
+    assert repr(found).startswith("<WAIC of model: elpd")
+
+
+def test_refusals() -> None:
+    fit = NORMAL.fit(DATA)
+    with pytest.raises(gpdsl.GpdslError, match="data that were fitted, 20 rows: other values here of `y`"):
+        fit.loo({"x": X, "y": Y + 1})
+    counts = gpdsl.compile(HEAD.format(kind="count") + "y ~ Poisson(exp(f))\n")
+    data = {"x": X, "y": COUNTS}
+    with pytest.raises(gpdsl.GpdslError, match="cannot be left out of posterior = diagonal"):
+        counts.fit(data, posterior="diagonal", inducing=0, steps=5).loo(data)
+    with pytest.raises(gpdsl.GpdslError, match="rows are left out by weighted draws"):
+        counts.fit(data, engine="ep").loo(data).pit("y")
