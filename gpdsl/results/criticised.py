@@ -9,6 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from gpdsl.results.criticism.checks import Check
+    from gpdsl.results.criticism.findings import Diagnosis
     from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut
     from gpdsl.results.fit import Fit
 
@@ -53,3 +54,12 @@ class Criticised:
         from gpdsl.results.criticism.checks import check
 
         return check(cast("Fit", self), data, statistic, name, draws, seed)
+
+    def diagnose(self, data: Any) -> Diagnosis:
+        """What is to be doubted of the fit, each with a number and what to do; `print` it.
+
+        data: the rows that were fitted. Raises GpdslError where `loo` does.
+        """
+        from gpdsl.results.criticism.findings import diagnose
+
+        return diagnose(cast("Fit", self), data)

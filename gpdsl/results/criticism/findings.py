@@ -1,0 +1,144 @@
+"""What is to be doubted of a fit: one line each, with a number, a verdict, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import kstest
+
+from gpdsl.data import Data
+from gpdsl.errors import preformatted
+from gpdsl.inference.inducing.loss import Loss
+from gpdsl.results.criticism.checks import STATISTICS, checks
+from gpdsl.results.criticism.left_out import LeaveOneOut, leave_one_out
+from gpdsl.results.summary import too_few
+from gpdsl.results.table import predictable_outputs
+
+if TYPE_CHECKING:
+    from gpdsl.results.fit import Fit
+
+CHANCE = 1e-3
+"""How seldom data of a right model may look as odd as this, in each check."""
+
+FLEXIBLE = 0.5
+"""Effective parameters a row from which latents follow single rows."""
+
+MANY = 0.02
+"""Share of rows with k above 0.7."""
+
+DRAWS, ROWS = 1000, 1000
+"""Data sets drawn anew, and rows of each at most."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at; `remedy` is empty where nothing is to be done."""
+
+    name: str
+    number: float
+    doubtful: bool
+    said: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        line = f"{'doubtful' if self.doubtful else 'ok':<8}  {self.name}: {self.said}"
+        return f"{line}; {self.remedy}" if self.doubtful and self.remedy else line
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """All that was looked at."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def doubtful(self) -> tuple[Finding, ...]:
+        """What is to be doubted."""
+        return tuple(each for each in self.findings if each.doubtful)
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self.findings))
+
+    def _repr_html_(self) -> str:
+        return preformatted(repr(self))
+
+
+def diagnose(fit: Fit, data: Any) -> Diagnosis:
+    """See `Fit.diagnose`. Raises GpdslError where `Fit.loo` does."""
+    left = leave_one_out(fit, data)
+    return Diagnosis((*_of_fit(fit), *_of_rows(left), *_of_places(left), *_of_statistics(fit, left.data)))
+
+
+def _of_fit(fit: Fit) -> Iterator[Finding]:
+    """What inference itself has noted."""
+    for note in fit.notes:
+        yield Finding("note", float("nan"), True, note)
+    if fit.inducing_loss is not None and not fit.choice.exact:
+        much = Loss(fit.inducing_loss, fit.rows).much
+        said = too_few(fit) if much else f"points lose about {fit.inducing_loss:.2g} nats of the evidence"
+        yield Finding("inducing points", fit.inducing_loss, much, said)
+
+
+def _of_rows(left: LeaveOneOut) -> Iterator[Finding]:
+    """Rows that move the posterior, and latents that follow them."""
+    weighted, seen = np.isfinite(left.k), int(np.sum(np.isfinite(left.pointwise)))
+    if weighted.any():
+        share = float(np.sum(left.doubtful)) / seen
+        yield Finding(
+            "rows left out",
+            share,
+            share > MANY,
+            f"Pareto's k is above 0.7 in {share:.0%} of the rows",
+            "single rows move the posterior: look at these rows, or give the noise heavier tails",
+        )
+    each = left.effective_parameters / max(seen, 1)
+    yield Finding(
+        "effective parameters",
+        left.effective_parameters,
+        each > FLEXIBLE,
+        f"{left.effective_parameters:.1f} for {seen} rows",
+        "latents follow single rows instead of what rows have in common: a length-scale may be too short, as in "
+        "another unit, or the noise too small",
+    )
+
+
+def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
+    """Whether values lie evenly in what the other rows predict of them."""
+    for name in predictable_outputs(left.fit.program.declarations) if left.left else ():
+        places = left.pit(name)
+        places = places[np.isfinite(places)]
+        if not places.size:
+            continue
+        inside, p = float(np.mean(np.abs(places - 0.5) < 0.45)), float(kstest(places, "uniform").pvalue)
+        words = "narrow" if inside < 0.9 else "wide, or not where the values are"
+        yield Finding(
+            f"calibration of {name}",
+            p,
+            p < CHANCE,
+            f"90% intervals from the other rows hold {inside:.0%} of its values, p {p:.2g}",
+            f"predictions are too {words}: learn the noise, or take another likelihood or kernel",
+        )
+
+
+def _of_statistics(fit: Fit, data: Data) -> Iterator[Finding]:
+    """Statistics that data drawn anew hardly ever have."""
+    some = np.sort(np.random.default_rng(0).permutation(data.rows)[:ROWS])
+    part = data if len(some) == data.rows else data.take(some)
+    for name in predictable_outputs(fit.program.declarations):
+        output = fit.program.declarations.outputs[name]
+        if output.label is not None or output.kind == "binary" or not part.observed[name].any():
+            continue
+        asked = {each: of for each, of in STATISTICS.items() if each != "zeros" or output.kind == "count"}
+        for found in checks(fit, part, asked, name, 0, DRAWS):
+            low, high = np.quantile(found.drawn, [0.05, 0.95])
+            odd = min(found.p, 1.0 - found.p)
+            yield Finding(
+                f"{found.statistic} of {name}",
+                found.p,
+                2 * odd < CHANCE,
+                f"{found.observed:.4g}, of data drawn anew {low:.4g} to {high:.4g}, p {found.p:.2g}",
+                "the likelihood or its noise does not suit the values",
+            )

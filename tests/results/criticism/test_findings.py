@@ -1,0 +1,47 @@
+"""Fits that are sick are found out, by what ails them, and healthy ones are left alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.results.criticism.findings import Diagnosis
+
+RNG = np.random.default_rng(3)
+X = np.linspace(0, 6, 40)
+CURVE = {"x": X, "y": np.sin(2 * X) + 0.2 * RNG.standard_normal(40)}
+COUNTS = {"x": X, "y": RNG.poisson(3.0 * RNG.gamma(0.5, 2.0, 40))}
+TEXT = "input x : real\noutput y : {kind}\nlatent f(x) ~ GP(0, RBF({ell}))\ny ~ {law}\n"
+
+SICK = {
+    "effective parameters": ("real", 0.02, "Normal(f, 0.2)", CURVE),
+    "calibration of y": ("real", 0.8, "Normal(f, 0.03)", CURVE),
+    "variance of y": ("count", 8, "Poisson(exp(f))", COUNTS),
+}
+
+
+def diagnosed(kind: str, ell: float, law: str, data: dict[str, np.ndarray]) -> Diagnosis:
+    return gpdsl.compile(TEXT.format(kind=kind, ell=ell, law=law)).fit(data).diagnose(data)
+
+
+@pytest.mark.parametrize("ails", SICK)
+def test_what_ails_a_fit_is_found(ails: str) -> None:
+    found = diagnosed(*SICK[ails])
+    assert ails in {each.name for each in found.doubtful}
+    assert f"doubtful  {ails}: " in repr(found)
+
+
+def test_a_healthy_fit_is_left_alone() -> None:
+    found = diagnosed("real", 0.8, "Normal(f, 0.2)", CURVE)
+    assert found.doubtful == ()
+    statistics = [f"{each} of y" for each in ("min", "max", "mean", "variance")]
+    assert [each.name for each in found.findings] == ["effective parameters", "calibration of y", *statistics]
+    assert all(line.startswith("ok ") for line in repr(found).splitlines())
+
+
+def test_notes_and_lost_evidence_are_among_the_findings() -> None:
+    model = gpdsl.compile(TEXT.format(kind="count", ell=0.5, law="Poisson(exp(f))"))
+    data = {"x": X, "y": RNG.poisson(np.exp(3 + 2 * np.sin(6 * X)))}
+    few = model.fit(data, inducing=3).diagnose(data)
+    assert "inducing points" in {each.name for each in few.doubtful}
