@@ -21,6 +21,10 @@ PROBITS = (-4.0, -3.0, -2.2, -1.6, -1.1, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7,
 """Where distribution functions without a formula are known, in standard normal deviates around the one asked for."""
 
 
+APART = 7919
+"""Between the seeds of settings, whose draws have nothing to do with each other."""
+
+
 class Averaged(Prediction):
     """A prediction whose mean, variance, quantiles, draws and probabilities are those of a mixture over settings."""
 
@@ -123,7 +127,7 @@ class Averaged(Prediction):
         rng = np.random.default_rng(seed)
         numbers = rng.multinomial(count, self.weights)
         parts = [
-            draw(each, int(number), seed + 7919 * place)
+            draw(each, int(number), seed + APART * place)
             for place, (each, number) in enumerate(zip(self.settings, numbers, strict=True))
             if number
         ]
@@ -141,15 +145,12 @@ class Averaged(Prediction):
     @in_precision
     def probability(self, condition: str, *, draws: int = 4096, seed: int = 0, error: bool = False) -> np.ndarray:
         """P(condition) in each row; see `Prediction.probability`."""
-        count = max(draws // len(self.settings), 256)
-
-        def asked(each: Prediction) -> np.ndarray:
-            return each.probability(condition, draws=count, seed=seed, error=error)
-
-        if not error:
-            return self._mean_over(asked)
-        squares = np.stack([asked(each) ** 2 for each in self.settings])
-        return np.sqrt(np.tensordot(self.weights**2, squares, axes=1))
+        count, power = max(draws // len(self.settings), 256), 2 if error else 1
+        asked = [
+            weight * each.probability(condition, draws=count, seed=seed + APART * place, error=error)
+            for place, (weight, each) in enumerate(self.weighted)
+        ]
+        return np.sum(np.stack(asked) ** power, axis=0) ** (1 / power)
 
 
 def _known(share: Callable[[np.ndarray], Any], y: np.ndarray) -> np.ndarray:

@@ -64,7 +64,11 @@ class Settings:
         return cls(found.weights, each, found.shape, found.effective, found.about, chains)
 
     def values(self, name: str) -> Float[np.ndarray, "draws *axes"]:
-        """A parameter in every setting, or in every draw of the chains."""
+        """A parameter in every setting, or in every draw of the chains. Raises GpdslError for other names."""
+        if name not in self.each[0].parameters:
+            raise GpdslError(
+                f"settings: the model has no parameter `{name}`; it has {', '.join(self.each[0].parameters)}"
+            )
         if name in self.chains:
             return self.chains[name].reshape(-1, *self.chains[name].shape[2:])
         return np.stack([setting.parameters[name] for setting in self.each])
@@ -82,9 +86,14 @@ class Settings:
         apart = self.values(name) - self.mean(name)
         return np.sqrt(np.tensordot(self._weights(name), apart**2, axes=1))
 
-    def quantile(self, name: str, probability: float) -> np.ndarray:
-        """Posterior quantile of a parameter, between settings by interpolation."""
-        return weighted_quantile(self.values(name), self._weights(name), probability, smooth=True)
+    def quantile(self, name: str, probabilities: float | Sequence[float]) -> np.ndarray:
+        """Posterior quantiles of a parameter, between settings by interpolation; several in front."""
+        asked = np.asarray(probabilities, float)
+        if not np.all((asked > 0) & (asked < 1)):
+            raise GpdslError(f"quantile of `{name}`: expected probabilities between 0 and 1, got {probabilities}")
+        values, weights = self.values(name), self._weights(name)
+        found = [weighted_quantile(values, weights, float(each), smooth=True) for each in asked.ravel()]
+        return np.stack(found).reshape((*asked.shape, *values.shape[1:]))
 
     def share_below(self, name: str, at: np.ndarray) -> np.ndarray:
         """P(parameter < `at`), element by element: between settings as quantiles are."""

@@ -31,14 +31,21 @@ from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Result, as_arrays
 from gpdsl.program.program import Program
 
-STEP = 0.01
-"""Of the differences of gradients that give the curvature, on the real line."""
+STEP = 0.7
+"""Standard deviations between differences of gradients that give the curvature."""
 
-WIDEST = 2.0
-"""Standard deviation on the real line beyond which a direction counts as flat: a factor of 50 either way, at two."""
+WIDEST, WIDEST_REAL = 2.0, 1e6
+"""Standard deviation on the real line beyond which a direction counts as flat: a factor of 50 either way, at two; that
+of parameters that are on it themselves has no such meaning."""
+
+LEAST_CURVED = 1e-3
+"""Of a ridge, in units in which each parameter alone is curved by one."""
+
+FALL, TRIES = (0.3, 2.5), 24
+"""Nats of the fall that tells a width, and the most doublings and halvings to get there."""
 
 ASIDE = np.sqrt(2.0)
-"""Standard deviations from the mode at which the density is looked at on either side: a normal one falls by one nat."""
+"""Standard deviations from the mode at which the density is looked at first: a normal one falls by one nat."""
 
 TAILS = 6.0
 """Degrees of freedom of the density that points are drawn from."""
@@ -55,6 +62,13 @@ ROUNDS = 3
 
 EVEN = 0.4
 """Effective share of points that is enough."""
+
+NONE_KEPT = (
+    "interrupted while parameters were integrated over: these are their most probable values, as the search left them"
+)
+
+UNEVEN = 0.5
+"""Pareto's k above which more points are drawn: standard deviations of averages are large."""
 
 LEAST = 1e-3
 """Share of the weight below which a point is left out."""
@@ -89,16 +103,24 @@ class Explored:
     """log p(theta | y) on the real line, up to a constant, as a function of a vector."""
 
     def __init__(self, program: Program, profile: Profile, start: Learnt, report: Callable[[int, int], None]) -> None:
+        declared = program.declarations.params
         self.learnt = ravel_pytree(as_arrays(dict(start), np.float64))[1]
+        real = {n for n in start if (p := declared[n]).constraint == "real" and p.lower is None and p.upper is None}
+        self.widest = flat({n: np.full(np.shape(v), WIDEST_REAL if n in real else WIDEST) for n, v in start.items()})
         self.start, self.profile, self.report = flat(dict(start)), profile, report
         self.evaluations = 0
         volume = jax.jit(jax.value_and_grad(lambda vector: log_volume(program, self.learnt(vector))))
         self._volume = volume if program.priors else None
 
+    def most_moved(self, direction: Float[np.ndarray, " d"]) -> str:
+        """The parameter that moves most, as far as it may."""
+        moved = self.learnt(jnp.asarray(direction / self.widest))
+        return max(moved, key=lambda name: float(np.max(np.abs(moved[name]))))
+
     @property
     def most(self) -> int:
         """Evaluations that are to be expected."""
-        return 4 * len(self.start) + 2 * points_of(len(self.start))
+        return 12 * len(self.start) + 2 * points_of(len(self.start))
 
     def __call__(self, at: Float[np.ndarray, " d"]) -> tuple[float, Float[np.ndarray, " d"]]:
         """Value and gradient; -inf where the evidence has no finite value."""
@@ -141,7 +163,7 @@ def integrated(program: Program, result: Result, options: Options, rows: int, mo
             learnt = as_arrays(result.parameters, options.dtype)
             found = integrate(program, result.profile(), learnt, options.seed, monitor.explored)
     except KeyboardInterrupt:
-        return replace(result, interrupted=True)
+        return replace(result, interrupted=True, notes=(*result.notes, NONE_KEPT))
     return replace(result, integrated=found, notes=(*result.notes, *found.doubts))
 
 
@@ -151,7 +173,7 @@ def integrate(
     """The settings around the mode next to `start`; `report` is told how many evaluations were made, and will be."""
     density = Explored(program, profile, start, report)
     mode, top = _mode(density)
-    split, curvatures = _split(density, mode, top)
+    split, open_ended = _split(density, mode, top)
     size, count = len(mode), points_of(len(mode))
     points, values, densities = np.zeros((0, size)), np.zeros(0), [split]
     for number in range(ROUNDS):
@@ -162,15 +184,15 @@ def integrate(
         log_weights, shape = smoothed(values - np.logaddexp.reduce(each, axis=0))
         weights = np.exp(log_weights)
         effective = float(1.0 / np.sum(weights**2))
-        if effective >= EVEN * count or number == ROUNDS - 1:
+        if (effective >= EVEN * count and not shape > UNEVEN) or number == ROUNDS - 1:
             break
         densities.append(_fitted(points, weights, split))
     kept = weights > LEAST * weights.max()
     chosen = weights[kept] / weights[kept].sum()
     results = tuple(profile.at(density.learnt(jnp.asarray(each))) for each in points[kept])
     about = f"over {len(chosen)} settings of the parameters, worth {effective:.0f}, Pareto k {shape:.2f}"
-    open_ended = _flat(density, split, curvatures)
-    return Integrated(chosen, results, shape, effective, density.evaluations, open_ended, about)
+    lacking = tuple(name for name in open_ended if name not in program.priors)
+    return Integrated(chosen, results, shape, effective, density.evaluations, lacking, about)
 
 
 def _uniform(dimensions: int, count: int, seed: int, number: int) -> Float[np.ndarray, "n d"]:
@@ -183,16 +205,7 @@ def _uniform(dimensions: int, count: int, seed: int, number: int) -> Float[np.nd
 
 def points_of(dimensions: int) -> int:
     """Points of one round: a power of two, as quasi-random ones like to be."""
-    return int(2 ** min(4 + dimensions, 7))
-
-
-def _flat(density: Explored, split: Split, curvatures: np.ndarray) -> tuple[str, ...]:
-    """The parameters that move most along directions in which the density hardly falls."""
-    found = []
-    for direction in np.flatnonzero(curvatures < WIDEST**-2):
-        moved = density.learnt(jnp.asarray(split.axes[:, direction]))
-        found.append(max(moved, key=lambda name: float(np.max(np.abs(moved[name])))))
-    return tuple(dict.fromkeys(found))
+    return 64 if dimensions == 1 else 128
 
 
 def _mode(density: Explored) -> tuple[np.ndarray, float]:
@@ -200,20 +213,47 @@ def _mode(density: Explored) -> tuple[np.ndarray, float]:
     return np.asarray(found.point, float), float(found.value)
 
 
-def _split(density: Explored, mode: np.ndarray, top: float) -> tuple[Split, np.ndarray]:
-    """Axes from the curvature at the mode, which comes with it, and widths from the fall on either side."""
-    differences = [density(mode + step)[1] - density(mode - step)[1] for step in STEP * np.eye(len(mode))]
-    hessian = -np.asarray(differences) / (2 * STEP)
-    curvatures, directions = np.linalg.eigh(0.5 * (hessian + hessian.T))
-    axes = directions / np.sqrt(np.maximum(curvatures, WIDEST**-2))
-    below, above = (np.asarray([_width(density, mode, top, side * axis) for axis in axes.T]) for side in (-1, 1))
-    return Split(mode, axes, below, above), curvatures
+def _split(density: Explored, mode: np.ndarray, top: float) -> tuple[Split, tuple[str, ...]]:
+    """Axes from the curvature around the mode, widths from the fall on either side, and what has no end on one.
+
+    The curvature is that of differences over most of a standard deviation: at the mode itself there may be a kink.
+    """
+    units = np.eye(len(mode))
+    scales = np.array([min(_reach(density, mode, top, side * unit) for side in (-1, 1)) for unit in units])
+    scales = np.minimum(scales, density.widest)
+    differences = [_slope(density, mode, STEP * scale * unit) for scale, unit in zip(scales, units, strict=True)]
+    scaled = -np.asarray(differences) * scales * scales[:, None]
+    curvatures, directions = np.linalg.eigh(0.5 * (scaled + scaled.T))
+    axes = scales[:, None] * directions / np.sqrt(np.maximum(curvatures, LEAST_CURVED))
+    open_ended: list[str] = []
+    widths = np.empty((2, len(mode)))
+    for place, axis in enumerate(axes.T):
+        most = np.min(density.widest / np.maximum(np.abs(axis), 1e-300))
+        for side, sign in enumerate((-1, 1)):
+            found = _reach(density, mode, top, sign * axis)
+            widths[side, place] = min(found, most)
+            if found > most:
+                open_ended.append(density.most_moved(axis))
+    return Split(mode, axes, *(WIDER * widths)), tuple(dict.fromkeys(open_ended))
 
 
-def _width(density: Explored, mode: np.ndarray, top: float, axis: np.ndarray) -> float:
-    """Standard deviations in units of the axis, on one side."""
-    fall = top - density(mode + ASIDE * axis)[0]
-    return WIDER * float(np.clip(ASIDE / np.sqrt(2 * max(fall, 1e-12)), 0.4, 2.5))
+def _slope(density: Explored, mode: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Of the gradient, by a difference."""
+    return (density(mode + step)[1] - density(mode - step)[1]) / (2 * float(np.linalg.norm(step)))
+
+
+def _reach(density: Explored, mode: np.ndarray, top: float, direction: np.ndarray) -> float:
+    """Standard deviations along a direction, in its own length: where the density has fallen by about a nat."""
+    at = ASIDE
+    for _ in range(TRIES):
+        fall = top - density(mode + at * direction)[0]
+        if not fall < FALL[1]:
+            at *= 0.5
+        elif fall < FALL[0]:
+            at *= 2.0
+        else:
+            break
+    return float(at / np.sqrt(2 * np.clip(fall, *FALL)))
 
 
 def _fitted(points: np.ndarray, weights: np.ndarray, before: Split) -> Split:

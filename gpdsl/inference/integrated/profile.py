@@ -47,7 +47,7 @@ class Integrated:
     effective: float
     evaluations: int
     flat: tuple[str, ...] = ()
-    """Parameters that the data and their priors leave open on one side or both."""
+    """Parameters without a prior that the data leave open on one side or both."""
     about: str = ""
     """How they were found, in a line."""
     chains: Mapping[str, Float[np.ndarray, "chains draws *axes"]] = field(default_factory=dict)
@@ -58,11 +58,11 @@ class Integrated:
         """What is doubtful about the settings, in sentences for the user."""
         found = []
         if self.flat:
-            names = " and ".join(f"`{name}`" for name in self.flat)
-            found.append(f"{names} is hardly determined by the data: give it a prior, as averages depend on one")
+            names, verb = " and ".join(f"`{name}`" for name in self.flat), "are" if len(self.flat) > 1 else "is"
+            found.append(f"{names} {verb} hardly determined by the data: a prior is needed, as averages depend on it")
         if self.shape > UNTRUSTED:
             found.append(
                 f"the settings averaged over have uneven weights (Pareto k {self.shape:.2f}, trusted up to "
-                f"{UNTRUSTED}): priors of the parameters make it easier"
+                f"{UNTRUSTED}), and standard deviations may be off: compare with engine = mcmc"
             )
         return tuple(found)

@@ -31,6 +31,8 @@ KEPT = 400
 LARGEST = 3000
 """Rows of a posterior that chains are to move in: each step factorises a matrix of all of them."""
 
+NONE_KEPT = "interrupted before the chains had ended: no draw was kept, and these are the values that the search found"
+
 AGREED, ENOUGH = 1.01, 400
 """R-hat up to which chains agree, and effective draws from which quantiles are steady (Vehtari et al. 2021)."""
 
@@ -72,7 +74,7 @@ def sampled(result: Result, options: Options, rows: int, monitor: Monitor) -> Re
             kept = np.unique(np.linspace(0, count * draws - 1, min(KEPT, count * draws)).astype(int))
             results = tuple(target.at(chains.at(*divmod(int(number), draws))) for number in kept)
     except KeyboardInterrupt:
-        return replace(result, interrupted=True)
+        return replace(result, interrupted=True, notes=(*result.notes, NONE_KEPT))
     found = agreement({str(n): leaf for n, leaf in enumerate(jax.tree.leaves(chains.positions))})
     about, doubts = told(chains, found)
     every = {name: np.asarray(values) for name, values in chains.positions["learnt"].items()}
