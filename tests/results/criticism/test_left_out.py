@@ -146,6 +146,21 @@ def test_settings_count_as_much_as_the_other_rows_say() -> None:
     assert found.pit("y").shape == (20,)
 
 
+@pytest.mark.slow
+def test_draws_of_chains_are_weighted_as_elsewhere() -> None:
+    diagnostics, jnp = pytest.importorskip("blackjax.diagnostics"), pytest.importorskip("jax.numpy")
+    data = {"x": X, "y": COUNTS}
+    model = gpdsl.compile(HEAD.format(kind="count") + "y ~ Poisson(exp(f))\n")
+    fit = model.fit(data, engine="mcmc", chains=2, draws=200, warm_up=150)
+    drawn = np.stack([each.mean("f") for _, each in fit.predict(data).weighted])
+    densities = stats.poisson.logpmf(COUNTS, np.exp(drawn))
+    weights = np.stack([np.asarray(diagnostics.psis_weights(jnp.asarray(-each))[0]) for each in densities.T], axis=1)
+    expected = np.logaddexp.reduce(weights - np.logaddexp.reduce(weights, axis=0) + densities, axis=0)
+    found = fit.loo(data)
+    np.testing.assert_allclose(found.pointwise, expected, atol=0.02)
+    assert np.isfinite(found.k).all()
+
+
 def test_units_do_not_matter_to_differences() -> None:
     wide = {"x": X, "y": 10 * Y}
     plain = NORMAL.fit(DATA, standardise={"y": (0.0, 1.0)}).loo(DATA)
