@@ -12,7 +12,7 @@ from gpdsl.data.bound import Data
 from gpdsl.data.columns import Found, Wanted, find, mapped
 from gpdsl.data.errors import DataError, DataMistake, listed, shown
 from gpdsl.data.level_columns import level_columns, wrong_level
-from gpdsl.data.levels import found_levels, labelled, numbered
+from gpdsl.data.levels import found_levels, labelled, numbered, unseen_levels
 from gpdsl.data.memory_maps import pieces, stays_on_disk
 from gpdsl.data.mistakes import ConstantColumn, DifferentLengths, NoRows, NothingObserved, OrderUnknown, UnknownMapping
 from gpdsl.data.read import read_table
@@ -42,6 +42,7 @@ def bind(
     *,
     sizes: Mapping[str, int] | None = None,
     levels: Mapping[str, tuple] | None = None,
+    unseen: Mapping[str, tuple] | None = None,
     calendar: Calendar | None = None,
     columns: Columns | None = None,
     outputs_required: bool = True,
@@ -49,8 +50,9 @@ def bind(
     """Find, check and arrange the columns of a model in `source` (anything `read_table` takes).
 
     `columns` maps model names to data names (a list of them for a vector). `sizes`, `levels` and `calendar` are those
-    of an earlier fit: they are enforced, and with sizes a constant input is no mistake. Without `outputs_required`,
-    absent outputs are left out of the result. Raises DataError with every mistake found.
+    of an earlier fit: they are enforced, and with sizes a constant input is no mistake. `unseen` are levels of other
+    rows that this fit does not know, so that they have the same numbers in these. Without `outputs_required`, absent
+    outputs are left out of the result. Raises DataError with every mistake found.
     """
     table = read_table(source)
     binding = _Binding(declarations, table, columns or {}, Sizes(declarations, sizes or {}, table.source))
@@ -66,7 +68,8 @@ def bind(
         inputs |= {name: calendar.numbers(values, units[name]) for name, values in moments.items()}
     known_levels = binding.levels(founds, levels or {})
     if len(numbers) < len(declarations.inputs):
-        inputs |= binding.labels(founds, known_levels, seen=levels is not None)
+        binding.unseen = dict(unseen or {})
+        inputs |= binding.labels(founds, known_levels, fitted=levels is not None)
     binding.refuse_levels(founds, inputs)
     coded = {name: binding.output(founds[name], known_levels) for name in declarations.outputs if name in founds}
     if sizes is None:
@@ -78,7 +81,8 @@ def bind(
     outputs = {name: np.where(observed[name], values, 0.0) for name, values in coded.items()}
     names = {name: found.columns for name, found in founds.items()}
     sizes = binding.sizes.bound()
-    return Data(rows, inputs, outputs, observed, sizes, known_levels, names, table.source, moments, calendar)
+    bound = Data(rows, inputs, outputs, observed, sizes, known_levels, names, table.source, moments, calendar)
+    return replace(bound, unseen=binding.unseen)
 
 
 class _Binding:
@@ -91,6 +95,7 @@ class _Binding:
         self.sizes = sizes
         self.mistakes: list[DataMistake] = []
         self.zones: dict[str, str] = {}
+        self.unseen: dict[str, tuple[Level, ...]] = {}
 
     def finish(self) -> None:
         """Raise the mistakes, if any."""
@@ -182,15 +187,25 @@ class _Binding:
                 self.sizes.learn_levels(index, len(result[name]))
         return result
 
-    def labels(self, founds: Mapping[str, Found], levels: Mapping[str, tuple], seen: bool) -> dict[str, np.ndarray]:
-        """The numbers of the levels of inputs; `seen` says that these are those of an earlier fit."""
+    def labels(self, founds: Mapping[str, Found], levels: Mapping[str, tuple], fitted: bool) -> dict[str, np.ndarray]:
+        """The numbers of the levels of inputs; `fitted` says that these are those of an earlier fit.
+
+        Others then get numbers above them, one for each name in all inputs of an index.
+        """
         result: dict[str, np.ndarray] = {}
-        for name in (n for n, each in self.declarations.inputs.items() if each.label is not None and n in founds):
+        for each in (each for each in self.declarations.inputs.values() if each.label is not None):
+            if each.name not in founds:
+                continue
+            index, found = str(each.label and each.label.name), founds[each.name]
             try:
-                result[name] = numbered(self.declarations, founds[name], levels, seen)
+                if fitted:
+                    further = self.unseen.get(index, ())
+                    self.unseen[index] = unseen_levels(self.declarations, found, levels[index], further)
+                known = (*levels[index], *self.unseen.get(index, ()))
+                result[each.name] = numbered(self.declarations, found, known)
             except Wrong as wrong:
                 self.mistakes.append(wrong.mistake)
-                result[name] = np.ones(len(founds[name].values))
+                result[each.name] = np.ones(len(found.values))
         return result
 
     def _refuse_unordered(self, index: str, founds: Mapping[str, Found], levels: tuple[Level, ...]) -> None:

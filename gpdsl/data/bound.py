@@ -23,7 +23,8 @@ class Data:
     number from 0; 0 where `observed[name]`, of the same shape, is false. `sizes` binds dimension letters, `levels`
     gives the labels of an index in order; `column_names` are the names the user gave, for messages. `moments` are the
     times that numbers among the inputs stand for, and `calendar` tells from when on these count. `standardised` are
-    the numbers behind the values of inputs and outputs that are not in the user's units.
+    the numbers behind the values of inputs and outputs that are not in the user's units. `unseen` are the levels of
+    each index that an earlier fit does not know; their numbers follow those of `levels`.
     """
 
     rows: int
@@ -37,6 +38,7 @@ class Data:
     moments: Mapping[str, np.ndarray] = field(default_factory=dict)
     calendar: Calendar | None = None
     standardised: Standardised = field(default_factory=Standardised)
+    unseen: Mapping[str, tuple] = field(default_factory=dict)
 
     @cached_property
     def digests(self) -> dict[str, str]:

@@ -31,13 +31,12 @@ class UnknownLevel(DataMistake):
     value: str
     index: str
     needs: str
+    remedy: str
     code: ClassVar = "D149"
     message: ClassVar = (
         "column `{column}`, row {row}: the fit has seen no `{value}`, and `{needs}` has one value per level"
     )
-    help: ClassVar = (
-        "give `{needs}` a prior, `param {needs}[{index}] : real ~ Normal(mu, tau)`: new levels then follow it"
-    )
+    help: ClassVar = "{remedy}"
 
 
 @dataclass(frozen=True)

@@ -30,31 +30,42 @@ def found_levels(users: Sequence[m.Input | m.Output], founds: Mapping[str, Found
     return distinct_levels(own, MAX_GROUPS) if inputs else distinct_levels(own)
 
 
-def numbered(
-    declarations: m.Declarations, found: Found, levels: Mapping[str, Sequence[Level]], seen: bool
-) -> np.ndarray:
-    """The numbers of an input's levels, from 1. Raises Wrong for a missing one, and for one that is no level.
+def unseen_levels(
+    declarations: m.Declarations, found: Found, known: Sequence[Level], further: Sequence[Level]
+) -> tuple[Level, ...]:
+    """Levels that an earlier fit does not know: `further`, of other inputs and rows, and then those of this input.
 
-    With `seen`, the levels are those of an earlier fit: others get numbers of their own above these, where every
-    quantity of a level has a prior.
+    Raises Wrong where something has values for the `known` ones alone.
     """
-    label = declarations.inputs[found.name].label
-    assert label is not None
-    index = label.name or ""
-    known = list(levels[index])
-    if seen and declarations.indices[index].levels is None and declarations.indices[index].axis.size is None:
-        new = [level for level in distinct_levels([found], MAX_GROUPS) if str(level) not in set(map(str, known))]
-        if new and (needs := _needs_levels(declarations, found.name)):
-            wrong = np.array([str(each) == str(new[0]) for each in found.values.tolist()])
-            column, row, _ = place_of(found, wrong)
-            raise Wrong(UnknownLevel(column, row, str(new[0]), index, needs))
-        known += new
-    values = label_values(found, index, known)
+    index = _index(declarations, found)
+    if declarations.indices[index].levels is not None or declarations.indices[index].axis.size is not None:
+        return ()
+    names = set(map(str, known))
+    new = [level for level in distinct_levels([found], MAX_GROUPS) if str(level) not in names]
+    if new and (needs := _needs_levels(declarations, found.name)):
+        wrong = np.array([str(each) == str(new[0]) for each in found.values.tolist()])
+        column, row, _ = place_of(found, wrong)
+        raise Wrong(
+            UnknownLevel(column, row, str(new[0]), index, needs, _remedy(declarations, needs, index, found.name))
+        )
+    names = set(map(str, further))
+    return (*further, *(level for level in new if str(level) not in names))
+
+
+def numbered(declarations: m.Declarations, found: Found, levels: Sequence[Level]) -> np.ndarray:
+    """The numbers of an input's levels, from 1. Raises Wrong for a missing one, and for one that is no level."""
+    values = label_values(found, _index(declarations, found), levels)
     missing = np.isnan(values)
     if missing.any():
         column, row, _ = place_of(found, missing)
         raise Wrong(NotFinite(column, row, "missing"))
     return values + 1.0
+
+
+def _index(declarations: m.Declarations, found: Found) -> str:
+    label = declarations.inputs[found.name].label
+    assert label is not None
+    return label.name or ""
 
 
 def _needs_levels(declarations: m.Declarations, label: str) -> str:
@@ -64,6 +75,21 @@ def _needs_levels(declarations: m.Declarations, label: str) -> str:
         if m.At(label) in read.subscripts:
             return read.name
     return next((column.latent for column in level_columns(declarations) if column.name == label), "")
+
+
+def _remedy(declarations: m.Declarations, needs: str, index: str, label: str) -> str:
+    """How new levels get values of a quantity."""
+    param = declarations.params.get(needs)
+    if param is None:
+        return f"fit again with this level, or leave its rows out: nothing says what `{needs}` is there"
+    bounded = param.lower is not None or param.upper is not None
+    inferred, normal = "new levels follow priors that are inferred", "real ~ Normal(mu, tau)"
+    if param.constraint == "unit" and not bounded:
+        return f"{inferred}: `param z[{index}] : {normal}`, with `sigmoid(z[{label}])` for `{needs}[{label}]`"
+    form = f"`param {needs}[{index}] : {'positive ~ LogNormal(m, s)' if param.constraint == 'positive' else normal}`"
+    if bounded or param.prior is not None:
+        return f"{inferred}: declare it {form}"
+    return f"give `{needs}` a prior, {form}: new levels then follow it"
 
 
 def _reads(node: object) -> Iterable[m.Read]:

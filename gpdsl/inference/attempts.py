@@ -18,6 +18,7 @@ from gpdsl.inference.peaks import rows_have_peaks
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.symmetry import exchangeable, held_by_symmetry
 from gpdsl.inference.unrelated_rows import best_levels, value_of_nothing
+from gpdsl.program.program import Program
 from gpdsl.program.starts import loadings
 
 Engine = Callable[[Problem], Result]
@@ -89,7 +90,7 @@ def attempt(problem: Problem, engine: Engine) -> Result:
         return _tried_again(problem, engine, tried)
     except KeyboardInterrupt:  # between two searches
         problem.monitor.history[:] = _best(tried).history
-        return replace(_concluded(tried, None, False), interrupted=True)
+        return replace(_concluded(tried, "", False), interrupted=True)
 
 
 def _tried_again(problem: Problem, engine: Engine, tried: list[Attempt]) -> Result:
@@ -105,7 +106,7 @@ def _tried_again(problem: Problem, engine: Engine, tried: list[Attempt]) -> Resu
         worthless = _worthless(problem, _best(tried).result)
     drawn = not tried[-1].result.interrupted and _symmetric(problem, engine, tried)
     problem.monitor.history[:] = _best(tried).history
-    return _concluded(tried, worthless, drawn)
+    return _concluded(tried, "" if worthless is None else _of_nothing(problem.program, worthless), drawn)
 
 
 def _again(problem: Problem, engine: Engine, start: str, parameters: Parameters) -> Attempt:
@@ -266,15 +267,23 @@ def _other_seed(problem: Problem, number: int) -> Problem:
 # --- what was done ----------------------------------------------------------------------------------------------
 
 
-def _concluded(tried: list[Attempt], worthless: float | None, drawn: bool) -> Result:
+def _of_nothing(program: Program, worth: float) -> str:
+    """That the latents are worth no more than none."""
+    inputs = [program.declarations.inputs[name] for group in program.groups for name in group.inputs]
+    groups = inputs and all(each.label is not None for each in inputs)
+    found = "the groups differ by no more than chance" if groups else "the latents explain nothing"
+    return f"{found}: unrelated rows are worth {worth:.1f} nats"
+
+
+def _concluded(tried: list[Attempt], nothing: str, drawn: bool) -> Result:
     """The best result; its message says what was done, its notes what remains doubtful."""
     best = _best(tried).result
     message, notes = best.message, list(best.notes)
     if len(tried) > 1:
         ended = ", ".join(f"{each.result.elbo:.1f} from {each.start}" for each in tried)
         message += f"; best of {len(tried)} starts ({ended})"
-    if worthless is not None:
-        notes.append(f"the latents explain nothing: unrelated rows are worth {worthless:.1f} nats")
+    if nothing:
+        notes.append(nothing)
     draws = [each for each in tried if each.start.startswith("draw")]
     agreed = sum(each.result.elbo > best.elbo - SAME for each in draws)
     if drawn and agreed < AGREED * len(draws):

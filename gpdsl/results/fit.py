@@ -162,7 +162,7 @@ class Fit(Shown, Criticised):
         """
         index = getattr(data, "index", None)  # of a pandas frame, for `to_frame`; that of a list is a method
         bound = self.bind(data, columns, outputs=False)
-        known = None if given is None else self.bind(given, columns, outputs=False)
+        known = None if given is None else self.bind(given, columns, outputs=False, beside=bound)
         return self.predict_bound(bound, evaluations, None if callable(index) else index, known)
 
     def predict_bound(self, data: Data, evaluations: int | None, index: Any, known: Data | None = None) -> Prediction:
@@ -182,6 +182,7 @@ class Fit(Shown, Criticised):
     ) -> np.ndarray:
         """log p(y_n | training data) in nats for every row [rows]; a row's observed outputs count together.
 
+        A row of which no output is observed has 0, the log density of nothing.
         `evaluations` is a budget, as of `predict`; with a small one there are fewer samples.
         """
         bound = self.bind(data, columns, outputs=True)
@@ -196,13 +197,14 @@ class Fit(Shown, Criticised):
         each = np.stack([log_predictive(one) for one in self.settings.beliefs(self.at_rows, beliefs)])
         return np.logaddexp.reduce(each + np.log(self.settings.weights)[:, None], axis=0)
 
-    def bind(self, data: Any, columns: Mapping[str, str] | None, *, outputs: bool) -> Data:
-        """New data under the sizes, levels and column names of the training data, in their own units."""
+    def bind(self, data: Any, columns: Mapping[str, str] | None, *, outputs: bool, beside: Data | None = None) -> Data:
+        """New data under the sizes, levels and columns of the fit, in their own units; new levels as in `beside`."""
         return bind(
             self.program.declarations,
             data,
             sizes=self.program.sizes,
             levels=self.program.levels,
+            unseen=None if beside is None else beside.unseen,
             calendar=self.calendar,
             columns=self.columns if columns is None else columns,
             outputs_required=outputs,

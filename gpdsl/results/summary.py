@@ -148,7 +148,9 @@ def _support(fit: Fit) -> str:
     if fit.program.fields:
         return f"all {fit.program.latents} values of {', '.join(field.name for field in fit.program.fields)} jointly"
     if fit.regression is not None:
-        return f"exact, of {fit.regression.size} observed values"
+        sizes = fit.regression.sizes
+        blocks = f", in {len(sizes)} blocks, the largest of {max(sizes)}" if len(sizes) > 1 else ""
+        return f"exact, of {sum(sizes)} observed values{blocks}"
     if not fit.choice.dense:
         return f"{fit.choice.inducing} inducing points"
     most = max((len(points) for points in fit.inducing), default=fit.rows)

@@ -55,9 +55,15 @@ LISTS = models.compile_text(
     "latent f[p](x) ~ GP(0, RBF(1))\ny[p] ~ Normal(a[p] * f[p] * b[p], 0.1)\n"
 )
 
-SITES = models.compile_text(
-    "model m\nindex s in 1..S\ninput site : label[s]\noutput y : real\nparam a[s] : real\ny ~ Normal(a[site], 0.1)\n"
-)
+
+def sites(declared: str) -> Declarations:
+    return models.compile_text(
+        "model m\nindex s in 1..S\ninput site : label[s]\noutput y : real\n"
+        f"param a[s] : {declared}\ny ~ Normal(a[site], 0.1)\n"
+    )
+
+
+SITES = sites("real")
 
 TASKS = models.compile_text(
     "model m\nindex t in 1..3\ninput x : real\ninput task : count\noutput y : real\nindex r in 1..2\n"
@@ -109,6 +115,16 @@ EXAMPLES: dict[str, Example] = {
     "unknown_level": Example(
         SITES, {"site": ["b", "c", "a"], "y": np.zeros(3)}, sizes={"S": 2}, levels={"s": ("a", "b")}
     ),
+    **{
+        f"unknown_level_{name}": Example(
+            sites(declared), {"site": ["c"], "y": np.zeros(1)}, sizes={"S": 2}, levels={"s": ("a", "b")}
+        )
+        for name, declared in {
+            "unit": "unit ~ Beta(2, 2)",
+            "positive": "positive",
+            "bounded": "real(lower = 0) ~ Normal(0, 1)",
+        }.items()
+    },
     "missing_level": Example(SITES, {"site": ["b", None, "a"], "y": np.zeros(3)}),
     "nothing_observed": Example(models.REAL, sheet("x,y", "1,", "2,NA", "3,")),
     "no_such_file": Example(models.REAL, Path("absent/d.csv")),

@@ -112,3 +112,27 @@ def test_units_transforms_and_missing_outputs() -> None:
     scaled = gpdsl.compile(plain).fit({"x": 10 * X, "y": 100 + 5 * np.sin(X)}, standardise=True)
     known = scaled.predict({"x": [21.0]}, given={"x": [21.0], "y": [150.0]})
     assert abs(known.mean("f")[0]) < 20 and 101 < known.mean("y")[0] < 150
+
+
+TEAMS = """index t in 1..T
+input home : label[t]
+input away : label[t]
+output y : real
+param a[t] : real ~ Normal(1, 2)
+y ~ Normal(a[home] - 0.5 * a[away], 0.5)
+"""
+
+
+def test_levels_that_the_fit_has_not_seen_are_known_by_name() -> None:
+    """Among given and new rows, and in all inputs of an index."""
+    fit = gpdsl.compile(TEAMS).fit({"home": list("abca"), "away": list("bcac"), "y": [0.3, 1.0, -2.0, 0.4]})
+    new = {"home": ["p", "q", "q"], "away": ["q", "p", "q"]}
+    loads = np.array([[1, -0.5], [-0.5, 1], [0, 0.5]])  # of p and q
+    plain = fit.predict(new)
+    assert plain.covariance("y") == pytest.approx(4 * loads @ loads.T + 0.25 * np.eye(3))
+    others = fit.predict(new, given={"home": ["x", "z"], "away": ["z", "x"], "y": [9.0, 5.0]})
+    assert others.mean("y") == pytest.approx(plain.mean("y")) == [0.5, 0.5, 0.5]
+    assert others.covariance("y") == pytest.approx(plain.covariance("y"))
+    told = fit.predict(new, given={"home": ["z", "q"], "away": ["x", "p"], "y": [9.0, 5.0]})
+    gain = 4 * loads @ loads[1] / (4 * loads[1] @ loads[1] + 0.25)
+    assert told.mean("y") == pytest.approx(0.5 + gain * (5.0 - 0.5))

@@ -85,6 +85,9 @@ def test_eight_schools(tmp_path) -> None:
     mu, tau = float(fit.parameters["mu"]), float(fit.parameters["tau"])
     evidence = multivariate_normal(np.full(8, mu), np.diag(tau**2 + se**2)).logpdf(y)
     assert fit.elbo == pytest.approx(evidence + gamma(2, scale=10).logpdf(tau), abs=1e-8)
+    summary = fit.summary()
+    assert "exact, of 8 observed values, in 8 blocks, the largest of 1" in summary
+    assert "the groups differ by no more than chance" in summary and "explain nothing" not in summary
     fit.save(tmp_path / "schools.gpfit")
     again = gpdsl.load_fit(tmp_path / "schools.gpfit").predict({"school": ["H", "A"], "se": [1.0, 1.0]})
     pull = tau**2 / (tau**2 + se**2)

@@ -82,3 +82,45 @@ def test_what_is_no_bound_says_so(options: dict[str, Any], why: str) -> None:
     fit = gpdsl.compile(COUNTS.format(prior="")).fit(_counts(), fixed=["ell"], **options)
     assert np.isnan(fit.log_evidence_bound) and np.isfinite(fit.elbo)
     assert f"bound       of the log evidence: none, as {why}" in fit.summary()
+
+
+B = stats.beta(2, 3)
+BOUNDED = {
+    "real(lower = 1) ~ Normal(0, 1)": stats.truncnorm(1, np.inf).logpdf,
+    "real(lower = 1) ~ Normal(0, 0.1)": stats.truncnorm(10, np.inf, scale=0.1).logpdf,
+    "real(upper = 2) ~ Laplace(0, 2)": lambda a: stats.laplace.logpdf(a, 0, 2) - stats.laplace.logcdf(2, 0, 2),
+    "positive ~ Normal(0, 2)": stats.halfnorm(scale=2).logpdf,
+    "positive ~ Gamma(2, 3)": stats.gamma(2, scale=1 / 3).logpdf,
+    "real(lower = 0.2, upper = 0.8) ~ Beta(2, 3)": lambda a: B.logpdf(a) - np.log(B.cdf(0.8) - B.cdf(0.2)),
+    "real(lower = 0.9, upper = 1) ~ Beta(1, 50)": lambda a: stats.beta.logpdf(a, 1, 50) - stats.beta.logsf(0.9, 1, 50),
+    "real(lower = 0, upper = 1) ~ Uniform(-1, 3)": lambda a: 0.0,
+    "positive ~ Mixture(0.3, Normal(0, 1), Normal(5, 1))": lambda a: np.log(
+        (0.3 * stats.norm.pdf(a) + 0.7 * stats.norm.pdf(a, 5)) / (0.15 + 0.7 * stats.norm.cdf(5))
+    ),
+    "real(lower = 1, upper = 2) ~ Truncated(Normal(1, 1), lower = 0, upper = 3)": stats.truncnorm(0, 1, 1).logpdf,
+}
+
+
+@pytest.mark.parametrize("declared", BOUNDED)
+def test_a_prior_integrates_to_one_between_the_bounds(declared: str) -> None:
+    text = f"output y : real\nparam a : {declared}\ny ~ Normal(a, 1)"
+    fit = gpdsl.compile(text).fit({"y": [0.4, 1.1, 0.9]}, steps=3)
+    assert fit.log_prior == pytest.approx(float(BOUNDED[declared](float(fit.parameters["a"]))), abs=1e-9)
+
+
+def test_priors_between_bounds_that_differ_by_element() -> None:
+    text = """index p in 1..2
+    const m[p] = [0, 3]
+    output y[p] : real
+    param a[p] : positive ~ Normal(m[p], 1)
+    y[p] ~ Normal(a[p], 1)
+    """
+    fit = gpdsl.compile(text).fit({"y": np.array([[0.4, 1.1], [0.9, 2.0]])})
+    m, a = np.array([0.0, 3.0]), fit.parameters["a"]
+    assert fit.log_prior == pytest.approx(stats.truncnorm(-m, np.inf, loc=m).logpdf(a).sum(), abs=1e-9)
+
+
+def test_a_prior_without_probability_between_the_bounds_is_refused() -> None:
+    text = "output y : real\nparam a : real(lower = 1, upper = 1.1) ~ Gamma(2, 9000)\ny ~ Normal(a, 1)"
+    with pytest.raises(gpdsl.GpdslError, match="the prior of `a`, `Gamma`, has no probability between 1 and 1.1"):
+        gpdsl.compile(text).fit({"y": [0.4, 1.1]})

@@ -64,9 +64,9 @@ class Regression:
     values: tuple[Whitened, ...]
 
     @property
-    def size(self) -> int:
-        """Observed values that share latents, at most."""
-        return max((size for part in self.parts for size in part.sizes), default=0)
+    def sizes(self) -> tuple[int, ...]:
+        """How many observed values each set has that shares no latent with others."""
+        return tuple(size for part in self.parts for size in part.sizes)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file keeps."""

@@ -101,7 +101,7 @@ def refuse_learnt(scope: Scope, call: syntax.Call, param: Param) -> None:
     read = (each for each in nodes(call) if isinstance(each, syntax.Name) and each.identifier.text in scope.params)
     learnt = next((each for each in read if not scope.params[each.identifier.text].fixed), None)
     if learnt is not None and over_levels(scope, param.axes):
-        scope.problems.fail(PriorOfLevels(learnt.span, param.name, f"{call.function.text}({learnt.identifier.text})"))
+        scope.problems.fail(PriorOfLevels(learnt.span, param.name, scope.quote(call.span)))
 
 
 def latent_of_levels(scope: Scope, latent: Latent, axes: Sequence[Axis], columns: tuple[Read, ...]) -> Latent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from gpdsl.language import syntax
@@ -15,6 +14,7 @@ from gpdsl.language.checker.scope import Scope
 from gpdsl.language.errors.calls import NotADistribution, NotAPrior
 from gpdsl.language.errors.distributions import PriorElsewhere
 from gpdsl.language.habits import distribution_habit
+from gpdsl.language.intervals import interval, interval_of
 from gpdsl.language.model import DistributionCall, Param
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 
@@ -22,7 +22,6 @@ _IN_PRIOR = frozenset({"const"})
 _OWN = {"simplex": ("Dirichlet", "simplexes"), "correlation_factor": ("LKJ", "factors of correlation matrices")}
 """The one prior of a constraint, and what it is a prior of."""
 
-_SUPPORTS = {"real": (-math.inf, math.inf), "positive": (0.0, math.inf), "unit": (0.0, 1.0)}
 _VALUES = {"real": "any number", "positive": "positive numbers", "unit": "numbers between 0 and 1"}
 
 
@@ -73,10 +72,10 @@ def _check_support(scope: Scope, prior: DistributionCall, param: Param) -> None:
         for component in prior.components:
             _check_support(scope, component, param)
         return
-    low, high = _interval(param)
+    low, high = interval(param)
     inner = prior.components[0] if prior.components else prior
     support = DISTRIBUTIONS[inner.name].support
-    least, most = _SUPPORTS[support]
+    least, most = interval_of(support)
     if low < least or high > most:
         remedy = "declare `real(lower = 0, upper = 1)` or `unit`" if support == "unit" else f"declare it `{support}`"
         shown = _described(param)
@@ -92,11 +91,6 @@ def _check_support(scope: Scope, prior: DistributionCall, param: Param) -> None:
         remedy = f"give the parameter the same bounds: `param {param.name} : real({', '.join(parts)})`"
         values = f"numbers with {' and '.join(parts)}"
         scope.problems.fail(PriorElsewhere(prior.span, prior.name, values, param.name, _described(param), remedy))
-
-
-def _interval(param: Param) -> tuple[float, float]:
-    least, most = _SUPPORTS.get(param.constraint, (-math.inf, math.inf))
-    return least if param.lower is None else param.lower, most if param.upper is None else param.upper
 
 
 def _described(param: Param) -> str:

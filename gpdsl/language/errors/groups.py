@@ -83,7 +83,7 @@ class PriorOfLevels(Mistake):
     name: str
     given: str
     code: ClassVar = "E395"
-    message: ClassVar = "`{given}` learns a prior of levels that are estimated: the best spread is then none"
+    message: ClassVar = "{given} learns a prior of levels that are estimated: the best spread is then none"
     label: ClassVar = "learnt here"
     help: ClassVar = (
         "`real ~ Normal(mu, tau)` and `positive ~ LogNormal(m, s)` are inferred, and may learn theirs; or write numbers"
