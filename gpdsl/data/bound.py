@@ -51,6 +51,11 @@ class Data:
             found[name] = _digest(np.where(self.observed[name], values, np.nan), str(self.levels))
         return found
 
+    @property
+    def every_level(self) -> dict[str, tuple]:
+        """The words that numbers of labels stand for, by index."""
+        return {index: (*words, *self.unseen.get(index, ())) for index, words in self.levels.items()}
+
     def take(self, index: np.ndarray | slice) -> Data:
         """The same with some of the rows, by number from 0 or as a slice."""
         inputs, outputs, observed, moments = (

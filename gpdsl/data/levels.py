@@ -43,11 +43,10 @@ def unseen_levels(
     names = set(map(str, known))
     new = [level for level in distinct_levels([found], MAX_GROUPS) if str(level) not in names]
     if new and (needs := _needs_levels(declarations, found.name)):
-        wrong = np.array([str(each) == str(new[0]) for each in found.values.tolist()])
-        column, row, _ = place_of(found, wrong)
-        raise Wrong(
-            UnknownLevel(column, row, str(new[0]), index, needs, _remedy(declarations, needs, index, found.name))
-        )
+        numbers = label_values(found, index, [*known, *new])
+        column, row, at = place_of(found, numbers >= len(known))
+        value = str(new[int(numbers[at]) - len(known)])
+        raise Wrong(UnknownLevel(column, row, value, index, needs, _remedy(declarations, needs, index, found.name)))
     names = set(map(str, further))
     return (*further, *(level for level in new if str(level) not in names))
 

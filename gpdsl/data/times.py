@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 
@@ -87,14 +87,29 @@ def _refuse(found: Found, absent: list[bool]) -> None:
 
 
 def as_data(
-    inputs: Mapping[str, Input], calendar: Calendar | None, numbers: Mapping[str, np.ndarray]
+    inputs: Mapping[str, Input],
+    calendar: Calendar | None,
+    numbers: Mapping[str, np.ndarray],
+    levels: Mapping[str, Sequence],
 ) -> dict[str, np.ndarray]:
-    """Columns of numbers as data hold them: inputs that are times as dates."""
-    found = dict(numbers)
+    """Columns of numbers as data hold them: inputs that are times as dates, and those of labels in words."""
+    found = {**numbers, **words_of(inputs, numbers, levels)}
     if calendar is not None:
         times = [each for each in inputs.values() if each.unit and each.name in numbers]
         found |= {each.name: calendar.dates(each.name, calendar.moments(found[each.name], each.unit)) for each in times}
     return found
+
+
+def words_of(
+    inputs: Mapping[str, Input], numbers: Mapping[str, np.ndarray], levels: Mapping[str, Sequence]
+) -> dict[str, np.ndarray]:
+    """The inputs of labels in the words that their numbers, from 1, stand for."""
+    indices = {name: str(each.label.name) for name, each in inputs.items() if each.label is not None}
+    return {
+        name: np.array(levels[index])[numbers[name].astype(int) - 1]
+        for name, index in indices.items()
+        if name in numbers and index in levels
+    }
 
 
 def texts_of(dates: np.ndarray) -> list[str]:

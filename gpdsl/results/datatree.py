@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpdsl.data.times import words_of
 from gpdsl.errors import GpdslError
 from gpdsl.language.model import Axis
 from gpdsl.results.named import check_draws
@@ -45,7 +46,8 @@ def datatree(fit: Fit, data: Any, draws: int, seed: int) -> DataTree:
         seen = {name: np.where(bound.observed[name], each, np.nan) for name, each in bound.outputs.items()}
         first = {name: 0 if declared.outputs[name].label is None else 1 for name in seen}  # draws number levels from 1
         groups["observed_data"] = {name: _named(fit, name, ("row",), each + first[name]) for name, each in seen.items()}
-        groups["constant_data"] = {name: _named(fit, name, ("row",), each) for name, each in bound.inputs.items()}
+        known = {**bound.inputs, **words_of(declared.inputs, bound.inputs, bound.every_level)}
+        groups["constant_data"] = {name: _named(fit, name, ("row",), each) for name, each in known.items()}
     about = {"inference_library": "gpdsl", "model": declared.name, "elbo": fit.elbo, "message": fit.message}
     return xr.DataTree.from_dict({group: xr.Dataset(each, attrs=about) for group, each in groups.items()})
 
@@ -81,11 +83,10 @@ def dataset_of(prediction: Prediction, names: Sequence[str] | None, quantiles: S
 
 
 def _coordinates(prediction: Prediction) -> Iterator[tuple[str, Variable]]:
-    """The inputs of every row, times as dates."""
+    """The inputs of every row, times as dates, labels in words."""
     assert prediction.origin is not None
-    fit, data, _, _, _ = prediction.origin
-    for name, values in data.inputs.items():
-        yield name, _named(fit, name, ("row",), prediction.times.get(name, values))
+    for name, values in prediction.shown_inputs.items():
+        yield name, _named(prediction.origin.fit, name, ("row",), values)
 
 
 def _learnt(fit: Fit, draws: int, seed: int) -> dict[str, np.ndarray]:

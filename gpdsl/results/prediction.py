@@ -12,6 +12,7 @@ import numpy as np
 from gpdsl.data import Data
 from gpdsl.data.errors import listed
 from gpdsl.data.standardised import Standardised
+from gpdsl.data.times import words_of
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage
 from gpdsl.program.precision import in_precision
@@ -83,6 +84,14 @@ class Prediction(Scored):
         if self.origin is None or calendar is None:
             return {}
         return {name: calendar.dates(name, moments) for name, moments in self.origin.data.moments.items()}
+
+    @property
+    def shown_inputs(self) -> dict[str, np.ndarray]:
+        """The inputs [rows, *axes] as they were given: times as dates, labels in words."""
+        assert self.origin is not None
+        data = self.origin.data
+        words = words_of(self._declarations.inputs, data.inputs, data.every_level)
+        return {**data.inputs, **self.times, **words}
 
     def to_frame(
         self, names: Sequence[str] | None = None, quantiles: float | Sequence[float] = (0.05, 0.95)

@@ -51,11 +51,11 @@ def _columns(fit: Fit, declared: Sequence[m.Input | m.Output], rows: np.ndarray)
     found: dict[str, Any] = {}
     for each, part in zip(declared, parts, strict=True):
         values = part.reshape(len(rows), *_shape(fit, each.axes))
-        found[each.name] = _levels(fit, each, values) if isinstance(each, m.Output) and each.label else values
-    return as_data(fit.program.declarations.inputs, fit.calendar, found)
+        found[each.name] = _levels(fit, each, values) if each.label else values
+    return as_data(fit.program.declarations.inputs, fit.calendar, found, {})
 
 
-def _levels(fit: Fit, output: m.Output, numbers: np.ndarray) -> np.ndarray:
+def _levels(fit: Fit, output: m.Input | m.Output, numbers: np.ndarray) -> np.ndarray:
     assert output.label is not None
     count = fit.program.translator.size(output.label)
     levels = fit.program.levels.get(str(output.label.name), tuple(range(1, count + 1)))

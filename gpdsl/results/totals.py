@@ -89,7 +89,7 @@ def _labels(prediction: Prediction, by: Any) -> np.ndarray:
     if isinstance(by, str):
         if prediction.origin is None or by not in prediction.origin.data.inputs:
             raise GpdslError(f"total: by = {by!r} is no input of the model; pass the column itself, by = data[{by!r}]")
-        by = prediction.times.get(by, prediction.origin.data.inputs[by])
+        by = prediction.shown_inputs[by]
     labels = np.asarray(by)
     if labels.shape != (prediction.beliefs.count,):
         raise GpdslError(

@@ -54,7 +54,7 @@ def simulate(
     if whole is None:
         raise DataError(WrongRequest("seed", repr(seed), "a whole number from 0"), source=source)
     externals = resolve(declarations, model.externals)
-    given, known, count, calendar = _given(declarations, data, inputs or {}, dict(sizes or {}), columns, rows)
+    given, known, count, calendar, levels = _given(declarations, data, inputs or {}, dict(sizes or {}), columns, rows)
     free, assumed = _all_sizes(declarations, known)
     with precision("float64"), np.errstate(all="ignore"):
         world = World(declarations, free, count, {}, {}, externals, whole)
@@ -65,7 +65,7 @@ def simulate(
         lets = {name: _let(world, each) for name, each in declarations.lets.items()}
         row_variables = {name: world.quantity(name) for name in declarations.rows}
     return Simulation(
-        data={**as_data(declarations.inputs, calendar, world.inputs), **outputs},
+        data={**as_data(declarations.inputs, calendar, world.inputs, levels), **outputs},
         latents=latents,
         functionals={shown(declarations, *key): values for key, values in world.latents.items() if key[1] != m.VALUE},
         lets=lets,
@@ -104,22 +104,23 @@ def _given(
     sizes: dict[str, int],
     columns: Mapping[str, Any] | None,
     rows: int | None,
-) -> tuple[dict[str, np.ndarray], dict[str, int], int, Calendar]:
-    """Inputs that are given, sizes that follow from them, the number of rows, and when times begin."""
+) -> tuple[dict[str, np.ndarray], dict[str, int], int, Calendar, dict[str, tuple]]:
+    """Inputs that are given, sizes that follow, the number of rows, when times begin, and the words of labels."""
     source = declarations.source.name
+    levels = {name: index.levels for name, index in declarations.indices.items() if index.levels is not None}
     if rows is not None and (not isinstance(rows, int) or rows < 1):
         raise DataError(WrongRequest("rows", repr(rows), "a whole number from 1"), source=source)
     table: Any = {name: from_object(name, values, "inputs") for name, values in inputs.items()}
     wanted = {name: declared for name, declared in declarations.inputs.items() if data is not None or name in inputs}
     if not wanted:
         _check_rows(declarations, rows or ROWS)
-        return {}, sizes, rows or ROWS, BEGIN
+        return {}, sizes, rows or ROWS, BEGIN, levels
     # Outputs and everything else of the data are what is simulated: only inputs are read from them.
     only_inputs = m.Declarations(**{**vars(declarations), "inputs": wanted, "outputs": {}})
     bound = bind(only_inputs, table if data is None else data, sizes=sizes, columns=columns, outputs_required=False)
     if rows is not None and rows != bound.rows:
         raise DataError(WrongRequest("rows", str(rows), f"the {bound.rows} rows of the inputs"), source=source)
-    return dict(bound.inputs), {**sizes, **bound.sizes}, bound.rows, bound.calendar or BEGIN
+    return dict(bound.inputs), {**sizes, **bound.sizes}, bound.rows, bound.calendar or BEGIN, {**levels, **bound.levels}
 
 
 def _check_rows(declarations: m.Declarations, rows: int) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GRID, OPAQUE_GRID = 200, 60
-ELEMENTS, PANELS = 8, 12
+ELEMENTS, PANELS, WORDS = 8, 12, 24
 
 
 def curves(seen: Seen, names: Sequence[str]) -> Figure:
@@ -46,7 +46,7 @@ def curves(seen: Seen, names: Sequence[str]) -> Figure:
 
 
 def groups(seen: Seen, names: Sequence[str]) -> Figure:
-    """A small panel for each group that a column of few whole numbers tells apart, all with the same axes."""
+    """A small panel for each group that a label or few whole numbers tell apart, all with the same axes."""
     along = next(each for each in seen.columns if not each.grouping)
     apart = next(each for each in seen.columns if each.grouping)
     levels = apart.distinct[: PANELS if len(names) == 1 else 4]
@@ -65,7 +65,7 @@ def groups(seen: Seen, names: Sequence[str]) -> Figure:
             one(panel, seen, whole.at(slice(ends[number], ends[number + 1])), seen.drawn(along, at))
             observed(panel, seen, name, along, members[number])
             finish(panel, seen, name, along, legends=number == 0)
-            panel.set_title(f"{apart.label} = {levels[number]:g}", fontsize=9)
+            panel.set_title(f"{apart.label} = {apart.word(levels[number])}", fontsize=9)
     share(panels)
     return figure
 
@@ -126,12 +126,17 @@ def observed(panel: Axes, seen: Seen, name: str, column: Column, rows: np.ndarra
 
 
 def axis_of(axis: Axis, column: Column) -> None:
-    """An axis with the name of a column, and numbers or dates that do not run into each other."""
+    """An axis with the name of a column, and numbers, dates or words that do not run into each other."""
+    from matplotlib.axis import XAxis
     from matplotlib.dates import ConciseDateFormatter
     from matplotlib.ticker import MaxNLocator
 
     axis.set_label_text(column.label)
-    if column.kind == "time":
+    if column.kind == "label":
+        shown = column.distinct[:: -(-len(column.distinct) // WORDS)]
+        axis.set_ticks(shown, [column.word(each) for each in shown], fontsize=8)
+        axis.set_tick_params(labelrotation=45 if isinstance(axis, XAxis) else 0)
+    elif column.kind == "time":
         axis.set_major_formatter(ConciseDateFormatter(axis.get_major_locator()))
     elif column.kind == "count" or np.abs(column.distinct[[0, -1]]).max() >= 1e4:
         axis.set_major_locator(MaxNLocator(5, integer=column.kind == "count"))

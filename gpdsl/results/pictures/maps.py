@@ -95,7 +95,7 @@ def _draw(figure: Figure, axis: Axes, seen: Seen, panel: _Panel, across: np.ndar
     seen_points = panel.points is not None and not panel.spread
     values = panel.points[rows] if seen_points and panel.points is not None else np.full(len(rows), np.nan)
     both = np.concatenate([panel.values.ravel(), values[np.isfinite(values)]])
-    norm = Normalize(0, 1) if panel.chance else Normalize(*np.quantile(both, [0.002, 0.998]))
+    norm = Normalize(0, 1) if panel.chance else Normalize(*_ends(both))
     table = "cividis" if panel.spread else "RdBu_r" if panel.chance else "viridis"
     mesh = axis.pcolormesh(
         horizontal, vertical, panel.values, cmap=table, norm=norm, shading="nearest", rasterized=True
@@ -108,6 +108,14 @@ def _draw(figure: Figure, axis: Axes, seen: Seen, panel: _Panel, across: np.ndar
         axis.scatter(first[known], second[known], c=values[known], cmap=table, norm=norm, edgecolors="w", **looks)
     else:
         axis.plot(first, second, ".", ms=2, color="w", alpha=0.6, mew=0, rasterized=len(rows) > RASTER)
+
+
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    """Where colours begin and end; around what does not vary but by rounding, so that it is of one colour."""
+    low, high = np.quantile(values, [0.002, 0.998]).tolist()
+    size = max(abs(low), abs(high))
+    away = 0.1 * (size or 1.0)
+    return (low, high) if high - low > 1e-6 * size else (low - away, high + away)
 
 
 def _regions(

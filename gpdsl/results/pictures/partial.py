@@ -15,7 +15,7 @@ from gpdsl.results.pictures.style import share, table, thinned, title_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-GRID, OPAQUE_GRID, TRIED, PANELS, SEVERAL = 30, 8, 64, 12, 4
+GRID, TIME_GRID, OPAQUE_GRID, TRIED, PANELS, SEVERAL = 30, 200, 8, 64, 12, 4
 AVERAGED, RUG = 30, 200
 """Rows of the data that are averaged over, and whose places are marked."""
 
@@ -29,7 +29,9 @@ def partial(seen: Seen, names: Sequence[str], others: str) -> Figure:
     averaged, every = others == "averaged", [*seen.columns, *seen.others]
     tried, chosen = every[:TRIED], thinned(seen.rows, AVERAGED)
     base = {name: values[chosen] for name, values in seen.inputs.items()} if averaged else seen.typical()
-    grids = [column.grid(OPAQUE_GRID if seen.fit.program.opaque else GRID) for column in tried]
+    counts = {"time": TIME_GRID} if not seen.fit.program.opaque else {}  # along which there are seasons
+    coarse = OPAQUE_GRID if seen.fit.program.opaque else GRID
+    grids = [column.grid(counts.get(column.kind, coarse)) for column in tried]
     made = [seen.moved(base, [column], grid[:, None]) for column, grid in zip(tried, grids, strict=True)]
     prediction = seen.predict({name: np.concatenate([each[name] for each in made]) for name in base})
     count = len(chosen) if averaged else 1

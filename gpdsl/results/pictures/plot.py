@@ -83,7 +83,7 @@ def _curves(asked: Asked) -> Figure:
 def _groups(asked: Asked) -> Figure:
     _columns(asked.seen, "groups", 2)
     if sum(each.grouping for each in asked.seen.columns) != 1:
-        raise GpdslError("groups: one of the two inputs must have few whole numbers, which tell groups apart")
+        raise GpdslError("groups: one of the two inputs must have few labels or whole numbers, which tell groups apart")
     return curves.groups(asked.seen, asked.first)
 
 
@@ -104,7 +104,10 @@ def _inducing(asked: Asked) -> Figure:
 
 KINDS: Mapping[str, tuple[str, Callable[[Asked], Any]]] = {
     "curves": ("mean, 90% band and data against one input", _curves),
-    "groups": ("the same in a small panel for each group, of one input and one of few whole numbers", _groups),
+    "groups": (
+        "the same in a small panel for each label or whole number of a second input, of few",
+        _groups,
+    ),
     "maps": ("mean and standard deviation over two inputs, regions of classes", _maps),
     "partial": ("how the outputs change along each input, the others held or averaged", _partial),
     "fields": ("latents over points of their own", _fields),
@@ -150,7 +153,9 @@ def suited(asked: Asked) -> str:
         return "parameters"
     columns = asked.seen.columns
     if len(columns) == 2:
-        return "groups" if sum(each.grouping for each in columns) == 1 else "maps"
+        if sum(each.grouping for each in columns) == 1:
+            return "groups"
+        return "partial" if any(each.kind == "label" for each in columns) else "maps"
     return "curves" if len(columns) == 1 else "partial"
 
 

@@ -18,18 +18,19 @@ from gpdsl.results.pictures.style import element, plain
 from gpdsl.results.prediction import Prediction
 
 FEW, MANY = 12, 24
-"""Distinct whole numbers that a column has where it tells groups apart: of type real, and of type count."""
+"""Distinct values of a column that tells groups apart: labels and whole numbers of type real, and of type count."""
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One column of an input: `values` [rows] are those seen, times as numbers."""
+    """One column of an input: `values` [rows] are those seen, times as numbers, labels as the numbers of `words`."""
 
     name: str
     place: tuple[int, ...]
     label: str
     values: np.ndarray
     kind: str
+    words: tuple = ()
 
     @cached_property
     def distinct(self) -> np.ndarray:
@@ -40,13 +41,19 @@ class Column:
     def grouping(self) -> bool:
         """Whether it may tell groups apart."""
         return (
-            self.kind in {"real", "count"}
+            self.kind in {"real", "count", "label"}
             and 1 < len(self.distinct) <= (MANY if self.kind == "count" else FEW)
             and bool(np.all(self.distinct == np.rint(self.distinct)))
         )
 
+    def word(self, value: float) -> str:
+        """What one of its values is called."""
+        return plain(str(self.words[int(value) - 1])) if self.words else f"{value:g}"
+
     def grid(self, count: int) -> np.ndarray:
-        """So many values over its range; fewer of whole numbers, which stay whole."""
+        """So many values over its range; fewer of whole numbers, which stay whole; every label."""
+        if self.kind == "label":
+            return self.distinct
         if self.kind == "count" and np.ptp(self.distinct) < count:
             return np.arange(self.distinct[0], self.distinct[-1] + 1)
         found = np.linspace(self.distinct[0], self.distinct[-1], count)
@@ -57,7 +64,7 @@ class Column:
 class Seen:
     """The rows that a picture is of: those of the data, else those that the posterior remembers.
 
-    `inputs` [rows, *axes] are in the units of the data, times as numbers; `data` has the outputs.
+    `inputs` [rows, *axes] are in the units of the data, times and labels as numbers; `data` has the outputs.
     """
 
     fit: Fit
@@ -69,9 +76,14 @@ class Seen:
         """How many."""
         return self.data.rows if self.data is not None else len(next(iter(self.inputs.values())))
 
+    @property
+    def levels(self) -> Mapping[str, tuple]:
+        """The words of the labels of each index."""
+        return self.fit.program.levels if self.data is None else self.data.every_level
+
     @cached_property
     def columns(self) -> list[Column]:
-        """Columns of what latents are read at (of all inputs without latents) that have more than one value."""
+        """Columns of labels and of what latents are read at (of all inputs without latents) that vary."""
         main = read_at(self.fit)
         return [each for each in self._every if each.name in main] or self._every
 
@@ -91,7 +103,9 @@ class Seen:
                 own = f"{name}[{','.join(str(each + 1) for each in place)}]" if place else name
                 label = known[number] if len(known) == len(places) else own
                 column = np.asarray(element(values, place), float)
-                found.append(Column(name, place, plain(label), column, declared[name].kind))
+                own_words = declared[name].label
+                words = () if own_words is None else self.levels[str(own_words.name)]
+                found.append(Column(name, place, plain(label), column, declared[name].kind, words))
         return [each for each in found if len(each.distinct) > 1]
 
     def typical(self) -> dict[str, np.ndarray]:
@@ -113,11 +127,14 @@ class Seen:
 
     def predict(self, inputs: Mapping[str, np.ndarray]) -> Prediction:
         """At rows in the units of the data."""
-        return self.fit.predict(as_data(self.fit.program.declarations.inputs, self.fit.calendar, inputs), {})
+        declared = self.fit.program.declarations.inputs
+        return self.fit.predict(as_data(declared, self.fit.calendar, inputs, self.levels), {})
 
     def drawn(self, column: Column, values: np.ndarray) -> np.ndarray:
-        """Values of a column as they are drawn: times as dates, by the clock of their zone."""
-        dates = as_data(self.fit.program.declarations.inputs, self.fit.calendar, {column.name: values})[column.name]
+        """Values of a column as they are drawn: times as dates by the clock of their zone, labels by number."""
+        if column.kind == "label":
+            return values
+        dates = as_data(self.fit.program.declarations.inputs, self.fit.calendar, {column.name: values}, {})[column.name]
         return np.array([each.replace(tzinfo=None) for each in dates]) if dates.dtype == object else dates
 
     def observed(self, name: str) -> np.ndarray | None:
@@ -128,8 +145,9 @@ class Seen:
 
 
 def read_at(fit: Fit) -> set[str]:
-    """The inputs that some latent is read at."""
+    """The inputs that some latent is read at, and those of labels."""
     found = {name for group in fit.program.groups for name in group.inputs}
+    found |= {each.name for each in fit.program.declarations.inputs.values() if each.label is not None}
     for group in fit.program.groups:
         found |= {at for reading in group.readings.basis for functional, _ in reading for at in functional.at}
     return found & set(fit.program.declarations.inputs)
