@@ -20,8 +20,9 @@ QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 """For JAX without gpdsl. A fifth of the processor time of all tests; the second flag is most of it."""
 
 
-FORGET_AFTER = 30
-"""Modules of tests after which a process forgets what it has compiled: it would grow to five gigabytes."""
+FORGET_AFTER, MOST_MAPPED = 30, 25_000
+"""Modules of tests after which a process forgets what it has compiled, as it would grow to five gigabytes, and regions
+of memory beyond which it does so before: Linux allows 65,530, each program takes some, and the next one is a crash."""
 
 _MODULES = itertools.count(1)
 
@@ -38,11 +39,23 @@ def _forget() -> Iterator[None]:
     """
     next_module()
     yield
-    if next(_MODULES) % FORGET_AFTER == 0 and (jax := sys.modules.get("jax")):
+    due = next(_MODULES) % FORGET_AFTER == 0 or _mapped() > MOST_MAPPED
+    if due and (jax := sys.modules.get("jax")):
+        if reuse := sys.modules.get("gpdsl.program.reuse"):
+            reuse._programs.clear()
         jax.clear_caches()
         gc.unfreeze()
         gc.collect()
     gc.freeze()
+
+
+def _mapped() -> int:
+    """Regions of memory that the process has mapped; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            return sum(1 for _ in maps)
+    except OSError:
+        return 0
 
 
 @pytest.fixture(autouse=True)
