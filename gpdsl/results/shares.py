@@ -13,10 +13,9 @@ from scipy.special import ndtr
 
 from gpdsl.program.precision import precision
 from gpdsl.results import expectation as ex
-from gpdsl.results.draws import predictive_of
 from gpdsl.results.named import of_output, of_quantity
+from gpdsl.results.outputs import law_of_output
 from gpdsl.results.predictive import Predictive
-from gpdsl.symbolic.sources import marginal
 from gpdsl.symbolic.terms import ObservationTerms
 
 if TYPE_CHECKING:
@@ -49,11 +48,8 @@ class Shares:
             return None
 
     def _of_output(self, at: np.ndarray, operator: str, o: ObservationTerms, keys: Keys) -> np.ndarray:
-        known = marginal(self.beliefs.program.translator, self.beliefs.program.observations, o)
-        if known is None or len(keys) != at.ndim - 1:
-            raise NoLawError
-        law = self._once((known.outputs, known.positions), lambda: predictive_of(self.beliefs, known, keys))
-        if not isinstance(law, Predictive):
+        law = self._once((o.outputs, o.positions), lambda: law_of_output(self.beliefs, o, keys))
+        if not isinstance(law, Predictive) or len(keys) != at.ndim - 1:
             raise NoLawError
         found = law.share(at, above=operator[0] == ">", reached=operator[-1] == "=")
         if found is None:

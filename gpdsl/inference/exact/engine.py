@@ -130,8 +130,8 @@ class ExactProfile:
         return self.evidence(learnt)
 
     def at(self, learnt: Learnt) -> Result:
-        """The posterior there."""
-        return _finished(self.problem, self.system, Outcome(learnt, self.evidence(learnt)[0], "", 0))
+        """The posterior there, which takes no evidence: its value is left out."""
+        return _finished(self.problem, self.system, Outcome(learnt, np.nan, "", 0))
 
 
 def _finished(problem: Problem, system: System, outcome: Outcome) -> Result:
