@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from gpdsl.results.criticism.checks import Check
     from gpdsl.results.criticism.findings import Diagnosis
     from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut
+    from gpdsl.results.criticism.reference import Distances
     from gpdsl.results.fit import Fit
 
 
@@ -54,6 +55,17 @@ class Criticised:
         from gpdsl.results.criticism.checks import check
 
         return check(cast("Fit", self), data, statistic, name, draws, seed)
+
+    def check(self, data: Any, against: str | Fit = "mcmc", **options: Any) -> Distances:
+        """Means, standard deviations and intervals beside Markov chains, latent by latent, parameter by parameter.
+
+        The chains begin where this fit has ended; options are those of `engine = mcmc` (`chains`, `draws`, `warm_up`).
+        `against` may also be a fit of the same data. `print` it: it has a verdict, and `to_frame` a table. Raises
+        GpdslError for other data, and where chains cannot be had.
+        """
+        from gpdsl.results.criticism.reference import check_against
+
+        return check_against(cast("Fit", self), data, against, options)
 
     def diagnose(self, data: Any) -> Diagnosis:
         """What is to be doubted of the fit, each with a number and what to do; `print` it.

@@ -119,7 +119,7 @@ def _number_columns(
         parts = {part: np.moveaxis(np.atleast_1d(values), -1, 0) for part, values in parts.items()}
     columns: dict[str, np.ndarray] = {}
     for position in np.ndindex(*np.shape(parts["mean"])[1:]):
-        element = name + _subscript(each + 1 for each in position)
+        element = name + subscript(each + 1 for each in position)
         columns |= {f"{element}_{part}": np.asarray(values)[(slice(None), *position)] for part, values in parts.items()}
     return columns
 
@@ -127,7 +127,7 @@ def _number_columns(
 def _time_columns(times: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The dates that rows are of."""
     return {
-        name + _subscript(each + 1 for each in position): dates[(slice(None), *position)]
+        name + subscript(each + 1 for each in position): dates[(slice(None), *position)]
         for name, dates in times.items()
         for position in np.ndindex(*dates.shape[1:])
     }
@@ -138,13 +138,14 @@ def _label_columns(prediction: Any, name: str) -> dict[str, np.ndarray]:
     labels, chances = np.asarray(prediction.label(name)), np.asarray(prediction.mean(name))
     columns: dict[str, np.ndarray] = {}
     for position in np.ndindex(*labels.shape[1:]):
-        element = name + _subscript(each + 1 for each in position)
+        element = name + subscript(each + 1 for each in position)
         columns[f"{element}_label"] = labels[(slice(None), *position)]
         for number, level in enumerate(prediction.levels(name)):
             columns[f"{element}_p[{level}]"] = chances[(slice(None), *position, number)]
     return columns
 
 
-def _subscript(position: Iterable[int]) -> str:
+def subscript(position: Iterable[int]) -> str:
+    """`[1,2]` after a name; nothing of a number alone."""
     inside = ",".join(map(str, position))
     return f"[{inside}]" if inside else ""

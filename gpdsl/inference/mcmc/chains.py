@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -122,5 +123,6 @@ def agreement(values: Mapping[str, Float[np.ndarray, "chains draws *axes"]]) -> 
 
     flat = [np.reshape(each, (*each.shape[:2], -1)) for each in values.values()]
     every = jnp.asarray(np.concatenate(flat, axis=2))
-    measured = [np.asarray(measure(every, chain_axis=0, sample_axis=1)) for measure in (rhat, ess_bulk, ess_tail)]
+    compiled = [jax.jit(partial(measure, chain_axis=0, sample_axis=1)) for measure in (rhat, ess_bulk, ess_tail)]
+    measured = [np.asarray(measure(every)) for measure in compiled]
     return Agreement(float(np.max(measured[0])), float(np.min(measured[1])), float(np.min(measured[2])))

@@ -1,0 +1,63 @@
+"""A fit beside Markov chains, or beside another fit, whose distances are known by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import gpdsl
+
+RNG = np.random.default_rng(2)
+X = np.linspace(0, 4, 15)
+DATA = {"x": X, "y": np.sin(2 * X) + 0.3 * RNG.standard_normal(15)}
+TEXT = """
+input x : real
+output y : real
+param sigma : positive = 0.3 ~ LogNormal(-1, 0.5)
+latent f(x) ~ GP(0, Matern32(1))
+let g = 2 * f
+y ~ Normal(f, sigma)
+"""
+
+
+def test_distances_of_two_exact_fits_are_those_of_their_normals() -> None:
+    one, other = (gpdsl.compile(TEXT).fit(DATA, fixed=["sigma"], init={"sigma": s}) for s in (0.3, 0.6))
+    found = one.check(DATA, other)
+    r = np.sqrt(3) * abs(X[:, None] - X)
+    kernel = (1 + r) * np.exp(-r)
+    gains = [kernel @ np.linalg.inv(kernel + s**2 * np.eye(15)) for s in (0.3, 0.6)]
+    means = [gain @ DATA["y"] for gain in gains]
+    sds = [np.sqrt(np.diag(kernel - gain @ kernel)) for gain in gains]
+    apart = (means[0] - means[1]) / sds[1]
+    for row in found.rows:
+        assert row.mean == pytest.approx(np.sqrt(np.mean(apart**2)))
+        assert row.worst == pytest.approx(np.abs(apart).max())
+        assert row.sd == pytest.approx(np.exp(np.mean(np.log(sds[0] / sds[1]))))
+    low, high = (stats.norm.cdf((means[0] + z * sds[0] - means[1]) / sds[1]) for z in stats.norm.ppf([0.05, 0.95]))
+    assert found.rows[0].inside == pytest.approx(np.mean(high - low), abs=0.02)
+    assert [(row.name, row.verdict) for row in found.rows] == [(n, "shifted, too narrow") for n in "fg"]
+    assert "`f`, `g` of 2 differ" in repr(found)
+    assert one.check(DATA, one).verdict == "all 2 agree with the reference"
+    assert list(found.to_frame().index) == ["f", "g"]
+
+
+def test_chains_begin_at_the_fit_and_tell_of_parameters() -> None:
+    fit = gpdsl.compile(TEXT + "infer vi: posterior = full").fit(DATA)
+    found = fit.check(DATA, chains=2, draws=25, warm_up=40)
+    assert found.reference.options.engine == "mcmc" and found.rows[0].name == "sigma"
+    assert "one value" in found.rows[0].verdict and "hyperparameters = integrated" in found.verdict
+    itself = found.reference.check(DATA, found.reference)
+    assert [row.verdict for row in itself.rows] == ["ok"] * 3
+    assert 0.84 < itself.rows[0].inside < 0.96 and itself.rows[0].sd == pytest.approx(1)
+
+
+def test_what_cannot_be_compared() -> None:
+    fit = gpdsl.compile(TEXT).fit(DATA, fixed=["sigma"])
+    with pytest.raises(gpdsl.GpdslError, match="against = 'nuts': expected 'mcmc', or a fit"):
+        fit.check(DATA, "nuts")
+    with pytest.raises(gpdsl.GpdslError, match="check asks for the data that were fitted"):
+        fit.check({"x": X, "y": X})
+    other = gpdsl.compile(TEXT.replace("f(x)", "h(x)").replace("f", "h").replace("g =", "k =")).fit(DATA)
+    with pytest.raises(gpdsl.GpdslError, match="no name in common"):
+        fit.check(DATA, other)
