@@ -16,14 +16,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 demo: $(STAMP)  # fit British coal-mining disasters, print the summary, draw the intensity
 	$(BIN)/python examples/coal_mining.py
 
-# In three parts: compiled programs take regions of memory, and a process on Linux that has 65,530 of them crashes.
-CORE := $(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
-NUMBERS := tests/kernels tests/lowering tests/program tests/results tests/simulation
-
 test: lint  # everything that must hold before a change is merged
-	$(CORE) tests/inference
-	$(CORE) $(NUMBERS)
-	$(CORE) tests --ignore tests/inference $(addprefix --ignore ,$(NUMBERS))
+	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
 
 quick: lint  # style, types, language, mathematics and one fit by every engine: a minute and a half of everyday work
 	$(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 4 --dist loadfile \

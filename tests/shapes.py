@@ -127,14 +127,20 @@ def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-@functools.cache
+_hints_of: dict[tuple[str, CodeType], Mapping[str, Any]] = {}
+"""Kept by code: a function may be made at every fit, and would keep all that it closes over."""
+
+
 def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
     """Annotations with arrays in them; none where one is for the type checker alone, or for readers, as `r *k r *k`."""
-    try:
-        found = typing.get_type_hints(function)
-    except (NameError, ValueError):
-        return {}
-    return {name: hint for name, hint in found.items() if _of_arrays(hint)}
+    code = function.__module__, inspect.unwrap(function).__code__
+    if code not in _hints_of:
+        try:
+            found = typing.get_type_hints(function)
+        except (NameError, ValueError):
+            found = {}
+        _hints_of[code] = {name: hint for name, hint in found.items() if _of_arrays(hint)}
+    return _hints_of[code]
 
 
 def _is_array(hint: Any) -> bool:
