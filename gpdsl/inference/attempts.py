@@ -79,7 +79,8 @@ def start_levels(problem: Problem) -> Problem:
 
 def attempt(problem: Problem, engine: Engine) -> Result:
     """The result of one search, or the best of several where the first is doubtful, and says so."""
-    alone = problem.continued or problem.program.opaque or problem.choice.weights is not None
+    program = problem.program
+    alone = problem.continued or program.opaque or bool(program.inner) or problem.choice.weights is not None
     if alone or not (problem.parameters or rows_have_peaks(problem)):
         return engine(problem)
     problem = start_levels(problem)

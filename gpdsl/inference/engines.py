@@ -17,6 +17,7 @@ from gpdsl.inference.driver import Engine, Plan, Planner, Search, searching
 from gpdsl.inference.exact.engine import plan_exact
 from gpdsl.inference.expectation_propagation.engine import fit_ep
 from gpdsl.inference.inducing.start import start_inducing
+from gpdsl.inference.layered.planning import plan_layered
 from gpdsl.inference.mcmc.engine import plan_mcmc
 from gpdsl.inference.natural.minibatch import MinibatchSearch
 from gpdsl.inference.natural.profiled import ProfiledSearch, SitesProfile
@@ -59,7 +60,7 @@ def _plan_with_q(program: Program, data: Data, options: Options, start: Start | 
     return Plan(choice, layout, inducing, engine)
 
 
-PLANNERS: list[Planner] = [plan_qsgp, plan_exact, _plan_with_q]
+PLANNERS: list[Planner] = [plan_layered, plan_qsgp, plan_exact, _plan_with_q]
 """Asked one after the other, after the engines that users have registered."""
 
 
@@ -67,8 +68,8 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
     """Everything that can be decided before the first step. Raises GpdslError for what cannot work."""
     options = options if program.groups else of_parameters(options)
     own = _registered.get(options.engine)
-    planners = PLANNERS if own is None else [partial(_plan_registered, *own)]
-    if options.engine == "mcmc":
+    planners = PLANNERS if own is None or program.inner else [partial(_plan_registered, *own)]
+    if options.engine == "mcmc" and not program.inner:
         planners = [partial(plan_mcmc, PLANNERS)]
     found = next(found for each in planners if (found := each(program, data, options, start)) is not None)
     if options.hyperparameters == "integrated" and found.engine.profiled is None:

@@ -50,10 +50,15 @@ def _column(direction: m.Direction) -> int:
 
 
 def prior_means(
-    evaluator: RowEvaluator, groups: Sequence[Group], parameters: Mapping[str, Array], rows: Rows, count: int
+    evaluator: RowEvaluator,
+    groups: Sequence[Group],
+    parameters: Mapping[str, Array],
+    rows: Rows,
+    count: int,
+    latents: Float[Array, "rows latents"] | None = None,
 ) -> Float[Array, "rows columns"]:
-    """Means of everything that is read of all latents at the rows."""
-    scope, parts = Scope(parameters, rows), []
+    """Means of everything that is read of all latents at the rows; `latents` are values of those that means read."""
+    scope, parts = Scope(parameters, rows, latents), []
     for group in groups:
         for reading, member in itertools.product(group.readings.all, group.members):
             total: Array | float = 0.0

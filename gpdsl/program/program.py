@@ -17,7 +17,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.forward import Accounting, ForwardModel
 from gpdsl.language import model as m
 from gpdsl.program.groups import Group, columns, element_names, make_groups, read_more, without_sums
-from gpdsl.program.layers import refuse_layers
+from gpdsl.program.layers import places_in_order, read_elsewhere
 from gpdsl.program.parameters import Parameters, make_parameters
 from gpdsl.program.priors import Prior, priors_of
 from gpdsl.program.readings import fitted_readings, predicted_readings
@@ -158,6 +158,22 @@ class Program:
         """Whether it does call one: jumps, of which derivatives miss what moves, have their values alone too."""
         return self.opaque and bool(self.uses())
 
+    @cached_property
+    def inner(self) -> frozenset[str]:
+        """Latents and row variables that are arguments of latents (deep and latent-variable models)."""
+        arguments = {name for latent in self.declarations.latents.values() for name in latent.arguments}
+        return frozenset(arguments & {*self.declarations.latents, *self.declarations.rows})
+
+    @cached_property
+    def sharp(self) -> frozenset[str]:
+        """Those of them that formulas read as well."""
+        return read_elsewhere(self.declarations, self.inner)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The places of the groups, each after those of its latents' arguments."""
+        return places_in_order(self.declarations, self.groups)
+
     @property
     def fields(self) -> tuple[m.Latent, ...]:
         """Latents over points that are the same in every row. Where there are any, all latents are."""
@@ -186,7 +202,6 @@ def make_program(
     initial: Mapping[str, object] | None = None,
 ) -> Program:
     """Bind a model to sizes and opaque functions, and plan its terms. Raises GpdslError for what cannot be done."""
-    refuse_layers(declarations)
     translator = Translator(declarations, sizes)
     translator.traced = traced_functions(translator, externals)
     expected = "sampled" if declarations.fields else expectations

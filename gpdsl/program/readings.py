@@ -79,13 +79,13 @@ def predicted_readings(
         for symbol in latents_in(translator, observation.log_density):
             ref = translator.references[symbol]
             found[ref.name].append(ref.reading)
-    for read in _reads(translator.declarations):
+    for read in reads_of(translator.declarations):
         found[read.name] += [reading(each) for each in _in_numbers(translator, read.functional)]
     return {name: make_readings(each, jointly=True) for name, each in found.items()}
 
 
-def _reads(declarations: m.Declarations) -> Iterable[m.Read]:
-    """Every read of a latent in the definitions and observations of a model."""
+def reads_of(declarations: m.Declarations) -> Iterable[m.Read]:
+    """Every read of a latent or row variable in the definitions and observations of a model."""
     pending: list[m.Expression] = [case.body for let in declarations.lets.values() for case in let.cases]
     calls = [observation.distribution for observation in declarations.observations]
     while calls:
@@ -94,7 +94,7 @@ def _reads(declarations: m.Declarations) -> Iterable[m.Read]:
         calls += call.components
     while pending:
         expression = pending.pop()
-        if isinstance(expression, m.Read) and expression.name in declarations.latents:
+        if isinstance(expression, m.Read) and expression.name in {**declarations.latents, **declarations.rows}:
             yield expression
         pending += m.parts(expression)
 

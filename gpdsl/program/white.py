@@ -100,7 +100,9 @@ def _split(kernel: m.Kernel) -> tuple[m.Kernel | None, list[list[m.Expression]]]
 
 
 def _alone(program: Program, name: str) -> bool:
-    """Whether every value of a latent's elements is read once."""
+    """Whether every value of a latent's elements is read once, by the observations alone."""
+    if name in program.inner:
+        return False
     found: list[Ref] = []
     for observation in program.observations:
         read = (program.translator.references[s] for s in latents_in(program.translator, observation.log_density))

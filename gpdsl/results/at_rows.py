@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from gpdsl.inference.bound import assemble, views
 from gpdsl.inference.exact.paths import conditioned, conditioned_at
 from gpdsl.inference.exact.posterior import Regression
+from gpdsl.inference.layered.predictive import DRAWS, layered_marginals
 from gpdsl.inference.posteriors.coupled import joint_marginals, unexplained
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.over_rows import Block, verify_size, whitened_blocks
@@ -122,6 +123,8 @@ class AtRows:
         """Rows whose marginals are computed together, by the memory that a row takes."""
         if self.regression is not None:
             return min(ROWS_AT_ONCE, self.regression.rows_at_once(program))
+        if program.inner:
+            return max(1, ROWS_AT_ONCE // DRAWS)
         readings = max((len(group.readings.all) for group in program.groups), default=1)
         common = self.posterior[0].root.shape[-1] if program.coupled else 0
         width = max(readings, program.latents * common // COMMON_AT_ONCE)
@@ -131,6 +134,8 @@ class AtRows:
         if self.weight_space is not None:
             return self.weight_space.marginals(program, rows, parameters, numbers)
         posterior, inducing = numbers
+        if program.inner:
+            return layered_marginals(program, rows, parameters, inducing, posterior, self.jitter)
         if self.regression is not None:
             return self.regression.marginals(self.program, program, rows, parameters, inducing, posterior)
         seen = views(program, parameters, inducing, rows, False, self.jitter)

@@ -30,30 +30,41 @@ ADAPTIVE_NODES, FEWER, AGREE = 24, 17, 1e-7
 
 CELLS_AT_ONCE = 1 << 14
 
+FOLDED = 1 << 16
+"""Rows times components that are taken together."""
+
 RowFunction = Callable[[Float[Array, "rows involved"]], Float[Array, "rows"]]
 
 
 def log_predictive(beliefs: Beliefs) -> Float[np.ndarray, "rows"]:
     """log p(y_n | data) at every row of `beliefs.rows`, which must hold the outputs."""
     program = beliefs.program
-    densities = [o.log_density for o in program.observations]
     if is_opaque(program):
         return _combine(beliefs, log_average(opaque_log_densities(beliefs)))
+    size = max(FOLDED // len(beliefs.weights), 1)
+    some = [beliefs.part(slice(at, at + size)) for at in range(0, beliefs.count, size)]
+    found = [_of_folded(part.folded()).reshape(-1, part.count) for part in some]
+    return _combine(beliefs, np.concatenate(found, axis=1))
+
+
+def _of_folded(beliefs: Beliefs) -> Float[np.ndarray, "1 rows"]:
+    """Log densities of rows with one component each."""
+    densities = [o.log_density for o in beliefs.program.observations]
     involved = _columns(beliefs, densities)
     if _wants_cells(beliefs, densities, involved):
-        return _combine(beliefs, _in_cells(beliefs, involved))
+        return _in_cells(beliefs, involved)
     if "density" not in beliefs.compiled:
         method = _method(beliefs, densities, involved)
         beliefs.compile("density", lambda numbers: method(beliefs.with_numbers(numbers), involved))
     values = beliefs.compiled["density"](beliefs.numbers())
     if values.ndim == 2:
-        return _combine(beliefs, values)
+        return np.asarray(values)
     found, fewer = np.asarray(values)
     unsure = np.flatnonzero(np.any(~(np.abs(found - fewer) <= AGREE), axis=0))
     if unsure.size:
         found = found.copy()
         found[:, unsure] = _in_cells(beliefs.part(unsure), involved)
-    return _combine(beliefs, found)
+    return found
 
 
 def _wants_cells(beliefs: Beliefs, densities: Sequence[sp.Expr], involved: Sequence[int]) -> bool:

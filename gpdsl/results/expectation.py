@@ -77,6 +77,14 @@ class Beliefs:
         start = self.start + (index.start or 0) if isinstance(index, slice) else self.start
         return replace(self, rows=take_rows(self.rows, index), marginals=self.marginals.part(index), start=start)
 
+    def folded(self) -> Beliefs:
+        """The rows once for each component, one component after the other, with that alone."""
+        if len(self.weights) == 1:
+            return self
+        rows = take_rows(self.rows, np.tile(np.arange(self.count), len(self.weights)))
+        marginals = jax.tree.map(lambda a: a.reshape(1, -1, *a.shape[2:]), self.marginals)
+        return replace(self, rows=rows, marginals=marginals, weights=np.ones(1))
+
     def compile(self, key: Any, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, compiled once for all parts of the rows: equal keys mean equal functions of their numbers."""
         if key not in self.compiled:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpdsl.data import bind
 from gpdsl.forward.described import explain_externals
 from gpdsl.inference.engines import plan
 from gpdsl.inference.fields.plan import explain_fields
+from gpdsl.inference.layered.explain import explain_layers
 from gpdsl.inference.plan.explain import explain
 from gpdsl.inference.plan.explain_kernels import explain_kernels
-from gpdsl.inference.plan.options import make_options
 from gpdsl.inference.quadruply_stochastic.explain import explain_weights
 from gpdsl.inference.sharding import shards_for
-from gpdsl.program.layers import explain_layers, uncertain_arguments
 from gpdsl.program.precision import precision
-from gpdsl.program.standardise import Asked, standardise
+from gpdsl.program.standardise import Asked
 from gpdsl.program.white import training
 from gpdsl.results.fitting import Columns, on_device, prepare
 
@@ -26,10 +24,6 @@ if TYPE_CHECKING:
 
 def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str, Any], asked: Asked) -> str:
     """See `Model.explain`."""
-    if uncertain_arguments(model.declarations):
-        make_options(model.declarations.infer.options, given)
-        bound = bind(model.declarations, data, columns=columns, outputs_required=True)
-        return explain_layers(model.declarations, standardise(model.declarations, bound, asked))
     program, bound, options = prepare(model, data, columns, given, asked=asked)
     with precision(options.dtype), on_device(options.device):
         if program.fields:
@@ -37,7 +31,9 @@ def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str,
         else:
             decided = plan(program, bound, options)
             shards_for(options.devices, decided.layout.dense, program.opaque)
-            if decided.choice.weights is not None:
+            if program.inner:
+                planned = explain_layers(training(program, dense=False), options, decided, bound.rows)
+            elif decided.choice.weights is not None:
                 planned = explain_weights(program, options, decided.choice, bound.rows)
             else:
                 shown = program if decided.choice.exact else training(program, dense=decided.choice.dense)

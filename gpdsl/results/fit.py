@@ -234,12 +234,14 @@ class Fit(Shown, Criticised):
             made = make_rows(program or self.predicting, self.standardised.applied(data))
             rows = as_arrays(made if program is None else replace(made, numbers=jnp.arange(data.rows)), dtype)
             program = program or self.predicting
+            marginals = self.at_rows.marginals(program, rows, data.rows)
+            passes = np.ones(len(marginals.mean)) if program.inner else self.weights
             return Beliefs(
                 program,
                 as_arrays(dict(self.parameters), dtype),
                 rows,
-                self.at_rows.marginals(program, rows, data.rows),
-                self.weights / self.weights.sum(),
+                marginals,
+                passes / passes.sum(),
                 self.options.seed,
                 self._simulations(program, data.rows, np.inf if budget is None else budget, likelihoods),
                 blocks=partial(self.at_rows.blocks, program, rows, data.rows),

@@ -17,7 +17,7 @@ from tests.simulation.test_requests import zoo_model
 
 COMBINATIONS = 200
 UNFITTED = {"deep_gp", "latent_variable"}
-"""Models whose fitting is refused for now, with an error of its own."""
+"""Models whose default fits take thousands of steps."""
 
 MODELS = [name for name in gpdsl.zoo_names() if name not in UNFITTED]
 

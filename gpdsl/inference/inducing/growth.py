@@ -76,6 +76,8 @@ def infer_growing(
     `Result.loss` says what they lose, `loss_bounds` what is certain of it, and a note what cannot be told. All are None
     where nothing is lost: without inducing points.
     """
+    if program.inner:  # inducing points are at samples, where nothing tells what they lose
+        return infer(program, data, options, callback, start, keep)
     found, bounds = _grown(program, data, options, callback, start, keep), None
     try:
         bounds = certified_loss(program, data, options, found)

@@ -29,39 +29,39 @@ def start_inducing(
     """Inducing functionals of each group, and whether they are what the rows read (dense), in the same order."""
     rows, rng = make_rows(program, data), np.random.default_rng(seed)
     found: dict[tuple, tuple[Functionals, bool]] = {}
-    placed = []
+    found_at = []
     dense = choice.dense
     for place, group in enumerate(program.groups):
         own = place if choice.inducing_start != "kmeans" else 0  # what is best depends on the kernel
         key = (group.inputs, group.readings, group.per_row, own)
         if key not in found:
             found[key] = _of_group(program, group, rows, data.rows, choice, rng, dtype)
-        placed.append(found[key][0])
+        found_at.append(found[key][0])
         dense &= group.per_row or found[key][1]
-    return placed, dense
+    return found_at, dense
 
 
 def _of_group(
     program: Program, group: Group, rows: Rows, count: int, choice: Choice, rng: np.random.Generator, dtype: str
 ) -> tuple[Functionals, bool]:
     if group.per_row:  # each row has its own, without any inputs
-        return _values(np.zeros((count, 0))), True
+        return placed(np.zeros((count, 0))), True
     looked_at = functionals_at(group, group.readings.atoms, rows)
     points = np.asarray(every_point(looked_at))
     levels = telling(group.form, points.shape[1])
     if levels and len(levels) == points.shape[1]:  # values at the levels of labels determine all
-        return _values(np.unique(points, axis=0)), False
+        return placed(np.unique(points, axis=0)), False
     if not choice.dense and levels:  # centres between levels say nothing of any
-        return _values(greedy_points(program, group, distinct(points, SUBSAMPLE), choice.inducing, dtype)), False
+        return placed(greedy_points(program, group, distinct(points, SUBSAMPLE), choice.inducing, dtype)), False
     if not choice.dense:
-        return _values(_chosen_points(program, group, points, choice, rng, dtype)), False
+        return placed(_chosen_points(program, group, points, choice, rng, dtype)), False
     noisy = any(map(white_beside, program.groups))  # values at equal inputs differ
     if not noisy and not any(isinstance(part, Derivatives) for block in blocks(looked_at) for _, part in block):
         single = np.unique(points, axis=0)
         # the values at a few points tell all differences between them, and those of repeated rows
         repeated = isinstance(looked_at, Values) and len(single) < _worth(choice) * len(looked_at)
         if repeated or (not isinstance(looked_at, Values) and len(single) <= len(looked_at)):
-            return _values(single), False
+            return placed(single), False
     return looked_at, group.readings.atoms == group.readings.all
 
 
@@ -87,7 +87,7 @@ def _chosen_points(
     return min(found, key=lambda inducing: unexplained(program, group, some, inducing, dtype))
 
 
-def _values(points: np.ndarray) -> Values:
+def placed(points: np.ndarray) -> Values:
     """Values at points that are still on the host, in full precision."""
     return Values(points)  # type: ignore[arg-type]
 

@@ -1,0 +1,197 @@
+"""The search over layers: Adam on fresh samples for everything, beside natural gradients for the last layer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from gpdsl.data import minibatches
+from gpdsl.inference.driver import ALL_DONE
+from gpdsl.inference.estimators.sampling import sum_and_error
+from gpdsl.inference.layered.bound import Expected, divergence
+from gpdsl.inference.layered.natural import Precise
+from gpdsl.inference.layered.propagation import Layers
+from gpdsl.inference.layered.start import Groups
+from gpdsl.inference.posteriors.family import Full, PerRow, Whitened
+from gpdsl.inference.problem import FRESH_SETS, Problem, Result, as_arrays, as_numpy, tidy
+from gpdsl.kernels.functionals import Functionals
+from gpdsl.program.program import Program, take_rows
+from gpdsl.program.rows import Rows
+
+CHUNK = 25
+"""Steps per compiled call: progress, interruption and checks happen between chunks."""
+
+SLOWEST = 0.02
+"""What is left of the steps' lengths at the end, to which they fall like a cosine."""
+
+SHARE = 0.1
+"""How far natural gradients go at first."""
+
+ASSESSED = 1_000
+"""Rows of which the bound is taken at a time at the end."""
+
+State = dict[str, Any]
+"""What Adam moves: `parameters` on the real line, `inducing` and `q` by group; and `last`, by natural gradients."""
+
+
+def last_layers(program: Program) -> tuple[int, ...]:
+    """The places of the groups that no other latent is a function of."""
+    groups = enumerate(program.groups)
+    return tuple(place for place, g in groups if not g.per_row and not set(g.names) & program.inner)
+
+
+class LayeredSearch:
+    """Stochastic ascent from where the layers start."""
+
+    def __init__(self, problem: Problem, start: Groups, replicas: int = 1) -> None:
+        self.problem, choice = problem, problem.choice
+        program, dtype = problem.program, jnp.dtype(problem.options.dtype)
+        self.layers = Layers(program, program.sharp, replicas)
+        self.size = min(CHUNK, choice.steps)
+        natural = last_layers(program) if choice.optimizer == "natural" else ()
+        self.families = [PerRow() if group.per_row else Full() for group in program.groups]
+        q = {p: each for p, each in enumerate(as_arrays(start, dtype)) if p not in natural}
+        points = {p: z for p, z in enumerate(problem.inducing) if not program.groups[p].per_row}
+        last = {p: Precise.prior(program.groups[p].size, len(problem.inducing[p]), dtype) for p in natural}
+        if problem.begun is not None:
+            known = enumerate(problem.begun.posterior)
+            q, last = _begun(q, last, {p: each for p, each in known if each is not None})
+        self.point: State = {"parameters": problem.parameters, "inducing": points, "q": q}
+        self.last = last
+        self.optimiser = optax.adam(optax.cosine_decay_schedule(choice.learning_rate, choice.steps, alpha=SLOWEST))
+        self.memory = self.optimiser.init(self.point)
+        self.done, self.key = 0, jax.random.key(problem.options.seed)
+        self.batches: Iterator[np.ndarray] = minibatches(
+            problem.data_rows, choice.batch or problem.data_rows, problem.options.seed + 1
+        )
+        self.chunk = problem.compiled(self._chunk, self.point, self.last, self.memory, *self._next(), problem.rows)
+
+    def run(self) -> str:
+        """All steps."""
+        steps = self.problem.choice.steps
+        while self.done < steps:
+            given = *self._next(), self.problem.rows
+            self.point, self.last, self.memory, values = self.chunk(self.point, self.last, self.memory, *given)
+            self.done = min(self.done + self.size, steps)
+            self.problem.monitor.report(self.done, float(np.nanmean(np.asarray(values))))
+            if not np.any(np.isfinite(np.asarray(values))):
+                return "stopped: the bound is not a finite number"
+        return ALL_DONE
+
+    def state(self) -> Result:
+        """Where it is, with the mean bound of the last steps."""
+        return self._result(self.problem.monitor.last, 0.0)
+
+    def finish(self) -> Result:
+        """Where it is, with its bound on all rows and fresh samples."""
+        return self._result(*self._assessed())
+
+    def _next(self) -> tuple[Array, Array, Array]:
+        """Row numbers, random keys and lengths of natural gradients of some steps."""
+        index = np.stack([*itertools.islice(self.batches, self.size)])
+        keys = jax.random.split(jax.random.fold_in(self.key, self.done), self.size)
+        at = np.minimum(self.done + np.arange(self.size), self.problem.choice.steps) / self.problem.choice.steps
+        shares = SHARE * (SLOWEST + (1.0 - SLOWEST) * 0.5 * (1.0 + np.cos(np.pi * at)))
+        return jnp.asarray(index), keys, jnp.asarray(shares, self.problem.options.dtype)
+
+    def _chunk(
+        self, point: State, last: Any, memory: Any, index: Array, keys: Array, shares: Array, rows: Rows
+    ) -> tuple[State, Any, Any, Array]:
+        expected = self._expected()
+
+        def step(carry: Any, at: Any) -> Any:
+            point, last, memory = carry
+            number, key, share = at
+            batch = take_rows(rows, number)
+            given = {place: each.gaussians() for place, each in last.items()}
+            value, (slope, last_slope) = jax.value_and_grad(self._value, (0, 1))(point, given, batch, key, expected)
+            value = value - sum(each.divergence(given[place]) for place, each in last.items())
+            updates, moved = self.optimiser.update(jax.tree.map(jnp.negative, slope), memory, point)
+            sound = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(slope)]))
+            keep = partial(jax.tree.map, lambda a, b: jnp.where(sound, a, b))
+            ahead = {place: each.moved(last_slope[place], share) for place, each in last.items()}
+            return (keep(optax.apply_updates(point, updates), point), keep(ahead, last), keep(moved, memory)), value
+
+        (point, last, memory), values = jax.lax.scan(step, (point, last, memory), (index, keys, shares))
+        return point, last, memory, values
+
+    def _expected(self) -> Expected:
+        return Expected(self.layers, self.problem.choice.samples, self.problem.data_rows)
+
+    def _value(self, point: State, given: Mapping[int, Any], rows: Rows, key: Array, expected: Expected) -> Array:
+        """The bound but for the divergence of the last layer, as of all rows."""
+        posterior, parameters = self._posterior(point), self.problem.program.parameters.constrain(point["parameters"])
+        inner = [posterior[p] for p in point["q"] if not self.problem.program.groups[p].per_row]
+        found = expected(parameters, self._inducing(point), {**posterior, **given}, rows, key, self.problem.jitter)
+        return found - sum(map(divergence, inner)) + self.problem.program.log_prior(parameters)
+
+    def _posterior(self, point: State) -> dict[int, Whitened]:
+        """q of the groups that Adam moves."""
+        found = {}
+        for place, q in point["q"].items():
+            family = self.families[place]
+            found[place] = family.whitened(family.prepare(q, None), None)  # type: ignore[arg-type]
+        return found
+
+    def _inducing(self, point: State) -> Sequence[Functionals]:
+        """Inducing functionals of all groups: those of row variables have no points."""
+        return [point["inducing"].get(p, z) for p, z in enumerate(self.problem.inducing)]
+
+    def _whole(self, point: State, last: Any, rows: Rows, key: Array) -> Array:
+        """The sum over some rows alone, at full weight."""
+        posterior, parameters = self._posterior(point), self.problem.program.parameters.constrain(point["parameters"])
+        given = {place: each.gaussians() for place, each in last.items()}
+        count = next(iter(rows.observed.values())).shape[0]
+        expected = Expected(self.layers, self.problem.choice.samples, count)
+        return expected(parameters, self._inducing(point), {**posterior, **given}, rows, key, self.problem.jitter)
+
+    def _rest(self, point: State, last: Any) -> Array:
+        posterior = self._posterior(point)
+        inner = [q for p, q in posterior.items() if not self.problem.program.groups[p].per_row]
+        prior = self.problem.program.log_prior(self.problem.program.parameters.constrain(point["parameters"]))
+        return prior - sum(map(divergence, inner)) - sum(each.divergence(each.gaussians()) for each in last.values())
+
+    def _assessed(self) -> tuple[float, float]:
+        """The bound of all rows and its standard error."""
+        problem, point, last = self.problem, self.point, self.last
+        whole = problem.compiling(self._whole)
+        rest = float(problem.compiling(self._rest)(point, last))
+        keys = jax.random.split(jax.random.key(problem.options.seed + 1), FRESH_SETS)
+        starts = range(0, problem.data_rows, ASSESSED)
+        blocks = [take_rows(problem.rows, slice(at, min(at + ASSESSED, problem.data_rows))) for at in starts]
+        sets = [
+            [float(whole(point, last, rows, jax.random.fold_in(key, at))) for at, rows in enumerate(blocks)]
+            for key in keys
+        ]
+        value, error = sum_and_error(np.asarray(sets))
+        return value + rest, error
+
+    def _result(self, value: float, error: float) -> Result:
+        last = {place: each.whitened() for place, each in self.last.items()}
+        q = {**self._posterior(self.point), **last}
+        posterior = tidy([q[place] for place in range(len(self.problem.program.groups))])
+        inducing = as_numpy([*self._inducing(self.point)])
+        return Result(as_numpy(self.point["parameters"]), inducing, posterior, np.ones(1), value, error)
+
+
+def _begun(q: dict[int, Any], last: dict[int, Precise], known: Mapping[int, Whitened]) -> tuple[Any, Any]:
+    """Where another fit has ended."""
+    for place, each in known.items():
+        if place in last:
+            last = {**last, place: Precise.of(each)}
+            continue
+        mean, root = jnp.asarray(each.mean), jnp.asarray(each.root)
+        if root.shape[-1] == 1:
+            q = {**q, place: {"mean": mean, "log_sd": jnp.log(root[..., 0])}}
+            continue
+        logs = jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1))[..., None] * jnp.eye(root.shape[-1], dtype=root.dtype)
+        q = {**q, place: {"mean": mean, "root": jnp.tril(root, -1) + logs}}
+    return q, last

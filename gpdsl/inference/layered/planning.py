@@ -1,0 +1,100 @@
+"""What is decided about a model of several layers, and what is refused."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from gpdsl.data import Data
+from gpdsl.errors import GpdslError
+from gpdsl.inference.bound import Layout
+from gpdsl.inference.driver import Plan, searching
+from gpdsl.inference.layered.engine import LayeredSearch
+from gpdsl.inference.layered.start import start_layers
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.posteriors.family import Full
+from gpdsl.inference.warm import Start
+from gpdsl.kernels.numerics import jitter_for
+from gpdsl.program.program import Program, make_rows
+from gpdsl.program.white import training
+from gpdsl.symbolic.concavity import log_concavity
+from gpdsl.symbolic.readings import OWN
+
+INDUCING, BATCH, STEPS = 100, 1_000, 3_000
+"""Inducing points of each latent, rows of a step, and steps."""
+
+PASSES, MOST_PASSES = 1_000, 10
+"""Passes of rows through the layers in a step, about, and of each row."""
+
+ALLOWED = {
+    "engine": ("vi",),
+    "posterior": ("auto", "full"),
+    "optimizer": ("auto", "natural", "adam"),
+    "schedule": ("joint",),
+    "gradients": ("auto",),
+    "hyperparameters": ("point",),
+}
+
+
+def plan_layered(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan | None:
+    """The plan for a model with latents over latents or row variables. Raises GpdslError for what it cannot fit."""
+    if not program.inner:
+        return None
+    program = training(program, dense=False)
+    _refuse(program, options)
+    choice = _decide(program, data.rows, options)
+    jitter, rows = jitter_for(np.dtype(options.dtype)), make_rows(program, data)
+    points, q = start_layers(program, rows, choice.inducing, jitter, options.seed)
+    for place, group in enumerate(program.groups):
+        known = None if start is None or group.per_row else start.group_of(group.names[0])
+        points[place] = points[place] if start is None or known is None else start.inducing[known[0]]
+    engine = searching("layered", partial(LayeredSearch, start=q), refined=False)
+    return Plan(choice, Layout(Full(), False), points, engine)
+
+
+def _decide(program: Program, rows: int, options: Options) -> Choice:
+    reasons: dict[str, str] = {}
+    batch = options.batch
+    if batch is None:
+        batch = BATCH if rows > 2 * BATCH else 0
+        reasons["batch"] = f"{rows} rows {'at most' if not batch else 'above'} {2 * BATCH}"
+    inducing = min(options.inducing or INDUCING, rows)
+    optimizer = options.optimizer
+    if optimizer == "auto":
+        concave = log_concavity(program.translator, program.observations)
+        optimizer = "natural" if concave.verdict == "proved" else "adam"
+        reasons["optimizer"] = concave.reason
+    samples = options.samples or max(1, min(MOST_PASSES, PASSES // (batch or rows)))
+    rate = 0.01 if options.learning_rate is None else options.learning_rate
+    steps = options.steps or STEPS
+    return Choice(False, inducing, batch, samples, optimizer, steps, reasons, "full", rate)
+
+
+def _refuse(program: Program, options: Options) -> None:
+    """Raise GpdslError for what layers do not cover."""
+    names = ", ".join(f"`{name}`" for name in sorted(program.inner))
+    for name, allowed in ALLOWED.items():
+        if getattr(options, name) not in allowed:
+            raise GpdslError(
+                f"{name} = {getattr(options, name)} does not go with latents that are functions of {names}, through "
+                f"which rows are sampled; leave it out, or set {name} = {' or '.join(allowed)}"
+            )
+    if (options.devices or 1) > 1:
+        raise GpdslError(f"devices = {options.devices}: latents that are functions of {names} are fitted on one device")
+    if program.opaque:
+        raise GpdslError(
+            f"an opaque function above latents that are functions of {names} has no gradient; leave it out"
+        )
+    for group in program.groups:
+        for name in sorted(program.inner & set(group.names)):
+            if group.readings.all != (OWN,):
+                raise GpdslError(
+                    f"`{name}` is an argument of other latents, and read at another place than the row's own or as a "
+                    f"derivative as well: read only `{name}` itself"
+                )
+        labels = [
+            n for n in group.inputs if (d := program.declarations.inputs.get(n)) is not None and d.label is not None
+        ]
+        if labels:
+            raise GpdslError(f"`{labels[0]}` is a label and an argument of `{group.names[0]}`, beside or above layers")

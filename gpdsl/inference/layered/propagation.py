@@ -1,0 +1,197 @@
+"""Rows on their way through the layers: moments at sampled arguments, samples of them, and so on (SGPVI eq. 78)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gpdsl.inference.bound import by_reading
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.features import (
+    Features,
+    RowFeatures,
+    factorise,
+    prior_covariances,
+    row_features,
+    sparse_features,
+)
+from gpdsl.kernels.functionals import Functionals, Values, every_point
+from gpdsl.program.evaluation import functionals_at, prior_means, stack_inputs
+from gpdsl.program.groups import Group, KernelValues, kernel_values
+from gpdsl.program.joint import Marginals
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows, row_count
+from gpdsl.symbolic.readings import OWN
+
+LEAST = 1e-20
+"""Variance below which a sample is its mean: a square root has no slope at zero."""
+
+NUDGE = 10.0
+"""Times the jitter that covariances of replicas get: they are differences of larger ones."""
+
+
+class Posterior(Protocol):
+    """q of the whitened inducing values of one group, or of the row variables of one."""
+
+    def moments(self, features: Features | RowFeatures) -> tuple[Array, Array]:
+        """Means and variances [1, latents, rows] at unit kernel scale."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Drawn:
+    """What is random in a pass: standard normals of inner latents, and whitened values of row variables by group."""
+
+    normals: Float[Array, "S rows latents"]
+    white: Mapping[int, Float[Array, "S rows elements"]]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Moments:
+    """Moments of one group in every pass (in all alike where the first axis is 1), and samples of them."""
+
+    mean: Float[Array, "S rows columns"]
+    variance: Float[Array, "S rows columns"]
+    values: Float[Array, "S rows columns"]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The layers of a program as functions of numbers.
+
+    The columns of `sharp` latents hold samples, without variance, so that what formulas read of them goes with what
+    follows from them; those of others hold moments. Passes come in sets of so many `replicas` of each row, which see
+    the same functions: inner layers are sampled for all of them jointly (SGPVI eq. 82).
+    """
+
+    program: Program
+    sharp: frozenset[str]
+    replicas: int = 1
+
+    def marginals(
+        self,
+        parameters: Mapping[str, Array],
+        inducing: Sequence[Functionals],
+        posterior: Mapping[int, Posterior],
+        rows: Rows,
+        drawn: Drawn,
+        jitter: Array | float,
+    ) -> Marginals:
+        """Marginals of all latents in each pass, given the samples of those that they are functions of."""
+        mean = variance = values = jnp.zeros_like(drawn.normals)
+        for place in self.program.order:
+            group = self.program.groups[place]
+            own = slice(group.start, group.stop)
+            kernel = kernel_values(self.program.evaluator, group, parameters, every_point(inducing[place]).shape[-1])
+            at = self._at(group, rows, values)
+            given = kernel, inducing[place], posterior[place], parameters, drawn.normals[..., own], jitter
+            found = self._group(group, at, row_count(rows), *given)
+            if place in drawn.white:
+                prior = prior_means(self.program.evaluator, [group], parameters, rows, row_count(rows))
+                found = replace(found, values=prior + jnp.sqrt(kernel.scale) * drawn.white[place])
+            names = set(group.names)
+            values = values.at[..., own].set(found.values) if names & self.program.inner else values
+            sharp = bool(names & self.sharp)
+            mean = mean.at[..., own].set(found.values if sharp else found.mean)
+            variance = variance if sharp else variance.at[..., own].set(found.variance)
+        return Marginals(mean, variance)
+
+    def _at(self, group: Group, rows: Rows, values: Float[Array, "S rows latents"]) -> tuple[Rows, Array | None]:
+        """The rows with sampled arguments, those of one pass after the other, and all sampled values there.
+
+        Just the rows where all arguments are known.
+        """
+        if not set(group.inputs) & self.program.inner:
+            return rows, None
+        samples, count, latents = values.shape
+        flat = {n: jnp.broadcast_to(v, (samples, *v.shape)).reshape(-1, *v.shape[1:]) for n, v in rows.inputs.items()}
+        translator = self.program.translator
+        for name in self.program.inner:
+            first, last = self.program.evaluator.columns[name, OWN]
+            shape = translator.shape(translator.declarations.axes_of(name))
+            flat[name] = values[..., first:last].reshape(samples * count, *shape)
+        return Rows(flat, {}, {}), values.reshape(-1, latents)
+
+    def _group(
+        self,
+        group: Group,
+        at: tuple[Rows, Array | None],
+        count: int,
+        kernel: KernelValues,
+        inducing: Functionals,
+        q: Posterior,
+        parameters: Mapping[str, Array],
+        normals: Float[Array, "S rows columns"],
+        jitter: Array | float,
+    ) -> Moments:
+        """Moments of a group at its arguments, and samples of what other latents are functions of."""
+        rows, known = at
+        if group.per_row:
+            features: Features | RowFeatures = row_features(rows, kernel.scale.dtype)
+        else:
+            read = functionals_at(group, group.readings.all, rows)
+            features = sparse_features(group, kernel, inducing, read, factorise(group, kernel, inducing, jitter))
+        scale, (mean, variance) = kernel.scale[:, None], q.moments(features)
+        mean, variance = by_reading(group, jnp.sqrt(scale) * mean)[0].T, by_reading(group, scale * variance)[0].T
+        mean = mean + prior_means(self.program.evaluator, [group], parameters, rows, len(mean), known)
+        mean, variance = (each.reshape(-1, count, each.shape[-1]) for each in (mean, variance))
+        if group.per_row or not set(group.names) & self.program.inner:
+            return Moments(mean, variance, mean)
+        if self.replicas > 1 and set(group.names) & self._of_rows:
+            assert isinstance(features, Features) and isinstance(q, Whitened)
+            off = self._jointly(group, kernel, q, features, rows, normals, jitter)
+        else:
+            off = jnp.sqrt(jnp.maximum(variance, LEAST)) * self._in_sets(normals)
+        return Moments(mean, variance, mean + off)
+
+    @property
+    def ties_replicas(self) -> bool:
+        """Whether replicas are sampled together: where inner latents are functions of row variables."""
+        return bool(self._of_rows & self.program.inner & self.program.declarations.latents.keys())
+
+    @cached_property
+    def _of_rows(self) -> frozenset[str]:
+        """Latents that are functions of row variables, directly or through others."""
+        found: set[str] = set(self.program.declarations.rows)
+        for latent in self.program.declarations.latents.values():
+            if found & set(latent.arguments):
+                found.add(latent.name)
+        return frozenset(found)
+
+    def _in_sets(self, normals: Float[Array, "S rows columns"]) -> Float[Array, "S rows columns"]:
+        """The same normals for all replicas of a row, which see one value of what does not differ between them."""
+        if self.replicas == 1:
+            return normals
+        apart = normals.reshape(-1, self.replicas, *normals.shape[1:])[:, :1]
+        return jnp.broadcast_to(apart, (len(apart), self.replicas, *normals.shape[1:])).reshape(normals.shape)
+
+    def _jointly(
+        self,
+        group: Group,
+        kernel: KernelValues,
+        q: Whitened,
+        features: Features,
+        rows: Rows,
+        normals: Float[Array, "S rows columns"],
+        jitter: Array | float,
+    ) -> Float[Array, "S rows columns"]:
+        """Deviations of a group from its means, sampled for all replicas of a row together."""
+        sets = lambda a: jnp.swapaxes(a.reshape(-1, self.replicas, *a.shape[1:]), 1, 2)  # noqa: E731
+        count = normals.shape[1]
+        phi = jax.vmap(lambda a: sets(a.reshape(-1, count, a.shape[-1])))(features.phi)  # [g, sets, rows, replicas, M]
+        points = sets((p := stack_inputs(group.inputs, rows)).reshape(-1, count, p.shape[-1]))
+        among = jax.vmap(jax.vmap(lambda x: prior_covariances(group, kernel, Values(x)), out_axes=1), out_axes=1)
+        open_ = among(points) - phi @ jnp.swapaxes(phi, -1, -2)
+        told = phi @ jnp.asarray(q.root)[0, :, None, None]
+        identity = NUDGE * jitter * jnp.eye(self.replicas, dtype=phi.dtype)
+        total = open_ + told @ jnp.swapaxes(told, -1, -2) + identity
+        root = jnp.sqrt(kernel.scale)[:, None, None, None, None] * jnp.linalg.cholesky(total)
+        off = jnp.einsum("lanij,anjl->anil", root, sets(normals))
+        return jnp.swapaxes(off, 1, 2).reshape(normals.shape)

@@ -1,0 +1,157 @@
+"""Where layers start: inner ones near the principal components of their arguments, inducing points at their centres.
+
+A layer of zero prior mean would start as a constant, through which nothing is seen of the inputs; the bound has a
+maximum there. So q of an inner layer starts narrow around the arguments themselves, or as many of their principal
+components as the layer has latents, in units of its prior (Salimbeni and Deisenroth, 2017, section 2.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from gpdsl.inference.inducing.start import kmeans_centres, placed
+from gpdsl.inference.posteriors.features import factorise, prior_variances
+from gpdsl.inference.problem import as_arrays
+from gpdsl.kernels.functionals import Values
+from gpdsl.kernels.numerics import solve_lower
+from gpdsl.language import model as m
+from gpdsl.program.compilation import jit
+from gpdsl.program.evaluation import prior_means, stack_inputs
+from gpdsl.program.groups import Group, kernel_values
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows, row_count
+
+INNER_SD = 1e-5**0.5
+"""Standard deviation of whitened inducing values of inner layers: almost a known function."""
+
+SPREAD, WIDE = 0.3, 0.9
+"""Of row variables beside inputs, in units of the prior: how far apart their means start, and how wide q is."""
+
+NARROW = 0.3
+"""How wide q of row variables is where their means come from the outputs."""
+
+Groups = list[dict[str, np.ndarray]]
+
+
+def start_layers(program: Program, rows: Rows, inducing: int, jitter: float, seed: int) -> tuple[list[Any], Groups]:
+    """Inducing functionals of every group, and the parameters of its q (`Full`, and `PerRow` of row variables)."""
+    rng, count = np.random.default_rng(seed), row_count(rows)
+    parameters = program.parameters.constrain(as_arrays(program.parameters.unconstrained(), float))
+    inputs: dict[str, Any] = {name: np.asarray(values) for name, values in rows.inputs.items()}
+    latents = np.zeros((count, program.latents))
+    points: list[Any] = [None] * len(program.groups)
+    start: Groups = [{} for _ in program.groups]
+    for place in program.order:
+        group = program.groups[place]
+        known = Rows(inputs, {}, {})
+        prior = prior_means(program.evaluator, [group], parameters, known, count, jnp.asarray(latents))
+        values = np.asarray(prior)[:, : group.size]
+        if group.per_row:
+            points[place] = placed(np.zeros((count, 0)))
+            start[place], white = _row_variables(program, group, rows, rng)
+            values = values + white * np.sqrt(np.asarray(_scale(program, group, parameters)))
+        else:
+            arguments = np.asarray(stack_inputs(group.inputs, known), float)
+            centres = kmeans_centres(arguments, min(inducing, count), rng)
+            points[place] = placed(centres)
+            mean, inner = np.zeros((1, group.size, len(centres))), bool(program.inner & set(group.names))
+            if inner and not any(_reads_arguments(member.latent) for member in group.members):
+                projected = _projection(arguments, group.size, rng)
+                mean[0], sds = _whitened(program, group, parameters, centres, projected(centres), jitter)
+                values = values + projected(arguments) * sds
+            start[place] = _full(mean, INNER_SD if inner else 1.0)
+        latents[:, group.start : group.start + group.size] = values
+        inputs |= _by_name(program, group, values)
+    return points, start
+
+
+def _full(mean: np.ndarray, sd: float) -> dict[str, np.ndarray]:
+    root = np.broadcast_to(np.log(sd) * np.eye(mean.shape[-1]), (*mean.shape, mean.shape[-1]))
+    return {"mean": mean, "root": np.array(root)}
+
+
+def _scale(program: Program, group: Group, parameters: Mapping[str, Any]) -> Any:
+    return kernel_values(program.evaluator, group, parameters, 0).scale
+
+
+def _by_name(program: Program, group: Group, values: Float[np.ndarray, "rows latents"]) -> dict[str, np.ndarray]:
+    """The values of each declared latent, as inputs of others have them."""
+    found, first = {}, 0
+    for member in group.members:
+        shape = program.translator.shape(member.latent.axes)
+        found[member.latent.name] = values[:, first : first + member.count].reshape(-1, *shape)
+        first += member.count
+    return found
+
+
+def _reads_arguments(latent: m.Latent) -> bool:
+    """Whether the prior mean is a function of the arguments: then it says itself what the layer does at first."""
+    pending = [latent.mean]
+    while pending:
+        expression = pending.pop()
+        if isinstance(expression, m.Read) and expression.name in latent.arguments:
+            return True
+        pending += m.parts(expression)
+    return False
+
+
+def _projection(arguments: Float[np.ndarray, "rows D"], latents: int, rng: np.random.Generator) -> Any:
+    """A linear map of arguments to as many numbers of mean 0 and standard deviation 1 at the rows.
+
+    The arguments themselves where there are as many; their first principal components where there are more, and other
+    directions at random beside them where there are fewer.
+    """
+    centre, sd = arguments.mean(axis=0), arguments.std(axis=0)
+    sd = np.where(sd == 0, 1.0, sd)
+    white = (arguments - centre) / sd
+    width = arguments.shape[1]
+    directions = np.eye(width)
+    if latents < width:
+        directions = np.linalg.svd(white[:20_000], full_matrices=False)[2][:latents].T
+    elif latents > width:
+        directions = np.concatenate([directions, rng.standard_normal((width, latents - width))], axis=1)
+    lengths = (white @ directions).std(axis=0)
+    directions = directions / np.where(lengths == 0, 1.0, lengths)
+    return lambda x: (x - centre) / sd @ directions
+
+
+def _whitened(
+    program: Program,
+    group: Group,
+    parameters: Mapping[str, Any],
+    centres: Float[np.ndarray, "M D"],
+    wanted: Float[np.ndarray, "M latents"],
+    jitter: float,
+) -> tuple[Float[np.ndarray, "latents M"], Float[np.ndarray, "latents"]]:
+    """Whitened means at which a group has these values at its inducing points, in units of its prior, and those."""
+
+    def compute(parameters: Any, centres: Any, wanted: Any) -> Any:
+        kernel = kernel_values(program.evaluator, group, parameters, centres.shape[1])
+        factor = factorise(group, kernel, Values(centres), jitter)
+        own = jnp.sqrt(jnp.mean(prior_variances(group, kernel, Values(centres)), axis=1))
+        sds = jnp.broadcast_to(own, (group.size,))
+        factor = jnp.broadcast_to(factor, (group.size, *factor.shape[1:]))
+        white = solve_lower(factor, (wanted.T * sds[:, None])[..., None])[..., 0]
+        return white, sds * jnp.sqrt(kernel.scale)
+
+    white, sds = jit(compute, brief=True)(parameters, centres, wanted)
+    return np.asarray(white), np.asarray(sds)
+
+
+def _row_variables(
+    program: Program, group: Group, rows: Rows, rng: np.random.Generator
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Principal components of the outputs where there are no inputs; else apart at random, and wide."""
+    count = row_count(rows)
+    mean, sd = SPREAD * rng.standard_normal((count, group.size)), WIDE
+    if not program.declarations.inputs:
+        outputs = [np.where(rows.observed[n], v, np.nan).reshape(count, -1) for n, v in rows.outputs.items()]
+        table = np.concatenate(outputs, axis=1)
+        filled = np.where(np.isnan(table), np.nanmean(table, axis=0), table)
+        mean, sd = _projection(filled, group.size, rng)(filled), NARROW
+    return {"mean": mean.T[None], "log_sd": np.full((1, group.size, count), np.log(sd))}, mean
