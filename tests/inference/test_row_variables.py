@@ -93,37 +93,3 @@ def test_row_variables_beside_latents(inducing: int) -> None:
     np.testing.assert_allclose(found.variance("scaled"), np.full((12, 2), 1.0))
     spread = found.variance("f")[:, None] + 0.25 + 0.09
     np.testing.assert_allclose(found.variance("y"), np.broadcast_to(spread, (12, 2)), rtol=1e-8)
-
-
-DEEP = """
-index h in 1..2
-input x : real[D]
-output y : real
-latent f[h](x) ~ GP(0, RBF(1))
-latent g(f) ~ GP(0, RBF(1))
-y ~ Normal(g, 0.1)
-"""
-HIDDEN = """
-index d in 1..3
-index q in 1..2
-output y[d] : real
-row w[q] ~ Normal(0, 1)
-latent f[d](w) ~ GP(0, RBF(1))
-y[d] ~ Normal(f[d], 0.1)
-"""
-
-
-def test_deep_models_are_explained_and_refused() -> None:
-    rng = np.random.default_rng(3)
-    deep = gpdsl.compile(DEEP)
-    data = {"x": rng.normal(size=(5, 3)), "y": rng.normal(size=5)}
-    plan = deep.explain(data)
-    assert "g: 1 process(es) over f (2 column(s)), kernel RBF(ell)" in plan.split("layer 2")[1]
-    with pytest.raises(gpdsl.GpdslError, match=r"deep Gaussian process \(`g` is a function of `f`\)"):
-        deep.fit(data)
-    hidden = gpdsl.compile(HIDDEN)
-    plan = hidden.explain({"y": rng.normal(size=(5, 3))})
-    assert "a latent-variable model" in plan
-    assert "f[d]: 3 process(es) over w (2 column(s))" in plan
-    with pytest.raises(gpdsl.GpdslError, match=r"latent-variable model \(`f` is a function of `w`\)"):
-        hidden.fit({"y": rng.normal(size=(5, 3))})
