@@ -22,7 +22,16 @@ OUTPUT_NAMES = ("y", "target", "output", "response", "outcome", "label", "class"
 """Columns that are the output where nobody says which is; otherwise it is the last."""
 
 PARTS = ("", "_trend", *(f"_{cycle}" for cycle in CYCLES))
-OWN = ("f", "m", "sigma", "phi", "c", *ascii_uppercase, *(name + part for name in ("s2", "ell") for part in PARTS))
+OWN = (
+    "f",
+    "m",
+    "sigma",
+    "phi",
+    "c",
+    "odds",
+    *ascii_uppercase,
+    *(name + part for name in ("s2", "ell") for part in PARTS),
+)
 TAKEN = frozenset({*BUILTINS, *STATEMENTS, *CLAUSE_WORDS, *LOGICAL_WORDS, *OWN})
 LONGEST = 40
 """Characters of a name that is made of a column's."""
@@ -59,7 +68,7 @@ def draft(table: Table, name: str, output: str | None) -> Draft:
     names = _names([each.column for each in looks])
     others = [each for each in looks if each is not target]
     times = [each for each in others if each.kind == "time" and not each.missing]
-    words = [each for each in others if each.kind == "text" and not each.missing and output_kind(target) != "label"]
+    words = [each for each in others if each.kind == "text" and not each.missing and not _several(target)]
     used = [*times[:1], *(each for each in others if _is_number(each)), *words]
     left = [each for each in others if each not in used]
     renamed = {names[each.column]: each.column for each in (*used, target) if names[each.column] != each.column}
@@ -90,6 +99,11 @@ def _target(looks: Sequence[Look], wanted: str | None) -> Look:
         reason = found.reason or "it holds times: expected numbers or words"
         raise GpdslError(f"--output {wanted}: this column cannot be an output: {reason}")
     return found
+
+
+def _several(target: Look) -> bool:
+    """Whether an output has more than two classes."""
+    return output_kind(target) == "label" and len(target.levels) > 2
 
 
 def _is_number(each: Look) -> bool:
@@ -146,7 +160,10 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
     yield f'model {name} "{likelihood.title}"'
     yield ""
     yield from likelihood.before
-    yield from (f"index each_{name} in 1..{letter}" for name, letter in zip(texts, ascii_uppercase, strict=False))
+    yield from (
+        f"index each_{name} in 1..{letter}"
+        for name, letter in zip(texts, ascii_uppercase.replace("C", ""), strict=False)
+    )
     yield from (f"input {each} : time(per = {clock.unit})" for each, clock in clocks.items())
     yield from (f"input {names[each.column]} : real    # {_spread(each)}" for each in numbers)
     yield from (f"input {name} : label[each_{name}]    # {_words(each)}" for name, each in texts.items())
@@ -200,6 +217,11 @@ def _likelihood(y: str, target: Look, predictor: str, used: Sequence[Look]) -> L
     kind = output_kind(target)
     if kind == "label":
         index = f"index c in 1..C    # {len(target.levels)} classes: the distinct words of the data"
+        if not _several(target):
+            first, second = (_line(str(each)) for each in target.levels)
+            odds = (f"let odds[1] = 0    # {first}", f"let odds[c > 1] = {predictor}    # {second}")
+            observed = (*odds, f"{y} ~ Categorical(logits = odds)")
+            return Likelihood("label[c]", f"Which class is {y}?", f"log odds of {second}", (), observed, before=(index,))
         lines = (f"{y} ~ Categorical(logits = {predictor})",)
         return Likelihood("label[c]", f"Which class is {y}?", None, (), lines, "f[c]", (index,))
     if kind == "binary":

@@ -14,7 +14,7 @@ import numpy as np
 from gpdsl.results import expectation as ex
 from gpdsl.results.inverse import inverse
 from gpdsl.results.predictive import Predictive, ValuesOf
-from gpdsl.results.warp_moments import warp_moments
+from gpdsl.results.warp_latents import warp_moments
 from gpdsl.symbolic.curves import LINES
 from gpdsl.symbolic.warps import Warp
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import sympy as sp
 
-from gpdsl.results import expectation as ex
 from gpdsl.results.conditional import mixed
-from gpdsl.results.existence import NEGLIGIBLE
 from gpdsl.results.inverse import inverse
-from gpdsl.results.predictive import Predictive
 from gpdsl.results.windows import Window
 from gpdsl.symbolic.curves import LINES, Line
 from gpdsl.symbolic.densities import DENSITIES
@@ -28,8 +25,8 @@ from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.stable import stable
 from gpdsl.symbolic.warps import Warp
 
-POINTS, TOGETHER, AT_ONCE = 256, 16, 8192
-"""Points on either side, how many of them are computed together, and for how many laws."""
+POINTS, TOGETHER = 256, 16
+"""Points on either side, and how many of them are computed together."""
 
 NEAR, BOUNDED = -3.6, 4.0
 """Ends of the double-exponential rule: towards the place that splits the range, and towards a bound."""
@@ -43,11 +40,11 @@ TINY = -700.0
 FAR = ((620.0, 680.0), (300.0, 330.0), (100.0, 110.0), (30.0, 33.0), (10.0, 11.0))
 """Logarithms of |y|, between two of which a tail's fall is measured: the farthest where its density is a number."""
 
-GROWS, SLIGHT = 1.4, 1e-6
+GROWS = 1.4
 """A tail whose fall grows by so much from one pair to the next is lighter than any power."""
 
-UNSEEN, DOMINANT = 1e-22, 1e-4
-"""Weights that no moment may come from, and the part of it that must not."""
+SOUND = 1e-8
+"""How much probability of a law may be lost."""
 
 Array = np.ndarray
 Values = Mapping[sp.Symbol, Array]
@@ -71,8 +68,29 @@ class Plain:
     given: Values
     increasing: bool
 
-    def moments(self) -> Moments:
-        """Those of the output, given that its transform is in the window."""
+    def moments(self, part: float = 1.0) -> Moments:
+        """Those of the output, given that its transform is in the window.
+
+        Laws whose probability does not come out as one have a steep place that the rule stepped over: they are
+        mixtures of two halves, in each of which that place takes more of the probability. `part` is that of this law.
+        """
+        found, mass = self._integrated()
+        poor = (part * np.abs(mass - 1.0) > SOUND) & (found.order > 1.0)
+        if part < SOUND or not poor.any():
+            return found
+        half, low, high = np.full(poor.sum(), np.log(0.5)), self.window.lower[poor], self.window.upper[poor]
+        arguments = {name: each[poor] for name, each in self.window.arguments.items()}
+        middle = Window(self.window.name, arguments, low, high).at(half, half)
+        given = {symbol: each[poor] for symbol, each in self.given.items()}
+        sides = [Window(self.window.name, arguments, *ends) for ends in ((low, middle), (middle, high))]
+        parts = [replace(self, window=each, given=given).moments(part / 2) for each in sides]
+        better = _mixed([np.exp(half)] * 2, parts)
+        for whole, mended in zip(vars(found).values(), vars(better).values(), strict=True):
+            whole[poor] = mended
+        return found
+
+    def _integrated(self) -> tuple[Moments, Array]:
+        """Moments by one rule, and the probability that it finds, which is one."""
         split, width, ends, far = self._places()
         centre = self._line.forward(split)
         sums, order = np.zeros((3, len(split))), np.full(len(split), np.inf)
@@ -85,7 +103,7 @@ class Plain:
                 more, power = self._beyond(side, centre)
                 sums, order = sums + np.where(bounded, 0.0, more), np.where(bounded, order, np.minimum(order, power))
         mean = sums[1] / sums[0]
-        return Moments(centre + mean, sums[2] / sums[0] - mean**2, order)
+        return Moments(centre + mean, sums[2] / sums[0] - mean**2, order), sums[0]
 
     def at(self, transformed: Array) -> Moments:
         """Of the one output with this transform."""
@@ -211,64 +229,3 @@ def _mixed(shares: list[Array], parts: list[Moments]) -> Moments:
     mean, variance = mixed(shares, [(part.mean, part.variance) for part in parts])
     orders = [np.where(share > 0, part.order, np.inf) for share, part in zip(shares, parts, strict=True)]
     return Moments(mean, variance, np.min(orders, axis=0))
-
-
-def warp_moments(base: Predictive, warp: Warp, *, increasing: bool) -> tuple[Array, Array]:
-    """Mean and variance [rows, *keys] of outputs whose transform `base` describes, over the latents as well.
-
-    Both are NaN where there is no mean; the variance is infinite where there is none but a mean.
-    """
-    law, given, shares = _at_nodes(base, warp)
-    count, found = len(shares), []
-    total = base.beliefs.count * int(np.prod(base.sizes))
-    size = max(1, AT_ONCE // count)
-    for start in range(0, total, size):
-        part = slice(start, start + size)
-        rows = min(size, total - start)
-        one = law.map(lambda leaf: leaf[:, part].reshape(-1))  # noqa: B023
-        with np.errstate(all="ignore"):
-            under = law_moments(warp, one, {s: v[:, part].reshape(-1) for s, v in given.items()}, increasing=increasing)
-            each = Moments(*(a.reshape(count, rows) for a in (under.mean, under.variance, under.order)))
-            found.append(_over_latents(each, shares[:, None]))
-    mean, variance = (
-        np.concatenate(each).reshape(base.beliefs.count, *base.sizes) for each in zip(*found, strict=True)
-    )
-    return mean, variance
-
-
-def _over_latents(each: Moments, shares: Array) -> tuple[Array, Array]:
-    """Mean and variance [n] of the mixture over nodes [nodes, n]; what has no chance to be seen does not count."""
-    none, wide = each.order <= 1 + SLIGHT, each.order <= 2 + SLIGHT
-    first, second = np.where(none, 0.0, each.mean), np.where(wide, 0.0, each.variance)
-    mean = np.sum(shares * first, axis=0)
-    spread = shares * (second + np.where(none, 0.0, (first - mean) ** 2))
-    lost = np.sum(shares * none, axis=0) > NEGLIGIBLE
-    lost |= _from_nowhere(shares * np.abs(first), shares)
-    infinite = (np.sum(shares * wide, axis=0) > NEGLIGIBLE) | _from_nowhere(spread, shares)
-    variance = np.where(infinite, np.inf, np.sum(spread, axis=0))
-    return np.where(lost, np.nan, mean), np.where(lost, np.nan, variance)
-
-
-def _from_nowhere(parts: Array, shares: Array) -> Array:
-    """Whether a sum is made by nodes so far out that it grows with them."""
-    unseen = np.where(shares < UNSEEN, parts, 0.0).sum(axis=0)
-    return ~np.isfinite(parts).all(axis=0) | (unseen > DOMINANT * parts.sum(axis=0))
-
-
-def _at_nodes(base: Predictive, warp: Warp) -> tuple[Law, dict[sp.Symbol, Array], Array]:
-    """The law of the transform and what the transform reads, at nodes of the latents [nodes, rows * keys]."""
-    beliefs, own = base.beliefs, (warp.value.free_symbols | warp.slope.free_symbols) - {warp.symbol}
-    read = {f"read {place}": symbol for place, symbol in enumerate(sorted(own, key=lambda each: each.name))}
-    exact = base.normal()
-    leaves = {} if exact is not None else base.leaves()
-    values, nodes = ex.smooth_nodes(beliefs, {**leaves, **read}, base.keys)
-    shares = (nodes[:, None] * beliefs.weights[None, :]).reshape(-1)
-    shape = (len(nodes), len(beliefs.weights), beliefs.count, *base.sizes)
-
-    def flat(value: Array) -> Array:
-        return np.broadcast_to(np.asarray(value, float), shape).reshape(len(shares), -1)
-
-    given = {symbol: flat(np.asarray(values[name])) for name, symbol in read.items()}
-    if exact is not None:
-        return Law("Normal", {"mean": flat(exact[0]), "sd": flat(np.sqrt(exact[1]))}), given, shares
-    return base.law.filled(flat(np.asarray(values[name])) for name in leaves), given, shares

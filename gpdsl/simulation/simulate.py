@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpdsl.data import Calendar, DataError, bind
+from gpdsl.data import Calendar, DataError, bind, read_table
 from gpdsl.data.convert import from_object
 from gpdsl.data.errors import listed
+from gpdsl.data.looks import look
 from gpdsl.data.sizes import Sizes
+from gpdsl.data.table import Table
 from gpdsl.data.times import as_data
 from gpdsl.forward import resolve
 from gpdsl.language import model as m
@@ -60,7 +62,7 @@ def simulate(
         world = World(declarations, free, count, {}, {}, externals, whole)
         world.parameters = make_parameters(world, parameters or {}, draw_parameters)
         world.inputs = {name: given[name] if name in given else draw_input(world, name) for name in declarations.inputs}
-        outputs = {name: _output(world, each) for name, each in declarations.outputs.items()}
+        outputs = {name: _output(world, each, levels) for name, each in declarations.outputs.items()}
         latents = {name: world.latent(name, m.VALUE) for name in declarations.latents}
         lets = {name: _let(world, each) for name, each in declarations.lets.items()}
         row_variables = {name: world.quantity(name) for name in declarations.rows}
@@ -115,12 +117,22 @@ def _given(
     if not wanted:
         _check_rows(declarations, rows or ROWS)
         return {}, sizes, rows or ROWS, BEGIN, levels
-    # Outputs and everything else of the data are what is simulated: only inputs are read from them.
-    only_inputs = m.Declarations(**{**vars(declarations), "inputs": wanted, "outputs": {}})
-    bound = bind(only_inputs, table if data is None else data, sizes=sizes, columns=columns, outputs_required=False)
+    table = read_table(table if data is None else data)
+    # Outputs are what is simulated: inputs are read, and the words of labels.
+    labels = {name: each for name, each in declarations.outputs.items() if _has_words(table, each, columns or {})}
+    read = m.Declarations(**{**vars(declarations), "inputs": wanted, "outputs": labels})
+    bound = bind(read, table, sizes=sizes, columns=columns, outputs_required=False)
     if rows is not None and rows != bound.rows:
         raise DataError(WrongRequest("rows", str(rows), f"the {bound.rows} rows of the inputs"), source=source)
     return dict(bound.inputs), {**sizes, **bound.sizes}, bound.rows, bound.calendar or BEGIN, {**levels, **bound.levels}
+
+
+def _has_words(table: Table, output: m.Output, columns: Mapping[str, Any]) -> bool:
+    """Whether an output is a label that has a column with something in it."""
+    column = columns.get(output.name, output.name)
+    if output.label is None or not isinstance(column, str) or column not in table.columns:
+        return False
+    return bool(look(table, column).missing < table.rows)
 
 
 def _check_rows(declarations: m.Declarations, rows: int) -> None:
@@ -145,16 +157,16 @@ def _all_sizes(declarations: m.Declarations, known: Mapping[str, int]) -> tuple[
     return found, assumed
 
 
-def _output(world: World, declared: m.Output) -> np.ndarray:
+def _output(world: World, declared: m.Output, known: Mapping[str, tuple]) -> np.ndarray:
     """An output as data hold it, [rows, *axes]: labels by their names, what is not observed missing."""
     parts = [world.defined(("output", declared.name, element)) for element in world.positions(declared.axes)]
     values = np.stack(parts, axis=-1).reshape(world.rows, *world.shape(declared.axes))
     if declared.label is None:
         return values
-    index = world.declarations.indices.get(str(declared.label.name))
-    if index is None or index.levels is None:
+    words = known.get(str(declared.label.name))
+    if words is None:
         return values
-    levels = np.array([*index.levels, None], dtype=object)
+    levels = np.array([*words, None], dtype=object)
     return levels[np.where(np.isnan(values), len(levels), values).astype(int) - 1]
 
 

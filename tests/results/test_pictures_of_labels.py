@@ -88,3 +88,28 @@ def test_served_inputs_are_numbers_of_levels(fit: gpdsl.Fit) -> None:
 def test_simulated_labels_keep_the_words_of_the_data() -> None:
     drawn = gpdsl.compile(MODEL).sample_prior({"x": X, "g": G})
     assert drawn.data["g"].tolist() == G.tolist()
+
+
+def test_words_that_only_the_data_have_are_simulated() -> None:
+    """An output's own column says which words there are; without one they are numbers."""
+    model = gpdsl.compile("""
+index c in 1..C
+input x : real
+output y : label[c]
+latent f[c](x) ~ GP(0, RBF(1))
+y ~ Categorical(logits = f)
+""")
+    assert set(model.sample_prior({"x": X, "y": G}).data["y"]) <= {"north", "south", "west"}
+    with pytest.raises(gpdsl.GpdslError, match="how large `C` is"):
+        model.sample_prior({"x": X, "y": [None] * 30})
+
+
+def test_levels_are_points_with_bars(fit: gpdsl.Fit) -> None:
+    """A line between words would say that there is something between them."""
+    (effect,) = (each for each in fit.plot(DATA, kind="partial").axes if each.get_xlabel() == "g")
+    assert effect.lines[0].get_linestyle() == "None" and effect.lines[0].get_marker() == "o"
+    (bars,) = (each for each in effect.collections)
+    low, high = fit.predict(
+        {"x": [np.quantile(X, 0.5, method="nearest")] * 3, "g": ["north", "south", "west"]}
+    ).quantile("y", [0.05, 0.95])
+    np.testing.assert_allclose([each[:, 1] for each in bars.get_segments()], np.stack([low, high], -1))

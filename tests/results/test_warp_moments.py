@@ -145,6 +145,20 @@ def test_steps_mixtures_proportions_and_heavy_tails() -> None:
     np.testing.assert_allclose([cauchy.mean[0], cauchy.variance[0], cauchy.order[0]], [0, 2, 3], atol=1e-9)
 
 
+def test_steps_away_from_the_middle() -> None:
+    """Two, of which the law is halved until neither is stepped over: against integrals between their ends."""
+    steps = ((3.0, 20.0, 1.0), (0.5, 500.0, -1.0))
+    moments = found("real", lambda y: y + sum(a * sp.tanh(b * (y - c)) for a, b, c in steps), NORMAL)
+    t = lambda y: y + mp.fsum(a * mp.tanh(b * (y - c)) for a, b, c in steps)  # noqa: E731
+    slope = lambda y: 1 + mp.fsum(a * b * mp.sech(b * (y - c)) ** 2 for a, b, c in steps)  # noqa: E731
+    cuts = sorted([c + k / b for _, b, c in steps for k in (-20, -6, -2, 0, 2, 6, 20)] + [-9, -3, 3, 9])
+    powers = [mp.quad(lambda y, k=k: mp.npdf(t(y), 0.3) * slope(y) * y**k, cuts) for k in range(3)]
+    assert abs(powers[0] - 1) < 1e-12
+    np.testing.assert_allclose(
+        [moments.mean[0], moments.variance[0]], [float(powers[1]), float(powers[2] - powers[1] ** 2)], 1e-9
+    )
+
+
 # --- of fits ----------------------------------------------------------------------------------------------------
 
 X = np.linspace(0.0, 3.0, 8)

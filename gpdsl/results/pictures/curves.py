@@ -39,7 +39,7 @@ def curves(seen: Seen, names: Sequence[str]) -> Figure:
     prediction = seen.predict(rows)
     figure, panels = canvas(len(names), 1, 8.0, 2.6, title_of(seen.fit))
     for panel, name in zip(panels[:, 0], names, strict=True):
-        one(panel, seen, quantity(seen, prediction, name), seen.drawn(column, along))
+        one(panel, seen, quantity(seen, prediction, name), column, along)
         observed(panel, seen, name, column, np.arange(seen.rows))
         finish(panel, seen, name, column, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
@@ -61,8 +61,7 @@ def groups(seen: Seen, names: Sequence[str]) -> Figure:
     for name, line in zip(names, panels, strict=True):
         whole = quantity(seen, prediction, name)
         for number, panel in enumerate(line):
-            at = made[number][1]
-            one(panel, seen, whole.at(slice(ends[number], ends[number + 1])), seen.drawn(along, at))
+            one(panel, seen, whole.at(slice(ends[number], ends[number + 1])), along, made[number][1])
             observed(panel, seen, name, along, members[number])
             finish(panel, seen, name, along, legends=number == 0)
             panel.set_title(f"{apart.label} = {apart.word(levels[number])}", fontsize=9)
@@ -81,25 +80,29 @@ def _rows(seen: Seen, column: Column, among: np.ndarray) -> tuple[dict[str, np.n
     return {name: np.array(values[chosen]) for name, values in seen.inputs.items()}, column.values[chosen]
 
 
-def one(panel: Axes, seen: Seen, shown: Quantity, along: Any) -> None:
-    """What is known of one quantity."""
+def one(panel: Axes, seen: Seen, shown: Quantity, column: Column, along: np.ndarray) -> None:
+    """What is known of one quantity at values of a column: curves with bands, or a point with a bar for each label."""
+    apart = column.kind == "label"
+    line: dict[str, Any] = {"ls": "none", "marker": "o", "ms": 4.0} if apart else {}
+    at = seen.drawn(column, along)
     if shown.levels:
         for number, colour in enumerate(colours(len(shown.levels), ordered=shown.ordered)):
-            panel.plot(along, shown.centre[:, number], color=colour, label=plain(str(shown.levels[number])))
+            panel.plot(at, shown.centre[:, number], color=colour, label=plain(str(shown.levels[number])), **line)
         panel.set_ylim(-0.1, 1.05)
         return
     parts = elements(seen.fit, shown.name, shown.centre.shape[1:], ELEMENTS)
     for number, ((place, label), colour) in enumerate(zip(parts, colours(len(parts)), strict=True)):
-        panel.plot(
-            along,
-            element(shown.centre, place),
-            color=colour,
-            label=f"{label}: mean" if shown.kind != "binary" else label,
-        )
+        said = f"{label}: mean" if shown.kind != "binary" else label
+        panel.plot(at, element(shown.centre, place), color=colour, label=said, **line)
         if shown.band is not None:
             low, high = (element(each, place) for each in shown.band)
-            fade = 0.25 if len(parts) < 4 else 0.12
-            panel.fill_between(along, low, high, alpha=fade, color=colour, label=None if number else "90% band", lw=0)
+            named = "" if number else "90% band"
+            if apart:
+                panel.vlines(at, low, high, color=colour, label=named)
+            else:
+                panel.fill_between(
+                    at, low, high, alpha=0.25 if len(parts) < 4 else 0.12, color=colour, label=named, lw=0
+                )
     left = int(np.prod(shown.centre.shape[1:], dtype=int)) - len(parts)
     if left > 0:
         panel.plot([], [], " ", label=f"and {left} more")

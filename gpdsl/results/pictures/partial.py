@@ -50,7 +50,7 @@ def partial(seen: Seen, names: Sequence[str], others: str) -> Figure:
     for whole, line in zip(found, panels, strict=True):
         for place, number in enumerate(order):
             column, panel = tried[number], line[place]
-            one(panel, seen, along(whole, number), seen.drawn(column, grids[number]))
+            one(panel, seen, along(whole, number), column, grids[number])
             marks = seen.drawn(column, column.values[thinned(seen.rows, RUG)])
             where = panel.get_xaxis_transform()
             panel.plot(marks, np.full(len(marks), 0.01), "|", color="0.4", ms=4, alpha=0.5, transform=where)
