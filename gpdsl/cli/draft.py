@@ -220,8 +220,8 @@ def _likelihood(y: str, target: Look, predictor: str, used: Sequence[Look]) -> L
         if not _several(target):
             first, second = (_line(str(each)) for each in target.levels)
             odds = (f"let odds[1] = 0    # {first}", f"let odds[c > 1] = {predictor}    # {second}")
-            observed = (*odds, f"{y} ~ Categorical(logits = odds)")
-            return Likelihood("label[c]", f"Which class is {y}?", f"log odds of {second}", (), observed, before=(index,))
+            told = (*odds, f"{y} ~ Categorical(logits = odds)")
+            return Likelihood("label[c]", f"Which class is {y}?", f"log odds of {second}", (), told, before=(index,))
         lines = (f"{y} ~ Categorical(logits = {predictor})",)
         return Likelihood("label[c]", f"Which class is {y}?", None, (), lines, "f[c]", (index,))
     if kind == "binary":

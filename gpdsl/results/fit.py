@@ -157,8 +157,8 @@ class Fit(Shown, Criticised):
 
         `given` are rows of which some outputs are known, at these inputs or at others: the posterior is conditioned on
         them, at the parameters of the fit. They are exact for outputs that are normal about something linear in the
-        latents, and refused for others. `evaluations` is the most that the prediction may take of opaque functions,
-        that of the fit by default.
+        latents, and the best Gaussian for others. `evaluations` is the most that the prediction may take of opaque
+        functions, that of the fit by default.
         """
         index = getattr(data, "index", None)  # of a pandas frame, for `to_frame`; that of a list is a method
         bound = self.bind(data, columns, outputs=False)

@@ -1,30 +1,41 @@
-"""Predictions given outputs of some rows: the posterior at fixed parameters, conditioned on normal observations.
+"""Predictions given outputs of some rows: the posterior at fixed parameters, conditioned on what they were.
 
-The latents at the known and the new rows are jointly Gaussian under each component of q, and outputs that are normal
-about something linear in them are too. What is known moves the means, narrows the covariances, and weighs components.
+Under each component of q the latents at the known and the new rows are jointly Gaussian, N(m, K). Known outputs stand
+in it by Gaussian sites of their rows, with the precision Lambda_n = -2 dL/dV_n and the slope dL/dm_n of the expected
+log likelihood L at the moments that they lead to: the best Gaussian by natural gradients (Khan and Lin, 2017), exact
+and reached in one step where outputs are normal about something linear in the latents. Bounds weigh the components.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
+from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.posteriors.over_rows import MOST, Block
-from gpdsl.lowering.table import align
 from gpdsl.program.joint import Marginals, basis_columns, with_sums
+from gpdsl.program.program import Program
 from gpdsl.results import expectation as ex
-from gpdsl.results.covariances import NotLinearError, noise_of, slopes_of
-from gpdsl.symbolic.terms import ObservationTerms, latents_in
 
 Array = np.ndarray
+
+STEPS, SHORTEST, AT_REST = 200, 1e-6, 1e-10
+"""Updates of sites at most, the shortest of them, and the relative change of the bound that ends them."""
+
+SAMPLES = 1024
+"""Of expected log likelihoods without formula or quadrature."""
+
+DEPENDENT = 1e-13
+"""Share of the largest variance below which a direction of the known latents follows from the others."""
 
 
 def joined(known: Data, new: Data) -> Data:
@@ -45,37 +56,39 @@ def joined(known: Data, new: Data) -> Data:
 
 
 def conditioned(beliefs: ex.Beliefs, count: int) -> ex.Beliefs:
-    """Beliefs about all rows but the first `count`, whose outputs are known.
-
-    Raises GpdslError where these are not normal about something linear in the latents, and for too many rows.
-    """
+    """Beliefs about all rows but the first `count`, whose outputs are known. Raises GpdslError for too many rows."""
     program = beliefs.program
     if program.fields or program.declarations.rows or program.uses():
         raise GpdslError("given: a model with fields, row variables or opaque functions cannot be conditioned further")
     known = beliefs.part(slice(0, count))
-    slopes, residuals, noise = _observed(known)
-    latents = len(basis_columns(program))
+    if not any(np.any(np.asarray(each)) for each in known.rows.observed.values()):
+        names = ", ".join(f"`{name}`" for name in program.declarations.outputs)
+        raise GpdslError(
+            f"given: no output is observed in these rows; expected values of {names}, or leave `given` out"
+        )
+    program = program if program.coupled else program.coupling
+    latents, rows = len(basis_columns(program)), beliefs.count - count
     means = np.asarray(beliefs.marginals.mean, float)[..., basis_columns(program)]
-    moved, left, evidence = [], [], []
-    for component, covariance in enumerate(_covariances(beliefs, latents)):
-        cross = np.einsum("ocn,cndm->odm", slopes, covariance[:, :count])
-        total = np.einsum("odm,pdm->op", cross[..., :count], slopes) + np.diag(noise)
-        root = cholesky(total, lower=True)
-        gap = residuals - np.einsum("ocn,nc->o", slopes, means[component, :count])
-        gain = cho_solve((root, True), gap)
-        evidence.append(-0.5 * gap @ gain - np.sum(np.log(np.diagonal(root))))
-        moved.append(means[component, count:] + np.einsum("odm,o->md", cross[..., count:], gain))
-        explained = solve_triangular(root, cross[..., count:].reshape(len(gap), -1), lower=True)
-        rows = beliefs.count - count
-        new = covariance[:, count:, :, count:] - (explained.T @ explained).reshape(latents, rows, latents, rows)
-        left.append(new)
-    weights = np.log(beliefs.weights) + np.asarray(evidence)
+    expected, moved, left, bounds = _expected(known, program), [], [], []
+    for mean, covariance in zip(means, _covariances(beliefs, latents), strict=True):
+        values, vectors = np.linalg.eigh(covariance[:, :count, :, :count].reshape(latents * count, -1))
+        free = values > DEPENDENT * values[-1]
+        roots, vectors = np.sqrt(values[free]), vectors[:, free]
+        sites = _settled(Known(mean[:count], (vectors * roots).reshape(latents, count, -1), expected))
+        across = covariance[:, count:, :, :count].reshape(latents * rows, -1) @ vectors / roots
+        kept = solve_triangular(sites.factor, across.T, lower=True)
+        moved.append(mean[count:] + (across @ sites.mean).reshape(latents, rows).T)
+        new = covariance[:, count:, :, count:].reshape(latents * rows, -1) - across @ across.T + kept.T @ kept
+        left.append(new.reshape(latents, rows, latents, rows))
+        bounds.append(sites.bound)
+    weights = np.log(beliefs.weights) + np.asarray(bounds)
     weights = np.exp(weights - weights.max())
-    block = Block(tuple(range(latents)), np.stack(left))
+    block, dtype = Block(tuple(range(latents)), np.stack(left)), beliefs.marginals.mean.dtype
+    among = np.einsum("kcndn->kncd", block.covariance)
     return replace(
         beliefs.part(slice(count, beliefs.count)),
-        program=program if program.coupled else program.coupling,
-        marginals=_marginals(beliefs, np.stack(moved), block),
+        program=program,
+        marginals=_marginals(program, jnp.asarray(np.stack(moved), dtype), jnp.asarray(among, dtype)),
         weights=weights / weights.sum(),
         start=0,
         blocks=lambda: [block],
@@ -100,49 +113,93 @@ def _covariances(beliefs: ex.Beliefs, latents: int) -> Float[Array, "K latents r
     return found
 
 
-def _marginals(beliefs: ex.Beliefs, means: Array, block: Block) -> Marginals:
+def _marginals(
+    program: Program, mean: Float[jax.Array, "K rows latents"], covariance: Float[jax.Array, "K rows latents latents"]
+) -> Marginals:
     """Row by row, with all sums of readings."""
-    program, dtype = beliefs.program, beliefs.marginals.mean.dtype
-    every = np.asarray(with_sums(program, jnp.eye(means.shape[-1])))
-    own = np.einsum("kcndn->kncd", np.asarray(block.covariance))
-    covariance = jnp.asarray(np.einsum("ca,kncd,db->knab", every, own, every, optimize=True), dtype)
-    return Marginals(jnp.asarray(means @ every, dtype), jnp.diagonal(covariance, axis1=2, axis2=3), covariance)
+    every = with_sums(program, jnp.eye(mean.shape[-1], dtype=mean.dtype))
+    among = jnp.einsum("ca,kncd,db->knab", every, covariance, every)
+    return Marginals(mean @ every, jnp.diagonal(among, axis1=2, axis2=3), among)
 
 
-def _observed(beliefs: ex.Beliefs) -> tuple[Float[Array, "n columns rows"], Float[Array, " n"], Float[Array, " n"]]:
-    """Of every observed number its slopes in the latents at all rows, what it is above their prior mean, its noise."""
-    observed = beliefs.rows.observed
-    found = [_statement(beliefs, o) for o in beliefs.program.observations if np.any(observed.get(o.outputs[0], 0.0))]
-    if not found or not sum(len(noise) for _, _, noise in found):
-        names = ", ".join(f"`{name}`" for name in beliefs.program.declarations.outputs)
-        raise GpdslError(
-            f"given: no output is observed in these rows; expected values of {names}, or leave `given` out"
-        )
-    slopes, residuals, noise = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return slopes, residuals, noise
+Expected = Callable[[Array, Array], tuple[float, tuple[Array, Array]]]
+"""The expected log likelihood of the known rows by means and covariances of their latents, and its gradients."""
 
 
-def _statement(beliefs: ex.Beliefs, o: ObservationTerms) -> tuple[Array, Array, Array]:
-    program, rows, law = beliefs.program, beliefs.rows, o.law
-    read, columns = partial(align, positions=o.positions, keys=o.axes), len(basis_columns(program))
-    seen = np.asarray(read(jnp.asarray(rows.observed[o.outputs[0]]))) > 0
-    try:
-        if law is None or law.name != "Normal" or o.reads or latents_in(program.translator, law.arguments["sd"]):
-            raise NotLinearError
-        slopes = slopes_of(beliefs, law.arguments["mean"], o.axes)
-    except NotLinearError as problem:
-        raise GpdslError(
-            f"given: `{o.outputs[0]}` is not normal about something linear in the latents, so there is no formula; "
-            "fit all rows together, `model.fit(all_rows, start=fit)`"
-        ) from problem
-    evaluate, nowhere = program.evaluator, jnp.zeros_like(beliefs.marginals.mean[0])
-    output = read(jnp.asarray(rows.outputs[o.outputs[0]]))
-    value = evaluate(o.warp.value, beliefs.scope(), o.axes) if o.warp else output
-    level = evaluate(law.arguments["mean"], beliefs.scope(nowhere), o.axes)
-    noise = np.broadcast_to(noise_of(beliefs, law.arguments["sd"], o.axes), seen.shape)
-    residual = np.broadcast_to(np.asarray(value - level, float), seen.shape)
-    at = np.nonzero(seen)
-    full = np.stack([np.broadcast_to(each, seen.shape)[at] for each in slopes])
-    placed = np.zeros((len(at[0]), columns, beliefs.count))
-    placed[np.arange(len(at[0])), :, at[0]] = full.T
-    return placed, residual[at], noise[at]
+def _expected(known: ex.Beliefs, program: Program) -> Expected:
+    dtype, shape = known.marginals.mean.dtype, (known.count, program.latents)
+    normals = base_normals(jax.random.key(known.seed), SAMPLES, 1, *shape) if program.sampled else None
+
+    def value(moments: tuple[jax.Array, jax.Array], numbers: tuple) -> jax.Array:
+        beliefs = known.with_numbers(numbers)
+        q = _marginals(program, moments[0][None], moments[1][None])
+        return jnp.sum(expected_log_likelihood(program, beliefs.parameters, beliefs.rows, q, normals))
+
+    both = known.compile("given", jax.value_and_grad(value))
+
+    def computed(mean: Array, covariance: Array) -> tuple[float, tuple[Array, Array]]:
+        found, slopes = both((jnp.asarray(mean, dtype), jnp.asarray(covariance, dtype)), known.numbers())
+        return float(found), tuple(np.asarray(each, float) for each in slopes)  # type: ignore[return-value]
+
+    return computed
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """The latents of known rows before: their means, a root of their covariance, and what the outputs say of them."""
+
+    mean: Float[Array, "rows latents"]
+    root: Float[Array, "latents rows rank"]
+    expected: Expected
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """q(z) of f = m + R z given sites: mean, factor of the precision, the bound, and the sites that would follow."""
+
+    mean: Float[Array, " rank"]
+    factor: Float[Array, "rank rank"]
+    bound: float
+    target: tuple[Float[Array, "rows latents"], Float[Array, "rows latents latents"]]
+
+
+def _at(known: Known, linear: Array, precision: Array) -> Settled:
+    """P = I + R' Lambda R, mean P^-1 R' (lambda - Lambda m). Raises LinAlgError where P is not positive definite."""
+    root, rank = known.root, known.root.shape[-1]
+    weighted = np.einsum("nlm,mnr->lnr", precision, root).reshape(-1, rank)
+    factor = np.linalg.cholesky(np.eye(rank) + root.reshape(-1, rank).T @ weighted)
+    away = linear - np.einsum("nlm,nm->nl", precision, known.mean)
+    mean = cho_solve((factor, True), np.einsum("lnr,nl->r", root, away))
+    spread = solve_triangular(factor, root.reshape(-1, rank).T, lower=True).reshape(rank, *root.shape[:2])
+    moments = known.mean + np.einsum("lnr,r->nl", root, mean), np.einsum("rln,rmn->nlm", spread, spread)
+    value, (slope, bend) = known.expected(*moments)
+    inverse = solve_triangular(factor, np.eye(rank), lower=True)
+    divergence = 0.5 * (np.sum(inverse**2) + mean @ mean - rank) + np.sum(np.log(np.diagonal(factor)))
+    told = -(bend + np.swapaxes(bend, 1, 2))
+    target = slope + np.einsum("nlm,nm->nl", told, moments[0]), told
+    return Settled(mean, factor, value - divergence, target)
+
+
+def _settled(known: Known) -> Settled:
+    """The sites at rest: full steps, shorter ones where the bound would fall."""
+    count, latents = known.mean.shape
+    sites: tuple[Array, Array] = np.zeros((count, latents)), np.zeros((count, latents, latents))
+    now, step = _at(known, *sites), 1.0
+    for _ in range(STEPS):
+        tried = tuple(old + step * (new - old) for old, new in zip(sites, now.target, strict=True))
+        slack = AT_REST * max(1.0, abs(now.bound))
+        try:
+            found = _at(known, *tried)
+            better = found.bound >= now.bound - slack
+        except np.linalg.LinAlgError:
+            better = False
+        if better:
+            gain, full = found.bound - now.bound, step == 1.0
+            sites, now, step = tried, found, min(1.0, 2.0 * step)  # type: ignore[assignment]
+            if full and gain < slack:
+                return now
+        elif step < SHORTEST:
+            return now
+        else:
+            step *= 0.5
+    raise GpdslError("given: these outputs do not settle; fit all rows together, `model.fit(all_rows, start=fit)`")
