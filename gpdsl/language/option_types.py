@@ -45,5 +45,6 @@ class FitOptions(TypedDict, total=False):
     device: str | None
     devices: int | None
     entropy: Literal["pairwise", "jensen"] | None
+    importance: int | None
     fixed: Sequence[str] | None
     init: Mapping[str, Any] | None

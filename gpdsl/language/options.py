@@ -218,6 +218,13 @@ _TABLE = (
         "how a mixture's entropy is bounded: `pairwise`, or `jensen` as in SAVIGP eq. 18",
         ("vi",),
     ),
+    Option(
+        "importance",
+        Whole(1, "5"),
+        1,
+        "replicas of the variables of each row, where latents are functions of them: the bound is tighter with more",
+        ("vi",),
+    ),
     Option("fixed", Names(), (), "parameters that keep their initial values"),
     Option("init", Values(), MappingProxyType({}), "initial values of parameters, by name", of="param"),
 )

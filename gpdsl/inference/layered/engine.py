@@ -35,6 +35,9 @@ SLOWEST = 0.02
 SHARE = 0.1
 """How far natural gradients go at first."""
 
+VISITED = 5.0
+"""Times as long as those of others are steps of row variables, which minibatches visit now and then."""
+
 ASSESSED = 1_000
 """Rows of which the bound is taken at a time at the end."""
 
@@ -51,13 +54,14 @@ def last_layers(program: Program) -> tuple[int, ...]:
 class LayeredSearch:
     """Stochastic ascent from where the layers start."""
 
-    def __init__(self, problem: Problem, start: Groups, replicas: int = 1) -> None:
+    def __init__(self, problem: Problem, start: Groups) -> None:
         self.problem, choice = problem, problem.choice
         program, dtype = problem.program, jnp.dtype(problem.options.dtype)
-        self.layers = Layers(program, program.sharp, replicas)
+        self.layers = Layers(program, program.sharp, problem.options.importance)
         self.size = min(CHUNK, choice.steps)
         natural = last_layers(program) if choice.optimizer == "natural" else ()
         self.families = [PerRow() if group.per_row else Full() for group in program.groups]
+        self.paces = [VISITED if group.per_row else 1.0 for group in program.groups]
         q = {p: each for p, each in enumerate(as_arrays(start, dtype)) if p not in natural}
         points = {p: z for p, z in enumerate(problem.inducing) if not program.groups[p].per_row}
         last = {p: Precise.prior(program.groups[p].size, len(problem.inducing[p]), dtype) for p in natural}
@@ -115,6 +119,9 @@ class LayeredSearch:
             value, (slope, last_slope) = jax.value_and_grad(self._value, (0, 1))(point, given, batch, key, expected)
             value = value - sum(each.divergence(given[place]) for place, each in last.items())
             updates, moved = self.optimiser.update(jax.tree.map(jnp.negative, slope), memory, point)
+            updates["q"] = {
+                p: jax.tree.map(partial(jnp.multiply, self.paces[p]), each) for p, each in updates["q"].items()
+            }
             sound = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(slope)]))
             keep = partial(jax.tree.map, lambda a, b: jnp.where(sound, a, b))
             ahead = {place: each.moved(last_slope[place], share) for place, each in last.items()}

@@ -39,6 +39,11 @@ ALLOWED = {
 
 def plan_layered(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan | None:
     """The plan for a model with latents over latents or row variables. Raises GpdslError for what it cannot fit."""
+    if options.importance > 1 and not program.inner & program.declarations.rows.keys():
+        raise GpdslError(
+            f"importance = {options.importance} weighs replicas of row variables that latents are functions of, and "
+            "this model has none: leave it out, or write `row w ~ Normal(0, 1)` and `latent f(x, w) ~ GP(...)`"
+        )
     if not program.inner:
         return None
     program = training(program, dense=False)
@@ -65,7 +70,7 @@ def _decide(program: Program, rows: int, options: Options) -> Choice:
         concave = log_concavity(program.translator, program.observations)
         optimizer = "natural" if concave.verdict == "proved" else "adam"
         reasons["optimizer"] = concave.reason
-    samples = options.samples or max(1, min(MOST_PASSES, PASSES // (batch or rows)))
+    samples = options.samples or max(1, min(MOST_PASSES, PASSES // ((batch or rows) * options.importance)))
     rate = 0.01 if options.learning_rate is None else options.learning_rate
     steps = options.steps or STEPS
     return Choice(False, inducing, batch, samples, optimizer, steps, reasons, "full", rate)

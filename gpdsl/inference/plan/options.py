@@ -44,7 +44,8 @@ class Options:
     (`inference.sampling`, `inference.score`). schedule: everything at once, or set by set (`inference.alternating`).
     decay, epsilon: of Adadelta. engine: `vi`, or `ep` with its power in (0, 1] (`inference.expectation_propagation`).
     devices: how many share the rows (`inference.sharding`). basis, features, chevron, feature_batch, support,
-    feature_sums, start_rows: of engine = qsgp (`inference.plan.weights`).
+    feature_sums, start_rows: of engine = qsgp (`inference.plan.weights`). importance: of row variables that latents are
+    functions of (`inference.layered`).
     """
 
     posterior: str = _default("posterior")
@@ -83,6 +84,7 @@ class Options:
     device: str | None = _default("device")
     devices: int | None = _default("devices")
     entropy: str = _default("entropy")
+    importance: int = _default("importance")
     fixed: tuple[str, ...] = _default("fixed")
     init: Mapping[str, Any] = _default("init")
 

@@ -1,0 +1,187 @@
+"""Row variables as arguments of latents: importance weights against quadrature, gradients, fits and predictions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+import gpdsl
+from gpdsl.errors import GpdslError
+from gpdsl.inference.layered.bound import Expected
+from gpdsl.inference.layered.propagation import Drawn, Layers
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.kernels.functionals import Values
+from tests.inference.test_layered import _posterior, _program
+
+HIDDEN = """
+model hidden
+input x : real
+output y : real
+param ell : positive = 1
+param sigma : positive = 0.3
+row w ~ Normal(0, 1)
+latent f(x, w) ~ GP(0, RBF(ell))
+y ~ Normal(f, sigma)
+"""
+
+DEEP_HIDDEN = """
+model deep_hidden
+index q in 1..2
+input x : real
+output y : real
+param ell : positive = 1
+param sigma : positive = 0.3
+row w ~ Normal(0, 1)
+latent h[q](x, w) ~ GP(0, RBF(ell))
+latent f(h) ~ GP(0, RBF(ell))
+y ~ Normal(f, sigma)
+"""
+
+
+def _small(rng: np.random.Generator, text: str = HIDDEN) -> tuple[Any, Any, Any, Any, Any]:
+    x, y = np.linspace(-1, 1, 4), np.array([0.3, -0.8, 0.5, 1.1])
+    program, rows, parameters = _program(text, {"x": x, "y": y})
+    rows = rows.__class__(rows.inputs, rows.outputs, rows.observed, rows.indicators, jnp.arange(4))
+    points, posterior = [], {}
+    for place, group in enumerate(program.groups):
+        if group.per_row:
+            points.append(Values(jnp.zeros((4, 0))))
+            sd = 1.1 + 0.1 * rng.random((1, 1, 4, 1))
+            posterior[place] = Whitened(jnp.asarray(0.5 * rng.standard_normal((1, 1, 4))), jnp.asarray(sd))
+        else:
+            z = rng.standard_normal((5, 2))
+            points.append(Values(jnp.asarray(z)))
+            posterior[place] = _posterior(rng, group.size, z, 0.3)
+    return program, rows, parameters, points, posterior
+
+
+def _integrals(program: Any, rows: Any, parameters: Any, points: Any, posterior: Any) -> np.ndarray:
+    """log of the integral of exp(E_f[log p(y | f(x, w))]) over the prior of w, by quadrature."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    white = jnp.broadcast_to(jnp.asarray(nodes)[:, None, None], (120, 4, 1))
+    place = next(p for p, group in enumerate(program.groups) if group.per_row)
+    layers = Layers(program, frozenset())
+    drawn = Drawn(jnp.zeros((120, 4, program.latents)), {place: white})
+    found = layers.marginals(parameters, points, posterior, rows, drawn, 1e-8)
+    column = program.evaluator.columns["f", next(iter(program.groups[1 - place].readings.all))][0]
+    mean, variance = (np.asarray(a)[..., column] for a in (found.mean, found.variance))
+    y, s2 = np.asarray(rows.outputs["y"]), 0.09
+    density = -0.5 * np.log(2 * np.pi * s2) - ((y - mean) ** 2 + variance) / (2 * s2)
+    return logsumexp(density, axis=0, b=(weights / weights.sum())[:, None])
+
+
+def test_more_replicas_raise_the_bound_towards_the_integral(rng: np.random.Generator) -> None:
+    program, rows, parameters, points, posterior = _small(rng)
+    known = float(np.sum(_integrals(program, rows, parameters, points, posterior)))
+    bounds = []
+    for replicas in (1, 2, 5, 25, 400):
+        expected = Expected(Layers(program, frozenset(), replicas), samples=200_000 // (replicas * 10), total=4)
+        bounds.append(float(expected(parameters, points, posterior, rows, jax.random.key(1), 1e-8)))
+    assert np.all(np.diff(bounds) > -0.02) and bounds[0] < known - 0.1
+    assert abs(bounds[-1] - known) < 0.05
+
+
+def test_one_replica_is_the_ordinary_bound(rng: np.random.Generator) -> None:
+    """The mean of a log weight is the expectation less the divergence that is known in closed form."""
+    program, rows, parameters, points, posterior = _small(rng)
+    ordinary = Expected(Layers(program, frozenset()), samples=40_000, total=4)
+    value = float(ordinary(parameters, points, posterior, rows, jax.random.key(0), 1e-8))
+    place = ordinary.variables[0]
+    mean, sd = ordinary._moments(posterior[place], rows, jnp.dtype(float))
+    normals = jax.random.normal(jax.random.key(3), (40_000, 4, 1))
+    white = mean + sd * normals
+    drawn = Drawn(jnp.zeros((40_000, 4, program.latents)), {place: white})
+    found = Layers(program, frozenset()).marginals(parameters, points, posterior, rows, drawn, 1e-8)
+    from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+
+    weights = expected_log_likelihood(program, parameters, rows, found)
+    weights = weights + jnp.sum(0.5 * normals**2 + jnp.log(sd) - 0.5 * white**2, axis=-1)
+    assert abs(value - float(jnp.sum(jnp.mean(weights, axis=0)))) < 0.1
+
+
+@pytest.mark.parametrize("text", [HIDDEN, DEEP_HIDDEN])
+def test_gradients_in_row_variables_are_those_of_the_bound(rng: np.random.Generator, text: str) -> None:
+    """Doubly reparameterised or not: their mean is the slope of the mean bound."""
+    program, rows, parameters, points, posterior = _small(rng, text)
+    expected = Expected(Layers(program, frozenset(), 3), samples=20_000, total=4)
+    place = expected.variables[0]
+
+    def bound(shift: Any, key: Any) -> Any:
+        q = posterior[place]
+        moved = Whitened(q.mean + shift[0], q.root * jnp.exp(shift[1]))
+        return expected(parameters, points, {**posterior, place: moved}, rows, key, 1e-8)
+
+    key = jax.random.key(5)
+    slope = np.asarray(jax.jit(jax.grad(bound))(jnp.zeros(2), key))
+    step = 0.02 * np.eye(2)
+    value = jax.jit(bound)
+    known = [(float(value(s, key)) - float(value(-s, key))) / 0.04 for s in step]
+    np.testing.assert_allclose(slope, known, atol=0.08)
+
+
+def test_doubly_reparameterised_gradients_have_less_noise(rng: np.random.Generator, monkeypatch: Any) -> None:
+    program, rows, parameters, points, posterior = _small(rng)
+
+    def noise() -> float:
+        expected = Expected(Layers(program, frozenset(), 32), samples=1, total=4)
+        place = expected.variables[0]
+        q = posterior[place]
+
+        def bound(shift: Any, key: Any) -> Any:
+            moved = Whitened(q.mean + shift, q.root)
+            return expected(parameters, points, {**posterior, place: moved}, rows, key, 1e-8)
+
+        keys = jax.random.split(jax.random.key(0), 200)
+        return float(jnp.std(jax.jit(jax.vmap(jax.grad(bound), (None, 0)))(0.0, keys)))
+
+    doubly = noise()
+    monkeypatch.setattr(Layers, "ties_replicas", True)
+    assert doubly < 0.6 * noise()
+
+
+def test_replicas_of_a_row_are_drawn_from_one_function(rng: np.random.Generator) -> None:
+    """At equal values of the variable there is one value; at others, covariances are those of dense algebra."""
+    program, rows, parameters, points, posterior = _small(rng, DEEP_HIDDEN)
+    place = next(p for p, group in enumerate(program.groups) if group.per_row)
+    inner = program.order[1]
+    samples, w = 40_000, np.array([0.4, -0.5])
+    white = jnp.broadcast_to(jnp.asarray(np.tile(w, samples))[:, None, None], (2 * samples, 4, 1))
+    drawn = Drawn(jax.random.normal(jax.random.key(0), (2 * samples, 4, program.latents)), {place: white})
+    layers = Layers(program, frozenset({"h"}), 2)
+    found = layers.marginals(parameters, points, posterior, rows, drawn, 1e-8).mean
+    first = found[..., program.groups[inner].start].reshape(samples, 2, 4)[:, :, 2]
+    z, q = np.asarray(points[inner].points), posterior[inner]
+    kernel = lambda a, b: np.exp(-0.5 * np.sum((a[:, None] - b[None]) ** 2, axis=-1))  # noqa: E731
+    at = np.stack([np.full(2, float(rows.inputs["x"][2])), w], axis=1)
+    phi = np.linalg.solve(np.linalg.cholesky(kernel(z, z) + 1e-8 * np.eye(5)), kernel(z, at)).T
+    root = phi @ np.asarray(q.root[0, 0])
+    known = kernel(at, at) - phi @ phi.T + root @ root.T
+    np.testing.assert_allclose(np.cov(np.asarray(first).T), known, atol=0.03)
+
+
+@pytest.fixture(scope="module")
+def forked() -> tuple[gpdsl.Fit, dict[str, np.ndarray]]:
+    rng = np.random.default_rng(2)
+    x = rng.uniform(-1, 1, 80)
+    data = {"x": x, "y": np.where(rng.random(80) < 0.5, 1.0, -1.0) * (1 + 0.3 * x) + 0.05 * rng.standard_normal(80)}
+    return gpdsl.compile(HIDDEN).fit(data, inducing=15, steps=600, learning_rate=0.03, importance=4), data
+
+
+def test_outputs_that_fork_are_told_apart(forked: Any) -> None:
+    fit, data = forked
+    prediction = fit.predict({"x": np.array([0.0])})
+    assert abs(prediction.mean("y")[0]) < 0.5 and prediction.variance("y")[0] > 0.4
+    new = {"x": np.zeros(3), "y": np.array([-1.0, 0.0, 1.0])}
+    density = fit.log_predictive_density(new)
+    assert density[0] > density[1] + 0.5 and density[2] > density[1] + 0.5
+
+
+def test_importance_is_refused_without_variables_to_weigh() -> None:
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)"
+    with pytest.raises(GpdslError, match="importance = 5 weighs replicas of row variables"):
+        gpdsl.compile(text).fit({"x": np.arange(4.0), "y": np.arange(4.0)}, importance=5)
