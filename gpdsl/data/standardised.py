@@ -50,6 +50,12 @@ class Standardised:
         outputs = {n: np.where(data.observed[n], self.into(n, values), 0.0) for n, values in data.outputs.items()}
         return replace(data, inputs=inputs, outputs=outputs, standardised=self)
 
+    def removed(self, data: Data) -> Data:
+        """Bound data as the fit knows them, in their own units again; memory maps of the fit are read."""
+        inputs = {n: self.back(n, np.asarray(v)) if n in self.sds else v for n, v in data.inputs.items()}
+        outputs = {n: np.where(data.observed[n], self.back(n, v), 0.0) for n, v in data.outputs.items()}
+        return replace(data, inputs=inputs, outputs=outputs, standardised=Standardised()) if self.sds else data
+
     def _on_disk(self, name: str, values: np.ndarray) -> np.ndarray:
         if name not in self.sds:
             return values

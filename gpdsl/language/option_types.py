@@ -39,6 +39,7 @@ class FitOptions(TypedDict, total=False):
     dtype: Literal["float64", "float32"] | None
     engine: str | None
     hyperparameters: Literal["point", "integrated"] | None
+    diagnose: Literal["auto", "no", "full"] | None
     chains: int | None
     draws: int | None
     warm_up: int | None

@@ -201,6 +201,13 @@ _TABLE = (
         "what is learnt beside q: `point`, its most probable values, or `integrated` over, with weights",
         ("vi",),
     ),
+    Option(
+        "diagnose",
+        Words(("auto", "no", "full")),
+        "auto",
+        "standard errors and what is to be doubted, when the summary is asked for: `auto` leaves out what takes long, "
+        "`full` nothing, `no` everything",
+    ),
     Option("chains", Whole(1, "4"), None, "of `mcmc`: how many, 4 by default", _CHAINS),
     Option("draws", Whole(4, "1000"), None, "of `mcmc`: from each chain, 500 by default", _CHAINS),
     Option("warm_up", Whole(20, "1000"), None, "of `mcmc`: draws that tune each chain before, 500 by default", _CHAINS),

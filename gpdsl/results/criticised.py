@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 if TYPE_CHECKING:
     from gpdsl.results.criticism.checks import Check
-    from gpdsl.results.criticism.findings import Diagnosis
+    from gpdsl.results.criticism.finding import Diagnosis
+    from gpdsl.results.criticism.inspected import Inspection
     from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut
     from gpdsl.results.criticism.reference import Distances
     from gpdsl.results.fit import Fit
@@ -67,10 +68,30 @@ class Criticised:
 
         return check_against(cast("Fit", self), data, against, options)
 
-    def diagnose(self, data: Any) -> Diagnosis:
+    @property
+    def inspection(self) -> Inspection:
+        """Standard errors of what was learnt and what is to be doubted, found when first asked for."""
+        return cast("Fit", self).inspected.of(cast("Fit", self))
+
+    @property
+    def standard_errors(self) -> Mapping[str, np.ndarray]:
+        """Of the learnt parameters, in their domains: from the curvature of the evidence, or its bound at the best q.
+
+        Infinite where the data leave a parameter open. Empty where `fit.inspection.lacking` says why there are none.
+        """
+        return self.inspection.errors
+
+    def to_frame(self) -> Any:
+        """A pandas frame of all parameters, element by element: value, standard error, and whether it was fixed."""
+        from gpdsl.results.criticism.findings import parameter_frame
+
+        return parameter_frame(cast("Fit", self))
+
+    def diagnose(self, data: Any = None) -> Diagnosis:
         """What is to be doubted of the fit, each with a number and what to do; `print` it.
 
-        data: the rows that were fitted. Raises GpdslError where `loo` does.
+        Without data: what was looked at for the summary, which leaves out what takes long. data: the rows that were
+        fitted, for everything. Raises GpdslError for other data.
         """
         from gpdsl.results.criticism.findings import diagnose
 

@@ -31,6 +31,7 @@ from gpdsl.results.at_rows import AtRows
 from gpdsl.results.averaged import Averaged
 from gpdsl.results.chunks import by_parts, parts
 from gpdsl.results.criticised import Criticised
+from gpdsl.results.criticism.inspected import NEVER, Inspected
 from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.given import conditioned, joined
@@ -101,6 +102,7 @@ class Fit(Shown, Criticised):
     observations that are normal about one latent each; None of others."""
     settings: Settings | None = None
     """Settings of the learnt parameters that predictions average over; None where these are at `parameters` alone."""
+    inspected: Inspected = NEVER
 
     @cached_property
     def no_bound(self) -> str:

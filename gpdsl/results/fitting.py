@@ -40,6 +40,7 @@ from gpdsl.program.standardise import ANY, Asked, Units, standardise
 from gpdsl.program.starts import start_from_data
 from gpdsl.program.white import training
 from gpdsl.results.checkpoint import Checkpoint, kept_before, noisy, not_below, steps_left, verify_data
+from gpdsl.results.criticism.inspected import Ended, Inspected
 from gpdsl.results.doubts import doubts, verify_progress
 from gpdsl.results.fit import Fit, fitted_program
 from gpdsl.results.settings import Settings
@@ -243,9 +244,11 @@ def fit_model(
             if result.target is not None:
                 result = sampled(result, options, bound.rows, monitor)
         fit = asked.fit(result, choice, jitter, monitor)
+        looked_at = Ended(bound, result.profile, result.elbo, result.parameters)
     fault = None if watch.asked else account.fault  # Ctrl-C ends the processes of simulators as well
     message = fit.message if fault is None else f"{STOPPED} by `{fault.mistake.function}`"
-    fit = replace(fit, message=message, interrupted=fit.interrupted or watch.asked)
+    inspected = Inspected(None if options.diagnose == "no" else looked_at)
+    fit = replace(fit, message=message, interrupted=fit.interrupted or watch.asked, inspected=inspected)
     if options.inducing is None and result.loss is not None and result.loss.much:
         warnings.warn(too_few(fit), GpdslWarning, stacklevel=3)
     if fault is None:

@@ -33,6 +33,7 @@ from gpdsl.language.options import engines_known
 from gpdsl.language.syntax import SyntaxTree
 from gpdsl.program.program import Program, make_program
 from gpdsl.replacing import replacing
+from gpdsl.results.criticism.inspected import Inspected, Inspection
 from gpdsl.results.fit import Fit, fitted_program
 from gpdsl.results.settings import Settings
 from gpdsl.results.verification import (
@@ -73,6 +74,7 @@ def save_fit(fit: Fit, path: Path) -> None:
 def header_of(fit: Fit) -> dict[str, Any]:
     """What a file says beside the arrays, in plain values."""
     program, source = fit.program, fit.program.declarations.source
+    fit.inspected.of(fit)  # where nobody has asked for it yet
     kept = {
         "format": FORMAT,
         "model": source.text,
@@ -94,6 +96,7 @@ def header_of(fit: Fit) -> dict[str, Any]:
         "notes": fit.notes,
         "digests": fit.digests,
         "inducing_loss_bounds": fit.inducing_loss_bounds,
+        **({"inspection": fit.inspected.known.plain()} if fit.inspected.known is not None else {}),
         **({"calendar": dataclasses.asdict(fit.calendar)} if fit.calendar is not None else {}),
         **{name: getattr(fit, name) for name in SCALARS},
     }
@@ -210,6 +213,8 @@ def _rebuild(
     groups = range(0 if options.engine == "qsgp" else len(program.groups))
     need(len(header["inducing"]) == len(groups), "inducing: not one for every group of latents")
     regression = Regression.from_arrays(arrays)
+    parameters = {n: arrays[f"parameter.{n}"] for n in declarations.params}
+    said, shapes = header.get("inspection"), {n: np.shape(value) for n, value in parameters.items()}
     whitened = () if regression is not None else groups
     inducing = tuple(_inducing(header["inducing"][i], i, arrays) for i in groups)
     if regression is not None:
@@ -218,7 +223,8 @@ def _rebuild(
         program=fitted_program(program, choice),
         options=options,
         choice=choice,
-        parameters={n: arrays[f"parameter.{n}"] for n in declarations.params},
+        parameters=parameters,
+        inspected=Inspected(known=None if said is None else Inspection.of_plain(said, shapes)),
         inducing=inducing,
         posterior=tuple(Whitened(arrays[f"mean.{i}"], arrays[f"root.{i}"]) for i in whitened),
         weights=arrays["weights"],

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 SHOWN = 8
 
+SAID = ("note", "inducing points")
+"""Findings that the summary tells elsewhere."""
+
 EVIDENCE = {"vi": "elbo", "ep": "log Z (EP)", "qsgp": "elbo", "mcmc": "elbo"}
 """What the value of a fit is, by engine: a lower bound, or an estimate of the log evidence."""
 STOPPED = "stopped"
@@ -55,15 +58,46 @@ def summarise(fit: Fit) -> str:
         by = "an opaque function" if fit.message.startswith(STOPPED) else "the user"
         lines.append(f"  interrupted by {by}: this is the best state until then")
     lines += [f"  note        {each}" for each in fit.notes]
+    lines += _diagnosis(fit)
     if fit.parameters:
-        averaged = "" if fit.settings is None else ", posterior mean ± standard deviation (5% to 95%)"
-        lines.append("  parameters" + (", of standardised data" if fit.standardised.sds else "") + averaged)
-        width = max(len(n) for n in fit.parameters)
+        lines.append("  parameters" + (", of standardised data" if fit.standardised.sds else "") + _errors(fit))
+        width, errors = max(len(n) for n in fit.parameters), fit.standard_errors
         for name, value in fit.parameters.items():
             held = "  (fixed)" if name in fit.program.parameters.held else ""
-            shown = _show(value) if held or fit.settings is None else _averaged(fit.settings, name)
+            shown = (
+                _with_error(value, errors.get(name)) if held or fit.settings is None else _averaged(fit.settings, name)
+            )
             lines.append(f"    {name:<{width}}  {shown}{held}{_in_data_units(fit, name)}")
     return "\n".join(lines)
+
+
+def _diagnosis(fit: Fit) -> list[str]:
+    """What is to be doubted, but for what has a line of its own, and how much was looked at."""
+    found = fit.inspection
+    if not found.findings:
+        return []
+    own = [each for each in found.diagnosis.doubtful if each.name not in SAID]
+    lines = [f"  doubtful    {each.name}: {each.said}; {each.remedy}" for each in own]
+    left = f"; no time for {', '.join(found.left)}: fit.diagnose(data)" if found.left else ""
+    verdict = f"{len(own)} doubtful" if own else "none says that the fit is to be doubted"
+    return [*lines, f"  diagnosis   {len(found.findings)} checks, {verdict}{left}"]
+
+
+def _errors(fit: Fit) -> str:
+    """What stands behind the values of parameters, or why nothing does."""
+    if fit.settings is not None:
+        return ", posterior mean ± standard deviation (5% to 95%)"
+    return ", ± standard error" if fit.standard_errors else f" (no standard errors: {fit.inspection.lacking})"
+
+
+def _with_error(value: np.ndarray, errors: np.ndarray | None) -> str:
+    """Values with their standard errors, `?` where the data leave them open."""
+    flat = np.ravel(value)
+    if errors is None or flat.size > SHOWN:
+        return _show(value)
+    pairs = zip(flat, np.ravel(errors), strict=True)
+    text = ", ".join(f"{v:.4g} ± {f'{e:.2g}' if np.isfinite(e) else '?'}" for v, e in pairs)
+    return text if flat.size == 1 else f"[{text}]"
 
 
 def _averaged(settings: Settings, name: str) -> str:
@@ -90,7 +124,9 @@ def _in_data_units(fit: Fit, name: str) -> str:
     value = fit.parameters_in_data_units.get(name)
     if value is None or np.array_equal(value, fit.parameters[name]):
         return ""
-    return f"  ({_show(value)} in the units of the data)"
+    error = fit.standard_errors.get(name)
+    error = None if error is None else error * value / fit.parameters[name]
+    return f"  ({_with_error(value, error)} in the units of the data)"
 
 
 def in_brief(fit: Fit) -> str:

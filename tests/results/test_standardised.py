@@ -400,8 +400,10 @@ def test_parameters_are_told_in_the_units_of_the_data_too(fit: gpdsl.Fit) -> Non
     lines = fit.summary().splitlines()
     x, y = (f"{name}: mean {np.nanmean(v):.4g}, sd {np.nanstd(v):.4g}" for name, v in DATA.items())
     assert f"  standardised {x}; {y}" in lines
-    values = (f"{float(each['s']):.4g}" for each in (fit.parameters, told))
-    assert "    s    {}  ({} in the units of the data)".format(*values) in lines
+    own, error = float(fit.parameters["s"]), float(fit.standard_errors["s"])
+    there = float(told["s"]) / own
+    values = own, error, own * there, error * there
+    assert "    s    {:.4g} ± {:.2g}  ({:.4g} ± {:.2g} in the units of the data)".format(*values) in lines
 
 
 KERNELS: dict[str, tuple[str, dict[str, Any]]] = {

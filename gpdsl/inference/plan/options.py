@@ -78,6 +78,7 @@ class Options:
     dtype: str = _default("dtype")
     engine: str = _default("engine")
     hyperparameters: str = _default("hyperparameters")
+    diagnose: str = _default("diagnose")
     chains: int | None = _default("chains")
     draws: int | None = _default("draws")
     warm_up: int | None = _default("warm_up")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import kstest
 
 from gpdsl.data import Data
-from gpdsl.errors import preformatted
+from gpdsl.errors import GpdslError
 from gpdsl.inference.inducing.loss import Loss
+from gpdsl.program.precision import precision
 from gpdsl.results.criticism.checks import STATISTICS, checks
-from gpdsl.results.criticism.left_out import LeaveOneOut, leave_one_out
+from gpdsl.results.criticism.finding import Diagnosis, Finding, frame
+from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound
+from gpdsl.results.criticism.structure import correlation, reach, symmetry
 from gpdsl.results.summary import too_few
 from gpdsl.results.table import predictable_outputs
 
@@ -33,46 +35,30 @@ DRAWS, ROWS = 1000, 1000
 """Data sets drawn anew, and rows of each at most."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at; `remedy` is empty where nothing is to be done."""
-
-    name: str
-    number: float
-    doubtful: bool
-    said: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        line = f"{'doubtful' if self.doubtful else 'ok':<8}  {self.name}: {self.said}"
-        return f"{line}; {self.remedy}" if self.doubtful and self.remedy else line
-
-
-@dataclass(frozen=True, repr=False)
-class Diagnosis:
-    """All that was looked at."""
-
-    findings: tuple[Finding, ...]
-
-    @property
-    def doubtful(self) -> tuple[Finding, ...]:
-        """What is to be doubted."""
-        return tuple(each for each in self.findings if each.doubtful)
-
-    def __repr__(self) -> str:
-        return "\n".join(map(str, self.findings))
-
-    def _repr_html_(self) -> str:
-        return preformatted(repr(self))
-
-
 def diagnose(fit: Fit, data: Any) -> Diagnosis:
-    """See `Fit.diagnose`. Raises GpdslError where `Fit.loo` does."""
-    left = leave_one_out(fit, data)
-    return Diagnosis((*_of_fit(fit), *_of_rows(left), *_of_places(left), *_of_statistics(fit, left.data)))
+    """See `Fit.diagnose`. Raises GpdslError for other data than were fitted."""
+    found = fit.inspection
+    if data is None:
+        return found.diagnosis
+    bound = fitted_rows(fit, data, "diagnose")
+    with precision(fit.options.dtype):
+        return Diagnosis((*found.of_parameters, *(each for look, _ in LOOKS.values() for each in look(fit, bound))))
 
 
-def _of_fit(fit: Fit) -> Iterator[Finding]:
+def parameter_frame(fit: Fit) -> Any:
+    """See `Fit.to_frame`."""
+    lines: list[tuple] = []
+    for name, value in fit.parameters.items():
+        errors = np.broadcast_to(fit.standard_errors.get(name, np.nan), np.shape(value))
+        held = name in fit.program.parameters.held
+        lines += [
+            (name, tuple(i + 1 for i in at), float(value[at]), float(errors[at]), held)
+            for at in np.ndindex(np.shape(value))
+        ]
+    return frame(lines, ["parameter", "element", "value", "standard_error", "fixed"])
+
+
+def _of_fit(fit: Fit, _: Data) -> Iterator[Finding]:
     """What inference itself has noted."""
     for note in fit.notes:
         yield Finding("note", float("nan"), True, note)
@@ -80,6 +66,18 @@ def _of_fit(fit: Fit) -> Iterator[Finding]:
         much = Loss(fit.inducing_loss, fit.rows).much
         said = too_few(fit) if much else f"points lose about {fit.inducing_loss:.2g} nats of the evidence"
         yield Finding("inducing points", fit.inducing_loss, much, said)
+
+
+def _left_out(fit: Fit, data: Data) -> Iterator[Finding]:
+    """What the other rows say of each; nothing where rows cannot be left out."""
+    if fit.program.opaque:
+        return
+    try:
+        left = leave_one_bound(fit, data)
+    except GpdslError:  # of a posterior that has no such thing
+        return
+    yield from _of_rows(left)
+    yield from _of_places(left)
 
 
 def _of_rows(left: LeaveOneOut) -> Iterator[Finding]:
@@ -125,6 +123,8 @@ def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
 
 def _of_statistics(fit: Fit, data: Data) -> Iterator[Finding]:
     """Statistics that data drawn anew hardly ever have."""
+    if fit.program.opaque:
+        return
     some = np.sort(np.random.default_rng(0).permutation(data.rows)[:ROWS])
     part = data if len(some) == data.rows else data.take(some)
     for name in predictable_outputs(fit.program.declarations):
@@ -142,3 +142,14 @@ def _of_statistics(fit: Fit, data: Data) -> Iterator[Finding]:
                 f"{found.observed:.4g}, of data drawn anew {low:.4g} to {high:.4g}, p {found.p:.2g}",
                 "the likelihood or its noise does not suit the values",
             )
+
+
+LOOKS: dict[str, tuple[Callable[[Fit, Data], Iterator[Finding]], float]] = {
+    "notes": (_of_fit, 0.0),
+    "symmetry": (symmetry, 0.0),
+    "reach of latents": (reach, 0.0),
+    "correlation between latents": (correlation, 0.0),
+    "data drawn anew": (_of_statistics, 0.0),
+    "rows left out": (_left_out, 2.5),
+}
+"""What is looked at, the cheapest first, and seconds that it takes to compile where that is much."""

@@ -132,7 +132,11 @@ def fitted_rows(fit: Fit, data: Any, what: str) -> Data:
 
 def leave_one_out(fit: Fit, data: Any) -> LeaveOneOut:
     """See `Fit.loo`."""
-    bound = fitted_rows(fit, data, "loo")
+    return leave_one_bound(fit, fitted_rows(fit, data, "loo"))
+
+
+def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
+    """The same of the fitted rows."""
     with precision(fit.options.dtype):
         beliefs = _beliefs(fit, bound)
         several = list(_settings(fit, beliefs))

@@ -1,0 +1,63 @@
+"""What is said of one thing that was looked at, and of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, fields
+from typing import Any
+
+from gpdsl.errors import GpdslError, preformatted
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at; `remedy` is what to do where it is doubtful."""
+
+    name: str
+    number: float
+    doubtful: bool
+    said: str
+    remedy: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        return "doubtful" if self.doubtful else "ok"
+
+    def __str__(self) -> str:
+        line = f"{self.verdict:<8}  {self.name}: {self.said}"
+        return f"{line}; {self.remedy}" if self.doubtful and self.remedy else line
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """All that was looked at."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def doubtful(self) -> tuple[Finding, ...]:
+        """What is to be doubted."""
+        return tuple(each for each in self.findings if each.doubtful)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self.findings))
+
+    def _repr_html_(self) -> str:
+        return preformatted(repr(self))
+
+    def to_frame(self) -> Any:
+        """A pandas frame with a line for each. Raises GpdslError where pandas is not installed."""
+        return frame([astuple(each) for each in self.findings], [each.name for each in fields(Finding)])
+
+
+def frame(lines: list[tuple], columns: list[str]) -> Any:
+    """A pandas frame. Raises GpdslError where pandas is not installed."""
+    try:
+        import pandas
+    except ImportError as problem:
+        raise GpdslError("to_frame needs pandas: install gpdsl[data]") from problem
+    return pandas.DataFrame(lines, columns=columns)
