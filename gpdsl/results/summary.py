@@ -78,7 +78,7 @@ def _diagnosis(fit: Fit) -> list[str]:
         return []
     own = [each for each in found.diagnosis.doubtful if each.name not in SAID]
     lines = [f"  doubtful    {each.name}: {each.said}; {each.remedy}" for each in own]
-    left = f"; no time for {', '.join(found.left)}: fit.diagnose(data)" if found.left else ""
+    left = f"; left out: {', '.join(found.left)}" if found.left else ""
     verdict = f"{len(own)} doubtful" if own else "none says that the fit is to be doubted"
     return [*lines, f"  diagnosis   {len(found.findings)} checks, {verdict}{left}"]
 

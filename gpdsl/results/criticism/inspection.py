@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpdsl.errors import described
 from gpdsl.inference.curvature import Curvature, Unknown, curvature, natural_errors
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.problem import as_arrays
@@ -44,8 +45,11 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
         for name, (look, price) in LOOKS.items():
             if time.perf_counter() - begun + price > seconds:
                 left.append(name)
-            else:
+                continue
+            try:
                 findings += look(fit, data)
+            except Exception as problem:  # a summary is worth more than a look at it
+                left.append(f"{name} ({described(problem)[:100]})")
     return Inspection(errors, lacking, tuple(findings), tuple(left))
 
 

@@ -73,7 +73,7 @@ def correlation(fit: Fit, data: Data) -> Iterator[Finding]:
     program = fit.program
     if not program.mixing or program.coupled or fit.regression is not None or fit.weight_space is not None:
         return
-    if program.opaque or program.fields or fit.choice.posterior.startswith("mixture") or data.rows > 10 * ROWS:
+    if program.opaque or program.fields or program.inner or fit.choice.posterior.startswith("mixture") or data.rows > 10 * ROWS:
         return
     found, names = _correlations(fit, data)
     if found is None:
@@ -154,7 +154,7 @@ def reach(fit: Fit, data: Data) -> Iterator[Finding]:
     rows = make_rows(program, fit.standardised.applied(data))
     rng = np.random.default_rng(0)
     for group in program.groups:
-        if group.per_row or has_white(group.form):
+        if group.per_row or has_white(group.form) or not set(group.inputs) <= rows.inputs.keys():
             continue
         points = np.asarray(every_point(functionals_at(group, group.readings.atoms, rows)), float)
         points = points[rng.permutation(len(points))[: 20 * ROWS]]
