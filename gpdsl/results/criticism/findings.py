@@ -123,7 +123,7 @@ def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
 
 def _of_statistics(fit: Fit, data: Data) -> Iterator[Finding]:
     """Statistics that data drawn anew hardly ever have."""
-    if fit.program.opaque:
+    if fit.program.opaque or fit.program.inner:
         return
     some = np.sort(np.random.default_rng(0).permutation(data.rows)[:ROWS])
     part = data if len(some) == data.rows else data.take(some)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpdsl.errors import described
+from gpdsl.errors import GpdslError, described
 from gpdsl.inference.curvature import Curvature, Unknown, curvature, natural_errors
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.problem import as_arrays
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 LEAST, MOST, SHARE = 1.0, 4.0, 0.1
 """Seconds after which nothing else is begun, at least and at most, and as a share of those of the fit."""
+
+TROUBLE = (GpdslError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
+"""What a look may end in, at models that nobody has thought of."""
 
 
 def inspect(fit: Fit, ended: Ended) -> Inspection:
@@ -48,7 +51,7 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
                 continue
             try:
                 findings += look(fit, data)
-            except Exception as problem:  # a summary is worth more than a look at it
+            except TROUBLE as problem:  # a summary is worth more than a look at it
                 left.append(f"{name} ({described(problem)[:100]})")
     return Inspection(errors, lacking, tuple(findings), tuple(left))
 

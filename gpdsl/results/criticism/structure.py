@@ -73,7 +73,9 @@ def correlation(fit: Fit, data: Data) -> Iterator[Finding]:
     program = fit.program
     if not program.mixing or program.coupled or fit.regression is not None or fit.weight_space is not None:
         return
-    if program.opaque or program.fields or program.inner or fit.choice.posterior.startswith("mixture") or data.rows > 10 * ROWS:
+    if program.opaque or program.fields or program.inner or data.rows > 10 * ROWS:
+        return
+    if fit.choice.posterior.startswith("mixture"):
         return
     found, names = _correlations(fit, data)
     if found is None:
