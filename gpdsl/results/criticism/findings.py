@@ -145,11 +145,11 @@ def _of_statistics(fit: Fit, data: Data) -> Iterator[Finding]:
 
 
 LOOKS: dict[str, tuple[Callable[[Fit, Data], Iterator[Finding]], float]] = {
-    "notes": (_of_fit, 0.0),
-    "symmetry": (symmetry, 0.0),
-    "reach of latents": (reach, 0.0),
-    "correlation between latents": (correlation, 0.0),
+    "notes": (_of_fit, -np.inf),
+    "symmetry": (symmetry, -np.inf),
+    "reach of latents": (reach, -np.inf),
+    "correlation between latents": (correlation, -np.inf),
     "data drawn anew": (_of_statistics, 0.0),
     "rows left out": (_left_out, 2.5),
 }
-"""What is looked at, the cheapest first, and seconds that it takes to compile where that is much."""
+"""What is looked at, the cheapest first, and seconds that have to be left for it: there is always time for some."""

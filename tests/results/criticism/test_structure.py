@@ -1,0 +1,96 @@
+"""What a family of posteriors cannot hold, and kernels that do not go with the inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import integrate
+
+import gpdsl
+from gpdsl.results.criticism.finding import Diagnosis
+
+RNG = np.random.default_rng(8)
+X = np.linspace(0, 6, 40)
+CURVE = {"x": X, "y": np.sin(2 * X) + 0.2 * RNG.standard_normal(40)}
+TEXT = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, {kernel})\ny ~ Normal(f, 0.2)\n"
+
+
+def findings(kernel: str) -> Diagnosis:
+    return gpdsl.compile(TEXT.format(kernel=kernel)).fit(CURVE).diagnose()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        ("RBF(0.005)", "to it, rows are all unrelated"),
+        ("RBF(2000)", "is the same at all rows"),
+        ("4 * Matern32(0.005)", "to it, rows are all unrelated"),
+    ],
+)
+def test_a_length_scale_in_the_wrong_unit_is_named(kernel: str, says: str) -> None:
+    (found,) = (each for each in findings(kernel).doubtful if each.name == "reach of latents")
+    assert found.said.startswith("`f` ")
+    assert says in found.said
+
+
+@pytest.mark.parametrize("kernel", ["RBF(1)", "Linear() + RBF(1)", "2 * Constant() + RBF(1)", "Periodic(3, 1)"])
+def test_kernels_that_go_with_the_inputs_are_left_alone(kernel: str) -> None:
+    assert "reach of latents" not in {each.name for each in findings(kernel).doubtful}
+
+
+def test_the_reach_is_that_of_the_kernel() -> None:
+    fit = gpdsl.compile(TEXT.format(kernel="2 * RBF(0.5)")).fit(CURVE)
+    (found,) = (each for each in fit.diagnose() if each.name == "reach of latents")
+    apart = X[1] - X[0]
+    assert found.number == pytest.approx(np.exp(-0.5 * (apart / 0.5) ** 2), rel=1e-6)
+
+
+PRODUCT = """
+input x : real
+output y : real
+latent f(x) ~ GP(2, RBF(1))
+latent g(x) ~ GP(3, RBF(1))
+y ~ Normal(f * g, 0.5)
+"""
+
+
+def test_correlation_that_a_factorised_posterior_leaves_out_is_that_of_quadrature() -> None:
+    """Of one row: the posterior of two numbers by brute force."""
+    data = {"x": np.zeros(1), "y": np.array([6.0])}
+    fit = gpdsl.compile(PRODUCT).fit(data, posterior="full")
+    (found,) = (each for each in fit.diagnose() if each.name == "correlation between latents")
+
+    def moment(i: int, j: int) -> float:
+        def density(g: float, f: float) -> float:
+            return f**i * g**j * np.exp(-0.5 * ((f - 2) ** 2 + (g - 3) ** 2 + ((6 - f * g) / 0.5) ** 2))
+
+        return float(integrate.dblquad(density, -2, 6, -2, 8)[0])
+
+    one, f, g, ff, gg, fg = (moment(*at) for at in [(0, 0), (1, 0), (0, 1), (2, 0), (0, 2), (1, 1)])
+    f, g, ff, gg, fg = (each / one for each in (f, g, ff, gg, fg))
+    exact = -(fg - f * g) / np.sqrt((ff - f**2) * (gg - g**2))
+    assert exact > 0.7
+    assert found.doubtful
+    assert found.number == pytest.approx(exact, abs=0.1)
+
+
+def test_a_coupled_posterior_leaves_nothing_out() -> None:
+    data = {"x": X[:6], "y": CURVE["y"][:6] + 6}
+    names = {each.name for each in gpdsl.compile(PRODUCT).fit(data).diagnose()}
+    assert "correlation between latents" not in names
+
+
+def test_a_posterior_with_two_modes_is_named_unless_it_has_both() -> None:
+    model = gpdsl.compile(TEXT.format(kernel="RBF(1)").replace("(f,", "(f^2,"))
+    data = {"x": X, "y": CURVE["y"] ** 2 + 1}
+    one, both = model.fit(data), model.fit(data, posterior="mixture_full(2)", steps=20)
+    (found,) = (each for each in one.diagnose() if each.name == "symmetry")
+    assert found.doubtful
+    assert found.said.startswith("`f` may change its sign")
+    assert "symmetry" not in {each.name for each in both.diagnose().doubtful}
+
+
+def test_the_summary_names_what_is_doubtful_in_a_line_each() -> None:
+    lines = gpdsl.compile(TEXT.format(kernel="RBF(2000)")).fit(CURVE).summary().splitlines()
+    assert any(line.startswith("  doubtful    reach of latents: `f` is the same at all rows") for line in lines)
+    assert any(line.startswith("  diagnosis   ") and " doubtful" in line for line in lines)

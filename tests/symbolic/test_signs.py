@@ -1,0 +1,40 @@
+"""Which latents may change their signs without any density noticing."""
+
+from __future__ import annotations
+
+import pytest
+
+import gpdsl
+from gpdsl.program.program import make_program
+from gpdsl.symbolic.signs import mirrored
+
+HEAD = "index p in 1..2\nindex q in 1..2\ninput x : real\noutput y[p] : {kind}\nparam a : real\n"
+LATENTS = """
+latent f(x) ~ GP({mean}, RBF(1))
+latent g(x) ~ GP(0, RBF(1))
+latent h[q](x) ~ GP(0, RBF(2))
+latent w[p,q](x) ~ GP(0, RBF(2))
+"""
+
+MODELS = {
+    "a product": ("real", "0", "Normal(f * g, 0.1)", [("f", "g")]),
+    "a square": ("real", "0", "Normal(f^2 + g, 0.1)", [("f",)]),
+    "a size": ("real", "0", "Normal(g, abs(f) + 0.1)", [("f",)]),
+    "around something else": ("real", "1", "Normal(f^2 + g, 0.1)", []),
+    "around a parameter": ("real", "a", "Normal(f * g, 0.1)", []),
+    "a network": ("real", "0", "Normal(sum(q, w[p,q] * h[q]), 0.1)", [("h", "w")]),
+    "two of each": ("real", "0", "Normal(f^2 * g^2, 0.1)", [("f",), ("g",)]),
+    "three together": ("real", "0", "Normal(f * g * h[1], 0.1)", [("f", "g"), ("f", "h"), ("g", "h")]),
+    "a sum": ("real", "0", "Normal(f + g, 0.1)", []),
+    "counts": ("count", "0", "Poisson(exp(f * g))", [("f", "g")]),
+    "noise": ("real", "0", "Normal(f, exp(g))", []),
+}
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_signs_that_no_density_tells(case: str) -> None:
+    kind, mean, law, expected = MODELS[case]
+    text = HEAD.format(kind=kind) + LATENTS.format(mean=mean) + f"y[p] ~ {law}\n"
+    declarations = gpdsl.compile(text).declarations
+    program = make_program(declarations, {}, {}, {})
+    assert mirrored(program.translator, program.observations) == expected
