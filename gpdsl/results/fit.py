@@ -270,9 +270,8 @@ class Fit(Shown, Criticised):
     def draw_functions(self, count: int, seed: int = 0) -> DrawnFunctions:
         """`count` whole functions from the posterior: each takes rows and gives its values there, always the same ones.
 
-        `functions(data, name)` is [count, rows, *axes] of a latent or a let, `functions[0](data, name)` that of the
-        first. Wilson et al. (2020). Raises GpdslError for kernels of which no random waves are known, row variables
-        and fields.
+        `functions(data, name)` is [count, rows, *axes], `functions[0](data, name)` the first. Wilson et al. (2020).
+        Raises GpdslError for kernels of which no random waves are known, row variables and fields.
         """
         from gpdsl.results.functions import draw_functions
 
@@ -281,9 +280,8 @@ class Fit(Shown, Criticised):
     def to_datatree(self, data: Any = None, draws: int = 500, seed: int = 0) -> DataTree:
         """An xarray tree of the groups that ArviZ reads, all with one chain.
 
-        Parameters are point estimates, the same in every draw, unless they are integrated over. With `data` (anything
-        `predict` takes) there are draws of latents and `let` quantities at its rows, together, of outputs in
-        `posterior_predictive`, and the data. Levels of labels are numbers from 1.
+        Parameters are the same in every draw, unless they are integrated over. With `data` there are draws of latents
+        and lets at its rows, together, of outputs in `posterior_predictive`, and the data; levels are numbers from 1.
         """
         from gpdsl.results.datatree import datatree
 
