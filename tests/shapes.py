@@ -13,7 +13,7 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
@@ -127,20 +127,20 @@ def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-_hints_of: dict[tuple[str, CodeType], Mapping[str, Any]] = {}
-"""Kept by code: a function may be made at every fit, and would keep all that it closes over."""
+_hints_of: dict[Hashable, Mapping[str, Any]] = {}
+"""By what is written: a function may be made at every fit, and would keep all that it closes over."""
 
 
 def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
     """Annotations with arrays in them; none where one is for the type checker alone, or for readers, as `r *k r *k`."""
-    code = function.__module__, inspect.unwrap(function).__code__
-    if code not in _hints_of:
+    written = function.__module__, function.__qualname__, tuple(function.__annotations__.items())
+    if written not in _hints_of:
         try:
             found = typing.get_type_hints(function)
         except (NameError, ValueError):
             found = {}
-        _hints_of[code] = {name: hint for name, hint in found.items() if _of_arrays(hint)}
-    return _hints_of[code]
+        _hints_of[written] = {name: hint for name, hint in found.items() if _of_arrays(hint)}
+    return _hints_of[written]
 
 
 def _is_array(hint: Any) -> bool:
