@@ -23,8 +23,8 @@ sys.path.insert(0, str(DOCS))
 error_pages = importlib.import_module("error_pages")
 sys.path.remove(str(DOCS))
 PAGES = {page.code: page for page in error_pages.pages()}
-# A text too large to keep, or sizes that no small file has: the tests of the limits make those.
-WITHOUT_EXAMPLE = {code for code in PAGES if code.startswith("E4")} | {"E504"}
+# A text too large to keep, sizes that no small file has, or rows: the tests of the limits and of fits make those.
+WITHOUT_EXAMPLE = {code for code in PAGES if code.startswith("E4")} | {"E504", "E546"}
 
 
 def classes(base: type) -> Iterator[type]:

@@ -82,3 +82,18 @@ class TooManyInducing(DataMistake):
     code: ClassVar = "D140"
     message: ClassVar = "{requested} inducing points cannot be placed on {rows} rows"
     help: ClassVar = "ask for at most `inducing = {rows}`, or leave `inducing` out to use every row"
+
+
+@dataclass(frozen=True)
+class OutsideFeatures(DataMistake):
+    """A row where inducing features say nothing."""
+
+    column: str
+    row: int
+    value: str
+    low: str
+    high: str
+    features: str
+    code: ClassVar = "D141"
+    message: ClassVar = "row {row}: {column} = {value} lies outside {low} to {high}, where {features} has its features"
+    help: ClassVar = "give wider bounds, or leave `over` out: bounds a little beyond the rows are taken then"

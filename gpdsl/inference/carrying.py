@@ -19,7 +19,7 @@ from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import factorise, sparse_features
 from gpdsl.inference.warm import Carried, Start
 from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.functionals import Functionals, every_point, outline
+from gpdsl.kernels.functionals import Coefficients, Functionals, blocks, every_point, outline
 from gpdsl.kernels.numerics import cholesky
 from gpdsl.program.compilation import jit
 from gpdsl.program.groups import Group, kernel_values
@@ -40,6 +40,8 @@ def carry(
             found.append(None)
         elif group.per_row:
             found.append(_row_posterior([(start.posterior[at], own) for at, own in places], len(functionals)))
+        elif any(_unlike(start.inducing[at], functionals) for at, _ in places):
+            found.append(None)
         else:
             same = _unchanged(start, program, group, places, learnt, functionals, jitter)
             found.append(same or _group_posterior(start, program, group, places, learnt, functionals, jitter))
@@ -73,6 +75,14 @@ def _unchanged(
         return None
     q, dtype = start.posterior[place], every_point(functionals).dtype
     return Whitened(jnp.asarray(q.mean, dtype), jnp.asarray(triangular(np.asarray(q.root)), dtype))
+
+
+def _unlike(one: Functionals, other: Functionals) -> bool:
+    """Whether both have features that are not points, of which no covariances are known."""
+    parts = [[part for block in blocks(each) for _, part in block] for each in (one, other)]
+    a, b = ([part for part in each if isinstance(part, Coefficients)] for each in parts)
+    known = [outline(each) for each in a] == [outline(each) for each in b] and _close(a, b)
+    return bool(a and b) and not known
 
 
 def _close(one: Any, other: Any) -> bool:

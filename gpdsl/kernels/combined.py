@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gpdsl.kernels.functionals import Block, Derivatives, Elementary, Functionals, Values, blocks
+from gpdsl.kernels.functionals import Block, Coefficients, Derivatives, Elementary, Functionals, Values, blocks
 
 Point = Float[Array, "D"]
-Kernel = Callable[[Values, Values | None], Float[Array, "n m"]]
-"""Covariance of values with values; of the first with itself when the second is absent."""
+Known = Values | Coefficients
+Kernel = Callable[[Known, Known | None], Float[Array, "n m"]]
+"""Covariance of values and coefficients; of the first with itself when the second is absent."""
 Pair = Callable[[Point, Point], Float[Array, ""]]
 
 
@@ -42,7 +43,10 @@ def combined_variance(
 
     def rowwise(p: Elementary, q: Elementary) -> Array:
         if (id(p), id(q)) not in known:
-            value = diagonal(p) if p is q and isinstance(p, Values) else _rowwise(kernel, p, q)
+            if isinstance(p, Coefficients) or isinstance(q, Coefficients):
+                value = jnp.diagonal(_matrix(kernel, p, None if p is q else q))
+            else:
+                value = diagonal(p) if p is q and isinstance(p, Values) else _rowwise(kernel, p, q)
             known[id(p), id(q)] = known[id(q), id(p)] = value
         return known[id(p), id(q)]
 
@@ -56,11 +60,27 @@ def _weighted(first: Block, second: Block, value: Callable[[Elementary, Elementa
 
 
 def _matrix(kernel: Kernel, a: Elementary, b: Elementary | None) -> Float[Array, "n m"]:
-    if isinstance(a, Values) and (b is None or isinstance(b, Values)):
+    if isinstance(a, Known) and (b is None or isinstance(b, Known)):
         return kernel(a, b)
     other = a if b is None else b
+    if isinstance(a, Coefficients):
+        return _with_slopes(kernel, a, other)
+    if isinstance(other, Coefficients):
+        return _with_slopes(kernel, other, a).T
     pair = _differentiated(_scalar(kernel), a, other)
     return jax.vmap(lambda x: jax.vmap(lambda y: pair(x, y))(other.points))(a.points)
+
+
+def _with_slopes(kernel: Kernel, a: Coefficients, b: Elementary) -> Float[Array, "M n"]:
+    """Covariance of coefficients with derivatives, of all points at once."""
+
+    def along(function: Callable[[Array], Array], column: int) -> Callable[[Array], Array]:
+        return lambda points: jax.jvp(function, (points,), (jnp.zeros_like(points).at[:, column].set(1.0),))[1]
+
+    found: Callable[[Array], Array] = lambda points: kernel(a, Values(points))  # noqa: E731
+    for column in b.columns if isinstance(b, Derivatives) else ():
+        found = along(found, column)
+    return found(b.points)
 
 
 def _rowwise(kernel: Kernel, a: Elementary, b: Elementary) -> Float[Array, "n"]:

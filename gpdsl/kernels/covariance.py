@@ -9,17 +9,19 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gpdsl.kernels import families, matern
-from gpdsl.kernels.combined import combined_covariance, combined_variance
+from gpdsl.kernels.combined import Known, combined_covariance, combined_variance
 from gpdsl.kernels.distances import squared_distance
 from gpdsl.kernels.form import Base, ByFormula, Form, On, Patches, Product, Scaled, Sum, count
 from gpdsl.kernels.formula import formula_covariance, formula_variance
-from gpdsl.kernels.functionals import Functionals, Values
+from gpdsl.kernels.functionals import Coefficients, Functionals, Values
+from gpdsl.kernels.interdomain import between
 from gpdsl.kernels.patches import mean_over_pairs, mean_within, patches_of
 from gpdsl.kernels.selected import selected
 
@@ -135,7 +137,7 @@ def covariance(form: Form, parameters: Sequence[Parameter], a: Functionals, b: F
     """
     if isinstance(a, Values) and (b is None or isinstance(b, Values)):
         return _evaluate(form, iter(parameters), a, b)
-    return combined_covariance(lambda p, q: _evaluate(form, iter(parameters), p, q), a, b)
+    return combined_covariance(partial(_known, form, parameters), a, b)
 
 
 def variance(form: Form, parameters: Sequence[Parameter], a: Functionals) -> Float[Array, "n"]:
@@ -143,10 +145,16 @@ def variance(form: Form, parameters: Sequence[Parameter], a: Functionals) -> Flo
     if isinstance(a, Values):
         return _diagonal(form, iter(parameters), a.points)
     return combined_variance(
-        lambda p, q: _evaluate(form, iter(parameters), p, q),
+        partial(_known, form, parameters),
         lambda p: _diagonal(form, iter(parameters), p.points),
         a,
     )
+
+
+def _known(form: Form, parameters: Sequence[Parameter], a: Known, b: Known | None) -> Array:
+    if isinstance(a, Coefficients) or isinstance(b, Coefficients):
+        return between(form, parameters, a, b)
+    return _evaluate(form, iter(parameters), a, b)
 
 
 def _evaluate(form: Form, parameters: Iterator[Parameter], a: Values, b: Values | None) -> Array:

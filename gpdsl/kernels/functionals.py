@@ -1,6 +1,7 @@
 """Linear functionals of a Gaussian process: values, derivatives, their linear combinations; many make an array.
 
-Every array of functionals comes down to values and derivatives at points; `blocks` says how.
+Every array of functionals comes down to values and derivatives at points, and to coefficients of families of features
+(`interdomain`); `blocks` says how.
 """
 
 from __future__ import annotations
@@ -37,7 +38,24 @@ class Derivatives:
         return self.points.shape[-2]
 
 
-Elementary = Values | Derivatives
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Coefficients:
+    """`size` features of a family, `count` of it along each column: not at points, but between `points` [2, D].
+
+    These are the corners of a box, or whatever else [n, D] tells the family where it is.
+    """
+
+    points: Float[Array, "n D"]
+    family: str = field(metadata={"static": True})
+    count: int = field(metadata={"static": True})
+    size: int = field(metadata={"static": True})
+
+    def __len__(self) -> int:
+        return self.size
+
+
+Elementary = Values | Derivatives | Coefficients
 
 
 @jax.tree_util.register_dataclass
@@ -57,13 +75,13 @@ class Combination:
 class Stacked:
     """Several arrays of functionals of one process, one after the other."""
 
-    parts: tuple[Values | Derivatives | Combination, ...]
+    parts: tuple[Elementary | Combination, ...]
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
 
 
-Functionals = Values | Derivatives | Combination | Stacked
+Functionals = Elementary | Combination | Stacked
 """Every kind of functional `covariance` understands."""
 
 Block = tuple[tuple[float, Elementary], ...]
@@ -79,13 +97,13 @@ def blocks(functionals: Functionals) -> tuple[Block, ...]:
     return (((1.0, functionals),),)
 
 
-def stacked(parts: tuple[Values | Derivatives | Combination, ...]) -> Functionals:
+def stacked(parts: tuple[Elementary | Combination, ...]) -> Functionals:
     """Several arrays as one; a single one stays itself."""
     return parts[0] if len(parts) == 1 else Stacked(parts)
 
 
 def every_point(functionals: Functionals) -> Float[Array, "n D"]:
-    """All points at which the process is looked at."""
+    """All points at which the process is looked at, and where its coefficients are."""
     return jnp.concatenate([elementary.points for block in blocks(functionals) for _, elementary in block])
 
 
@@ -96,6 +114,8 @@ def outline(functionals: Functionals) -> list:
             return ["values"]
         case Derivatives(columns=columns):
             return ["derivatives", list(columns)]
+        case Coefficients(family=family, count=count, size=size):
+            return ["coefficients", family, count, size]
         case Combination(parts=parts, weights=weights):
             return ["combination", list(weights), [outline(part) for part in parts]]
         case Stacked(parts=parts):
@@ -113,6 +133,8 @@ def from_outline(shape: list, points: Iterator[Any]) -> Any:
             return Values(next(points))
         case ["derivatives", columns]:
             return Derivatives(next(points), tuple(columns))
+        case ["coefficients", family, count, size]:
+            return Coefficients(next(points), family, count, size)
         case ["combination", weights, parts]:
             return Combination(tuple(from_outline(part, points) for part in parts), tuple(weights))
         case ["stacked", parts]:

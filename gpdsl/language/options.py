@@ -14,6 +14,7 @@ from typing import Any
 
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.language.choices import Device, Families, Keys, Names, Number, Takes, Truth, Values, Whole, Words
+from gpdsl.language.inducing import Inducing
 
 _OWN = {
     "vi": "variational inference",
@@ -63,7 +64,12 @@ _ABOVE = "a number above 0"
 _TABLE = (
     Option("posterior", Families(POSTERIORS), "auto", "family of q: " + ", ".join(POSTERIORS)),
     Option(
-        "inducing", Whole(0), None, "inducing points per latent; 0 is dense: every row is one", _POINTS, of="latent"
+        "inducing",
+        Inducing(),
+        None,
+        "inducing points per latent; 0 is dense: every row is one; or other features than points",
+        _POINTS,
+        of="latent",
     ),
     Option("learn_inducing", Truth(), False, "move the inducing inputs too", _POINTS),
     Option(

@@ -28,7 +28,7 @@ def functionals_at(group: Group, readings: Sequence[Reading], rows: Rows) -> Fun
     return stacked(tuple(_combination(each, known) for each in readings))
 
 
-def _combination(reading: Reading, known: Mapping[m.Functional, Elementary]) -> Values | Derivatives | Combination:
+def _combination(reading: Reading, known: Mapping[m.Functional, Elementary]) -> Elementary | Combination:
     parts = tuple(known[functional] for functional, _ in reading)
     weights = tuple(weight for _, weight in reading)
     return parts[0] if weights == (1.0,) else Combination(parts, weights)

@@ -94,7 +94,7 @@ class AtRows:
         if (held := self.weight_space) is not None:
             drawn = weighted(held, fitted, parameters, count, rng, seed)
             return Paths(partial(weighted_at, held, seed=seed), (parameters, drawn))
-        refuse_unsuited(fitted)
+        refuse_unsuited(fitted, () if self.regression is not None else self.inducing)
         posterior, read = numbers
         if (data := self.regression) is not None:
             bends = conditioned(data, fitted, parameters, read, posterior, count, rng, seed)

@@ -160,16 +160,19 @@ def _lost(fit: Fit) -> str:
     told = counts_bending(fit.options, fit.choice, fit.message) or not fit.program.parameters.initial
     bent = "" if told else ", if they have not bent the parameters too"
     more = "" if loss.small or fit.options.inducing is None else "; more of them lose less"
-    return f"points lose about {loss.nats:.2g} nats of the evidence{bent}{certain}{more}"
+    what = "features" if fit.choice.features else "points"
+    return f"{what} lose about {loss.nats:.2g} nats of the evidence{bent}{certain}{more}"
 
 
 def too_few(fit: Fit) -> str:
     """A warning that many nats are lost."""
     lost, count = f"{fit.inducing_loss or 0.0:,.0f}", fit.choice.inducing
     more = f"more, as inducing={2 * count}, take longer and lose less"
-    if fit.options.inducing is not None:
+    if fit.choice.features:
+        more = "more of them take longer and lose less"
+    elif fit.options.inducing is not None:
         more = f"leave `inducing` out for as many as it takes, or ask for more, as inducing={2 * count}"
-    return f"{count} inducing points lose about {lost} nats of the evidence, and predictions suffer; {more}"
+    return f"{fit.choice.support} lose about {lost} nats of the evidence, and predictions suffer; {more}"
 
 
 def evidence_word(fit: Fit) -> str:
@@ -188,7 +191,7 @@ def _support(fit: Fit) -> str:
         blocks = f", in {len(sizes)} blocks, the largest of {max(sizes)}" if len(sizes) > 1 else ""
         return f"exact, of {sum(sizes)} observed values{blocks}"
     if not fit.choice.dense:
-        return f"{fit.choice.inducing} inducing points"
+        return fit.choice.support
     most = max((len(points) for points in fit.inducing), default=fit.rows)
     return f"dense (by {most} points that determine it)" if most < fit.rows else "dense (inducing points are the rows)"
 

@@ -20,6 +20,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.weights import WeightChoice
+from gpdsl.language.inducing import read_features
 from gpdsl.language.limits import MAX_ELEMENTS
 from gpdsl.language.model import Axis, Declarations, Input, Output
 from gpdsl.language.options import OPTIONS, check_option
@@ -187,7 +188,8 @@ def read_choice(kept: Mapping[str, Any]) -> Choice:
         _whole(kept[name], least, f"choice: {name}")
     for name in ("learning_rate", "power"):
         _number(kept[name], 0.0, f"choice: {name}")
-    _texts([kept[name] for name in ("posterior", "optimizer", "inducing_start")], "choice")
+    _texts([kept[name] for name in ("posterior", "optimizer", "inducing_start", "features")], "choice")
+    need(not kept["features"] or read_features(kept["features"]), "choice: features are none")
     _texts([*kept["reasons"], *kept["reasons"].values()], "choice: reasons")
     for size in kept["exact"]:
         _whole(size, 1, "choice: exact")

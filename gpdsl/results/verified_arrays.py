@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from gpdsl.inference.exact.posterior import Regression
+from gpdsl.inference.inducing.featured import outline_of
 from gpdsl.inference.posteriors.families import parse_family
 from gpdsl.kernels.functionals import Derivatives, Functionals, blocks, outline
 from gpdsl.program.bijectors import Bijector
@@ -192,6 +193,8 @@ def _check_points(fit: Fit, group: Group, points: Functionals) -> None:
 def _kinds(fit: Fit, group: Group) -> list[Any]:
     """The outlines that a group's inducing functionals may have: values, or what its rows read."""
     values: list[Any] = [["values"]]
+    if fit.choice.features and not group.per_row:
+        return [outline_of(fit.program, group, fit.choice.features)]
     if group.points or group.per_row or not fit.choice.dense:
         return values
     inputs, translator = fit.program.declarations.inputs, fit.program.translator

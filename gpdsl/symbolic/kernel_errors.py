@@ -1,4 +1,4 @@
-"""E540 to E545 and W640: kernels that prove wrong once their formula or their number of columns is known."""
+"""E540 to E546 and W640: kernels that prove wrong once their formula or their number of columns is known."""
 
 from __future__ import annotations
 
@@ -85,6 +85,19 @@ class RoughFormula(Mistake):
     message: ClassVar = "`{latent}` has no such derivative: a process with the kernel `{kernel}` is {times}"
     label: ClassVar = "the formula has a kink where its two points meet"
     help: ClassVar = "read fewer derivatives, or use a smoother kernel, such as `RBF` or `Matern52`"
+
+
+@dataclass(frozen=True)
+class NoFeatures(Mistake):
+    """Inducing features that a kernel does not have."""
+
+    latent: str
+    features: str
+    why: str
+    code: ClassVar = "E546"
+    message: ClassVar = "`{latent}` has no inducing features of the family `{features}`"
+    label: ClassVar = "{why}"
+    help: ClassVar = "ask for other features, such as `points(50)`, or use a kernel that has them"
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,9 @@ def test_error_text(name: str, tmp_path: Path) -> None:
 OTHER: dict[str, Callable[[], object]] = {
     "beyond_memory": lambda: (_ for _ in ()).throw(DataError(file_mistakes.BeyondMemory("80 GiB", "12.3 GiB"))),
     "too_many_inducing": lambda: (_ for _ in ()).throw(DataError(TooManyInducing(100, 40))),
+    "outside_features": lambda: (_ for _ in ()).throw(
+        DataError(errors.OutsideFeatures("x[2]", 7, "5.3", "-5", "5", "fourier(50, over = [-5, 5])"))
+    ),
     "standardise_constant": lambda: learn(bind(models.REAL, {"x": [2.0, 2.0], "y": [1.0, 2.0]}, sizes={}), "x"),
 }
 
@@ -198,7 +201,7 @@ def test_every_mistake_has_an_example(tmp_path: Path) -> None:
     }
     shown = {type(mistake) for name in EXAMPLES for mistake in error_of(EXAMPLES[name], tmp_path).mistakes}
     elsewhere = {file_mistakes.MissingPackage, file_mistakes.BeyondMemory}
-    assert kinds - shown == {TooManyInducing, mistakes.CannotStandardise} | elsewhere
+    assert kinds - shown == {TooManyInducing, errors.OutsideFeatures, mistakes.CannotStandardise} | elsewhere
     assert len({each.code for each in kinds}) == len(kinds)
 
 

@@ -52,7 +52,7 @@ RIGHT: dict[str, tuple[str, Any]] = {
 
 WRONG = {
     "posterior": ("mixture(0)", "mixture(101)", "mixture", "3"),
-    "inducing": ("-1", "2.5", "many", "true"),
+    "inducing": ("-1", "2.5", "many", "true", "fourier(0)", "fourier(9, over = [2, 1])", "slopes(9, over = [1, 2])"),
     "learn_inducing": ("1", "maybe", "yes", "no", "True"),
     "samples": ("1", "1.5"),
     "batch": ("-3",),

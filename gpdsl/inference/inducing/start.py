@@ -5,11 +5,14 @@ Some points are k-means centres, or the rows that explain most of the prior vari
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from jaxtyping import Float, Int, UInt64
 from scipy.sparse import csr_matrix
 
 from gpdsl.data import Data, DataError, TooManyInducing
+from gpdsl.inference.inducing.featured import featured
 from gpdsl.inference.inducing.greedy import greedy_points, unexplained
 from gpdsl.inference.plan.options import Choice
 from gpdsl.kernels.form import telling
@@ -32,22 +35,26 @@ def start_inducing(
     found_at = []
     dense = choice.dense
     for place, group in enumerate(program.groups):
-        own = place if choice.inducing_start != "kmeans" else 0  # what is best depends on the kernel
+        same = choice.inducing_start == "kmeans" and not choice.features  # what is best, or known, depends on the kernel
+        own = 0 if same else place
         key = (group.inputs, group.readings, group.per_row, own)
         if key not in found:
-            found[key] = _of_group(program, group, rows, data.rows, choice, rng, dtype)
+            found[key] = _of_group(program, group, rows, data, choice, rng, dtype)
         found_at.append(found[key][0])
         dense &= group.per_row or found[key][1]
     return found_at, dense
 
 
 def _of_group(
-    program: Program, group: Group, rows: Rows, count: int, choice: Choice, rng: np.random.Generator, dtype: str
+    program: Program, group: Group, rows: Rows, data: Data, choice: Choice, rng: np.random.Generator, dtype: str
 ) -> tuple[Functionals, bool]:
     if group.per_row:  # each row has its own, without any inputs
-        return placed(np.zeros((count, 0))), True
+        return placed(np.zeros((data.rows, 0))), True
     looked_at = functionals_at(group, group.readings.atoms, rows)
     points = np.asarray(every_point(looked_at))
+    if choice.features:
+        centres = partial(kmeans_centres, points, rng=rng)
+        return featured(program, group, choice.features, data, points, centres), False
     levels = telling(group.form, points.shape[1])
     if levels and len(levels) == points.shape[1]:  # values at the levels of labels determine all
         return placed(np.unique(points, axis=0)), False

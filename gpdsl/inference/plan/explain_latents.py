@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpdsl.inference.driver import Plan
 from gpdsl.kernels.form import describe
+from gpdsl.language.inducing import FEATURES, PLACED, read_features
 from gpdsl.language.model import Latent
 from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.program import Program
@@ -15,6 +16,8 @@ STARTS = {
     "best": "at k-means centres or greedily chosen rows, whichever explain more of the prior variance",
 }
 
+BOUNDS = " (here a little beyond the rows)"
+
 
 def grouped(program: Program, group: Group, inducing: int, plan: Plan) -> list[str]:
     """The latents of a group, and its inducing points."""
@@ -22,14 +25,25 @@ def grouped(program: Program, group: Group, inducing: int, plan: Plan) -> list[s
     where = "at the rows" if plan.choice.dense else STARTS[plan.choice.inducing_start]
     if plan.choice.reasons.get("inducing_start", "as asked") != "as asked":
         where += f" ({plan.choice.reasons['inducing_start']})"
-    where = "that determine all that the rows read" if spanned else where
+    named, where = "inducing points", "that determine all that the rows read" if spanned else where
+    if plan.choice.features:
+        named, where = "inducing variables", f"as asked, {_families(plan.choice.features)}"
     factor = "one Cholesky factor" if group.factors == 1 else f"{group.factors} Cholesky factors in one batch"
     shared = " shared by all (kernels differ by a factor only)" if group.factors == 1 and group.size > 1 else ""
     return [
         described(program, group),
-        f"    {inducing} inducing points {where}; {factor} of size {inducing}{shared}",
+        f"    {inducing} {named} {where}; {factor} of size {inducing}{shared}",
         *readings(program, group),
     ]
+
+
+def _families(written: str) -> str:
+    """The families of features, what they are, and where they are if that was not said."""
+    found = []
+    for part in read_features(written) or ():
+        open_ones = part.family not in PLACED and not part.over
+        found.append(f"{part}, {FEATURES[part.family]}{BOUNDS if open_ones else ''}")
+    return "; ".join(found).replace("`", "")
 
 
 def described(program: Program, group: Group) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.batches import BATCH_STEPS, choose_batch
 from gpdsl.inference.plan.refusals import refuse, refuse_schedule
 from gpdsl.inference.plan.weights import WeightChoice
+from gpdsl.language.inducing import read_features
 from gpdsl.language.options import OPTIONS, check_engine, check_option
 
 DENSE_ROWS, DENSE_ALONE = 1500, 2000
@@ -36,20 +37,20 @@ def _default(name: str) -> Any:
 class Options:
     """Choices of one fit. `None` means: let the plan decide.
 
-    inducing: number of inducing points per latent, 0 for dense. samples: per expectation that is sampled, or points a
-    row and round where opaque functions are evaluated. batch: rows per step, 0 for all. steps: most iterations of the
-    optimiser. evaluations: the budget of calls of opaque functions, counted by rows (`inference.budget`). tolerance:
-    smallest relative gain in the bound worth a step. entropy: the bound of a mixture's entropy
-    (`inference.mixture_entropy`). sampling, gradients, control_variate: how expectations that are sampled are estimated
-    (`inference.sampling`, `inference.score`). schedule: everything at once, or set by set (`inference.alternating`).
-    decay, epsilon: of Adadelta. engine: `vi`, or `ep` with its power in (0, 1] (`inference.expectation_propagation`).
-    devices: how many share the rows (`inference.sharding`). basis, features, chevron, feature_batch, support,
-    feature_sums, start_rows: of engine = qsgp (`inference.plan.weights`). importance: of row variables that latents are
-    functions of (`inference.layered`).
+    inducing: number of inducing points per latent, 0 for dense, or features (`language.inducing`). samples: per
+    expectation that is sampled, or points a row and round where opaque functions are evaluated. batch: rows per step, 0
+    for all. steps: most iterations of the optimiser. evaluations: the budget of calls of opaque functions, counted by
+    rows (`inference.budget`). tolerance: smallest relative gain in the bound worth a step. entropy: the bound of a
+    mixture's entropy (`inference.mixture_entropy`). sampling, gradients, control_variate: how expectations that are
+    sampled are estimated (`inference.sampling`, `inference.score`). schedule: everything at once, or set by set
+    (`inference.alternating`). decay, epsilon: of Adadelta. engine: `vi`, or `ep` with its power in (0, 1]
+    (`inference.expectation_propagation`). devices: how many share the rows (`inference.sharding`). basis, features,
+    chevron, feature_batch, support, feature_sums, start_rows: of engine = qsgp (`inference.plan.weights`). importance: of row variables that
+    latents are functions of (`inference.layered`).
     """
 
     posterior: str = _default("posterior")
-    inducing: int | None = _default("inducing")
+    inducing: int | str | None = _default("inducing")
     learn_inducing: bool = _default("learn_inducing")
     inducing_start: str = _default("inducing_start")
     expectations: str = _default("expectations")
@@ -134,6 +135,13 @@ class Choice:
     power: float = 1.0
     exact: tuple[int, ...] = ()
     """Sizes of the matrices of exact inference, where the evidence is known in closed form and maximised itself."""
+    features: str = ""
+    """Inducing features that are not points alone, as written."""
+
+    @property
+    def support(self) -> str:
+        """What the inducing variables are."""
+        return f"features {self.features}" if self.features else f"{self.inducing} inducing points"
 
 
 def decide(
@@ -154,7 +162,11 @@ def decide(
     batch = options.batch
     if batch is None:
         batch, reasons["batch"] = choose_batch(rows, learnt)
-    inducing = options.inducing
+    inducing, features = options.inducing, ""
+    if isinstance(inducing, str):
+        features, inducing = inducing, sum(part.count for part in read_features(inducing) or ())
+        if options.learn_inducing:
+            raise GpdslError(f"learn_inducing moves inducing points, which inducing = {features} are not: leave it out")
     if inducing is None:
         alone = latents == 1 and options.engine == "vi" and options.dtype == "float64" and not opaque
         limit = DENSE_ALONE if alone else DENSE_ROWS
@@ -169,7 +181,8 @@ def decide(
     if options.engine == "ep":
         if batch and per_row:
             raise GpdslError("engine = ep on minibatches does not cover row variables: set batch = 0")
-        return _decide_ep(options, rows, batch, dense, inducing, posterior, reasons)
+        found = _decide_ep(options, rows, batch, dense, inducing, posterior, reasons)
+        return replace(found, features=features)
     optimizer = options.optimizer
     if optimizer == "auto" and options.schedule == "alternating":
         optimizer, reasons["optimizer"] = "lbfgs", "each set of unknowns in turn, as in SAVIGP 9.2"
@@ -191,7 +204,7 @@ def decide(
     most["lbfgs"] = ROUNDS if options.schedule == "alternating" else most["lbfgs"]
     steps = options.steps or (BATCH_STEPS if on_batches else most[optimizer])
     rate = (0.05 if on_batches else 0.01) if options.learning_rate is None else options.learning_rate
-    return Choice(dense, inducing, batch, samples, optimizer, steps, reasons, posterior, rate)
+    return Choice(dense, inducing, batch, samples, optimizer, steps, reasons, posterior, rate, features=features)
 
 
 def _decide_ep(

@@ -39,10 +39,13 @@ def decided(
     latents = sum(group.size for group in program.groups)
     choice = decide(options, data.rows, **facts, per_row=per_row, learnt=learnt, latents=latents)
     program = training(program, dense=choice.dense)
-    if choice.inducing > data.rows:
+    if choice.inducing > data.rows and not choice.features:
         raise DataError(TooManyInducing(choice.inducing, data.rows))
     choice = _with_inducing_start(program, choice, options)
     inducing, dense = start_inducing(program, data, choice, options.seed, options.dtype)
+    if choice.features:
+        sizes = [len(z) for g, z in zip(program.groups, inducing, strict=True) if not g.per_row]
+        choice = replace(choice, inducing=max(sizes, default=choice.inducing))
     if start is not None:
         choice, inducing = _inducing_of(start, program, choice, inducing, options)
     determined = dense and not any(map(white_beside, program.groups)) and not kernel_parameters_learnt(program)

@@ -9,6 +9,7 @@ standard deviation of at most 1 / sqrt(2 W) of the variance.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +25,7 @@ from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import factorise
 from gpdsl.kernels.counters import Stream
 from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.functionals import Derivatives, Elementary, Functionals, blocks, every_point
+from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Functionals, blocks, every_point
 from gpdsl.kernels.waves import unsuited, waves
 from gpdsl.lowering.turns import cosine
 from gpdsl.program.compilation import jit
@@ -40,13 +41,15 @@ AT_ONCE = 2**21
 """Values of waves that are held at a time: 16 MB."""
 
 
-def refuse_unsuited(program: Program) -> None:
-    """Raise GpdslError for a latent that no sum of waves is a draw of."""
-    for group in program.groups:
+def refuse_unsuited(program: Program, inducing: Sequence[Functionals] = ()) -> None:
+    """Raise GpdslError for a latent that no sum of waves is a draw of, or whose inducing features no draw tells."""
+    for group, at in itertools.zip_longest(program.groups, inducing):
         if group.per_row:
             why: str | None = "it has a value of its own in each row"
         elif group.points:
             why = "it is a field, with its points alone"
+        elif at is not None and any(isinstance(part, Coefficients) for block in blocks(at) for _, part in block):
+            why = "draws are known by their values, which its inducing features are not"
         else:
             why = unsuited(group.form, columns_of(group, program.translator))
         if why is not None:

@@ -17,6 +17,7 @@ from gpdsl.language.errors.values import (
     UnknownEngine,
     UnknownOption,
 )
+from gpdsl.language.inducing import Inducing
 from gpdsl.language.model import Infer
 from gpdsl.language.options import ENGINES, OPTIONS, Option
 
@@ -57,15 +58,16 @@ def _add(scope: Scope, options: dict[str, Any], written: syntax.Option, engine: 
         return
     value = _value(scope, written, option)
     if options.setdefault(name, value) != value:
-        expected, example = "the same number for every latent", str(options[name])
+        expected, example = "the same for every latent", str(options[name])
         scope.problems.fail(BadOption(written.value.span, name, expected, example))
 
 
 def _value(scope: Scope, written: syntax.Option, option: Option) -> Any:
-    value = option.takes.read(_plain(written.value, option))
+    plain = _plain(written.value, option) if not isinstance(option.takes, Inducing) else _features(scope, written.value)
+    value = option.takes.read(plain)
     if value is None:
         word = written.value.identifier.text if isinstance(written.value, syntax.Name) else ""
-        words = [each.removesuffix("(K)") for each in option.takes.words]
+        words = [each.partition("(")[0] for each in option.takes.words]
         suggestion = scope.problems.suggest(word, words) if word else ""
         example = f"{option.name} = {option.takes.example}"
         scope.problems.fail(BadOption(written.value.span, option.name, option.takes.expected, example, suggestion))
@@ -113,11 +115,21 @@ def _plain(formula: syntax.Formula, option: Option) -> Any:
         case syntax.Name(identifier=word, subscripts=None):
             return {"true": True, "false": False}.get(word.text) if isinstance(option.takes, Truth) else word.text
         case syntax.Call(arguments=(syntax.Argument(name=None, value=syntax.Literal(value=number)),)) as call:
-            points = call.function.text == "points" and option.name == "inducing"
-            return number if points else f"{call.function.text}({number})"
+            return f"{call.function.text}({number})"
         case syntax.Array():
             return tuple(each.text for each in _identifiers(formula)) or None
     return None
+
+
+def _features(scope: Scope, formula: syntax.Formula) -> int | float | str:
+    """A number, or the text of anything else, which may go over several lines."""
+    if isinstance(formula, syntax.Literal):
+        return formula.value
+    span = formula.span
+    lines = [scope.source.line(number) for number in range(span.line, span.end_line + 1)]
+    lines[-1] = lines[-1][: span.end_column - 1]
+    lines[0] = lines[0][span.column - 1 :]
+    return " ".join(each.partition("#")[0] for each in lines)
 
 
 def _identifiers(formula: syntax.Formula) -> list[syntax.Identifier]:

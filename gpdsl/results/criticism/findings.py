@@ -64,7 +64,7 @@ def _of_fit(fit: Fit, _: Data) -> Iterator[Finding]:
         yield Finding("note", float("nan"), True, note)
     if fit.inducing_loss is not None and not fit.choice.exact:
         much = Loss(fit.inducing_loss, fit.rows).much
-        said = too_few(fit) if much else f"points lose about {fit.inducing_loss:.2g} nats of the evidence"
+        said = too_few(fit) if much else f"{fit.choice.support} lose about {fit.inducing_loss:.2g} nats of the evidence"
         yield Finding("inducing points", fit.inducing_loss, much, said)
 
 

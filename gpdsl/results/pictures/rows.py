@@ -159,7 +159,7 @@ def seen_of(fit: Fit, data: Any) -> Seen:
         bound = data if isinstance(data, Data) else fit.bind(data, None, outputs=False)
         return Seen(fit, bound.inputs, bound)
     declared, groups = fit.program.declarations.inputs, fit.program.groups
-    if not fit.inducing:
+    if not fit.inducing or fit.choice.features:
         raise GpdslError("the posterior does not say where the rows were: pass data=... to plot")
     names = groups[0].inputs
     others = [name for name in declared if name not in names]

@@ -1,0 +1,142 @@
+"""Inducing features that are not points, in fits: bounds, predictions, files, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.errors import GpdslError
+from tests.kernels.test_interdomain import hensman
+
+SERIES = """
+input x : real
+output y : real
+param ell : positive = 0.7
+param sigma : positive = 0.5
+latent f(x) ~ GP(0, Matern32(ell))
+y ~ Normal(f, sigma)
+"""
+HELD = ["ell", "sigma"]
+
+
+def series(rows: int = 40) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(-2, 1.5, rows))
+    return {"x": x, "y": np.sin(3 * x) + 0.5 * rng.standard_normal(rows)}
+
+
+def titsias(data: dict[str, np.ndarray], among: np.ndarray, cross: np.ndarray, noise: float) -> float:
+    """The collapsed bound from Kuu and Kuf."""
+    explained = cross.T @ np.linalg.solve(among, cross)
+    covariance, rows = explained + noise**2 * np.eye(len(data["y"])), len(data["y"])
+    fit = data["y"] @ np.linalg.solve(covariance, data["y"]) + np.linalg.slogdet(2 * np.pi * covariance)[1]
+    return float(-0.5 * fit - 0.5 * (rows - np.trace(explained)) / noise**2)
+
+
+def test_bounds_rise_to_the_evidence() -> None:
+    """Above that of the paper's features, which have as many waves and are periodic."""
+    data, model, bounds = series(), gpdsl.compile(SERIES), []
+    exact = model.fit(data, fixed=HELD).elbo
+    for count in (8, 16, 50):
+        bounds.append(model.fit(data, inducing=f"fourier({count}, over = [-2, 1.5])", fixed=HELD).elbo)
+        waves = 2 * np.pi / 3.5 * (data["x"] + 2)
+        even, odd = np.arange((count - 3) // 2 + 1), np.arange(1, (count - 2) // 2)
+        cross = np.concatenate([np.cos(np.outer(even, waves)), np.sin(np.outer(odd, waves))])
+        assert bounds[-1] > titsias(data, hensman("Matern32", count - 3), cross, 0.5)
+    assert bounds[0] < bounds[1] < bounds[2] < exact
+    assert exact - bounds[2] < 0.01
+
+
+def test_hyperparameters_are_learnt_and_predictions_reach_beyond_the_interval(tmp_path: Path) -> None:
+    data, model = series(), gpdsl.compile(SERIES + "infer vi: inducing f = fourier(30)")
+    fit, exact = model.fit(data), model.fit(data, inducing=0)
+    assert fit.elbo == pytest.approx(exact.elbo, abs=0.1)
+    new = {"x": np.array([-4.0, -2.1, 0.0, 1.6, 9.0])}
+    here, there = fit.predict(new), exact.predict(new)
+    np.testing.assert_allclose(here.mean("f"), there.mean("f"), atol=0.02)
+    np.testing.assert_allclose(here.variance("f"), there.variance("f"), atol=0.02)
+    assert "features fourier(30)" in fit.summary() and "fourier(30), Fourier features" in model.explain(data)
+    fit.save(tmp_path / "a.gpfit")
+    again = gpdsl.load_fit(tmp_path / "a.gpfit")
+    np.testing.assert_array_equal(again.predict(new).mean("f"), here.mean("f"))
+    assert here.draws("f", 3, seed=0).shape == (3, 5)
+    with pytest.raises(GpdslError, match="prediction.draws draws all rows"):
+        fit.draw_functions(2)
+    with pytest.raises(GpdslError, match="no inducing points"):
+        fit.plot(data, "inducing")
+    assert model.fit(data, start=fit, fixed=HELD).elbo == pytest.approx(fit.elbo, abs=1e-3)
+    other = model.fit(data, start=fit, inducing="fourier(20, over = [-3, 3])", fixed=HELD)
+    assert other.elbo == pytest.approx(fit.elbo, abs=0.1)
+
+
+CLASSES = """
+input x : real
+output y : binary
+latent f(x) ~ GP(0.3, 2 * Matern52(0.7))
+y ~ Bernoulli(logit = f)
+infer vi: inducing f = fourier(14, over = [-2, 1.5])
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"optimizer": "lbfgs"}, {"batch": 20, "steps": 150}, {"engine": "ep"}])
+def test_every_engine_takes_them(options: dict) -> None:
+    data = series()
+    data["y"] = (data["y"] > 0).astype(int)
+    model = gpdsl.compile(CLASSES)
+    fit = model.fit(data, **options)
+    few = {**options, "inducing": 14} if options.get("batch") else {**options, "inducing": 0}
+    assert fit.elbo == pytest.approx(model.fit(data, **few).elbo, abs=0.2 if options.get("batch") else 0.02)
+
+
+PLANE = """
+input x : real[2]
+output y : real
+param sigma : positive = 0.5
+latent f(x) ~ GP(0, {})
+y ~ Normal(f, sigma)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "written"),
+    [
+        (
+            "Matern32(0.9, on = x[1]) + 2 * Matern52(1.2, on = x[2]) + Constant()",
+            "fourier(30, over = [[0, 2], [-1, 1]])",
+        ),
+        ("Matern32(0.9, on = x[1]) * Matern52(1.2, on = x[2])", "fourier(10)"),
+        ("RBF(1.1)", "eigen(45)"),
+        ("RBF(1.1)", "points(15) + slopes(10)"),
+    ],
+)
+def test_several_columns(kernel: str, written: str) -> None:
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.uniform(0, 2, 40), rng.uniform(-1, 1, 40)], axis=1)
+    data = {"x": x, "y": np.sin(3 * x[:, 0]) * x[:, 1] + 0.5 * rng.standard_normal(40)}
+    model = gpdsl.compile(PLANE.format(kernel))
+    fit, exact = model.fit(data, inducing=written, fixed=["sigma"]), model.fit(data, fixed=["sigma"])
+    assert exact.elbo - (0.5 if "fourier" in written else 0.05) < fit.elbo < exact.elbo
+    far = model.fit({**data, "x": 100 + 7 * x}, inducing=written.replace("[[0, 2], [-1, 1]]", "[[100, 114], [93, 107]]"),
+                    fixed=["sigma"], standardise={"x": ([100.0, 100.0], [7.0, 7.0])})  # fmt: skip
+    assert far.elbo == pytest.approx(fit.elbo, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "written", "words"),
+    [
+        ("Matern32(1)", "fourier(9, over = [0, 1])", r"error\[D141\]: row 1: x = -1.9.* lies outside 0 to 1"),
+        ("Matern32(1)", "fourier(9, over = [[0, 1], [0, 1]])", "expected bounds of each of the 1 column"),
+        ("RBF(1)", "fourier(9)", r":\d+:\d+: error\[E546\](.|\n)*not of RBF"),
+        ("Matern12(1)", "slopes(9)", r"error\[E546\](.|\n)*no derivative at all"),
+        ("RBF(1)", "eigen(9) + eigen(8)", "inducing = 'eigen.*expected a whole number"),
+    ],
+)
+def test_what_does_not_fit_is_said(kernel: str, written: str, words: str) -> None:
+    model = gpdsl.compile(SERIES.replace("Matern32(ell)", kernel).replace("param ell : positive = 0.7", ""))
+    with pytest.raises(GpdslError, match=words):
+        model.fit(series(), inducing=written)
+    with pytest.raises(GpdslError, match="learn_inducing moves inducing points"):
+        model.fit(series(), inducing="fourier(9)", learn_inducing=True)
