@@ -66,7 +66,7 @@ def test_hyperparameters_are_learnt_and_predictions_reach_beyond_the_interval(tm
     with pytest.raises(GpdslError, match="prediction.draws draws all rows"):
         fit.draw_functions(2)
     with pytest.raises(GpdslError, match="no inducing points"):
-        fit.plot(data, "inducing")
+        fit.plot(data=data, kind="inducing")
     assert model.fit(data, start=fit, fixed=HELD).elbo == pytest.approx(fit.elbo, abs=1e-3)
     other = model.fit(data, start=fit, inducing="fourier(20, over = [-3, 3])", fixed=HELD)
     assert other.elbo == pytest.approx(fit.elbo, abs=0.1)
@@ -88,7 +88,7 @@ def test_every_engine_takes_them(options: dict) -> None:
     model = gpdsl.compile(CLASSES)
     fit = model.fit(data, **options)
     few = {**options, "inducing": 14} if options.get("batch") else {**options, "inducing": 0}
-    assert fit.elbo == pytest.approx(model.fit(data, **few).elbo, abs=0.2 if options.get("batch") else 0.02)
+    assert fit.elbo == pytest.approx(model.fit(data, **few).elbo, abs=0.2 if options.get("batch") else 0.05)
 
 
 PLANE = """
@@ -119,8 +119,9 @@ def test_several_columns(kernel: str, written: str) -> None:
     model = gpdsl.compile(PLANE.format(kernel))
     fit, exact = model.fit(data, inducing=written, fixed=["sigma"]), model.fit(data, fixed=["sigma"])
     assert exact.elbo - (0.5 if "fourier" in written else 0.05) < fit.elbo < exact.elbo
-    far = model.fit({**data, "x": 100 + 7 * x}, inducing=written.replace("[[0, 2], [-1, 1]]", "[[100, 114], [93, 107]]"),
-                    fixed=["sigma"], standardise={"x": ([100.0, 100.0], [7.0, 7.0])})  # fmt: skip
+    moved = written.replace("[[0, 2], [-1, 1]]", "[[100, 114], [93, 107]]")
+    units = {"x": ([100.0, 100.0], [7.0, 7.0])}
+    far = model.fit({**data, "x": 100 + 7 * x}, inducing=moved, fixed=["sigma"], standardise=units)
     assert far.elbo == pytest.approx(fit.elbo, abs=1e-5)
 
 
