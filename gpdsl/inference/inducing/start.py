@@ -35,8 +35,8 @@ def start_inducing(
     found_at = []
     dense = choice.dense
     for place, group in enumerate(program.groups):
-        same = choice.inducing_start == "kmeans" and not choice.features  # what is best, or known, depends on the kernel
-        own = 0 if same else place
+        alike = choice.inducing_start == "kmeans" and not choice.features
+        own = 0 if alike else place  # what is best, or known, depends on the kernel
         key = (group.inputs, group.readings, group.per_row, own)
         if key not in found:
             found[key] = _of_group(program, group, rows, data, choice, rng, dtype)

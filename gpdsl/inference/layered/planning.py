@@ -64,7 +64,7 @@ def _decide(program: Program, rows: int, options: Options) -> Choice:
     if batch is None:
         batch = BATCH if rows > 2 * BATCH else 0
         reasons["batch"] = f"{rows} rows {'at most' if not batch else 'above'} {2 * BATCH}"
-    inducing = min(options.inducing or INDUCING, rows)
+    inducing = min(int(options.inducing or INDUCING), rows)
     optimizer = options.optimizer
     if optimizer == "auto":
         concave = log_concavity(program.translator, program.observations)
@@ -85,6 +85,11 @@ def _refuse(program: Program, options: Options) -> None:
                 f"{name} = {getattr(options, name)} does not go with latents that are functions of {names}, through "
                 f"which rows are sampled; leave it out, or set {name} = {' or '.join(allowed)}"
             )
+    if isinstance(options.inducing, str):
+        raise GpdslError(
+            f"inducing = {options.inducing}: latents that are functions of {names} have inducing points, not other "
+            "features: give their number"
+        )
     if (options.devices or 1) > 1:
         raise GpdslError(f"devices = {options.devices}: latents that are functions of {names} are fitted on one device")
     if program.opaque:

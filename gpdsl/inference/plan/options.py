@@ -45,8 +45,8 @@ class Options:
     sampled are estimated (`inference.sampling`, `inference.score`). schedule: everything at once, or set by set
     (`inference.alternating`). decay, epsilon: of Adadelta. engine: `vi`, or `ep` with its power in (0, 1]
     (`inference.expectation_propagation`). devices: how many share the rows (`inference.sharding`). basis, features,
-    chevron, feature_batch, support, feature_sums, start_rows: of engine = qsgp (`inference.plan.weights`). importance: of row variables that
-    latents are functions of (`inference.layered`).
+    chevron, feature_batch, support, feature_sums, start_rows: of engine = qsgp (`inference.plan.weights`). importance:
+    of row variables that latents are functions of (`inference.layered`).
     """
 
     posterior: str = _default("posterior")
