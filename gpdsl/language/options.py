@@ -67,7 +67,7 @@ _TABLE = (
         "inducing",
         Inducing(),
         None,
-        "inducing points per latent; 0 is dense: every row is one; or other features than points",
+        "inducing points per latent; 0: every row is one; or features",
         _POINTS,
         of="latent",
     ),
