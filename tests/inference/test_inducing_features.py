@@ -68,7 +68,7 @@ def test_hyperparameters_are_learnt_and_predictions_reach_beyond_the_interval(tm
     with pytest.raises(GpdslError, match="no inducing points"):
         fit.plot(data=data, kind="inducing")
     assert model.fit(data, start=fit).elbo == pytest.approx(fit.elbo, abs=1e-3)
-    other = model.fit(data, start=fit, inducing="fourier(20, over = [-3, 3])")
+    other = model.fit(data, start=fit, inducing="fourier(60, over = [-3, 3])")
     assert other.elbo == pytest.approx(fit.elbo, abs=0.1)
 
 
