@@ -157,9 +157,10 @@ def _distinct(values: np.ndarray) -> str:
 def label_values(found: Found, index: str, levels: Sequence[Level]) -> np.ndarray:
     """A label output as class numbers from 0, NaN where not observed. Raises Wrong for a label that is no level."""
     _check_labels(found)
-    keys = {_key(level, levels): number for number, level in enumerate(levels)}
+    text = any(isinstance(level, str) for level in levels)
+    keys = {_key(level, text): number for number, level in enumerate(levels)}
     flat = found.values.ravel().tolist()
-    coded = [np.nan if _absent(each) else keys.get(_key(each, levels)) for each in flat]
+    coded = [np.nan if _absent(each) else keys.get(_key(each, text)) for each in flat]
     wrong = np.array([each is None for each in coded]).reshape(found.values.shape)
     if wrong.any():
         column, row, at = place_of(found, wrong)
@@ -210,9 +211,9 @@ def _plain(value: object) -> Level:
     return int(number) if number.is_integer() else number
 
 
-def _key(value: object, levels: Sequence[Level]) -> Level:
-    """What labels are compared by: text when a level is text, so that 4 in a file meets "4" in a model."""
-    if any(isinstance(level, str) for level in levels):
+def _key(value: object, text: bool) -> Level:
+    """What labels are compared by: `text` when a level is text, so that 4 in a file meets "4" in a model."""
+    if text:
         return str(_plain(value))
     if isinstance(value, str):
         number = number_of(value)

@@ -12,6 +12,7 @@ from gpdsl.inference.ascent.adam import adam_search
 from gpdsl.inference.ascent.alternating import AlternatingSearch
 from gpdsl.inference.ascent.joint import LbfgsSearch
 from gpdsl.inference.bound import Layout
+from gpdsl.inference.by_level.engine import plan_by_level
 from gpdsl.inference.checked_search import CheckedSearch
 from gpdsl.inference.driver import Engine, Plan, Planner, Search, searching
 from gpdsl.inference.exact.engine import plan_exact
@@ -60,7 +61,7 @@ def _plan_with_q(program: Program, data: Data, options: Options, start: Start | 
     return Plan(choice, layout, inducing, engine)
 
 
-PLANNERS: list[Planner] = [plan_layered, plan_qsgp, plan_exact, _plan_with_q]
+PLANNERS: list[Planner] = [plan_layered, plan_qsgp, plan_exact, plan_by_level, _plan_with_q]
 """Asked one after the other, after the engines that users have registered."""
 
 

@@ -48,7 +48,7 @@ def summarise(fit: Fit) -> str:
         lines.append(f"  {how:<11} {fit.settings.about}")
     if fit.no_bound:
         lines.append(f"  bound       of the log evidence: none, as {fit.no_bound}")
-    elif fit.program.priors and fit.regression is None:
+    elif fit.program.priors and not fit.choice.exact:
         lines.append(f"  bound       {fit.log_evidence_bound:.4f}{error} nats, of the log evidence at these parameters")
     if fit.inducing_loss is not None:
         lines.append(f"  inducing    {_lost(fit)}")
@@ -177,7 +177,7 @@ def too_few(fit: Fit) -> str:
 
 def evidence_word(fit: Fit) -> str:
     """What the value is."""
-    return "evidence" if fit.regression is not None else EVIDENCE.get(fit.options.engine, "log evidence")
+    return "evidence" if fit.choice.exact else EVIDENCE.get(fit.options.engine, "log evidence")
 
 
 def _support(fit: Fit) -> str:
@@ -187,9 +187,9 @@ def _support(fit: Fit) -> str:
     if fit.program.fields:
         return f"all {fit.program.latents} values of {', '.join(field.name for field in fit.program.fields)} jointly"
     if fit.regression is not None:
-        sizes = fit.regression.sizes
+        sizes, what = fit.regression.sizes, "exact, of" if fit.choice.exact else "by level,"
         blocks = f", in {len(sizes)} blocks, the largest of {max(sizes)}" if len(sizes) > 1 else ""
-        return f"exact, of {sum(sizes)} observed values{blocks}"
+        return f"{what} {sum(sizes)} {'observed' if fit.choice.exact else 'latent'} values{blocks}"
     if not fit.choice.dense:
         return fit.choice.support
     most = max((len(points) for points in fit.inducing), default=fit.rows)

@@ -191,15 +191,17 @@ def read_choice(kept: Mapping[str, Any]) -> Choice:
     _texts([kept[name] for name in ("posterior", "optimizer", "inducing_start", "features")], "choice")
     need(not kept["features"] or read_features(kept["features"]), "choice: features are none")
     _texts([*kept["reasons"], *kept["reasons"].values()], "choice: reasons")
-    for size in kept["exact"]:
-        _whole(size, 1, "choice: exact")
+    sizes = {name: tuple(kept.get(name, ())) for name in ("exact", "sets")}
+    for name, each in sizes.items():
+        for size in each:
+            _whole(size, 1, f"choice: {name}")
     weights = kept["weights"] if kept["weights"] is None else WeightChoice(**kept["weights"])
     if weights is not None:
         _texts([weights.sums], "choice: sums")
         for name, value in dataclasses.asdict(weights).items():
             if name != "sums":
                 _whole(value, 0, f"choice: {name}")
-    return Choice(**{**kept, "weights": weights, "exact": tuple(kept["exact"])})
+    return Choice(**{**kept, "weights": weights, **sizes})
 
 
 def read_bounds(kept: Any) -> tuple[float, float] | None:

@@ -49,7 +49,8 @@ def check_fit(fit: Fit) -> None:
     held = fit.weight_space is not None
     need((fit.options.engine == "qsgp") == held, "engine: not that of the posterior")
     need(held == (fit.choice.weights is not None), "choice: weights are not what the posterior is")
-    need((fit.regression is not None) == bool(fit.choice.exact), "choice: exact is not what the posterior is")
+    sizes = fit.choice.exact or fit.choice.sets
+    need((fit.regression is not None) == bool(sizes), "choice: exact is not what the posterior is")
     dense = held or fit.choice.dense == (fit.choice.inducing == 0)
     need(dense, "choice: dense or not does not go with the number of inducing points")
     _check_components(fit)
@@ -169,9 +170,10 @@ def _check_posterior(fit: Fit) -> None:
 def _check_regression(fit: Fit, known: Regression) -> None:
     """The data of exact inference."""
     kind = "coupled" if fit.program.mixing else "full"
-    need(fit.choice.posterior == kind, f"choice: posterior is {shown(fit.choice.posterior)}: expected {kind}")
+    apart = bool(fit.choice.sets) and fit.choice.posterior == "full"
+    need(apart or fit.choice.posterior == kind, f"choice: posterior is {shown(fit.choice.posterior)}: expected {kind}")
     sizes = tuple(size for part in known.parts for size in part.sizes)
-    need(fit.choice.exact == sizes, "choice: exact is not the sizes of the data")
+    need((fit.choice.exact or fit.choice.sets) == sizes, "choice: exact is not the sizes of the data")
     places = [array for part in known.parts for array in (part.elements, part.columns, part.rows, part.kept)]
     need(all(each is None or each.dtype.kind == "i" for each in places), "the places of the data are no whole numbers")
     numbers = [array for each in known.values for array in (each.z, each.loadings)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from gpdsl.inference.blocks import block_rows
 from gpdsl.inference.driver import Plan
 from gpdsl.inference.estimators.expected_log_likelihood import NODES
@@ -21,6 +23,9 @@ def cost(program: Program, plan: Plan, batch: int) -> tuple[float, float]:
     flops = memory = 0.0
     held = held_at_once(program, plan, batch)
     choice, components = plan.choice, plan.layout.family.components
+    if choice.sets:
+        sizes = np.asarray(choice.sets, float)
+        return 12 * float(np.sum(sizes**3)), 48 * float(np.sum(sizes**2))
     full = choice.optimizer == "natural" or isinstance(plan.layout.family, Full)
     for group, points in zip(program.groups, plan.inducing, strict=True):
         if group.per_row:

@@ -135,6 +135,8 @@ class Choice:
     power: float = 1.0
     exact: tuple[int, ...] = ()
     """Sizes of the matrices of exact inference, where the evidence is known in closed form and maximised itself."""
+    sets: tuple[int, ...] = ()
+    """Sizes of the sets of latent values that share no level, where the posterior is a small matrix for each."""
     features: str = ""
     """Inducing features that are not points alone, as written."""
 

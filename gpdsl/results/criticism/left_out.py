@@ -155,7 +155,7 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
         bound,
         np.where(seen, np.logaddexp.reduce(log_weights + each, axis=0) - offset, np.nan),
         np.where(seen, np.logaddexp.reduce(base[:, None] + itself, axis=0) - offset, np.nan),
-        "exact leave-one-out" if fit.regression is not None and fit.settings is None else "leave-one-out",
+        "exact leave-one-out" if fit.choice.exact and fit.settings is None else "leave-one-out",
         np.where(seen & np.isfinite(k), k, np.nan),
         log_weights,
         [left for _, _, left in found if left is not None] if all(left for _, _, left in found) else [],

@@ -1,0 +1,211 @@
+"""The bound of a Gaussian posterior by one site per row, where rows that share no level are independent.
+
+In each set of rows the latents f ~ N(m, K) times the sites exp(h_n'f_n - f_n' Lambda_n f_n / 2), Lambda = A A', are
+N(m + K a, K - K A B^-1 A' K) with B = I + A' K A, a = g - A B^-1 A' K g and g = h - Lambda m, and
+
+    KL = (tr B^-1 - v + a' K a + log |B|) / 2.
+
+No K is inverted: of a level that ten rows share it has rank one. Optimal sites are those of `natural.sites`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float, Int
+
+from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.exact.levels import together
+from gpdsl.inference.exact.parts import Part, batched
+from gpdsl.inference.exact.whitening import Whitened, functionals, signal_covariance
+from gpdsl.program.evaluation import prior_means
+from gpdsl.program.joint import Marginals, basis_columns, with_sums
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows, observed_mask
+
+Learnt = Mapping[str, Array]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class RowSites:
+    """h and Lambda of every row, of what is read of the latents without sums."""
+
+    linear: Float[Array, "rows basis"]
+    precision: Float[Array, "rows basis basis"]
+
+
+@dataclass(frozen=True, eq=False)
+class Sets:
+    """A part, and where its values belong: `row` and `element` of each, and the values `near` it in its row."""
+
+    part: Part
+    basis: np.ndarray
+
+    @cached_property
+    def columns(self) -> Int[np.ndarray, " elements"]:
+        """The places of its elements among what is read without sums."""
+        return np.searchsorted(self.basis, self.part.columns[0])
+
+    @cached_property
+    def _rows_of(self) -> np.ndarray:
+        return np.asarray(self.part.sizes)[:, None] // len(self.columns)
+
+    @cached_property
+    def inside(self) -> np.ndarray:
+        """Which values [sets, values] are none that fill a set up."""
+        return np.arange(self.part.width) < self._rows_of * len(self.columns)
+
+    @cached_property
+    def element(self) -> np.ndarray:
+        """[sets, values]"""
+        return np.where(self.inside, np.arange(self.part.width) // self._rows_of, 0)
+
+    @cached_property
+    def row(self) -> np.ndarray:
+        """The number of the row of each value, [sets, values]."""
+        return np.take_along_axis(self.part.rows, np.arange(self.part.width) % self._rows_of, 1)
+
+    @cached_property
+    def near(self) -> np.ndarray:
+        """Of each value the values of its row, element by element: [sets, values, elements]."""
+        number = np.arange(self.part.width) % self._rows_of
+        places = number[..., None] + np.arange(len(self.columns)) * self._rows_of[..., None]
+        return np.minimum(places, self.part.width - 1)
+
+    def gathered(self, values: Float[Array, "rows basis"]) -> Float[Array, "sets values"]:
+        """What each value has, zero for those that fill up."""
+        return jnp.where(self.inside, _at(values, self.row, self.columns[self.element]), 0.0)
+
+    def root(self, precision: Float[Array, "rows basis basis"]) -> Float[Array, "rows elements elements"]:
+        """A with A A' = Lambda among its own elements; where that is not positive, of what is."""
+        own = precision[:, self.columns[:, None], self.columns[None, :]]
+        if len(self.columns) == 1:
+            return jnp.sqrt(jnp.maximum(own, 0.0))
+        values, vectors = jnp.linalg.eigh(own)
+        return vectors * jnp.sqrt(jnp.maximum(values, 0.0))[:, None, :]
+
+    def blocks(self, root: Float[Array, "rows elements elements"]) -> Float[Array, "sets values values"]:
+        """A of a whole set: a block for each row."""
+        own = jnp.where(self.inside[..., None], _at(root, self.row, self.element), 0.0)
+        sets, values = np.ix_(*map(range, self.row.shape))
+        zero = jnp.zeros((*self.row.shape, self.part.width), root.dtype)
+        return zero.at[sets[..., None], values[..., None], self.near].add(own, mode="promise_in_bounds")
+
+
+def sets_of(program: Program, rows: Rows, *, coupled: bool) -> list[Sets]:
+    """Rows that share no level apart: of all latents together, or group by group."""
+    seen = [np.asarray(observed_mask(rows, o)) > 0 for o in program.observations]
+    known = np.flatnonzero(np.any([mask.reshape(len(mask), -1).any(axis=1) for mask in seen], axis=0))
+    basis, found = basis_columns(program), []
+    for groups in [list(program.groups)] if coupled else [[group] for group in program.groups]:
+        columns = np.asarray([c for c in basis if any(g.start <= c < g.stop for g in groups)])
+        elements = np.stack([np.zeros(len(columns), int), np.arange(len(columns))], axis=-1)
+        apart = [Part(elements[None], columns[None], some[None], None) for some in together(groups, rows, known)]
+        found += [Sets(part, basis) for part in batched(program.groups, apart)]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """A program whose rows fall into sets; q correlates all latents of a row, or those of a group alone."""
+
+    program: Program
+    sets: tuple[Sets, ...]
+
+    def moments(
+        self, learnt: Learnt, rows: Rows, sites: RowSites
+    ) -> tuple[Float[Array, "rows basis"], Float[Array, "rows basis basis"], Float[Array, ""]]:
+        """Means and covariances of every row under q, and the KL divergence."""
+        program = self.program
+        parameters, read = program.parameters.constrain(learnt), functionals(program, rows)
+        prior = self._prior(learnt, rows)
+        away = sites.linear - jnp.einsum("nab,nb->na", sites.precision, prior)
+        mean, total = prior, jnp.zeros(())
+        among = jnp.broadcast_to(jnp.eye(prior.shape[1]), (*prior.shape, prior.shape[1]))
+        for own in self.sets:
+            signal = self._covariance(own, parameters, read, prior.dtype)
+            roots = own.blocks(own.root(sites.precision))
+            loaded = jnp.swapaxes(roots, 1, 2) @ signal
+            factor = jnp.linalg.cholesky(jnp.eye(own.part.width) + loaded @ roots)
+            lost = _solved(factor, loaded)
+            told = own.gathered(away)
+            alpha = told - (roots @ _solved(factor, _solved(factor, loaded @ told[..., None]), 1))[..., 0]
+            moved = (signal @ alpha[..., None])[..., 0]
+            inverse = _solved(factor, jnp.broadcast_to(jnp.eye(own.part.width), factor.shape))
+            diagonal = jnp.diagonal(factor, axis1=1, axis2=2)
+            total += 0.5 * (jnp.sum(inverse**2) - inverse.shape[0] * inverse.shape[1] + jnp.sum(alpha * moved))
+            total += jnp.sum(jnp.log(diagonal))
+            at = jnp.where(own.inside, own.row, len(prior)), own.columns[own.element]
+            mean = mean.at[at].add(moved, mode="drop")
+            covariance = signal - jnp.swapaxes(lost, 1, 2) @ lost
+            of_row = jnp.take_along_axis(covariance, own.near, axis=2, mode="promise_in_bounds")
+            among = among.at[at[0][..., None], at[1][..., None], own.columns].set(of_row, mode="drop")
+        return mean, among, total
+
+    def bound(self, learnt: Learnt, rows: Rows, sites: RowSites) -> Float[Array, ""]:
+        """The bound at these sites, with the log priors of parameters."""
+        mean, among, divergence = self.moments(learnt, rows, sites)
+        return (
+            self.expected(learnt, rows, mean, among)
+            - divergence
+            + self.program.log_prior(self.program.parameters.constrain(learnt))
+        )
+
+    def expected(self, learnt: Learnt, rows: Rows, mean: Array, among: Array) -> Float[Array, ""]:
+        """The expected log likelihood."""
+        program = self.program
+        every = with_sums(program, jnp.eye(mean.shape[-1], dtype=mean.dtype))
+        whole = jnp.einsum("ca,ncd,db->nab", every, among, every)[None]
+        variance = jnp.diagonal(whole, axis1=2, axis2=3)
+        q = Marginals((mean @ every)[None], variance, whole if program.coupled else None)
+        return jnp.sum(expected_log_likelihood(program, program.parameters.constrain(learnt), rows, q))
+
+    def target(self, learnt: Learnt, rows: Rows, sites: RowSites) -> tuple[Float[Array, ""], RowSites]:
+        """The bound at some sites, and those that a full natural-gradient step leads to."""
+        mean, among, divergence = self.moments(learnt, rows, sites)
+        found, (slope, bend) = jax.value_and_grad(self.expected, argnums=(2, 3))(learnt, rows, mean, among)
+        precision = -(bend + jnp.swapaxes(bend, 1, 2))
+        prior = self.program.log_prior(self.program.parameters.constrain(learnt))
+        linear = slope + jnp.einsum("nab,nb->na", precision, mean)
+        return found - divergence + prior, RowSites(linear, precision)
+
+    def whitened(self, learnt: Learnt, rows: Rows, sites: RowSites) -> list[Whitened]:
+        """The sites as values with unit noise, z = A'f + e, of which the posterior is that of exact inference."""
+        found, away = [], sites.linear - jnp.einsum("nab,nb->na", sites.precision, self._prior(learnt, rows))
+        for own in self.sets:
+            root = own.root(sites.precision)
+            squares = jnp.sum(root**2, axis=1)
+            z = jnp.einsum("nae,na->ne", root, away[:, own.columns]) / jnp.where(squares > 0, squares, 1.0)
+            z = jnp.where(own.inside, _at(z, own.row, own.element), 0.0)
+            found.append(Whitened(z, jnp.moveaxis(root[own.part.rows], 1, -1)))
+        return found
+
+    def _prior(self, learnt: Learnt, rows: Rows) -> Float[Array, "rows basis"]:
+        program, count = self.program, next(iter(rows.observed.values())).shape[0]
+        parameters = program.parameters.constrain(learnt)
+        means = prior_means(program.evaluator, program.groups, parameters, rows, count)
+        return means[:, basis_columns(program)]
+
+    def _covariance(self, own: Sets, parameters: Learnt, read: Sequence[Any], dtype: Any) -> Array:
+        """K of a part: what unit loadings see."""
+        count = len(own.columns)
+        shape = len(own.part.rows), count, count, own.part.rows.shape[1]
+        unit = jnp.broadcast_to(jnp.eye(count, dtype=dtype)[None, :, :, None], shape)
+        return signal_covariance(self.program, own.part, unit, parameters, read)
+
+
+def _at(values: Array, *places: np.ndarray) -> Array:
+    """values[places], which need not be looked at: the compiler would do so, for many rows slowly."""
+    return values.at[places].get(mode="promise_in_bounds")
+
+
+def _solved(factor: Array, values: Array, trans: int = 0) -> Array:
+    return jax.vmap(lambda a, b: solve_triangular(a, b, lower=True, trans=trans))(factor, values)

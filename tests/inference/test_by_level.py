@@ -1,0 +1,81 @@
+"""Latents that are independent at different levels, not normal: sets of rows as small matrices, against one matrix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference.by_level import engine
+
+RNG = np.random.default_rng(0)
+SITE, X = RNG.integers(0, 12, 90), RNG.uniform(-1, 1, 90)
+COUNTS = RNG.poisson(np.exp(RNG.normal(0.5, 0.7, 12)[SITE] - 0.4 * X))
+SLOPES = """index s in 1..S
+input site : label[s]
+input x : real
+output y : count
+param mu : real
+param tau : positive = 0.5
+param a[s] : real ~ Normal(mu, tau)
+param b[s] : real ~ Normal(-0.3, 0.4)
+y ~ Poisson(exp(a[site] + b[site] * x))
+"""
+CROSSED = """index s in 1..S
+index k in 1..K
+input site : label[s]
+input kind : label[k]
+output y : binary
+param a[s] : real ~ Normal(0, 1)
+param b[k] : real ~ Normal(0, 1)
+y ~ Bernoulli(logit = a[site] - b[kind])
+"""
+
+
+def both(monkeypatch: pytest.MonkeyPatch, text: str, data: dict, **options: str) -> tuple[gpdsl.Fit, gpdsl.Fit]:
+    """The fit by sets, and that of one matrix over all levels."""
+    model = gpdsl.compile(text)
+    whole = model.fit(data, **options)
+    monkeypatch.setattr(engine, "ROWS", 10)
+    return model.fit(data, **options), whole
+
+
+def test_intercepts_and_slopes_of_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The same bound, posterior and predictions; new levels have the prior, and a file keeps everything."""
+    data = {"site": SITE, "x": X, "y": COUNTS}
+    found, whole = both(monkeypatch, SLOPES, data)
+    assert found.choice.sets and sum(found.choice.sets) == 180 and not whole.choice.sets
+    assert found.elbo == pytest.approx(whole.elbo, abs=1e-5)
+    assert found.parameters["tau"] == pytest.approx(whole.parameters["tau"], rel=1e-3)
+    new = {"site": [*SITE[:3], 40], "x": [0.0, 0.5, 1.0, 0.5]}
+    one, other = found.predict(new), whole.predict(new)
+    for name in ("a", "b", "y"):
+        np.testing.assert_allclose(one.mean(name), other.mean(name), rtol=1e-3)
+        np.testing.assert_allclose(one.variance(name), other.variance(name), rtol=3e-3)
+    assert one.mean("a")[3] == pytest.approx(found.parameters["mu"])
+    np.testing.assert_allclose(one.covariance("a"), other.covariance("a"), atol=1e-3)
+    assert "by level, 180 latent values, in 12 blocks" in found.summary() and "elbo" in found.summary()
+    found.save(tmp_path / "kept.gpfit")
+    again = gpdsl.load_fit(tmp_path / "kept.gpfit")
+    np.testing.assert_array_equal(again.predict(new).mean("y"), one.mean("y"))
+
+
+def test_crossed_levels_are_independent_where_together_they_are_one_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"site": SITE, "kind": RNG.integers(0, 5, 90), "y": (COUNTS > 1).astype(float)}
+    monkeypatch.setattr(engine, "WIDEST", 60)
+    found, whole = both(monkeypatch, CROSSED, data, posterior="full")
+    assert len(found.choice.sets) == 17
+    assert found.elbo == pytest.approx(whole.elbo, abs=1e-4)
+    assert gpdsl.compile(CROSSED).fit(data).choice.posterior == "full"  # coupled it would be one set of 180
+
+
+def test_what_is_wide_or_not_concave_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "ROWS", 10)
+    data = {"site": SITE, "x": X, "y": COUNTS}
+    monkeypatch.setattr(engine, "WIDEST", 10)
+    assert not gpdsl.compile(SLOPES).fit(data, steps=1).choice.sets
+    monkeypatch.setattr(engine, "WIDEST", 400)
+    heavy = SLOPES.replace("count", "real").replace("Poisson(exp(a[site] + b[site] * x))", "StudentT(4, a[site], 1)")
+    assert not gpdsl.compile(heavy).fit(data, steps=1).choice.sets
