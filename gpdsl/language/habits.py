@@ -18,11 +18,15 @@ KERNELS: Mapping[str, str] = {
     ),
     **dict.fromkeys(("constantkernel", "bias"), "write `Constant`, or a number before another kernel"),
     **dict.fromkeys(("expsinesquared", "periodickernel"), "write `Periodic(ell, period)`"),
-    **dict.fromkeys(("rbfkernel",), _RBF),
+    **dict.fromkeys(("rbfkernel", "scalekernel"), _RBF),
 }
 
 DISTRIBUTIONS: Mapping[str, str] = {
     **dict.fromkeys(("flat", "halfflat", "improper"), "leave the prior out: a parameter without one has none"),
+    **dict.fromkeys(
+        ("s", "f", "te", "gam"),
+        "write `Normal(g, sigma)`, with the smooth function `latent g(x) ~ GP(0, s2 * RBF(ell))`",
+    ),
     "gaussian": "write `Normal(mean, sd)`",
     "cauchy": "write `StudentT(1, mean, scale)`, or `HalfCauchy(scale)` for positive values",
     **dict.fromkeys(("chisquared", "chi2", "chi_square"), "write `Gamma(df / 2, 1 / 2)`"),
@@ -33,6 +37,22 @@ DISTRIBUTIONS: Mapping[str, str] = {
     **dict.fromkeys(("inv_gamma", "invgamma"), "write `InverseGamma(shape, scale)`"),
     **dict.fromkeys(("multi_normal", "mvnormal", "mvn"), "write `MultivariateNormal(mean, covariance = S)`"),
 }
+
+TYPES: Mapping[str, str] = {
+    **dict.fromkeys(("float", "double", "number", "numeric", "vector", "matrix", "continuous"), "real"),
+    **dict.fromkeys(("int", "integer", "counts"), "count"),
+    **dict.fromkeys(("bool", "boolean", "logical"), "binary"),
+    **dict.fromkeys(("str", "string", "text", "factor", "category", "categorical", "group"), "label"),
+    **dict.fromkeys(("date", "datetime", "timestamp"), "time"),
+}
+"""Types of other tools, by those that columns have here."""
+
+FORMS: Mapping[str, str] = {
+    "data": "input x : real",
+    **dict.fromkeys(("parameters", "real", "int", "vector"), "param sigma : positive ~ HalfNormal(1)"),
+    **dict.fromkeys(("transformed", "generated"), "let g = exp(f)"),
+}
+"""Blocks and declarations of Stan by their first word: one statement of the kind that they become."""
 
 
 def kernel_habit(word: str) -> str:

@@ -18,6 +18,7 @@ from gpdsl.language.errors.syntax import (
     Unexpected,
     UnknownStatement,
 )
+from gpdsl.language.habits import FORMS
 from gpdsl.language.source import Span
 from gpdsl.language.statements import Piece
 from gpdsl.language.suggest import closest
@@ -31,7 +32,7 @@ _WORDS = {
     "$END": "the end of the line",
 }
 _OPERATORS = frozenset("+-*/^")
-_FORMS = dict(STATEMENTS) | {"external likelihood": "external likelihood g(y: real | a: real[4])"}
+_FORMS = dict(FORMS) | dict(STATEMENTS) | {"external likelihood": "external likelihood g(y: real | a: real[4])"}
 _ADVICE = {
     ";": "end the statement by starting a new line",
     "'": 'write texts with double quotation marks, "like this"',
@@ -40,6 +41,7 @@ _ADVICE = {
     "·": "write `*` for a product",
     "²": "write `^2` for a square",
     "∼": "write `~`, the tilde of the keyboard",
+    ".": "names have no modules: write `Normal(f, sigma)`",
     "%": "a comment starts with `#`",
     "!": "conditions are written `p != 1`, only in the subscripts of a `let`",
 }

@@ -7,6 +7,7 @@ import pytest
 import gpdsl
 from gpdsl.language import habits
 from gpdsl.language.vocabulary import DISTRIBUTIONS, KERNELS
+from tests.goldens import assert_golden
 
 TEXT = """input x : real
 output y : real
@@ -16,6 +17,56 @@ param sigma : positive
 latent f(x) ~ GP(0, s2 * {kernel}(ell))
 y ~ {law}
 """
+
+
+SNIPPETS = {
+    "stan_block": "data { int N; }\nparameters { real<lower=0> sigma; }\n",
+    "stan_declaration": "real<lower=0> sigma;\ninput x : real\noutput y : real\n",
+    "stan_sampling_on_its_own": TEXT + "sigma ~ HalfNormal(1)\n",
+    "pymc_distribution": TEXT.replace("{law}", "pm.Normal(f, sigma)"),
+    "pymc_named": TEXT.replace("{law}", 'Normal("y", mu=f, sigma=sigma)'),
+    "pymc_arguments": TEXT.replace("{law}", "Normal(mu = f, sigma = sigma)"),
+    "numpyro_sample": TEXT + 'z = numpyro.sample("z", Normal(0, 1))\n',
+    "scipy_arguments": TEXT.replace("{law}", "Normal(loc = f, scale = sigma)"),
+    "gpflow_kernel": TEXT.replace("{kernel}(ell)", "RBF(lengthscales = ell)"),
+    "gpytorch_kernel": TEXT.replace("{kernel}(ell)", "ScaleKernel(RBFKernel())"),
+    "sklearn_kernel": TEXT.replace("{kernel}(ell)", "RBF(length_scale = ell)"),
+    "kernel_with_a_variance": TEXT.replace("{kernel}(ell)", "RBF(s2, ell)"),
+    "process_on_its_own": TEXT + "g ~ GP(0, RBF(1))\n",
+    "process_in_lower_case": TEXT.replace("GP(", "gp("),
+    "r_formula": "input x : real\noutput y : real\ny ~ x + (1 | site)\n",
+    "inla_effect": 'input x : real\noutput y : real\ny ~ f(x, model = "rw2")\n',
+    "brms_smooth": "input x : real\noutput y : real\ny ~ s(x)\n",
+    "group_without_a_label": "input site : real\noutput y : real\nparam a[site] : real\ny ~ Normal(a[site], 1)\n",
+    "power_of_python": TEXT.replace("{law}", "Normal(f**2, sigma)"),
+    "equals_for_tilde": TEXT.replace("y ~ {law}", "y = Normal(f, sigma)"),
+    "python_comment": TEXT.replace("input x : real", 'input x : real  """the position"""'),
+    "semicolons": TEXT.replace("input x : real", "input x : real;"),
+    "types_of_python": TEXT.replace("input x : real", "input x : float"),
+    "types_of_stan": TEXT.replace("input x : real", "input x : vector[3]"),
+    "integers": TEXT.replace("output y : real", "output y : int"),
+    "bernoulli_logits": TEXT.replace("output y : real", "output y : binary").replace("{law}", "Bernoulli(logits = f)"),
+    "python_index": TEXT.replace("input x : real", "index p in 0..3\ninput x : real"),
+    "log_link": TEXT.replace("output y : real", "output y : count").replace("{law}", "Poisson(log = f)"),
+}
+"""What is written in other tools: a model with one habit each, whose message is kept beside its name."""
+
+
+@pytest.mark.parametrize("name", SNIPPETS)
+def test_snippets_of_other_tools(name: str) -> None:
+    text = SNIPPETS[name].replace("{prior}", "").replace("{kernel}", "RBF").replace("{law}", "Normal(f, sigma)")
+    with pytest.raises(gpdsl.ModelError) as caught:
+        gpdsl.compile(text, name="model.gpm")
+    assert_golden(f"habits/{name}.txt", f"{text}\n{caught.value}")
+
+
+@pytest.mark.parametrize("word", [*habits.KERNELS, *habits.DISTRIBUTIONS])
+def test_each_word_has_its_message(word: str) -> None:
+    kernel = {"kernel": word} if word in habits.KERNELS else {"kernel": "RBF"}
+    law = "Normal(f, sigma)" if word in habits.KERNELS else f"{word}(f, sigma)"
+    with pytest.raises(gpdsl.ModelError) as caught:
+        gpdsl.compile(TEXT.format(law=law, prior="", **kernel), name="model.gpm")
+    assert_golden(f"habits/word_{word}.txt", str(caught.value))
 
 
 def told(kernel: str = "RBF", law: str = "Normal(f, sigma)", prior: str = "", more: str = "") -> str:

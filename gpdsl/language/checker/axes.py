@@ -38,7 +38,7 @@ def free_axis(scope: Scope, letter: Identifier, name: str | None) -> Axis:
         scope.problems.fail(NotASize(letter.span, letter.text, SORTS[scope.sorts[letter.text]]))
     likely = closest(letter.text, scope.indices) if len(letter.text) > 2 else ""
     if likely:
-        scope.problems.fail(NotAnIndex(letter.span, letter.text, scope.other_indices(), likely))
+        scope.problems.fail(NotAnIndex(letter.span, letter.text, scope.index_advice(letter.text), likely))
     return Axis(name, dimension=letter.text)
 
 
@@ -48,7 +48,7 @@ def index_axis(scope: Scope, name: Identifier) -> Axis:
         return scope.indices[name.text].axis
     if name.text not in scope.lost:
         suggestion = scope.problems.suggest(name.text, scope.indices)
-        scope.problems.add(NotAnIndex(name.span, name.text, scope.other_indices(), suggestion))
+        scope.problems.add(NotAnIndex(name.span, name.text, scope.index_advice(name.text), suggestion))
     return scope.problems.give_up()
 
 

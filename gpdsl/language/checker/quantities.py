@@ -22,6 +22,7 @@ from gpdsl.language.errors.axes import BadLevels, LabelNeedsIndex, RangeStart
 from gpdsl.language.errors.calls import UnknownType
 from gpdsl.language.errors.groups import SeveralLabels
 from gpdsl.language.errors.limits import NotFinite, SizeOutOfRange
+from gpdsl.language.habits import TYPES
 from gpdsl.language.limits import MAX_AXIS
 from gpdsl.language.model import Axis, Const, Index, Input, Output, Param
 from gpdsl.language.vocabulary import CONSTRAINTS, INPUT_KINDS, OUTPUT_KINDS
@@ -66,7 +67,8 @@ def _word(scope: Scope, kind: syntax.Type, statement: str, known: tuple[str, ...
     word = kind.word
     if word.text not in known:
         shown = ", ".join(f"`{each}`" for each in known)
-        suggestion = scope.problems.suggest(word.text, known)
+        habit = TYPES.get(word.text.lower(), "")
+        suggestion = habit if habit in known else scope.problems.suggest(word.text, known)
         scope.problems.fail(
             UnknownType(
                 word.span,

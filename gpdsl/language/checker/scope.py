@@ -113,10 +113,15 @@ class Scope:
             raise Failed
         return self.sorts[name.text]
 
-    def other_indices(self) -> str:
-        """The end of an advice to declare an index: the ones there are."""
+    def index_advice(self, name: str) -> str:
+        """How a name becomes an index, with the ones there are; levels of a column are those of an index of its own."""
+        if self.sorts.get(name) == "input":
+            return (
+                f"levels of a column have an index: `index s in 1..S`, `input {name} : label[s]`, `param a[s] : real`; "
+                f"`a[{name}]` reads that of the row"
+            )
         shown = ", ".join(f"`{each}`" for each in list(self.indices)[:5])
-        return f"; declared are {shown}" if shown else ""
+        return f"declare it: `index {name} in 1..4`" + (f"; declared are {shown}" if shown else "")
 
     def line(self, span: Span, here: Span) -> str:
         """The line of a place as a message about another one names it, with its file where that is not the same."""

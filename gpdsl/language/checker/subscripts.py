@@ -132,7 +132,7 @@ def _known(scope: Scope, index: syntax.Identifier) -> syntax.Identifier:
         scope.problems.give_up()
     if index.text not in scope.indices:
         suggestion = scope.problems.suggest(index.text, scope.indices)
-        scope.problems.fail(NotAnIndex(index.span, index.text, scope.other_indices(), suggestion))
+        scope.problems.fail(NotAnIndex(index.span, index.text, scope.index_advice(index.text), suggestion))
     return index
 
 

@@ -98,12 +98,12 @@ class NotAnIndex(Mistake):
     """A word in brackets of a declaration that is not an index."""
 
     name: str
-    known: str
+    advice: str
     suggestion: str = ""
     code: ClassVar = "E212"
     message: ClassVar = "`{name}` is not an index"
     label: ClassVar = "no `index {name}` is declared"
-    help: ClassVar = "declare it: `index {name} in 1..4`{known}"
+    help: ClassVar = "{advice}"
 
 
 @dataclass(frozen=True)
