@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import assemble, views
 from gpdsl.inference.exact.paths import conditioned, conditioned_at
 from gpdsl.inference.exact.posterior import Regression
@@ -78,18 +79,20 @@ class AtRows:
 
     def left_open(self, program: Program, rows: Rows) -> Float[np.ndarray, "rows columns columns"] | None:
         """Covariances, in each row, of what inducing values leave open; None where there are none of these."""
-        if self.regression is not None or self.weight_space is not None or program.fields:
+        if self.program.inner or self.regression is not None or self.weight_space is not None or program.fields:
             return None
         return np.asarray(self._compiled(self._unexplained, program)(rows, *self._numbers), float)
 
     def blocks(self, program: Program, rows: Rows, count: int) -> list[Block]:
-        """Covariances of all latents between rows. Raises GpdslError for too many of these."""
+        """Covariances of all latents between rows. Raises GpdslError for too many of these, and for layers."""
+        self._refuse_layers()
         compute = self._compiled(self._blocks, program)
         verify_size(jax.eval_shape(compute, rows, *self._numbers), count)
         return jax.tree.map(np.asarray, compute(rows, *self._numbers))
 
     def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
         """Whole functions, one from each of these components. Raises GpdslError for kernels that have no such draws."""
+        self._refuse_layers()
         fitted, (parameters, numbers), count = self.program, self._numbers, len(component)
         if (held := self.weight_space) is not None:
             drawn = weighted(held, fitted, parameters, count, rng, seed)
@@ -101,6 +104,15 @@ class AtRows:
             return Paths(partial(conditioned_at, fitted, data, seed=seed), (parameters, read, posterior, bends))
         functions = bent(fitted, parameters, posterior, read, self.jitter, component, rng, seed)
         return Paths(partial(bent_at, seed=seed), (parameters, read, functions))
+
+    def _refuse_layers(self) -> None:
+        """Raise GpdslError where rows are sampled through layers one by one."""
+        if self.program.inner:
+            names = ", ".join(f"`{name}`" for name in sorted(self.program.inner))
+            raise GpdslError(
+                f"latents that are functions of {names} have no covariances between rows here, and no draws of all "
+                "rows together: `prediction.sample` draws each row on its own"
+            )
 
     @cached_property
     def _numbers(self) -> tuple[Any, Any]:

@@ -43,15 +43,15 @@ def log_predictive(beliefs: Beliefs) -> Float[np.ndarray, "rows"]:
         return _combine(beliefs, log_average(opaque_log_densities(beliefs)))
     size = max(FOLDED // len(beliefs.weights), 1)
     some = [beliefs.part(slice(at, at + size)) for at in range(0, beliefs.count, size)]
-    found = [_of_folded(part.folded()).reshape(-1, part.count) for part in some]
+    found = [_of_folded(part.folded(), beliefs.rough).reshape(-1, part.count) for part in some]
     return _combine(beliefs, np.concatenate(found, axis=1))
 
 
-def _of_folded(beliefs: Beliefs) -> Float[np.ndarray, "1 rows"]:
-    """Log densities of rows with one component each."""
+def _of_folded(beliefs: Beliefs, rough: bool) -> Float[np.ndarray, "1 rows"]:
+    """Log densities of rows with one component each; without cells where those are `rough` samples themselves."""
     densities = [o.log_density for o in beliefs.program.observations]
     involved = _columns(beliefs, densities)
-    if _wants_cells(beliefs, densities, involved):
+    if not rough and _wants_cells(beliefs, densities, involved):
         return _in_cells(beliefs, involved)
     if "density" not in beliefs.compiled:
         method = _method(beliefs, densities, involved)
@@ -61,7 +61,7 @@ def _of_folded(beliefs: Beliefs) -> Float[np.ndarray, "1 rows"]:
         return np.asarray(values)
     found, fewer = np.asarray(values)
     unsure = np.flatnonzero(np.any(~(np.abs(found - fewer) <= AGREE), axis=0))
-    if unsure.size:
+    if unsure.size and not rough:
         found = found.copy()
         found[:, unsure] = _in_cells(beliefs.part(unsure), involved)
     return found
@@ -83,7 +83,7 @@ def _method(
         return _certain
     if quadratic(beliefs.program.translator, densities):
         return _gaussian
-    return _adaptive if len(involved) == 2 else _sampled
+    return _adaptive if len(involved) <= 2 else _sampled
 
 
 def _columns(beliefs: Beliefs, densities: Sequence[sp.Expr]) -> list[int]:
@@ -204,9 +204,9 @@ def _gaussian(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
 
 
 def _adaptive(beliefs: Beliefs, involved: list[int]) -> Float[Array, "2 K rows"]:
-    """Two latents: Gauss–Hermite quadrature around the mode of p(y|f) q(f), as wide as a narrow one needs: two rules.
+    """One or two latents: Gauss–Hermite quadrature around the mode of p(y|f) q(f), as wide as a narrow one needs.
 
-    It is exact for what is smooth; where the rules disagree, it is not.
+    It is exact for what is smooth; where its two rules disagree, it is not.
     """
     parts = []
     for k in range(len(beliefs.weights)):
@@ -227,7 +227,7 @@ def _around_mode(row: RowFunction, start: Array) -> Float[Array, "2 rows"]:
 
     found = []
     for count in (ADAPTIVE_NODES, FEWER):
-        nodes, weights = gauss_hermite(2, count)
+        nodes, weights = gauss_hermite(start.shape[1], count)
         _, values = jax.lax.scan(at_node, None, (jnp.asarray(nodes), jnp.log(jnp.asarray(weights))))
         found.append(logsumexp(values, axis=0))
     return jnp.stack(found)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from gpdsl.errors import GpdslWarning
 from gpdsl.language.model import Declarations
 from gpdsl.results import expectation as ex
+from gpdsl.results.nodes import weighted_nodes
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.terms import has_external, latents_in
 
@@ -77,7 +78,7 @@ def no_mean(beliefs: ex.Beliefs, law: Law, keys: tuple[str, ...]) -> np.ndarray:
     """Where a law has no mean, [rows, *keys]: one degree of freedom or fewer."""
     missing: np.ndarray = np.zeros((beliefs.count, *(1,) * len(keys)), bool)
     for df in degrees(law):
-        values, weights = ex.weighted_nodes(beliefs, {"df": df}, keys)
+        values, weights = weighted_nodes(beliefs, {"df": df}, keys)
         joint = weights[:, None] * beliefs.weights[None, :]
         few = np.tensordot(joint, np.asarray(values["df"]) <= 1.0, axes=([0, 1], [0, 1]))
         missing = missing | (few > NEGLIGIBLE)

@@ -16,10 +16,10 @@ from jaxtyping import Array, Float
 from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.posteriors.over_rows import Block
 from gpdsl.program.compilation import jit
-from gpdsl.program.fine_quadrature import even_integral, even_rule, may_be_steep, of_two, quick_or_fine
+from gpdsl.program.fine_quadrature import even_integral, may_be_steep, of_two, quick_or_fine
 from gpdsl.program.joint import Marginals, moment_values
 from gpdsl.program.program import Program, take_rows
-from gpdsl.program.quadrature import Integral, gauss_hermite, integral_of, split_integral
+from gpdsl.program.quadrature import Integral, integral_of, split_integral
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic.arguments import Integrand, integrand_of
@@ -31,7 +31,8 @@ from gpdsl.symbolic.terms import has_external, latents_in
 SAMPLES = 2048
 """In sets that are shifted apart, whose scatter tells the error."""
 
-QUADRATURE_NODES = {1: 64, 2: 32}
+MANY, ROUGH = 16, 16
+"""Components of a mixture above which they are samples themselves; nodes along a latent of each, and its samples."""
 
 RULES = (32, 23, 17, 28, 33)
 """Nodes along each of two arguments: of an integral, of what it is compared with, and of what tells its error."""
@@ -40,10 +41,7 @@ NEAR = 0.5
 """Standard deviations from the mean's line at which a singularity leaves the trapezoidal rule exact."""
 
 GENTLE = 1.0
-"""The same of `weighted_nodes`."""
-
-SPREAD_NODES, SPREAD = 301, 2.9
-"""Nodes sinh(t) for evenly spaced t up to this: dense near the mean, and out to nine standard deviations."""
+"""The same of `nodes.weighted_nodes`."""
 
 FEW = 500
 """Rows up to which expectations take less time than compiling them well."""
@@ -76,6 +74,16 @@ class Beliefs:
         """The beliefs about some of the rows."""
         start = self.start + (index.start or 0) if isinstance(index, slice) else self.start
         return replace(self, rows=take_rows(self.rows, index), marginals=self.marginals.part(index), start=start)
+
+    @property
+    def rough(self) -> bool:
+        """Whether components are many samples of one posterior, which need no fine quadrature each."""
+        return len(self.weights) > MANY
+
+    @property
+    def samples(self) -> int:
+        """Of each component."""
+        return ROUGH if self.rough else SAMPLES
 
     def folded(self) -> Beliefs:
         """The rows once for each component, one component after the other, with that alone."""
@@ -216,7 +224,7 @@ def sampled(
 ) -> Float[Array, "S K rows *keys"]:
     """Values at samples of the latents, opaque functions included."""
     opaque = has_external(beliefs.program.translator, without(expression, given))
-    latents, externals = sample_latents(beliefs, SAMPLES, need_externals=opaque)
+    latents, externals = sample_latents(beliefs, beliefs.samples, need_externals=opaque)
     values = jnp.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys, given))
     full = (*latents.shape[:2], beliefs.count, *values.shape[values.ndim - len(keys) :])
     return jnp.broadcast_to(values, full)
@@ -238,62 +246,3 @@ def sample_latents(
         normals = jnp.broadcast_to(jnp.concatenate(sets), (count, components, rows, columns))
         latents = beliefs.marginals.at(beliefs.program, normals)
     return (latents, {}) if simulations is None else simulations.draws(beliefs, latents)
-
-
-def nodes_of(
-    beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...]
-) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
-    """Values of expressions at common nodes, and their weights, for a distribution function to be averaged over.
-
-    For one latent the trapezoidal rule in t with nodes sinh(t): exact to rounding when the law is wide, and close by
-    when it is so narrow that the average is a staircase. For several latents samples.
-    """
-    t = np.linspace(-SPREAD, SPREAD, SPREAD_NODES)
-    weights = np.exp(-0.5 * np.sinh(t) ** 2) * np.cosh(t)
-    rule = np.sinh(t)[:, None], weights / weights.sum()
-    return _common(beliefs, expressions, keys, {1: rule})
-
-
-def smooth_nodes(
-    beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...]
-) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
-    """Values of expressions at nodes, and their weights, for a smooth function to be averaged over, far out too."""
-    return _common(beliefs, expressions, keys, {1: even_rule(), 2: gauss_hermite(2, QUADRATURE_NODES[2])})
-
-
-def weighted_nodes(
-    beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...]
-) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
-    """The same for what is not steep, quicker: nodes of a quadrature over one or two latents; else samples."""
-    return _common(beliefs, expressions, keys, {n: gauss_hermite(n, nodes) for n, nodes in QUADRATURE_NODES.items()})
-
-
-def _common(
-    beliefs: Beliefs,
-    expressions: Mapping[str, sp.Expr],
-    keys: tuple[str, ...],
-    rules: Mapping[int, tuple[np.ndarray, np.ndarray]],
-) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
-    """Values at the nodes of the rule for that many arguments, or at samples where there is none."""
-    translator, evaluator = beliefs.program.translator, beliefs.program.evaluator
-    integrand = integrand_in(beliefs, sp.Tuple(*expressions.values()))
-    count = len(integrand.arguments)
-    opaque = any(has_external(translator, e) for e in expressions.values())
-    if count == 0 and not opaque:
-        table, scope, weights = {}, beliefs.scope(), np.ones(1)
-    elif count in rules and not opaque and not (beliefs.program.fields and len(integrand.latents) > 1):
-        nodes, weights = rules[count]
-        integral = beliefs.integral(integrand, keys)
-        table, scope = integral.values(*map(integral.column, nodes.T)), integral.scope
-        expressions = dict(zip(expressions, integrand.expression.args, strict=True))
-    else:
-        samples, externals = sample_latents(beliefs, SAMPLES, opaque)
-        table, scope, weights = {}, beliefs.scope(samples, externals), np.full(len(samples), 1.0 / len(samples))
-    count = len(weights)
-    shape = (count, len(beliefs.weights), beliefs.count)
-    values = {}
-    for name, expression in expressions.items():
-        value = jnp.asarray(evaluator(expression, scope, keys, table))
-        axes = value.shape[value.ndim - len(keys) :] if value.ndim >= len(keys) else (1,) * len(keys)
-        values[name] = jnp.broadcast_to(value, (*shape, *axes))
-    return values, weights

@@ -13,6 +13,7 @@ from jaxtyping import Array
 from gpdsl.lowering.table import evaluate
 from gpdsl.program.compilation import jit
 from gpdsl.results import expectation as ex
+from gpdsl.results.nodes import nodes_of, weighted_nodes
 from gpdsl.results.predictive import Predictive, ValuesOf
 from gpdsl.results.quantiles import invert
 from gpdsl.symbolic.curves import Curve, curve
@@ -97,7 +98,7 @@ class ByFormula:
         symbols = self._symbols()
         named = {str(place): symbol for place, symbol in enumerate(symbols)}
         steep = bends or ex.is_steep(self.beliefs, self.formula.log_density, self.keys, near=ex.GENTLE)
-        values, weights = (ex.nodes_of if steep else ex.weighted_nodes)(self.beliefs, named, self.keys)
+        values, weights = (nodes_of if steep else weighted_nodes)(self.beliefs, named, self.keys)
         joint = (weights[:, None] * self.beliefs.weights[None, :]).reshape(-1)
         count = self.beliefs.count * int(np.prod(self.sizes))
         flat = {}

@@ -15,6 +15,7 @@ from scipy.special import ndtr
 from gpdsl.results import conditional
 from gpdsl.results import expectation as ex
 from gpdsl.results.existence import degrees, existing, no_mean
+from gpdsl.results.nodes import nodes_of, weighted_nodes
 from gpdsl.results.quantiles import invert, mixture_of_normals
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.laws import Law
@@ -105,7 +106,7 @@ class Predictive:
     @cached_property
     def _mixture(self) -> tuple[Law, Callable[[np.ndarray], np.ndarray]]:
         """The law at nodes of its latents, and its distribution function averaged over them."""
-        nodes, weights = ex.nodes_of(self.beliefs, self.leaves(), self.keys)
+        nodes, weights = nodes_of(self.beliefs, self.leaves(), self.keys)
         law = self.law.filled(np.asarray(nodes[name]) for name in nodes)
         joint = weights[:, None] * self.beliefs.weights[None, :]
         return law, lambda y: np.tensordot(joint, conditional.cdf(law, y), axes=([0, 1], [0, 1]))
@@ -125,7 +126,7 @@ class Predictive:
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of a law whose moments have no formula, by the rule of its latents."""
         steep = any(ex.is_steep(self.beliefs, each, self.keys, near=ex.GENTLE) for each in self.law.leaves())
-        values, weights = (ex.nodes_of if steep else ex.weighted_nodes)(self.beliefs, self.leaves(), self.keys)
+        values, weights = (nodes_of if steep else weighted_nodes)(self.beliefs, self.leaves(), self.keys)
         mean, variance = conditional.moments(self.law.filled(np.asarray(values[name]) for name in values))
         joint = weights[:, None] * self.beliefs.weights[None, :]
         centre = np.tensordot(joint, mean, axes=([0, 1], [0, 1]))

@@ -9,7 +9,8 @@ import numpy as np
 import sympy as sp
 from scipy.special import ndtr, ndtri
 
-from gpdsl.results.expectation import Beliefs, integrand_in, nodes_of
+from gpdsl.results.expectation import Beliefs, integrand_in
+from gpdsl.results.nodes import nodes_of
 from gpdsl.symbolic.conditions import choose
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.terms import has_external

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import sympy as sp
 
-from gpdsl.results import expectation as ex
 from gpdsl.results.existence import NEGLIGIBLE
+from gpdsl.results.nodes import smooth_nodes
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.warp_moments import Moments, law_moments
 from gpdsl.symbolic.laws import Law
@@ -69,7 +69,7 @@ def _at_nodes(base: Predictive, warp: Warp) -> tuple[Law, dict[sp.Symbol, Array]
     read = {f"read {place}": symbol for place, symbol in enumerate(sorted(own, key=lambda each: each.name))}
     exact = base.normal()
     leaves = {} if exact is not None else base.leaves()
-    values, nodes = ex.smooth_nodes(beliefs, {**leaves, **read}, base.keys)
+    values, nodes = smooth_nodes(beliefs, {**leaves, **read}, base.keys)
     shares = (nodes[:, None] * beliefs.weights[None, :]).reshape(-1)
     shape = (len(nodes), len(beliefs.weights), beliefs.count, *base.sizes)
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import gpdsl
 from gpdsl.errors import GpdslError
@@ -214,3 +215,72 @@ def test_drawn_replicas_without_row_variables_see_one_function(rng: np.random.Ge
     found = layers.marginals(parameters, [Values(jnp.asarray(z))] * 2, posterior, rows, drawn, 1e-8).mean[..., 0]
     np.testing.assert_array_equal(found[0], found[1])
     assert np.all(found[0] != found[3])
+
+
+TALLIES = """
+input x : real
+output n : count
+latent h(x) ~ GP(x, RBF(1))
+latent f(h) ~ GP(0, RBF(1))
+n ~ Poisson(exp(f))
+"""
+
+
+def test_mixtures_of_many_passes_are_integrated_as_few_are(rng: np.random.Generator) -> None:
+    """Densities and quantiles of counts, against quadrature over every pass."""
+    x = np.linspace(-1, 1, 8)
+    fit = gpdsl.compile(TALLIES).fit({"x": x, "n": rng.poisson(np.exp(x))}, steps=50, inducing=5)
+    prediction = fit.predict({"x": x[:2]})
+    q = prediction.beliefs.marginals
+    mean, variance = np.asarray(q.mean)[..., 1], np.asarray(q.variance)[..., 1]
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    rate = np.exp(mean[..., None] + np.sqrt(variance)[..., None] * nodes)
+    probabilities = [np.mean(stats.poisson.pmf(k, rate) @ (weights / weights.sum()), axis=0) for k in range(4)]
+    for k in range(3):
+        found = fit.log_predictive_density({"x": x[:2], "n": np.full(2, k)})
+        np.testing.assert_allclose(np.exp(found), probabilities[k], rtol=1e-4)
+    below = np.cumsum(probabilities, axis=0)
+    quantile = prediction.quantile("n", 0.5)
+    np.testing.assert_array_equal(quantile, np.argmax(below >= 0.5, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (
+            """
+index q in 1..2
+input x : real
+output y : real
+param wide : positive[2] = 1
+latent h[q](x) ~ GP(0, RBF(1))
+latent g[q](h, x) ~ GP(h[q], RBF(1))
+latent f(g, x) ~ GP(0, RBF(wide, on = g) + Linear(on = x))
+let both = f + h[1]
+y ~ Normal(both, 0.2)
+""",
+            {},
+        ),
+        (STEP, {"dtype": "float32", "batch": 10}),
+    ],
+    ids=["three layers that skip", "single precision"],
+)
+def test_other_models_are_fitted(text: str, options: dict[str, Any], rng: np.random.Generator) -> None:
+    x = np.linspace(-2, 2, 30)
+    data = {"x": x, "y": np.sin(2 * x) + 0.1 * rng.standard_normal(30)}
+    fit = gpdsl.compile(text).fit(data, steps=250, inducing=10, learning_rate=0.03, **options)
+    assert fit.history[-1, 1] > fit.history[0, 1] + 20
+    assert np.sqrt(np.mean((fit.predict({"x": x}).mean("y") - np.sin(2 * x)) ** 2)) < 0.3
+
+
+@pytest.mark.parametrize("what", ["draws", "covariance", "functions", "loo"])
+def test_what_needs_all_rows_together_is_refused(fitted: Any, what: str) -> None:
+    fit, data = fitted
+    ask = {
+        "draws": lambda: fit.predict(data).draws("y", 2),
+        "covariance": lambda: fit.predict(data).covariance("f"),
+        "functions": lambda: fit.draw_functions(2),
+        "loo": lambda: fit.loo(data),
+    }
+    with pytest.raises(GpdslError, match="latents that are functions of `h`"):
+        ask[what]()

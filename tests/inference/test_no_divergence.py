@@ -16,7 +16,7 @@ from gpdsl.errors import GpdslWarning
 from tests.simulation.test_requests import zoo_model
 
 COMBINATIONS = 200
-UNFITTED = {"deep_gp", "latent_variable"}
+UNFITTED = {"deep_gp", "deep_latent", "latent_variable", "uncertain_inputs"}
 """Models whose default fits take thousands of steps."""
 
 MODELS = [name for name in gpdsl.zoo_names() if name not in UNFITTED]

@@ -189,6 +189,12 @@ def _moments(beliefs: Beliefs) -> Float[np.ndarray, "2 rows"]:
 
 def _beliefs(fit: Fit, bound: Data) -> Beliefs:
     """Of the rows that were fitted: with their row variables, and white noise as noise of what is observed."""
+    if fit.program.inner:
+        names = ", ".join(f"`{name}`" for name in sorted(fit.program.inner))
+        raise GpdslError(
+            f"loo and waic do not cover latents that are functions of {names}: hold rows back, and compare "
+            "`fit.log_predictive_density` of those"
+        )
     if fit.choice.dense and fit.choice.posterior.startswith(("diagonal", "mixture(")):
         raise GpdslError(
             f"rows cannot be left out of posterior = {fit.choice.posterior} without inducing points, which takes each "
