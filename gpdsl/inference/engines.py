@@ -31,6 +31,7 @@ from gpdsl.inference.plan.refusals import of_parameters
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.quadruply_stochastic.engine import plan_qsgp
+from gpdsl.inference.summed.engine import plan_summed
 from gpdsl.inference.warm import Start
 from gpdsl.language.options import name_engine
 from gpdsl.language.vocabulary import STATEMENTS
@@ -61,7 +62,7 @@ def _plan_with_q(program: Program, data: Data, options: Options, start: Start | 
     return Plan(choice, layout, inducing, engine)
 
 
-PLANNERS: list[Planner] = [plan_layered, plan_qsgp, plan_exact, plan_by_level, _plan_with_q]
+PLANNERS: list[Planner] = [plan_layered, plan_qsgp, plan_exact, plan_by_level, plan_summed, _plan_with_q]
 """Asked one after the other, after the engines that users have registered."""
 
 

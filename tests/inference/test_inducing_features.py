@@ -9,6 +9,7 @@ import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslError
+from gpdsl.inference.summed import engine as summed
 from tests.kernels.test_interdomain import hensman
 
 SERIES = """
@@ -141,3 +142,33 @@ def test_what_does_not_fit_is_said(kernel: str, written: str, words: str) -> Non
         model.fit(series(), inducing=written)
     with pytest.raises(GpdslError, match="learn_inducing moves inducing points"):
         model.fit(series(), inducing="fourier(9)", learn_inducing=True)
+
+
+SUMMED = """
+input x : real[2]
+output y : real
+param ell : positive = 1
+param s2 : positive = 1 ~ LogNormal(0, 1)
+param c : real = 0
+param sigma : positive = 0.5
+latent f(x) ~ GP(c, s2 * Matern32(ell, on = x[1]) + Matern52(1.2, on = x[2]) + Constant())
+y ~ Normal(2 * f + 1, sigma)
+infer vi: inducing f = fourier(20)
+"""
+
+
+def test_rows_summed_up_once_give_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As sites of all rows, with a missing value, and more rows than are held at once."""
+    monkeypatch.setattr(summed, "AT_ONCE", 64)
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.uniform(0, 2, 150), rng.uniform(-1, 1, 150)], axis=1)
+    y = 2 + np.sin(3 * x[:, 0]) * x[:, 1] + 0.5 * rng.standard_normal(150)
+    y[3] = np.nan
+    data, model, new = {"x": x, "y": y}, gpdsl.compile(SUMMED), {"x": np.array([[0.1, 0.2], [3.0, -1.0]])}
+    one = model.fit(data)
+    assert one.choice.reasons["posterior"].endswith("all rows are summed up once") and one.choice.batch == 0
+    other = model.fit(data, optimizer="natural")
+    assert one.elbo == pytest.approx(other.elbo, abs=1e-5)
+    for quantity in ("mean", "variance"):
+        told = (getattr(each.predict(new), quantity)("f") for each in (one, other))
+        np.testing.assert_allclose(*told, rtol=1e-3)

@@ -1,0 +1,240 @@
+"""The collapsed bound from sums over the rows: Titsias (2009), with Hensman, Durrande and Solin (2018), section 4.2.
+
+For y ~ N(a f + b, s^2), f = c + sqrt(v) g, and features of g with Kuf = D Phi', where a, b, c, s, v and D depend on
+parameters and Phi on none, the bound and its maximiser need of the rows only
+
+    N,   sum y,   sum y^2,   Phi'Phi,   Phi'y,   Phi'1,
+
+so that an evaluation costs O(M^3), whatever the number of rows. With Kuu = L L', r = a sqrt(v) / s and
+z = (y - b - a c) / s,
+
+    A = r L^-1 D Phi',   B = I + A A',   bound = log N(z; 0, A'A + I) - N log s - (r^2 N k(0) - tr A A') / 2,
+
+and q of the whitened values has precision B and mean B^-1 A z.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import sympy as sp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from gpdsl.data import Data
+from gpdsl.inference.ascent.lbfgs import Remembered, looked_at, maximise
+from gpdsl.inference.bound import Layout
+from gpdsl.inference.driver import Plan, searching
+from gpdsl.inference.plan.options import Options
+from gpdsl.inference.plan.planning import decided
+from gpdsl.inference.posteriors.families import parse_family
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.features import factorise
+from gpdsl.inference.problem import Problem, Result, as_numpy
+from gpdsl.inference.warm import Start
+from gpdsl.kernels.covariance import variance
+from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum
+from gpdsl.kernels.fourier import SMOOTHNESS
+from gpdsl.kernels.functionals import Values
+from gpdsl.kernels.interdomain import basis
+from gpdsl.language.inducing import read_features
+from gpdsl.program.evaluation import stack_inputs
+from gpdsl.program.groups import kernel_values
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows, Scope
+from gpdsl.symbolic.readings import OWN
+from gpdsl.symbolic.terms import latents_in, output_value
+
+AT_ONCE = 4_096
+"""Rows of which features are held at once."""
+
+Learnt = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Line:
+    """An output that is normal about a line in the one latent: a, b, s and the latent's mean c, in parameters alone."""
+
+    output: str
+    slope: sp.Expr
+    shift: sp.Expr
+    noise: sp.Expr
+    mean: sp.Expr
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Sums:
+    """Over all observed rows."""
+
+    count: Float[Array, ""]
+    y: Float[Array, ""]
+    squares: Float[Array, ""]
+    among: Float[Array, "M M"]
+    told: Float[Array, "M"]
+    ones: Float[Array, "M"]
+
+
+def plan_summed(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan | None:
+    """The plan for Fourier features and one normal output; None for everything else."""
+    parts = read_features(options.inducing) if isinstance(options.inducing, str) else None
+    plain = options.engine == "vi" and options.schedule == "joint" and options.expectations != "sampled"
+    asked = options.batch or options.optimizer != "auto" or (options.devices or 1) > 1
+    if not parts or [each.family for each in parts] != ["fourier"] or not plain or asked:
+        return None
+    if options.posterior not in {"auto", "full"} or line_of(program) is None:
+        return None
+    choice, _, inducing = decided(program, data, replace(options, batch=0), start)
+    reason = "normal observations through features that no parameter enters: all rows are summed up once"
+    reasons = {"posterior": reason, "optimizer": "the bound at its best q, whose cost does not depend on the rows"}
+    steps = options.steps or max(choice.steps, 2000)
+    choice = replace(choice, posterior="full", optimizer="lbfgs", steps=steps, reasons=reasons)
+    return Plan(choice, Layout(parse_family("full", False), False), inducing, SUMMED)
+
+
+def line_of(program: Program) -> Line | None:
+    """The one output, where it and the latent are as this engine needs them."""
+    if len(program.groups) != 1 or len(program.observations) != 1 or program.opaque or program.fields:
+        return None
+    (group,), (observation,), translator = program.groups, program.observations, program.translator
+    law = observation.law
+    if group.size != 1 or group.per_row or group.readings.all != (OWN,) or not _even(group.form):
+        return None
+    if law is None or law.name != "Normal" or law.components or observation.axes:
+        return None
+    symbols, value = latents_in(translator, law.arguments["mean"]), output_value(translator, observation)
+    if len(symbols) != 1 or value not in translator.references or translator.references[value].kind != "output":
+        return None
+    latent = next(iter(symbols))
+    slope = sp.diff(law.arguments["mean"], latent)
+    shift = law.arguments["mean"].subs(latent, 0)
+    mean = translator.scalar(group.members[0].latent.mean)
+    found = Line(observation.outputs[0], slope, shift, law.arguments["sd"], mean)
+    kinds = {translator.references[s].kind for e in (slope, shift, found.noise, mean) for s in e.free_symbols}
+    return found if kinds <= {"param", "const"} else None
+
+
+def _even(form: Form) -> bool:
+    """Whether the variance is the same everywhere, and Fourier features are known, which no parameter enters."""
+    match form:
+        case Base(name=name):
+            return name in SMOOTHNESS or name == "Constant"
+        case On(numbers=numbers, kernel=kernel):
+            return not numbers and _even(kernel)
+        case Scaled(kernel=kernel):
+            return _even(kernel)
+        case Sum(terms=parts) | Product(factors=parts):
+            return all(map(_even, parts))
+    return False
+
+
+class SummedProfile:
+    """The bound at the best q of any parameters, and that q."""
+
+    def __init__(self, problem: Problem, _: Result | None = None) -> None:
+        line = line_of(problem.program)
+        assert line is not None  # the plan has seen to it
+        given = problem.parameters, problem.inducing, problem.rows
+        add_up = problem.compiled(partial(_add_up, problem.program, line.output), *given)
+        self.problem, self.held = problem, (problem.inducing, add_up(*given))
+        bound = partial(_bound, problem.program, line, problem.jitter)
+        slope, at = jax.value_and_grad(lambda *each: bound(*each)[0]), (problem.parameters, *self.held)
+        self._value = problem.compiled(slope, *at)
+        self._ended = problem.compiled(lambda *each: bound(*each)[1:], *at)
+
+    def __call__(self, learnt: Learnt) -> tuple[float, Learnt]:
+        """Value, log priors included, and gradient."""
+        value, back = self._value(dict(learnt), *self.held)
+        return float(value), back
+
+    def at(self, learnt: Learnt, value: float = np.nan) -> Result:
+        """The posterior there."""
+        mean, root = as_numpy(self._ended(dict(learnt), *self.held))
+        q = [Whitened(mean[None, None], root[None, None])]
+        return Result(as_numpy(dict(learnt)), as_numpy(self.problem.inducing), q, np.ones(1), value, 0.0)
+
+
+class SummedSearch:
+    """L-BFGS over the learnt parameters of the bound at its best q."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.profile = problem, SummedProfile(problem)
+        self.bound = Remembered(self.profile, problem.parameters)
+
+    def run(self) -> str:
+        """L-BFGS from the start."""
+        problem, report = self.problem, self.problem.monitor.report
+        if not problem.parameters:
+            return looked_at(self.bound, problem.parameters, report).message
+        steps, tolerance, size = problem.choice.steps, problem.options.tolerance, problem.observed
+        start = problem.parameters
+        return maximise(self.bound, start, steps=steps, tolerance=tolerance, report=report, size=size).message
+
+    def state(self) -> Result:
+        """The best parameters so far, and their q."""
+        return self.profile.at(self.bound.best.point, self.bound.best.value)
+
+    finish = state
+
+
+def _add_up(program: Program, output: str, learnt: Learnt, inducing: list[Any], rows: Rows) -> Sums:
+    (group,), (features,) = program.groups, inducing
+    kernel = kernel_values(program.evaluator, group, program.parameters.constrain(learnt), features.points.shape[-1])
+    functions = basis(group.form, [a[0] for a in kernel.arguments], features).functions
+    points, y, seen = stack_inputs(group.inputs, rows), rows.outputs[output], rows.observed[output]
+    seen = seen.astype(y.dtype)
+    y = jnp.where(seen > 0, y, 0.0)
+    pad = -len(y) % min(AT_ONCE, len(y))
+
+    def part(total: Sums, some: tuple[Array, Array, Array]) -> tuple[Sums, None]:
+        at, y, seen = some
+        phi = functions(at) * seen[:, None]
+        own = Sums(jnp.sum(seen), jnp.sum(y), jnp.sum(y * y), phi.T @ phi, phi.T @ y, jnp.sum(phi, axis=0))
+        return jax.tree.map(jnp.add, total, own), None
+
+    size = len(y) + pad
+    blocks = size // min(AT_ONCE, len(y))
+    cut = lambda a: a.reshape(blocks, -1, *a.shape[1:])  # noqa: E731
+    padded = jnp.pad(points, ((0, pad), (0, 0)), mode="edge"), jnp.pad(y, (0, pad)), jnp.pad(seen, (0, pad))
+    nothing, vector = jnp.zeros((), y.dtype), jnp.zeros(len(features), y.dtype)
+    empty = Sums(nothing, nothing, nothing, jnp.zeros((len(features), len(features)), y.dtype), vector, vector)
+    return jax.lax.scan(part, empty, tuple(map(cut, padded)))[0]
+
+
+def _bound(
+    program: Program, line: Line, jitter: float, learnt: Learnt, inducing: list[Any], sums: Sums
+) -> tuple[Float[Array, ""], Float[Array, "M"], Float[Array, "M M"]]:
+    """The bound with the log priors, and mean and root of q of the whitened values."""
+    (group,), (features,) = program.groups, inducing
+    parameters = program.parameters.constrain(learnt)
+    kernel = kernel_values(program.evaluator, group, parameters, features.points.shape[-1])
+    arguments = [a[0] for a in kernel.arguments]
+    slope, shift, noise, mean = (
+        jnp.asarray(program.evaluator(each, Scope(parameters, Rows({}, {}, {})), ()), kernel.scale.dtype)
+        for each in (line.slope, line.shift, line.noise, line.mean)
+    )
+    weights = basis(group.form, arguments, features).weights
+    factor = factorise(group, kernel, inducing[0], jitter)[0]
+    rate, middle = slope * jnp.sqrt(kernel.scale[0]) / noise, shift + slope * mean
+    half = solve_triangular(factor, weights[:, None] * sums.among * weights[None, :], lower=True)
+    explained = rate**2 * solve_triangular(factor, half.T, lower=True)
+    told = rate / noise * solve_triangular(factor, weights * (sums.told - middle * sums.ones), lower=True)
+    squares = (sums.squares - 2.0 * middle * sums.y + sums.count * middle**2) / noise**2
+    inner = jnp.linalg.cholesky(jnp.eye(len(told), dtype=told.dtype) + 0.5 * (explained + explained.T))
+    seen = solve_triangular(inner, told, lower=True)
+    one = variance(group.form, arguments, Values(features.points[:1]))[0]
+    left_open = rate**2 * sums.count * one - jnp.sum(jnp.diagonal(explained))
+    value = -0.5 * (sums.count * math.log(2.0 * math.pi) + squares - jnp.sum(seen**2) + left_open)
+    value = value - sums.count * jnp.log(noise) - jnp.sum(jnp.log(jnp.diagonal(inner)))
+    inverse = solve_triangular(inner, jnp.eye(len(told), dtype=told.dtype), lower=True)
+    return value + program.log_prior(parameters), inverse.T @ seen, jnp.linalg.cholesky(inverse.T @ inverse)
+
+
+SUMMED = searching("summed", SummedSearch, refined=False, profiled=SummedProfile)
