@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import gpdsl
@@ -221,7 +221,32 @@ def networks(draw: st.DrawFn) -> Network:
     return Network("m", "", nodes, tuple(arrows), plates_)
 
 
+def _node(key: str, kind: str, *plates: str) -> Node:
+    return Node(key, kind, label_of(key), frozenset(plates), key)
+
+
+PLATES_IN_PLATES = Network(
+    "m",
+    "",
+    {
+        node.key: node
+        for node in (
+            _node("sigma_0", "param", "p"),
+            _node("f_1", "param"),
+            _node("f_2", "latent", ROWS),
+            _node("f_3", "param"),
+            _node("f_4", "latent", "p", "q", ROWS),
+            _node("f_5", "latent", "q", ROWS),
+        )
+    },
+    (("f_1", "f_5"), ("f_2", "f_5")),
+    tuple(Plate(key, f"{key[0]} = 1, …, 9") for key in (ROWS, "p", "q")),
+)
+"""The plate of the rows reached over what stands below it."""
+
+
 @given(networks())
+@example(PLATES_IN_PLATES)
 @settings(max_examples=150, deadline=None)
 def test_random_networks_are_drawn_well(found: Network) -> None:
     layout = lay_out(found)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gpdsl.symbolic.graph.captions import Point, Rectangle, captions
 from gpdsl.symbolic.graph.layers import Strip, layers_of, ordered_strips, strip_of
 from gpdsl.symbolic.graph.network import ROWS, Network, Node
-from gpdsl.symbolic.graph.plates import Box, boxes_of, label_width
+from gpdsl.symbolic.graph.plates import STEP, Box, boxes_of, label_width
 
 FONT = 15.0
 GAP, ROW_HEIGHT, STRIP_GAP, BAND_GAP = 26.0, 80.0, 30.0, 26.0
@@ -172,9 +172,25 @@ def isotonic(values: Sequence[float]) -> list[float]:
 def lay_out(network: Network) -> Layout:
     """Positions of everything."""
     rows = _Rows(network)
+    found = _placed(network, rows, 0.0)
+    short = _short(found)
+    return _placed(network, rows, short) if short > 0 else found
+
+
+def _short(found: Layout) -> float:
+    """How much farther down what stands below the rows of data has to be: many plates within theirs make it high."""
+    under = [_extent(placed)[1] for placed in found.nodes.values() if placed.under]
+    ends = [box.bottom for box in found.boxes if box.plate.key == ROWS]
+    return max(ends, default=0.0) + STEP - min(under) if under and ends else 0.0
+
+
+def _placed(network: Network, rows: _Rows, lower: float) -> Layout:
+    """The drawing with what stands below the rows of data so much lower than usual."""
     band = [rows.layer[key] for key, node in network.nodes.items() if ROWS in node.plates]
     first, last = min(band, default=0), max(band, default=0)
-    height = {k: k * ROW_HEIGHT + BAND_GAP * ((k >= first) + (k > last)) for k in set(rows.layer.values())}
+    height = {
+        k: k * ROW_HEIGHT + BAND_GAP * (k >= first) + (BAND_GAP + lower) * (k > last) for k in set(rows.layer.values())
+    }
     nodes = {
         key: Placed(node, rows.x[key], height[rows.layer[key]], *halves(node), under=rows.layer[key] > last)
         for key, node in network.nodes.items()
