@@ -11,7 +11,7 @@ DOCS_STAMP := $(VENV)/.ready-docs
 GPU_STAMP := $(VENV)-gpu/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test quick test-slow release vscode campaign lint format bench papers mutants gpu-check docs accuracy golden lock clean
+.PHONY: demo test quick test-slow release vscode campaign lint format bench papers mutants gpu-check docs gallery accuracy golden lock clean
 
 demo: $(STAMP)  # fit British coal-mining disasters, print the summary, draw the intensity
 	$(BIN)/python examples/coal_mining.py
@@ -64,6 +64,9 @@ docs: $(DOCS_STAMP)  # the pages, in docs/_build/html; a warning is an error
 
 campaign: $(STAMP)  # hostile texts, data and servers, damaged fits and interruptions, counted: hours
 	$(BIN)/python -m tests.campaign
+
+gallery: $(STAMP)  # every model of the zoo fitted and drawn, in docs/gallery.md and docs/gallery
+	$(BIN)/python docs/gallery.py
 
 accuracy: $(STAMP)  # the errors of distributions, kernels and lets against references, in docs/accuracy.md
 	$(BIN)/python -m tests.accuracy

@@ -26,6 +26,7 @@ SUITES = {
     "exact": "exact GPs beside GPyTorch, scikit-learn, GPflow and NumPy: evidence and gradient, whole fits",
     "dense_binary": "binary classes with a dense posterior beside GPflow and scikit-learn: seconds of a fit",
     "scikit_learn": "scikit-learn side by side: seconds of fits, RMSE and log loss",
+    "cross_validation": "cross_val_score of the default estimators beside scikit-learn: accuracy and seconds",
     "threads": "threads of the linear algebra library: a factor and an inverse on one and on all, idle and busy",
     "svgp": "minibatches beside GPflow, GPyTorch and GPJax: seconds per step, time to quality",
     "backends": "opaque functions in threads, processes, Dask and UM-Bridge: overhead, throughput of two workers",

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from gpdsl.data.columns import Found
 from gpdsl.data.errors import DataError
-from gpdsl.data.moments import moment_in
+from gpdsl.data.moments import moment_by_digits, moment_in
 from gpdsl.data.table import Table
 from gpdsl.data.values import LARGEST, WORDS, Level, Wrong, distinct_levels
 
@@ -58,6 +58,9 @@ def look(table: Table, column: str) -> Look:
     if values.ndim != 1:
         return Look(column, "none", values, reason=f"it has {values.ndim} axes")
     if values.dtype != object:
+        days = [moment_by_digits(each) for each in values.tolist()]
+        if days and None not in days:
+            return _judged(Look(column, "time", np.array([_seconds(each) for each in days])))
         return _judged(Look(column, "number", values, int(np.isnan(values).sum())))
     missing = sum(each is None for each in values)
     moments = [each if isinstance(each, datetime | None) else moment_in(each) for each in values]

@@ -48,6 +48,11 @@ def moment_in(text: str) -> datetime | None:
         return None
 
 
+def moment_by_digits(number: float) -> datetime | None:
+    """The day that a whole number such as 20240105 spells; None for others."""
+    return moment_in(f"{number:.0f}") if 1e7 <= number < 1e8 and number.is_integer() else None
+
+
 def zone_name(moment: datetime) -> str:
     """The name of the zone of a moment, or its distance from UTC; nothing where it has none."""
     zone, offset = moment.tzinfo, moment.utcoffset()

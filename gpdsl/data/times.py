@@ -11,7 +11,7 @@ import numpy as np
 from gpdsl.data.columns import Found
 from gpdsl.data.errors import shown
 from gpdsl.data.mistakes import NotFinite
-from gpdsl.data.moments import moment_in, zone_name, zone_of
+from gpdsl.data.moments import moment_by_digits, moment_in, zone_name, zone_of
 from gpdsl.data.time_mistakes import NotATime, ZonesDiffer
 from gpdsl.data.values import Wrong, place_of
 from gpdsl.language.model import Input
@@ -52,7 +52,7 @@ def moments_of(found: Found, zone: str | None, unit: str) -> tuple[np.ndarray, s
     """The moments of a column, in UTC where they have a zone, and this zone.
 
     `zone` is that of an earlier fit, None without one: either all have a zone, or none. Raises Wrong for what is no
-    time, and where one is missing. Whole numbers are years where that is the unit.
+    time, and where one is missing. Whole numbers are years where that is the unit, and days as 20240105 spells one.
     """
     flat = [_moment(each, unit == "year") for each in found.values.ravel().tolist()]
     _refuse(found, [each is None for each in flat])
@@ -74,6 +74,8 @@ def moments_of(found: Found, zone: str | None, unit: str) -> tuple[np.ndarray, s
 def _moment(value: object, years: bool) -> datetime | None:
     if years and isinstance(value, float) and MINYEAR <= value <= MAXYEAR and value.is_integer():
         return datetime(int(value), 1, 1)
+    if isinstance(value, float):
+        return moment_by_digits(value)
     return value if isinstance(value, datetime) else moment_in(value) if isinstance(value, str) else None
 
 

@@ -10,7 +10,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from gpdsl.data import Calendar, DataError, bind
+from gpdsl.data import Calendar, DataError, bind, read_table
+from gpdsl.data.looks import look
 from gpdsl.data.times import texts_of
 from tests.data import models
 
@@ -102,6 +103,16 @@ def test_whole_numbers_are_years_where_that_is_the_unit() -> None:
     for wrong in (1990.5, 0, 1e9):
         with pytest.raises(DataError, match=r"is no date or time\n.*whole numbers that are years `time\(per = year\)`"):
             bind(years, {"t": [1990, wrong], "y": [1, 2]})
+
+
+def test_whole_numbers_that_spell_days() -> None:
+    """As 20240229 does; every one of a column, so that no number is taken for a date that is none."""
+    data = bind(models.timed("time(per = day)"), {"t": [20240227, 20240301], "y": [1, 2]})
+    np.testing.assert_allclose(data.inputs["t"], [0, 3])
+    with pytest.raises(DataError, match="row 2.*is no date or time"):
+        bind(models.timed("time(per = day)"), {"t": [20240227, 20240230], "y": [1, 2]})
+    table = read_table({"t": [20240227.0, 20240301.0], "n": [20240227.0, 20249901.0]})
+    assert [look(table, name).kind for name in table.columns] == ["time", "number"]
 
 
 def test_other_rows_count_from_the_same_origin() -> None:

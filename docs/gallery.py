@@ -1,0 +1,133 @@
+"""The gallery: every model of the zoo is fitted, drawn and written down in docs/gallery.md, with pictures beside it.
+
+Data are those of the documentation where there are some, else a draw from the model's own prior, whose truth is known.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+PICTURES = HERE / "gallery"
+LARGEST = 40_000
+"""Bytes of a picture."""
+
+SCHOOLS = {
+    "school": list("ABCDEFGH"),
+    "y": np.array([28.0, 8, -3, 7, -1, 1, 18, 12]),
+    "se": np.array([15.0, 10, 16, 11, 9, 11, 10, 18]),
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a model is shown: so many rows are drawn, with options of the fit, and a picture of some names."""
+
+    rows: int = 80
+    seed: int = 1
+    names: tuple[str, ...] | None = None
+    kind: str | None = None
+    fit: Mapping[str, Any] = field(default_factory=dict)
+
+
+SHOWN: dict[str, Shown] = {
+    "abalone": Shown(names=("y",)),
+    "airline": Shown(rows=300, fit={"steps": 100}),
+    "boston": Shown(),
+    "usps": Shown(rows=40, kind="calibration"),
+    "seismic": Shown(rows=40, names=("depth",)),
+    "seismic_increments": Shown(rows=40, names=("depth",)),
+    "seismic_external": Shown(rows=30, names=("depth",), fit={"steps": 30}),
+    "epidemic": Shown(rows=200),
+    "gprn": Shown(names=("y",)),
+}
+
+
+def travel_time(depth: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+    """Two-way times through flat layers, for the model that takes any function."""
+    thickness = np.diff(depth, axis=1, prepend=0.0)
+    return np.asarray(np.cumsum(2.0 * thickness / velocity, axis=1))
+
+
+def data_of(name: str, model: Any, shown: Shown) -> tuple[Any, str]:
+    """What a model is fitted to, and words for it."""
+    if name == "coal_mining":
+        with (HERE.parent / "examples" / "data" / "coal_mining_disasters.csv").open(encoding="utf-8") as file:
+            years, counts = zip(*[(float(r["year"]), float(r["disasters"])) for r in csv.DictReader(file)], strict=True)
+        days = (np.asarray(years) - years[0]) * 365.25
+        return {"x": days, "n": np.asarray(counts)}, "British coal-mining disasters, 1851 to 1961, by year"
+    if name == "eight_schools":
+        return SCHOOLS, "the effects of coaching in eight schools (Rubin 1981)"
+    drawn = model.sample_prior(rows=shown.rows, seed=shown.seed)
+    how = f"`sample_prior(rows={shown.rows}, seed={shown.seed})`"
+    return drawn.data, f"{shown.rows} rows drawn from the model itself, {how}"
+
+
+def save(figure: Any, path: Path) -> None:
+    """A PNG of few colours, coarser until it is small."""
+    from PIL import Image
+
+    for dots in (80, 65, 50, 40, 30):
+        figure.savefig(path, dpi=dots)
+        Image.open(path).convert("RGB").quantize(64).save(path, optimize=True)
+        if path.stat().st_size <= LARGEST:
+            return
+    raise ValueError(f"{path} is larger than {LARGEST} bytes")
+
+
+def entry(name: str) -> Iterator[str]:
+    """The part of the page about one model; its picture is written."""
+    import gpdsl
+    from gpdsl.results.summary import evidence_word
+
+    shown = SHOWN.get(name, Shown())
+    externals = dict.fromkeys(gpdsl.zoo(name).declarations.externals, travel_time)
+    model, text = gpdsl.zoo(name, externals=externals), gpdsl.zoo_text(name).strip()
+    head = [line.lstrip("# ") for line in text.splitlines() if line.startswith("#")]
+    data, words = data_of(name, model, shown)
+    yield f"## {name}\n\n{model.title}. {' '.join(head)}\n"
+    began = time.perf_counter()
+    try:
+        fit = model.fit(data, seed=0, **shown.fit)
+    except gpdsl.GpdslError as problem:
+        yield f"Drawn and checked, not fitted: {str(problem).splitlines()[0]}.\n"
+    else:
+        took = time.perf_counter() - began
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", gpdsl.GpdslWarning)
+            figure = fit.plot(data, names=shown.names, kind=shown.kind)
+        save(figure, PICTURES / f"{name}.png")
+        yield f"![{model.title}](gallery/{name}.png)\n"
+        yield f"Data: {words}. Fitted in {took:.0f} s; {evidence_word(fit)} {fit.elbo:.1f} nats.\n"
+    yield f"```gpm\n{text}\n```\n"
+
+
+def main(names: list[str]) -> None:
+    """Rewrite the page, or only the pictures of some models."""
+    import gpdsl
+
+    PICTURES.mkdir(exist_ok=True)
+    every = gpdsl.zoo_names()
+    lines = [
+        "# Gallery\n",
+        "Every model that is shipped, as `gpdsl zoo NAME` prints it, fitted and drawn by `make gallery`. Times are",
+        "those of one fit on two busy cores, with compiling.\n",
+    ]
+    for name in names or every:
+        sys.stderr.write(f"{name}\n")
+        lines += entry(name)
+    if not names:
+        (HERE / "gallery.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
