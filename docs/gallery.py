@@ -21,6 +21,11 @@ PICTURES = HERE / "gallery"
 LARGEST = 40_000
 """Bytes of a picture."""
 
+HEAD = """# Gallery
+
+Every model that is shipped, as `gpdsl zoo NAME` prints it, fitted and drawn by `make gallery`. Times are those of one
+fit on two busy cores, with compiling. Where a model has no data of its own, they are a draw from it."""
+
 SCHOOLS = {
     "school": list("ABCDEFGH"),
     "y": np.array([28.0, 8, -3, 7, -1, 1, 18, 12]),
@@ -36,6 +41,7 @@ class Shown:
     seed: int = 1
     names: tuple[str, ...] | None = None
     kind: str | None = None
+    sizes: Mapping[str, int] | None = None
     fit: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -47,7 +53,12 @@ SHOWN: dict[str, Shown] = {
     "seismic": Shown(rows=40, names=("depth",)),
     "seismic_increments": Shown(rows=40, names=("depth",)),
     "seismic_external": Shown(rows=30, names=("depth",), fit={"steps": 30}),
-    "epidemic": Shown(rows=200),
+    "epidemic": Shown(rows=240, sizes={"K": 6}),
+    "radon": Shown(rows=150, sizes={"C": 12}, names=("level",)),
+    "sleep_study": Shown(rows=120, sizes={"S": 12}, names=("reaction",)),
+    "heteroscedastic": Shown(names=("y",)),
+    "multitask": Shown(names=("y",)),
+    "derivatives": Shown(rows=20, names=("y", "slope")),
     "gprn": Shown(names=("y",)),
 }
 
@@ -63,12 +74,12 @@ def data_of(name: str, model: Any, shown: Shown) -> tuple[Any, str]:
     if name == "coal_mining":
         with (HERE.parent / "examples" / "data" / "coal_mining_disasters.csv").open(encoding="utf-8") as file:
             years, counts = zip(*[(float(r["year"]), float(r["disasters"])) for r in csv.DictReader(file)], strict=True)
-        days = (np.asarray(years) - years[0]) * 365.25
-        return {"x": days, "n": np.asarray(counts)}, "British coal-mining disasters, 1851 to 1961, by year"
+        return {"x": np.asarray(years), "n": np.asarray(counts)}, "British coal-mining disasters, 1851 to 1961, by year"
     if name == "eight_schools":
         return SCHOOLS, "the effects of coaching in eight schools (Rubin 1981)"
-    drawn = model.sample_prior(rows=shown.rows, seed=shown.seed)
-    how = f"`sample_prior(rows={shown.rows}, seed={shown.seed})`"
+    drawn = model.sample_prior(rows=shown.rows, seed=shown.seed, sizes=shown.sizes)
+    sizes = f", sizes={dict(shown.sizes)}" if shown.sizes else ""
+    how = f"`sample_prior(rows={shown.rows}, seed={shown.seed}{sizes})`"
     return drawn.data, f"{shown.rows} rows drawn from the model itself, {how}"
 
 
@@ -112,21 +123,18 @@ def entry(name: str) -> Iterator[str]:
 
 
 def main(names: list[str]) -> None:
-    """Rewrite the page, or only the pictures of some models."""
+    """Rewrite the page, or the parts of it about some models."""
     import gpdsl
 
     PICTURES.mkdir(exist_ok=True)
-    every = gpdsl.zoo_names()
-    lines = [
-        "# Gallery\n",
-        "Every model that is shipped, as `gpdsl zoo NAME` prints it, fitted and drawn by `make gallery`. Times are",
-        "those of one fit on two busy cores, with compiling.\n",
-    ]
-    for name in names or every:
+    page = HERE / "gallery.md"
+    before = page.read_text(encoding="utf-8").split("\n## ") if page.exists() else []
+    parts = {part.split("\n", 1)[0]: f"## {part}" for part in before[1:]}
+    for name in names or gpdsl.zoo_names():
         sys.stderr.write(f"{name}\n")
-        lines += entry(name)
-    if not names:
-        (HERE / "gallery.md").write_text("\n".join(lines), encoding="utf-8")
+        parts[name] = "\n".join(entry(name))
+    ordered = [parts[name].strip() for name in gpdsl.zoo_names() if name in parts]
+    page.write_text("\n\n".join([HEAD, *ordered]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

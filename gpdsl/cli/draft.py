@@ -21,7 +21,7 @@ from gpdsl.language.vocabulary import BUILTINS, STATEMENTS
 OUTPUT_NAMES = ("y", "target", "output", "response", "outcome", "label", "class")
 """Columns that are the output where nobody says which is; otherwise it is the last."""
 
-PARTS = ("", "_trend", *(f"_{cycle}" for cycle in CYCLES))
+PARTS = ("", "_drift", "_trend", *(f"_{cycle}" for cycle in CYCLES))
 OWN = (
     "f",
     "m",
@@ -72,6 +72,8 @@ def draft(table: Table, name: str, output: str | None) -> Draft:
     used = [*times[:1], *(each for each in others if _is_number(each)), *words]
     left = [each for each in others if each not in used]
     renamed = {names[each.column]: each.column for each in (*used, target) if names[each.column] != each.column}
+    given_back = [n for n, column in renamed.items() if column in OWN and n == f"{column}_"]
+    renamed = {name: column for name, column in renamed.items() if name not in given_back}
     lines = [
         f"# A first model of {_line(table.source)}, to be edited. Parameters without a value start where the data say.",
         "#   fit it with --standardise: its columns may have any size",
@@ -79,7 +81,11 @@ def draft(table: Table, name: str, output: str | None) -> Draft:
         *(f"#   left out: `{_line(each.column)}`, {_why(each)}" for each in left),
         *_body(name, target, used, names),
     ]
-    return Draft(format_text("\n".join(lines) + "\n"), target.column, renamed)
+    text = "\n".join(lines) + "\n"
+    for each in given_back:  # a column keeps its name, and what is the draft's own takes another
+        own = each.removesuffix("_")
+        text = re.sub(rf"\b{each}\b", own, re.sub(rf"\b{own}\b", f"{own}_f", text))
+    return Draft(format_text(text), target.column, renamed)
 
 
 def _target(looks: Sequence[Look], wanted: str | None) -> Look:

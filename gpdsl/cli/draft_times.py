@@ -28,6 +28,7 @@ class Clock:
 
     def params(self, name: str) -> Iterator[str]:
         """The parameters of a trend and of the cycles."""
+        yield f"param s2_drift : positive    # steady growth or decline along {name}"
         yield f"param s2_trend : positive    # a trend along {name}, and over how many {self.unit}s it turns"
         yield "param ell_trend : positive"
         for cycle in self.cycles:
@@ -36,9 +37,9 @@ class Clock:
 
     def terms(self, name: str) -> list[str]:
         """The kernels."""
-        trend = f"s2_trend * RBF(ell_trend, on = {name})"
+        trend = f"Linear(s2_drift, on = {name})", f"s2_trend * RBF(ell_trend, on = {name})"
         cycles = (f"s2_{c} * Periodic(ell_{c}, {period:g}, on = {name})" for c, period in self.cycles.items())
-        return [trend, *cycles]
+        return [*trend, *cycles]
 
 
 def clock_of(seconds: Float[np.ndarray, " rows"]) -> Clock:
