@@ -14,6 +14,7 @@ from gpdsl.inference.ascent.joint import LbfgsSearch
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.by_level.engine import plan_by_level
 from gpdsl.inference.checked_search import CheckedSearch
+from gpdsl.inference.corrected.engine import plan_corrected
 from gpdsl.inference.driver import Engine, Plan, Planner, Search, searching
 from gpdsl.inference.exact.engine import plan_exact
 from gpdsl.inference.expectation_propagation.engine import fit_ep
@@ -73,6 +74,8 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
     planners = PLANNERS if own is None or program.inner else [partial(_plan_registered, *own)]
     if options.engine == "mcmc" and not program.inner:
         planners = [partial(plan_mcmc, PLANNERS)]
+    elif options.posterior == "corrected":
+        planners = [partial(plan_corrected, PLANNERS)]
     found = next(found for each in planners if (found := each(program, data, options, start)) is not None)
     if options.hyperparameters == "integrated" and found.engine.profiled is None:
         raise GpdslError(

@@ -16,11 +16,12 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import views, whitened_marginals
-from gpdsl.inference.estimators.expected_log_likelihood import log_density
+from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood, log_density
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.groups import Group
+from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Scope, row_count
 from gpdsl.symbolic.expectations import latents_in
@@ -46,9 +47,14 @@ class LogJoint:
         return self.problem.rows, self.problem.inducing
 
     @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """Latents of each group, and values of each."""
+        return _sizes(self.problem.program, self.problem.inducing)
+
+    @property
     def dimension(self) -> int:
         """How many values w has."""
-        return sum(latents * size for latents, size in _sizes(self.problem.program, self.problem.inducing))
+        return sum(latents * size for latents, size in self.sizes)
 
     def start(self) -> Float[Array, " D"]:
         """The prior mean of w."""
@@ -56,19 +62,29 @@ class LogJoint:
 
     def latents(self, learnt: Learnt, white: Float[Array, " D"], data: Any) -> Float[Array, "rows columns"]:
         """What every row reads of the latents."""
+        return self._given(self.problem.program.parameters.constrain(learnt), white, data).mean[0]
+
+    def _given(self, parameters: Mapping[str, Array], white: Float[Array, " D"], data: Any) -> Marginals:
+        """What w says of all that rows read: with inducing points some of it stays open."""
         (rows, inducing), problem = data, self.problem
-        program, parameters = problem.program, self.problem.program.parameters.constrain(learnt)
+        program = problem.program
         seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
         parts = [
             Whitened(mean, jnp.zeros((*mean.shape, 1), mean.dtype)) for mean in _split(_sizes(program, inducing), white)
         ]
-        return whitened_marginals(program, parameters, rows, seen, parts).mean[0]
+        return whitened_marginals(program, parameters, rows, seen, parts)
 
     def log_likelihood(self, learnt: Learnt, white: Float[Array, " D"], data: Any) -> Float[Array, ""]:
-        """log p(all observations | w, parameters)."""
+        """log p(all observations | w, parameters); of inducing values its mean over what these leave open.
+
+        The latter is the bound of Hensman, Matthews, Filippone and Ghahramani (2015), eq. 4.
+        """
         program, rows = self.problem.program, data[0]
-        scope = Scope(program.parameters.constrain(learnt), rows, self.latents(learnt, white, data)[None, None])
-        return jnp.sum(log_density(program, scope, (1, 1, row_count(rows))))
+        parameters = program.parameters.constrain(learnt)
+        known = self._given(parameters, white, data)
+        if not self.problem.choice.dense:
+            return jnp.sum(expected_log_likelihood(program, parameters, rows, known))
+        return jnp.sum(log_density(program, Scope(parameters, rows, known.mean[:, None]), (1, 1, row_count(rows))))
 
     def log_prior(self, learnt: Learnt) -> Float[Array, ""]:
         """Log density of the parameters that have priors; that of w is a standard normal's."""

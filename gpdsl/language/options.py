@@ -32,7 +32,7 @@ LONGEST = 200
 
 ELSEWHERE = "registered elsewhere"
 
-POSTERIORS = ("auto", "coupled", "full", "linear", "diagonal", "mixture(K)", "mixture_full(K)")
+POSTERIORS = ("auto", "coupled", "full", "linear", "diagonal", "mixture(K)", "mixture_full(K)", "corrected")
 
 
 @dataclass(frozen=True)

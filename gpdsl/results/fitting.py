@@ -17,6 +17,7 @@ import numpy as np
 from gpdsl.data import Data, bind
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import Accounting, fitting, resolve
+from gpdsl.inference.corrected.engine import corrected
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.fields.plan import probe_called
 from gpdsl.inference.inducing.growth import infer_growing
@@ -242,7 +243,8 @@ def fit_model(
             if options.hyperparameters == "integrated":
                 result = integrated(program, result, options, bound.rows, monitor)
             if result.target is not None:
-                result = sampled(result, options, bound.rows, monitor)
+                draw = corrected if options.posterior == "corrected" else sampled
+                result = draw(result, options, bound.rows, monitor)
         fit = asked.fit(result, choice, jitter, monitor)
         looked_at = Ended(bound, result.profile, result.elbo, result.parameters)
     fault = None if watch.asked else account.fault  # Ctrl-C ends the processes of simulators as well

@@ -44,7 +44,8 @@ def summarise(fit: Fit) -> str:
     if fit.standardised.sds:
         lines.append(f"  standardised {'; '.join(_standard(fit, name) for name in fit.standardised.sds)}")
     if fit.settings is not None:
-        how = "chains" if fit.options.engine == "mcmc" else "integrated"
+        how = "corrected" if fit.options.posterior == "corrected" else "integrated"
+        how = "chains" if fit.options.engine == "mcmc" else how
         lines.append(f"  {how:<11} {fit.settings.about}")
     if fit.no_bound:
         lines.append(f"  bound       of the log evidence: none, as {fit.no_bound}")

@@ -11,6 +11,7 @@ import numpy as np
 
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.inducing.featured import outline_of
+from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.families import parse_family
 from gpdsl.kernels.functionals import Derivatives, Functionals, blocks, outline
 from gpdsl.program.bijectors import Bijector
@@ -106,7 +107,7 @@ def _check_components(fit: Fit) -> None:
 def _check_settings(fit: Fit) -> None:
     """That every setting could be that of a fit without others, and that their weights add up to 1."""
     settings = fit.settings
-    asked = fit.options.hyperparameters == "integrated" or fit.options.engine == "mcmc"
+    asked = fit.options.hyperparameters == "integrated" or _drawn(fit.options)
     need(settings is None or asked, "settings: not what was asked for")
     if settings is None:
         return
@@ -120,6 +121,11 @@ def _check_settings(fit: Fit) -> None:
     for each in settings.each:
         own = replace(fit, parameters=each.parameters, posterior=each.posterior, regression=each.regression)
         check_fit(replace(own, options=alone, settings=None))
+
+
+def _drawn(options: Options) -> bool:
+    """Whether settings may hold draws of the latents."""
+    return options.engine == "mcmc" or options.posterior == "corrected"
 
 
 def _check_weights(fit: Fit) -> None:
@@ -153,7 +159,7 @@ def _check_posterior(fit: Fit) -> None:
     if fit.regression is not None:
         _check_regression(fit, fit.regression)
         return
-    coupled = fit.choice.posterior == "coupled" and fit.options.posterior == "auto"
+    coupled = fit.choice.posterior == "coupled" and fit.options.posterior in {"auto", "corrected"}
     need(not coupled or program.mixing, "choice: posterior is coupled, and no observation mixes latents")
     joint = bool(program.fields) or fit.choice.posterior == "coupled"
     total = sum(group.size * len(points) for group, points in zip(program.groups, fit.inducing, strict=True))
@@ -161,7 +167,7 @@ def _check_posterior(fit: Fit) -> None:
         shape = components, group.size, len(points)
         columns = 1 if group.per_row else total if joint else len(points)
         names = ", ".join(group.names)
-        known = fit.options.engine == "mcmc" and q.root.shape == (*shape, 1) and not np.any(q.root)
+        known = _drawn(fit.options) and q.root.shape == (*shape, 1) and not np.any(q.root)
         need(q.mean.shape == shape, f"the posterior of {names} has another shape")
         need(known or q.root.shape == (*shape, columns), f"the posterior of {names} has another shape")
         need(q.mean.dtype == dtype and q.root.dtype == dtype, f"the posterior of {names} is not of {dtype}")

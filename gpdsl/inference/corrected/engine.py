@@ -1,0 +1,162 @@
+"""`posterior = corrected`: the search for a Gaussian, and its draws corrected to the posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.linalg import block_diag
+
+from gpdsl.data import Data
+from gpdsl.errors import GpdslError
+from gpdsl.inference.corrected.draws import Around, Drawn, Weighing, resampled
+from gpdsl.inference.corrected.images import images_of
+from gpdsl.inference.driver import Plan, Planner
+from gpdsl.inference.integrated.pareto import smoothed
+from gpdsl.inference.integrated.profile import UNTRUSTED, Integrated
+from gpdsl.inference.machine import machine_for
+from gpdsl.inference.mcmc.targets import Joint
+from gpdsl.inference.monitor import Monitor
+from gpdsl.inference.plan.options import Options
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.problem import Result, as_arrays
+from gpdsl.inference.warm import Start
+from gpdsl.program.program import Program
+
+DRAWS, LEAST = 4096, 64
+"""Of q in all, and of each setting of the parameters at least."""
+
+FEWER = 4
+"""Times fewer of those that are moved."""
+
+KEPT = 400
+"""Draws that predictions average over."""
+
+LARGEST = 2000
+"""Whitened values of all latents together: a matrix of them is a root of q's covariance."""
+
+ROOM = 3e8
+"""Bytes, about, that the draws of a setting may take at once."""
+
+UNEVEN = "the corrected draws have uneven weights"
+
+NONE_KEPT = "interrupted while draws were corrected: this is q, as the search left it"
+
+
+def plan_corrected(
+    others: Sequence[Planner], program: Program, data: Data, options: Options, start: Start | None
+) -> Plan:
+    """The plan, by other engines, of the search for q. Raises GpdslError where its draws cannot be weighed."""
+    reason = ""
+    if program.opaque or program.fields:
+        reason = "it takes thousands of evaluations of the joint density, of latents row by row"
+    elif options.batch:
+        reason = "the joint density is that of all rows: leave batch out"
+    elif options.engine not in {"vi", "ep"}:
+        reason = f"engine = {options.engine} has no Gaussian of the latents: leave engine out"
+    if not reason:
+        planned = next(p for each in others if (p := each(program, data, _plain(options), start)) is not None)
+        values = sum(group.size * len(z) for group, z in zip(program.groups, planned.inducing, strict=True))
+        if planned.choice.exact:
+            return planned
+        if values <= LARGEST:
+            return replace(planned, engine=replace(planned.engine, target=Joint))
+        reason = f"{values} values of the latents, of which a matrix is taken: take fewer rows, or inducing points"
+    raise GpdslError(f"posterior = corrected does not cover this fit: {reason}")
+
+
+def _plain(options: Options) -> Options:
+    return replace(options, posterior="auto", batch=0)
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """Parameters with their weight among others, the value of the bound there, and q."""
+
+    weight: float
+    value: float
+    q: Around
+
+
+def corrected(result: Result, options: Options, rows: int, monitor: Monitor) -> Result:
+    """The result of the search with draws of the exact posterior; Ctrl-C leaves it as it is."""
+    if result.interrupted or result.target is None or not result.posterior:
+        return result
+    try:
+        with machine_for(rows):
+            found, notes = _corrected(result, options, monitor)
+    except KeyboardInterrupt:
+        return replace(result, interrupted=True, notes=(*result.notes, NONE_KEPT))
+    return replace(result, integrated=found, notes=(*result.notes, *notes))
+
+
+def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Integrated, tuple[str, ...]]:
+    assert result.target is not None
+    target = result.target()
+    assert isinstance(target, Joint)
+    settings = _settings(result, options.dtype)
+    images = images_of(target.joint, settings[0].q.learnt)
+    room = int(ROOM / 8 / (len(images) * target.joint.dimension + 4 * target.joint.problem.count))
+    draws = max(min(DRAWS // len(settings), room), LEAST)
+    weighing, how = Weighing(target.joint, images, draws), "reweighted"
+    drawn = _drawn(weighing.weighed, settings, options.seed, monitor)
+    log_weights, shape = smoothed(np.concatenate([each.log_weights for each in drawn]))
+    if shape > UNTRUSTED:
+        how, draws = "moved to the posterior", max(draws // FEWER, LEAST)
+        drawn = _drawn(Weighing(target.joint, images, draws).tempered, settings, options.seed, monitor)
+        log_weights, shape = smoothed(np.concatenate([each.log_weights for each in drawn]))
+    weights, rng = np.exp(log_weights), np.random.default_rng(options.seed)
+    worth, chosen = float(1.0 / np.sum(weights**2)), resampled(weights, KEPT, rng)
+    turned = images.at_random(np.concatenate([each.white for each in drawn])[chosen], rng)
+    owner = chosen // draws
+    results = tuple(
+        target.at({"learnt": settings[number].q.learnt, "white": white})
+        for number, white in zip(owner.tolist(), turned, strict=True)
+    )
+    about = f"{len(weights)} draws of q, {how}, worth {worth:.0f}"
+    about += f", Pareto k {shape:.2f}" if np.isfinite(shape) else ""
+    about += f", {len(images)} images by signs and exchanges of latents" if len(images) > 1 else ""
+    doubts = (f"{UNEVEN} (Pareto k {shape:.2f}): compare with engine = mcmc",) if shape > UNTRUSTED else ()
+    return Integrated(np.full(KEPT, 1.0 / KEPT), results, shape, min(worth, float(KEPT)), 0, about=about), doubts
+
+
+def _settings(result: Result, dtype: str) -> list[_Setting]:
+    """The settings of the parameters that are averaged over, or the one that the search has found."""
+    known = result.integrated
+    if known is None:
+        return [_Setting(1.0, 0.0, _around(result, dtype))]
+    each = zip(known.weights.tolist(), known.results, strict=True)
+    return [_Setting(weight, own.elbo, _around(own, dtype)) for weight, own in each]
+
+
+def _around(result: Result, dtype: str) -> Around:
+    """q of a result over the values of all latents together."""
+    mean = np.concatenate([np.ravel(q.mean[0]) for q in result.posterior])
+    root = _joint_root(result.posterior, len(mean))
+    learnt, numbers = as_arrays((dict(result.parameters), [mean, root, np.linalg.inv(root)]), dtype)
+    return Around((learnt, *numbers, float(np.linalg.slogdet(root)[1])))
+
+
+def _joint_root(posterior: Sequence[Whitened], size: int) -> Float[np.ndarray, "D D"]:
+    """Rows of a common root, roots of single latents, or standard deviations of row variables."""
+    roots = [np.asarray(q.root[0], float) for q in posterior]
+    if all(root.shape[-1] == size for root in roots):
+        return np.concatenate([root.reshape(-1, size) for root in roots])
+    own = (one if one.shape[0] == one.shape[1] else np.diag(one[:, 0]) for root in roots for one in root)
+    return np.asarray(block_diag(*own))
+
+
+Drawing = Callable[[Around, Array], Drawn]
+
+
+def _drawn(draw: Drawing, settings: Sequence[_Setting], seed: int, monitor: Monitor) -> list[Drawn]:
+    """Draws about q of every setting, with weights among those of all settings."""
+    found, keys = [], jax.random.split(jax.random.key(seed), len(settings))
+    for number, (each, key) in enumerate(zip(settings, keys, strict=True)):
+        monitor.explored(number, len(settings), stage="correcting")
+        own = draw(each.q, key)
+        found.append(replace(own, log_weights=own.log_weights + np.log(each.weight) - each.value))
+    return found

@@ -1,0 +1,98 @@
+"""Corrected draws against brute force: products of latents, squares, and parameters that are integrated over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import gpdsl
+from gpdsl.inference.corrected.images import _generated
+
+X = np.array([-1.0, -0.4, 0.1, 0.6])
+Y = np.array([1.2, 0.9, 1.5, 1.1])
+TEXT = """
+input x : real
+output y : real
+latent f(x) ~ GP(0, RBF(1.5))
+latent g(x) ~ GP(0, RBF({ell}))
+let h = {mean}
+y ~ Normal(h, 0.3)
+"""
+
+
+def prior_draws(rng: np.random.Generator, ell: float, count: int) -> np.ndarray:
+    covariance = np.exp(-0.5 * ((X[:, None] - X) / ell) ** 2) + 1e-10 * np.eye(len(X))
+    return rng.standard_normal((count, len(X))) @ np.linalg.cholesky(covariance).T
+
+
+@pytest.mark.parametrize(("mean", "ell", "images"), [("f*g", 1.5, 4), ("f^2 + 0.1*g", 1.5, 2)])
+def test_modes_and_spreads_of_products_are_those_of_brute_force(
+    mean: str, ell: float, images: int, tmp_path: Path
+) -> None:
+    fit = gpdsl.compile(TEXT.format(mean=mean, ell=ell)).fit({"x": X, "y": Y}, posterior="corrected")
+    rng = np.random.default_rng(0)
+    f, g = prior_draws(rng, 1.5, 400_000), prior_draws(rng, ell, 400_000)
+    h = f * g if mean == "f*g" else f**2 + 0.1 * g
+    weights = np.exp(stats.norm.logpdf(Y, h, 0.3).sum(axis=1))
+    weights /= weights.sum()
+    assert fit.settings is not None and f"{images} images" in fit.summary()
+    prediction = fit.predict({"x": X})
+    for name, values in (("f", f), ("g", g), ("h", h)):
+        exact = weights @ values
+        sd = np.sqrt(weights @ (values - exact) ** 2)
+        np.testing.assert_allclose(np.sqrt(prediction.variance(name)), sd, rtol=0.12, err_msg=name)
+        np.testing.assert_allclose(prediction.mean(name), exact, atol=0.2 * sd.max(), err_msg=name)
+    fit.save(tmp_path / "a.gpfit")
+    again = gpdsl.load_fit(tmp_path / "a.gpfit")
+    assert again.summary() == fit.summary()
+    np.testing.assert_array_equal(again.predict({"x": X}).mean("h"), prediction.mean("h"))
+
+
+def test_parameters_too_are_corrected_from_the_bound_to_the_evidence() -> None:
+    text = """
+    input x : real
+    output n : count
+    param s : positive ~ LogNormal(0, 0.5)
+    latent f(x) ~ GP(0, s^2 * RBF(1.5))
+    n ~ Poisson(exp(f))
+    """
+    n = np.array([0, 0, 6, 9])
+    fit = gpdsl.compile(text).fit({"x": X, "n": n}, posterior="corrected", hyperparameters="integrated")
+    rng = np.random.default_rng(1)
+    s = np.exp(0.5 * rng.standard_normal(400_000))
+    f = s[:, None] * prior_draws(rng, 1.5, len(s))
+    weights = np.exp(stats.poisson.logpmf(n, np.exp(f)).sum(axis=1))
+    weights /= weights.sum()
+    mean = weights @ s
+    sd = np.sqrt(weights @ (s - mean) ** 2)
+    assert fit.settings is not None and fit.settings.shape < 0.7 and "reweighted" in fit.settings.about
+    assert abs(fit.settings.mean("s") - mean) < 0.12 * sd
+    assert abs(fit.settings.sd("s") / sd - 1) < 0.12
+    exact = weights @ f
+    np.testing.assert_allclose(
+        fit.predict({"x": X}).mean("f"), exact, atol=0.12 * np.sqrt(weights @ (f - exact) ** 2).max()
+    )
+
+
+def test_changes_generate_a_group() -> None:
+    flips = [((0, 1, 2), (-1, -1, 1)), ((0, 1, 2), (1, 1, -1))]
+    assert len(_generated(3, flips)) == 4
+    assert len(_generated(3, [*flips, ((1, 0, 2), (1, 1, 1))])) == 8
+    assert len(_generated(3, [((1, 0, 2), (1, 1, 1)), ((0, 2, 1), (1, 1, 1))])) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [({"batch": 2}, "leave batch out"), ({"engine": "qsgp"}, "has no Gaussian of the latents")]
+)
+def test_what_cannot_be_corrected_is_said(options: dict[str, object], words: str) -> None:
+    model = gpdsl.compile(TEXT.format(mean="f*g", ell=1))
+    with pytest.raises(gpdsl.GpdslError, match=f"posterior = corrected does not cover this fit: .*{words}"):
+        model.fit({"x": X, "y": Y}, posterior="corrected", **options)
+
+
+def test_an_exact_posterior_stays() -> None:
+    fit = gpdsl.compile(TEXT.format(mean="f + g", ell=1)).fit({"x": X, "y": Y}, posterior="corrected")
+    assert fit.regression is not None and fit.settings is None
