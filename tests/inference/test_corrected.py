@@ -28,7 +28,9 @@ def prior_draws(rng: np.random.Generator, ell: float, count: int) -> np.ndarray:
     return rng.standard_normal((count, len(X))) @ np.linalg.cholesky(covariance).T
 
 
-@pytest.mark.parametrize(("mean", "ell", "images"), [("f*g", 1.5, 4), ("f^2 + 0.1*g", 1.5, 2)])
+@pytest.mark.parametrize(
+    ("mean", "ell", "images"), [("f*g", 1.5, 4), pytest.param("f^2 + 0.1*g", 1.5, 2, marks=pytest.mark.slow)]
+)
 def test_modes_and_spreads_of_products_are_those_of_brute_force(
     mean: str, ell: float, images: int, tmp_path: Path
 ) -> None:
