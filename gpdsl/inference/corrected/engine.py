@@ -38,6 +38,9 @@ KEPT = 400
 LARGEST = 2000
 """Whitened values of all latents together: a matrix of them is a root of q's covariance."""
 
+SITES = {"natural", "ep"}
+"""Searches for one Gaussian of the whitened values."""
+
 ROOM = 3e8
 """Bytes, about, that the draws of a setting may take at once."""
 
@@ -51,7 +54,7 @@ def plan_corrected(
 ) -> Plan:
     """The plan, by other engines, of the search for q. Raises GpdslError where its draws cannot be weighed."""
     reason = ""
-    if program.opaque or program.fields:
+    if program.opaque or program.fields or program.inner:
         reason = "it takes thousands of evaluations of the joint density, of latents row by row"
     elif options.batch:
         reason = "the joint density is that of all rows: leave batch out"
@@ -62,9 +65,14 @@ def plan_corrected(
         values = sum(group.size * len(z) for group, z in zip(program.groups, planned.inducing, strict=True))
         if planned.choice.exact:
             return planned
-        if values <= LARGEST:
+        known = planned.choice.dense or not program.sampled
+        if planned.engine.name in SITES and values <= LARGEST and known:
             return replace(planned, engine=replace(planned.engine, target=Joint))
         reason = f"{values} values of the latents, of which a matrix is taken: take fewer rows, or inducing points"
+        if planned.engine.name not in SITES:
+            reason = f"it takes the Gaussian of natural gradients, and not of {planned.engine.name}"
+        elif not known:
+            reason = "what inducing points leave open of an observation would be sampled: take inducing = 0"
     raise GpdslError(f"posterior = corrected does not cover this fit: {reason}")
 
 
