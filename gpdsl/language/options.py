@@ -56,6 +56,7 @@ class Option:
 
 
 _POINTS = ("vi", "ep")
+_PLACED = (*_POINTS, "mcmc")
 _WEIGHTS = ("qsgp",)
 _CHAINS = ("mcmc",)
 _ABOVE = "a number above 0"
@@ -64,7 +65,12 @@ _ABOVE = "a number above 0"
 _TABLE = (
     Option("posterior", Families(POSTERIORS), "auto", "family of q: " + ", ".join(POSTERIORS)),
     Option(
-        "inducing", Inducing(), None, "inducing points per latent; 0: all rows are; or features", _POINTS, of="latent"
+        "inducing",
+        Inducing(),
+        None,
+        "inducing points per latent; 0: all rows are; or features",
+        _PLACED,
+        of="latent",
     ),
     Option("learn_inducing", Truth(), False, "move the inducing inputs too", _POINTS),
     Option(
@@ -72,7 +78,7 @@ _TABLE = (
         Words(("auto", "kmeans", "greedy")),
         "auto",
         "where inducing points start: `kmeans` centres, `greedy` by variance, or `auto`",
-        _POINTS,
+        _PLACED,
     ),
     Option(
         "expectations",

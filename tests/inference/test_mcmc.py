@@ -77,11 +77,34 @@ def test_latents_and_parameters_together_against_importance_sampling(tmp_path: P
     np.testing.assert_array_equal(loaded.predict({"x": x}).mean("f"), prediction.mean("f"))
 
 
+def test_chains_over_inducing_values_against_importance_sampling() -> None:
+    x = np.linspace(0.0, 6.0, 40)
+    n = np.random.default_rng(5).poisson(np.exp(np.sin(x)))
+    fit = gpdsl.compile(COUNTS).fit({"x": x, "n": n}, engine="mcmc", inducing=3, chains=2, draws=200, warm_up=150)
+    z = np.asarray(fit.inducing[0].points)[:, 0]
+    rng = np.random.default_rng(0)
+    s = np.exp(0.5 * rng.standard_normal(200_000))
+    root = np.linalg.cholesky(np.exp(-abs(z[:, None] - z)))
+    white = rng.standard_normal((len(s), 3))
+    phi = np.linalg.solve(root, np.exp(-abs(z[:, None] - x))).T
+    mean, open_ = s[:, None] * (white @ phi.T), s[:, None] ** 2 * (1 - np.sum(phi**2, axis=1))
+    weights = np.sum(n * mean - np.exp(mean + open_ / 2), axis=1)  # E log Poisson(n; exp f) given the inducing values
+    weights = np.exp(weights - weights.max())
+    weights /= weights.sum()
+    exact = weights @ mean
+    sd = np.sqrt(weights @ (open_ + (mean - exact) ** 2))
+    prediction = fit.predict({"x": x})
+    np.testing.assert_allclose(prediction.mean("f"), exact, atol=0.25 * sd.max())
+    np.testing.assert_allclose(np.sqrt(prediction.variance("f")), sd, rtol=0.15)
+    assert fit.settings is not None
+    assert abs(fit.settings.mean("s") - weights @ s) < 0.3 * np.sqrt(weights @ (s - weights @ s) ** 2)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"batch": 5}, "at all rows"),
-        ({"inducing": 5}, "belongs to engine = vi"),
+        ({"learn_inducing": True}, "belongs to engine = vi"),
         ({"posterior": "full"}, "no family of q"),
     ],
 )

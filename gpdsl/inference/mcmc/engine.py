@@ -42,7 +42,7 @@ def plan_mcmc(others: Sequence[Planner], program: Program, data: Data, options: 
     reason = _against(program, data, options)
     if reason:
         raise GpdslError(f"engine = mcmc does not cover this fit: {reason}")
-    plain = replace(options, engine="vi", inducing=0, hyperparameters="point")
+    plain = replace(options, engine="vi", inducing=options.inducing or 0, batch=0, hyperparameters="point")
     planned = next(found for each in others if (found := each(program, data, plain, start)) is not None)
     if planned.engine.profiled is None:
         raise GpdslError(f"engine = mcmc begins with natural gradients, and not with {planned.engine.name}")
@@ -55,8 +55,13 @@ def _against(program: Program, data: Data, options: Options) -> str:
         return "it differentiates densities, of latents row by row"
     if options.batch:
         return "chains move in the latents at all rows: leave batch out"
-    if data.rows > LARGEST:
-        return f"{data.rows} rows, where each step of a chain factorises a matrix of all: take {LARGEST} of them"
+    if data.rows > LARGEST and not options.inducing:
+        return (
+            f"{data.rows} rows, where each step of a chain factorises a matrix of all: take {LARGEST} of them, or "
+            "inducing points, as inducing = 100"
+        )
+    if options.inducing and program.sampled:
+        return "what inducing points leave open of an observation would be sampled in every step: leave inducing out"
     if options.posterior != "auto" or options.optimizer != "auto" or options.schedule != "joint":
         return "it has no family of q and no optimiser of its own: leave posterior, optimizer and schedule out"
     return ""
