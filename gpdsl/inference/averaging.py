@@ -1,4 +1,4 @@
-"""After a search: settings of the parameters and draws of the latents that predictions average over, where asked for."""
+"""After a search: settings of the parameters, and draws of the latents, that predictions average over."""
 
 from __future__ import annotations
 

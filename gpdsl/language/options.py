@@ -65,12 +65,7 @@ _ABOVE = "a number above 0"
 _TABLE = (
     Option("posterior", Families(POSTERIORS), "auto", "family of q: " + ", ".join(POSTERIORS)),
     Option(
-        "inducing",
-        Inducing(),
-        None,
-        "inducing points per latent; 0: all rows are; or features",
-        _PLACED,
-        of="latent",
+        "inducing", Inducing(), None, "inducing points per latent; 0: all rows are; or features", _PLACED, of="latent"
     ),
     Option("learn_inducing", Truth(), False, "move the inducing inputs too", _POINTS),
     Option(
