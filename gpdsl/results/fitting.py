@@ -17,10 +17,11 @@ import numpy as np
 from gpdsl.data import Data, bind
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import Accounting, fitting, resolve
-from gpdsl.inference.averaging import averaged_over
+from gpdsl.inference.corrected.engine import drawn
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.fields.plan import probe_called
 from gpdsl.inference.inducing.growth import infer_growing
+from gpdsl.inference.integrated.explore import integrated
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.opaque.probing import probe
 from gpdsl.inference.plan.options import Choice, Options, make_options
@@ -238,7 +239,10 @@ def fit_model(
             result, monitor, choice, jitter = infer_growing(
                 program, bound, left, _counting(report, account, asked.log_jacobian), known, keep
             )
-            result = averaged_over(program, result, options, bound.rows, monitor)
+            if options.hyperparameters == "integrated":
+                result = integrated(program, result, options, bound.rows, monitor)
+            if result.target is not None:
+                result = drawn(result, options, bound.rows, monitor)
         fit = asked.fit(result, choice, jitter, monitor)
         looked_at = Ended(bound, result.profile, result.elbo, result.parameters)
     fault = None if watch.asked else account.fault  # Ctrl-C ends the processes of simulators as well

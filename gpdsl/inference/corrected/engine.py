@@ -18,6 +18,7 @@ from gpdsl.inference.driver import Plan, Planner
 from gpdsl.inference.integrated.pareto import smoothed
 from gpdsl.inference.integrated.profile import UNTRUSTED, Integrated
 from gpdsl.inference.machine import machine_for
+from gpdsl.inference.mcmc.engine import sampled
 from gpdsl.inference.mcmc.targets import Joint
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Options
@@ -89,6 +90,12 @@ class _Setting:
     q: Around
 
 
+def drawn(result: Result, options: Options, rows: int, monitor: Monitor) -> Result:
+    """The result of a search that has a density to draw from, with draws: of chains, or of q and corrected."""
+    draw = corrected if options.posterior == "corrected" else sampled
+    return draw(result, options, rows, monitor)
+
+
 def corrected(result: Result, options: Options, rows: int, monitor: Monitor) -> Result:
     """The result of the search with draws of the exact posterior; Ctrl-C leaves it as it is."""
     if result.interrupted or result.target is None or not result.posterior:
@@ -110,15 +117,15 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
     room = int(ROOM / 8 / (len(images) * target.joint.dimension + 4 * target.joint.problem.count))
     draws = max(min(DRAWS // len(settings), room), LEAST)
     weighing, how = Weighing(target.joint, images, draws), "reweighted"
-    drawn = _drawn(weighing.weighed, settings, options.seed, monitor)
-    log_weights, shape = smoothed(np.concatenate([each.log_weights for each in drawn]))
+    found = _drawn(weighing.weighed, settings, options.seed, monitor)
+    log_weights, shape = smoothed(np.concatenate([each.log_weights for each in found]))
     if shape > UNTRUSTED:
         how, draws = "moved to the posterior", max(draws // FEWER, LEAST)
-        drawn = _drawn(Weighing(target.joint, images, draws).tempered, settings, options.seed, monitor)
-        log_weights, shape = smoothed(np.concatenate([each.log_weights for each in drawn]))
+        found = _drawn(Weighing(target.joint, images, draws).tempered, settings, options.seed, monitor)
+        log_weights, shape = smoothed(np.concatenate([each.log_weights for each in found]))
     weights, rng = np.exp(log_weights), np.random.default_rng(options.seed)
     worth, chosen = float(1.0 / np.sum(weights**2)), resampled(weights, KEPT, rng)
-    turned = images.at_random(np.concatenate([each.white for each in drawn])[chosen], rng)
+    turned = images.at_random(np.concatenate([each.white for each in found])[chosen], rng)
     owner = chosen // draws
     results = tuple(
         target.at({"learnt": settings[number].q.learnt, "white": white})
