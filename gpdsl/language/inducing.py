@@ -14,15 +14,15 @@ from gpdsl.language.choices import Whole
 Box = tuple[tuple[float, float], ...]
 """Between what bounds, column by column; one pair stands for every column."""
 
-_features = {
-    "points": "values at points",
-    "slopes": "derivatives at points, along every column",
-    "fourier": "Fourier features between bounds: `Matern12`, `Matern32` and `Matern52` of single columns",
-    "eigen": "eigenfunctions of `RBF` under a normal density of the inputs",
-}
-
-FEATURES: Mapping[str, str] = MappingProxyType(_features)
-"""What families of inducing features are called, and what they are; `name_features` adds those of users."""
+FEATURES: Mapping[str, str] = MappingProxyType(
+    {
+        "points": "values at points",
+        "slopes": "derivatives at points, along every column",
+        "fourier": "Fourier features between bounds: `Matern12`, `Matern32` and `Matern52` of single columns",
+        "eigen": "eigenfunctions of `RBF` under a normal density of the inputs",
+    }
+)
+"""What families of inducing features are called, and what they are."""
 
 PLACED = ("points", "slopes")
 """Those that are placed like inducing points."""
@@ -111,8 +111,3 @@ class Inducing:
                 return None
             return parts[0].count if [each.family for each in parts] == ["points"] else shown_features(parts)
         return Whole(0).read(value)
-
-
-def name_features(name: str, meaning: str) -> None:
-    """Let a family of features be asked for by name."""
-    _features[name] = meaning
