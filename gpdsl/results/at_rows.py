@@ -16,7 +16,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import assemble, views
 from gpdsl.inference.exact.paths import conditioned, conditioned_at
 from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.layered.predictive import DRAWS, layered_marginals
+from gpdsl.inference.layered.predictive import DRAWS, layered_draws, layered_marginals
 from gpdsl.inference.posteriors.coupled import joint_marginals, unexplained
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.over_rows import Block, verify_size, whitened_blocks
@@ -90,6 +90,13 @@ class AtRows:
         verify_size(jax.eval_shape(compute, rows, *self._numbers), count)
         return jax.tree.map(np.asarray, compute(rows, *self._numbers))
 
+    def functions(
+        self, program: Program, rows: Rows, count: int, rng: np.random.Generator
+    ) -> Float[np.ndarray, "S n D"]:
+        """Draws of all latents at all rows together, through layers. Raises GpdslError for too many rows."""
+        parameters, (posterior, inducing) = self._numbers
+        return layered_draws(program, rows, parameters, inducing, posterior, self.jitter, count, rng)
+
     def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
         """Whole functions, one from each of these components. Raises GpdslError for kernels that have no such draws."""
         self._refuse_layers()
@@ -110,8 +117,8 @@ class AtRows:
         if self.program.inner:
             names = ", ".join(f"`{name}`" for name in sorted(self.program.inner))
             raise GpdslError(
-                f"latents that are functions of {names} have no covariances between rows here, and no draws of all "
-                "rows together: `prediction.sample` draws each row on its own"
+                f"latents that are functions of {names} have no covariances between rows in closed form, and no drawn "
+                "functions that take any rows: `prediction.draws` draws all rows of a prediction together"
             )
 
     @cached_property

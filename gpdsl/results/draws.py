@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
@@ -95,8 +96,19 @@ def row_by_row(beliefs: ex.Beliefs, count: int, rng: np.random.Generator, apart:
     """Draws of each row on its own: O(rows)."""
     marginals = beliefs.marginals
     component = rng.choice(len(beliefs.weights), size=(count, beliefs.count), p=beliefs.weights)
+    if beliefs.rough:  # a draw of every component would take the memory of hundreds
+        chosen = jax.tree.map(lambda a: a[component, np.arange(beliefs.count)], marginals)
+        normals = jnp.asarray(rng.standard_normal((1, *chosen.mean.shape)), marginals.mean.dtype)
+        return _one_each(beliefs, chosen.at(beliefs.program, normals)[0], rng, apart)
     normals = jnp.asarray(rng.standard_normal((count, *marginals.mean.shape)))
     return Draws(beliefs, marginals.at(beliefs.program, normals), component, rng, apart)
+
+
+def _one_each(
+    beliefs: ex.Beliefs, latents: Float[Array, "S rows latents"], rng: np.random.Generator, apart: bool
+) -> Draws:
+    """Draws that are what they are, whatever component they are from."""
+    return Draws(beliefs, latents[:, None], np.zeros(latents.shape[:2], int), rng, apart)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +133,9 @@ class Together:
         beliefs, program = self.beliefs, self.beliefs.program
         if program.fields or not program.latents:  # a draw of fields is one of all rows, and nothing else joins them
             return row_by_row(beliefs, count, rng, apart=True)
+        if beliefs.functions is not None:
+            drawn = jnp.asarray(beliefs.functions(count, rng), beliefs.marginals.mean.dtype)
+            return _one_each(beliefs, drawn, rng, apart=True)
         component = rng.choice(len(beliefs.weights), size=count, p=beliefs.weights)
         basis = basis_columns(program)
         latents = np.repeat(np.asarray(beliefs.marginals.mean[None, :, :, basis], float), count, axis=0)

@@ -62,6 +62,8 @@ class Beliefs:
     start: int = 0
     blocks: Callable[[], list[Block]] | None = None
     """Works out the covariances of the latents between all rows."""
+    functions: Callable[[int, np.random.Generator], Float[np.ndarray, "S rows latents"]] | None = None
+    """Draws the latents at all rows together, where rows go through layers."""
     compiled: dict[Any, Callable[..., Any]] = field(default_factory=dict, repr=False)
     """Functions that are compiled already, shared by all parts of the rows."""
 

@@ -237,16 +237,16 @@ class Fit(Shown, Criticised):
             rows = as_arrays(made if program is None else replace(made, numbers=jnp.arange(data.rows)), dtype)
             program = program or self.predicting
             marginals = self.at_rows.marginals(program, rows, data.rows)
-            passes = np.ones(len(marginals.mean)) if program.inner else self.weights
             return Beliefs(
                 program,
                 as_arrays(dict(self.parameters), dtype),
                 rows,
                 marginals,
-                passes / passes.sum(),
+                np.full(n := len(marginals.mean), 1.0 / n) if program.inner else self.weights / self.weights.sum(),
                 self.options.seed,
                 self._simulations(program, data.rows, np.inf if budget is None else budget, likelihoods),
                 blocks=partial(self.at_rows.blocks, program, rows, data.rows),
+                functions=partial(self.at_rows.functions, program, rows) if program.inner else None,
             )
 
     @staticmethod

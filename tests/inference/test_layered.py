@@ -273,14 +273,26 @@ def test_other_models_are_fitted(text: str, options: dict[str, Any], rng: np.ran
     assert np.sqrt(np.mean((fit.predict({"x": x}).mean("y") - np.sin(2 * x)) ** 2)) < 0.3
 
 
-@pytest.mark.parametrize("what", ["draws", "covariance", "functions", "loo"])
+@pytest.mark.parametrize("what", ["covariance", "functions", "loo"])
 def test_what_needs_all_rows_together_is_refused(fitted: Any, what: str) -> None:
     fit, data = fitted
     ask = {
-        "draws": lambda: fit.predict(data).draws("y", 2),
         "covariance": lambda: fit.predict(data).covariance("f"),
         "functions": lambda: fit.draw_functions(2),
         "loo": lambda: fit.loo(data),
     }
     with pytest.raises(GpdslError, match="latents that are functions of `h`"):
         ask[what]()
+
+
+def test_draws_of_all_rows_are_functions_with_the_moments_of_single_rows(fitted: Any) -> None:
+    """Rows that lie close together have nearly one value; each row alone has the law of `sample`."""
+    fit, _ = fitted
+    prediction = fit.predict({"x": np.array([0.1, 0.1 + 1e-4, 1.2])})
+    drawn = prediction.draws("f", 600, seed=1)
+    assert np.corrcoef(drawn[:, 0], drawn[:, 1])[0, 1] > 0.999
+    np.testing.assert_allclose(drawn.mean(axis=0), prediction.mean("f"), atol=0.12)
+    np.testing.assert_allclose(drawn.std(axis=0), np.sqrt(prediction.variance("f")), rtol=0.15, atol=0.01)
+    alone = prediction.sample("f", 600, seed=1)
+    np.testing.assert_allclose(alone.std(axis=0), np.sqrt(prediction.variance("f")), rtol=0.15, atol=0.01)
+    assert prediction.draws("y", 3).shape == (3, 3) and prediction.total("y", count=50).mean.shape == ()

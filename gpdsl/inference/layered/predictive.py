@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 from scipy.stats import norm, qmc
 
+from gpdsl.errors import GpdslError
 from gpdsl.inference.layered.propagation import Drawn, Layers
 from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.posteriors.features import row_features
-from gpdsl.kernels.functionals import Functionals
+from gpdsl.inference.posteriors.features import factorise, prior_covariances, row_features, sparse_features
+from gpdsl.inference.posteriors.over_rows import MOST, block_of
+from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.program.compilation import jit
+from gpdsl.program.evaluation import functionals_at, prior_means
+from gpdsl.program.groups import kernel_values
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, row_count
+from gpdsl.symbolic.readings import OWN
 
 DRAWS = 256
 """Passes of every row."""
@@ -50,3 +58,74 @@ def common_normals(columns: int) -> np.ndarray:
     """Standard normals [passes, columns] that are more even than random ones."""
     uniform = qmc.Sobol(columns, seed=0).random(DRAWS)
     return norm.ppf(np.clip(uniform, 1e-9, 1.0 - 1e-9))
+
+
+def layered_draws(
+    program: Program,
+    rows: Rows,
+    parameters: Mapping[str, Array],
+    inducing: Sequence[Functionals],
+    posterior: Sequence[Whitened],
+    jitter: float,
+    count: int,
+    rng: np.random.Generator,
+) -> Float[np.ndarray, "draws rows latents"]:
+    """Latents at all rows together (SGPVI eq. 79): every draw has one function of each layer, at all its arguments.
+
+    Raises GpdslError for more rows than have room for their covariances, and for latents read in other ways.
+    """
+    size, whole = row_count(rows), np.zeros((count, row_count(rows), program.latents))
+    computing, given = {}, (parameters, list(inducing), list(posterior))
+    held: dict[int, tuple[np.ndarray, list[np.ndarray]]] = {}
+    for place in program.order:
+        group = program.groups[place]
+        if group.readings.all != (OWN,):
+            raise GpdslError(
+                f"`{group.names[0]}` is read at several places: `prediction.sample` draws each row on its own"
+            )
+        if group.size * size**2 > MOST:
+            most = int((MOST / group.size) ** 0.5)
+            raise GpdslError(f"{size} rows: draws of all of them together go to {most} rows; ask for fewer")
+        computing[place] = jit(partial(_together, program, place, jitter), brief=True)
+    for number, known in enumerate(whole):
+        for place in program.order:
+            group = program.groups[place]
+            inner = bool(set(group.inputs) & program.inner)
+            if number == 0 or inner:
+                mean, covariance = (np.asarray(a) for a in computing[place](*given, rows, jnp.asarray(known)))
+                roots = [block_of((0,), each[None, None, :, None]).root(0) for each in covariance]
+                held[place] = mean, roots
+            mean, roots = held[place]
+            own = known[:, group.start : group.stop]
+            own[:] = mean + np.stack([root @ rng.standard_normal(root.shape[1]) for root in roots], axis=1)
+    return whole
+
+
+def _together(
+    program: Program,
+    place: int,
+    jitter: float,
+    parameters: Any,
+    inducing: Any,
+    posterior: Any,
+    rows: Rows,
+    known: Array,
+) -> tuple[Float[Array, "rows latents"], Float[Array, "latents rows rows"]]:
+    """Means of a group at all rows, and covariances between them, given the latents that they are functions of."""
+    group = program.groups[place]
+    at, values = Layers(program, frozenset()).at_samples(group, rows, known[None])
+    kernel = kernel_values(program.evaluator, group, parameters, every_point(inducing[place]).shape[-1])
+    prior = prior_means(program.evaluator, [group], parameters, at, row_count(rows), values)
+    if group.per_row:
+        mean, variance = posterior[place].moments(row_features(rows, prior.dtype))
+        among = jax.vmap(jnp.diag)(variance[0])
+    else:
+        points = functionals_at(group, group.readings.all, at)
+        factor = factorise(group, kernel, inducing[place], jitter)
+        features = sparse_features(group, kernel, inducing[place], points, factor)
+        mean, _ = posterior[place].moments(features)
+        told = features.phi @ jnp.asarray(posterior[place].root)[0]
+        among = prior_covariances(group, kernel, points) - features.phi @ jnp.swapaxes(features.phi, -1, -2)
+        among = among + told @ jnp.swapaxes(told, -1, -2)
+    scale = kernel.scale[:, None]
+    return prior + (jnp.sqrt(scale) * mean[0]).T, scale[..., None] * among

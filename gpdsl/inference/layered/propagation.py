@@ -90,7 +90,7 @@ class Layers:
             group = self.program.groups[place]
             own = slice(group.start, group.stop)
             kernel = kernel_values(self.program.evaluator, group, parameters, every_point(inducing[place]).shape[-1])
-            at = self._at(group, rows, values)
+            at = self.at_samples(group, rows, values)
             given = kernel, inducing[place], posterior[place], parameters, drawn.normals[..., own], jitter
             found = self._group(group, at, row_count(rows), *given)
             if place in drawn.white:
@@ -103,7 +103,7 @@ class Layers:
             variance = variance if sharp else variance.at[..., own].set(found.variance)
         return Marginals(mean, variance)
 
-    def _at(self, group: Group, rows: Rows, values: Float[Array, "S rows latents"]) -> tuple[Rows, Array | None]:
+    def at_samples(self, group: Group, rows: Rows, values: Float[Array, "S rows latents"]) -> tuple[Rows, Array | None]:
         """The rows with sampled arguments, those of one pass after the other, and all sampled values there.
 
         Just the rows where all arguments are known.
