@@ -31,6 +31,7 @@ SUITES = {
     "threads": "threads of the linear algebra library: a factor and an inverse on one and on all, idle and busy",
     "svgp": "minibatches beside GPflow, GPyTorch and GPJax: seconds per step, time to quality",
     "backends": "opaque functions in threads, processes, Dask and UM-Bridge: overhead, throughput of two workers",
+    "diagnosis": "what the diagnosis of a summary finds in fits that are sick on purpose, and in healthy ones",
     "startup": "seconds from the command line to the first optimisation step",
 }
 

@@ -70,7 +70,7 @@ class AtRows:
         if program.fields:
             known, q = as_arrays((dict(self.parameters), list(self.posterior)), self.dtype)
             return field_marginals(program, known, q, self.jitter, count)
-        compute, numbers = self._compiled(self._marginals, program), self._numbers
+        compute, numbers = self._compiled(self._marginals, program), self.numbers
         found = []
         for index, skip in parts(count, self._at_once(program)):
             chunk = compute(take_rows(rows, index), *numbers)
@@ -81,14 +81,14 @@ class AtRows:
         """Covariances, in each row, of what inducing values leave open; None where there are none of these."""
         if self.program.inner or self.regression is not None or self.weight_space is not None or program.fields:
             return None
-        return np.asarray(self._compiled(self._unexplained, program)(rows, *self._numbers), float)
+        return np.asarray(self._compiled(self._unexplained, program)(rows, *self.numbers), float)
 
     def blocks(self, program: Program, rows: Rows, count: int) -> list[Block]:
         """Covariances of all latents between rows. Raises GpdslError for too many of these, and for layers."""
         self._refuse_layers()
         compute = self._compiled(self._blocks, program)
-        verify_size(jax.eval_shape(compute, rows, *self._numbers), count)
-        return jax.tree.map(np.asarray, compute(rows, *self._numbers))
+        verify_size(jax.eval_shape(compute, rows, *self.numbers), count)
+        return jax.tree.map(np.asarray, compute(rows, *self.numbers))
 
     def functions(
         self, program: Program, rows: Rows, count: int, rng: np.random.Generator
@@ -100,7 +100,7 @@ class AtRows:
     def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
         """Whole functions, one from each of these components. Raises GpdslError for kernels that have no such draws."""
         self._refuse_layers()
-        fitted, (parameters, numbers), count = self.program, self._numbers, len(component)
+        fitted, (parameters, numbers), count = self.program, self.numbers, len(component)
         if (held := self.weight_space) is not None:
             drawn = weighted(held, fitted, parameters, count, rng, seed)
             return Paths(partial(weighted_at, held, seed=seed), (parameters, drawn))
@@ -122,7 +122,7 @@ class AtRows:
             )
 
     @cached_property
-    def _numbers(self) -> tuple[Any, Any]:
+    def numbers(self) -> tuple[Any, Any]:
         """The parameters, and the arrays of the posterior."""
         parameters, inducing = as_arrays((dict(self.parameters), list(self.inducing)), self.dtype)
         if self.weight_space is not None:

@@ -14,6 +14,8 @@ from gpdsl.inference.inducing.loss import Loss
 from gpdsl.program.precision import precision
 from gpdsl.results.criticism.checks import STATISTICS, checks
 from gpdsl.results.criticism.finding import Diagnosis, Finding, frame
+from gpdsl.results.criticism.flexibility import flexibility
+from gpdsl.results.criticism.importance import importance
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound
 from gpdsl.results.criticism.structure import correlation, reach, symmetry
 from gpdsl.results.summary import too_few
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
 
 CHANCE = 1e-3
 """How seldom data of a right model may look as odd as this, in each check."""
-
-FLEXIBLE = 0.5
-"""Effective parameters a row from which latents follow single rows."""
 
 MANY = 0.02
 """Share of rows with k above 0.7."""
@@ -81,7 +80,7 @@ def _left_out(fit: Fit, data: Data) -> Iterator[Finding]:
 
 
 def _of_rows(left: LeaveOneOut) -> Iterator[Finding]:
-    """Rows that move the posterior, and latents that follow them."""
+    """Rows that move the posterior."""
     weighted, seen = np.isfinite(left.k), int(np.sum(np.isfinite(left.pointwise)))
     if weighted.any():
         share = float(np.sum(left.doubtful)) / seen
@@ -92,15 +91,6 @@ def _of_rows(left: LeaveOneOut) -> Iterator[Finding]:
             f"Pareto's k is above 0.7 in {share:.0%} of the rows",
             "single rows move the posterior: look at these rows, or give the noise heavier tails",
         )
-    each = left.effective_parameters / max(seen, 1)
-    yield Finding(
-        "effective parameters",
-        left.effective_parameters,
-        each > FLEXIBLE,
-        f"{left.effective_parameters:.1f} for {seen} rows",
-        "latents follow single rows instead of what rows have in common: a length-scale may be too short, as in "
-        "another unit, or the noise too small",
-    )
 
 
 def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
@@ -149,7 +139,9 @@ LOOKS: dict[str, tuple[Callable[[Fit, Data], Iterator[Finding]], float]] = {
     "symmetry": (symmetry, -np.inf),
     "reach of latents": (reach, -np.inf),
     "correlation between latents": (correlation, -np.inf),
+    "effective parameters": (flexibility, 0.0),
     "data drawn anew": (_of_statistics, 0.0),
+    "q against the posterior": (importance, 0.7),
     "rows left out": (_left_out, 2.5),
 }
 """What is looked at, the cheapest first, and seconds that have to be left for it: there is always time for some."""

@@ -1,0 +1,78 @@
+"""How much latents follow single values: effective parameters, and where values lie in what the others say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import get_lapack_funcs
+from scipy.special import ndtr
+from scipy.stats import kstest
+
+from gpdsl.data import Data
+from gpdsl.results.criticism.finding import Finding
+from gpdsl.results.criticism.left_out import ONE_GAUSSIAN
+
+if TYPE_CHECKING:
+    from gpdsl.results.fit import Fit
+
+FLEXIBLE, FEW = 0.5, 8
+"""Effective parameters a value from which latents follow single values, of more than a few values."""
+
+CHANCE = 1e-3
+"""How seldom data of a right model may look as odd as this, in each check."""
+
+LARGEST = 3000
+"""Values of which the matrix is inverted once more."""
+
+
+def flexibility(fit: Fit, data: Data) -> Iterator[Finding]:
+    """The trace of I - S, with S the covariance of q in units of the prior: n - tr B^-1 under normal noise."""
+    values = sum(int(np.sum(known)) for known in data.observed.values())
+    if fit.regression is not None:
+        if values > LARGEST:
+            return
+        inverses = list(_inverses(fit))
+        yield _used(sum(float(np.sum(1.0 - inverse)) for inverse, _ in inverses), values)
+        yield _calibrated(np.concatenate([alpha / np.sqrt(inverse) for inverse, alpha in inverses]))
+    elif fit.posterior and fit.choice.posterior in ONE_GAUSSIAN and not fit.program.inner:
+        groups = zip(fit.program.groups, fit.posterior, strict=True)
+        shared = [np.asarray(q.root, float) for group, q in groups if not group.per_row]
+        used = sum(float(np.prod(root.shape[1:3]) - np.sum(root[0] ** 2)) for root in shared)
+        yield _used(used, values)
+
+
+def _inverses(fit: Fit) -> Iterator[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]]:
+    """The diagonal of B^-1 and alpha of every set of values."""
+    _, (parts, _) = fit.at_rows.numbers
+    for part in parts:
+        for factor, alpha in zip(np.asarray(part.factor, float), np.asarray(part.alpha, float), strict=True):
+            (potri,) = get_lapack_funcs(("potri",), (factor,))
+            inverse, _ = potri(np.asfortranarray(factor), lower=1)
+            yield np.diagonal(inverse), alpha
+
+
+def _used(used: float, values: int) -> Finding:
+    return Finding(
+        "effective parameters",
+        used,
+        values > FEW and used > FLEXIBLE * values,
+        f"{used:.1f} for {values} values",
+        "latents follow single values instead of what they have in common: a length-scale may be too short, as in "
+        "another unit, the noise too small, or the likelihood without the spread that the values have",
+    )
+
+
+def _calibrated(places: Float[np.ndarray, " values"]) -> Finding:
+    """Of values in units of the standard deviations that the others leave them (Rasmussen and Williams, eq. 5.12)."""
+    inside, p = float(np.mean(np.abs(places) < 1.6449)), float(kstest(ndtr(places), "uniform").pvalue)
+    return Finding(
+        "calibration",
+        p,
+        p < CHANCE,
+        f"90% intervals from the other values hold {inside:.0%}, p {p:.2g}",
+        f"predictions are too {'narrow' if inside < 0.9 else 'wide, or the tails too light'}: learn the noise, or take "
+        "another likelihood or kernel",
+    )

@@ -1,0 +1,114 @@
+"""How far q is from the posterior: its draws, weighted by the true joint density over that of q.
+
+With w the whitened values of all latents, log p(y | w) + log N(w; 0, I) - log q(w) has the ELBO as its mean over q,
+and the log evidence as the logarithm of the mean of its exponential; Pareto's k says whether that can be believed, and
+how unlike q and the posterior are (Yao, Vehtari, Simpson and Gelman 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from gpdsl.data import Data
+from gpdsl.inference.bound import views, whitened_marginals
+from gpdsl.inference.estimators.expected_log_likelihood import log_density
+from gpdsl.inference.integrated.pareto import smoothed
+from gpdsl.inference.integrated.profile import UNTRUSTED
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.problem import as_arrays
+from gpdsl.program.compilation import jit
+from gpdsl.program.program import make_rows
+from gpdsl.program.rows import Scope, row_count
+from gpdsl.program.white import training
+from gpdsl.results.criticism.finding import Finding
+from gpdsl.results.criticism.left_out import ONE_GAUSSIAN
+
+if TYPE_CHECKING:
+    from gpdsl.results.fit import Fit
+
+DRAWS = 1000
+
+MUCH = 1.0
+"""Nats between the bound and the log evidence from which q is to be doubted, where k is large."""
+
+NUMBERS = 50_000_000
+"""Rows times values of latents times draws beyond which it takes too long."""
+
+
+def importance(fit: Fit, data: Data) -> Iterator[Finding]:
+    """Pareto's k of one Gaussian as posterior, and the gap of its bound."""
+    program, family = fit.program, fit.choice.posterior
+    if not fit.posterior or family not in ONE_GAUSSIAN or program.opaque or program.fields or program.inner:
+        return
+    drawn = _drawn(fit)
+    size = sum(int(np.prod(q.mean.shape)) for q in fit.posterior)
+    if drawn is None or DRAWS * size * data.rows > NUMBERS * 10:
+        return
+    ratios = _likelihoods(fit, data, drawn[0]) + drawn[1]
+    if not np.isfinite(ratios).all():
+        return
+    _, k = smoothed(ratios)
+    gap = float(np.logaddexp.reduce(ratios) - np.log(len(ratios)) - np.mean(ratios))
+    yield Finding(
+        "q against the posterior",
+        k,
+        k > UNTRUSTED and gap > MUCH,
+        f"Pareto k {k:.2f}, and the bound about {gap:.2g} nats below the log evidence",
+        "the posterior is no such Gaussian: posterior = coupled or mixture_full(2) come nearer, engine = mcmc is exact",
+    )
+
+
+def _drawn(fit: Fit) -> tuple[list[Float[np.ndarray, "draws 1 latents M"]], Float[np.ndarray, " draws"]] | None:
+    """Draws of all whitened values, and log N(w; 0, I) - log q(w); None where q has no density."""
+    rng, white = np.random.default_rng(0), []
+    ratio = np.zeros(DRAWS)
+    common = fit.posterior[0].root.shape[-1]
+    together = rng.standard_normal((DRAWS, common)) if fit.program.coupled else None
+    if together is not None:
+        root = np.concatenate([np.reshape(q.root[0], (-1, common)) for q in fit.posterior])
+        if root.shape[0] != root.shape[1]:
+            return None
+        ratio += 0.5 * np.sum(together**2, axis=1) + np.linalg.slogdet(root)[1]
+    for q in fit.posterior:
+        mean, root = np.asarray(q.mean[0], float), np.asarray(q.root[0], float)
+        if together is not None:
+            moved = np.einsum("jmd,sd->sjm", root, together)
+        elif root.shape[-1] == 1:
+            normals = rng.standard_normal((DRAWS, *mean.shape))
+            moved = normals * root[..., 0]
+            ratio += 0.5 * np.sum(normals**2, axis=(1, 2)) + np.sum(np.log(np.abs(root)))
+        else:
+            normals = rng.standard_normal((DRAWS, *mean.shape))
+            moved = np.einsum("jmd,sjd->sjm", root, normals)
+            ratio += 0.5 * np.sum(normals**2, axis=(1, 2)) + np.sum(np.linalg.slogdet(root)[1])
+        white.append((mean + moved)[:, None])
+        ratio -= 0.5 * np.sum((mean + moved) ** 2, axis=(1, 2))
+    return white, ratio
+
+
+def _likelihoods(fit: Fit, data: Data, white: list[np.ndarray]) -> Float[np.ndarray, " draws"]:
+    """log p(y | w) of every draw; what inducing values leave open is drawn, row by row."""
+    program = training(fit.program, dense=True)
+    made = make_rows(program, fit.standardised.applied(data))
+    rows = as_arrays(made, fit.options.dtype)
+    given = as_arrays((dict(fit.parameters), list(fit.inducing), white), fit.options.dtype)
+    own = np.random.default_rng(1).standard_normal((len(white[0]), data.rows, program.latents))
+
+    def compute(parameters: Any, inducing: Any, white: list[Array], own: Array, rows: Any) -> Array:
+        seen = views(program, parameters, inducing, rows, False, fit.jitter)
+
+        def one(values: list[Array], normals: Array) -> Array:
+            known = [Whitened(each, jnp.zeros((*each.shape, 1), each.dtype)) for each in values]
+            q = whitened_marginals(program, parameters, rows, seen, known)
+            at = q.mean[0] + jnp.sqrt(q.variance[0]) * normals
+            return jnp.sum(log_density(program, Scope(parameters, rows, at[None, None]), (1, 1, row_count(rows))))
+
+        return jax.lax.map(lambda each: one(*each), (white, own), batch_size=50)
+
+    return np.asarray(jit(compute, brief=True)(*given, as_arrays(own, fit.options.dtype), rows), float)

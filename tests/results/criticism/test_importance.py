@@ -1,0 +1,57 @@
+"""Effective parameters, and q against the posterior, beside NumPy and quadrature."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+import gpdsl
+from gpdsl.results.criticism.finding import Finding
+
+RNG = np.random.default_rng(8)
+X = np.linspace(0, 6, 30)
+Y = np.sin(2 * X) + 0.2 * RNG.standard_normal(30)
+REGRESSION = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.2)\n"
+COUNT = "input x : real\noutput n : count\nlatent f(x) ~ GP(0, RBF(1))\nn ~ Poisson(f^2 + 0.01)\n"
+
+
+def named(fit: gpdsl.Fit, name: str) -> Finding:
+    (found,) = (each for each in fit.diagnose() if each.name == name)
+    return found
+
+
+@pytest.mark.parametrize("options", [{}, {"optimizer": "natural"}])
+def test_effective_parameters_are_the_trace_of_the_smoother(options: dict[str, str]) -> None:
+    fit = gpdsl.compile(REGRESSION).fit({"x": X, "y": Y}, **options)
+    covariance = np.exp(-0.5 * (X[:, None] - X) ** 2)
+    smoother = covariance @ np.linalg.inv(covariance + 0.04 * np.eye(30))
+    assert named(fit, "effective parameters").number == pytest.approx(np.trace(smoother), rel=1e-5)
+
+
+def test_values_are_placed_in_what_all_others_say_of_them() -> None:
+    """By leaving out each value, by hand."""
+    fit = gpdsl.compile(REGRESSION).fit({"x": X, "y": Y})
+    covariance, places = np.exp(-0.5 * (X[:, None] - X) ** 2), []
+    for i in range(30):
+        rest = np.delete(np.arange(30), i)
+        weights = np.linalg.solve(covariance[np.ix_(rest, rest)] + 0.04 * np.eye(29), covariance[rest, i])
+        places.append((Y[i] - weights @ Y[rest]) / np.sqrt(1.04 - weights @ covariance[rest, i]))
+    p = stats.kstest(stats.norm.cdf(places), "uniform").pvalue
+    assert named(fit, "calibration").number == pytest.approx(p, rel=1e-4)
+
+
+@pytest.mark.parametrize(("count", "two_modes"), [(30.0, True), (0.0, False)])
+def test_the_gap_of_the_bound_is_that_of_quadrature(count: float, two_modes: bool) -> None:
+    """Of one row whose square a count tells: with two modes the gap is ln 2 and what each mode lacks."""
+    fit = gpdsl.compile(COUNT).fit({"x": np.zeros(1), "n": np.array([count])}, diagnose="full", tolerance=1e-10)
+
+    def joint(f: float) -> float:
+        return float(stats.poisson.pmf(count, f**2 + 0.01) * stats.norm.pdf(f))
+
+    half = integrate.quad(joint, 0, 12)[0]  # draws of q see the mode that it is at
+    evidence = np.log(half if two_modes else 2 * half)
+    found = named(fit, "q against the posterior")
+    gap = float(found.said.split("about ")[1].split(" nats")[0])
+    assert gap == pytest.approx(evidence - fit.elbo, abs=0.05)
+    assert "symmetry" in {each.name for each in fit.diagnose().doubtful}
