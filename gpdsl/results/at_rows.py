@@ -94,7 +94,7 @@ class AtRows:
         self, program: Program, rows: Rows, count: int, rng: np.random.Generator
     ) -> Float[np.ndarray, "S n D"]:
         """Draws of all latents at all rows together, through layers. Raises GpdslError for too many rows."""
-        parameters, (posterior, inducing) = self._numbers
+        parameters, (posterior, inducing) = self.numbers
         return layered_draws(program, rows, parameters, inducing, posterior, self.jitter, count, rng)
 
     def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
