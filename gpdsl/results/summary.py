@@ -77,11 +77,16 @@ def _diagnosis(fit: Fit) -> list[str]:
     found = fit.inspection
     if not found.findings:
         return []
-    own = [each for each in found.diagnosis.doubtful if each.name not in SAID]
-    lines = [f"  doubtful    {each.name}: {each.said}; {each.remedy}" for each in own]
+    own = own_doubts(fit)
+    lines = [f"  doubtful    {each}" for each in own]
     left = f"; left out: {', '.join(found.left)}" if found.left else ""
     verdict = f"{len(own)} doubtful" if own else "none says that the fit is to be doubted"
     return [*lines, f"  diagnosis   {len(found.findings)} checks, {verdict}{left}"]
+
+
+def own_doubts(fit: Fit) -> list[str]:
+    """What the diagnosis doubts with its remedies, but for what notes tell."""
+    return [each.doubt for each in fit.inspection.diagnosis.doubtful if each.name not in SAID]
 
 
 def _errors(fit: Fit) -> str:

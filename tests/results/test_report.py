@@ -149,3 +149,18 @@ def test_rows_that_do_not_vary_and_models_without_inputs() -> None:
     assert "Learnt values" in report(model.fit({"y": [1.0, 2.0, 4.0]}, steps=2), {"y": [1.0, 2.0, 4.0]})
     with pytest.raises(gpdsl.GpdslError, match="no input varies in these rows"):
         MODEL.fit({"x": [1.0], "n": [2], "y": [0.5]}, steps=1).plot()
+
+
+def test_it_says_what_the_diagnosis_doubts_and_how_much_was_checked() -> None:
+    data = {"x": np.linspace(0, 4, 30), "y": np.sin(np.linspace(0, 4, 30)) + 0.3 * np.cos(41 * np.linspace(0, 4, 30))}
+    text = (
+        "input x : real\noutput y : real\nparam s : positive = 0.3\nlatent f(x) ~ GP(0, RBF({ell}))\ny ~ Normal(f, s)"
+    )
+    constant, right = (gpdsl.compile(text.format(ell=ell)).fit(data) for ell in (3000, 1))
+    said = Tags(report(constant)).text
+    doubts = [each.doubt for each in constant.diagnose().doubtful if each.name != "note"]
+    assert doubts
+    assert all(each in said for each in doubts)
+    assert "start it elsewhere" in said
+    assert "Nothing was noted" not in said
+    assert f"none of {len(right.diagnose().findings)} checks says that it is to be doubted" in Tags(report(right)).text

@@ -24,9 +24,13 @@ class Finding:
         """In a word."""
         return "doubtful" if self.doubtful else "ok"
 
+    @property
+    def doubt(self) -> str:
+        """What was seen and what to do."""
+        return "; ".join(filter(None, (f"{self.name}: {self.said}", self.remedy)))
+
     def __str__(self) -> str:
-        line = f"{self.verdict:<8}  {self.name}: {self.said}"
-        return f"{line}; {self.remedy}" if self.doubtful and self.remedy else line
+        return f"{self.verdict:<8}  {self.doubt if self.doubtful else f'{self.name}: {self.said}'}"
 
 
 @dataclass(frozen=True, repr=False)

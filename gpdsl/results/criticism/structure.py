@@ -87,7 +87,7 @@ def correlation(fit: Fit, data: Data) -> Iterator[Finding]:
         most,
         most > IGNORED,
         f"posterior = {fit.choice.posterior} leaves out that of `{names[a]}` and `{names[b]}`, about {most:.2f}",
-        "deviations of latents are too small: fit with posterior = coupled, or leave posterior out",
+        "deviations of latents are too small: fit with posterior = coupled",
     )
 
 

@@ -1,4 +1,4 @@
-"""What to look at next: the fit's own notes, warnings about its model, and predictions that miss the data."""
+"""What to look at next: notes, the diagnosis, warnings about the model, and predictions that miss the data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpdsl.results.fit import Fit
 from gpdsl.results.pictures.checks import FURTHEST, outputs_seen, part_of
 from gpdsl.results.pictures.rows import Seen
 from gpdsl.results.pit import places_drawn
-from gpdsl.results.summary import too_few
+from gpdsl.results.summary import own_doubts, too_few
 from gpdsl.symbolic.checking import all_warnings
 
 INSIDE, CHANCE, FAR = 0.9, 1e-3, 4.5
@@ -29,6 +29,7 @@ def advice(fit: Fit, seen: Seen | None) -> list[str]:
         said.append(f"The optimiser ended so: {fit.message}.")
     if fit.inducing_loss is not None and not fit.choice.exact and Loss(fit.inducing_loss, fit.rows).much:
         said.append(too_few(fit))
+    said += own_doubts(fit)
     if seen is not None and seen.data is not None:
         said += _misses(seen)
     warned = [*all_warnings(fit.program.declarations)]

@@ -63,7 +63,9 @@ def report(fit: Fit, data: Any = None) -> str:
 def _advice(fit: Fit, data: Data | None) -> str:
     said = advice(fit, None if data is None else seen_of(fit, data))
     if not said:
-        return "<p>Nothing was noted: the fit converged, and what was checked looks as it should.</p>"
+        looked = len(fit.inspection.findings)
+        checked = f"none of {looked} checks says that it is to be doubted" if looked else "no more was checked"
+        return f"<p>Nothing was noted: the fit converged, and {checked}.</p>"
     return f'<ul class="todo">{"".join(f"<li>{text(each)}</li>" for each in said)}</ul>'
 
 
