@@ -6,18 +6,20 @@ what is known has its distribution function; all else is the share of draws in w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 import numpy as np
 
+from gpdsl.data.standardised import Standardised
 from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
 from gpdsl.language import model as m
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.results import expectation as ex
 from gpdsl.results.chunks import parts
+from gpdsl.results.condition_units import names_in, units_of
 from gpdsl.results.draws import Draws, row_by_row
 from gpdsl.results.named import names_of
 from gpdsl.results.shares import Shares
@@ -30,9 +32,6 @@ TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 Keys = tuple[str, ...]
 
-Units = Callable[[str, np.ndarray], np.ndarray]
-"""Takes values of a name from the units of the fit to those of the data, or the other way."""
-
 
 @dataclass(frozen=True, eq=False)
 class Condition:
@@ -40,8 +39,7 @@ class Condition:
 
     declarations: m.Declarations
     beliefs: ex.Beliefs
-    back: Units
-    into: Units
+    units: Standardised
 
     @property
     def expression(self) -> m.Expression:
@@ -54,7 +52,7 @@ class Condition:
         """In each row, and its standard error: 0 where a distribution function says it."""
         found, errors = [], []
         for number, (rows, skip) in enumerate(parts(self.beliefs.count, ROWS_AT_ONCE)):
-            part = Condition(self.declarations, self.beliefs.part(rows), self.back, self.into)
+            part = Condition(self.declarations, self.beliefs.part(rows), self.units)
             share = part._by_law()
             error = np.zeros(part.beliefs.count)
             if share is None:
@@ -68,7 +66,7 @@ class Condition:
     def _share(self, draws: Draws) -> np.ndarray:
         """Of draws in which it holds, row by row."""
         count, rows = len(draws.component), self.beliefs.count
-        inputs = {name: self._values(name, draws) for name in _names(self.expression)}
+        inputs = {name: self._values(name, draws) for name in names_in(self.expression)}
         flat = {name: jnp.asarray(values.reshape(-1, *values.shape[2:])) for name, values in inputs.items()}
         value = self._evaluated(self.declarations.lets["_holds"].cases[0].body, flat)
         return np.mean(np.broadcast_to(value, count * rows).reshape(count, rows), axis=0)
@@ -79,12 +77,12 @@ class Condition:
         declared = program.declarations
         if name in names_of(self.beliefs):
             assert draws is not None
-            return _numbered(self.beliefs, name, self.back(name, draws.of(name)))
+            return _numbered(self.beliefs, name, self.units.back(name, draws.of(name)))
         if name in declared.inputs:
-            known = self.back(name, np.asarray(scope.rows.inputs[name], float))
+            known = self.units.back(name, np.asarray(scope.rows.inputs[name], float))
         else:
             values = scope.parameters[name] if name in declared.params else declared.consts[name].values
-            known = np.asarray(values, float)
+            known = self.units.back(name, np.asarray(values, float))
             known = np.broadcast_to(known, (self.beliefs.count, *known.shape))
         return np.broadcast_to(known, (1 if draws is None else len(draws.component), *known.shape))
 
@@ -106,7 +104,7 @@ class Condition:
         if not all(isinstance(each, m.Fixed) for each in left.subscripts):
             return None
         place = tuple(each.position - 1 for each in left.subscripts if isinstance(each, m.Fixed))
-        known = {name: jnp.asarray(self._values(name, None)[0]) for name in _names(right)}
+        known = {name: jnp.asarray(self._values(name, None)[0]) for name in names_in(right)}
         threshold = np.broadcast_to(self._evaluated(right, known), self.beliefs.count)
         return self._beyond(left.name, place, threshold, operator)
 
@@ -115,18 +113,12 @@ class Condition:
         beliefs, declared = self.beliefs, self.beliefs.program.declarations
         shape = beliefs.program.translator.shape(declared.axes_of(name))
         every = np.broadcast_to(threshold.reshape(-1, *(1,) * len(shape)), (beliefs.count, *shape))
-        found = Shares(beliefs).beyond(name, self.into(name, every), operator)
+        found = Shares(beliefs).beyond(name, self.units.into(name, every), operator)
         return None if found is None else np.moveaxis(found, 0, -1)[place]
 
 
-def _names(expression: m.Expression) -> set[str]:
-    """The names that an expression reads."""
-    own = {expression.name} if isinstance(expression, m.Read) else set()
-    return own.union(*(_names(part) for part in m.parts(expression)))
-
-
 def _is_random(beliefs: ex.Beliefs, expression: m.Expression) -> bool:
-    return bool(_names(expression) & set(names_of(beliefs)))
+    return bool(names_in(expression) & set(names_of(beliefs)))
 
 
 def _numbered(beliefs: ex.Beliefs, name: str, drawn: np.ndarray) -> np.ndarray:
@@ -140,7 +132,7 @@ def _numbered(beliefs: ex.Beliefs, name: str, drawn: np.ndarray) -> np.ndarray:
     return np.asarray(levels, float)[np.rint(drawn).astype(int) - 1]
 
 
-def condition_of(beliefs: ex.Beliefs, text: str, back: Units, into: Units) -> Condition:
+def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Condition:
     """A condition, checked. Raises ModelError, with its place, and GpdslError for several values."""
     if any(each in text for each in '\n\r#"'):
         raise GpdslError('probability: expected one condition on one line, as in "y > 3 and rate < 2"')
@@ -160,4 +152,5 @@ def condition_of(beliefs: ex.Beliefs, text: str, back: Units, into: Units) -> Co
             f"probability: {text!r} has a value for each {found.axes[0].describe()}; name an element, as in "
             "`y[1] > 3`, or say `max(p, y[p]) > 3`"
         )
-    return Condition(asked, beliefs, back, into)
+    condition = Condition(asked, beliefs, known)
+    return replace(condition, units=units_of(beliefs, known, condition.expression))

@@ -270,7 +270,7 @@ class Prediction(Scored):
         of draws of each row. Labels are compared by their levels where these are numbers, else by their place, from 1.
         """
         seed = check_draws("probability", draws, seed, min(self.beliefs.count, ROWS_AT_ONCE))
-        asked = condition_of(self.beliefs, condition, self.standardised.back, self.standardised.into)
+        asked = condition_of(self.beliefs, condition, self.standardised)
         return asked.probability(draws, seed)[int(error)]
 
     def total(self, name: str, *, by: Any = None, how: str = "sum", count: int = 2000, seed: int = 0) -> Total:

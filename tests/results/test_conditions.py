@@ -85,6 +85,46 @@ k ~ Categorical(logits = g)
     assert np.all(np.abs(prediction.probability("k == 7") - prediction.mean("k")[:, 1]) < 0.04)
 
 
+@pytest.fixture(scope="module")
+def large() -> tuple[gpdsl.Prediction, float]:
+    """A prediction of large numbers that were standardised, and the noise in their unit."""
+    text = """
+input x : real
+output y[p] : real
+index p in 1..2
+param sigma[p] : positive
+param b[p] : real = 0.1
+latent f[p](x) ~ GP(0, RBF(1))
+let level[p] = f[p] + b[p]
+let twice[p] = 2 * f[p]
+y[p] ~ Normal(level[p], sigma[p])
+"""
+    y = 200000 + 30000 * np.stack([np.sin(X), 2 * np.cos(X)], axis=1) + 3000 * RNG.standard_normal((40, 2))
+    fit = gpdsl.compile(text).fit({"x": 1000 * X, "y": y}, standardise=True, seed=0)
+    return fit.predict({"x": 1000 * NEW}), float(fit.parameters_in_data_units["sigma"][1])
+
+
+def test_locations_and_noise_of_standardised_outputs_are_in_their_units(large: tuple[gpdsl.Prediction, float]) -> None:
+    prediction, sigma = large
+    assert np.all(np.abs(prediction.probability("y[2] > level[2]") - 0.5) < 0.04)
+    beyond = stats.norm.sf(1000 / sigma)
+    assert np.all(np.abs(prediction.probability("y[2] > level[2] + 1000") - beyond) < 0.04)
+    known = [f"sigma[2] > {sigma * by:.6f}" for by in (0.99, 1.01)]
+    assert [prediction.probability(each).tolist() for each in known] == [[1.0] * 7, [0.0] * 7]
+    noise = prediction.variance("y")[:, 1] - sigma**2
+    above = stats.norm.sf(210000, prediction.mean("y")[:, 1], np.sqrt(noise))
+    assert np.all(np.abs(prediction.probability("level[2] > 210000") - above) < 0.04)
+
+
+def test_what_has_no_known_unit_is_not_compared_with_what_has_one(large: tuple[gpdsl.Prediction, float]) -> None:
+    prediction, _ = large
+    for condition, name in {"y[1] > twice[1]": "twice", "x > 3 and y[1] > b[1]": "b", "f[1] > level[1]": "f"}.items():
+        with pytest.raises(gpdsl.GpdslError, match=f"`{name}` is compared with .* nothing tells the unit of `{name}`"):
+            prediction.probability(condition)
+    mean, sd = prediction.mean("f")[:, 0], np.sqrt(prediction.variance("f")[:, 0])
+    np.testing.assert_allclose(prediction.probability("f[1] > 0.5 and x > -1"), stats.norm.sf(0.5, mean, sd), atol=0.04)
+
+
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
