@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 
 from gpdsl.cli.draft_times import CYCLES, clock_of
-from gpdsl.data.errors import listed
+from gpdsl.data.errors import DataError, listed
 from gpdsl.data.looks import Look, dispersion, heavy, look, output_kind
+from gpdsl.data.mistakes import NoRows
 from gpdsl.data.table import Table
 from gpdsl.errors import GpdslError
 from gpdsl.language.coloured import CLAUSE_WORDS, LOGICAL_WORDS
@@ -63,13 +64,19 @@ class Likelihood:
 
 def draft(table: Table, name: str, output: str | None) -> Draft:
     """A model of a table. Raises GpdslError where no column can be the output, or the one that is named cannot."""
+    if not table.rows:
+        raise DataError(NoRows(), source=table.source)
     looks = [look(table, column) for column in table.columns]
     target = _target(looks, output)
     names = _names([each.column for each in looks])
     others = [each for each in looks if each is not target]
     times = [each for each in others if each.kind == "time" and not each.missing]
-    words = [each for each in others if each.kind == "text" and not each.missing and not _several(target)]
-    used = [*times[:1], *(each for each in others if _is_number(each)), *words]
+    words = [each for each in others if each.kind == "text" and not each.missing]
+    numbers = [each for each in others if each.kind == "number" and not each.missing]
+    used = [*times[:1], *(each for each in numbers if not each.numbered), *words] or numbers[:1]
+    if not used:
+        what = "there is no column beside the output that could be an input: expected numbers, times or words"
+        raise GpdslError(what + _lacking(others))
     left = [each for each in others if each not in used]
     renamed = {names[each.column]: each.column for each in (*used, target) if names[each.column] != each.column}
     given_back = [n for n, column in renamed.items() if column in OWN and n == f"{column}_"]
@@ -94,7 +101,8 @@ def _target(looks: Sequence[Look], wanted: str | None) -> Look:
         able = [each for each in looks if each.kind in ("number", "text")]
         named = [each for each in able if each.column.lower() in OUTPUT_NAMES]
         if not able:
-            raise GpdslError("no column can be an output: expected one of numbers or words that are not all the same")
+            what = "no column can be an output: expected one of numbers or words that are not all the same"
+            raise GpdslError(what + _lacking([each for each in looks if each.reason]))
         return (named or able)[-1]
     found = next((each for each in looks if each.column == wanted), None)
     if found is None:
@@ -112,19 +120,18 @@ def _several(target: Look) -> bool:
     return output_kind(target) == "label" and len(target.levels) > 2
 
 
-def _is_number(each: Look) -> bool:
-    return each.kind == "number" and not each.missing and not each.numbered
-
-
 def _why(each: Look) -> str:
     """Why a column is no input."""
     if each.reason:
         return each.reason
     if each.missing:
         return f"which is missing in {each.missing} of {len(each.values)} rows: inputs are known in every row"
-    if each.kind == "text":
-        return f"with {_words(each)}"
     return "which numbers the rows" if each.kind == "number" else "a second time"
+
+
+def _lacking(left: Sequence[Look]) -> str:
+    """Of every column, why it will not do."""
+    return "".join(f"\n  `{_line(each.column)}`: {_why(each)}" for each in left)
 
 
 def _words(each: Look) -> str:
@@ -157,12 +164,10 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
     clocks = {names[each.column]: clock_of(each.values) for each in used if each.kind == "time"}
     texts = {names[each.column]: each for each in used if each.kind == "text"}
     smooth = [each for each in used if each.kind != "text"]
-    predictor = " + ".join(["f" if smooth else "m", *(f"of_{each}[{each}]" for each in texts)])
+    level = ["f"] if smooth else [] if _several(target) else ["m"]
+    predictor = " + ".join([*level, *(f"of_{each}[{each}]" for each in texts)])
+    classes = ", c" if _several(target) else ""
     likelihood = _likelihood(y, target, predictor, used)
-    if not used:
-        raise GpdslError(
-            "there is no column beside the output that could be an input: expected numbers, times or words"
-        )
     yield f'model {name} "{likelihood.title}"'
     yield ""
     yield from likelihood.before
@@ -186,7 +191,7 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
         yield f"param ell : positive{_size(numbers)}    # a length-scale for each of them: short ones matter most"
     for name in texts:
         yield f"param sd_{name} : positive    # how far the levels of {name} differ"
-        yield f"param of_{name}[each_{name}] : real ~ Normal(0, sd_{name})"
+        yield f"param of_{name}[each_{name}{classes}] : real ~ Normal(0, sd_{name})"
     yield from likelihood.params
     yield ""
     on = _on([names[each.column] for each in numbers]) if clocks and numbers else ""

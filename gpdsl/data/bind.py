@@ -205,7 +205,7 @@ class _Binding:
                 result[each.name] = numbered(self.declarations, found, known)
             except Wrong as wrong:
                 self.mistakes.append(wrong.mistake)
-                result[each.name] = np.ones(len(found.values))
+                result[each.name] = np.full(len(found.values), np.nan)
         return result
 
     def _refuse_unordered(self, index: str, founds: Mapping[str, Found], levels: tuple[Level, ...]) -> None:

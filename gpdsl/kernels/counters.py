@@ -33,7 +33,7 @@ MOST_STRATA = 64
 
 
 def threefry(
-    key: tuple[UInt32[Array, ""], UInt32[Array, ""]], first: UInt32[Array, "..."], second: UInt32[Array, "..."]
+    key: tuple[UInt32[Array, "..."], UInt32[Array, "..."]], first: UInt32[Array, "..."], second: UInt32[Array, "..."]
 ) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:
     """Two random words for each pair of counters."""
     keys = (*key, key[0] ^ key[1] ^ jnp.uint32(PARITY))
@@ -123,6 +123,17 @@ class Stream:
         stride, self.strata = self.strata, self.strata * count
         moved = jnp.asarray(self.index).astype(jnp.uint32) + offset
         return (moved // jnp.uint32(stride) % jnp.uint32(count)).astype(jnp.int32)
+
+    def signs(self, points: Float[Array, "n D"]) -> Float[Array, "n k"]:
+        """Each -1 or 1: the same at equal points, and independent at others."""
+        first, second = self._key
+        for column in jax.lax.stop_gradient(points).T + 0.0:  # 0 and -0 are equal
+            digits = jax.lax.bitcast_convert_type(column, jnp.uint32).reshape(len(points), -1)
+            first, second = threefry((first, second), digits[:, 0], digits[:, -1])
+        index, counter = jnp.asarray(self.index).astype(jnp.uint32), jnp.uint32(self.taken)
+        self.taken += 1
+        words, _ = threefry((first[:, None], second[:, None]), index, counter)
+        return jnp.where(words >> 31, 1.0, -1.0).astype(self.dtype)
 
     @property
     def _key(self) -> tuple[Array, Array]:

@@ -195,3 +195,32 @@ def test_mistakes_end_in_a_sentence(words: list[str], told: str, capsys: pytest.
     table("dates.csv", {"day": dates(timedelta(days=1))})
     assert main(["new", *words]) == 1
     assert told in capsys.readouterr().err
+
+
+def test_numbers_of_the_rows_are_an_input_where_nothing_else_is() -> None:
+    found = draft(read_table({"day": np.arange(31.0), "y": np.sin(np.arange(31) / 5)}), "d", None)
+    assert "latent f(day) ~ GP(m, s2 * RBF(ell))" in found.text
+
+
+def test_words_have_effects_on_each_of_several_classes() -> None:
+    kinds = np.where(CURVE > 0.5, "top", np.where(CURVE < -0.5, "low", "mid"))
+    columns = {"site": np.array(["n", "s"] * (ROWS // 2), object), "on": ["True", "False", "False"] * (ROWS // 3)}
+    for more in ({"x": X}, {}):
+        text = draft(read_table({**columns, **more, "y": kinds}), "d", None).text
+        assert "param of_site[each_site,c]" in text
+        assert "left out" not in text
+        assert set(gpdsl.compile(text).declarations.inputs) == {*columns, *more}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a,a,y\n1,2,3\n2,3,4\n3,5,7\n", "  `a`: d.csv: error[D122]"),
+        ("a,b\n", "d.csv: error[D108]: there are no rows"),
+        ("a,b\n1,1\n1,1\n", "  `b`: it is the same in every row"),
+    ],
+)
+def test_tables_that_no_model_can_be_made_of_say_why(text: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("d.csv").write_text(text)
+    assert main(["new", "--data", "d.csv"]) == 1
+    assert told in capsys.readouterr().err

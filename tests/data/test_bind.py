@@ -275,3 +275,11 @@ def test_any_file_gives_a_table_or_a_data_error(tmp_path_factory: pytest.TempPat
         assert all(values.ndim == 1 for values in read_table(path).columns.values())
     except DataError as error:
         assert str(error)
+
+
+def test_an_input_of_labels_with_one_missing_is_not_called_constant() -> None:
+    text = "index s in 1..S\ninput site : label[s]\noutput y : real\nlatent f(site) ~ GP(0, Same())\ny ~ Normal(f, 1)"
+    data = {"site": np.array(["u", "v", None, "w"], object), "y": np.zeros(4)}
+    with pytest.raises(DataError) as caught:
+        bind(compile_text(text), data)
+    assert [each.code for each in caught.value.mistakes] == ["D111"]

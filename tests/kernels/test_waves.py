@@ -61,6 +61,7 @@ TABLE = [
     (2, "Linear(ard)"),
     (2, "Polynomial(degree = 2, offset = s)"),
     (2, "ArcCosine(order = 1, weight = s)"),
+    (2, "s * Same() + RBF(ell) * Same(on = x[1])"),
     (2, "ChangePoint(RBF(ell), q * Matern12(2), at = 0.2, width = s, on = x[1])"),
     (3, "RBF(ell) * Periodic(1, 2) + s * Matern32(ard)"),
     (3, "(RBF(1, on = x[1]) + s * Linear(1)) * (Constant() + q * Matern12(2, on = x[2..3]))"),

@@ -108,3 +108,16 @@ def test_functions_of_a_fit_that_standardised_take_rows_in_the_units_of_the_data
     rows = {"x": 100 + 20 * np.linspace(0, 6, 9)}
     prediction = fit.predict(rows)
     agree(fit.draw_functions(300)(rows), prediction.mean("f"), prediction.covariance("f"))
+
+
+def test_functions_of_levels_are_drawn_and_levels_that_no_fit_has_seen_follow_the_prior() -> None:
+    text = (
+        "index s in 1..S\ninput x : real\ninput site : label[s]\noutput y : real\nparam a[s] : real ~ Normal(0, 2)\n"
+        "latent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f + a[site], 0.5)"
+    )
+    fit = gpdsl.compile(text).fit({**DATA, "site": np.array(["u", "v", "w"], object)[np.arange(len(X)) % 3]}, seed=0)
+    rows = {"x": np.full(5, 1.0), "site": np.array(["u", "w", "new", "other", "new"], object)}
+    prediction, draws = fit.predict(rows), fit.draw_functions(400, seed=2)(rows, "a")
+    assert np.abs(draws[:, 2] - draws[:, 4]).max() < 1e-9
+    agree(draws, prediction.mean("a"), prediction.covariance("a"))
+    assert draws[:, 2].std() == pytest.approx(2, rel=0.15)

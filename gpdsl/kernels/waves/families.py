@@ -112,6 +112,11 @@ def _coregion(points: Points, stream: Stream, W: Float[Array, "P R"], kappa: Flo
     return Waves(columns * ones(stream), (), root[level(points, kappa)][:, stream.choices(columns)])
 
 
+def _same(points: Points, stream: Stream) -> Waves:
+    """A sign at each point, independent of those at other points."""
+    return Waves(ones(stream), (), stream.signs(points))
+
+
 def _sigmoid(sign: float) -> Callable[..., Waves]:
     """What weighs a kernel before or after a change: the same in every wave."""
 
@@ -135,10 +140,11 @@ WAVES: Mapping[str, Callable[..., Waves]] = {
     "Polynomial": _polynomial,
     "ArcCosine": _arc_cosine,
     "Coregion": _coregion,
+    "Same": _same,
     "Before": _sigmoid(-1.0),
     "After": _sigmoid(1.0),
 }
 """How waves of each kernel of the table are drawn. `White` has none, and patches are not one wave."""
 
-STANDING = frozenset({"Constant", "Linear", "Polynomial", "ArcCosine", "Coregion", "Before", "After"})
+STANDING = frozenset({"Constant", "Linear", "Polynomial", "ArcCosine", "Coregion", "Same", "Before", "After"})
 """Kernels whose waves do not turn: the sine of theirs is zero."""
