@@ -104,6 +104,22 @@ def test_one_replica_is_the_ordinary_bound(rng: np.random.Generator) -> None:
     assert abs(value - float(jnp.sum(jnp.mean(weights, axis=0)))) < 0.1
 
 
+def test_a_mean_that_is_an_input_is_that_input_and_an_error_added() -> None:
+    """With inducing points on the line x + 0.2 e, either model has the same bound, sample by sample."""
+    z, found = np.random.default_rng(0).standard_normal((5, 1)), []
+    for row, arguments, on in (("e ~ Normal(0, 1)", "x, e", ", on = x + 0.2 * e"), ("t ~ Normal(x, 0.2)", "t", "")):
+        text = f"input x : real\noutput y : real\nrow {row}\n"
+        text += f"latent f({arguments}) ~ GP(0, RBF(0.8{on}))\ny ~ Normal(f, 0.3)"
+        program, rows, parameters, points, posterior = _small(np.random.default_rng(1), text)
+        place = next(p for p, group in enumerate(program.groups) if not group.per_row)
+        points[place] = Values(jnp.asarray(np.hstack([z, 0 * z]) if on else z))
+        posterior |= {place: _posterior(np.random.default_rng(2), 1, z, 0.3)}
+        posterior |= {1 - place: Whitened(jnp.linspace(-1, 1, 4)[None, None], jnp.full((1, 1, 4, 1), 0.7))}
+        expected = Expected(Layers(program, frozenset()), samples=3, total=4)
+        found.append(float(expected(parameters, points, posterior, rows, jax.random.key(2), 1e-8)))
+    assert found[0] == pytest.approx(found[1], abs=1e-9)
+
+
 @pytest.mark.parametrize("text", [HIDDEN, DEEP_HIDDEN])
 def test_gradients_in_row_variables_are_those_of_the_bound(rng: np.random.Generator, text: str) -> None:
     """Doubly reparameterised or not: their mean is the slope of the mean bound."""

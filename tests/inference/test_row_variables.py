@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import gammaln
+from scipy.stats import norm
 
 import gpdsl
+from gpdsl.errors import GpdslError
 
 COUNTS = """
 input x : real
@@ -93,3 +95,32 @@ def test_row_variables_beside_latents(inducing: int) -> None:
     np.testing.assert_allclose(found.variance("scaled"), np.full((12, 2), 1.0))
     spread = found.variance("f")[:, None] + 0.25 + 0.09
     np.testing.assert_allclose(found.variance("y"), np.broadcast_to(spread, (12, 2)), rtol=1e-8)
+
+
+MEASURED = """
+index p in 1..2
+input x[p] : real
+output y[p] : real
+param a : real = 1.5
+row truth[p] ~ Normal(a * x[p], 0.4)
+y[p] ~ Normal(truth[p], 0.3)
+"""
+
+
+def test_the_mean_of_a_row_variable_may_be_an_input(rng: np.random.Generator) -> None:
+    x, y = rng.standard_normal((2, 20, 2))
+    fit = gpdsl.compile(MEASURED).fit({"x": x, "y": y}, fixed=["a"])
+    assert fit.elbo == pytest.approx(norm.logpdf(y, 1.5 * x, 0.5).sum(), abs=1e-9)
+    new = fit.predict({"x": x})
+    np.testing.assert_allclose(new.mean("truth"), 1.5 * x, atol=1e-9)
+    np.testing.assert_allclose(new.variance("y"), 0.25, atol=1e-9)
+    drawn = gpdsl.compile(MEASURED).sample_prior(rows=4_000, inputs={"x": np.arange(8_000.0).reshape(4_000, 2)})
+    off = drawn.row_variables["truth"] - 1.5 * drawn.data["x"]
+    assert abs(off.mean()) < 4 * 0.4 / np.sqrt(8_000) and off.std() == pytest.approx(0.4, rel=0.04)
+
+
+@pytest.mark.parametrize(("sd", "name"), [("x", "x"), ("1 + exp(x)", "x"), ("tau[site]", "site")])
+def test_the_spread_of_a_row_variable_is_the_same_in_every_row(sd: str, name: str) -> None:
+    text = "index s in 1..S\ninput site : label[s]\ninput x : real\noutput y : real\nparam tau[s] : positive = 1\n"
+    with pytest.raises(GpdslError, match=f"`{name}` is an input and cannot be used in the standard deviation"):
+        gpdsl.compile(f"{text}row w ~ Normal(0, {sd})\ny ~ Normal(w + x + tau[site], 1)")
