@@ -47,6 +47,23 @@ TYPES: Mapping[str, str] = {
 }
 """Types of other tools, by those that columns have here."""
 
+WORDS: Mapping[str, str] = {
+    "softmax": "write `y ~ Categorical(logits = f)`, with `latent f[c](x) ~ ...` for an output of `label[c]`",
+    **dict.fromkeys(
+        ("inf", "infinity"), "numbers are finite: leave the prior out, or take one without bounds, `HalfNormal(1)`"
+    ),
+    "plate": "lines hold for every row as they are; elements have an index, `index p in 1..4`, `latent f[p](x) ~ ...`",
+    "active_dims": "write `on = x[1]`, or `on = [x[1], x[2]]`: columns are counted from 1",
+}
+"""Functions, constants, statements and arguments."""
+
+SIGNS: Mapping[str, str] = {
+    "//": "a comment starts with `#`",
+    "+=": "log densities are not added up: observe an output, `y ~ Normal(f, sigma)`",
+    "|": "effects of groups are `param a[s] : real ~ Normal(0, tau)`, read as `a[site]` with `input site : label[s]`",
+}
+"""Two characters, or one, at which a statement is not read."""
+
 FORMS: Mapping[str, str] = {
     "data": "input x : real",
     **dict.fromkeys(("parameters", "real", "int", "vector"), "param sigma : positive ~ HalfNormal(1)"),
@@ -63,3 +80,8 @@ def kernel_habit(word: str) -> str:
 def distribution_habit(word: str) -> str:
     """The same for a distribution."""
     return DISTRIBUTIONS.get(word.lower(), "")
+
+
+def word_habit(word: str) -> str:
+    """The same for any other word."""
+    return WORDS.get(word.lower(), "")

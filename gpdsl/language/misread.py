@@ -18,7 +18,7 @@ from gpdsl.language.errors.syntax import (
     Unexpected,
     UnknownStatement,
 )
-from gpdsl.language.habits import FORMS
+from gpdsl.language.habits import FORMS, SIGNS, word_habit
 from gpdsl.language.source import Span
 from gpdsl.language.statements import Piece
 from gpdsl.language.suggest import closest
@@ -58,7 +58,8 @@ def misspelt_statement(piece: Piece) -> Mistake | None:
         span = _columns(piece, match.start(1), match.end(1))
         if second in DISTRIBUTIONS:
             return MissingTilde(span, word, second)
-        return UnknownStatement(span, word, ", ".join(f"`{each}`" for each in STATEMENTS), closest(word, STATEMENTS))
+        known = ", ".join(f"`{each}`" for each in STATEMENTS)
+        return UnknownStatement(span, word, known, closest(word, STATEMENTS), word_habit(word))
     match = _ASSIGNMENT.match(piece.text)
     if match:
         span = _columns(piece, match.start(1), match.end(1))
@@ -91,7 +92,13 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
         form = "if f > 0 then 1 else 2"
     span = Span(line, token.column, line, token.column + len(token))
     shown = str(token) if len(token) <= _LONGEST else str(token)[:_LONGEST] + "…"
-    return Unexpected(span, shown, expected, form)
+    return Unexpected(span, shown, expected, form, _sign_habit(piece.text, token.start_pos))
+
+
+def _sign_habit(text: str, at: int) -> str:
+    """What to write instead of a sign of another tool that the place is part of; empty where there is none."""
+    around = text[at : at + 1], text[at - 1 : at + 1], text[at : at + 2]
+    return next((SIGNS[each] for each in around if each in SIGNS), "")
 
 
 def _expected(names: set[str], lark: Lark) -> str:

@@ -47,6 +47,14 @@ SNIPPETS = {
     "integers": TEXT.replace("output y : real", "output y : int"),
     "bernoulli_logits": TEXT.replace("output y : real", "output y : binary").replace("{law}", "Bernoulli(logits = f)"),
     "python_index": TEXT.replace("input x : real", "index p in 0..3\ninput x : real"),
+    "softmax": TEXT.replace("{law}", "Normal(softmax(f), sigma)"),
+    "uniform_without_a_bound": TEXT.replace("{prior}", " ~ Uniform(0, inf)"),
+    "plate": "plate rows in 1..N\n" + TEXT,
+    "stan_target": TEXT.replace("y ~ {law}", "target += normal_lpdf(y, f, sigma)"),
+    "stan_comment": "// a comment\n" + TEXT,
+    "comment_behind": TEXT.replace("{law}", "Normal(f, sigma) // a comment"),
+    "group_of_a_formula": TEXT.replace("{law}", "Normal(f + (1|site), sigma)"),
+    "active_dims": TEXT.replace("{kernel}(ell)", "RBF(ell, active_dims = [0])"),
     "log_link": TEXT.replace("output y : real", "output y : count").replace("{law}", "Poisson(log = f)"),
 }
 """What is written in other tools: a model with one habit each, whose message is kept beside its name."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gpdsl.language import syntax
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.errors.calls import MissingArgument, RepeatedArgument, UnknownArgument, WrongArity
+from gpdsl.language.habits import word_habit
 
 
 def match_arguments(
@@ -36,7 +37,8 @@ def match_arguments(
             scope.problems.fail(RepeatedArgument(argument.name.span, function, name, signature))
         if name not in names and name not in named_only:
             suggestion = scope.problems.suggest(name, [*names, *named_only])
-            scope.problems.fail(UnknownArgument(argument.name.span, function, name, signature, suggestion))
+            habit = word_habit(name)
+            scope.problems.fail(UnknownArgument(argument.name.span, function, name, signature, suggestion, habit))
         found[name] = argument.value
     missing = [name for name in required if name not in found]
     if missing and not any(each.name for each in call.arguments) and len(required) == len(names) and not named_only:

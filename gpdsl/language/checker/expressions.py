@@ -21,6 +21,7 @@ from gpdsl.language.checker.subscripts import read
 from gpdsl.language.errors.axes import IndexNotBound
 from gpdsl.language.errors.calls import LatentCalled, NotAValue, WrongArity
 from gpdsl.language.errors.names import NotReadable, UnknownFunction, UsedBeforeDefined
+from gpdsl.language.habits import word_habit
 from gpdsl.language.model import Axis, Expression, IndexNumber, Local, Read
 from gpdsl.language.vocabulary import BUILTINS, CONSTANTS, CONTRACTIONS, FUNCTIONS, REDUCTIONS
 
@@ -189,7 +190,8 @@ def _unknown_function(scope: Scope, call: syntax.Call) -> None:
     arguments = ", ".join(f"{each}: {_dimensions(scope, each)}" for each in names[:4]) or "a: real"
     known = [*FUNCTIONS, *REDUCTIONS, *CONTRACTIONS, *scope.names("external", "function")]
     example = f"{name}({arguments}) -> real"
-    scope.problems.fail(UnknownFunction(call.function.span, name, example, scope.problems.suggest(name, known)))
+    suggestion = scope.problems.suggest(name, known)
+    scope.problems.fail(UnknownFunction(call.function.span, name, example, suggestion, word_habit(name)))
 
 
 def _dimensions(scope: Scope, name: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from gpdsl.language.checker.facts import Fact
 from gpdsl.language.checker.problems import Failed, Problems
 from gpdsl.language.errors.names import UnknownName
+from gpdsl.language.habits import word_habit
 from gpdsl.language.model import (
     Axis,
     Const,
@@ -107,7 +108,7 @@ class Scope:
         if name.text not in self.sorts:
             suggestion = self.problems.suggest(name.text, [*local, *self.sorts])
             first = "write it among the arguments, or declare it" if local else "declare it"
-            self.problems.add(UnknownName(name.span, name.text, suggestion, first))
+            self.problems.add(UnknownName(name.span, name.text, suggestion, first, word_habit(name.text)))
             # Said once: the other uses of the same name are the same mistake.
             self.lost.add(name.text)
             raise Failed

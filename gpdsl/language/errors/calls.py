@@ -30,6 +30,7 @@ class UnknownArgument(Mistake):
     argument: str
     signature: str
     suggestion: str = ""
+    habit: str = ""
     code: ClassVar = "E302"
     message: ClassVar = "`{name}` has no argument `{argument}`"
     label: ClassVar = "unknown argument"

@@ -15,6 +15,7 @@ class UnknownName(Mistake):
     name: str
     suggestion: str = ""
     first: str = "declare it"
+    habit: str = ""
     code: ClassVar = "E201"
     message: ClassVar = "unknown name `{name}`"
     label: ClassVar = "nothing of this name is declared in this file"
@@ -113,6 +114,7 @@ class UnknownFunction(Mistake):
     name: str
     example: str
     suggestion: str = ""
+    habit: str = ""
     code: ClassVar = "E217"
     message: ClassVar = "unknown function `{name}`"
     label: ClassVar = "neither a function of the language nor an external of this file"

@@ -15,6 +15,7 @@ class UnknownStatement(Mistake):
     word: str
     statements: str
     suggestion: str = ""
+    habit: str = ""
     code: ClassVar = "E101"
     message: ClassVar = "unknown statement `{word}`"
     label: ClassVar = "no statement starts with this word"
@@ -28,6 +29,7 @@ class Unexpected(Mistake):
     found: str
     expected: str
     form: str
+    habit: str = ""
     code: ClassVar = "E102"
     message: ClassVar = "`{found}` cannot stand here"
     label: ClassVar = "expected {expected}"

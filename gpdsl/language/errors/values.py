@@ -112,7 +112,8 @@ class UnknownEngine(Mistake):
     label: ClassVar = "expected {known}"
     help: ClassVar = (
         "write `infer vi: ...` for variational inference, `infer ep: ...` for expectation propagation, "
-        "`infer qsgp: ...` for weights of basis functions; an engine of your own is registered first, "
+        "`infer qsgp: ...` for weights of basis functions, `infer mcmc: ...` for Markov chains; "
+        "an engine of your own is registered first, "
         "`gpdsl.register_engine`, on the command line by a file: `--forward file.py`"
     )
 
