@@ -174,13 +174,17 @@ class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:
         """Fit rows X to numbers y. Raises ValueError for other data, GpdslError for what the model refuses."""
         checked, y = self._start(X, y, y_numeric=True)
+        try:
+            y = np.asarray(y, np.float64)
+        except (TypeError, ValueError) as problem:
+            raise GpdslError("Regressor: y holds words; expected numbers, or use Classifier for labels") from problem
         self._mean, self._sd = 0.0, 1.0
         if self.model is None:
             self._compile_default(checked)
             self._mean, self._sd = y.mean(), y.std() or 1.0
         if self._output.label is not None or self._output.kind == "binary":
             raise GpdslError(f"Regressor: output `{self._output.name}` is a {self._output.kind}; use Classifier")
-        self._fit(X, checked, (np.asarray(y, np.float64) - self._mean) / self._sd)
+        self._fit(X, checked, (y - self._mean) / self._sd)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:

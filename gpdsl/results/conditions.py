@@ -6,31 +6,53 @@ what is known has its distribution function; all else is the share of draws in w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
 
+from gpdsl.data.errors import listed
 from gpdsl.data.standardised import Standardised
-from gpdsl.errors import GpdslError
+from gpdsl.data.values import WORDS
+from gpdsl.errors import GpdslError, quoted
 from gpdsl.language import compile_text
 from gpdsl.language import model as m
+from gpdsl.language.errors.base import Mistake, ModelError
+from gpdsl.language.source import Source, Span
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.results import expectation as ex
 from gpdsl.results.chunks import parts
 from gpdsl.results.condition_units import names_in, units_of
 from gpdsl.results.draws import Draws, row_by_row
-from gpdsl.results.named import names_of
+from gpdsl.results.named import names_of, of_output
+from gpdsl.results.outputs import output_mean
 from gpdsl.results.shares import Shares
+from gpdsl.symbolic.dependence import reads_of
 from gpdsl.symbolic.translate import Translator
 
 ROWS_AT_ONCE = 256
 """Of which all draws are held at a time."""
 
-TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+NEVER = 3.0
+"""Over the number of draws: what a probability may still be, at 95%, when none of them says so."""
 
-Keys = tuple[str, ...]
+TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+"""What comparisons become when both sides are exchanged."""
+
+SIGNS = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal}
+
+BEFORE = "let _holds = if "
+"""What stands before a condition on its line."""
+
+WORD = r"(?P<word>\"[^\"\n]*\"|'[^'\n]*')"
+COMPARED = (
+    re.compile(rf"\b(?P<name>\w+)\s*(\[[^\]]*\])?\s*[!=]=\s*{WORD}"),
+    re.compile(rf"{WORD}\s*[!=]=\s*(?P<name>\w+)"),
+)
+"""A level in quotes beside what has it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,15 +75,21 @@ class Condition:
         found, errors = [], []
         for number, (rows, skip) in enumerate(parts(self.beliefs.count, ROWS_AT_ONCE)):
             part = Condition(self.declarations, self.beliefs.part(rows), self.units)
-            share = part._by_law()
+            share = part._known() if not _is_random(part.beliefs, part.expression) else part._by_law(part.expression)
             error = np.zeros(part.beliefs.count)
             if share is None:
                 draws = row_by_row(part.beliefs, count, np.random.default_rng([seed, number]), apart=True)
                 share = part._share(draws)
-                error = np.sqrt(share * (1.0 - share) / count)
+                error = np.where(share * (1.0 - share) > 0, np.sqrt(share * (1.0 - share) / count), NEVER / count)
             found.append(share[skip:])
             errors.append(error[skip:])
         return np.concatenate(found), np.concatenate(errors)
+
+    def _known(self) -> np.ndarray:
+        """1 where it holds, of a condition that nothing random enters."""
+        values = {name: jnp.asarray(self._values(name, None)[0]) for name in names_in(self.expression)}
+        body = self.declarations.lets["_holds"].cases[0].body
+        return np.array(np.broadcast_to(self._evaluated(body, values), self.beliefs.count))
 
     def _share(self, draws: Draws) -> np.ndarray:
         """Of draws in which it holds, row by row."""
@@ -91,29 +119,66 @@ class Condition:
         scope = Scope({}, Rows(inputs, {}, {}))
         return np.asarray(RowEvaluator(translator, {})(translator.scalar(expression), scope), float)
 
-    def _by_law(self) -> np.ndarray | None:
+    def _by_law(self, asked: m.Expression) -> np.ndarray | None:
         """From the distribution function of what is compared with something known; None where there is none."""
-        asked = self.expression
+        if isinstance(asked, m.Operation) and asked.operator == "not":
+            against = self._by_law(asked.operands[0])
+            return None if against is None else 1.0 - against
         if not isinstance(asked, m.Operation) or asked.operator not in TURNED:
             return None
-        (left, right), operator = asked.operands, asked.operator
-        if not _is_random(self.beliefs, left):
-            left, right, operator = right, left, TURNED[operator]
-        if not isinstance(left, m.Read) or _is_random(self.beliefs, right) or not _is_random(self.beliefs, left):
+        reads = [read for read in reads_of(asked) if read.name in names_of(self.beliefs)]
+        places = {tuple(each.position - 1 if isinstance(each, m.Fixed) else -1 for each in r.subscripts) for r in reads}
+        if len({read.name for read in reads}) != 1 or len(places) != 1 or -1 in (place := places.pop()):
             return None
-        if not all(isinstance(each, m.Fixed) for each in left.subscripts):
+        left, right = (self._line(each) for each in asked.operands)
+        if left is None or right is None or np.any(left[0] == right[0]):
             return None
-        place = tuple(each.position - 1 for each in left.subscripts if isinstance(each, m.Fixed))
-        known = {name: jnp.asarray(self._values(name, None)[0]) for name in names_in(right)}
-        threshold = np.broadcast_to(self._evaluated(right, known), self.beliefs.count)
-        return self._beyond(left.name, place, threshold, operator)
+        slope = left[0] - right[0]
+        if np.any(slope > 0) and np.any(slope < 0):
+            return None
+        operator = asked.operator if np.all(slope > 0) else TURNED[asked.operator]
+        return self._beyond(reads[0].name, place, (right[1] - left[1]) / slope, operator)
+
+    def _line(self, expression: m.Expression) -> tuple[np.ndarray, np.ndarray] | None:
+        """Slope and level [rows] of what is linear in the one random value that it reads; None of anything else."""
+        count = self.beliefs.count
+        if not _is_random(self.beliefs, expression):
+            known = {name: jnp.asarray(self._values(name, None)[0]) for name in names_in(expression)}
+            return np.zeros(count), np.broadcast_to(self._evaluated(expression, known), count)
+        if isinstance(expression, m.Read):
+            return np.ones(count), np.zeros(count)
+        if not isinstance(expression, m.Operation) or expression.operator not in {"+", "-", "*", "/", "neg"}:
+            return None
+        lines = [self._line(each) for each in expression.operands]
+        if lines[0] is None or lines[-1] is None:
+            return None
+        (a, b), (c, d), operator = lines[0], lines[-1], expression.operator
+        if operator == "neg":
+            return -a, -b
+        if operator in {"+", "-"}:
+            sign = 1.0 if operator == "+" else -1.0
+            return a + sign * c, b + sign * d
+        if operator == "*" and not (a.any() and c.any()):
+            return a * d + b * c, b * d
+        return None if c.any() or not d.all() or operator == "*" else (a / d, b / d)
 
     def _beyond(self, name: str, place: tuple[int, ...], threshold: np.ndarray, operator: str) -> np.ndarray | None:
         """How probable it is that one element of a latent or an output is on that side of the threshold."""
         beliefs, declared = self.beliefs, self.beliefs.program.declarations
         shape = beliefs.program.translator.shape(declared.axes_of(name))
         every = np.broadcast_to(threshold.reshape(-1, *(1,) * len(shape)), (beliefs.count, *shape))
-        found = Shares(beliefs).beyond(name, self.units.into(name, every), operator)
+        output = declared.outputs.get(name)
+        if output is not None and output.label is not None:
+            chances = np.moveaxis(of_output(beliefs, name, partial(output_mean, beliefs)), 0, -1)[place]
+            numbers = _numbered(beliefs, name, np.arange(1.0, len(chances) + 1.0))
+            return np.sum(chances * SIGNS[operator](numbers[:, None], threshold), axis=0)
+        shares, at = Shares(beliefs), self.units.into(name, every)
+        if operator in {"==", "!="}:
+            reached, short = shares.beyond(name, at, "<="), shares.beyond(name, at, "<")
+            found = None if reached is None or short is None else reached - short
+            found = found if found is None or operator == "==" else 1.0 - found
+        else:
+            found = shares.beyond(name, at, operator)
         return None if found is None else np.moveaxis(found, 0, -1)[place]
 
 
@@ -132,8 +197,44 @@ def _numbered(beliefs: ex.Beliefs, name: str, drawn: np.ndarray) -> np.ndarray:
     return np.asarray(levels, float)[np.rint(drawn).astype(int) - 1]
 
 
+def _without_words(beliefs: ex.Beliefs, text: str) -> str:
+    """A condition with the number of each level in quotes in its place. Raises GpdslError for what is no level."""
+    declared = beliefs.program.declarations
+
+    def number(match: re.Match[str]) -> str:
+        name, word = match["name"], match["word"][1:-1]
+        quantity = declared.outputs.get(name) or declared.inputs.get(name)
+        label = None if quantity is None else quantity.label
+        levels = () if label is None else beliefs.program.levels.get(str(label.name), ())
+        numbers = _numbered(beliefs, name, np.arange(1.0, len(levels) + 1.0)).tolist()
+        known = dict(zip(map(str, levels), numbers, strict=True))
+        if quantity is not None and quantity.kind == "binary":
+            known = dict(WORDS)
+            word = word.lower()
+        if word not in known:
+            expected = f"one of {listed(known)}" if known else "a number: it has no levels in words"
+            raise GpdslError(f"probability: `{name}` is compared with {match['word']}; expected {expected}")
+        return match[0].replace(match["word"], f"{known[word]:<{len(match['word'])}g}")
+
+    for pattern in COMPARED:
+        text = pattern.sub(number, text)
+    return text
+
+
+def _moved(mistake: Mistake, before: int, length: int) -> Mistake:
+    """A mistake at its place in the condition alone."""
+    first, last = (min(max(each - before, 1), length + 1) for each in (mistake.span.column, mistake.span.end_column))
+    return replace(mistake, span=Span(1, first, 1, last))
+
+
 def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Condition:
     """A condition, checked. Raises ModelError, with its place, and GpdslError for several values."""
+    if not isinstance(text, str):
+        raise GpdslError(f'probability: expected a condition as text, as "y > 3", got {quoted(repr(text))[:60]}')
+    written, text = text, _without_words(beliefs, text)
+    for sign, word in {"&": "and", "|": "or"}.items():
+        if sign in text:
+            raise GpdslError(f"probability: {quoted(written)} has `{sign}`; conditions are joined by `{word}`")
     if any(each in text for each in '\n\r#"'):
         raise GpdslError('probability: expected one condition on one line, as in "y > 3 and rate < 2"')
     translator = beliefs.program.translator
@@ -144,8 +245,12 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Conditi
         axes = declared.axes_of(name)
         sizes = [axis.name if axis.name in declared.indices else str(translator.size(axis)) for axis in axes]
         lines.append(f"input {name} : real" + (f"[{', '.join(map(str, sizes))}]" if sizes else ""))
-    lines += ["output _none : real", "_none ~ Normal(0, 1)", f"let _holds = if {text} then 1 else 0"]
-    asked = compile_text("\n".join(lines), "<condition>")
+    lines += ["output _none : real", "_none ~ Normal(0, 1)", f"{BEFORE}{text} then 1 else 0"]
+    try:
+        asked = compile_text("\n".join(lines), "<condition>")
+    except ModelError as error:
+        own = tuple(_moved(each, len(BEFORE), len(written)) for each in error.diagnostics)
+        raise ModelError(Source(written, "<condition>"), own) from None
     found = asked.lets["_holds"]
     if found.axes:
         raise GpdslError(

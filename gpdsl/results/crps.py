@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr
 
+from gpdsl.data.columns import Found
+from gpdsl.data.convert import from_object
+from gpdsl.data.values import Wrong, binary_values, numbers
 from gpdsl.errors import GpdslError
 from gpdsl.results.draws import sizes_of
 from gpdsl.results.expectation import Beliefs
@@ -33,7 +36,12 @@ def crps_of(prediction: Prediction, name: str, observed: Any, draws: int, seed: 
     declared = beliefs.program.declarations.outputs[name]
     if declared.label is not None:
         raise GpdslError(f"crps of `{name}`: a label has no distances; use the log density, `gpdsl.score.nlpd`")
-    y = np.asarray(observed, float)
+    try:
+        values = from_object(name, observed, f"crps of `{name}`")
+        given = Found(name, values, (name,) * int(np.prod(values.shape[1:])))
+        y = np.asarray(binary_values(given) if declared.kind == "binary" else numbers(given), float)
+    except Wrong as wrong:
+        raise GpdslError(f"crps of `{name}`: {wrong.mistake.message_text()}") from None
     shape = (beliefs.count, *beliefs.program.translator.shape(declared.axes))
     if y.shape != shape:
         raise GpdslError(f"crps of `{name}`: the values have the shape {y.shape}, expected {shape}")

@@ -171,10 +171,10 @@ class Fit(Shown, Criticised):
         """Posterior at rows that are bound already, given outputs of others; `index` names them."""
         about = self.options.dtype, self.standardised, Origin(self, data, evaluations, index, known)
         with precision(self.options.dtype):
+            beliefs = self.beliefs(data if known is None else joined(self.program, known, data), evaluations)
             if known is not None:
                 refuse_settings(self.settings, "predict(given=...)", "what is given tells of the parameters as well")
-                return Prediction(conditioned(self.beliefs(joined(known, data), evaluations), known.rows), *about)
-            beliefs = self.beliefs(data, evaluations)
+                return Prediction(conditioned(beliefs, known.rows), *about)
             if self.settings is None:
                 return Prediction(beliefs, *about)
             return Averaged(self.settings.weights, list(self.settings.beliefs(self.at_rows, beliefs)), *about)

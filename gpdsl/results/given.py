@@ -38,8 +38,12 @@ DEPENDENT = 1e-13
 """Share of the largest variance below which a direction of the known latents follows from the others."""
 
 
-def joined(known: Data, new: Data) -> Data:
-    """Known rows and then new ones, of which no output is observed."""
+def joined(program: Program, known: Data, new: Data) -> Data:
+    """Known rows and then new ones, of which no output is observed; nor are those that the known rows leave out."""
+    d, outputs, observed = program.declarations, dict(known.outputs), dict(known.observed)
+    for name in d.outputs.keys() - outputs.keys():
+        outputs[name] = np.zeros((known.rows, *program.translator.shape(d.axes_of(name))))
+        observed[name] = np.zeros(outputs[name].shape, bool)
 
     def both(one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
         blank = {name: np.zeros((new.rows, *values.shape[1:]), values.dtype) for name, values in one.items()}
@@ -49,8 +53,8 @@ def joined(known: Data, new: Data) -> Data:
         known,
         rows=known.rows + new.rows,
         inputs=both(known.inputs, new.inputs),
-        outputs=both(known.outputs, {}),
-        observed=both(known.observed, {}),
+        outputs=both(outputs, {}),
+        observed=both(observed, {}),
         moments=both(known.moments, new.moments),
     )
 
