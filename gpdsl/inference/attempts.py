@@ -91,7 +91,7 @@ def attempt(problem: Problem, engine: Engine) -> Result:
         return _tried_again(problem, engine, tried)
     except KeyboardInterrupt:  # between two searches
         problem.monitor.history[:] = _best(tried).history
-        return replace(_concluded(tried, "", False), interrupted=True)
+        return replace(_concluded(problem, tried, "", False), interrupted=True)
 
 
 def _tried_again(problem: Problem, engine: Engine, tried: list[Attempt]) -> Result:
@@ -107,7 +107,8 @@ def _tried_again(problem: Problem, engine: Engine, tried: list[Attempt]) -> Resu
         worthless = _worthless(problem, _best(tried).result)
     drawn = not tried[-1].result.interrupted and _symmetric(problem, engine, tried)
     problem.monitor.history[:] = _best(tried).history
-    return _concluded(tried, "" if worthless is None else _of_nothing(problem.program, worthless), drawn)
+    nothing = "" if worthless is None else _of_nothing(problem.program, problem.options.beta * worthless)
+    return _concluded(problem, tried, nothing, drawn)
 
 
 def _again(problem: Problem, engine: Engine, start: str, parameters: Parameters) -> Attempt:
@@ -276,12 +277,12 @@ def _of_nothing(program: Program, worth: float) -> str:
     return f"{found}: unrelated rows are worth {worth:.1f} nats"
 
 
-def _concluded(tried: list[Attempt], nothing: str, drawn: bool) -> Result:
+def _concluded(problem: Problem, tried: list[Attempt], nothing: str, drawn: bool) -> Result:
     """The best result; its message says what was done, its notes what remains doubtful."""
     best = _best(tried).result
     message, notes = best.message, list(best.notes)
     if len(tried) > 1:
-        ended = ", ".join(f"{each.result.elbo:.1f} from {each.start}" for each in tried)
+        ended = ", ".join(f"{problem.options.beta * each.result.elbo:.1f} from {each.start}" for each in tried)
         message += f"; best of {len(tried)} starts ({ended})"
     if nothing:
         notes.append(nothing)

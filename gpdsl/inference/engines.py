@@ -28,13 +28,13 @@ from gpdsl.inference.opaque.simulated import Rounds
 from gpdsl.inference.opaque.stochastic import StochasticSearch
 from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.plan.planning import decided
-from gpdsl.inference.plan.refusals import of_parameters
+from gpdsl.inference.plan.refusals import of_parameters, refuse_beta
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.quadruply_stochastic.engine import plan_qsgp
 from gpdsl.inference.summed.engine import plan_summed
 from gpdsl.inference.warm import Start
-from gpdsl.language.options import name_engine
+from gpdsl.language.engine_names import name_engine
 from gpdsl.language.vocabulary import STATEMENTS
 from gpdsl.program.program import Program
 from gpdsl.program.white import training
@@ -70,6 +70,7 @@ PLANNERS: list[Planner] = [plan_layered, plan_qsgp, plan_exact, plan_by_level, p
 def plan(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan:
     """Everything that can be decided before the first step. Raises GpdslError for what cannot work."""
     options = options if program.groups else of_parameters(options)
+    refuse_beta(options)
     own = _registered.get(options.engine)
     planners = PLANNERS if own is None or program.inner else [partial(_plan_registered, *own)]
     if options.engine == "mcmc" and not program.inner:

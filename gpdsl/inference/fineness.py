@@ -72,6 +72,7 @@ def _looked_at(problem: Problem, result: Result, engine: Callable[[Problem], Res
     found = engine(replace(problem, program=problem.program.fine, **begun_at(problem, result), continued=True))
     if not found.elbo >= known.elbo:
         return replace(known, interrupted=found.interrupted)
+    worst *= problem.options.beta
     said = f"{found.message}; with finer quadrature, since the bound of a row was wrong by {worst:.2g} nats"
     error = float(np.hypot(found.elbo_se, look(found)[1]))
     return replace(found, message=said, elbo_se=error, notes=(*result.notes, *found.notes))

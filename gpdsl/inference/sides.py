@@ -69,7 +69,7 @@ def from_all_sides(problem: Problem, result: Result, engine: Callable[[Problem],
             found = _best_from(problem, result, engine, seen)
             if found is None:
                 monitor.history[:] = history
-                return replace(result, notes=(*result.notes, *_doubts(seen)))
+                return replace(result, notes=(*result.notes, *_doubts(seen, problem.options.beta)))
             result, history = found, list(monitor.history)
             if found.interrupted:
                 break
@@ -93,13 +93,13 @@ def _proved(problem: Problem) -> bool:
     return log_concavity(problem.program.translator, problem.program.observations).verdict == "proved"
 
 
-def _doubts(seen: Elsewhere) -> tuple[str, ...]:
+def _doubts(seen: Elsewhere, beta: float) -> tuple[str, ...]:
     count = int(np.sum(np.any(seen.gain > HIGHER, axis=1)))
     if not count:
         return ()
     return (
-        f"the bound has several maxima: of {count} row(s) it is up to {seen.gain.max():.2g} nats higher where q is "
-        "elsewhere, though that of all rows together was not higher from there; other starts may find more",
+        f"the bound has several maxima: of {count} row(s) it is up to {beta * seen.gain.max():.2g} nats higher where q "
+        "is elsewhere, though that of all rows together was not higher from there; other starts may find more",
     )
 
 

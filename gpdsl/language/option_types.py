@@ -47,5 +47,6 @@ class FitOptions(TypedDict, total=False):
     devices: int | None
     entropy: Literal["pairwise", "jensen"] | None
     importance: int | None
+    beta: float | None
     fixed: Sequence[str] | None
     init: Mapping[str, Any] | None

@@ -5,32 +5,19 @@ The checker of `infer` lines, the arguments of `fit`, the command line, completi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from gpdsl.errors import GpdslError, quoted
+from gpdsl.errors import GpdslError
 from gpdsl.language.choices import Device, Families, Keys, Names, Number, Takes, Truth, Values, Whole, Words
+from gpdsl.language.engine_names import ENGINES, OWN
 from gpdsl.language.inducing import Inducing
-
-_OWN = {
-    "vi": "variational inference",
-    "ep": "expectation propagation",
-    "qsgp": "weights of basis functions",
-    "mcmc": "Markov chains",
-}
-_engines = dict(_OWN)
-
-ENGINES: Mapping[str, str] = MappingProxyType(_engines)
-"""What engines are called, and what they do; `name_engine` adds those that users register."""
 
 LONGEST = 200
 """Characters of a value in a message."""
-
-ELSEWHERE = "registered elsewhere"
 
 POSTERIORS = ("auto", "coupled", "full", "linear", "diagonal", "mixture(K)", "mixture_full(K)", "corrected")
 
@@ -47,12 +34,12 @@ class Option:
     takes: Takes
     default: Any
     meaning: str
-    engines: tuple[str, ...] = tuple(_OWN)
+    engines: tuple[str, ...] = tuple(OWN)
     of: str = ""
 
     def read_by(self, engine: str) -> bool:
         """Whether an engine reads it; those that users register read what all of gpdsl's do."""
-        return engine in self.engines or (engine not in _OWN and len(self.engines) == len(_OWN))
+        return engine in self.engines or (engine not in OWN and len(self.engines) == len(OWN))
 
 
 _POINTS = ("vi", "ep")
@@ -234,6 +221,9 @@ _TABLE = (
         "replicas of the variables of each row, where latents are functions of them: the bound is tighter with more",
         ("vi",),
     ),
+    Option(
+        "beta", Number(_ABOVE, "0.5"), 1.0, "by how much the divergence of q from the prior counts: beta-VI", ("vi",)
+    ),
     Option("fixed", Names(), (), "parameters that keep their initial values"),
     Option("init", Values(), MappingProxyType({}), "initial values of parameters, by name", of="param"),
 )
@@ -252,31 +242,6 @@ def check_option(name: str, value: Any) -> Any:
         meant += "; others are registered first (`gpdsl.register_engine`)" if name == "engine" else ""
         raise GpdslError(f"{name} = {_shown(value)}: expected {takes.expected}{meant}")
     return found
-
-
-def name_engine(name: str, meaning: str) -> None:
-    """Let an engine be asked for by name. Raises GpdslError for a name that `infer` lines cannot have."""
-    if not isinstance(name, str) or name in {*_OWN, "auto"} or not name.isidentifier():
-        others = ", ".join(_OWN)
-        raise GpdslError(
-            f"engine {quoted(name)}: expected a name of letters, digits and _ other than {others} and auto"
-        )
-    if not isinstance(meaning, str):
-        raise GpdslError(f"engine {name}: expected its meaning as a text, not {quoted(meaning)}")
-    _engines[name] = meaning
-
-
-@contextmanager
-def engines_known(names: Iterable[object]) -> Iterator[None]:
-    """Inside, names of engines that this process has not registered are known: those that another one has fitted by."""
-    new = [each for each in names if isinstance(each, str) and each.isidentifier() and each not in _engines]
-    _engines.update(dict.fromkeys(new, ELSEWHERE))
-    try:
-        yield
-    finally:
-        for each in new:
-            if _engines.get(each) is ELSEWHERE:
-                del _engines[each]
 
 
 def check_engine(name: str, value: Any, engine: str) -> None:

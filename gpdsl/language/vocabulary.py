@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gpdsl.language.distributions import DISTRIBUTIONS
+from gpdsl.language.engine_names import ENGINES
 from gpdsl.language.entries import Distribution, Function, KernelFamily, Parameter, signature, table
 from gpdsl.language.kernels import KERNELS
-from gpdsl.language.options import ENGINES, OPTIONS
+from gpdsl.language.options import OPTIONS
 
 __all__ = [
     "BUILTINS",

@@ -59,10 +59,8 @@ class Fit(Shown, Criticised):
 
     `elbo` is what was maximised, in nats and the units of the data (with `elbo_se`, its standard error, when sampled):
     the evidence lower bound plus the log prior density of the learnt parameters that have priors; `log_evidence_bound`
-    is without that. Of `engine = ep` it has an estimate of the log evidence in it, which is no bound. `history` has
-    columns step, elbo, seconds; `parameters` holds constrained values by name; `interrupted` tells that the fit was
-    stopped by the user, or by an opaque function, and holds the best state until then; `usage` is what the evaluations
-    of opaque functions have cost.
+    is without that, where it is one (`no_bound`). `history` has columns step, elbo, seconds; `parameters` holds values
+    by name; `interrupted` tells that the user or an opaque function stopped the fit at its best state until then.
     """
 
     program: Program
@@ -116,6 +114,8 @@ class Fit(Shown, Criticised):
             return "it lacks a constant, (m + log |K|) / 2"
         if any(each.distribution.log_density for each, _ in doubtful(self.program.translator, self.parameters)):
             return "a density of the model does not integrate to one"
+        if self.options.beta < 1:
+            return f"the divergence of q counts {self.options.beta:g} times"
         return "evaluations without values were penalised" if self.usage.penalised else ""
 
     @cached_property

@@ -20,7 +20,6 @@ from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.inference.corrected.engine import drawn
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.fields.plan import probe_called
-from gpdsl.inference.inducing.growth import infer_growing
 from gpdsl.inference.integrated.explore import integrated
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.opaque.probing import probe
@@ -28,6 +27,7 @@ from gpdsl.inference.plan.options import Choice, Options, make_options
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Result, as_arrays, as_numpy
 from gpdsl.inference.resolution import notes_on_constants, notes_on_inputs, notes_on_noise, notes_on_samples
+from gpdsl.inference.tempering import infer_tempered
 from gpdsl.inference.warm import Later, Start, check_start
 from gpdsl.inference.watch import honour_interrupts, watching
 from gpdsl.kernels.numerics import jitter_for
@@ -236,7 +236,7 @@ def fit_model(
         (probe_called if program.fields else probe)(program, bound, options.dtype)
         with fitting(account):
             left = options if before is None else steps_left(before, options)
-            result, monitor, choice, jitter = infer_growing(
+            result, monitor, choice, jitter = infer_tempered(
                 program, bound, left, _counting(report, account, asked.log_jacobian), known, keep
             )
             if options.hyperparameters == "integrated":

@@ -47,7 +47,8 @@ class ObservationTerms:
     `outputs` and `positions` say which observed values it is the density of; `law` is None for a density that is known
     by its values or its formula alone, and describes `warp` of the output when the left side is transformed. `formula`
     is the density of a `density` of the file. `reads` are the observed values of other outputs it depends on. `partial`
-    densities leave out missing elements themselves.
+    densities leave out missing elements themselves. `weight`: by how much the log density of the law counts in
+    `log_density` (`weighed`).
     """
 
     outputs: tuple[str, ...]
@@ -60,6 +61,7 @@ class ObservationTerms:
     warp: Warp | None = None
     formula: Formula | None = None
     reads: tuple[tuple[str, tuple[int | str, ...]], ...] = ()
+    weight: sp.Expr = sp.S.One
 
     @property
     def partial(self) -> bool:
@@ -175,10 +177,19 @@ def with_law(
     """The same observation of a number, or of a `warp` of it, under another law."""
     slope = None if observation.warp is None else observation.warp.log_slope()
     density = laws.log_density(law, output_value(translator, observation), slope)
-    log_density = _computed(translator, density)
+    log_density = observation.weight * _computed(translator, density)
     return replace(
         observation, law=law, log_density=log_density, terms=split_terms(translator, log_density, expectations)
     )
+
+
+def weighed(
+    translator: Translator, observation: ObservationTerms, weight: sp.Expr, expectations: str = "auto"
+) -> ObservationTerms:
+    """The same observation, whose log density counts `weight` times."""
+    log_density = weight * observation.log_density
+    terms = split_terms(translator, log_density, expectations)
+    return replace(observation, weight=weight, log_density=log_density, terms=terms)
 
 
 def output_value(translator: Translator, observation: ObservationTerms) -> sp.Expr:

@@ -72,6 +72,7 @@ def _asked_otherwise(program: Program, options: Options) -> bool:
     suited = {"auto", "coupled"} if program.mixing else {"auto", "full", "coupled"}
     asked = options.inducing or options.batch or options.learn_inducing or (options.devices or 1) > 1
     plain = options.engine == "vi" and options.schedule == "joint" and options.optimizer == "auto"
+    plain = plain and options.beta == 1  # with beta the best q is not the posterior
     return bool(asked) or not plain or options.expectations == "sampled" or options.posterior not in suited
 
 

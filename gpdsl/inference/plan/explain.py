@@ -17,7 +17,7 @@ from gpdsl.inference.plan.planning import joint_size
 from gpdsl.inference.posteriors.families import Linear, size
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.free_posterior import is_free
-from gpdsl.language.options import ENGINES
+from gpdsl.language.engine_names import ENGINES
 from gpdsl.program.program import Program
 from gpdsl.program.quadrature import split_count
 from gpdsl.symbolic.density_mass import mass_words, masses
@@ -114,7 +114,8 @@ def _posterior(program: Program, options: Options, plan: Plan, rows: int) -> lis
     if layout.dense:
         lines.append("  dense: the rows are the inducing points, marginals at the rows are q's own (SAVIGP 6.1)")
     if options.engine == "vi":
-        lines.append(f"  KL term: analytic{ENTROPIES[layout.entropy] if components > 1 else ''}")
+        times = f", counted {options.beta:g} times" if options.beta != 1 else ""
+        lines.append(f"  KL term: analytic{times}{ENTROPIES[layout.entropy] if components > 1 else ''}")
     shown = ("posterior", "inducing", "batch")
     lines += [f"  {name}: {choice.reasons[name]}" for name in shown if name in choice.reasons]
     return lines

@@ -27,11 +27,28 @@ def of_parameters(options: Options) -> Options:
     """
     if options.engine != "vi":
         raise GpdslError(f"engine = {options.engine} infers latents, and this model has none: leave it out")
+    if options.beta != 1:
+        raise GpdslError(f"beta = {options.beta:g} weighs the divergence of q; this model has no latents: leave it out")
     if options.inducing or options.learn_inducing or options.batch:
         raise GpdslError("this model has no latents: leave out inducing, learn_inducing and batch")
     if options.optimizer == "natural" or options.schedule == "alternating":
         raise GpdslError("this model has no latents: optimizer is lbfgs or adam, and schedule joint")
     return replace(options, inducing=0, batch=0, posterior="full")
+
+
+def refuse_beta(options: Options) -> None:
+    """Raise GpdslError where the divergence is weighed of what has none, or is not meant to be the posterior alone."""
+    against = {
+        "posterior = corrected": (options.posterior == "corrected", "weighs draws to be those of the posterior"),
+        "hyperparameters = integrated": (
+            options.hyperparameters == "integrated",
+            "weighs parameters by their evidence, of which the bound is none then",
+        ),
+        f"importance = {options.importance}": (options.importance > 1, "bounds the evidence itself"),
+    }
+    for name, (asked, why) in against.items():
+        if options.beta != 1 and asked:
+            raise GpdslError(f"beta = {options.beta:g} weighs the divergence of q; {name} {why}: leave one out")
 
 
 def refuse(optimizer: str, posterior: str, batch: int, opaque: bool, per_row: bool) -> None:

@@ -86,6 +86,7 @@ def plan_summed(program: Program, data: Data, options: Options, start: Start | N
     """The plan for Fourier features and one normal output; None for everything else."""
     parts = read_features(options.inducing) if isinstance(options.inducing, str) else None
     plain = options.engine == "vi" and options.schedule == "joint" and options.expectations != "sampled"
+    plain = plain and options.beta == 1
     asked = options.batch or options.optimizer != "auto" or (options.devices or 1) > 1
     if not parts or [each.family for each in parts] != ["fourier"] or not plain or asked:
         return None

@@ -9,6 +9,7 @@ from gpdsl.language import syntax
 from gpdsl.language.checker.quantities import initial_value
 from gpdsl.language.checker.scope import SORTS, Scope
 from gpdsl.language.choices import Names, Truth, Values
+from gpdsl.language.engine_names import ENGINES
 from gpdsl.language.errors.names import NotReadable
 from gpdsl.language.errors.values import (
     BadOption,
@@ -19,7 +20,7 @@ from gpdsl.language.errors.values import (
 )
 from gpdsl.language.inducing import Inducing
 from gpdsl.language.model import Infer
-from gpdsl.language.options import ENGINES, OPTIONS, Option
+from gpdsl.language.options import OPTIONS, Option
 
 
 def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:

@@ -44,6 +44,8 @@ NUMBERS = 50_000_000
 def importance(fit: Fit, data: Data) -> Iterator[Finding]:
     """Pareto's k of one Gaussian as posterior, and the gap of its bound."""
     program, family = fit.program, fit.choice.posterior
+    if fit.options.beta != 1:
+        return  # q is not meant to be the posterior
     if not fit.posterior or family not in ONE_GAUSSIAN or program.opaque or program.fields or program.inner:
         return
     drawn = _drawn(fit)

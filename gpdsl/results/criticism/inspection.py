@@ -60,6 +60,8 @@ def _curvature(fit: Fit, ended: Ended, seconds: float) -> Curvature:
     """Raises Unknown."""
     if not ended.learnt:
         raise Unknown("nothing was learnt")
+    if fit.options.beta != 1:
+        raise Unknown(f"with beta = {fit.options.beta:g} the bound is not one of the evidence")
     if fit.settings is not None:
         raise Unknown("parameters are averaged over, with standard deviations")
     if fit.interrupted:

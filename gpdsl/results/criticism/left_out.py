@@ -137,6 +137,11 @@ def leave_one_out(fit: Fit, data: Any) -> LeaveOneOut:
 
 def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
     """The same of the fitted rows."""
+    if fit.options.beta != 1:
+        raise GpdslError(
+            f"loo takes rows out of the posterior, and with beta = {fit.options.beta:g} q is none: fit with beta = 1, "
+            "or keep rows to ask for fit.log_predictive_density"
+        )
     with precision(fit.options.dtype):
         beliefs = _beliefs(fit, bound)
         several = list(_settings(fit, beliefs))
