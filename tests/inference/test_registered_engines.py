@@ -16,7 +16,7 @@ import gpdsl
 from gpdsl.engines import LogJoint, Problem, Result
 from gpdsl.errors import GpdslError
 from gpdsl.inference import engines
-from gpdsl.language import options
+from gpdsl.language import engine_names
 from gpdsl.testing import check_engine
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "laplace_engine.py"
@@ -42,7 +42,7 @@ def laplace() -> Iterator[None]:
     spec.loader.exec_module(module)
     yield
     engines._registered.clear()
-    options._engines.pop("laplace")
+    engine_names._engines.pop("laplace")
     sys.modules.pop("laplace_engine")
 
 
@@ -165,12 +165,12 @@ def test_a_fit_predicts_where_its_engine_is_not_registered(tmp_path: Path) -> No
     fit = model.fit({"x": [0.0], "n": [4]})
     fit.save(tmp_path / "fit.gpfit")
     engines._registered.clear()
-    options._engines.pop("laplace")
+    engine_names._engines.pop("laplace")
     try:
         found = gpdsl.load_fit(tmp_path / "fit.gpfit")
         assert np.array_equal(found.predict(new).mean("n"), fit.predict(new).mean("n"))
         assert found.options.engine == "laplace" and "log evidence" in found.summary()
-        assert "laplace" not in options.ENGINES
+        assert "laplace" not in engine_names.ENGINES
         found.save(tmp_path / "again.gpfit")
         assert gpdsl.load_fit(tmp_path / "again.gpfit").elbo == fit.elbo
         vi = ONE_ROW.replace("infer laplace", "")
@@ -181,7 +181,7 @@ def test_a_fit_predicts_where_its_engine_is_not_registered(tmp_path: Path) -> No
         with pytest.raises(GpdslError, match="laplace"):  # what is registered is asked, and says why not
             model.fit({"x": [0.0], "n": [4]})
     finally:
-        options._engines["laplace"] = ""
+        engine_names._engines["laplace"] = ""
 
 
 def test_explain_says_only_what_is_so() -> None:
