@@ -70,7 +70,8 @@ PLANNERS: list[Planner] = [plan_layered, plan_qsgp, plan_exact, plan_by_level, p
 def plan(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan:
     """Everything that can be decided before the first step. Raises GpdslError for what cannot work."""
     options = options if program.groups else of_parameters(options)
-    refuse_beta(options)
+    if options.beta != 1:
+        refuse_beta(options)
     own = _registered.get(options.engine)
     planners = PLANNERS if own is None or program.inner else [partial(_plan_registered, *own)]
     if options.engine == "mcmc" and not program.inner:

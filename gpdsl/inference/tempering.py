@@ -36,8 +36,6 @@ def infer_tempered(
 ) -> Found:
     """`infer_growing`, with the divergence of q counted `options.beta` times."""
     beta = options.beta
-    if beta == 1:
-        return infer_growing(program, data, options, callback, start, keep)
 
     def told(report: Report) -> None:
         assert callback is not None

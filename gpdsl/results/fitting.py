@@ -20,6 +20,7 @@ from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.inference.corrected.engine import drawn
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.fields.plan import probe_called
+from gpdsl.inference.inducing.growth import infer_growing
 from gpdsl.inference.integrated.explore import integrated
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.opaque.probing import probe
@@ -222,7 +223,6 @@ def fit_model(
     account = program.account or Accounting()
     _warn(model.declarations)
     honour_interrupts()  # there is nothing to keep yet
-
     log_jacobian = float(np.sum(bound.standardised.log_jacobian(bound.observed)))
     asked = _Asked(model, program, bound, options, dict(columns), account, begun, log_jacobian)
     ended = None if before is None or noisy(before) else before
@@ -236,9 +236,9 @@ def fit_model(
         (probe_called if program.fields else probe)(program, bound, options.dtype)
         with fitting(account):
             left = options if before is None else steps_left(before, options)
-            result, monitor, choice, jitter = infer_tempered(
-                program, bound, left, _counting(report, account, asked.log_jacobian), known, keep
-            )
+            told = _counting(report, account, log_jacobian)
+            infer = infer_growing if options.beta == 1 else infer_tempered
+            result, monitor, choice, jitter = infer(program, bound, left, told, known, keep)
             if options.hyperparameters == "integrated":
                 result = integrated(program, result, options, bound.rows, monitor)
             if result.target is not None:

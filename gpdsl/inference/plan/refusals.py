@@ -47,7 +47,7 @@ def refuse_beta(options: Options) -> None:
         f"importance = {options.importance}": (options.importance > 1, "bounds the evidence itself"),
     }
     for name, (asked, why) in against.items():
-        if options.beta != 1 and asked:
+        if asked:
             raise GpdslError(f"beta = {options.beta:g} weighs the divergence of q; {name} {why}: leave one out")
 
 
