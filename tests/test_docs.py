@@ -16,7 +16,7 @@ import pytest
 import gpdsl
 from gpdsl.cli import main
 from gpdsl.forward import registry
-from gpdsl.language import options, vocabulary
+from gpdsl.language import engine_names, vocabulary
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md"))]
@@ -105,8 +105,8 @@ def test_every_fence_is_read() -> None:
 def test_the_tables_are_current_and_name_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     tables = importlib.import_module("tables")
-    for name in set(options._engines) - set(options._OWN):  # a page has registered it
-        monkeypatch.delitem(options._engines, name)
+    for name in set(engine_names._engines) - set(engine_names.OWN):  # a page has registered it
+        monkeypatch.delitem(engine_names._engines, name)
     if os.environ.get("GPDSL_GOLDEN"):
         tables.write()
     wanted = {
