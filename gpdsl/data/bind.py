@@ -52,8 +52,10 @@ def bind(
     `columns` maps model names to data names (a list of them for a vector). `sizes`, `levels` and `calendar` are those
     of an earlier fit: they are enforced, and with sizes a constant input is no mistake. `unseen` are levels of other
     rows that this fit does not know, so that they have the same numbers in these. Without `outputs_required`, absent
-    outputs are left out of the result. Raises DataError with every mistake found.
+    outputs are left out of the result. Data that are bound stay as they are. Raises DataError with every mistake found.
     """
+    if isinstance(source, Data):
+        return source
     table = read_table(source)
     binding = _Binding(declarations, table, columns or {}, Sizes(declarations, sizes or {}, table.source))
     binding.refuse_unknown_mappings()

@@ -102,7 +102,7 @@ def check_start(start: Start, program: Program) -> None:
                 raise GpdslError(f"start: `{name}` is a latent in one model and a row variable in the other")
             if columns != (theirs := _columns(start.program, other)):
                 raise GpdslError(f"start: latent `{name}` is over {theirs} column(s) there and {columns} here")
-    if not known:
+    if program.groups and not known:
         names = ", ".join(f"`{name}`" for group in start.program.groups for name in group.names)
         raise GpdslError(f"start: that fit has none of this model's latents; it has {names}")
     for name, value in start.initial(program).items():

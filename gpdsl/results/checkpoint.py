@@ -86,7 +86,7 @@ class Checkpoint:
             warnings.warn(f"the state of the fit is not kept: {problem}", GpdslWarning, stacklevel=2)
 
 
-def kept_before(model: Model, given: Mapping[str, Any], start: Any, checkpoint: Any) -> Fit | None:
+def kept_before(model: Model, given: Mapping[str, Any] | Options, start: Any, checkpoint: Any) -> Fit | None:
     """The fit to go on from, None where there is no file yet. Raises GpdslError for one of another model or options.
 
     Also where there is no file to look into, or another fit to `start` from.

@@ -10,6 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from gpdsl.results.criticism.checks import Check
     from gpdsl.results.criticism.finding import Diagnosis
+    from gpdsl.results.criticism.folds import CrossValidation
     from gpdsl.results.criticism.inspected import Inspection
     from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut
     from gpdsl.results.criticism.reference import Distances
@@ -38,6 +39,36 @@ class Criticised:
         from gpdsl.results.criticism.left_out import widely_applicable
 
         return widely_applicable(cast("Fit", self), data)
+
+    def cross_validate(self, data: Any, folds: int = 5, *, by: str | None = None, seed: int = 0) -> CrossValidation:
+        """How well rows are predicted by fits that have not seen them: K-fold cross-validation.
+
+        The rows that were fitted are dealt to `folds` at random; each fold is predicted by a fit of the others, from
+        where this one has ended, with its options and units and the parameters learnt anew. by: an input, or a column
+        of the data, of which rows with the same value stay together. Raises GpdslError for other data.
+        """
+        from gpdsl.results.criticism.folds import cross_validate
+
+        return cross_validate(cast("Fit", self), data, folds, by, seed)
+
+    def leave_future_out(
+        self,
+        data: Any,
+        first: int | None = None,
+        *,
+        ahead: int = 1,
+        by: str | None = None,
+        every: int | None = None,
+    ) -> CrossValidation:
+        """How well the next rows of a series are predicted by fits of those before: leave-future-out validation.
+
+        The first fit has the rows of the `first` times, half of them by default, and every later one those of `every`
+        times more, `ahead` by default; each predicts the rows of the `ahead` times that follow, one by one. by: the
+        input or column that is the time. Fits are made as by `cross_validate` (Bürkner, Gabry and Vehtari 2020).
+        """
+        from gpdsl.results.criticism.folds import leave_future_out
+
+        return leave_future_out(cast("Fit", self), data, first, ahead, by, every)
 
     def check_predictive(
         self,

@@ -99,12 +99,16 @@ Weights of covariances with points are as large as the inverse of their matrix, 
 """
 
 
-def make_options(infer: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
+def make_options(infer: Mapping[str, Any], given: Mapping[str, Any] | Options) -> Options:
     """Options from the model's `infer` line, overridden by what the caller gave. Raises GpdslError for a bad one.
+
+    Those of another fit are complete.
 
     Of initial values, those of parameters that the caller does not name stay. Choices that the line makes for its own
     engine are left out where the caller takes another one that does not read them.
     """
+    if isinstance(given, Options):
+        return given
     chosen = {name: check_option(name, value) for name, value in given.items() if value is not None}
     engine = chosen.get("engine", infer.get("engine", OPTIONS["engine"].default))
     for name, value in chosen.items():

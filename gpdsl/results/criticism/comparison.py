@@ -10,7 +10,7 @@ import numpy as np
 
 from gpdsl.errors import GpdslError, preformatted, quoted
 from gpdsl.inference.integrated.profile import UNTRUSTED
-from gpdsl.results.criticism.left_out import LeaveOneOut, leave_one_out
+from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, leave_one_out
 from gpdsl.results.fit import Fit
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Comparison:
     """The table, the best fit first."""
 
     rows: tuple[Compared, ...]
-    loo: Mapping[str, LeaveOneOut]
+    elpds: Mapping[str, Elpd]
 
     def to_frame(self) -> DataFrame:
         """A pandas frame with the names as its index."""
@@ -64,6 +64,9 @@ class Comparison:
         notes = []
         if len(self.rows) > 1 and -self.rows[1].difference < CLOSE:
             notes.append(f"differences below {CLOSE:g} nats tell little")
+        methods = {each.method.removeprefix("exact ") for each in self.elpds.values()}
+        if len(methods) > 1:
+            notes.append(f"rows are left out in different ways: {', '.join(sorted(methods))}")
         if any(each.worst_k > UNTRUSTED for each in self.rows):
             notes.append(f"k above {UNTRUSTED}: single rows move that posterior so much that its elpd is unsure")
         return notes
@@ -72,25 +75,33 @@ class Comparison:
         return preformatted(repr(self))
 
 
-def compare(fits: Mapping[str, Fit] | Sequence[Fit], data: Any) -> Comparison:
+def compare(fits: Mapping[str, Fit | Elpd] | Sequence[Fit | Elpd], data: Any = None) -> Comparison:
     """Fits of the same data by `fit.loo`, the best first, with differences to it and their standard errors.
 
-    fits: by name, or a list, named by their models. Raises GpdslError where fits have other data or outputs: densities
-    of different things cannot be compared.
+    fits: by name, or a list, named by their models. In place of a fit may stand what its `loo`, `waic`,
+    `cross_validate` or `leave_future_out` has found; `data` are for the others. Raises GpdslError where fits have other
+    data or outputs, or other rows are predicted: densities of different things cannot be compared.
     """
     named = dict(fits) if isinstance(fits, Mapping) else _named(fits)
-    if not named or not all(isinstance(each, Fit) for each in named.values()):
+    if not named or not all(isinstance(each, Fit | Elpd) for each in named.values()):
         raise GpdslError(f"compare: expected fits by name, or a list of them, got {quoted(repr(fits))}")
-    _verify_outputs(named)
-    found = {name: leave_one_out(fit, data) for name, fit in named.items()}
+    if data is None and (bare := [name for name, each in named.items() if isinstance(each, Fit)]):
+        raise GpdslError(f"compare: {quoted(bare[0])} is a fit: give the data that were fitted, compare(fits, data)")
+    _verify_outputs({name: _fit_of(each) for name, each in named.items()})
+    found = {name: leave_one_out(each, data) if isinstance(each, Fit) else each for name, each in named.items()}
+    _verify_rows(found)
     best = max(found, key=lambda name: found[name].elpd)
     rows = [_compared(name, each, found[best]) for name, each in found.items()]
     return Comparison(tuple(sorted(rows, key=lambda each: -each.elpd)), found)
 
 
-def _named(fits: Sequence[Fit]) -> dict[str, Fit]:
+def _fit_of(each: Fit | Elpd) -> Fit:
+    return each.fit if isinstance(each, Elpd) else each
+
+
+def _named(fits: Sequence[Fit | Elpd]) -> dict[str, Fit | Elpd]:
     """By their models; numbered where these have one name."""
-    names = [each.program.declarations.name if isinstance(each, Fit) else "" for each in fits]
+    names = [_fit_of(each).program.declarations.name if isinstance(each, Fit | Elpd) else "" for each in fits]
     single = len(set(names)) == len(names)
     keys = names if single else [f"{name} {place}" for place, name in enumerate(names, 1)]
     return dict(zip(keys, fits, strict=True))
@@ -112,9 +123,30 @@ def _verify_outputs(fits: Mapping[str, Fit]) -> None:
             )
 
 
-def _compared(name: str, each: LeaveOneOut, best: LeaveOneOut) -> Compared:
+def _verify_rows(found: Mapping[str, Elpd]) -> None:
+    """Raise GpdslError where other values are observed, or other rows predicted."""
+    first, *others = found
+    ours = found[first]
+    for other in others:
+        theirs = found[other]
+        for name in ours.data.outputs:
+            if theirs.data.digests[name] != ours.data.digests[name]:
+                raise GpdslError(
+                    f"compare: {quoted(first)} and {quoted(other)} have other values of `{name}`: fit both to the same "
+                    "rows, in the same order"
+                )
+        known, also = ~np.isnan(ours.pointwise), ~np.isnan(theirs.pointwise)
+        if np.any(known != also):
+            raise GpdslError(
+                f"compare: {quoted(first)} predicts {known.sum()} rows ({ours.method}), {quoted(other)} {also.sum()} "
+                f"({theirs.method}), of which {np.sum(known & also)} are the same: leave the same rows out"
+            )
+
+
+def _compared(name: str, each: Elpd, best: Elpd) -> Compared:
     apart = each.pointwise - best.pointwise
     apart = apart[np.isfinite(apart)]
-    worst = float(np.nanmax(each.k)) if np.isfinite(each.k).any() else float("nan")
+    k = each.k if isinstance(each, LeaveOneOut) else np.full(1, np.nan)
+    worst = float(np.nanmax(k)) if np.isfinite(k).any() else float("nan")
     se = float(np.sqrt(len(apart) * np.var(apart)))
     return Compared(name, each.elpd, each.se, each.effective_parameters, float(apart.sum()), se, worst)

@@ -153,7 +153,7 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
     log_weights, k = _reweighted(base, each)
     shapes = np.stack([own for _, own, _ in found])
     k = np.where(np.isfinite(k), k, np.max(np.where(np.isfinite(shapes), shapes, -np.inf), axis=0))
-    seen = _seen(bound)
+    seen = observed_rows(bound)
     offset = fit.standardised.log_jacobian(bound.observed)
     return LeaveOneOut(
         fit,
@@ -176,7 +176,7 @@ def widely_applicable(fit: Fit, data: Any) -> Elpd:
         moments = np.stack([_moments(each) for each in several])
     base = _log_weights(fit)
     mean, square = np.tensordot(np.exp(base), moments, axes=1)
-    seen, offset = _seen(bound), fit.standardised.log_jacobian(bound.observed)
+    seen, offset = observed_rows(bound), fit.standardised.log_jacobian(bound.observed)
     itself = np.where(seen, np.logaddexp.reduce(base[:, None] + itself, axis=0) - offset, np.nan)
     return Elpd(fit, bound, itself - (square - mean**2), itself, "WAIC")
 
@@ -230,7 +230,7 @@ def _log_weights(fit: Fit) -> Float[np.ndarray, " settings"]:
     return np.zeros(1) if fit.settings is None else np.log(fit.settings.weights)
 
 
-def _seen(bound: Data) -> Bool[np.ndarray, " rows"]:
+def observed_rows(bound: Data) -> Bool[np.ndarray, " rows"]:
     """Rows of which something is observed."""
     return np.any([known.reshape(len(known), -1).any(axis=1) for known in bound.observed.values()], axis=0)
 

@@ -27,10 +27,10 @@ def test_the_better_fit_stands_first() -> None:
     first, second = found.rows
     assert (first.name, second.name) == ("b", "a")
     assert (first.difference, first.difference_se) == (0.0, 0.0)
-    apart = found.loo["a"].pointwise - found.loo["b"].pointwise
+    apart = found.elpds["a"].pointwise - found.elpds["b"].pointwise
     assert second.difference == pytest.approx(apart.sum())
     assert second.difference_se == pytest.approx(np.sqrt(40) * np.std(apart))
-    assert found.to_frame().loc["a", "elpd"] == pytest.approx(found.loo["a"].elpd)
+    assert found.to_frame().loc["a", "elpd"] == pytest.approx(found.elpds["a"].elpd)
     assert [line.split()[0] for line in repr(found).splitlines()] == ["fit", "b", "a"]
 
 
