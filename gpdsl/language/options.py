@@ -54,7 +54,7 @@ _TABLE = (
     Option(
         "inducing", Inducing(), None, "inducing points per latent; 0: all rows are; or features", _PLACED, of="latent"
     ),
-    Option("learn_inducing", Truth(), False, "move the inducing inputs too", _POINTS),
+    Option("learn_inducing", Truth(), None, "move the inducing inputs too; those of layers move by default", _POINTS),
     Option(
         "inducing_start",
         Words(("auto", "kmeans", "greedy")),

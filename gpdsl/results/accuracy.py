@@ -7,8 +7,9 @@ further into the tails, where a mean may come from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +28,9 @@ from gpdsl.symbolic import laws
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.joint import joint_expectation
 from gpdsl.symbolic.terms import has_external, latents_in
+
+if TYPE_CHECKING:
+    from gpdsl.results.prediction import Prediction
 
 Keys = tuple[str, ...]
 Summary = Callable[[np.ndarray], np.ndarray]
@@ -52,9 +56,16 @@ def error_of(beliefs: Beliefs, expression: sp.Expr, keys: Keys, of: str | float)
     return error_of_quantile(beliefs, expression, keys, float(of))
 
 
-def error_of_law(name: str, predictive: Predictive | None, of: str | float) -> np.ndarray:
+def of_passes(sets: Sequence[Prediction], name: str, of: str | float) -> np.ndarray:
+    """The same of passes through layers, in sets that cover the layers each on its own."""
+    found = {"mean": lambda each: each._mean(name), "variance": lambda each: each._variance(name)}
+    find = found.get(str(of), lambda each: each._quantile_of(name, float(of)))
+    return np.std([find(each) for each in sets], axis=0, ddof=1) / np.sqrt(len(sets))
+
+
+def error_of_law(name: str, predictive: object, of: str | float) -> np.ndarray:
     """The same of the mean or variance of an output: [rows, *keys], with a last axis of levels or elements."""
-    if predictive is None or of not in ("mean", "variance"):
+    if not isinstance(predictive, Predictive) or of not in ("mean", "variance"):
         raise GpdslError(
             f"error of `{name}`: of outputs it is known of the mean and variance, where these have a formula; "
             "ask for that of a let instead"

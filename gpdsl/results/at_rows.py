@@ -16,7 +16,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import assemble, views
 from gpdsl.inference.exact.paths import conditioned, conditioned_at
 from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.layered.predictive import DRAWS, layered_draws, layered_marginals
+from gpdsl.inference.layered.predictive import layered_draws, layered_marginals, pass_count
 from gpdsl.inference.posteriors.coupled import joint_marginals, unexplained
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.over_rows import Block, verify_size, whitened_blocks
@@ -34,6 +34,9 @@ from gpdsl.results.chunks import ROWS_AT_ONCE, parts
 
 COMMON_AT_ONCE = 2048
 """Latents times common noise of a coupled posterior that count as one: 64 MB for all rows at once."""
+
+PASSES_AT_ONCE = 1 << 16
+"""Passes of rows through layers that are computed together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +146,7 @@ class AtRows:
         if self.regression is not None:
             return min(ROWS_AT_ONCE, self.regression.rows_at_once(program))
         if program.inner:
-            return max(1, ROWS_AT_ONCE // DRAWS)
+            return max(1, PASSES_AT_ONCE // pass_count(program))
         readings = max((len(group.readings.all) for group in program.groups), default=1)
         common = self.posterior[0].root.shape[-1] if program.coupled else 0
         width = max(readings, program.latents * common // COMMON_AT_ONCE)

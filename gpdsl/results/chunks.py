@@ -28,10 +28,12 @@ def parts(count: int, size: int = ROWS_AT_ONCE) -> Iterator[tuple[slice, int]]:
         yield slice(last - size, last), size - (last - start)
 
 
-def by_parts(count: int, compute: Callable[[int, slice], np.ndarray], axis: int = 0) -> np.ndarray:
+def by_parts(
+    count: int, compute: Callable[[int, slice], np.ndarray], axis: int = 0, size: int = ROWS_AT_ONCE
+) -> np.ndarray:
     """`compute(number, rows)` of each part in turn, put together along the axis of the rows."""
     found = []
-    for number, (rows, skip) in enumerate(parts(count)):
+    for number, (rows, skip) in enumerate(parts(count, size)):
         values = compute(number, rows)
         kept = [slice(None)] * axis + [slice(skip, None)]
         found.append(values[tuple(kept)])

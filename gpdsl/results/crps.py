@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 
+MOST = 512
+"""Components of which all pairs are taken."""
+
 
 class NotNormalError(Exception):
-    """The distribution of an output is no mixture of normal ones."""
+    """The distribution of an output is no mixture of normal ones, or of too many."""
 
 
 def crps_of(prediction: Prediction, name: str, observed: Any, draws: int, seed: int) -> Array:
@@ -74,7 +77,7 @@ def _normals(beliefs: Beliefs, o: ObservationTerms, keys: tuple[str, ...]) -> tu
     """Means and variances of the components of a statement, [K, rows, *keys]."""
     law = law_of_output(beliefs, o, keys)
     known = law.normal() if isinstance(law, Predictive) else None
-    if known is None:
+    if known is None or len(beliefs.weights) > MOST:  # their pairs are too many
         raise NotNormalError
     shape = len(beliefs.weights), beliefs.count, *sizes_of(beliefs, keys)
     return np.broadcast_to(known[0], shape), np.broadcast_to(known[1], shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,12 +13,14 @@ import sympy as sp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
+from gpdsl.errors import GpdslWarning
 from gpdsl.inference.estimators.expected_log_likelihood import log_density
 from gpdsl.program.joint import column_roots
 from gpdsl.program.quadrature import STEPS, gauss_hermite
 from gpdsl.results.cells import LogFunction, log_mean
 from gpdsl.results.drawn_density import SAMPLES, is_opaque, log_average, log_densities, opaque_log_densities
 from gpdsl.results.expectation import Beliefs, sample_latents
+from gpdsl.results.simulations import SETS
 from gpdsl.symbolic.coupling import quadratic
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.kinks import bends, kinks
@@ -29,6 +32,9 @@ ADAPTIVE_NODES, FEWER, AGREE = 24, 17, 1e-7
 """Nodes along each of two latents, and of one that has to agree to so many nats; cells serve rows where it does not."""
 
 CELLS_AT_ONCE = 1 << 14
+
+UNSURE = 0.1
+"""Nats by which a log density may be wrong without a warning."""
 
 FOLDED = 1 << 16
 """Rows times components that are taken together."""
@@ -263,5 +269,24 @@ def _sampled(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
     return log_average(log_densities(beliefs, *sample_latents(beliefs, SAMPLES, need_externals=False)))
 
 
+def _warn_of_passes(beliefs: Beliefs, per_component: Float[np.ndarray, "K rows"]) -> None:
+    """A warning where log densities are known to no better than `UNSURE`: sets of passes through layers differ."""
+    index = np.split(np.arange(len(beliefs.weights)), SETS)
+    each = np.stack([logsumexp(per_component[i], axis=0, b=SETS * beliefs.weights[i][:, None]) for i in index])
+    shares = np.exp(each - np.max(each, axis=0))
+    errors = np.std(shares, axis=0, ddof=1) / np.sqrt(SETS) / np.maximum(np.mean(shares, axis=0), 1e-300)
+    unsure = np.flatnonzero(errors > UNSURE)
+    if unsure.size:
+        warnings.warn(
+            f"log densities of {unsure.size} of {beliefs.count} rows are known to {np.max(errors):.2g} nats at worst, "
+            f"above {UNSURE:g}: few of {len(beliefs.weights)} passes through the layers come near their outputs, as the "
+            "noise is narrow or the outputs are far out; judge those by `prediction.quantile` or `probability`",
+            GpdslWarning,
+            stacklevel=8,
+        )
+
+
 def _combine(beliefs: Beliefs, per_component: Float[Array | np.ndarray, "K rows"]) -> np.ndarray:
+    if beliefs.program.inner:
+        _warn_of_passes(beliefs, np.asarray(per_component))
     return np.asarray(logsumexp(per_component, axis=0, b=jnp.asarray(beliefs.weights)[:, None]))

@@ -21,6 +21,7 @@ from gpdsl.program.joint import Marginals, moment_values
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import Integral, integral_of, split_integral
 from gpdsl.program.rows import Rows, Scope
+from gpdsl.results.chunks import ROWS_AT_ONCE
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic.arguments import Integrand, integrand_of
 from gpdsl.symbolic.functions import floor
@@ -42,6 +43,9 @@ NEAR = 0.5
 
 GENTLE = 1.0
 """The same of `nodes.weighted_nodes`."""
+
+AS_MANY = 256
+"""Components that the memory of a part of the rows is meant for."""
 
 FEW = 500
 """Rows up to which expectations take less time than compiling them well."""
@@ -86,6 +90,20 @@ class Beliefs:
     def samples(self) -> int:
         """Of each component."""
         return ROUGH if self.rough else SAMPLES
+
+    @property
+    def at_once(self) -> int:
+        """Rows of which quantities are computed together."""
+        return max(1, ROWS_AT_ONCE * AS_MANY // max(AS_MANY, len(self.weights)))
+
+    def sets(self) -> list[Beliefs]:
+        """The passes through layers in sets: what is found from each of them alone scatters by their error."""
+        compiled: dict[Any, Callable[..., Any]] = {}
+        sets = []
+        for index in np.split(np.arange(len(self.weights)), SETS):
+            marginals, weights = jax.tree.map(lambda a, i=index: a[i], self.marginals), self.weights[index]
+            sets.append(replace(self, marginals=marginals, weights=weights / weights.sum(), compiled=compiled))
+        return sets
 
     def folded(self) -> Beliefs:
         """The rows once for each component, one component after the other, with that alone."""

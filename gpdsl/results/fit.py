@@ -16,6 +16,7 @@ from gpdsl.data import Calendar, Data, bind
 from gpdsl.data.standardised import Standardised
 from gpdsl.forward import Usage, unregistered
 from gpdsl.inference.exact.posterior import Regression
+from gpdsl.inference.layered.predictive import passes
 from gpdsl.inference.opaque.budget import predicted_uses
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Whitened
@@ -184,13 +185,12 @@ class Fit(Shown, Criticised):
     ) -> np.ndarray:
         """log p(y_n | training data) in nats for every row [rows]; a row's observed outputs count together.
 
-        A row of which no output is observed has 0, the log density of nothing.
-        `evaluations` is a budget, as of `predict`; with a small one there are fewer samples.
+        A row without observed outputs has 0. `evaluations` is a budget, as of `predict`: a small one means fewer samples.
         """
         bound = self.bind(data, columns, outputs=True)
         with precision(self.options.dtype):
             beliefs = self.beliefs(bound, evaluations, likelihoods=True)
-            found = by_parts(bound.rows, lambda _, rows: self._log_predictive(beliefs.part(rows)))
+            found = by_parts(bound.rows, lambda _, r: self._log_predictive(beliefs.part(r)), size=beliefs.at_once)
         return found - self.standardised.log_jacobian(bound.observed)
 
     def _log_predictive(self, beliefs: Beliefs) -> np.ndarray:
@@ -242,7 +242,7 @@ class Fit(Shown, Criticised):
                 as_arrays(dict(self.parameters), dtype),
                 rows,
                 marginals,
-                np.full(n := len(marginals.mean), 1.0 / n) if program.inner else self.weights / self.weights.sum(),
+                passes(program)[1] if program.inner else self.weights / self.weights.sum(),
                 self.options.seed,
                 self._simulations(program, data.rows, np.inf if budget is None else budget, likelihoods),
                 blocks=partial(self.at_rows.blocks, program, rows, data.rows),

@@ -17,7 +17,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage
 from gpdsl.program.precision import in_precision
 from gpdsl.results import expectation as ex
-from gpdsl.results.accuracy import error_of, error_of_law, verify_asked
+from gpdsl.results.accuracy import error_of, error_of_law, of_passes, verify_asked
 from gpdsl.results.chunks import by_parts
 from gpdsl.results.conditions import ROWS_AT_ONCE, condition_of
 from gpdsl.results.covariances import covariances
@@ -26,14 +26,12 @@ from gpdsl.results.draws import Together, row_by_row
 from gpdsl.results.existence import existing, said
 from gpdsl.results.named import check_draws, is_output, names_of, of_output, of_quantity
 from gpdsl.results.outputs import law_of_output, output_mean, output_quantile, output_variance
-from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import quantile_of
 from gpdsl.results.scored import Scored
 from gpdsl.results.table import frame_of, html_of
 from gpdsl.results.totals import Total, ends_of, total_of
 from gpdsl.shown import mimebundle
 from gpdsl.symbolic.reduced import field_quantities
-from gpdsl.symbolic.terms import ObservationTerms
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -157,7 +155,8 @@ class Prediction(Scored):
         """Something about all rows, some rows at a time; without rows where it is the same in all of them."""
         if name in field_quantities(self._declarations):
             return np.take(compute(self._part(slice(0, 1)), 0), 0, axis)
-        return by_parts(self.beliefs.count, lambda number, rows: compute(self._part(rows), number), axis)
+        at = self.beliefs
+        return by_parts(at.count, lambda number, rows: compute(self._part(rows), number), axis, at.at_once)
 
     def _part(self, rows: slice) -> Prediction:
         return Prediction(self.beliefs.part(rows), self.dtype, self.standardised)
@@ -202,7 +201,8 @@ class Prediction(Scored):
         """Standard error of what `mean`, `variance`, or the quantile of a probability says, [rows, *axes].
 
         It is that of finitely many evaluations of opaque functions, and of finitely many samples where three or more
-        latents enter what has no formula. Of a quadrature over two it is what nodes between its own add; 0 else.
+        latents enter what has no formula, or of passes through layers. Of a quadrature over two it is what nodes
+        between its own add; 0 else.
         """
         verify_asked(name, of)
         found = self._by_parts(name, lambda part, _: part._error(name, of))
@@ -215,14 +215,12 @@ class Prediction(Scored):
         return Usage() if simulations is None else simulations.account.usage()
 
     def _error(self, name: str, of: str | float) -> np.ndarray:
+        if self.beliefs.program.inner:
+            return of_passes([Prediction(b, self.dtype, self.standardised) for b in self.beliefs.sets()], name, of)
         if not is_output(self.beliefs, name):
             return of_quantity(self.beliefs, name, lambda e, keys: jnp.asarray(error_of(self.beliefs, e, keys, of)))
-
-        def error(o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
-            law = law_of_output(self.beliefs, o, keys)
-            return error_of_law(name, law if isinstance(law, Predictive) else None, of)
-
-        return of_output(self.beliefs, name, error)
+        at = self.beliefs
+        return of_output(at, name, lambda o, keys: error_of_law(name, law_of_output(at, o, keys), of))
 
     @in_precision
     def sample(self, name: str, count: int, seed: int = 0) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -41,6 +42,9 @@ VISITED = 5.0
 ASSESSED = 1_000
 """Rows of which the bound is taken at a time at the end."""
 
+RISING, LITTLE, FEWEST = 3.0, 0.5, 5
+"""Standard errors and nats that the bound rises by in the end without a note, and steps that tell."""
+
 State = dict[str, Any]
 """What Adam moves: `parameters` on the real line, `inducing` and `q` by group; and `last`, by natural gradients."""
 
@@ -63,7 +67,8 @@ class LayeredSearch:
         self.families = [PerRow() if group.per_row else Full() for group in program.groups]
         self.paces = [VISITED if group.per_row else 1.0 for group in program.groups]
         q = {p: each for p, each in enumerate(as_arrays(start, dtype)) if p not in natural}
-        points = {p: z for p, z in enumerate(problem.inducing) if not program.groups[p].per_row}
+        moving = problem.options.learn_inducing is not False
+        points = {p: z for p, z in enumerate(problem.inducing) if moving and not program.groups[p].per_row}
         last = {p: Precise.prior(program.groups[p].size, len(problem.inducing[p]), dtype) for p in natural}
         if problem.begun is not None:
             known = enumerate(problem.begun.posterior)
@@ -72,6 +77,7 @@ class LayeredSearch:
         self.last = last
         self.optimiser = optax.adam(optax.cosine_decay_schedule(choice.learning_rate, choice.steps, alpha=SLOWEST))
         self.memory = self.optimiser.init(self.point)
+        self.values: list[float] = []
         self.done, self.key = 0, jax.random.key(problem.options.seed)
         self.batches: Iterator[np.ndarray] = minibatches(
             problem.data_rows, choice.batch or problem.data_rows, problem.options.seed + 1
@@ -84,11 +90,26 @@ class LayeredSearch:
         while self.done < steps:
             given = *self._next(), self.problem.rows
             self.point, self.last, self.memory, values = self.chunk(self.point, self.last, self.memory, *given)
+            self.values += np.asarray(values, float)[: steps - self.done].tolist()
             self.done = min(self.done + self.size, steps)
             self.problem.monitor.report(self.done, float(np.nanmean(np.asarray(values))))
             if not np.any(np.isfinite(np.asarray(values))):
                 return "stopped: the bound is not a finite number"
         return ALL_DONE
+
+    def _rising(self) -> tuple[str, ...]:
+        """A note where the bound rises in the last steps, which are short, beyond its noise."""
+        fifth = len(self.values) // 5
+        before, after = np.asarray(self.values[-2 * fifth : -fifth]), np.asarray(self.values[-fifth:])
+        if self.done < self.problem.choice.steps or fifth < FEWEST:
+            return ()
+        rise, noise = after.mean() - before.mean(), np.sqrt((before.var() + after.var()) / fifth)
+        if not rise > max(RISING * noise, LITTLE):
+            return ()
+        return (
+            f"the bound still rises: its mean over the last fifth of {self.done} steps, the shortest, is {rise:.2g} nats "
+            f"above that over the fifth before; ask for more, as steps = {4 * self.done}, or go on with start = fit",
+        )
 
     def state(self) -> Result:
         """Where it is, with the mean bound of the last steps."""
@@ -96,7 +117,7 @@ class LayeredSearch:
 
     def finish(self) -> Result:
         """Where it is, with its bound on all rows and fresh samples."""
-        return self._result(*self._assessed())
+        return replace(self._result(*self._assessed()), notes=self._rising())
 
     def _next(self) -> tuple[Array, Array, Array]:
         """Row numbers, random keys and lengths of natural gradients of some steps."""

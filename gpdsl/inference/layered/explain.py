@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpdsl.inference.driver import Plan
 from gpdsl.inference.layered.engine import last_layers
-from gpdsl.inference.layered.predictive import DRAWS
+from gpdsl.inference.layered.predictive import pass_count
 from gpdsl.inference.plan.explain import explain_observation
 from gpdsl.inference.plan.explain_latents import described, row_variable
 from gpdsl.inference.plan.options import Options
@@ -46,7 +46,11 @@ def explain_layers(program: Program, options: Options, plan: Plan, rows: int) ->
     lines.append(f"  learnt with q: {', '.join(program.parameters.initial) or 'nothing'}")
     if program.parameters.held:
         lines.append(f"  held: {', '.join(program.parameters.held)}")
-    lines += ["", "predictions", f"  mixtures of {DRAWS} passes through the layers, the same for every row"]
+    lines += [
+        "",
+        "predictions",
+        f"  mixtures of {pass_count(program)} passes through the layers, the same for every row",
+    ]
     return "\n".join(lines)
 
 

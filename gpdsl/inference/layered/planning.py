@@ -16,6 +16,7 @@ from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
+from gpdsl.language.options import OPTIONS
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.white import training
 from gpdsl.symbolic.concavity import log_concavity
@@ -34,7 +35,18 @@ ALLOWED = {
     "schedule": ("joint",),
     "gradients": ("auto",),
     "hyperparameters": ("point",),
+    "inducing_start": ("auto", "kmeans"),
 }
+
+UNREAD = {
+    "tolerance": "all `steps` are taken",
+    "epsilon": "it belongs to Adadelta, and layers are fitted by Adam",
+    "decay": "it belongs to Adadelta, and layers are fitted by Adam",
+    "evaluations": "layers take no opaque functions",
+    "sampling": "rows go through the layers in fresh random passes",
+    "control_variate": "gradients are those of paths, not of scores",
+}
+"""Options that tell nothing here, and why."""
 
 
 def plan_layered(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan | None:
@@ -53,7 +65,15 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
     points, q = start_layers(program, rows, choice.inducing, jitter, options.seed)
     for place, group in enumerate(program.groups):
         known = None if start is None or group.per_row else start.group_of(group.names[0])
-        points[place] = points[place] if start is None or known is None else start.inducing[known[0]]
+        if start is None or known is None:
+            continue
+        had, asked = len(start.inducing[known[0]]), min(int(options.inducing or 0), data.rows)
+        if asked and asked != had:
+            raise GpdslError(
+                f"inducing = {asked}, but start = fit has {had} inducing points of `{group.names[0]}`, from which "
+                f"layers go on: leave out inducing, or set inducing = {had}"
+            )
+        points[place] = start.inducing[known[0]]
     engine = searching("layered", partial(LayeredSearch, start=q), refined=False)
     return Plan(choice, Layout(Full(), False), points, engine)
 
@@ -84,6 +104,12 @@ def _refuse(program: Program, options: Options) -> None:
             raise GpdslError(
                 f"{name} = {getattr(options, name)} does not go with latents that are functions of {names}, through "
                 f"which rows are sampled; leave it out, or set {name} = {' or '.join(allowed)}"
+            )
+    for name, why in UNREAD.items():
+        if getattr(options, name) != OPTIONS[name].default:
+            raise GpdslError(
+                f"{name} = {getattr(options, name)} does not go with latents that are functions of {names}: {why}; "
+                "leave it out"
             )
     if isinstance(options.inducing, str):
         raise GpdslError(

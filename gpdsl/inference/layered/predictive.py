@@ -26,8 +26,13 @@ from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, row_count
 from gpdsl.symbolic.readings import OWN
 
-DRAWS = 256
-"""Passes of every row."""
+DRAWS, WITH_VARIABLES = 256, 4096
+"""Passes of every row, and where latents are functions of row variables: narrow noise shows how far apart these are."""
+
+WIDER = 1.5
+"""Standard deviations of up to so many `FEW` row variables in these passes, which weights make up for: tails count."""
+
+FEW = 3
 
 
 def layered_marginals(
@@ -38,14 +43,14 @@ def layered_marginals(
     posterior: Sequence[Whitened],
     jitter: float,
 ) -> Marginals:
-    """Marginals of all latents at rows, one component for each pass, all with equal weight.
+    """Marginals of all latents at rows, one component for each pass, with the weights of `passes`.
 
     The passes are the same for every row: what is said of a row depends on no other.
     """
     layers = Layers(program, program.sharp)
     dtype = jax.tree.leaves(inducing)[0].dtype
-    shared = jnp.asarray(common_normals(program.latents), dtype)[:, None]
-    normals = jnp.broadcast_to(shared, (DRAWS, row_count(rows), program.latents))
+    shared = jnp.asarray(passes(program)[0], dtype)[:, None]
+    normals = jnp.broadcast_to(shared, (len(shared), row_count(rows), program.latents))
     white = {}
     for place, group in enumerate(program.groups):
         if group.per_row and program.inner & set(group.names):
@@ -54,10 +59,28 @@ def layered_marginals(
     return layers.marginals(parameters, inducing, dict(enumerate(posterior)), rows, Drawn(normals, white), jitter)
 
 
-def common_normals(columns: int) -> np.ndarray:
-    """Standard normals [passes, columns] that are more even than random ones."""
-    uniform = qmc.Sobol(columns, seed=0).random(DRAWS)
-    return norm.ppf(np.clip(uniform, 1e-9, 1.0 - 1e-9))
+def pass_count(program: Program) -> int:
+    """Passes of every row."""
+    return WITH_VARIABLES if program.inner & program.declarations.rows.keys() else DRAWS
+
+
+def passes(program: Program) -> tuple[Float[np.ndarray, "S latents"], Float[np.ndarray, "S"]]:
+    """Normals of the latents that others are functions of, more even than random ones, and the weights of passes.
+
+    Each eighth is such a set on its own. Row variables, which come first, are drawn wider than they are.
+    """
+    inner = [group for group in program.groups if program.inner & set(group.names)]
+    columns = [c for g in sorted(inner, key=lambda g: not g.per_row) for c in range(g.start, g.stop)]
+    variables = sum(group.stop - group.start for group in inner if group.per_row)
+    uniform = qmc.Sobol(len(columns), seed=0).random(pass_count(program))
+    drawn, logs = norm.ppf(np.clip(uniform, 1e-9, 1.0 - 1e-9)), np.zeros(len(uniform))
+    if 0 < variables <= FEW:
+        drawn[:, :variables] *= WIDER
+        logs = -0.5 * (1.0 - WIDER**-2) * np.sum(drawn[:, :variables] ** 2, axis=1)
+    normals = np.zeros((len(uniform), program.latents))
+    normals[:, columns] = drawn
+    weights = np.exp(logs)
+    return normals, weights / weights.sum()
 
 
 def layered_draws(

@@ -51,7 +51,7 @@ class Options:
 
     posterior: str = _default("posterior")
     inducing: int | str | None = _default("inducing")
-    learn_inducing: bool = _default("learn_inducing")
+    learn_inducing: bool | None = _default("learn_inducing")
     inducing_start: str = _default("inducing_start")
     expectations: str = _default("expectations")
     samples: int | None = _default("samples")

@@ -1,0 +1,104 @@
+"""Passes of new rows through layers: what is said of narrow noise, its errors, and options that layers read or refuse."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import gpdsl
+from gpdsl.errors import GpdslError, GpdslWarning
+from tests.inference.test_layered import STEP
+
+NARROW = """
+input x : real
+output y : real
+row w ~ Normal(0, 1)
+latent f(x, w) ~ GP(2 * w, 1e-9 * RBF(1))
+y ~ Normal(f, 0.1)
+"""
+
+
+@pytest.fixture(scope="module")
+def narrow() -> gpdsl.Fit:
+    x = 0.01 * np.arange(10.0)
+    return gpdsl.compile(NARROW).fit({"x": x, "y": 2 * np.sin(10 * x)}, steps=5, inducing=3)
+
+
+KNOWN = stats.norm(0.0, np.sqrt(4.01))
+
+
+def test_densities_and_tails_under_narrow_noise_are_those_of_the_integral(narrow: gpdsl.Fit) -> None:
+    y = KNOWN.ppf([0.001, 0.02, 0.3, 0.5, 0.9, 0.999])
+    found = narrow.log_predictive_density({"x": np.zeros(6), "y": y})
+    np.testing.assert_allclose(found, KNOWN.logpdf(y), atol=0.03)
+    prediction = narrow.predict({"x": [0.0]})
+    np.testing.assert_allclose(prediction.quantile("y", [0.001, 0.5, 0.999])[:, 0], y[[0, 3, 5]], atol=2e-3)
+    np.testing.assert_allclose(prediction.variance("y"), 4.01, rtol=1e-3)
+    np.testing.assert_allclose(prediction.crps("y", [0.0]), np.sqrt(4.01 / np.pi) * (np.sqrt(2) - 1), rtol=0.05)
+
+
+def test_errors_of_passes_are_about_as_large_as_what_they_miss(narrow: gpdsl.Fit) -> None:
+    prediction = narrow.predict({"x": [0.0]})
+    for of, known, found in (
+        ("mean", 0.0, prediction.mean("y")),
+        ("variance", 4.01, prediction.variance("y")),
+        (0.999, KNOWN.ppf(0.999), prediction.quantile("y", 0.999)),
+    ):
+        error = float(prediction.error("y", of)[0])
+        assert 0 < error < 0.01 and abs(float(found[0]) - known) < 10 * error
+
+
+def test_densities_that_passes_hardly_tell_are_warned_of(narrow: gpdsl.Fit) -> None:
+    with pytest.warns(GpdslWarning, match="log densities of 1 of 2 rows are known to"):
+        narrow.log_predictive_density({"x": np.zeros(2), "y": np.array([1.0, 14.0])})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GpdslWarning)
+        narrow.log_predictive_density({"x": np.zeros(2), "y": np.array([1.0, 3.0])})
+
+
+def _data() -> dict[str, np.ndarray]:
+    x = np.linspace(-1, 1, 12)
+    return {"x": x, "y": np.sign(x)}
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("tolerance", 1e-4),
+        ("epsilon", 1e-4),
+        ("decay", 0.5),
+        ("evaluations", 100),
+        ("sampling", "iid"),
+        ("control_variate", "none"),
+    ],
+)
+def test_options_that_tell_layers_nothing_are_refused(option: str, value: Any) -> None:
+    with pytest.raises(GpdslError, match=f"{option} = {value} does not go with latents.*leave it out"):
+        gpdsl.compile(STEP).fit(_data(), **{option: value})
+
+
+def test_inducing_points_stay_where_they_are_asked_to() -> None:
+    kept, other = (
+        gpdsl.compile(STEP).fit(_data(), inducing=5, learn_inducing=False, steps=steps, seed=0) for steps in (1, 50)
+    )
+    moved = gpdsl.compile(STEP).fit(_data(), inducing=5, steps=50, seed=0)
+    for before, after, away in zip(kept.inducing, other.inducing, moved.inducing, strict=True):
+        np.testing.assert_array_equal(before.points, after.points)
+        assert np.max(np.abs(np.asarray(away.points) - np.asarray(before.points))) > 0.01
+
+
+def test_another_number_of_inducing_points_than_those_of_the_start_is_refused() -> None:
+    model = gpdsl.compile(STEP)
+    first = model.fit(_data(), inducing=5, steps=2)
+    with pytest.raises(GpdslError, match="inducing = 7, but start = fit has 5 inducing points of `h`"):
+        model.fit(_data(), inducing=7, steps=2, start=first)
+    assert len(model.fit(_data(), inducing=5, steps=2, start=first).inducing[0].points) == 5
+
+
+def test_a_bound_that_rises_to_the_end_is_noted() -> None:
+    notes = gpdsl.compile(STEP).fit(_data(), inducing=5, steps=60, learning_rate=0.005).notes
+    assert any("the bound still rises" in note and "steps = 240" in note for note in notes)
