@@ -279,7 +279,7 @@ def _warn_of_passes(beliefs: Beliefs, per_component: Float[np.ndarray, "K rows"]
     if unsure.size:
         warnings.warn(
             f"log densities of {unsure.size} of {beliefs.count} rows are known to {np.max(errors):.2g} nats at worst, "
-            f"above {UNSURE:g}: few of {len(beliefs.weights)} passes through the layers come near their outputs, as the "
+            f"above {UNSURE:g}: few of {len(beliefs.weights)} passes through layers come near their outputs, as the "
             "noise is narrow or the outputs are far out; judge those by `prediction.quantile` or `probability`",
             GpdslWarning,
             stacklevel=8,

@@ -185,7 +185,7 @@ class Fit(Shown, Criticised):
     ) -> np.ndarray:
         """log p(y_n | training data) in nats for every row [rows]; a row's observed outputs count together.
 
-        A row without observed outputs has 0. `evaluations` is a budget, as of `predict`: a small one means fewer samples.
+        A row without observed outputs has 0. `evaluations` is a budget, as of `predict`; a small one: fewer samples.
         """
         bound = self.bind(data, columns, outputs=True)
         with precision(self.options.dtype):

@@ -107,7 +107,7 @@ class LayeredSearch:
         if not rise > max(RISING * noise, LITTLE):
             return ()
         return (
-            f"the bound still rises: its mean over the last fifth of {self.done} steps, the shortest, is {rise:.2g} nats "
+            f"the bound still rises: its mean over the last fifth of {self.done} steps is {rise:.2g} nats "
             f"above that over the fifth before; ask for more, as steps = {4 * self.done}, or go on with start = fit",
         )
 
