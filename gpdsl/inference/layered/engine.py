@@ -42,7 +42,7 @@ VISITED = 5.0
 ASSESSED = 1_000
 """Rows of which the bound is taken at a time at the end."""
 
-RISING, LITTLE, FEWEST = 3.0, 0.5, 5
+RISING, LITTLE, FEWEST = 3.0, 0.2, 5
 """Standard errors and nats that the bound rises by in the end without a note, and steps that tell."""
 
 State = dict[str, Any]
