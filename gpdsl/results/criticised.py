@@ -109,11 +109,20 @@ class Criticised:
         """Of the learnt parameters, in their domains: from the curvature of the evidence, or its bound at the best q.
 
         Infinite where the data leave a parameter open. Empty where `fit.inspection.lacking` says why there are none.
+        Of parameters that are integrated over or drawn, their posterior standard deviations.
         """
-        return self.inspection.errors
+        fit = cast("Fit", self)
+        if fit.settings is None:
+            return self.inspection.errors
+        sds = {name: fit.settings.sd(name) for name in fit.parameters if name not in fit.program.parameters.held}
+        return {name: sd for name, sd in sds.items() if np.any(sd > 0)}  # corrected at one value there is none
 
     def to_frame(self) -> Any:
-        """A pandas frame of all parameters, element by element: value, standard error, and whether it was fixed."""
+        """A pandas frame of all parameters, element by element: value, standard error, and whether it was fixed.
+
+        The value is the posterior mean where parameters are integrated over or drawn. Of a fit with `standardise` two
+        columns more have both in the units of the data, NaN where the model does not tell the parameter's unit.
+        """
         from gpdsl.results.criticism.findings import parameter_frame
 
         return parameter_frame(cast("Fit", self))

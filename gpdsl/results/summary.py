@@ -77,10 +77,10 @@ def _diagnosis(fit: Fit) -> list[str]:
     found = fit.inspection
     if not found.findings:
         return []
-    own = own_doubts(fit)
-    lines = [f"  doubtful    {each}" for each in own]
-    left = f"; left out: {', '.join(found.left)}" if found.left else ""
-    verdict = f"{len(own)} doubtful" if own else "none says that the fit is to be doubted"
+    doubtful = len(found.diagnosis.doubtful)
+    lines = [f"  doubtful    {each}" for each in own_doubts(fit)]
+    left = f"; not looked at: {', '.join(found.left)}" if found.left else ""
+    verdict = f"{doubtful} doubtful" if doubtful else "none says that the fit is to be doubted"
     return [*lines, f"  diagnosis   {len(found.findings)} checks, {verdict}{left}"]
 
 
@@ -127,12 +127,22 @@ def _times(fit: Fit) -> list[str]:
 
 def _in_data_units(fit: Fit, name: str) -> str:
     """A parameter once more, where standardising has changed it and its unit is known."""
-    value = fit.parameters_in_data_units.get(name)
-    if value is None or np.array_equal(value, fit.parameters[name]):
+    factor, error = in_data_units(fit, name), fit.standard_errors.get(name)
+    if not np.any(np.isfinite(factor)) or np.all(factor == 1.0):
         return ""
-    error = fit.standard_errors.get(name)
-    error = None if error is None else error * value / fit.parameters[name]
-    return f"  ({_with_error(value, error)} in the units of the data)"
+    error = None if error is None else error * factor
+    return f"  ({_with_error(estimate(fit, name) * factor, error)} in the units of the data)"
+
+
+def estimate(fit: Fit, name: str) -> np.ndarray:
+    """A parameter: its posterior mean where it is averaged over."""
+    return fit.parameters[name] if fit.settings is None else fit.settings.mean(name)
+
+
+def in_data_units(fit: Fit, name: str) -> np.ndarray:
+    """What a parameter is multiplied by to be in the units of the data; NaN where the model does not tell."""
+    there = fit.parameters_in_data_units.get(name)
+    return np.array(np.nan) if there is None else np.asarray(there / fit.parameters[name])
 
 
 def in_brief(fit: Fit) -> str:
@@ -165,20 +175,25 @@ def _lost(fit: Fit) -> str:
         return too_few(fit) + certain
     told = counts_bending(fit.options, fit.choice, fit.message) or not fit.program.parameters.initial
     bent = "" if told else ", if they have not bent the parameters too"
-    more = "" if loss.small or fit.options.inducing is None else "; more of them lose less"
+    more = "" if loss.small else f"; {more_points(fit)}"
     what = "features" if fit.choice.features else "points"
     return f"{what} lose about {loss.nats:.2g} nats of the evidence{bent}{certain}{more}"
 
 
 def too_few(fit: Fit) -> str:
     """A warning that many nats are lost."""
-    lost, count = f"{fit.inducing_loss or 0.0:,.0f}", fit.choice.inducing
-    more = f"more, as inducing={2 * count}, take longer and lose less"
+    lost = f"{fit.inducing_loss or 0.0:,.0f}"
+    return f"{fit.choice.support} lose about {lost} nats of the evidence, and predictions suffer; {more_points(fit)}"
+
+
+def more_points(fit: Fit) -> str:
+    """What to do about lost evidence."""
+    count = fit.choice.inducing
     if fit.choice.features:
-        more = "more of them take longer and lose less"
-    elif fit.options.inducing is not None:
-        more = f"leave `inducing` out for as many as it takes, or ask for more, as inducing={2 * count}"
-    return f"{fit.choice.support} lose about {lost} nats of the evidence, and predictions suffer; {more}"
+        return "more of them take longer and lose less"
+    if fit.options.inducing is None:
+        return f"more, as inducing={2 * count}, take longer and lose less"
+    return f"leave `inducing` out for as many as it takes, or ask for more, as inducing={2 * count}"
 
 
 def evidence_word(fit: Fit) -> str:

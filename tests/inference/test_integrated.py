@@ -115,6 +115,14 @@ def test_predictions_are_those_of_the_mixture(fit: gpdsl.Fit, grid: Grid) -> Non
     np.testing.assert_allclose(said, np.log(grid.weights @ density), atol=0.03)
 
 
+def test_the_frame_has_what_the_summary_has(fit: gpdsl.Fit) -> None:
+    frame = fit.to_frame().set_index("parameter")
+    for name in fit.parameters:
+        mean, sd = frame.loc[name, ["value", "standard_error"]]
+        assert (mean, sd) == (float(fit.settings.mean(name)), float(fit.settings.sd(name)))
+        assert sd == fit.standard_errors[name] and f"{name} {mean:.4g} ± {sd:.2g} (" in " ".join(fit.summary().split())
+
+
 def test_a_saved_fit_says_the_same(fit: gpdsl.Fit, tmp_path: Path) -> None:
     fit.save(tmp_path / "a.gpfit")
     loaded = gpdsl.load_fit(tmp_path / "a.gpfit")

@@ -404,6 +404,9 @@ def test_parameters_are_told_in_the_units_of_the_data_too(fit: gpdsl.Fit) -> Non
     there = float(told["s"]) / own
     values = own, error, own * there, error * there
     assert "    s    {:.4g} ± {:.2g}  ({:.4g} ± {:.2g} in the units of the data)".format(*values) in lines
+    frame = fit.to_frame().set_index("parameter")
+    shown = ["value", "standard_error", "value_in_data_units", "standard_error_in_data_units"]
+    np.testing.assert_allclose(frame.loc["s", shown].astype(float), values, rtol=1e-12)
 
 
 KERNELS: dict[str, tuple[str, dict[str, Any]]] = {

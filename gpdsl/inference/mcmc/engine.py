@@ -97,7 +97,7 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
     about = f"{count} chains of {draws} draws: {worst}, {chains.divergences} divergences"
     doubts = []
     if found.r_hat > AGREED and count > 1:
-        doubts.append(f"the chains do not agree (R-hat {found.r_hat:.2f}, trusted up to {AGREED}): ask for more draws")
+        doubts.append(f"the chains do not agree (R-hat {found.r_hat:.3f}, trusted up to {AGREED}): ask for more draws")
     if min(found.bulk, found.tail) < ENOUGH:
         few = min(found.bulk, found.tail)
         doubts.append(f"{few:.0f} effective draws are few for quantiles, which need {ENOUGH}: ask for more draws")

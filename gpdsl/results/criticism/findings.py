@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from gpdsl.results.criticism.flexibility import flexibility
 from gpdsl.results.criticism.importance import importance
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound
 from gpdsl.results.criticism.structure import correlation, reach, symmetry
-from gpdsl.results.summary import too_few
+from gpdsl.results.summary import estimate, in_data_units, more_points
 from gpdsl.results.table import predictable_outputs
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 CHANCE = 1e-3
 """How seldom data of a right model may look as odd as this, in each check."""
+
+POINTS = "inducing points"
+
+STANDING = {"note", "symmetry"}
+"""Doubts that too few inducing points do not explain."""
 
 MANY = 0.02
 """Share of rows with k above 0.7."""
@@ -41,20 +46,24 @@ def diagnose(fit: Fit, data: Any) -> Diagnosis:
         return found.diagnosis
     bound = fitted_rows(fit, data, "diagnose")
     with precision(fit.options.dtype):
-        return Diagnosis((*found.of_parameters, *(each for look, _ in LOOKS.values() for each in look(fit, bound))))
+        every = (*found.of_parameters, *(each for look, _ in LOOKS.values() for each in look(fit, bound)))
+        return Diagnosis(judged(fit, every))
 
 
 def parameter_frame(fit: Fit) -> Any:
     """See `Fit.to_frame`."""
     lines: list[tuple] = []
-    for name, value in fit.parameters.items():
+    standardised = bool(fit.standardised.sds)
+    for name in fit.parameters:
+        value = estimate(fit, name)
         errors = np.broadcast_to(fit.standard_errors.get(name, np.nan), np.shape(value))
-        held = name in fit.program.parameters.held
-        lines += [
-            (name, tuple(i + 1 for i in at), float(value[at]), float(errors[at]), held)
-            for at in np.ndindex(np.shape(value))
-        ]
-    return frame(lines, ["parameter", "element", "value", "standard_error", "fixed"])
+        held, there = name in fit.program.parameters.held, np.broadcast_to(in_data_units(fit, name), np.shape(value))
+        for at in np.ndindex(np.shape(value)):
+            own = (float(value[at]), float(errors[at]))
+            more = tuple(float(there[at]) * each for each in own) if standardised else ()
+            lines.append((name, tuple(i + 1 for i in at), *own, held, *more))
+    columns = ["parameter", "element", "value", "standard_error", "fixed"]
+    return frame(lines, columns + (["value_in_data_units", "standard_error_in_data_units"] if standardised else []))
 
 
 def _of_fit(fit: Fit, _: Data) -> Iterator[Finding]:
@@ -62,9 +71,19 @@ def _of_fit(fit: Fit, _: Data) -> Iterator[Finding]:
     for note in fit.notes:
         yield Finding("note", float("nan"), True, note)
     if fit.inducing_loss is not None and not fit.choice.exact:
-        much = Loss(fit.inducing_loss, fit.rows).much
-        said = too_few(fit) if much else f"{fit.choice.support} lose about {fit.inducing_loss:.2g} nats of the evidence"
-        yield Finding("inducing points", fit.inducing_loss, much, said)
+        nats = f"{fit.inducing_loss:,.{'0f' if fit.inducing_loss > 10 else '2g'}}"
+        said = f"{fit.choice.support} lose about {nats} nats of the evidence"
+        small = Loss(fit.inducing_loss, fit.rows).small
+        yield Finding(POINTS, fit.inducing_loss, not small, said, more_points(fit))
+
+
+def judged(fit: Fit, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings, lost evidence first; where much of it is lost, without doubts that too few points explain."""
+    first = [each for each in findings if each.name == POINTS and each.doubtful]
+    others = [each for each in findings if each not in first]
+    if any(Loss(each.number, fit.rows).much for each in first):
+        others = [each for each in others if not each.doubtful or each.name in STANDING]
+    return (*first, *others)
 
 
 def _left_out(fit: Fit, data: Data) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from gpdsl.inference.machine import machine_for
 from gpdsl.inference.problem import as_arrays
 from gpdsl.program.precision import precision
 from gpdsl.results.criticism.determined import at_edges, of_curvature
-from gpdsl.results.criticism.findings import LOOKS
+from gpdsl.results.criticism.findings import LOOKS, judged
 from gpdsl.results.criticism.inspected import Ended, Inspection
 from gpdsl.results.fitting import on_device
 
@@ -53,7 +53,7 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
                 findings += look(fit, data)
             except TROUBLE as problem:  # a summary is worth more than a look at it
                 left.append(f"{name} ({described(problem)[:100]})")
-    return Inspection(errors, lacking, tuple(findings), tuple(left))
+    return Inspection(errors, lacking, judged(fit, findings), tuple(left))
 
 
 def _curvature(fit: Fit, ended: Ended, seconds: float) -> Curvature:

@@ -27,7 +27,7 @@ def advice(fit: Fit, seen: Seen | None) -> list[str]:
         said.append(f"The fit was interrupted ({fit.message}): go on from it with start=.")
     elif "; " in fit.message:
         said.append(f"The optimiser ended so: {fit.message}.")
-    if fit.inducing_loss is not None and not fit.choice.exact and Loss(fit.inducing_loss, fit.rows).much:
+    if fit.inducing_loss is not None and not fit.choice.exact and not Loss(fit.inducing_loss, fit.rows).small:
         said.append(too_few(fit))
     said += own_doubts(fit)
     if seen is not None and seen.data is not None:

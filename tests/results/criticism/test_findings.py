@@ -46,3 +46,21 @@ def test_notes_and_lost_evidence_are_among_the_findings() -> None:
     data = {"x": X, "y": RNG.poisson(np.exp(3 + 2 * np.sin(6 * X)))}
     few = model.fit(data, inducing=3).diagnose(data)
     assert "inducing points" in {each.name for each in few.doubtful}
+
+
+def test_a_few_nats_lost_are_doubtful_and_counted() -> None:
+    data = {"x": X, "y": np.random.default_rng(4).poisson(np.exp(np.sin(X)))}
+    fit = gpdsl.compile(TEXT.format(kind="count", ell=1.5, law="Poisson(exp(f))")).fit(data, inducing=3)
+    assert fit.inducing_loss is not None and 1 < fit.inducing_loss < 10
+    (found,) = fit.diagnose().doubtful
+    assert found.name == "inducing points" and "inducing=6" in found.remedy
+    assert "checks, 1 doubtful" in fit.summary() and "inducing=6" in fit.summary()
+
+
+def test_too_few_points_come_first_and_silence_what_they_explain() -> None:
+    text = "param s2 : positive\nparam ell : positive\nparam sg : positive\nlatent f(x) ~ GP(0, s2 * RBF(ell))"
+    data = {"x": X, "y": np.sin(5 * X) + 0.1 * np.random.default_rng(4).standard_normal(40)}
+    fit = gpdsl.compile(f"input x : real\noutput y : real\n{text}\ny ~ Normal(f, sg)").fit(data, inducing=3)
+    assert [each.name for each in fit.diagnose().doubtful] == ["inducing points", "note"]
+    assert fit.diagnose().findings[0].name == "inducing points"
+    assert "  doubtful" not in fit.summary() and "checks, 2 doubtful" in fit.summary()
