@@ -12,6 +12,7 @@ from scipy.special import ndtr
 from scipy.stats import kstest
 
 from gpdsl.data import Data
+from gpdsl.program.program import Program
 from gpdsl.results.criticism.finding import Finding
 from gpdsl.results.criticism.left_out import ONE_GAUSSIAN
 
@@ -24,6 +25,12 @@ FLEXIBLE, FEW = 0.5, 8
 CHANCE = 1e-3
 """How seldom data of a right model may look as odd as this, in each check."""
 
+COUNTED = {
+    "Poisson": "NegativeBinomial(mean, phi) with a learnt phi, or add w * White() to the kernel",
+    "Binomial": "a latent of each row beside this one: add w * White() to the kernel",
+}
+"""Laws of counts whose mean leaves their variance no freedom, and what has some."""
+
 LARGEST = 3000
 """Values of which the matrix is inverted once more."""
 
@@ -35,13 +42,13 @@ def flexibility(fit: Fit, data: Data) -> Iterator[Finding]:
         if values > LARGEST:
             return
         inverses = list(_inverses(fit))
-        yield _used(sum(float(np.sum(1.0 - inverse)) for inverse, _ in inverses), values)
+        yield _used(sum(float(np.sum(1.0 - inverse)) for inverse, _ in inverses), values, "")
         yield _calibrated(np.concatenate([alpha / np.sqrt(inverse) for inverse, alpha in inverses]))
     elif fit.posterior and fit.choice.posterior in ONE_GAUSSIAN and not fit.program.inner:
         groups = zip(fit.program.groups, fit.posterior, strict=True)
         shared = [np.asarray(q.root, float) for group, q in groups if not group.per_row]
         used = sum(float(np.prod(root.shape[1:3]) - np.sum(root[0] ** 2)) for root in shared)
-        yield _used(used, values)
+        yield _used(used, values, spreading(fit.program))
 
 
 def _inverses(fit: Fit) -> Iterator[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]]:
@@ -54,14 +61,24 @@ def _inverses(fit: Fit) -> Iterator[tuple[Float[np.ndarray, " values"], Float[np
             yield np.diagonal(inverse), alpha
 
 
-def _used(used: float, values: int) -> Finding:
+def spreading(program: Program) -> str:
+    """What to do where a latent takes up the spread of counts whose law has none of its own; empty of other laws."""
+    laws = {each.distribution for each in program.observations}
+    if not laws or not laws <= COUNTED.keys():
+        return ""
+    instead = " or ".join(dict.fromkeys(COUNTED[law] for law in sorted(laws)))
+    return f"the counts may vary more than {' or '.join(sorted(laws))} lets them (overdispersion): take {instead}"
+
+
+def _used(used: float, values: int, spread: str) -> Finding:
+    remedy = "a length-scale may be too short, as in another unit, the noise too small, or the likelihood without the "
     return Finding(
         "effective parameters",
         used,
         values > FEW and used > FLEXIBLE * values,
         f"{used:.1f} for {values} values",
-        "latents follow single values instead of what they have in common: a length-scale may be too short, as in "
-        "another unit, the noise too small, or the likelihood without the spread that the values have",
+        "latents follow single values instead of what they have in common: "
+        + (f"{spread}; or a length-scale is too short" if spread else f"{remedy}spread that the values have"),
     )
 
 

@@ -36,13 +36,14 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
     data = fit.standardised.removed(ended.data)
     begun, full = time.perf_counter(), fit.options.diagnose == "full"
     seconds = np.inf if full else min(max(LEAST, SHARE * fit.seconds), MOST)
-    errors, lacking, findings, left = {}, "", list(at_edges(fit)), []
+    edges = list(at_edges(fit))
+    errors, lacking, findings, left = {}, "", [finding for finding, _ in edges], []
     quiet = np.errstate(all="ignore")  # of evidences that are not finite
     with precision(fit.options.dtype), on_device(fit.options.device), machine_for(fit.rows), quiet:
         try:
             found = _curvature(fit, ended, seconds)
             errors = natural_errors(fit.program.parameters, found, as_arrays(dict(ended.learnt), fit.options.dtype))
-            findings += of_curvature(found)
+            findings += of_curvature(found, {name for _, names in edges for name in names})
         except Unknown as reason:
             lacking = str(reason)
         for name, (look, price) in LOOKS.items():

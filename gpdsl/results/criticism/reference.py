@@ -29,6 +29,8 @@ LEVEL = 0.9
 DRAWS = 1000
 """Of the reference, that are counted inside the intervals of the fit."""
 
+UNTOLD = "too few draws to tell"
+
 AGAINST = "mcmc"
 
 OWN_PLAN = {"posterior": "auto", "optimizer": "auto", "schedule": "joint", "batch": 0, "hyperparameters": "point"}
@@ -58,6 +60,8 @@ class Distance:
         found = []
         if self.mean > SHIFTED + 2 * self.slack:
             found.append("shifted")
+        elif self.slack > SHIFTED / 2:  # a shift that matters would not show
+            found.append(UNTOLD)
         if np.isnan(self.sd):
             found.append("one value")
         elif self.sd < NARROW / (1 + 2 * self.slack):
@@ -80,7 +84,7 @@ class Distances:
 
     @property
     def doubtful(self) -> tuple[Distance, ...]:
-        """What differs."""
+        """What differs, or cannot be told."""
         return tuple(each for each in self.rows if each.verdict != "ok")
 
     @property
@@ -88,9 +92,12 @@ class Distances:
         """One sentence, with what to do."""
         if not self.doubtful:
             return f"all {len(self.rows)} agree with the reference"
-        names = ", ".join(f"`{each.name}`" for each in self.doubtful[:8])
-        more = f" and {len(self.doubtful) - 8} more" if len(self.doubtful) > 8 else ""
-        found = {word for each in self.doubtful for word in each.verdict.split(", ")}
+        differ = [each for each in self.doubtful if each.verdict != UNTOLD]
+        if not differ:
+            return f"{UNTOLD}: ask for more, as draws=1000"
+        found = {word for each in differ for word in each.verdict.split(", ")}
+        names = ", ".join(f"`{each.name}`" for each in differ[:8])
+        more = f" and {len(differ) - 8} more" if len(differ) > 8 else ""
         remedy = "engine = mcmc, as the reference has it"
         if "one value" in found:
             remedy = "hyperparameters = integrated averages over parameters, which have one value here"

@@ -64,3 +64,27 @@ def test_too_few_points_come_first_and_silence_what_they_explain() -> None:
     assert [each.name for each in fit.diagnose().doubtful] == ["inducing points", "note"]
     assert fit.diagnose().findings[0].name == "inducing points"
     assert "  doubtful" not in fit.summary() and "checks, 2 doubtful" in fit.summary()
+
+
+def test_a_parameter_at_its_bound_is_said_once() -> None:
+    text = "param sg : positive(lower = 0.5, upper = 3) = 0.6\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, sg)"
+    data = {"x": X, "y": np.sin(X) + 0.1 * np.random.default_rng(4).standard_normal(40)}
+    found = gpdsl.compile(f"input x : real\noutput y : real\n{text}").fit(data).diagnose()
+    (said,) = (each.said for each in found.doubtful if each.name == "parameters")
+    assert "`sg` is at the edge of its domain" in said
+
+
+def test_overdispersed_counts_are_told_from_a_short_length_scale() -> None:
+    x, rng = np.linspace(0, 6, 40), np.random.default_rng(1)
+    data = {"x": x, "y": rng.poisson(5 * np.exp(0.5 * np.sin(x)) * rng.gamma(0.5, 2, 40))}
+    text = "param ell : positive ~ LogNormal(0.5, 0.5)\nparam m : real\nlatent f(x) ~ GP(0, RBF(ell))"
+    fit = gpdsl.compile(f"input x : real\noutput y : count\n{text}\ny ~ Poisson(exp(f + m))").fit(data)
+    (found,) = (each for each in fit.diagnose().doubtful if each.name == "effective parameters")
+    assert "overdispersion" in found.remedy and "NegativeBinomial" in found.remedy
+
+
+def test_one_row_has_no_neighbours() -> None:
+    found = (
+        gpdsl.compile(TEXT.format(kind="real", ell=1, law="Normal(f, 0.5)")).fit({"x": [0.0], "y": [1.0]}).diagnose()
+    )
+    assert not found.doubtful
