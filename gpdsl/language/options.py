@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +14,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.language.choices import Device, Families, Keys, Names, Number, Takes, Truth, Values, Whole, Words
 from gpdsl.language.engine_names import ENGINES, OWN
 from gpdsl.language.inducing import Inducing
+from gpdsl.language.suggest import closest
 
 LONGEST = 200
 """Characters of a value in a message."""
@@ -261,5 +261,5 @@ def _shown(value: Any) -> str:
 
 
 def _meant(word: str, known: Collection[str]) -> str:
-    near = get_close_matches(word, known, n=1)
-    return f"; did you mean `{near[0]}`?" if near else ""
+    near = closest(word, known)
+    return f"; did you mean `{near}`?" if near else ""

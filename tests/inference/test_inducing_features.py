@@ -174,6 +174,15 @@ def test_rows_summed_up_once_give_the_same_fit(monkeypatch: pytest.MonkeyPatch) 
         np.testing.assert_allclose(*told, rtol=1e-3)
 
 
+def test_what_summed_rows_lose_is_the_difference_to_dense_inference() -> None:
+    """What is certain at the fit's parameters is an upper bound of it."""
+    data, model = series(25), gpdsl.compile(SERIES)
+    fit, dense = (model.fit(data, inducing=m, fixed=HELD) for m in ("fourier(6)", 0))
+    assert fit.choice.optimizer == "lbfgs"
+    assert fit.inducing_loss == pytest.approx(dense.elbo - fit.elbo, abs=1e-3)
+    assert fit.inducing_loss_bounds is not None and fit.inducing_loss_bounds[1] > fit.inducing_loss + 0.01
+
+
 def test_single_precision_does_not_sum_up() -> None:
     """Sums of squares cancel: in float32 the bound came out 0.08 above the evidence."""
     model = gpdsl.compile(SERIES)

@@ -194,3 +194,9 @@ def test_a_type_checker_finds_mistaken_options(call: str, error: str, tmp_path: 
         [str(script), "--no-error-summary", "--follow-imports=silent", f"--config-file={os.devnull}"]
     )
     assert (code == 0) == (not error) and error in text, text
+
+
+def test_what_other_tools_call_an_option_is_known() -> None:
+    """`precision` has the letters of `epsilon`."""
+    with pytest.raises(GpdslError, match="did you mean `dtype`"):
+        make_options({}, {"precision": "float32"})

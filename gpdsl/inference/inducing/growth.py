@@ -156,8 +156,9 @@ def counts_bending(options: Options, choice: Choice, message: str) -> bool:
 
 
 def _natural(options: Options, choice: Choice) -> bool:
-    """Whether q is one Gaussian that natural gradients find, as in the dense inference on patches."""
-    return options.engine == "vi" and choice.optimizer == "natural" and options.schedule == "joint"
+    """Whether q is one Gaussian at its best, by natural gradients or a formula, as in dense inference on patches."""
+    summed = options.optimizer == "auto" and choice.optimizer == "lbfgs" and choice.posterior == "full"
+    return options.engine == "vi" and (choice.optimizer == "natural" or summed) and options.schedule == "joint"
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def check_input(scope: Scope, statement: syntax.InputStatement) -> None:
         refuse_bounds(scope, statement.type, "an input")
     name, label = statement.declared.name, None
     if kind == "label":
-        label = _label(scope, name, statement.type)
+        label = _label(scope, "input", name, statement.type)
         if statement.declared.indices:
             scope.problems.fail(SeveralLabels(name.span, name.text))
         scope.labels.setdefault(label.name or "", name.text)
@@ -104,15 +104,15 @@ def check_output(scope: Scope, statement: syntax.OutputStatement) -> None:
     refuse_bounds(scope, statement.type, "an output")
     name, sizes, label = statement.declared.name, statement.type.sizes, None
     if kind in ("label", "ordinal"):
-        label, sizes = _label(scope, name, statement.type), ()
+        label, sizes = _label(scope, "output", name, statement.type), ()
     axes = declared_axes(scope, name, statement.declared.indices, sizes)
     scope.outputs[name.text] = Output(name.text, name.span, kind, axes, label)
 
 
-def _label(scope: Scope, name: syntax.Identifier, kind: syntax.Type) -> Axis:
+def _label(scope: Scope, word: str, name: syntax.Identifier, kind: syntax.Type) -> Axis:
     """The axis of the levels in `label[c]`."""
     if len(kind.sizes) != 1 or not isinstance(kind.sizes[0].value, syntax.Identifier):
-        scope.problems.fail(LabelNeedsIndex(kind.span, name.text, kind.word.text))
+        scope.problems.fail(LabelNeedsIndex(kind.span, word, name.text, kind.word.text))
     return index_axis(scope, kind.sizes[0].value)
 
 

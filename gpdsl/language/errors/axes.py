@@ -267,12 +267,13 @@ class PointlessReduction(Mistake):
 class LabelNeedsIndex(Mistake):
     """`output y : label` without the index of its levels."""
 
+    word: str
     name: str
     kind: str
     code: ClassVar = "E229"
     message: ClassVar = "`{kind}` needs the index of its levels"
     label: ClassVar = "expected `{kind}[c]` with a declared index"
-    help: ClassVar = "declare `index c in {{4, 7, 9}}` and write `output {name} : {kind}[c]`"
+    help: ClassVar = "declare `index c in {{4, 7, 9}}` and write `{word} {name} : {kind}[c]`"
 
 
 @dataclass(frozen=True)
