@@ -180,6 +180,35 @@ def test_replicas_of_a_row_are_drawn_from_one_function(rng: np.random.Generator)
     np.testing.assert_allclose(np.cov(np.asarray(first).T), known, atol=0.03)
 
 
+CLASSES = """
+index c in 1..3
+output k : label[c]
+row w ~ Normal(0, 1)
+latent f[c](w) ~ GP(0, RBF(100))
+k ~ Categorical(logits = f)
+"""
+
+
+def test_replicas_of_a_row_share_the_functions_where_likelihoods_are_sampled() -> None:
+    """Functions that do not vary with w gain nothing by replicas: those of their own raised the bound by 0.5."""
+    program, rows, parameters = _program(CLASSES, {"k": np.repeat([1, 2, 3], 4)})
+    rows = rows.__class__(rows.inputs, rows.outputs, rows.observed, rows.indicators, jnp.arange(12))
+    assert program.sampled
+    points, posterior = [], {}
+    for place, group in enumerate(program.groups):
+        size, count = (1, 12) if group.per_row else (3, 2)
+        points.append(Values(jnp.zeros((12, 0)) if group.per_row else jnp.array([[-1.0], [1.0]])))
+        root = jnp.ones((1, 1, 12, 1)) if group.per_row else jnp.broadcast_to(jnp.eye(2), (1, 3, 2, 2))
+        posterior[place] = Whitened(jnp.zeros((1, size, count)), root)
+    keys, found = jax.random.split(jax.random.key(0), 200), []
+    for replicas in (1, 50):
+        bound = Expected(Layers(program, program.sharp, replicas), 1, 12)
+        values = jax.jit(jax.vmap(lambda key, bound=bound: bound(parameters, points, posterior, rows, key, 1e-8)))(keys)
+        found.append((float(jnp.mean(values)), float(jnp.std(values)) / 200**0.5))
+    (one, error), (many, other) = found
+    assert abs(many - one) < 4 * float(np.hypot(error, other))
+
+
 @pytest.fixture(scope="module")
 def forked() -> tuple[gpdsl.Fit, dict[str, np.ndarray]]:
     rng = np.random.default_rng(2)

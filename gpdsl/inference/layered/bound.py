@@ -59,7 +59,9 @@ class Expected:
             found = self.layers.marginals(parameters, inducing, posterior, rows, Drawn(normals, white), jitter)
             given = None
             if program.sampled:
-                given = jax.random.normal(other, (SAMPLED, *normals.shape), normals.dtype)
+                # replicas see the same functions: of noise of their own, the log of a mean weight would take the best
+                given = jax.random.normal(other, (SAMPLED, self.samples, *normals.shape[1:]), normals.dtype)
+                given = jnp.repeat(given, replicas, axis=1)
             return expected_log_likelihood(program, parameters, rows, found, given)
 
         apart = [place for place in self._rows if replicas == 1 or place not in variables]
