@@ -20,8 +20,8 @@ QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 """For JAX without gpdsl. A fifth of the processor time of all tests; the second flag is most of it."""
 
 
-FORGET_AFTER, MOST_MAPPED = 30, 25_000
-"""Modules of tests after which a process forgets what it has compiled, as it would grow to five gigabytes, and regions
+FORGET_AFTER, MOST_MAPPED = 8, 25_000
+"""Modules of tests after which a process forgets what it has compiled, as it would grow to eight gigabytes, and regions
 of memory beyond which it does so before: Linux allows 65,530, each program takes some, and the next one is a crash."""
 
 _MODULES = itertools.count(1)
