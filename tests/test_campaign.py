@@ -17,7 +17,10 @@ from tests.campaign.outcomes import Hung, Outcomes
 SCALES = {"texts": 0.0004, "data_files": 0.06, "servers": 0.05}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+LONG = {"interrupted_fits"}
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] if k in LONG else []) for k in KINDS])
 def test_nothing_raw_comes_of_hostile_things(kind: str) -> None:
     if importlib.util.find_spec(f"tests.campaign.{kind}") is None:
         pytest.skip("not written yet")

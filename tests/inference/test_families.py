@@ -92,6 +92,7 @@ def test_linear_reaches_full_with_two_latents_and_hyperparameters(counts: Case, 
     assert linear.elbo == pytest.approx(full.elbo, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inducing", [pytest.param(0, marks=pytest.mark.slow), 8])
 def test_a_mixture_finds_both_signs_and_gains_their_entropy(inducing: int) -> None:
     """y = f^2 + noise leaves the sign open: two equal and separate modes are worth log 2 more than one of them."""

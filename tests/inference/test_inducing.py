@@ -198,6 +198,7 @@ def test_what_of_a_loss_cannot_be_told_is_said(counts: Any) -> None:
     assert "lose" not in opaque.summary().replace("points lose cannot be told", "")
 
 
+@pytest.mark.slow
 def test_where_the_budget_ends_the_loss_is_said(
     small: None, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

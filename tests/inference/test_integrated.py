@@ -88,6 +88,7 @@ def test_parameters_have_the_moments_of_a_grid(fit: gpdsl.Fit, grid: Grid) -> No
         assert settings.quantile(name, 0.05) < mean < settings.quantile(name, 0.95)
 
 
+@pytest.mark.slow
 def test_predictions_are_those_of_the_mixture(fit: gpdsl.Fit, grid: Grid) -> None:
     prediction = fit.predict({"x": AT})
     mean = grid.weights @ grid.means
@@ -132,6 +133,7 @@ def test_a_saved_fit_says_the_same(fit: gpdsl.Fit, tmp_path: Path) -> None:
     assert loaded.summary() == fit.summary() and "integrated  over" in fit.summary()
 
 
+@pytest.mark.slow
 def test_a_mean_of_counts_against_fits_with_it_fixed() -> None:
     rng = np.random.default_rng(5)
     x = np.linspace(-2, 2, 12)

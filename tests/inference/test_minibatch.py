@@ -142,6 +142,7 @@ def test_inducing_inputs_move_in_units_of_their_spread(regression: Case) -> None
     np.testing.assert_allclose(1e3 * other.inducing[0].points, plain.inducing[0].points, rtol=0.01, atol=0.01)
 
 
+@pytest.mark.slow
 def test_a_search_that_has_settled_ends_as_gently_as_it_went(rng: np.random.Generator) -> None:
     """Twenty thousand rows: it stops by itself, as high as the batch optimum."""
     x = rng.uniform(-3, 3, size=20_000)

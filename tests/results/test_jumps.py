@@ -90,7 +90,11 @@ def test_log_predictive_density_of_two_latents() -> None:
 @pytest.mark.parametrize(
     ("law", "density"),
     [
-        ("Normal(tanh(30*(f - g)), s)", lambda y, f, g: stats.norm.logpdf(y, np.tanh(30 * (f - g)), 0.3)),
+        pytest.param(
+            "Normal(tanh(30*(f - g)), s)",
+            lambda y, f, g: stats.norm.logpdf(y, np.tanh(30 * (f - g)), 0.3),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "Normal(f / (0.05 + g^2), s)",
             lambda y, f, g: stats.norm.logpdf(y, f / (0.05 + g**2), 0.3),

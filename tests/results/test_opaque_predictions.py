@@ -291,7 +291,7 @@ def step(level: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("function", "calls"), [(hinge, 300), pytest.param(step, 300, marks=pytest.mark.slow), (smooth, 20)]
+    ("function", "calls"), [(smooth, 20), *(pytest.param(each, 300, marks=pytest.mark.slow) for each in (hinge, step))]
 )
 def test_errors_are_true_where_the_mean_comes_from_a_tail(
     function: Callable[[np.ndarray], np.ndarray], calls: int

@@ -59,7 +59,7 @@ def assert_exact(expression: sp.Expr, means: dict, variances: dict, data: dict) 
     assert quadrature.value(closed, {**table, **data}) == pytest.approx(expected, rel=1e-8, abs=1e-8 * scale + 1e-300)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(closed_terms(), st.lists(real, min_size=4, max_size=4), st.lists(positive, min_size=4, max_size=4))
 def test_equals_quadrature(
     drawn: tuple[tuple[sp.Symbol, ...], sp.Expr], means: list[float], variances: list[float]
