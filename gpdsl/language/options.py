@@ -117,7 +117,7 @@ _TABLE = (
         "learning_rate",
         Number(_ABOVE, "0.01"),
         None,
-        "of Adam; 0.01 by default, 0.05 beside natural gradients, less with `qsgp`",
+        "of Adam; 0.01 by default, 0.03 for layers, 0.05 beside natural gradients, less with `qsgp`",
     ),
     Option(
         "decay",

@@ -91,7 +91,7 @@ def _decide(program: Program, rows: int, options: Options) -> Choice:
         optimizer = "natural" if concave.verdict == "proved" else "adam"
         reasons["optimizer"] = concave.reason
     samples = options.samples or max(1, min(MOST_PASSES, PASSES // ((batch or rows) * options.importance)))
-    rate = 0.01 if options.learning_rate is None else options.learning_rate
+    rate = 0.03 if options.learning_rate is None else options.learning_rate
     steps = options.steps or STEPS
     return Choice(False, inducing, batch, samples, optimizer, steps, reasons, "full", rate)
 
