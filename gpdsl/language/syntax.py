@@ -133,11 +133,17 @@ class ParamStatement(Node):
 
 @dataclass(frozen=True)
 class LatentStatement(Node):
-    """`latent f[c](x) ~ GP(mean, kernel)`."""
+    """`latent f[c](x) ~ GP(mean, kernel)`.
+
+    Where it is one of several layers, `h[l > 1]`, `subscripts` are as written, and not in `declared`; where an argument
+    has brackets, `h[l - 1]`, all are `given` as written, and not in `arguments`.
+    """
 
     declared: Declared
     arguments: tuple[Identifier, ...]
     process: Formula
+    subscripts: tuple[Subscript, ...] | None = None
+    given: tuple[Name, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,22 @@ class ToSyntax(Transformer):
         return syntax.ParamStatement(self.span(meta), declared, kind, value, fixed is not None, prior)
 
     def latent(self, meta: Meta, children: list) -> syntax.LatentStatement:
-        return syntax.LatentStatement(self.span(meta), children[0], tuple(children[1:-1]), children[-1])
+        name, subscripts, *given, process = children
+        bare = tuple(each.value for each in subscripts or () if each.comparison is None and each.stop is None)
+        indices = tuple(each.identifier for each in bare if isinstance(each, syntax.Name) and each.subscripts is None)
+        layered = len(indices) < len(subscripts or ())
+        read = any(each.subscripts is not None for each in given)
+        return syntax.LatentStatement(
+            self.span(meta),
+            syntax.Declared(name, () if layered else indices),
+            () if read else tuple(each.identifier for each in given),
+            process,
+            subscripts if layered else None,
+            tuple(given) if read else None,
+        )
+
+    def given(self, meta: Meta, children: list) -> syntax.Name:
+        return syntax.Name(self.span(meta), *children)
 
     def row(self, meta: Meta, children: list) -> syntax.RowStatement:
         return syntax.RowStatement(self.span(meta), *children)

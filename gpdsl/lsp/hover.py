@@ -82,7 +82,8 @@ def _facts(document: Document, statement: syntax.Statement) -> list[str]:
         case syntax.IndexStatement():
             return [f"{len(statement.levels)} levels"]
         case syntax.LatentStatement():
-            return [f"of {', '.join(f'`{each.text}`' for each in statement.arguments)}"]
+            arguments = statement.given or statement.arguments
+            return [f"of {', '.join(f'`{document.text_at(each.span)}`' for each in arguments)}"]
     return []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gpdsl.language import ModelError, compile_text
@@ -191,3 +193,31 @@ def test_axis_of_several_inputs() -> None:
     assert compile_text(text).latents["f"].arguments == ("a", "b")
     with pytest.raises(ModelError, match="has the axis `4`"):
         compile_text(text.replace("positive[3]", "positive[4]"))
+
+
+def test_layers_by_recursion_are_latents_one_by_one() -> None:
+    written = compile_text(
+        "index l in 1..3\nindex q in 1..2\ninput x : real[2]\noutput y : real\nparam ell[l] : positive = 1\n"
+        "latent h[1, q](x) ~ GP(x[q], RBF(ell[1]))\n"
+        "latent h[l > 1, q](h[l - 1], x) ~ GP(l * h[l - 1, q], RBF(ell[l], on = h[l - 1]) + Linear(1))\n"
+        "latent f(h[3]) ~ GP(0, RBF(1))\ny ~ Normal(f + h[2, 1], 0.1)"
+    )
+    one_by_one = compile_text(
+        "index l in 1..3\nindex q in 1..2\ninput x : real[2]\noutput y : real\nparam ell[l] : positive = 1\n"
+        "latent h_1[q](x) ~ GP(x[q], RBF(ell[1]))\n"
+        "latent h_2[q](h_1, x) ~ GP(2 * h_1[q], RBF(ell[2], on = h_1) + Linear(1))\n"
+        "latent h_3[q](h_2, x) ~ GP(3 * h_2[q], RBF(ell[3], on = h_2) + Linear(1))\n"
+        "latent f(h_3) ~ GP(0, RBF(1))\ny ~ Normal(f + h_2[1], 0.1)"
+    )
+    assert [*written.latents] == ["h_1", "h_2", "h_3", "f"]
+    without_places = [re.sub(r"Span\([^)]*\)", "", repr(each.latents)) for each in (written, one_by_one)]
+    assert without_places[0] == without_places[1]
+
+
+@pytest.mark.parametrize("condition", ["l != 1", "l >= 2", "l > 1"])
+def test_conditions_of_layers(condition: str) -> None:
+    model = compile_text(
+        "index l in 1..4\ninput x : real\noutput y : real\nlatent h[1](x) ~ GP(x, RBF(1))\n"
+        f"latent h[{condition}](h[l - 1]) ~ GP(h[l - 1], RBF(l))\ny ~ Normal(h[4], 0.1)\ninfer vi: inducing h = 20"
+    )
+    assert model.latents["h_4"].arguments == ("h_3",)

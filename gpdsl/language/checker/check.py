@@ -23,6 +23,7 @@ from gpdsl.language.checker.observations import check_observation
 from gpdsl.language.checker.priors import check_prior
 from gpdsl.language.checker.problems import Problems, in_order
 from gpdsl.language.checker.quantities import check_const, check_index, check_input, check_output, check_param
+from gpdsl.language.checker.recursion import layers_written_out
 from gpdsl.language.checker.rows import check_row
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.checker.used import is_library, without_others
@@ -70,7 +71,7 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
     """
     problems = Problems()
     scope = Scope(tree.source, problems, set(tree.lost) - set(STATEMENTS))
-    statements = register_names(scope, without_others(scope, tree.statements))
+    statements = register_names(scope, layers_written_out(scope, without_others(scope, tree.statements)))
     _attempt_all(scope, statements, _QUANTITIES)
     for param in _of(statements, syntax.ParamStatement) if scope.labels else ():
         with problems.contained():

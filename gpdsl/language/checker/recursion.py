@@ -1,0 +1,172 @@
+"""Recursion over layers, written out: `latent h[l > 1](h[l - 1]) ~ ...` declares the latents `h_2`, `h_3` and so on.
+
+Layers are functions of different things, so that each is a latent of its own, which results know as `h_2` and which
+the model reads as `h[2]`. Written out before any name is looked up, they are to all that follows like latents that
+were declared one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.guards import values
+from gpdsl.language.checker.rewriting import Rewriting
+from gpdsl.language.checker.scope import Scope
+from gpdsl.language.errors.axes import CasesOverlap, SubscriptCount
+from gpdsl.language.errors.layers import LayersMissing, LayersNotCounted
+from gpdsl.language.errors.limits import TooManyLayers
+from gpdsl.language.limits import MAX_LAYERS
+from gpdsl.language.model import Axis, Guard
+
+Cases = Mapping[str, list[syntax.LatentStatement]]
+
+
+@dataclass(frozen=True)
+class Recursive:
+    """Along which subscript of a latent its layers run, by which index, how many they are, and which case says what."""
+
+    position: int
+    index: str
+    count: int
+    covered: tuple[tuple[int, ...], ...]
+
+
+def layers_written_out(scope: Scope, statements: Sequence[syntax.Statement]) -> tuple[syntax.Statement, ...]:
+    """The statements with one latent for each layer, and with these for what is read of them."""
+    latents = [each for each in statements if isinstance(each, syntax.LatentStatement)]
+    if all(each.subscripts is None and each.given is None for each in latents):
+        return tuple(statements)
+    names = {each.declared.name.text for each in latents if each.subscripts is not None}
+    cases = {name: [each for each in latents if each.declared.name.text == name] for name in names}
+    found: dict[str, Recursive] = {}
+    for name, own in cases.items():
+        with scope.problems.contained():
+            found[name] = _recursive(scope, own, statements)
+            continue
+        scope.lost.add(name)
+    counts = {name: (each.position, each.count) for name, each in found.items()}
+    written: list[syntax.Statement] = []
+    for each in statements:
+        kept: Iterable[tuple[syntax.Statement, Rewriting]]
+        if not isinstance(each, syntax.LatentStatement):
+            kept = [(each, Rewriting(scope, counts))]
+        elif each.declared.name.text not in names:
+            kept = [(each, Rewriting(scope, counts, sort="latent"))]
+        elif each.declared.name.text in found:
+            kept = _layers(scope, each, cases, found[each.declared.name.text], counts)
+        else:
+            continue
+        for statement, rewriting in kept:
+            with scope.problems.contained():
+                written.append(rewriting.statement(statement))
+                continue
+            if isinstance(statement, syntax.LatentStatement):
+                scope.lost.add(statement.declared.name.text)
+            else:
+                written.append(statement)
+    scope.lost.update(names)  # what still reads them has been reported
+    return tuple(written)
+
+
+def _layers(
+    scope: Scope, statement: syntax.LatentStatement, cases: Cases, own: Recursive, counts: Mapping[str, tuple[int, int]]
+) -> Iterator[tuple[syntax.LatentStatement, Rewriting]]:
+    """The latents of one case, with what its index stands for in each."""
+    name = statement.declared.name
+    number = next(k for k, each in enumerate(cases[name.text]) if each is statement)
+    written = _written(statement)
+    others = tuple(each.value.identifier for k, each in enumerate(written) if k != own.position)  # type: ignore[union-attr]
+    named = _index(written[own.position]) is not None
+    for layer in own.covered[number]:
+        declared = syntax.Declared(syntax.Identifier(name.span, f"{name.text}_{layer}"), others)
+        latent = replace(statement, declared=declared, subscripts=None)
+        yield latent, Rewriting(scope, counts, {own.index: layer} if named else {}, "latent")
+
+
+def _written(statement: syntax.LatentStatement) -> tuple[syntax.Subscript, ...]:
+    """The subscripts of a declaration; those that are names of indices count like any."""
+    if statement.subscripts is not None:
+        return statement.subscripts
+    return tuple(syntax.Subscript(i.span, syntax.Name(i.span, i)) for i in statement.declared.indices)
+
+
+def _index(subscript: syntax.Subscript) -> str | None:
+    """The index of `l` or of `l > 1`."""
+    match subscript:
+        case syntax.Subscript(value=syntax.Name(subscripts=None, identifier=index), stop=None):
+            return index.text
+    return None
+
+
+def _recursive(
+    scope: Scope, statements: Sequence[syntax.LatentStatement], every: Sequence[syntax.Statement]
+) -> Recursive:
+    """What the cases of one latent say of its layers; gives up where they are not counted each once."""
+    first, name = statements[0], statements[0].declared.name
+    written = [_written(each) for each in statements]
+    for each, subscripts in zip(statements, written, strict=True):
+        if len(subscripts) != len(written[0]):
+            expected = f"{len(written[0])} subscripts on line {first.span.line}"
+            scope.problems.fail(SubscriptCount(each.declared.name.span, name.text, expected, len(subscripts)))
+    positions = {k for own in written for k, s in enumerate(own) if _index(s) is None or s.comparison is not None}
+    if len(positions) > 1:
+        why = "conditions and numbers stand at several subscripts"
+        scope.problems.fail(LayersNotCounted(name.span, name.text, why))
+    (position,) = positions
+    index, count = _counted(scope, name, [own[position] for own in written], every)
+    covered = tuple(_covered(scope, name, own[position], index, count) for own in written)
+    for k, layers in enumerate(covered):
+        for j in range(k):
+            if set(layers) & set(covered[j]):
+                scope.problems.fail(CasesOverlap(statements[k].span, name.text, statements[j].span.line))
+    missing = sorted(set(range(1, count + 1)).difference(*covered))
+    if missing:
+        scope.problems.fail(LayersMissing(name.span, name.text, missing[0]))
+    return Recursive(position, index, count, covered)
+
+
+def _counted(
+    scope: Scope,
+    name: syntax.Identifier,
+    subscripts: Sequence[syntax.Subscript],
+    every: Sequence[syntax.Statement],
+) -> tuple[str, int]:
+    """The index of the layers, and their number."""
+    indices = sorted({index for each in subscripts if (index := _index(each)) is not None})
+    if len(indices) != 1:
+        shown = " and ".join(f"`{each}`" for each in indices)
+        why = f"they have the indices {shown}" if indices else "no case names an index"
+        scope.problems.fail(LayersNotCounted(name.span, name.text, why))
+    (index,) = indices
+    own = [each for each in every if isinstance(each, syntax.IndexStatement) and each.name.text == index]
+    if not own:
+        scope.problems.fail(LayersNotCounted(name.span, name.text, f"`{index}` is not an index"))
+    match own[0].stop:
+        case syntax.Size(value=syntax.Literal(value=int(count))) if count >= 1:
+            if count > MAX_LAYERS:
+                scope.problems.fail(TooManyLayers(name.span, name.text, MAX_LAYERS))
+            return index, count
+    return scope.problems.fail(LayersNotCounted(name.span, name.text, f"`{index}` does not end at a number"))
+
+
+def _covered(
+    scope: Scope, name: syntax.Identifier, subscript: syntax.Subscript, index: str, count: int
+) -> tuple[int, ...]:
+    """The layers of one case."""
+    match subscript:
+        case syntax.Subscript(value=syntax.Literal(value=int(number)), comparison=None, stop=None):
+            guard = Guard(index, "==", number)
+        case syntax.Subscript(value=syntax.Name(), comparison=None):
+            guard = Guard(index)
+        case syntax.Subscript(value=syntax.Name(), comparison=str(sign), against=syntax.Literal(value=int(limit))):
+            guard = Guard(index, sign, limit)
+        case _:
+            why = "a case is `[1]`, `[l]` or a condition such as `[l > 1]`"
+            scope.problems.fail(LayersNotCounted(subscript.span, name.text, why))
+    found = tuple(each for each in values(guard, Axis(index, size=count)) if 1 <= each <= count)
+    if not found:
+        why = f"no value of `{index}` from 1 to {count} fits"
+        scope.problems.fail(LayersNotCounted(subscript.span, name.text, why))
+    return found
