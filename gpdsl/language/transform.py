@@ -77,22 +77,20 @@ class ToSyntax(Transformer):
         return syntax.ParamStatement(self.span(meta), declared, kind, value, fixed is not None, prior)
 
     def latent(self, meta: Meta, children: list) -> syntax.LatentStatement:
-        name, subscripts, *given, process = children
+        name, subscripts, *pairs, process = children
         bare = tuple(each.value for each in subscripts or () if each.comparison is None and each.stop is None)
         indices = tuple(each.identifier for each in bare if isinstance(each, syntax.Name) and each.subscripts is None)
         layered = len(indices) < len(subscripts or ())
-        read = any(each.subscripts is not None for each in given)
+        given = tuple(syntax.Name(each.span, each, own) for each, own in zip(pairs[::2], pairs[1::2], strict=True))
+        read = any(pairs[1::2])
         return syntax.LatentStatement(
             self.span(meta),
             syntax.Declared(name, () if layered else indices),
-            () if read else tuple(each.identifier for each in given),
+            () if read else tuple(pairs[::2]),
             process,
             subscripts if layered else None,
-            tuple(given) if read else None,
+            given if read else None,
         )
-
-    def given(self, meta: Meta, children: list) -> syntax.Name:
-        return syntax.Name(self.span(meta), *children)
 
     def row(self, meta: Meta, children: list) -> syntax.RowStatement:
         return syntax.RowStatement(self.span(meta), *children)

@@ -71,7 +71,10 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
     """
     problems = Problems()
     scope = Scope(tree.source, problems, set(tree.lost) - set(STATEMENTS))
-    statements = register_names(scope, layers_written_out(scope, without_others(scope, tree.statements)))
+    statements = without_others(scope, tree.statements)
+    if any(each.subscripts or each.given for each in _of(statements, syntax.LatentStatement)):
+        statements = layers_written_out(scope, statements)
+    statements = register_names(scope, statements)
     _attempt_all(scope, statements, _QUANTITIES)
     for param in _of(statements, syntax.ParamStatement) if scope.labels else ():
         with problems.contained():

@@ -36,8 +36,6 @@ class Recursive:
 def layers_written_out(scope: Scope, statements: Sequence[syntax.Statement]) -> tuple[syntax.Statement, ...]:
     """The statements with one latent for each layer, and with these for what is read of them."""
     latents = [each for each in statements if isinstance(each, syntax.LatentStatement)]
-    if all(each.subscripts is None and each.given is None for each in latents):
-        return tuple(statements)
     names = {each.declared.name.text for each in latents if each.subscripts is not None}
     cases = {name: [each for each in latents if each.declared.name.text == name] for name in names}
     found: dict[str, Recursive] = {}
