@@ -13,6 +13,9 @@ from typing import Any, ClassVar, Protocol
 MOST_COMPONENTS = 100
 """Of a mixture."""
 
+MOST_LAYERS, MOST_UNITS = 5, 1_000
+"""Of a network."""
+
 
 class Takes(Protocol):
     """What values an option takes. `expected` says it after that word; `words` are those that can be written."""
@@ -82,6 +85,27 @@ class Families(Words):
             return text if text in self.words else None
         whole = re.fullmatch("[1-9][0-9]{0,2}", components) and rest.endswith(")")
         return text if whole and int(components) <= MOST_COMPONENTS else None
+
+
+@dataclass(frozen=True)
+class Encoding(Words):
+    """`free`, or a network with so many units in each layer."""
+
+    @property
+    def expected(self) -> str:
+        return f"free, or network(20, 20): 1 to {MOST_LAYERS} layers of 1 to {MOST_UNITS} units"
+
+    @property
+    def example(self) -> str:
+        return self.words[1]
+
+    def read(self, value: Any) -> str | None:
+        text = re.sub(r"\s", "", value) if isinstance(value, str) else ""
+        units = text.removeprefix("network(").removesuffix(")").split(",")
+        if not re.fullmatch(r"network\([1-9][0-9]{0,3}(,[1-9][0-9]{0,3})*\)", text):
+            return text if text == "free" else None
+        fits = len(units) <= MOST_LAYERS and all(int(each) <= MOST_UNITS for each in units)
+        return f"network({', '.join(units)})" if fits else None
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ class FitOptions(TypedDict, total=False):
     devices: int | None
     entropy: Literal["pairwise", "jensen"] | None
     importance: int | None
+    rows: str | None
     beta: float | None
     fixed: Sequence[str] | None
     init: Mapping[str, Any] | None

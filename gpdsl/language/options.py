@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpdsl.errors import GpdslError
-from gpdsl.language.choices import Device, Families, Keys, Names, Number, Takes, Truth, Values, Whole, Words
+from gpdsl.language.choices import Device, Encoding, Families, Keys, Names, Number, Takes, Truth, Values, Whole, Words
 from gpdsl.language.engine_names import ENGINES, OWN
 from gpdsl.language.inducing import Inducing
 from gpdsl.language.suggest import closest
@@ -219,6 +219,14 @@ _TABLE = (
         Whole(1, "5"),
         1,
         "replicas of the variables of each row, where latents are functions of them: the bound is tighter with more",
+        ("vi",),
+    ),
+    Option(
+        "rows",
+        Encoding(("free", "network(20, 20)")),
+        "free",
+        "q of row variables that latents are functions of: `free`, each row's own, or by a `network(20, 20)` of inputs "
+        "and outputs",
         ("vi",),
     ),
     Option(

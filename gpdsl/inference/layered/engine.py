@@ -18,6 +18,7 @@ from gpdsl.data import minibatches
 from gpdsl.inference.driver import ALL_DONE
 from gpdsl.inference.estimators.sampling import sum_and_error
 from gpdsl.inference.layered.bound import Expected, divergence
+from gpdsl.inference.layered.encoder import encoders
 from gpdsl.inference.layered.natural import Precise
 from gpdsl.inference.layered.propagation import Layers
 from gpdsl.inference.layered.start import Groups
@@ -65,14 +66,16 @@ class LayeredSearch:
         self.size = min(CHUNK, choice.steps)
         natural = last_layers(program) if choice.optimizer == "natural" else ()
         self.families = [PerRow() if group.per_row else Full() for group in program.groups]
-        self.paces = [VISITED if group.per_row else 1.0 for group in program.groups]
         q = {p: each for p, each in enumerate(as_arrays(start, dtype)) if p not in natural}
+        self.encoders, q = encoders(program, problem.rows, problem.options.rows, q, problem.options.seed, dtype)
         moving = problem.options.learn_inducing is not False
         points = {p: z for p, z in enumerate(problem.inducing) if moving and not program.groups[p].per_row}
         last = {p: Precise.prior(program.groups[p].size, len(problem.inducing[p]), dtype) for p in natural}
         if problem.begun is not None:
-            known = enumerate(problem.begun.posterior)
-            q, last = _begun(q, last, {p: each for p, each in known if each is not None})
+            known = {p: each for p, each in enumerate(problem.begun.posterior) if p not in self.encoders}
+            q, last = _begun(q, last, {p: each for p, each in known.items() if each is not None})
+        free = {p for p, group in enumerate(program.groups) if group.per_row} - self.encoders.keys()
+        self.paces = [VISITED if place in free else 1.0 for place in range(len(program.groups))]
         self.point: State = {"parameters": problem.parameters, "inducing": points, "q": q}
         self.last = last
         self.optimiser = optax.adam(optax.cosine_decay_schedule(choice.learning_rate, choice.steps, alpha=SLOWEST))
@@ -156,15 +159,19 @@ class LayeredSearch:
 
     def _value(self, point: State, given: Mapping[int, Any], rows: Rows, key: Array, expected: Expected) -> Array:
         """The bound but for the divergence of the last layer, as of all rows."""
-        posterior, parameters = self._posterior(point), self.problem.program.parameters.constrain(point["parameters"])
+        posterior = self._posterior(point, rows)
+        parameters = self.problem.program.parameters.constrain(point["parameters"])
         inner = [posterior[p] for p in point["q"] if not self.problem.program.groups[p].per_row]
         found = expected(parameters, self._inducing(point), {**posterior, **given}, rows, key, self.problem.jitter)
         return found - sum(map(divergence, inner)) + self.problem.program.log_prior(parameters)
 
-    def _posterior(self, point: State) -> dict[int, Whitened]:
-        """q of the groups that Adam moves."""
-        found = {}
+    def _posterior(self, point: State, rows: Rows) -> dict[int, Any]:
+        """q of the groups that Adam moves; of row variables that a network knows, at these rows."""
+        found: dict[int, Any] = {}
         for place, q in point["q"].items():
+            if place in self.encoders:
+                found[place] = self.encoders[place](q, rows)
+                continue
             family = self.families[place]
             found[place] = family.whitened(family.prepare(q, None), None)  # type: ignore[arg-type]
         return found
@@ -175,15 +182,16 @@ class LayeredSearch:
 
     def _whole(self, point: State, last: Any, rows: Rows, key: Array) -> Array:
         """The sum over some rows alone, at full weight."""
-        posterior, parameters = self._posterior(point), self.problem.program.parameters.constrain(point["parameters"])
+        posterior = self._posterior(point, rows)
+        parameters = self.problem.program.parameters.constrain(point["parameters"])
         given = {place: each.gaussians() for place, each in last.items()}
         count = next(iter(rows.observed.values())).shape[0]
         expected = Expected(self.layers, self.problem.choice.samples, count)
         return expected(parameters, self._inducing(point), {**posterior, **given}, rows, key, self.problem.jitter)
 
     def _rest(self, point: State, last: Any) -> Array:
-        posterior = self._posterior(point)
-        inner = [q for p, q in posterior.items() if not self.problem.program.groups[p].per_row]
+        q = {p: each for p, each in point["q"].items() if not self.problem.program.groups[p].per_row}
+        inner = self._posterior({**point, "q": q}, self.problem.rows).values()
         prior = self.problem.program.log_prior(self.problem.program.parameters.constrain(point["parameters"]))
         return prior - sum(map(divergence, inner)) - sum(each.divergence(each.gaussians()) for each in last.values())
 
@@ -204,7 +212,8 @@ class LayeredSearch:
 
     def _result(self, value: float, error: float) -> Result:
         last = {place: each.whitened() for place, each in self.last.items()}
-        q = {**self._posterior(self.point), **last}
+        q = {**self._posterior(self.point, self.problem.rows), **last}
+        q |= {p: Whitened(q[p].mean, q[p].sd[..., None]) for p in self.encoders}
         posterior = tidy([q[place] for place in range(len(self.problem.program.groups))])
         inducing = as_numpy([*self._inducing(self.point)])
         return Result(as_numpy(self.point["parameters"]), inducing, posterior, np.ones(1), value, error)

@@ -24,7 +24,8 @@ def explain_layers(program: Program, options: Options, plan: Plan, rows: int) ->
         if group.per_row:
             lines.append(row_variable(group)[0])
             how = "argument" if set(group.names) & program.inner else "term"
-            lines.append(f"    one Gaussian per row and element ({how} of others); the prior at new rows")
+            whose = "one Gaussian per row and element" + (f" by a {options.rows}" if options.rows != "free" else "")
+            lines.append(f"    {whose} ({how} of others); the prior at new rows")
             continue
         lines.append(described(program, group))
         lines.append(f"    {points} inducing points that move, full Gaussian per latent")

@@ -115,8 +115,9 @@ def _plain(formula: syntax.Formula, option: Option) -> Any:
             return number
         case syntax.Name(identifier=word, subscripts=None):
             return {"true": True, "false": False}.get(word.text) if isinstance(option.takes, Truth) else word.text
-        case syntax.Call(arguments=(syntax.Argument(name=None, value=syntax.Literal(value=number)),)) as call:
-            return f"{call.function.text}({number})"
+        case syntax.Call(function=word, arguments=(_, *_) as given):
+            numbers = [each.value.value for each in given if not each.name and isinstance(each.value, syntax.Literal)]
+            return f"{word.text}({', '.join(map(str, numbers))})" if len(numbers) == len(given) else None
         case syntax.Array():
             return tuple(each.text for each in _identifiers(formula)) or None
     return None
