@@ -249,14 +249,15 @@ def test_mixtures_of_many_passes_are_integrated_as_few_are(rng: np.random.Genera
     [
         (
             """
+index l in 1..2
 index q in 1..2
 input x : real
 output y : real
 param wide : positive[2] = 1
-latent h[q](x) ~ GP(0, RBF(1))
-latent g[q](h, x) ~ GP(h[q], RBF(1))
-latent f(g, x) ~ GP(0, RBF(wide, on = g) + Linear(on = x))
-let both = f + h[1]
+latent h[1, q](x) ~ GP(0, RBF(1))
+latent h[l > 1, q](h[l - 1], x) ~ GP(h[l - 1, q], RBF(1))
+latent f(h[2], x) ~ GP(0, RBF(wide, on = h[2]) + Linear(on = x))
+let both = f + h[1, 1]
 y ~ Normal(both, 0.2)
 """,
             {},

@@ -10,7 +10,7 @@ from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
-from gpdsl.inference.layered.engine import LayeredSearch
+from gpdsl.inference.layered.engine import LayeredSearch, last_layers
 from gpdsl.inference.layered.start import start_layers
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Full
@@ -22,8 +22,8 @@ from gpdsl.program.white import training
 from gpdsl.symbolic.concavity import log_concavity
 from gpdsl.symbolic.readings import OWN
 
-INDUCING, BATCH, STEPS = 100, 1_000, 3_000
-"""Inducing points of each latent, rows of a step, and steps."""
+INDUCING, LAST, BATCH, STEPS = 100, 256, 1_000, 3_000
+"""Inducing points of each inner latent and of each of the last layer, rows of a step, and steps."""
 
 PASSES, MOST_PASSES = 1_000, 10
 """Passes of rows through the layers in a step, about, and of each row."""
@@ -59,7 +59,9 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
     _refuse(program, options)
     choice = _decide(program, data.rows, options)
     jitter, rows = jitter_for(np.dtype(options.dtype)), make_rows(program, data)
-    points, q = start_layers(program, rows, choice.inducing, jitter, options.seed)
+    last = () if options.inducing else last_layers(program)
+    counts = [min(LAST, data.rows) if p in last else choice.inducing for p in range(len(program.groups))]
+    points, q = start_layers(program, rows, counts, jitter, options.seed)
     for place, group in enumerate(program.groups):
         known = None if start is None or group.per_row else start.group_of(group.names[0])
         if start is None or known is None:

@@ -7,7 +7,7 @@ components as the layer has latents, in units of its prior (Salimbeni and Deisen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -38,8 +38,10 @@ NARROW = 0.3
 Groups = list[dict[str, np.ndarray]]
 
 
-def start_layers(program: Program, rows: Rows, inducing: int, jitter: float, seed: int) -> tuple[list[Any], Groups]:
-    """Inducing functionals of every group, and the parameters of its q (`Full`, and `PerRow` of row variables)."""
+def start_layers(
+    program: Program, rows: Rows, inducing: Sequence[int], jitter: float, seed: int
+) -> tuple[list[Any], Groups]:
+    """So many inducing functionals of every group, and parameters of its q (`Full`, and `PerRow` of row variables)."""
     rng, count = np.random.default_rng(seed), row_count(rows)
     parameters = program.parameters.constrain(as_arrays(program.parameters.unconstrained(), float))
     inputs: dict[str, Any] = {name: np.asarray(values) for name, values in rows.inputs.items()}
@@ -57,7 +59,7 @@ def start_layers(program: Program, rows: Rows, inducing: int, jitter: float, see
             values = values + white * np.sqrt(np.asarray(_scale(program, group, parameters)))
         else:
             arguments = np.asarray(stack_inputs(group.inputs, known), float)
-            centres = kmeans_centres(arguments, min(inducing, count), rng)
+            centres = kmeans_centres(arguments, min(inducing[place], count), rng)
             points[place] = placed(centres)
             mean, inner = np.zeros((1, group.size, len(centres))), bool(program.inner & set(group.names))
             if inner and not any(_reads_arguments(member.latent) for member in group.members):
