@@ -20,6 +20,7 @@ from gpdsl.inference.driver import Keep
 from gpdsl.inference.engines import plan
 from gpdsl.inference.fields.plan import infer_fields
 from gpdsl.inference.fineness import finely
+from gpdsl.inference.layered.shallow import from_the_last_layer
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Choice, Options
@@ -68,6 +69,10 @@ def infer(
         program.account.budget = options.evaluations
     process = start if start is not None and start.weight_space is None else None
     planned = plan(program, data, options, process)
+    if planned.engine.name == "layered" and start is None:
+        points = max(map(len, planned.inducing))
+        program, start = from_the_last_layer(program, data, options, points, infer)
+        planned = plan(program, data, options, process := start)
     choice, layout, engine = planned.choice, planned.layout, planned.engine
     plain = bool(choice.exact) or choice.weights is not None
     program = (program if plain else training(program, dense=choice.dense)).under(choice.posterior)

@@ -61,7 +61,7 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
     jitter, rows = jitter_for(np.dtype(options.dtype)), make_rows(program, data)
     last = () if options.inducing else last_layers(program)
     counts = [min(LAST, data.rows) if p in last else choice.inducing for p in range(len(program.groups))]
-    points, q = start_layers(program, rows, counts, jitter, options.seed)
+    points, q, _ = start_layers(program, rows, counts, jitter, options.seed)
     for place, group in enumerate(program.groups):
         known = None if start is None or group.per_row else start.group_of(group.names[0])
         if start is None or known is None:

@@ -40,8 +40,9 @@ Groups = list[dict[str, np.ndarray]]
 
 def start_layers(
     program: Program, rows: Rows, inducing: Sequence[int], jitter: float, seed: int
-) -> tuple[list[Any], Groups]:
-    """So many inducing functionals of every group, and parameters of its q (`Full`, and `PerRow` of row variables)."""
+) -> tuple[list[Any], Groups, dict[str, np.ndarray]]:
+    """So many inducing functionals of every group, parameters of its q (`Full`, and `PerRow` of row variables), and the
+    values at the rows of what latents are functions of."""
     rng, count = np.random.default_rng(seed), row_count(rows)
     parameters = program.parameters.constrain(as_arrays(program.parameters.unconstrained(), float))
     inputs: dict[str, Any] = {name: np.asarray(values) for name, values in rows.inputs.items()}
@@ -69,7 +70,7 @@ def start_layers(
             start[place] = _full(mean, INNER_SD if inner else 1.0)
         latents[:, group.start : group.start + group.size] = values
         inputs |= _by_name(program, group, values)
-    return points, start
+    return points, start, {name: values for name, values in inputs.items() if name in program.inner}
 
 
 def _full(mean: np.ndarray, sd: float) -> dict[str, np.ndarray]:
