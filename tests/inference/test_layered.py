@@ -190,6 +190,18 @@ def test_a_fit_that_goes_on_begins_where_the_other_ended(fitted: Any) -> None:
     assert abs(more.elbo - fit.elbo) < 4 * (fit.elbo_se + more.elbo_se) + 0.5
 
 
+def test_layers_begin_at_a_fit_of_the_last_one(rng: np.random.Generator) -> None:
+    """A step from there, parameters are those of the model without the layer that passes its arguments on."""
+    data = _data(rng, 60)
+    one, deep = (
+        gpdsl.compile(text.replace("sigma : positive = 0.2", "sigma : positive = 3")) for text in (SHALLOW, DEEP)
+    )
+    known = one.fit(data, inducing=20, progress=False).parameters
+    found = deep.fit(data, inducing=20, steps=1, learning_rate=1e-4, progress=False).parameters
+    for name in ("sigma", "s2"):
+        np.testing.assert_allclose(found[name], known[name], rtol=0.01)
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [("engine", "ep"), ("engine", "mcmc"), ("posterior", "diagonal"), ("optimizer", "lbfgs"), ("devices", 2)],
