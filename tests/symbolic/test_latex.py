@@ -281,3 +281,12 @@ def test_printing_loads_no_jax() -> None:
     code += "print('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_parameters_of_layers_by_number_have_that_number() -> None:
+    text = gpdsl.compile(
+        "index l in 1..3\ninput x : real[2]\noutput y : real\nparam ell[l] : positive[2] = 1\n"
+        "latent h[1](x) ~ GP(0, RBF(ell[1]))\nlatent h[l > 1](h[l - 1], x) ~ GP(h[l - 1], RBF(1, on = h[l - 1]))\n"
+        "y ~ Normal(h[3], 0.1)"
+    ).latex()
+    assert r"\boldsymbol{\ell}_1)) \\" in text and r"h_3(h_2, \mathbf{x}) &\sim" in text

@@ -80,10 +80,12 @@ class Kernels:
         own = {axis.name for axis in self.latent.axes}
         foreign = [axis for axis in argument.axes if axis.name not in own]
         if foreign and isinstance(argument, m.Read):
+            running = {axis.name for axis in foreign}
             below = [
                 self.first.reads.subscript(each)
                 for each in argument.subscripts
-                if not isinstance(each, m.Whole) and getattr(each, "index", None) not in {a.name for a in foreign}
+                if isinstance(each, m.Fixed)
+                or (not isinstance(each, m.Whole) and getattr(each, "index", "") not in running)
             ]
             return self.first.reads.quantity(argument.name, below, bold=True)
         return self.first.vector(argument) if foreign else self.first.text(argument)
