@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpdsl.inference.driver import Plan
 from gpdsl.inference.layered.engine import last_layers
 from gpdsl.inference.layered.predictive import pass_count
+from gpdsl.inference.layered.shallow import begins_below
 from gpdsl.inference.plan.explain import explain_observation
 from gpdsl.inference.plan.explain_latents import described, row_variable
 from gpdsl.inference.plan.options import Options
@@ -39,6 +40,8 @@ def explain_layers(program: Program, options: Options, plan: Plan, rows: int) ->
         "optimiser",
         f"  {choice.steps} steps on {batch} rows, {choice.samples} pass(es) of each (SGPVI eq. 78)",
     ]
+    if begins_below(program):
+        lines.append("  from a fit of the last layer alone, with the others as they start")
     if choice.optimizer == "natural":
         lines.append("  natural gradients for the last layer, Adam for everything else")
     else:

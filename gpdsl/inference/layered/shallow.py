@@ -30,15 +30,19 @@ ROWS = 1_000
 Fit = Callable[[Program, Data, Options], Any]
 
 
+def begins_below(program: Program) -> bool:
+    """Whether the last layer can be fitted alone first: no layer starts without row variables, nor opaque functions."""
+    return not program.inner & program.declarations.rows.keys() and not program.opaque
+
+
 def from_the_last_layer(
     program: Program, data: Data, options: Options, inducing: int, fit: Fit
 ) -> tuple[Program, Start | None]:
     """The program with parameters of a fit of its last layer alone, and that fit to start from.
 
-    `fit` is `infer`. The program as it is where latents are functions of row variables, which no layer starts without,
-    and with opaque functions.
+    `fit` is `infer`. The program as it is where that cannot be.
     """
-    if program.inner & program.declarations.rows.keys() or program.opaque:
+    if not begins_below(program):
         return program, None
     some = data.take(np.sort(np.random.default_rng(options.seed).permutation(data.rows)[:ROWS]))
     values = _values(program, some, options)
