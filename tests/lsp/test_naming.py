@@ -61,6 +61,23 @@ def test_a_quantity_named_like_a_function_is_the_quantity() -> None:
     assert renamed(TEXT, 8, 18, "level") == TEXT.replace("param mean", "param level").replace("GP(mean", "GP(level")
 
 
+def test_layers_are_renamed_in_all_their_cases() -> None:
+    text = (
+        "index l in 1..3\ninput x : real\noutput y : real\nparam ell[l] : positive = 1\n"
+        "latent h[1](x) ~ GP(x, RBF(ell[1]))\n"
+        "latent h[l > 1](h[l - 1]) ~ GP(h[l - 1], RBF(ell[l], on = h[l - 1]))\n"
+        "y ~ Normal(h[3], 0.1)\ninfer vi: inducing h = 9"
+    )
+    changed = renamed(text, 6, 17, "deep")
+    assert changed.count("deep") == 7 and "h" not in changed.replace("deep", "")
+    assert [*compile_text(changed).latents] == ["deep_1", "deep_2", "deep_3"]
+    assert renamed(text, 1, 7, "k") == text.replace("l >", "k >").replace("l -", "k -").replace("[l]", "[k]").replace(
+        "index l", "index k"
+    )
+    found = hover(document(text), 6, 8)
+    assert found is not None and "latent" in found[0] and "of `x`" in found[0]
+
+
 @pytest.mark.parametrize("path", ZOO, ids=lambda path: path.stem)
 def test_every_name_of_the_zoo_can_be_renamed(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
