@@ -51,8 +51,13 @@ UNREAD = {
 
 def plan_layered(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan | None:
     """The plan for a model with latents over latents or row variables. Raises GpdslError for what it cannot fit."""
-    if not program.inner & program.declarations.rows.keys():
-        _refuse_options_of_rows(options)
+    told = f"importance = {options.importance} weighs replicas" if options.importance > 1 else ""
+    told = told or (f"rows = {options.rows} finds q" if options.rows != "free" else "")
+    if told and not program.inner & program.declarations.rows.keys():
+        raise GpdslError(
+            f"{told} of row variables that latents are functions of, and this model has none: leave it out, or write "
+            "`row w ~ Normal(0, 1)` and `latent f(x, w) ~ GP(...)`"
+        )
     if not program.inner:
         return None
     program = training(program, dense=False)
@@ -75,19 +80,6 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
         points[place] = start.inducing[known[0]]
     engine = searching("layered", partial(LayeredSearch, start=q), refined=False)
     return Plan(choice, Layout(Full(), False), points, engine)
-
-
-def _refuse_options_of_rows(options: Options) -> None:
-    """Raise GpdslError for what tells something only where latents are functions of row variables."""
-    asked = {
-        f"importance = {options.importance} weighs replicas": options.importance > 1,
-        f"rows = {options.rows} finds q": options.rows != "free",
-    }
-    for what in (each for each, is_asked in asked.items() if is_asked):
-        raise GpdslError(
-            f"{what} of row variables that latents are functions of, and this model has none: leave it out, or write "
-            "`row w ~ Normal(0, 1)` and `latent f(x, w) ~ GP(...)`"
-        )
 
 
 def _decide(program: Program, rows: int, options: Options) -> Choice:
