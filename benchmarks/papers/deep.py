@@ -63,7 +63,7 @@ def deep(layers: int, inputs: int) -> str:
     ]
     below = ["x", *(f"h_{layer}" for layer in range(1, layers))]
     for layer in range(1, layers):
-        lines += [f"param s2_{layer} : positive = 0.01"]  # at first a layer passes its arguments on, and little else
+        lines += [f"param s2_{layer} : positive = 0.0001"]  # at first a layer passes its arguments on, and little else
         lines += [f"latent h_{layer}[q]({below[layer - 1]}) ~ GP({below[layer - 1]}[q], s2_{layer} * RBF(ell_{layer}))"]
     lines.append(f"latent f({below[-1]}) ~ GP(0, s2 * RBF(ell_{layers}))")
     return "\n".join([*lines, "y ~ Normal(f, sigma)"][0 if layers > 1 else 1 :])

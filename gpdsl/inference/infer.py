@@ -70,9 +70,10 @@ def infer(
     process = start if start is not None and start.weight_space is None else None
     planned = plan(program, data, options, process)
     if planned.engine.name == "layered" and start is None:
-        points = max(map(len, planned.inducing))
+        points = max(len(z) for z, group in zip(planned.inducing, program.groups, strict=True) if not group.per_row)
         program, start = from_the_last_layer(program, data, options, points, infer)
-        planned = plan(program, data, options, process := start)
+        process = start
+        planned = plan(program, data, options, process)
     choice, layout, engine = planned.choice, planned.layout, planned.engine
     plain = bool(choice.exact) or choice.weights is not None
     program = (program if plain else training(program, dense=choice.dense)).under(choice.posterior)

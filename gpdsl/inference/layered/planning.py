@@ -71,11 +71,11 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
         known = None if start is None or group.per_row else start.group_of(group.names[0])
         if start is None or known is None:
             continue
-        had, asked = len(start.inducing[known[0]]), min(int(options.inducing or 0), data.rows)
-        if asked and asked != had:
+        had = len(start.inducing[known[0]])
+        if options.inducing and len(points[place]) != had:
             raise GpdslError(
-                f"inducing = {asked}, but start = fit has {had} inducing points of `{group.names[0]}`, from which "
-                f"layers go on: leave out inducing, or set inducing = {had}"
+                f"inducing = {options.inducing}, but start = fit has {had} inducing points of `{group.names[0]}`, from "
+                f"which layers go on: leave out inducing, or set inducing = {had}"
             )
         points[place] = start.inducing[known[0]]
     engine = searching("layered", partial(LayeredSearch, start=q), refined=False)

@@ -40,7 +40,10 @@ def from_the_last_layer(
 ) -> tuple[Program, Start | None]:
     """The program with parameters of a fit of its last layer alone, and that fit to start from.
 
-    `fit` is `infer`. The program as it is where that cannot be.
+    `fit` is `infer`. The program as it is where that cannot be; without the fit where that has fewer inducing points
+    than `inducing`, or variables of the rows that it was made of.
+
+    Raises KeyboardInterrupt when the user stops it.
     """
     if not begins_below(program):
         return program, None
@@ -53,28 +56,30 @@ def from_the_last_layer(
         inputs=MappingProxyType({**declared.inputs, **known}),
         latents=MappingProxyType({name: each for name, each in declared.latents.items() if name not in values}),
     )
-    one = make_program(
-        shallow,
-        program.sizes,
-        program.levels,
-        {},
-        expectations=options.expectations,
-        fixed=options.fixed,
-        initial={**program.parameters.initial, **program.parameters.held},
-    )
     chosen = Options(inducing=min(inducing, some.rows), seed=options.seed, dtype=options.dtype)
     try:
+        one = make_program(
+            shallow,
+            program.sizes,
+            program.levels,
+            {},
+            expectations=options.expectations,
+            fixed=options.fixed,
+            initial={**program.parameters.initial, **program.parameters.held},
+        )
         result, _, choice, jitter = fit(one, replace(some, inputs={**some.inputs, **values}), chosen)
     except GpdslError:  # whatever ails one layer is told of all
         return program, None
+    if result.interrupted:
+        raise KeyboardInterrupt  # before the first state of all layers
     found = {name: np.asarray(value) for name, value in one.parameters.constrain(result.parameters).items()}
     initial = {name: found[name] for name in program.parameters.initial}
     program = replace(program, parameters=replace(program.parameters, initial=initial))
-    if choice.dense or choice.exact or len(result.weights) > 1:
+    fewer = any(len(points) != inducing for points in result.inducing)
+    if choice.dense or choice.exact or len(result.weights) > 1 or declared.rows or fewer:
         return program, None
-    return program, Start(
-        training(one, dense=False), found, result.inducing, result.posterior, result.weights, jitter, False
-    )
+    posterior = result.inducing, result.posterior, result.weights
+    return program, Start(training(one, dense=False), found, *posterior, jitter, False)
 
 
 def _values(program: Program, data: Data, options: Options) -> Mapping[str, np.ndarray]:

@@ -26,8 +26,8 @@ from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, row_count
 
-INNER_SD = 1e-5**0.5
-"""Standard deviation of whitened inducing values of inner layers: almost a known function."""
+INNER_SD = 0.01
+"""Standard deviation of values of inner layers: almost a known function. The prior's where that is narrower still."""
 
 SPREAD, WIDE = 0.3, 0.9
 """Of row variables beside inputs, in units of the prior: how far apart their means start, and how wide q is."""
@@ -67,7 +67,8 @@ def start_layers(
                 projected = _projection(arguments, group.size, rng)
                 mean[0], sds = _whitened(program, group, parameters, centres, projected(centres), jitter)
                 values = values + projected(arguments) * sds
-            start[place] = _full(mean, INNER_SD if inner else 1.0)
+            wide = float(np.sqrt(np.max(np.asarray(_scale(program, group, parameters)))))
+            start[place] = _full(mean, min(1.0, INNER_SD / wide) if inner else 1.0)
         latents[:, group.start : group.start + group.size] = values
         inputs |= _by_name(program, group, values)
     return points, start, {name: values for name, values in inputs.items() if name in program.inner}
