@@ -63,7 +63,7 @@ def run_console(text: str, capsys: pytest.CaptureFixture[str]) -> None:
             assert code == 0, printed
 
 
-LONG = ("docs/expectation_propagation.md",)
+LONG = ("docs/expectation_propagation.md", "docs/full_bayes.md")
 """Pages that take long: run with the slow tests. Their engines have core tests of their own."""
 
 
