@@ -63,8 +63,8 @@ def run_console(text: str, capsys: pytest.CaptureFixture[str]) -> None:
             assert code == 0, printed
 
 
-LONG = ("docs/expectation_propagation.md", "docs/full_bayes.md")
-"""Pages that take long: run with the slow tests. Their engines have core tests of their own."""
+LONG = ("docs/expectation_propagation.md", "docs/full_bayes.md", "docs/how_to.md", "docs/variational.md")
+"""Pages that take long: run with the slow tests. What they fit has core tests of its own."""
 
 
 @pytest.mark.parametrize("page", LONG)
