@@ -16,8 +16,11 @@ import pytest
 
 from tests.shapes import check_shapes, next_module
 
-QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-"""For JAX without gpdsl. A fifth of the processor time of all tests; the second flag is most of it."""
+QUICK = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
+"""The first two are for JAX without gpdsl, and the second saves most. A program is compiled in one part: in up to 32,
+as XLA does by itself, takes a quarter more processor time, and the other cores are busy with tests of their own."""
 
 
 FORGET_AFTER, MOST_MAPPED = 8, 25_000

@@ -63,7 +63,23 @@ def run_console(text: str, capsys: pytest.CaptureFixture[str]) -> None:
             assert code == 0, printed
 
 
-@pytest.mark.parametrize("page", PAGES)
+LONG = ("docs/expectation_propagation.md", "docs/full_bayes.md", "docs/how_to.md", "docs/variational.md")
+"""Pages that take long: run with the slow tests. What they fit has core tests of its own."""
+
+
+@pytest.mark.parametrize("page", LONG)
+def test_code_of_long_pages_is_code(page: str) -> None:
+    """Models in their Python as well as models of their own."""
+    for block in blocks(page):
+        if block.kind == "gpm":
+            gpdsl.compile(block.text)
+        elif block.kind == "python":
+            compile(block.text, page, "exec")
+            for model in re.findall(r'compile\(\s*"""(.*?)"""', block.text, re.DOTALL):
+                gpdsl.compile(model)
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.slow) if p in LONG else p for p in PAGES])
 def test_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     warnings.simplefilter("error")  # as under python -W error; gpdsl's own are meant for users
     warnings.simplefilter("always", gpdsl.GpdslWarning)

@@ -40,7 +40,7 @@ def expected(x: np.ndarray, y: np.ndarray, z: np.ndarray, scale: float) -> tuple
     return bound, gaussian(every + unit, y / scale), upper
 
 
-@pytest.mark.parametrize("inducing", [5, 20, 50])
+@pytest.mark.parametrize("inducing", [5, pytest.param(20, marks=pytest.mark.slow), 50])
 def test_the_evidence_lies_between_the_bounds(rng: np.random.Generator, inducing: int, tmp_path: Path) -> None:
     x = rng.uniform(-3, 3, 80)
     y = 2 * np.stack([1 + np.sin(2 * x), 2 + np.cos(x)], axis=1) + rng.standard_normal((80, 2)) * [0.2, 0.4]

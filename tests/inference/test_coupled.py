@@ -271,13 +271,13 @@ def _case(name: str, seed: int) -> tuple[str, dict[str, np.ndarray]]:
     return CLASSES, {"x": x, "y": 1 + (np.abs(np.floor(x + 0.5 * rng.normal(size=20))) % 3).astype(int)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "seed"),
     [
-        ("network", 0),
-        *(pytest.param("noisy", seed, marks=pytest.mark.slow) for seed in (0, 1, 2)),
-        *(pytest.param("network", seed, marks=pytest.mark.slow) for seed in (1, 2)),
-        *(pytest.param("classes", seed, marks=pytest.mark.slow) for seed in (1, 2)),
+        *(("noisy", seed) for seed in (0, 1, 2)),
+        *(("network", seed) for seed in (0, 1, 2)),
+        *(("classes", seed) for seed in (1, 2)),
     ],
 )
 def test_never_below_the_factorised_posterior(name: str, seed: int) -> None:

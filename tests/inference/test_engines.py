@@ -37,7 +37,7 @@ def test_closed_form_quadrature_and_samples_give_one_posterior(counts: Case) -> 
     assert np.abs(gap).max() < 0.05
 
 
-@pytest.mark.parametrize("posterior", ["full", "diagonal", "mixture(2)"])
+@pytest.mark.parametrize("posterior", ["full", pytest.param("diagonal", marks=pytest.mark.slow), "mixture(2)"])
 def test_lbfgs_reaches_a_stationary_point(counts: Case, posterior: str) -> None:
     """A second fit, from other inducing points and another start, ends at nearly the same bound."""
     model, data = counts
@@ -55,6 +55,7 @@ def test_natural_gradients_and_lbfgs_learn_the_same_hyperparameters(counts: Case
         assert natural.parameters[name] == pytest.approx(lbfgs.parameters[name], rel=0.05)
 
 
+@pytest.mark.slow
 def test_two_latents_of_different_form(rng: np.random.Generator) -> None:
     """Robust heteroscedastic regression: two groups of latents, terms by quadrature over both."""
     x = np.sort(rng.uniform(-3, 3, 60))
@@ -67,7 +68,10 @@ def test_two_latents_of_different_form(rng: np.random.Generator) -> None:
     assert noise[1] > noise[0] + 0.5
 
 
-@pytest.mark.parametrize("text,externals", [(OPAQUE_COUNTS, {"rate": rate}), (OPAQUE_LIKELIHOOD, None)])
+@pytest.mark.parametrize(
+    "text,externals",
+    [(OPAQUE_COUNTS, {"rate": rate}), pytest.param(OPAQUE_LIKELIHOOD, None, marks=pytest.mark.slow)],
+)
 def test_an_opaque_model_reaches_the_posterior_of_the_symbolic_one(counts: Case, text: str, externals) -> None:
     model, data = counts
     symbolic = model.fit(data, fixed=["s2", "ell"])
@@ -155,7 +159,10 @@ def test_reports_come_between_steps_and_count_up(counts: Case) -> None:
     assert all(b.elbo >= a.elbo - 1e-9 for a, b in zip(reports, reports[1:], strict=False))
 
 
-@pytest.mark.parametrize("options", [{}, {"optimizer": "adam"}, {"posterior": "diagonal"}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, *(pytest.param(o, marks=pytest.mark.slow) for o in ({"optimizer": "adam"}, {"posterior": "diagonal"}))],
+)
 def test_an_interrupt_returns_the_best_state_so_far(counts: Case, options: dict) -> None:
     model, data = counts
 

@@ -58,7 +58,7 @@ def test_learnt_hyperparameters_maximise_the_exact_evidence(regression: Case) ->
 
 
 @pytest.mark.parametrize("posterior", ["full", "diagonal", "mixture(2)"])
-@pytest.mark.parametrize("inducing", [0, 15])
+@pytest.mark.parametrize("inducing", [pytest.param(0, marks=pytest.mark.slow), 15])
 def test_no_bound_exceeds_the_exact_evidence(regression: Case, posterior: str, inducing: int) -> None:
     model, data = regression
     held = ["s2", "ell", "sigma", "mu"]
@@ -95,6 +95,7 @@ def test_the_optimisers_agree(regression: Case) -> None:
     assert adam.elbo == pytest.approx(natural.elbo, abs=0.05)
 
 
+@pytest.mark.slow
 def test_minibatches_reach_the_batch_optimum(regression: Case) -> None:
     model, data = regression
     held = ["s2", "ell", "sigma", "mu"]
@@ -105,7 +106,7 @@ def test_minibatches_reach_the_batch_optimum(regression: Case) -> None:
     assert np.abs(gap).max() < 0.15
 
 
-@pytest.mark.parametrize("posterior", ["full", "diagonal", "mixture(2)"])
+@pytest.mark.parametrize("posterior", ["full", "diagonal", pytest.param("mixture(2)", marks=pytest.mark.slow)])
 def test_repeated_rows_share_one_value(rng: np.random.Generator, posterior: str) -> None:
     """Values that are independent in q cannot be equal: q would have to be as narrow as the jitter."""
     x = np.repeat(rng.normal(size=(12, 2)), 3, axis=0)

@@ -261,7 +261,11 @@ def test_an_exact_fit_is_kept_in_a_file_as_it_is(rng: np.random.Generator, tmp_p
 
 @pytest.mark.parametrize(
     ("options", "bound"),
-    [({"optimizer": "natural"}, 1e-3), ({"inducing": 30}, 1e-3), ({"posterior": "diagonal", "inducing": 10}, np.inf)],
+    [
+        ({"inducing": 30}, 1e-3),
+        pytest.param({"optimizer": "natural"}, 1e-3, marks=pytest.mark.slow),
+        pytest.param({"posterior": "diagonal", "inducing": 10}, np.inf, marks=pytest.mark.slow),
+    ],
 )
 def test_other_fits_start_from_an_exact_one(rng: np.random.Generator, options: dict, bound: float) -> None:
     x = np.sort(rng.normal(size=30))[:, None]

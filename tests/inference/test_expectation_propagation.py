@@ -311,7 +311,7 @@ def test_outliers_do_not_make_cavities_improper(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["lbfgs", "adam"])
+@pytest.mark.parametrize("optimizer", ["lbfgs", pytest.param("adam", marks=pytest.mark.slow)])
 def test_parameters_of_data_with_outliers_are_those_of_a_lower_power(optimizer: str) -> None:
     text = "input x : real\noutput y : real\nparam s2 : positive\nparam ell : positive\nparam s : positive\n"
     compiled = gpdsl.compile(text + "latent f(x) ~ GP(0, s2 * RBF(ell))\ny ~ StudentT(4, f, s)\n")

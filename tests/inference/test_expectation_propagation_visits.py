@@ -75,7 +75,8 @@ def test_visits_end_at_the_fixed_point_of_all_rows(link: str) -> None:
     assert np.abs(visited.predict(new).variance("f") / whole.predict(new).variance("f") - 1).max() < 1e-3
 
 
-@pytest.mark.parametrize("optimizer", [pytest.param("adam", marks=pytest.mark.slow), "adadelta"])
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["adam", "adadelta"])
 def test_what_is_learnt_on_visits_is_near_the_optimum(optimizer: str) -> None:
     model, data = gpdsl.compile(TEXT.format(link="probit")), classes(4, 400)
     whole = model.fit(data, engine="ep", inducing=12, batch=0)

@@ -112,7 +112,7 @@ def test_a_mixture_finds_both_signs_and_gains_their_entropy(inducing: int) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adam", "adadelta"])
+@pytest.mark.parametrize("optimizer", ["adam", pytest.param("adadelta", marks=pytest.mark.slow)])
 def test_stochastic_optimisers_find_both_signs_and_equal_weights(optimizer: str) -> None:
     x = np.linspace(0, 1, 20)
     fit = gpdsl.compile(SQUARE).fit(

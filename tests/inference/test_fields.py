@@ -77,7 +77,9 @@ def exact(data: dict[str, np.ndarray], s: float, ell: float) -> tuple[np.ndarray
     return mean + gain @ gap, prior - gain @ path @ prior, float(evidence)
 
 
-@pytest.mark.parametrize(("text", "function"), [(STRAIGHT, traced), (STRAIGHT, called), (WRITTEN, None)])
+@pytest.mark.parametrize(
+    ("text", "function"), [(STRAIGHT, traced), pytest.param(STRAIGHT, called, marks=pytest.mark.slow), (WRITTEN, None)]
+)
 def test_straight_rays_are_exact(text: str, function: Any) -> None:
     data = straight_data()
     externals = {"travel": function} if function is not None else {}

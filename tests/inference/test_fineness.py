@@ -101,6 +101,7 @@ def test_expectation_propagation_of_unrelated_rows_is_exact() -> None:
     assert fit.elbo == pytest.approx(total, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_expectation_propagation_of_a_difference_is_exact() -> None:
     """log Z of a row by itself; it was 0.006 off, by a lattice over two latents."""
     text = MODEL.format(kind="real", law="Normal(tanh(30 * (f - g)), 0.3)") + "latent g(x) ~ GP(0.1, RBF(2))\n"

@@ -82,7 +82,15 @@ infer vi: inducing f = fourier(14, over = [-2, 1.5])
 """
 
 
-@pytest.mark.parametrize("options", [{}, {"optimizer": "lbfgs"}, {"batch": 20, "steps": 150}, {"engine": "ep"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch": 20, "steps": 150},
+        pytest.param({"optimizer": "lbfgs"}, marks=pytest.mark.slow),
+        pytest.param({"engine": "ep"}, marks=pytest.mark.slow),
+    ],
+)
 def test_every_engine_takes_them(options: dict) -> None:
     data = series()
     data["y"] = (data["y"] > 0).astype(int)

@@ -14,7 +14,7 @@ from tests.inference.conftest import COUNTS
 Case = tuple[gpdsl.Model, dict[str, np.ndarray]]
 
 
-@pytest.mark.parametrize("case", ["regression", "counts"])
+@pytest.mark.parametrize("case", [pytest.param("regression", marks=pytest.mark.slow), "counts"])
 def test_all_rows_in_one_batch_end_at_the_batch_optimum(case: str, request: pytest.FixtureRequest) -> None:
     model, data = request.getfixturevalue(case)
     names = list(model.declarations.params)
@@ -43,6 +43,7 @@ def test_minibatches_learn_what_all_rows_say(counts: Case, rng: np.random.Genera
     assert np.abs((natural.predict(data).mean("f") - batch.predict(data).mean("f")) / sd).mean() < 0.4
 
 
+@pytest.mark.slow
 def test_single_precision_ends_at_the_same_bound(counts: Case, rng: np.random.Generator) -> None:
     model, data = counts[0], _many(rng)
     double, single = (
@@ -173,7 +174,7 @@ def test_a_slow_rise_is_seen_through_the_noise_of_the_rows_drawn(rng: np.random.
     assert settled(list(noise.ravel()[:-epoch]) + [-1.0] * epoch, epoch)
 
 
-@pytest.mark.parametrize("optimizer", ["natural", "adam"])
+@pytest.mark.parametrize("optimizer", ["natural", pytest.param("adam", marks=pytest.mark.slow)])
 def test_the_reported_bound_is_that_of_all_rows(counts: Case, rng: np.random.Generator, optimizer: str) -> None:
     """As the batch engine finds it when it starts at the end of the minibatch fit and makes no step."""
     model, data = counts[0], _many(rng)

@@ -20,7 +20,7 @@ from tests.inference.problems import problem_of
 from tests.inference.test_exact import Case
 
 
-@pytest.mark.parametrize("posterior", ["full", "mixture(2)"])
+@pytest.mark.parametrize("posterior", ["full", pytest.param("mixture(2)", marks=pytest.mark.slow)])
 def test_alternating_ends_where_joint_does(counts: Case, posterior: str) -> None:
     model, data = counts
     joint, turns = (

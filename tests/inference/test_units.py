@@ -182,7 +182,7 @@ def test_products_beside_numbers_start_from_the_larger_part(rng: np.random.Gener
     assert model.fit({"x": x, "y": y}).elbo == pytest.approx(-best, abs=1e-3)
 
 
-@pytest.mark.parametrize("options", [{}, {"inducing": 5}])
+@pytest.mark.parametrize("options", [{}, pytest.param({"inducing": 5}, marks=pytest.mark.slow)])
 def test_outputs_that_are_all_the_same_are_said_to_tell_nothing(options: dict) -> None:
     data = {"x": np.arange(12.0), "y": np.full(12, 3.0)}
     fit = gpdsl.compile(MISSING).fit(data, **options)

@@ -140,9 +140,9 @@ def test_starts_that_make_no_sense_are_refused(counts: Case) -> None:
     ("options", "more"),
     [
         ({"batch": 50, "steps": 200}, 10),
-        ({"batch": 50, "steps": 200, "dtype": "float32"}, 10),
+        pytest.param({"batch": 50, "steps": 200, "dtype": "float32"}, 10, marks=pytest.mark.slow),
         pytest.param({"batch": 50, "steps": 100, "learn_inducing": True}, 10, marks=pytest.mark.slow),
-        ({"batch": 50, "steps": 400, "optimizer": "adam"}, 10),
+        pytest.param({"batch": 50, "steps": 400, "optimizer": "adam"}, 10, marks=pytest.mark.slow),
         pytest.param({"batch": 50, "steps": 600, "posterior": "diagonal"}, 10, marks=pytest.mark.slow),
         ({"batch": 0, "steps": 300, "optimizer": "adam"}, 10),
         pytest.param({"batch": 0, "steps": 20, "optimizer": "lbfgs"}, 2, marks=pytest.mark.slow),

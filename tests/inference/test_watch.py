@@ -174,7 +174,7 @@ def test_a_search_ends_after_its_first_evaluation() -> None:
         assert nothing.best.value == 2.0
 
 
-LONGER = ("mixture", "ep together", "ep minibatch", "qsgp", "qsgp sampled")
+LONGER = ("nothing to learn", "mixture", "alternating", "ep together", "ep minibatch", "qsgp", "qsgp sampled")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONGER else []) for n in ENGINES])

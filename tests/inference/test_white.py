@@ -28,7 +28,15 @@ def data(rng: np.random.Generator) -> dict[str, np.ndarray]:
     return {"x": x, "y": 0.3 + np.sin(2 * x) + 0.5 * rng.standard_normal(120)}
 
 
-@pytest.mark.parametrize("options", [{}, {"inducing": 25}, {"inducing": 25, "engine": "ep"}, {"optimizer": "lbfgs"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"inducing": 25},
+        pytest.param({"inducing": 25, "engine": "ep"}, marks=pytest.mark.slow),
+        pytest.param({"optimizer": "lbfgs"}, marks=pytest.mark.slow),
+    ],
+)
 def test_it_is_noise_of_a_normal_output(data: dict[str, np.ndarray], options: dict) -> None:
     x, gap = data["x"], data["y"] - 0.3
     total, cross = smooth(x, x) + 0.24 * np.eye(120), smooth(THERE, x)

@@ -128,7 +128,9 @@ def test_two_columns_of_one_index_and_a_latent_at_another_level() -> None:
     assert fit.elbo == pytest.approx(multivariate_normal(np.zeros(60), among).logpdf(y), abs=1e-8)
 
 
-@pytest.mark.parametrize("read", ["f[site](z)", "D(f[site], x)", "D(f[site](z), z)"])
+@pytest.mark.parametrize(
+    "read", ["f[site](z)", pytest.param("D(f[site], x)", marks=pytest.mark.slow), "D(f[site](z), z)"]
+)
 def test_a_latent_of_groups_elsewhere(data: dict[str, np.ndarray], read: str) -> None:
     text = HEAD + "input z : real\nlatent f[s](x) ~ GP(0, RBF(2))\n"
     direct = gpdsl.compile(text + f"y ~ Normal({read}, sigma)")

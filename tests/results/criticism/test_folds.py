@@ -59,7 +59,7 @@ def test_with_held_parameters_it_is_the_dense_density() -> None:
 @pytest.mark.parametrize(
     ("model", "values", "options"),
     [
-        (LEARNT, DATA["y"], {"init": {"ell": 0.5}}),
+        pytest.param(LEARNT, DATA["y"], {"init": {"ell": 0.5}}, marks=pytest.mark.slow),
         (LEARNT, 10 * DATA["y"] + 5, {"standardise": {"y": (5.0, 10.0)}}),
         (COUNTED, RNG.poisson(np.exp(np.sin(X))), {}),
     ],
