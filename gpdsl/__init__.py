@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from gpdsl.inference.engines import register_engine
     from gpdsl.language import ModelError, format_text
     from gpdsl.model import Model, compile, load, zoo, zoo_names, zoo_text
-    from gpdsl.program.registration import register_kernel
+    from gpdsl.program.tracing import register_kernel
     from gpdsl.results import score
-    from gpdsl.results.criticism.comparison import compare
+    from gpdsl.results.criticism.checks import compare
     from gpdsl.results.fit import Fit
     from gpdsl.results.persistence import load_fit
     from gpdsl.results.prediction import Prediction
@@ -47,10 +47,10 @@ _HOMES = {
     "register_distribution": "gpdsl.distributions",
     "register_engine": "gpdsl.inference.engines",
     "register_forward_model": "gpdsl.forward",
-    "register_kernel": "gpdsl.program.registration",
+    "register_kernel": "gpdsl.program.tracing",
     "register_likelihood": "gpdsl.forward",
     "Fit": "gpdsl.results.fit",
-    "compare": "gpdsl.results.criticism.comparison",
+    "compare": "gpdsl.results.criticism.checks",
     "Prediction": "gpdsl.results.prediction",
     "load_fit": "gpdsl.results.persistence",
     "Calibration": "gpdsl.calibration.calibration",

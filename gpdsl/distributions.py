@@ -9,16 +9,13 @@ import numpy as np
 import sympy as sp
 
 from gpdsl.errors import GpdslError
-from gpdsl.language.distributions import BUILT_IN, add
-from gpdsl.language.entries import Distribution, Parameter
+from gpdsl.language.distributions import BUILT_IN, Distribution, Parameter, add
 from gpdsl.language.vocabulary import BUILTINS, DISTRIBUTIONS, OUTPUT_KINDS, STATEMENTS
 from gpdsl.results import conditional
-from gpdsl.symbolic.densities import DENSITIES
-from gpdsl.symbolic.density import Density
+from gpdsl.symbolic.densities import DENSITIES, Density
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.registered import ENDS, Integrals, Registration, Written, law_of
-from gpdsl.symbolic.stable import stable
-from gpdsl.symbolic.tails import TAILS, Tails
+from gpdsl.symbolic.stable import TAILS, Tails, stable
 
 DOMAINS = {"real": (-np.inf, np.inf), **{kind: ENDS[kind] for kind in ("positive", "unit", "count")}}
 EXAMPLE = {"real": 0.4, "positive": 1.7, "unit": 0.3, "count": 6.0}

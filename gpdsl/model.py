@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.watch import loading, watching
 from gpdsl.language import Source, check, parse
-from gpdsl.language.files import read_model
 from gpdsl.language.model import Declarations
-from gpdsl.language.option_types import FitOptions
+from gpdsl.language.options import FitOptions
 from gpdsl.language.shipped import shipped
-from gpdsl.language.used import PathLike, Reach
+from gpdsl.language.used import PathLike, Reach, read_model
 from gpdsl.symbolic.checking import compile_checked
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from gpdsl.language.warnings import Report
     from gpdsl.program.standardise import Asked
     from gpdsl.results.fit import Fit
-    from gpdsl.simulation.result import Simulation
+    from gpdsl.simulation.simulate import Simulation
 
 Externals = Mapping[str, Any]
 
@@ -89,7 +88,7 @@ class Model:
     ) -> str:
         """The plan for these data: how every term is computed and why, cost and memory. Options are those of `fit`."""
         with loading():
-            from gpdsl.results.explaining import explain_model
+            from gpdsl.results.fitting import explain_model
 
         return explain_model(self, data, columns or {}, options, standardise)
 

@@ -17,8 +17,8 @@ import gpdsl
 from gpdsl.distributions import ways, wrong
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
-from gpdsl.program.precision import precision
-from gpdsl.program.registration import prepared, trial_of
+from gpdsl.program.cache import precision
+from gpdsl.program.tracing import prepared, trial_of
 from gpdsl.results.fit import Fit
 from gpdsl.symbolic.kernel_formula import formula_of
 from gpdsl.symbolic.kernel_values import matrix, numbers_near

@@ -16,7 +16,8 @@ import pytest
 import gpdsl
 from gpdsl.cli import main
 from gpdsl.forward import registry
-from gpdsl.language import engine_names, vocabulary
+from gpdsl.language import options as engine_names
+from gpdsl.language import vocabulary
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md"))]

@@ -66,7 +66,7 @@ def _variance(rows: dict[str, np.ndarray], rank: int, draws: int = 1000, size: i
 
     from gpdsl.inference.quadruply_stochastic.features import fourier_features
     from gpdsl.inference.quadruply_stochastic.sampled import support_at
-    from gpdsl.program.compilation import jit
+    from gpdsl.program.cache import jit
 
     some = {name: values[:1000] for name, values in rows.items()}
     fit = gpdsl.compile(ARD.format(ell=2.8)).fit(some, inducing=0, seed=0)

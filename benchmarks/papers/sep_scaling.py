@@ -73,11 +73,11 @@ def measure(rows: int, devices: int) -> dict[str, float]:
     """Wall and processor seconds of a sweep, of a visit, the bytes of the sites, and the most memory in GiB."""
     import jax
 
-    from gpdsl.inference.expectation_propagation import minibatch, sweep
+    from gpdsl.inference.expectation_propagation import objective as minibatch
+    from gpdsl.inference.expectation_propagation import sites as sweep
     from gpdsl.inference.expectation_propagation.engine import tilted_of
     from gpdsl.inference.natural.profiled import outer_point, setting_of, start_sites
-    from gpdsl.program.compilation import jit
-    from gpdsl.program.precision import precision
+    from gpdsl.program.cache import jit, precision
 
     with precision("float32"):
         problem = problem_of(rows, devices, batch=0, inducing=SWEEPS_INDUCING)

@@ -19,8 +19,8 @@ from gpdsl.data import bind
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.estimators.sampling import SCHEMES, base_normals
 from gpdsl.inference.problem import as_arrays
+from gpdsl.program.cache import precision
 from gpdsl.program.joint import Marginals
-from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_program, make_rows
 
 ROWS, SAMPLES, ESTIMATES = 20, 100, 400

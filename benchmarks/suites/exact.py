@@ -20,7 +20,7 @@ from scipy.linalg import lapack
 from scipy.optimize import minimize
 
 import gpdsl
-from gpdsl.program.precision import precision
+from gpdsl.program.cache import precision
 
 SIZES = (300, 1000, 2000, 4000)
 KERNELS = {"RBF": "RBF", "Matern52": "Matérn 5/2"}

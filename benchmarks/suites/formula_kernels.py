@@ -21,8 +21,7 @@ from gpdsl.kernels.columns import Space
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
 from gpdsl.language import compile_text
-from gpdsl.program.compilation import jit
-from gpdsl.program.precision import precision
+from gpdsl.program.cache import jit, precision
 from gpdsl.symbolic.translate import Translator
 
 ROWS, TURNS, LIMIT = 2000, 15, 1.10

@@ -23,8 +23,7 @@ from report import CONSOLE, ROOT, find_data, show, verdict
 
 import gpdsl
 import gpdsl.results.fitting  # the peers' clocks do not count imports either
-from gpdsl.program.compilation import jit
-from gpdsl.program.precision import precision
+from gpdsl.program.cache import jit, precision
 
 PEERS = {
     "GPflow": ("GPDSL_PEERS_TF", "svgp_gpflow.py"),

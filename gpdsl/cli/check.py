@@ -8,13 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpdsl.cli.console import print_error, print_mistakes
-from gpdsl.cli.forward_files import run_forward_files
-from gpdsl.cli.options import add_allow, add_columns, add_forward, columns_of
-from gpdsl.cli.standardising import add_standardise, standardise_of
+from gpdsl.cli.options import (
+    add_allow,
+    add_columns,
+    add_forward,
+    add_standardise,
+    columns_of,
+    run_forward_files,
+    standardise_of,
+)
 from gpdsl.errors import GpdslError
 from gpdsl.language import ModelError, Reach, render_json
-from gpdsl.language.files import read_model
 from gpdsl.language.model import Declarations
+from gpdsl.language.used import read_model
 from gpdsl.language.warnings import Report
 from gpdsl.symbolic.checking import all_warnings, compile_checked, grave_warnings
 

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from gpdsl.cli.options import add_choices, add_data, add_model, choices_of, columns_of, model_of
-from gpdsl.cli.standardising import add_standardise, standardise_of
+from gpdsl.cli.options import (
+    add_choices,
+    add_data,
+    add_model,
+    add_standardise,
+    choices_of,
+    columns_of,
+    model_of,
+    standardise_of,
+)
 
 HELP = "print how a model would be fitted to data, and why"
 

@@ -9,13 +9,14 @@ from gpdsl.cli.options import (
     add_choices,
     add_data,
     add_model,
+    add_standardise,
     check_picture,
     check_writable,
     choices_of,
     columns_of,
     model_of,
+    standardise_of,
 )
-from gpdsl.cli.standardising import add_standardise, standardise_of
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import exit_code
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from gpdsl.cli.console import print_error
 from gpdsl.errors import GpdslError
 from gpdsl.language import format_text
-from gpdsl.language.files import LARGEST, decoded, read_exactly
+from gpdsl.language.used import LARGEST, decoded, read_exactly
 from gpdsl.replacing import replacing
 
 HELP = "lay model files out in the canonical way"

@@ -6,17 +6,23 @@ import argparse
 import csv
 import math
 import os
+import runpy
+import sys
 import textwrap
+import traceback
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, described
+from gpdsl.inference.watch import loading
 from gpdsl.language.options import OPTIONS
 
 if TYPE_CHECKING:
     from gpdsl.language.model import Declarations, Input, Output
     from gpdsl.model import Model
+
 
 PICTURES = (".png", ".pdf", ".svg")
 
@@ -98,7 +104,6 @@ def options_text() -> str:
 def model_of(arguments: argparse.Namespace) -> Model:
     """The model the command line names: a file, or else a model of the zoo. Runs the `--forward` files first."""
     import gpdsl
-    from gpdsl.cli.forward_files import run_forward_files
 
     run_forward_files(arguments.forward)
     name = arguments.model
@@ -212,3 +217,83 @@ def check_picture(path: str | None) -> None:
     check_writable("--plot", path)
     if path is not None and Path(path).suffix.lower() not in PICTURES:
         raise GpdslError(f"--plot {path}: expected a name ending in {', '.join(PICTURES)}")
+
+
+# `--standardise`: inputs and outputs with mean 0 and standard deviation 1, by numbers that the fit remembers.
+
+FORM = "expected NAME or NAME=MEAN,SD, NAME an input or output of the model"
+
+
+def add_standardise(parser: argparse.ArgumentParser) -> None:
+    """`--standardise`, alone for all that can be, or with a name, and more than once."""
+    parser.add_argument(
+        "--standardise",
+        metavar="NAME[=MEAN,SD]",
+        nargs="?",
+        const="",
+        action="append",
+        default=[],
+        help="fit this input or output less its mean and over its standard deviation; without a name, all that can be",
+    )
+
+
+def standardise_of(arguments: argparse.Namespace) -> Any:
+    """What `Model.fit(standardise=...)` takes."""
+    if arguments.standardise and arguments.data is None:
+        raise GpdslError("--standardise: there are no data to standardise; name them with --data")
+    named = [text for text in arguments.standardise if text]
+    if named and len(named) < len(arguments.standardise):
+        raise GpdslError("--standardise without a name takes all that can be: leave the others out")
+    return dict(map(_parts, named)) or (True if arguments.standardise else None)
+
+
+def _parts(text: str) -> tuple[str, tuple[float, float] | None]:
+    name, equals, numbers = text.partition("=")
+    if not equals:
+        return name, None
+    try:
+        mean, sd = (float(number) for number in numbers.split(","))
+    except ValueError as problem:
+        raise GpdslError(f"--standardise {text}: {FORM}") from problem
+    return name, (mean, sd)
+
+
+# Running the Python files named with `--forward`: the one place where a command runs code of the user's.
+
+
+def run_forward_files(names: Sequence[str]) -> None:
+    """Run each file, or import each module, so that it registers its functions.
+
+    Raises GpdslError for one that is not there, and for one that fails, with the line at which it does.
+    """
+    if names:
+        with loading():
+            import jax  # noqa: F401  most of them use it, and a signal while it is loaded may be lost
+    for name in names:
+        is_file = name.endswith(".py")
+        if is_file and not Path(name).is_file():
+            raise GpdslError(f"--forward {name}: no such file")
+        try:
+            if is_file:
+                runpy.run_path(name, run_name="gpdsl_forward")
+            else:
+                _import(name)
+        except GpdslError:
+            raise
+        except Exception as problem:
+            raise GpdslError(f"--forward {name}: {_described(name, problem)}") from problem
+
+
+def _import(name: str) -> None:
+    """Import a module, also from the current folder, as `python -m` does."""
+    sys.path.insert(0, "")
+    try:
+        import_module(name)
+    finally:
+        sys.path.remove("")
+
+
+def _described(name: str, problem: Exception) -> str:
+    text = described(problem)
+    lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == name]
+    return f"{text} (line {lines[-1]})" if lines else text

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     quantiles, evaluations = _quantiles(arguments.quantiles), _evaluations(arguments)
 
     import gpdsl
-    from gpdsl.cli.forward_files import run_forward_files
+    from gpdsl.cli.options import run_forward_files
     from gpdsl.cli.prediction_table import write_table
     from gpdsl.results.table import default_names, table_of
 

@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_writable("--out", arguments.out)
 
     import gpdsl
-    from gpdsl.cli.forward_files import run_forward_files
+    from gpdsl.cli.options import run_forward_files
     from gpdsl.results.report.report import write_report
 
     run_forward_files(arguments.forward)

@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = None if arguments.names is None else arguments.names.split(",")
 
     import gpdsl
-    from gpdsl.cli.forward_files import run_forward_files
+    from gpdsl.cli.options import run_forward_files
     from gpdsl.inference.watch import loading
 
     with loading():

@@ -20,7 +20,7 @@ from gpdsl.cli.options import (
 from gpdsl.inference.watch import honour_interrupts
 
 if TYPE_CHECKING:
-    from gpdsl.simulation.result import Simulation
+    from gpdsl.simulation.simulate import Simulation
 
 HELP = "draw data from a model's own prior"
 

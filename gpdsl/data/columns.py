@@ -10,12 +10,11 @@ from itertools import product
 
 import numpy as np
 
-from gpdsl.data.errors import DataError, listed
+from gpdsl.data.errors import DataError, DifferentLengths, MissingColumn, WrongShape, WrongWidth, listed
 from gpdsl.data.file_mistakes import UnclearColumns
-from gpdsl.data.mistakes import DifferentLengths, MissingColumn, WrongShape, WrongWidth
 from gpdsl.data.table import Table
 from gpdsl.language.model import Axis
-from gpdsl.language.suggest import closest
+from gpdsl.language.source import closest
 
 LONGEST_NUMBERS = 40
 """Characters of the numbers in the name of a column."""

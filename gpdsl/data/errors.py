@@ -97,3 +97,249 @@ class OutsideFeatures(DataMistake):
     code: ClassVar = "D141"
     message: ClassVar = "row {row}: {column} = {value} lies outside {low} to {high}, where {features} has its features"
     help: ClassVar = "give wider bounds, or leave `over` out: bounds a little beyond the rows are taken then"
+
+
+# D10x to D13x: what can be wrong with a table, a column or a value.
+
+# --- columns and their shapes -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MissingColumn(DataMistake):
+    """No column for a quantity of the model."""
+
+    kind: str
+    name: str
+    wanted: str
+    columns: str
+    suggestion: str = ""
+    argument: str = ""
+    """What the command line is told, quoted for a shell."""
+    code: ClassVar = "D101"
+    message: ClassVar = "no column for {kind} `{name}`: expected {wanted}"
+    help: ClassVar = (
+        "the columns are {columns}; say which holds `{name}`: columns={{'{name}': ...}} in Python, "
+        "--column {name}=... on the command line"
+    )
+    suggested_help: ClassVar = (
+        "did you mean the column `{suggestion}`? then pass columns={{'{name}': '{suggestion}'}} in Python, "
+        "--column {argument} on the command line"
+    )
+
+
+@dataclass(frozen=True)
+class UnknownMapping(DataMistake):
+    """`columns=` names something the model does not observe."""
+
+    name: str
+    names: str
+    code: ClassVar = "D102"
+    message: ClassVar = "columns= names `{name}`, but the model has no such input or output"
+    help: ClassVar = "the inputs and outputs are {names}"
+
+
+@dataclass(frozen=True)
+class WrongWidth(DataMistake):
+    """Too many or too few columns for an axis."""
+
+    name: str
+    found: int
+    expected: int
+    columns: str
+    why: str
+    code: ClassVar = "D103"
+    message: ClassVar = "`{name}` has {found} columns ({columns}), expected {expected} as in {why}"
+    help: ClassVar = "drop columns or change the size; a letter, as in `real[D]`, takes as many columns as there are"
+
+
+@dataclass(frozen=True)
+class WrongShape(DataMistake):
+    """An array with the wrong number of axes or the wrong lengths."""
+
+    name: str
+    shape: str
+    expected: str
+    code: ClassVar = "D104"
+    message: ClassVar = "`{name}` is an array of shape {shape}, expected {expected}"
+    help: ClassVar = "the first axis holds the rows, the others follow the declaration of `{name}`"
+
+
+@dataclass(frozen=True)
+class DifferentLengths(DataMistake):
+    """Two quantities with different numbers of rows."""
+
+    name: str
+    length: int
+    other: str
+    other_length: int
+    code: ClassVar = "D105"
+    message: ClassVar = "`{name}` has {length} rows, but `{other}` has {other_length}"
+    help: ClassVar = "every input and output needs one entry per row"
+
+
+@dataclass(frozen=True)
+class SizesDisagree(DataMistake):
+    """One dimension letter bound to two sizes."""
+
+    letter: str
+    name: str
+    size: int
+    other: str
+    other_size: int
+    code: ClassVar = "D106"
+    message: ClassVar = "`{letter}` is {size} by `{name}`, but {other_size} by {other}"
+    help: ClassVar = "quantities that share a letter share a size: use another letter, or other columns"
+
+
+@dataclass(frozen=True)
+class UnboundSize(DataMistake):
+    """A dimension letter nothing in the data determines."""
+
+    letter: str
+    names: str
+    code: ClassVar = "D107"
+    message: ClassVar = "nothing in the data says how large `{letter}` is (it sizes {names})"
+    help: ClassVar = "write the size in the model, as in `index p in 1..2`"
+
+
+@dataclass(frozen=True)
+class NoRows(DataMistake):
+    """A table without rows."""
+
+    code: ClassVar = "D108"
+    message: ClassVar = "there are no rows"
+    help: ClassVar = "at least one row below the column names is needed"
+
+
+@dataclass(frozen=True)
+class ConstantColumn(DataMistake):
+    """An input column that never varies."""
+
+    name: str
+    column: str
+    value: str
+    latents: str
+    code: ClassVar = "D109"
+    message: ClassVar = (
+        "column `{column}` is {value} in every row: nothing can be learnt about how {latents} varies with it"
+    )
+    help: ClassVar = "drop the column from input `{name}`, or give data in which it varies"
+
+
+# --- values -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TextInColumn(DataMistake):
+    """Text where a number belongs."""
+
+    column: str
+    row: int
+    value: str
+    code: ClassVar = "D110"
+    message: ClassVar = "column `{column}`, row {row}: `{value}` is not a number"
+    help: ClassVar = "correct the value; only an output may be missing, and is then left empty"
+
+
+@dataclass(frozen=True)
+class NotFinite(DataMistake):
+    """A missing or infinite value where one is needed."""
+
+    column: str
+    row: int
+    value: str
+    code: ClassVar = "D111"
+    message: ClassVar = "column `{column}`, row {row}: the input is {value}"
+    help: ClassVar = "inputs must be known: fill the value in, or drop the row; only outputs may be missing"
+
+
+@dataclass(frozen=True)
+class InfiniteOutput(DataMistake):
+    """An infinite observation."""
+
+    column: str
+    row: int
+    value: str
+    code: ClassVar = "D112"
+    message: ClassVar = "column `{column}`, row {row}: the output is {value}"
+    help: ClassVar = "leave the value empty when it was not observed"
+
+
+@dataclass(frozen=True)
+class NotACount(DataMistake):
+    """A negative or fractional count."""
+
+    column: str
+    row: int
+    value: str
+    code: ClassVar = "D113"
+    message: ClassVar = "column `{column}`, row {row}: `{value}` is not a count, expected 0, 1, 2, ..."
+    help: ClassVar = "correct the value, or declare the quantity `real`"
+
+
+@dataclass(frozen=True)
+class NotPositive(DataMistake):
+    """Zero or less where a positive number belongs."""
+
+    column: str
+    row: int
+    value: str
+    code: ClassVar = "D114"
+    message: ClassVar = "column `{column}`, row {row}: `{value}` is not positive"
+    help: ClassVar = "correct the value, or declare the quantity `real`"
+
+
+@dataclass(frozen=True)
+class NotAProportion(DataMistake):
+    """Zero, one or beyond where a number strictly between belongs."""
+
+    column: str
+    row: int
+    value: str
+    code: ClassVar = "D160"
+    message: ClassVar = "column `{column}`, row {row}: `{value}` does not lie strictly between 0 and 1"
+    help: ClassVar = "move 0 and 1 inside, such as to 0.001 and 0.999, or declare the quantity `real`"
+
+
+@dataclass(frozen=True)
+class OrderUnknown(DataMistake):
+    """Levels of an ordinal output written as text, whose order nothing says."""
+
+    column: str
+    index: str
+    levels: str
+    code: ClassVar = "D161"
+    message: ClassVar = "column `{column}` holds the levels {levels}, and nothing says in which order they stand"
+    help: ClassVar = "list them in the model, the lowest first, as `index {index} in {{{levels}}}` does by alphabet"
+
+
+@dataclass(frozen=True)
+class NotBinary(DataMistake):
+    """A column that is not two-valued."""
+
+    column: str
+    values: str
+    code: ClassVar = "D115"
+    message: ClassVar = "column `{column}` is declared binary, but holds {values}"
+    help: ClassVar = "expected 0 and 1, -1 and 1, true and false, or yes and no; for more values declare `label[c]`"
+
+
+@dataclass(frozen=True)
+class CannotStandardise(DataMistake):
+    """A column without any spread."""
+
+    column: str
+    value: str
+    code: ClassVar = "D119"
+    message: ClassVar = "column `{column}` is {value} in every row and cannot be standardised"
+    help: ClassVar = "drop the column, which says nothing about the rows, or leave its quantity out: standardise=[...]"
+
+
+@dataclass(frozen=True)
+class NothingObserved(DataMistake):
+    """An output without a single observed value."""
+
+    name: str
+    code: ClassVar = "D118"
+    message: ClassVar = "output `{name}` has no observed value in any row"
+    help: ClassVar = "give it values, or remove it from the model"

@@ -144,3 +144,109 @@ class NotAColumn(DataMistake):
     code: ClassVar = "D131"
     message: ClassVar = "`{column}` is no column of numbers or text: {reason}"
     help: ClassVar = "give it one number or one text per row"
+
+
+# Mistakes about labels: D115 to D117 and D149.
+
+
+@dataclass(frozen=True)
+class LabelOutside(DataMistake):
+    """A label that is none of the declared levels."""
+
+    column: str
+    row: int
+    value: str
+    index: str
+    levels: str
+    code: ClassVar = "D116"
+    message: ClassVar = "column `{column}`, row {row}: the label `{value}` is not a level of `{index}`"
+    help: ClassVar = "the levels are {levels}"
+
+
+@dataclass(frozen=True)
+class UnknownLevel(DataMistake):
+    """A level that the rows of a fit did not have, where only those have a value."""
+
+    column: str
+    row: int
+    value: str
+    index: str
+    needs: str
+    remedy: str
+    code: ClassVar = "D149"
+    message: ClassVar = (
+        "column `{column}`, row {row}: the fit has seen no `{value}`, and `{needs}` has one value per level"
+    )
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class TooManyLevels(DataMistake):
+    """A label column with so many values that it is hardly one."""
+
+    column: str
+    found: int
+    limit: int
+    code: ClassVar = "D117"
+    message: ClassVar = "column `{column}` is declared a label, but has {found} different values (at most {limit})"
+    help: ClassVar = "declare the output `real` or `count`, or group the labels"
+
+
+@dataclass(frozen=True)
+class LevelOutside(DataMistake):
+    """A number that is no level of a `Coregion` kernel."""
+
+    column: str
+    row: int
+    value: str
+    latent: str
+    size: int
+    code: ClassVar = "D145"
+    message: ClassVar = "column `{column}`, row {row}: {value} is no level of the `Coregion` of `{latent}`"
+    help: ClassVar = "its levels are the whole numbers from 1 to {size}, the size of its matrix"
+
+
+# D146 to D148: what can be wrong with times.
+
+
+@dataclass(frozen=True)
+class TimeInColumn(DataMistake):
+    """A date or a time where a number belongs."""
+
+    column: str
+    row: int
+    value: str
+    code: ClassVar = "D146"
+    message: ClassVar = "column `{column}`, row {row}: `{value}` is a date or a time, not a number"
+    help: ClassVar = (
+        "declare an input `time` to count days since the first, as in `input t : time`, "
+        "or `time(per = hour)`; an output is a number"
+    )
+
+
+@dataclass(frozen=True)
+class NotATime(DataMistake):
+    """A number, or other text, where a date or a time belongs."""
+
+    column: str
+    row: int
+    value: str
+    code: ClassVar = "D147"
+    message: ClassVar = "column `{column}`, row {row}: `{value}` is no date or time"
+    help: ClassVar = (
+        "write dates as 2024-01-05, times as 2024-01-05T14:30 or with their zone as 2024-01-05T14:30+02:00; "
+        "for numbers declare the input `real`, for whole numbers that are years `time(per = year)`"
+    )
+
+
+@dataclass(frozen=True)
+class ZonesDiffer(DataMistake):
+    """Times of which some have a zone and others have none."""
+
+    column: str
+    row: int
+    found: str
+    others: str
+    code: ClassVar = "D148"
+    message: ClassVar = "column `{column}`, row {row}: the time has {found}, {others}"
+    help: ClassVar = "give all of them a zone, or none: nobody can say how far they are from each other"

@@ -5,13 +5,16 @@ A folder of `.npy` files is a table of them, one column a file; a dictionary may
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from gpdsl.data.errors import DataError
-from gpdsl.data.file_mistakes import Unreadable
+from gpdsl.data.file_mistakes import BeyondMemory, Unreadable
 from gpdsl.data.moments import as_datetimes
 from gpdsl.data.table import Columns, Table, source_name
 from gpdsl.errors import described
@@ -54,3 +57,28 @@ def pieces(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     step = ROWS_AT_ONCE if stays_on_disk(values) else max(len(values), 1)
     for start in range(0, len(values), step):
         yield start, np.asarray(values[start : start + step])
+
+
+# Memory: what is too large for it is refused before it is read.
+
+SMALL = 2**28
+"""Bytes that nobody needs to ask for."""
+
+
+def refuse_beyond_memory(needed: float, source: str) -> None:
+    """Raise DataError where so many bytes are more than what is free."""
+    if needed < SMALL:
+        return
+    free = free_memory()
+    if needed > free:
+        raise DataError(BeyondMemory(f"{needed / 2**30:.3g} GiB", f"{free / 2**30:.3g} GiB"), source=source)
+
+
+def free_memory() -> float:
+    """Bytes that can be had without swapping; infinite where the system does not say."""
+    with suppress(OSError, ValueError, StopIteration), open("/proc/meminfo", encoding="ascii") as lines:
+        return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    if sys.platform != "win32":
+        with suppress(OSError, ValueError):
+            return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return float("inf")

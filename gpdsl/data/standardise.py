@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpdsl.data.bound import Data
-from gpdsl.data.errors import DataError, shown
+from gpdsl.data.errors import CannotStandardise, DataError, shown
 from gpdsl.data.memory_maps import pieces
-from gpdsl.data.mistakes import CannotStandardise
 
 
 def spreads(data: Data) -> dict[str, tuple[float, ...]]:

@@ -9,10 +9,9 @@ from datetime import MAXYEAR, MINYEAR, UTC, datetime
 import numpy as np
 
 from gpdsl.data.columns import Found
-from gpdsl.data.errors import shown
-from gpdsl.data.mistakes import NotFinite
+from gpdsl.data.errors import NotFinite, shown
+from gpdsl.data.file_mistakes import NotATime, ZonesDiffer
 from gpdsl.data.moments import moment_by_digits, moment_in, zone_name, zone_of
-from gpdsl.data.time_mistakes import NotATime, ZonesDiffer
 from gpdsl.data.values import Wrong, place_of
 from gpdsl.language.model import Input
 from gpdsl.language.vocabulary import TIME_UNITS

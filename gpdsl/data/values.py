@@ -10,11 +10,9 @@ import numpy as np
 
 from gpdsl.data.columns import Found
 from gpdsl.data.convert import number_of
-from gpdsl.data.errors import DataError, DataMistake, listed, shown
-from gpdsl.data.file_mistakes import OutOfScale, TooManyDigits
-from gpdsl.data.level_mistakes import LabelOutside, TooManyLevels
-from gpdsl.data.memory_maps import pieces
-from gpdsl.data.mistakes import (
+from gpdsl.data.errors import (
+    DataError,
+    DataMistake,
     InfiniteOutput,
     NotACount,
     NotAProportion,
@@ -22,10 +20,13 @@ from gpdsl.data.mistakes import (
     NotFinite,
     NotPositive,
     TextInColumn,
+    listed,
+    shown,
 )
+from gpdsl.data.file_mistakes import LabelOutside, OutOfScale, TimeInColumn, TooManyDigits, TooManyLevels
+from gpdsl.data.memory_maps import pieces
 from gpdsl.data.moments import as_text, moment_in
 from gpdsl.data.table import Table
-from gpdsl.data.time_mistakes import TimeInColumn
 
 MAX_LEVELS = 1000
 EXACT = 2.0**53

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import math
 import os
 import threading
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -14,13 +16,100 @@ import numpy as np
 
 from gpdsl.errors import quoted
 from gpdsl.forward.backend import LONGEST_WAIT, Backend, Job, Pieces, plural
-from gpdsl.forward.dask_cluster import DaskCluster
 from gpdsl.forward.errors import ForwardModelError
-from gpdsl.forward.futures import Futures
-from gpdsl.forward.mistakes import UnknownExecutor
+from gpdsl.forward.mistakes import MissingExtra, UnknownExecutor
 from gpdsl.forward.processes import Processes
-from gpdsl.forward.threads import Threads
-from gpdsl.forward.work import Fault, evaluate, evaluate_packed, take
+from gpdsl.forward.threads import Futures, Threads, Window, gone
+from gpdsl.forward.work import Answer, Fault, evaluate, evaluate_packed, fault_of, take
+
+# Dask distributed: a cluster of this machine, started at the first call, or a scheduler that has many.
+#
+# Dask itself moves work away from workers that die. What it does not do is added here: time-outs, and an end to calls
+# that exceed theirs.
+
+CONNECT_SECONDS = 30.0
+
+
+class DaskCluster(Window):
+    """`client` is None for a cluster of this machine, the address of a scheduler, or a `distributed.Client`."""
+
+    name = "Dask"
+
+    def __init__(self, function: str, client: Any, workers: int | None) -> None:
+        try:
+            import distributed
+        except ImportError as problem:
+            raise ForwardModelError(MissingExtra(function, "'dask'", "distributed", "dask")) from problem
+        self._dask = distributed
+        self._given = client
+        self._workers = workers
+        self._client: Any = None if client is None or isinstance(client, str) else client
+        self.place = "on Dask" if workers is None else f"on Dask, {plural(workers, 'worker')}"
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+
+    def close(self) -> None:
+        """End the cluster of this machine, if one was started; the next call starts another."""
+        if self._client is not None and not hasattr(self._given, "submit"):
+            _end(self._client, self._client.cluster if self._given is None else None)
+            self._client = None
+
+    def opened(self) -> int:
+        with self._lock:
+            if self._client is None or self._client.status != "running":
+                self._connect()
+            return self._workers or max(sum(self._client.nthreads().values()), 1)
+
+    def submit(self, *work: Any) -> Any:
+        future = self._client.submit(evaluate_packed, *work, pure=False)
+        future.add_done_callback(lambda _: self._done.set())
+        return future
+
+    def wait(self, futures: Sequence[Any], seconds: float) -> Sequence[Any]:
+        self._done.wait(seconds)
+        self._done.clear()
+        return [future for future in futures if future.done()]
+
+    def answer(self, future: Any) -> Answer:
+        try:
+            found: Answer = future.result(timeout=CONNECT_SECONDS)
+            return found
+        except self._dask.scheduler.KilledWorker as problem:
+            return Fault("died", f"Dask gave up after {problem.allowed_failures + 1} workers", problem)
+        except (OSError, self._dask.comm.CommClosedError, self._dask.client.FutureCancelledError) as problem:
+            return gone(self, problem)
+        except Exception as problem:  # noqa: BLE001 - a function that cannot be sent, or its result
+            return fault_of(problem)
+
+    def cancel(self, futures: Sequence[Any]) -> int:
+        """Dask lets a call that has begun go on: workers of a cluster of our own are started again."""
+        with contextlib.suppress(Exception):
+            keys = {future.key for future in futures}
+            busy = [worker for worker, found in self._client.processing().items() if keys & set(found)]
+            self._client.cancel(futures, force=True)
+            if self._given is None:
+                self._client.restart_workers(busy, timeout=CONNECT_SECONDS, raise_for_error=False)
+                return len(futures)
+        return 0
+
+    def _connect(self) -> None:
+        cluster = None
+        if self._given is None:
+            cluster = self._dask.LocalCluster(
+                n_workers=self._workers or os.cpu_count() or 1,
+                threads_per_worker=1,
+                dashboard_address=":0",
+                silence_logs=50,
+            )
+        address = self._given if isinstance(self._given, str) else cluster or self._given.scheduler.address
+        self._client = self._dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        weakref.finalize(self, _end, self._client, cluster)
+
+
+def _end(*closable: Any) -> None:
+    for each in closable:
+        with contextlib.suppress(Exception):
+            each.close()
 
 
 class Here(Backend):

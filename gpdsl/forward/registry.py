@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+
+import numpy as np
 
 from gpdsl.forward.accounting import Accounting
 from gpdsl.forward.backend import Backend
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpdsl.language.model import Declarations
+
 
 Function = Callable[..., Any]
 FORWARD = "forward model"
@@ -227,3 +230,34 @@ def _check_arity(model: ForwardModel) -> None:
         declared = ", ".join(f"`{each}`" for each in model.arguments) or "nothing"
         count = f"{len(model.arguments)} argument{'s' * (len(model.arguments) != 1)}"
         raise ForwardModelError(WrongArity(model.name, str(signature), f"{count}: {declared}")) from problem
+
+
+# Opaque functions that take fields: one call is one evaluation, and gives the results of all rows.
+
+
+@dataclass(frozen=True)
+class PerField:
+    """A function of one field and all rows, made of values that can travel to another process.
+
+    `rows` says which arguments have rows. A function that takes one row at a time is called for each of them.
+    """
+
+    function: Callable[..., Any]
+    together: bool
+    rows: tuple[bool, ...]
+
+    def __call__(self, *arguments: np.ndarray) -> np.ndarray:
+        if self.together or not any(self.rows):
+            return self.function(*arguments)
+        count = next(len(a) for a, each in zip(arguments, self.rows, strict=True) if each)
+        pick = lambda k: [a[k] if each else a for a, each in zip(arguments, self.rows, strict=True)]  # noqa: E731
+        return np.stack([np.asarray(self.function(*pick(k)), float) for k in range(count)])
+
+
+def per_field(model: ForwardModel, rows: Sequence[bool]) -> ForwardModel:
+    """The function as one that is called with a field at a time; `rows` says which of its arguments have rows.
+
+    Batches of it are then fields: arguments [fields, rows, *dims] or [fields, *dims].
+    """
+    function = PerField(model.function, model.vectorized or model.flat, tuple(rows))
+    return replace(model, function=function, vectorized=False, gradient=None)

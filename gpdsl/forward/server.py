@@ -20,10 +20,8 @@ from typing import Any
 import numpy as np
 
 from gpdsl.errors import GpdslError, described, quoted
-from gpdsl.forward.answers import Refused, answer
-from gpdsl.forward.deadlines import TimedSocket
-from gpdsl.forward.session import NUMBER_BYTES
-from gpdsl.forward.slopes import SMOOTH, slopes
+from gpdsl.forward.answers import SMOOTH, Refused, answer, slopes
+from gpdsl.forward.session import NUMBER_BYTES, TimedSocket
 
 SMALL_QUESTION = 2**16
 """Bytes of a question that holds no numbers, at most."""

@@ -21,8 +21,16 @@ from gpdsl.forward.backend import Backend, Job, Pieces
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.mistakes import BadServer, WrongSizes
 from gpdsl.forward.registry import EITHER, ForwardModel, How, _checked
-from gpdsl.forward.servers import Server, Servers
-from gpdsl.forward.session import LARGEST_ANSWER, NUMBER_BYTES, SHOWN, NoConnection, ServerError, check_address
+from gpdsl.forward.session import (
+    LARGEST_ANSWER,
+    NUMBER_BYTES,
+    SHOWN,
+    NoConnection,
+    Server,
+    ServerError,
+    Servers,
+    check_address,
+)
 from gpdsl.forward.threads import Threads
 from gpdsl.forward.work import Unreachable, stops, take
 

@@ -13,8 +13,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Block, Draws, block_rows, over_blocks
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.posteriors.families import Linear, information, inverse_root
-from gpdsl.inference.posteriors.family import Family, Parameters, PerRow, Whitened
+from gpdsl.inference.posteriors.family import Family, Linear, Parameters, PerRow, Whitened, information, inverse_root
 from gpdsl.inference.posteriors.features import (
     Features,
     RowFeatures,

@@ -21,7 +21,7 @@ from gpdsl.inference.warm import Carried, Start
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Coefficients, Functionals, blocks, every_point, outline
 from gpdsl.kernels.numerics import cholesky
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program
 

@@ -6,22 +6,30 @@ what an interrupt ends, and what is said of the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+from jaxtyping import Array
+
 from gpdsl.data import Data
-from gpdsl.inference.bound import Layout
-from gpdsl.inference.integrated.profile import Profiled
+from gpdsl.errors import GpdslError, described, quoted
+from gpdsl.inference.bound import Layout, elbo
+from gpdsl.inference.integrated import Profiled
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Problem, Result
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
 
 if TYPE_CHECKING:
-    from gpdsl.inference.mcmc.targets import Target
+    from gpdsl.inference.mcmc.engine import Target
+
 
 INTERRUPTED = "interrupted"
 
@@ -103,3 +111,130 @@ def searching(name: str, begin: Callable[[Problem], Search], **more: Any) -> Eng
 
 Keep = Callable[[Choice, float, Monitor, Callable[[], Result], bool], None]
 """Takes the decisions, the jitter, the history, how to get at the best state, and whether a search has ended there."""
+
+
+# The bound of all rows at the end of a search that saw some of them at a time, exact but for the samples it needs.
+
+STAYED = "stopped where it started: these steps found nothing better"
+"""Message of a fit that goes on from another and ends below it."""
+
+
+def complete(state: Mapping[str, Any], held: list[Functionals]) -> dict[str, Any]:
+    """The state with the inducing inputs that do not move."""
+    return {"inducing": held, **state}
+
+
+def whole_bound(
+    problem: Problem, state: Mapping[str, Any], rows: Rows, held: list[Functionals], normals: Any, jitter: Any
+) -> Array:
+    """The bound from all rows, block by block where they are many; `normals` are samples of all of them, if any."""
+    return elbo(problem.program, problem.layout, complete(state, held), rows, problem.count, normals, None, jitter)
+
+
+def assessed(problem: Problem, state: Mapping[str, Any]) -> tuple[float, float]:
+    """The bound of all rows at a state and its standard error, 0 where nothing is sampled. Nothing may be opaque."""
+    return _assessing(problem)(state)
+
+
+def better(
+    problem: Problem, first: Mapping[str, Any] | None, last: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], tuple[float, float], bool]:
+    """The end of a search, or its start from another fit (if it is one) where that has the higher bound of all rows.
+
+    With that bound, its standard error, and whether it is the start. Samples are the same for both.
+    """
+    assess = _assessing(problem)
+    at_last = assess(last)
+    if first is None:
+        return last, at_last, False
+    at_first = assess(first)
+    return (last, at_last, False) if at_last[0] >= at_first[0] else (first, at_first, True)
+
+
+def _assessing(problem: Problem) -> Callable[[Mapping[str, Any]], tuple[float, float]]:
+    bound = problem.compiling(partial(whole_bound, problem))
+
+    def assess(state: Mapping[str, Any]) -> tuple[float, float]:
+        given = state, problem.rows, problem.inducing
+        if problem.program.sampled:
+            return problem.reassessed(lambda n: bound(*given, n, problem.jitter), 0.0)
+        return float(bound(*given, None, problem.jitter)), 0.0
+
+    return assess
+
+
+# A user's search as gpdsl drives it: what it raises, and what it returns that no engine may, names the engine.
+
+
+class CheckedSearch:
+    """A search that a user's function begins, each step of which is checked. Raises GpdslError."""
+
+    def __init__(self, name: str, begin: Callable[[Problem], Search], problem: Problem) -> None:
+        self.name, self.problem = name, problem
+        with _blamed(name):
+            self.search = begin(problem)
+        missing = [each for each in ("run", "state", "finish") if not callable(getattr(self.search, each, None))]
+        self._need(not missing, f"a search with {', '.join(missing)}", self.search)
+
+    def run(self) -> str:
+        """The user's."""
+        with _blamed(self.name):
+            said: object = self.search.run()
+        self._need(isinstance(said, str), "a text from `run` that says how the search ended", said)
+        return str(said)
+
+    def state(self) -> Result:
+        """The user's, checked."""
+        with _blamed(self.name):
+            return self._checked(self.search.state(), "state")
+
+    def finish(self) -> Result:
+        """The user's, checked."""
+        with _blamed(self.name):
+            return self._checked(self.search.finish(), "finish")
+
+    def _need(self, true: object, expected: str, found: object) -> None:
+        if not true:
+            shown = "nothing" if found is None else f"{type(found).__name__} {quoted(repr(found)[:100])}"
+            raise GpdslError(f"engine = {self.name}: expected {expected}, not {shown}")
+
+    def _checked(self, found: Result, method: str) -> Result:
+        """A result with as many numbers as the problem has; finite ones, where its value is finite."""
+        self._need(isinstance(found, Result), f"a gpdsl.engines.Result from `{method}`", found)
+        value, error = (self._number(each, f"{what} from `{method}`") for each, what in _values(found))
+        shapes = {name: np.shape(start) for name, start in self.problem.parameters.items()}
+        given = {name: np.shape(each) for name, each in found.parameters.items()}
+        self._need(given == shapes, f"parameters of shapes {shapes} from `{method}`", given)
+        groups = zip(self.problem.program.groups, self.problem.inducing, strict=True)
+        means = [(1, group.size, len(points)) for group, points in groups]
+        posterior = [np.shape(q.mean) for q in found.posterior]
+        self._need(posterior == means, f"means of shapes {means} from `{method}`", posterior)
+        roots = [np.shape(q.root)[:-1] for q in found.posterior]
+        self._need(roots == means, f"roots of shapes {means}, and columns, from `{method}`", roots)
+        numbers = [*found.parameters.values(), *(each for q in found.posterior for each in (q.mean, q.root))]
+        finite = not np.isfinite(value) or all(np.all(np.isfinite(each)) for each in numbers)
+        self._need(finite, f"finite parameters, means and roots from `{method}`, as the value is", value)
+        return replace(found, elbo=value, elbo_se=error)
+
+    def _number(self, value: Any, what: str) -> float:
+        single = not isinstance(value, (str, bool)) and np.shape(value) == ()
+        try:
+            return float(value) if single else float("none")
+        except (TypeError, ValueError):
+            self._need(False, f"a number as {what}", value)
+            raise
+
+
+def _values(found: Result) -> tuple[tuple[object, str], tuple[object, str]]:
+    return (found.elbo, "the value"), (found.elbo_se, "its error")
+
+
+@contextmanager
+def _blamed(name: str) -> Iterator[None]:
+    """What a user's engine raises is a GpdslError that names it; an interrupt and errors of gpdsl pass."""
+    try:
+        yield
+    except GpdslError:
+        raise
+    except Exception as problem:
+        raise GpdslError(f"engine = {name}: {described(problem)}") from problem

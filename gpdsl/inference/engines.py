@@ -9,13 +9,11 @@ from functools import partial
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.ascent.adam import adam_search
-from gpdsl.inference.ascent.alternating import AlternatingSearch
-from gpdsl.inference.ascent.joint import LbfgsSearch
+from gpdsl.inference.ascent.joint import AlternatingSearch, LbfgsSearch
 from gpdsl.inference.bound import Layout
-from gpdsl.inference.by_level.engine import plan_by_level
-from gpdsl.inference.checked_search import CheckedSearch
+from gpdsl.inference.by_level import plan_by_level
 from gpdsl.inference.corrected.engine import plan_corrected
-from gpdsl.inference.driver import Engine, Plan, Planner, Search, searching
+from gpdsl.inference.driver import CheckedSearch, Engine, Plan, Planner, Search, searching
 from gpdsl.inference.exact.engine import plan_exact
 from gpdsl.inference.expectation_propagation.engine import fit_ep
 from gpdsl.inference.inducing.start import start_inducing
@@ -26,15 +24,14 @@ from gpdsl.inference.natural.profiled import ProfiledSearch, SitesProfile
 from gpdsl.inference.opaque.budget import is_simulated
 from gpdsl.inference.opaque.simulated import Rounds
 from gpdsl.inference.opaque.stochastic import StochasticSearch
-from gpdsl.inference.plan.options import Choice, Options, decide
+from gpdsl.inference.plan.options import Choice, Options, decide, of_parameters, refuse_beta
 from gpdsl.inference.plan.planning import decided
-from gpdsl.inference.plan.refusals import of_parameters, refuse_beta
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.quadruply_stochastic.engine import plan_qsgp
-from gpdsl.inference.summed.engine import plan_summed
+from gpdsl.inference.summed import plan_summed
 from gpdsl.inference.warm import Start
-from gpdsl.language.engine_names import name_engine
+from gpdsl.language.options import name_engine
 from gpdsl.language.vocabulary import STATEMENTS
 from gpdsl.program.program import Program
 from gpdsl.program.white import training

@@ -23,7 +23,7 @@ from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import every_point
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.fine_quadrature import may_be_steep
 from gpdsl.program.groups import kernel_values

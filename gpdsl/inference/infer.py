@@ -14,6 +14,7 @@ from gpdsl.data import Data
 from gpdsl.data.memory_maps import stays_on_disk
 from gpdsl.errors import GpdslError
 from gpdsl.inference.attempts import attempt
+from gpdsl.inference.blocks import shards_for
 from gpdsl.inference.carrying import carry
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.driver import Keep
@@ -25,7 +26,6 @@ from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Problem, Result, as_arrays
-from gpdsl.inference.sharding import shards_for
 from gpdsl.inference.sides import from_all_sides
 from gpdsl.inference.warm import Start, check_start
 from gpdsl.kernels.numerics import jitters_for

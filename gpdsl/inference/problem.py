@@ -22,7 +22,7 @@ from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.inference.warm import Carried
 from gpdsl.kernels.functionals import Functionals
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.program import Program
 from gpdsl.program.reuse import Unique, identity, reused, shapes_of
 from gpdsl.program.rows import Rows
@@ -30,8 +30,8 @@ from gpdsl.program.rows import Rows
 if TYPE_CHECKING:
     from gpdsl.inference.exact.posterior import Regression
     from gpdsl.inference.inducing.loss import Loss
-    from gpdsl.inference.integrated.profile import Integrated, Profile
-    from gpdsl.inference.mcmc.targets import Target
+    from gpdsl.inference.integrated import Integrated, Profile
+    from gpdsl.inference.mcmc.engine import Target
 
 BRIEF = 20_000
 """Covariances, of all kernels together, up to which compiling a program well takes longer than it saves."""

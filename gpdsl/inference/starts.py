@@ -8,14 +8,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import views
-from gpdsl.inference.posteriors.families import Linear
-from gpdsl.inference.posteriors.family import Diagonal, Family, PerRow
+from gpdsl.inference.posteriors.family import Diagonal, Family, Linear, PerRow
 from gpdsl.inference.posteriors.features import factorise
 from gpdsl.inference.posteriors.free_posterior import by_latent
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.warm import near, site_start
 from gpdsl.kernels.functionals import Functionals, every_point
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.rows import Rows
 

@@ -22,8 +22,7 @@ from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Result
 from gpdsl.inference.warm import Start
 from gpdsl.program.program import Program
-from gpdsl.symbolic.gradients import with_gradients
-from gpdsl.symbolic.terms import weighed
+from gpdsl.symbolic.terms import weighed, with_gradients
 
 
 def infer_tempered(

@@ -18,8 +18,8 @@ from jaxtyping import Float
 
 from gpdsl.inference.problem import as_numpy
 from gpdsl.lowering.table import align
+from gpdsl.program.cache import precision
 from gpdsl.program.evaluation import mean_formula
-from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows, gathered, observed_mask, row_count
 from gpdsl.symbolic.numeric import evaluate

@@ -20,8 +20,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.sites import Sites, site_target
-from gpdsl.inference.posteriors.families import Linear
-from gpdsl.inference.posteriors.family import Family, Full, Whitened
+from gpdsl.inference.posteriors.family import Family, Full, Linear, Whitened
 from gpdsl.inference.posteriors.features import RowFeatures
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals

@@ -8,7 +8,7 @@ from gpdsl.kernels.columns import Space, selection
 from gpdsl.kernels.form import Base, ByFormula, Form, On, Patches, Product, Scaled, Sum
 from gpdsl.language import model as m
 from gpdsl.language.vocabulary import KERNELS
-from gpdsl.symbolic.kernel_errors import ImageSize
+from gpdsl.symbolic.kernel_calculus import ImageSize
 from gpdsl.symbolic.kernel_formula import formula_of, require_variance
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import jax.numpy as jnp
 import sympy as sp
+from jaxtyping import Array, Float
 
-from gpdsl.kernels.form import block, block_of
+from gpdsl.kernels.form import On, block, block_of
 from gpdsl.language import model as m
+from gpdsl.lowering.table import evaluate
 from gpdsl.symbolic.translate import NeedsElements, Ref, Translator, axis_key
 
 
@@ -131,3 +134,19 @@ def _merged(columns: list[sp.Expr]) -> list[sp.Expr]:
         else:
             merged.append(each)
     return merged
+
+
+# The columns of `on = ...` at some points: slices of the input's columns, and formulas of them.
+
+
+def selected(form: On, numbers: Sequence[Array], points: Float[Array, "n D"]) -> Float[Array, "n d"]:
+    """What the kernel inside sees; `numbers` are those of the formulas, one per column where they have several."""
+    known = dict(zip(form.numbers, numbers, strict=True))
+
+    def load(symbol: sp.Symbol) -> Array:
+        columns = block_of(symbol)
+        return known[symbol.name] if columns is None else points[:, slice(*columns)]
+
+    values = [jnp.asarray(evaluate(column, load), points.dtype) for column in form.columns]
+    wide = [jnp.broadcast_to(v, (points.shape[0], v.shape[-1] if v.ndim else 1)) for v in values]
+    return wide[0] if len(wide) == 1 else jnp.concatenate(wide, axis=1)

@@ -140,3 +140,90 @@ def from_outline(shape: list, points: Iterator[Any]) -> Any:
         case ["stacked", parts]:
             return Stacked(tuple(from_outline(part, points) for part in parts))
     raise ValueError(f"unknown functionals {shape!r}")
+
+
+# Squared distances between the rows of two arrays.
+
+Points = Float[Array, "n D"]
+OtherPoints = Float[Array, "m D"]
+DIRECT_COLUMNS = 4
+"""Up to this many columns squared distances are summed difference by difference: exact, and no slower."""
+
+EXPANDED_COLUMNS = 32
+"""Up to this many columns all of a squared distance is one product; beyond, a product twice as wide would cost more."""
+
+
+ROUNDINGS = 8.0
+"""Of the last place, in a sum of as many products."""
+
+
+def squared_distance(a: Points, b: OtherPoints, ell: Float[Array, "D"] | None = None) -> Float[Array, "n m"]:
+    """Squared Euclidean distances between rows, in units of a length-scale for each column where these are given.
+
+    Through one matrix product when there are many columns. When `b` is `a` itself, distances from a point to itself are
+    exactly zero; otherwise length-scales divide the product's `a` alone: their gradient needs none in `b`.
+    """
+    columns = a.shape[-1]
+    few = columns <= DIRECT_COLUMNS or a.shape[0] == b.shape[0] == 1
+    if ell is not None and (few or (b is a and columns > EXPANDED_COLUMNS)):
+        origin = jax.lax.stop_gradient(b[0])  # far from zero, quotients would round away what points differ in
+        scaled = (a - origin) / ell
+        return squared_distance(scaled, scaled if b is a else (b - origin) / ell)
+    if few:
+        return sum(jnp.square(a[:, None, d] - b[None, :, d]) for d in range(columns))  # type: ignore[return-value]
+    if columns > EXPANDED_COLUMNS:
+        return _among(a) if b is a else _between(a, b, ell)
+    distances = _expanded(a, b, ell)
+    if b is not a:
+        return distances
+    place = jnp.arange(len(a))
+    return jnp.where(place[:, None] == place[None, :], 0.0, distances)
+
+
+def _centred(a: Points, b: OtherPoints) -> tuple[Points, OtherPoints]:
+    """Distances are translation invariant; centring keeps the cancellation small."""
+    centre = jnp.mean(b, axis=0)
+    return a - centre, b - centre
+
+
+def _expanded(a: Points, b: OtherPoints, ell: Float[Array, "D"] | None) -> Float[Array, "n m"]:
+    """sum_d w_d (a_d - b_d)^2 as one product, of [-2 w a, w a^2 1, w] with [b, 1, b^2], w = ell^-2.
+
+    Length-scales are in the left factor alone, and their gradient takes one product. Loops over matrices that add what
+    differs by row and by column to a product are not vectorised on CPUs: exponentials of them take twice as long. What
+    is squared is taken a few roundings too small, so that points which are equal have a distance of exactly zero.
+    """
+    from_a, from_b = _centred(a, b)
+    less = 1.0 - ROUNDINGS * float(jnp.finfo(from_a.dtype).eps)
+    weights = jnp.ones_like(from_a) if ell is None else jnp.broadcast_to(1.0 / (ell * ell), from_a.shape)
+    weighted = from_a * weights
+    squares = jnp.sum(weighted * from_a, axis=1, keepdims=True)
+    left = jnp.concatenate([-2.0 * weighted, less * squares, less * weights], axis=1)
+    right = jnp.concatenate([from_b, jnp.ones_like(from_b[:, :1]), jnp.square(from_b)], axis=1)
+    return jnp.maximum(left @ right.T, 0.0)
+
+
+def _between(a: Points, b: OtherPoints, ell: Float[Array, "D"] | None) -> Float[Array, "n m"]:
+    """The same of many columns."""
+    weights: Array | float = 1.0 if ell is None else 1.0 / (ell * ell)
+    from_a, from_b = _centred(a, b)
+    weighted = from_a * weights
+    squares = jnp.sum(weighted * from_a, axis=1)[:, None] + jnp.sum(from_b * from_b * weights, axis=1)[None, :]
+    return jnp.maximum(squares - 2.0 * weighted @ from_b.T, 0.0)
+
+
+@jax.custom_jvp
+def _among(points: Points) -> Float[Array, "n n"]:
+    """Squared distances between points; their gradient by one product, since they do not ask which point is first."""
+    centred = points - jnp.mean(points, axis=0)
+    squares = jnp.sum(jnp.square(centred), axis=1)
+    distances = jnp.maximum(squares[:, None] + squares[None, :] - 2.0 * centred @ centred.T, 0.0)
+    return jnp.where(jnp.eye(len(points), dtype=bool), 0.0, distances)
+
+
+@_among.defjvp
+def _among_jvp(primals: tuple[Points], tangents: tuple[Points]) -> tuple[Array, Array]:
+    (points,), (moves,) = primals, tangents
+    centred = points - jnp.mean(points, axis=0)
+    product, each = moves @ centred.T, jnp.sum(moves * centred, axis=1)
+    return _among(points), 2.0 * (each[:, None] + each[None, :] - product - product.T)

@@ -15,17 +15,17 @@ import jax.numpy as jnp
 from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float
 
-from gpdsl.kernels import eigen, fourier
-from gpdsl.kernels.basis import Basis, Family, Unsuited
+from gpdsl.kernels import fourier
+from gpdsl.kernels.columns import selected
 from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum, block_of, describe, nothing_but_white
+from gpdsl.kernels.fourier import Basis, Family, Unsuited
 from gpdsl.kernels.functionals import Coefficients, Values
-from gpdsl.kernels.selected import selected
 
 Points = Float[Array, "n D"]
 Seen = Callable[[Points], Points]
 """The columns that a kernel sees of points, or functions of them."""
 
-FAMILIES: Mapping[str, Family] = {"fourier": fourier.fourier, "eigen": eigen.eigen}
+FAMILIES: Mapping[str, Family] = {"fourier": fourier.fourier, "eigen": fourier.eigen}
 """What a family's features are for one kernel of the table, of the columns that it sees."""
 
 

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from gpdsl.language.checker import check
-from gpdsl.language.checker.problems import in_order
+from gpdsl.language.checker.scope import in_order
 from gpdsl.language.errors import Mistake, ModelError
 from gpdsl.language.formatter import format_text
 from gpdsl.language.model import Declarations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpdsl.language.entries import KernelFamily, Parameter, table
+from gpdsl.language.distributions import KernelFamily, Parameter, table
 
 _ELL = Parameter("ell", "length-scale; one per input column when it has that axis", "positive", 1.0, vector=True)
 _PERIOD = Parameter("period", "period", "positive", 1.0)

@@ -6,20 +6,12 @@ Every name is resolved, every expression knows its axes, every call has its argu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
-from gpdsl.language.definitions import (
-    Declaration,
-    Density,
-    External,
-    ExternalArgument,
-    ExternalLikelihood,
-    Function,
-    Infer,
-    KernelDefinition,
-)
 from gpdsl.language.expressions import (
     VALUE,
     At,
@@ -50,6 +42,75 @@ from gpdsl.language.expressions import (
     same_axis,
 )
 from gpdsl.language.source import Source, Span
+
+# Declarations of what is called (functions, kernels and densities by formula, opaque functions), and defaults.
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A declared name and where."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class Function(Declaration):
+    """`function t(y; a, b) = ...`: `arguments` and then the `parameters`, which default to quantities of that name.
+
+    `body` is the formula, its arguments as `Local`; calls hold their own copy with the values put in.
+    """
+
+    arguments: tuple[str, ...]
+    parameters: tuple[str, ...]
+    body: Expression
+
+
+@dataclass(frozen=True)
+class KernelDefinition(Function):
+    """`kernel spiral(r; ell, p) = ...`: `arguments` are the distance, or two points."""
+
+
+@dataclass(frozen=True)
+class Density(Function):
+    """`density huber(y | mu, s) = ...`: the log density of `observed` given the arguments."""
+
+    observed: str = ""
+
+
+@dataclass(frozen=True)
+class ExternalArgument:
+    """An argument of an external: its name and the dimensions it is passed with."""
+
+    name: str
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class External(Declaration):
+    """`external g(a: real[4], b: real) -> real[4]`."""
+
+    arguments: tuple[ExternalArgument, ...]
+    result: tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class ExternalLikelihood(Declaration):
+    """`external likelihood g(y: real[4] | a: real[4])`; `observed` names the arguments left of the bar."""
+
+    observed: tuple[ExternalArgument, ...]
+    arguments: tuple[ExternalArgument, ...]
+
+
+@dataclass(frozen=True)
+class Infer:
+    """Defaults for inference: `posterior = mixture(2), inducing = 100, samples = 100` as `fit` takes them.
+
+    A posterior with a number is text, `"mixture(2)"`; `fixed` holds names, `init` values by name.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
 
 __all__ = [
     "VALUE",
@@ -297,3 +358,17 @@ class Declarations:
     def fields(self) -> tuple[Latent, ...]:
         """The latents over points that are the same in every row."""
         return tuple(latent for latent in self.latents.values() if latent.over is not None)
+
+
+# Between which numbers a parameter, or a value of a distribution, lies.
+
+
+def interval_of(kind: str) -> tuple[float, float]:
+    """Between which numbers lies what is `positive`, `unit` or of another kind."""
+    return 0.0 if kind in {"positive", "unit"} else -math.inf, 1.0 if kind == "unit" else math.inf
+
+
+def interval(param: Param) -> tuple[float, float]:
+    """Between which numbers an element of a parameter lies."""
+    low, high = interval_of(param.constraint)
+    return low if param.lower is None else param.lower, high if param.upper is None else param.upper

@@ -5,16 +5,69 @@ The checker of `infer` lines, the arguments of `fit`, the command line, completi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, TypedDict
 
-from gpdsl.errors import GpdslError
-from gpdsl.language.choices import Device, Encoding, Families, Keys, Names, Number, Takes, Truth, Values, Whole, Words
-from gpdsl.language.engine_names import ENGINES, OWN
-from gpdsl.language.inducing import Inducing
-from gpdsl.language.suggest import closest
+from gpdsl.errors import GpdslError, quoted
+from gpdsl.language.inducing import (
+    Device,
+    Encoding,
+    Families,
+    Inducing,
+    Keys,
+    Names,
+    Number,
+    Takes,
+    Truth,
+    Values,
+    Whole,
+    Words,
+)
+from gpdsl.language.source import closest
+
+# What engines are called, in `infer` lines and as the option `engine`.
+
+OWN = {
+    "vi": "variational inference",
+    "ep": "expectation propagation",
+    "qsgp": "weights of basis functions",
+    "mcmc": "Markov chains",
+}
+_engines = dict(OWN)
+
+ENGINES: Mapping[str, str] = MappingProxyType(_engines)
+"""What engines are called, and what they do; `name_engine` adds those that users register."""
+
+ELSEWHERE = "registered elsewhere"
+
+
+def name_engine(name: str, meaning: str) -> None:
+    """Let an engine be asked for by name. Raises GpdslError for a name that `infer` lines cannot have."""
+    if not isinstance(name, str) or name in {*OWN, "auto"} or not name.isidentifier():
+        others = ", ".join(OWN)
+        raise GpdslError(
+            f"engine {quoted(name)}: expected a name of letters, digits and _ other than {others} and auto"
+        )
+    if not isinstance(meaning, str):
+        raise GpdslError(f"engine {name}: expected its meaning as a text, not {quoted(meaning)}")
+    _engines[name] = meaning
+
+
+@contextmanager
+def engines_known(names: Iterable[object]) -> Iterator[None]:
+    """Inside, names of engines that this process has not registered are known: those that another one has fitted by."""
+    new = [each for each in names if isinstance(each, str) and each.isidentifier() and each not in _engines]
+    _engines.update(dict.fromkeys(new, ELSEWHERE))
+    try:
+        yield
+    finally:
+        for each in new:
+            if _engines.get(each) is ELSEWHERE:
+                del _engines[each]
+
 
 LONGEST = 200
 """Characters of a value in a message."""
@@ -271,3 +324,53 @@ def _shown(value: Any) -> str:
 def _meant(word: str, known: Collection[str]) -> str:
     near = closest(word, known)
     return f"; did you mean `{near}`?" if near else ""
+
+
+# The types of the options of a fit, for editors and type checkers; `options` tells what they mean, and checks them.
+
+
+class FitOptions(TypedDict, total=False):
+    """Options of `Model.fit` and `Model.explain`. None stands for the default: mostly, that the plan decides."""
+
+    posterior: str | None
+    inducing: int | str | None
+    learn_inducing: bool | None
+    inducing_start: Literal["auto", "kmeans", "greedy"] | None
+    expectations: Literal["auto", "closed", "quadrature", "sampled"] | None
+    samples: int | None
+    sampling: Literal["qmc", "antithetic", "iid"] | None
+    gradients: Literal["auto", "pathwise", "score"] | None
+    control_variate: Literal["regression", "constant", "none"] | None
+    optimizer: Literal["auto", "natural", "lbfgs", "adam", "adadelta"] | None
+    schedule: Literal["joint", "alternating"] | None
+    batch: int | None
+    steps: int | None
+    evaluations: int | None
+    tolerance: float | None
+    learning_rate: float | None
+    decay: float | None
+    epsilon: float | None
+    power: float | None
+    features: int | None
+    chevron: int | None
+    feature_batch: int | None
+    support: int | None
+    feature_sums: Literal["auto", "running", "sampled"] | None
+    basis: Literal["fourier", "inducing", "relevance"] | None
+    start_rows: int | None
+    seed: int | None
+    dtype: Literal["float64", "float32"] | None
+    engine: str | None
+    hyperparameters: Literal["point", "integrated"] | None
+    diagnose: Literal["auto", "no", "full"] | None
+    chains: int | None
+    draws: int | None
+    warm_up: int | None
+    device: str | None
+    devices: int | None
+    entropy: Literal["pairwise", "jensen"] | None
+    importance: int | None
+    rows: str | None
+    beta: float | None
+    fixed: Sequence[str] | None
+    init: Mapping[str, Any] | None

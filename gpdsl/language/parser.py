@@ -2,20 +2,266 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from functools import lru_cache
 
 from lark import Lark, Tree
-from lark.exceptions import UnexpectedInput
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.lexer import PatternStr
 
 from gpdsl.language.errors.base import Mistake
-from gpdsl.language.errors.limits import TooDeep
-from gpdsl.language.limits import MAX_DEPTH
-from gpdsl.language.misread import misread, misspelt_statement
+from gpdsl.language.errors.limits import LineTooLong, TextTooLong, TooDeep, TooManyStatements
+from gpdsl.language.errors.names import (
+    EndsEarly,
+    MissingKeyword,
+    MissingTilde,
+    NeverClosed,
+    NeverOpened,
+    PowerSign,
+    StrangeCharacter,
+    TextNeverClosed,
+    Unexpected,
+    UnknownStatement,
+)
+from gpdsl.language.habits import FORMS, SIGNS, word_habit
 from gpdsl.language.shipped import shipped
-from gpdsl.language.source import Source, Span
-from gpdsl.language.statements import Piece, split
+from gpdsl.language.source import MAX_CHARACTERS, MAX_DEPTH, MAX_LINE, MAX_STATEMENTS, Source, Span, closest
 from gpdsl.language.syntax import Statement, SyntaxTree
 from gpdsl.language.transform import ToSyntax
+from gpdsl.language.vocabulary import DISTRIBUTIONS, OBSERVATION_FORM, STATEMENTS
+
+# Cut the text into statements: at line ends outside brackets, so that each is parsed, and fails, on its own.
+
+_PARTNER = {"(": ")", "[": "]", "{": "}"}
+_MARK = re.compile(r'"[^"\n]*"|"|#[^\n]*|\n|[()\[\]{}]')
+_WORD = re.compile(r"[^\W\d]\w*")
+# Nothing inside a bracket looks like this, so a bracket still open before such a line was never closed.
+_STATEMENT = rf"(?:{'|'.join(STATEMENTS)})[ \t]+[^\W\d]|use[ \t]+\x22"
+_RESTART = re.compile(rf"[ \t]*(?:{_STATEMENT}|[^\W\d]\w*[ \t]*(?:\[[^\[\]\n]*\])?[ \t]*~)")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The text of one statement, beginning at the start of line `line`; `broken` when its brackets already fail."""
+
+    text: str
+    line: int
+    broken: bool = False
+
+    def words(self, count: int = 2) -> tuple[str, ...]:
+        """Its first words: the statement word and the name that follows, or the name of an observed output."""
+        found = []
+        for match in _WORD.finditer(self.text):
+            found.append(match.group())
+            if len(found) == count:
+                break
+        return tuple(found)
+
+
+def split(source: Source) -> tuple[list[Piece], list[Mistake]]:
+    """The statements of a text, and what is wrong with its size, brackets and quotation marks."""
+    start = Span(1, 1, 1, 2)
+    if len(source.text) > MAX_CHARACTERS:
+        return [], [TextTooLong(start, len(source.text), MAX_CHARACTERS)]
+    for number, line in enumerate(source.text.split("\n"), 1):
+        if len(line) > MAX_LINE:
+            return [], [LineTooLong(Span(number, MAX_LINE, number, MAX_LINE + 1), len(line), MAX_LINE)]
+    return _Splitter(source).run()
+
+
+class _Splitter:
+    """One pass over brackets, texts, comments and line ends."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.text = source, source.text
+        self.starts = {each.line for each in source.parts}
+        self.pieces: list[Piece] = []
+        self.mistakes: list[Mistake] = []
+        self.open: list[tuple[str, Span]] = []
+        self.line, self.line_start = 1, 0
+        self.piece_line, self.piece_start = 1, 0
+        self.broken = False
+
+    def run(self) -> tuple[list[Piece], list[Mistake]]:
+        for match in _MARK.finditer(self.text):
+            self._mark(match.group(), match.start(), match.end())
+            if len(self.pieces) > MAX_STATEMENTS:
+                place = Span(self.piece_line, 1, self.piece_line, 2)
+                return [], [TooManyStatements(place, MAX_STATEMENTS)]
+        self._finish(len(self.text))
+        return self.pieces, self.mistakes
+
+    def _mark(self, mark: str, start: int, end: int) -> None:
+        span = self._span(start, end)
+        if mark == "\n":
+            self._end_of_line(start)
+        elif mark in _PARTNER:
+            self.open.append((mark, span))
+            if len(self.open) == MAX_DEPTH + 1:
+                self._reject(TooDeep(span, MAX_DEPTH))
+        elif mark in ")]}":
+            self._close(mark, span)
+        elif mark == '"':
+            self._reject(TextNeverClosed(span))
+
+    def _close(self, mark: str, span: Span) -> None:
+        if self.open and _PARTNER[self.open[-1][0]] == mark:
+            self.open.pop()
+            return
+        advice = f"remove the `{mark}`"
+        if self.open:
+            bracket, place = self.open.pop()
+            line = self.source.number(place.line)
+            advice = f"the `{bracket}` of line {line}, column {place.column} is closed by `{_PARTNER[bracket]}`"
+        self._reject(NeverOpened(span, mark, advice))
+
+    def _end_of_line(self, position: int) -> None:
+        if not self.open or self.line + 1 in self.starts or _RESTART.match(self.text, position + 1):
+            self._finish(position)
+            self.piece_line, self.piece_start = self.line + 1, position + 1
+        self.line, self.line_start = self.line + 1, position + 1
+
+    def _finish(self, end: int) -> None:
+        if self.open:
+            bracket, span = self.open[-1]
+            self._reject(NeverClosed(span, bracket, _PARTNER[bracket]))
+        text = self.text[self.piece_start : end]
+        bare = text.lstrip()
+        if bare and not (bare.startswith("#") and "\n" not in bare):
+            self.pieces.append(Piece(text, self.piece_line, self.broken))
+        self.open, self.broken = [], False
+
+    def _reject(self, mistake: Mistake) -> None:
+        # One bracket error per statement: the ones after it are its consequences.
+        if not self.broken:
+            self.mistakes.append(mistake)
+        self.broken = True
+
+    def _span(self, start: int, end: int) -> Span:
+        column = start - self.line_start + 1
+        return Span(self.line, column, self.line, column + end - start)
+
+
+# What Lark could not read, in the words of someone who writes models.
+
+_WORDS = {
+    "NAME": "a name",
+    "NUMBER": "a number",
+    "TEXT": "a text in quotes",
+    "COMPARISON": "a comparison",
+    "$END": "the end of the line",
+}
+_OPERATORS = frozenset("+-*/^")
+_FORMS = dict(FORMS) | dict(STATEMENTS) | {"external likelihood": "external likelihood g(y: real | a: real[4])"}
+_ADVICE = {
+    ";": "end the statement by starting a new line",
+    "'": 'write texts with double quotation marks, "like this"',
+    "−": "this is a typographic minus; write `-`",
+    "×": "write `*` for a product",
+    "·": "write `*` for a product",
+    "²": "write `^2` for a square",
+    "∼": "write `~`, the tilde of the keyboard",
+    ".": "names have no modules: write `Normal(f, sigma)`",
+    "%": "a comment starts with `#`",
+    "!": "conditions are written `p != 1`, only in the subscripts of a `let`",
+}
+_TWO_WORDS = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]+([^\W\d]\w*)")
+_ASSIGNMENT = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]*(?:\[[^\]=]*\])?[ \t]*=(?!=)[ \t]*(\w*)")
+_LONGEST = 40
+
+
+def misspelt_statement(piece: Piece) -> Mistake | None:
+    """A statement whose beginning already says what went wrong: `latnt f(x) ~ ...`, `g = f + 1`."""
+    match = _TWO_WORDS.match(piece.text)
+    if match and match.group(1) not in STATEMENTS:
+        word, second = match.groups()
+        span = _columns(piece, match.start(1), match.end(1))
+        if second in DISTRIBUTIONS:
+            return MissingTilde(span, word, second)
+        known = ", ".join(f"`{each}`" for each in STATEMENTS)
+        return UnknownStatement(span, word, known, closest(word, STATEMENTS), word_habit(word))
+    match = _ASSIGNMENT.match(piece.text)
+    if match:
+        span = _columns(piece, match.start(1), match.end(1))
+        if match.group(2) in DISTRIBUTIONS:
+            return MissingTilde(span, *match.groups())
+        return MissingKeyword(span, match.group(1))
+    return None
+
+
+def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
+    """The mistake behind an exception of the parser."""
+    form = _form(piece)
+    if isinstance(problem, UnexpectedCharacters):
+        character = problem.char
+        span = Span(problem.line + piece.line - 1, problem.column, problem.line + piece.line - 1, problem.column + 1)
+        return StrangeCharacter(span, character, _ADVICE.get(character, "remove it"))
+    if not isinstance(problem, UnexpectedToken):
+        raise problem
+    token = problem.token
+    if token == ";":
+        span = Span(token.line + piece.line - 1, token.column, token.line + piece.line - 1, token.column + 1)
+        return StrangeCharacter(span, ";", _ADVICE[";"])
+    expected = _expected(problem.accepts or problem.expected, lark)
+    if token.type == "$END":
+        return EndsEarly(_end(piece), expected, form)
+    line = token.line + piece.line - 1
+    if token == "*" and piece.text[: token.start_pos].endswith("*"):
+        return PowerSign(Span(line, token.column - 1, line, token.column + 1))
+    if token == "then" and "comparison" in expected:
+        form = "if f > 0 then 1 else 2"
+    span = Span(line, token.column, line, token.column + len(token))
+    shown = str(token) if len(token) <= _LONGEST else str(token)[:_LONGEST] + "…"
+    return Unexpected(span, shown, expected, form, _sign_habit(piece.text, token.start_pos))
+
+
+def _sign_habit(text: str, at: int) -> str:
+    """What to write instead of a sign of another tool that the place is part of; empty where there is none."""
+    around = text[at : at + 1], text[at - 1 : at + 1], text[at : at + 2]
+    return next((SIGNS[each] for each in around if each in SIGNS), "")
+
+
+def _expected(names: set[str], lark: Lark) -> str:
+    """The terminals that could stand here, as a reader would say it: signs as written, groups by their purpose."""
+    patterns = {name: lark.get_terminal(name).pattern for name in names if name != "$END"}
+    signs = {name: pattern.value for name, pattern in patterns.items() if isinstance(pattern, PatternStr)}
+    words: list[str] = []
+    rest = set(names)
+    if {"NAME", "NUMBER"} <= rest and "(" in signs.values():
+        words.append("a value")
+        rest -= {"NAME", "NUMBER", *(name for name, sign in signs.items() if sign in ("(", "[", "-", "if", "not"))}
+    if {sign for name, sign in signs.items() if name in rest} >= _OPERATORS:
+        words.append("an operator")
+        rest -= {name for name, sign in signs.items() if sign in _OPERATORS}
+    words += sorted(
+        (
+            f"`{signs[name]}`" if name in signs else _WORDS.get(name, f"`{name.lower()}`")
+            for name in rest
+            if name != "$END"
+        ),
+        key=lambda word: (word.startswith("`"), word),
+    )
+    words += [_WORDS["$END"]] if "$END" in rest else []
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
+
+
+def _form(piece: Piece) -> str:
+    first, second = (*piece.words(), "", "")[:2]
+    return _FORMS.get(f"{first} {second}") or _FORMS.get(first, OBSERVATION_FORM)
+
+
+def _columns(piece: Piece, start: int, end: int) -> Span:
+    return Span(piece.line, start + 1, piece.line, end + 1)
+
+
+def _end(piece: Piece) -> Span:
+    """Just after the last character that is not a blank or a comment."""
+    kept = re.sub(r'("[^"\n]*")|#[^\n]*', lambda match: match.group(1) or " " * len(match.group()), piece.text).rstrip()
+    line = piece.line + kept.count("\n")
+    column = len(kept) - (kept.rfind("\n") + 1) + 1
+    return Span(line, column, line, column + 1)
+
 
 # Rules that add no operator of their own: brackets are counted by the splitter.
 _WRAPPERS = frozenset({"group", "positional", "named", "at", "subscripts"})

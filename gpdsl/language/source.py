@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 
@@ -73,3 +75,49 @@ class Source:
         """The lines, without their ends."""
         # Every message asks for lines: split once, or checking takes time quadratic in the length of the text.
         return self.text.split("\n")
+
+
+# The sizes at which a model text is refused: it is untrusted, and must end in an answer or an error, soon.
+
+MAX_CHARACTERS = 250_000
+MAX_LINE = 10_000
+MAX_STATEMENTS = 5_000
+MAX_DEPTH = 100  # of brackets and of operators: well inside Python's own recursion limit, here and downstream
+MAX_AXIS = 10_000
+MAX_ELEMENTS = 1_000_000
+MAX_DEGREE = 1_000  # of a constant power, multiplied through nested powers and earlier `let`s
+MAX_TERMS = 20_000  # of an expression once earlier `let`s are written out
+MAX_EXPANDED = 200_000  # terms that all calls of functions together write out
+MAX_FUNCTION_DEPTH = 50  # of the operations in one function, the functions it calls written out
+MAX_KERNEL_POWER = 10
+MAX_KERNELS = 500  # in one covariance function, powers written out
+MAX_CASES = 200  # of one `let`
+MAX_LAYERS = 50  # of latents over latents
+MAX_NAME = 100
+MAX_REPORTED = 100
+MAX_USED = 50  # files that a model uses; their texts and its own are one text to the limits above
+MAX_USE_DEPTH = 10  # of files that use files
+MAX_READINGS = 32  # points and derivatives at which one latent is read in a row
+
+
+# Did you mean: the declared or known word closest to a misspelt one.
+
+MAX_CANDIDATES = 400
+
+ELSEWHERE = {"precision": "dtype"}
+"""What other tools call what has a name of its own here, and is nearer to another by its letters."""
+
+
+def closest(word: str, candidates: Iterable[str]) -> str:
+    """The candidate most like `word`, ignoring case; empty when none is close enough to be worth saying."""
+    known: dict[str, str] = {}
+    for candidate in candidates:
+        known.setdefault(candidate.lower(), candidate)
+        if len(known) >= MAX_CANDIDATES:
+            break
+    if ELSEWHERE.get(word.lower()) in known:
+        return ELSEWHERE[word.lower()]
+    # A short name is close to every other short name: below three letters only the case may differ.
+    cutoff = 0.6 if len(word) > 2 else 0.99
+    found = get_close_matches(word.lower()[:100], known, n=1, cutoff=cutoff)
+    return known[found[0]] if found else ""

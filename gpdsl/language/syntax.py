@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpdsl.language.declared import Declared, Option, Passed, Size, Type
 from gpdsl.language.errors.base import Mistake
 from gpdsl.language.formulas import (
     Argument,
@@ -14,6 +13,7 @@ from gpdsl.language.formulas import (
     Comparison,
     Condition,
     Conditional,
+    Declared,
     Elsewhere,
     Formula,
     Identifier,
@@ -22,7 +22,11 @@ from gpdsl.language.formulas import (
     Name,
     Negation,
     Node,
+    Option,
+    Passed,
+    Size,
     Subscript,
+    Type,
 )
 from gpdsl.language.source import Source, Span
 

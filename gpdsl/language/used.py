@@ -8,22 +8,102 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from gpdsl.errors import GpdslError, quoted
-from gpdsl.language.errors.base import Mistake
-from gpdsl.language.errors.used import UseCycle, UsedTooMuch, UseNowhere, UseOutside, UseUnread
-from gpdsl.language.files import read_model
-from gpdsl.language.limits import MAX_CHARACTERS, MAX_USE_DEPTH, MAX_USED
-from gpdsl.language.parser import parse_piece
-from gpdsl.language.registered import called_in
-from gpdsl.language.source import Part, Source, Span
-from gpdsl.language.statements import split
-from gpdsl.language.suggest import closest
-from gpdsl.language.syntax import UseStatement
+from gpdsl.language.checker.scope import in_order
+from gpdsl.language.errors.base import Mistake, ModelError
+from gpdsl.language.errors.limits import UseCycle, UsedTooMuch, UseNowhere, UseOutside, UseUnread
+from gpdsl.language.parser import parse, parse_piece, split
+from gpdsl.language.source import MAX_CHARACTERS, MAX_USE_DEPTH, MAX_USED, Part, Source, Span, closest
+from gpdsl.language.syntax import KernelStatement, UseStatement
+from gpdsl.language.vocabulary import BUILTINS, DISTRIBUTIONS, STATEMENTS
+
+# Kernels that Python has made known by name: their definitions join the texts of the models that call them.
+
+_NAME = re.compile(r"[^\W\d]\w*")
+_DEFINITIONS: dict[str, str] = {}
+
+
+def define(name: str, definition: str) -> None:
+    """Make the definition known; another one of this name goes."""
+    _DEFINITIONS[name] = definition
+
+
+def definition_of(name: str) -> str:
+    """The definition of a registered kernel. Raises GpdslError where there is none."""
+    if name not in _DEFINITIONS:
+        raise GpdslError(f"no kernel {quoted(name)} is registered; there are: {', '.join(_DEFINITIONS) or 'none'}")
+    return _DEFINITIONS[name]
+
+
+def statement_of(name: str, definition: str) -> KernelStatement:
+    """The one statement that a definition must be. Raises GpdslError for other names and texts."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in STATEMENTS:
+        raise GpdslError(f"kernel {quoted(name)}: expected a name of letters, digits and _, a letter first")
+    if sort := BUILTINS.get(name) or ("distribution" if name in DISTRIBUTIONS else ""):
+        raise GpdslError(f"kernel {name}: this is the name of a {sort} of the language; choose another one")
+    form = f"`kernel {name}(r; ell) = ...` in the distance, or `kernel {name}(a, b; ell) = ...` in two points"
+    if not isinstance(definition, str):
+        raise GpdslError(f"kernel {name}: expected its definition as a text, {form}")
+    tree = parse(Source(definition, f"<kernel {name}>"))
+    if tree.mistakes:
+        raise ModelError(tree.source, in_order(tree.mistakes))
+    only = tree.statements[0] if len(tree.statements) == 1 else None
+    if not isinstance(only, KernelStatement) or only.name.text != name:
+        raise GpdslError(f"kernel {name}: expected one definition, {form}")
+    return only
+
+
+def called_in(text: str) -> Iterator[tuple[str, str]]:
+    """The registered kernels that a text calls and does not define, with their definitions."""
+    for name, definition in _DEFINITIONS.items():
+        declares = rf"^[ \t]*(?:{'|'.join(STATEMENTS)})[ \t]+{name}\b"
+        if re.search(rf"\b{name}[ \t]*\(", text) and not re.search(declares, text, re.MULTILINE):
+            yield name, definition
+
+
+# Model files: read with a limit, since a path may lead to anything.
+
+LARGEST = 4 * MAX_CHARACTERS
+"""Bytes: of a text with too many characters enough is read to say so."""
+
+
+def read_model(path: str | Path) -> str:
+    """The text of a `.gpm` file, every line ended by a line feed. Raises GpdslError when it cannot be read."""
+    return read_exactly(path).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_exactly(path: str | Path) -> str:
+    """The text with its own line ends. Devices and pipes, which may have no end, are not opened."""
+    try:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise GpdslError(f"{path}: it is a device or a pipe, not a file")
+        with open(path, "rb") as file:
+            return decoded(file.read(LARGEST + 1), path)
+    except OSError as error:
+        raise GpdslError(f"{path}: {error.strerror}") from error
+    except ValueError as error:  # a name with a NUL in it
+        raise GpdslError(f"{path}: {error}") from error
+
+
+def decoded(content: bytes, path: str | Path) -> str:
+    """The text of so many bytes at most. Raises GpdslError for more, or other bytes."""
+    if len(content) > LARGEST:
+        raise GpdslError(f"{path}: it has more than {MAX_CHARACTERS} characters")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if content[8:9] == b"{":  # of safetensors, after the length of the header
+            read = "`gpdsl predict`, `gpdsl serve`, `gpdsl fit --start`, or gpdsl.load_fit in Python"
+            raise GpdslError(f"{path}: it is a saved fit, not the text of a model; read it with {read}") from error
+        raise GpdslError(f"{path}: not UTF-8 text (byte {error.start})") from error
+
 
 _BEGINS = re.compile(r"^[ \t]*use\b", re.MULTILINE)
 

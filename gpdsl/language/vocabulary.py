@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gpdsl.language.distributions import DISTRIBUTIONS
-from gpdsl.language.engine_names import ENGINES
-from gpdsl.language.entries import Distribution, Function, KernelFamily, Parameter, signature, table
+from gpdsl.language.distributions import (
+    DISTRIBUTIONS,
+    Distribution,
+    Function,
+    KernelFamily,
+    Parameter,
+    signature,
+    table,
+)
 from gpdsl.language.kernels import KERNELS
-from gpdsl.language.options import OPTIONS
+from gpdsl.language.options import ENGINES, OPTIONS
 
 __all__ = [
     "BUILTINS",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpdsl.language import vocabulary as v
 from gpdsl.language.checker.scope import SORTS
-from gpdsl.language.statements import split
+from gpdsl.language.parser import split
 from gpdsl.lsp.hover import builtin
 from gpdsl.lsp.occurrences import own_names
 from gpdsl.lsp.reading import Document

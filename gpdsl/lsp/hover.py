@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpdsl.language import syntax
 from gpdsl.language import vocabulary as v
 from gpdsl.language.checker.scope import SORTS
-from gpdsl.language.entries import Distribution, Function, KernelFamily
+from gpdsl.language.distributions import Distribution, Function, KernelFamily
 from gpdsl.language.source import Span
 from gpdsl.lsp.occurrences import BUILTIN, MODEL, Occurrence
 from gpdsl.lsp.reading import Document

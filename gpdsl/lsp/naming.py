@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from gpdsl.errors import GpdslError
-from gpdsl.language.coloured import CLAUSE_WORDS, LOGICAL_WORDS
-from gpdsl.language.limits import MAX_NAME
-from gpdsl.language.source import Span
+from gpdsl.language.highlight import CLAUSE_WORDS, LOGICAL_WORDS
+from gpdsl.language.source import MAX_NAME, Span
 from gpdsl.language.vocabulary import BUILTINS, STATEMENTS
 from gpdsl.lsp.occurrences import BUILTIN, Occurrence
 from gpdsl.lsp.reading import Document

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 
 from gpdsl.language import syntax
-from gpdsl.language.checker.names import STATEMENT_SORTS, declared_name
+from gpdsl.language.checker.check import STATEMENT_SORTS, declared_name
+from gpdsl.language.parser import Piece
 from gpdsl.language.source import Span
-from gpdsl.language.statements import Piece
 from gpdsl.language.vocabulary import BUILTINS, STATEMENTS
 
 MODEL = ""

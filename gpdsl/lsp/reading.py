@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gpdsl.language import Declarations, Mistake, ModelError, Source, check, parse, syntax
-from gpdsl.language.checker.names import STATEMENT_SORTS, declared_name
-from gpdsl.language.checker.problems import in_order
-from gpdsl.language.checker.scope import SORTS
+from gpdsl.language.checker.check import STATEMENT_SORTS, declared_name
+from gpdsl.language.checker.scope import SORTS, in_order
+from gpdsl.language.parser import Piece, split
 from gpdsl.language.source import Span
-from gpdsl.language.statements import Piece, split
 from gpdsl.language.used import Reach, gather
 from gpdsl.language.vocabulary import STATEMENTS
 from gpdsl.lsp.occurrences import Occurrence, occurrences

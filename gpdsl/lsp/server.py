@@ -3,33 +3,151 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from lsprotocol import types as lsp
 from pygls.exceptions import (
+    JsonRpcException,
     JsonRpcInvalidParams,
     JsonRpcInvalidRequest,
     JsonRpcParseError,
     JsonRpcServerNotInitialized,
 )
 from pygls.lsp.server import LanguageServer
-from pygls.workspace import ServerTextPosition
+from pygls.protocol import LanguageServerProtocol
+from pygls.uris import to_fs_path
+from pygls.workspace import ServerTextPosition, TextDocument
 
 import gpdsl
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.language import format_text
-from gpdsl.language.checker.names import declared_name
+from gpdsl.language.checker.check import declared_name
 from gpdsl.language.checker.scope import SORTS
 from gpdsl.language.errors import Mistake
 from gpdsl.language.source import Span
-from gpdsl.lsp import naming, problems
+from gpdsl.language.used import NOWHERE, Reach, read_model
+from gpdsl.lsp import naming
 from gpdsl.lsp.completion import Suggestion, complete
-from gpdsl.lsp.files import reach
 from gpdsl.lsp.hover import hover
-from gpdsl.lsp.kinds import ITEMS, SEVERITIES, SYMBOLS
-from gpdsl.lsp.protocol import Answered, Protocol, refuse
 from gpdsl.lsp.reading import Document, gathered, read
+
+# The protocol of editors, where a message makes no sense: it has an answer all the same.
+
+
+class Answered(JsonRpcException):
+    """A message that made no sense, and has had its answer."""
+
+
+class Protocol(LanguageServerProtocol):
+    """Answers what is no request with the protocol's errors: an editor waits for an answer to everything it asks."""
+
+    def structure_message(self, data: Any) -> Any:
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as problem:
+            if data.get("id") is None:
+                raise
+            understood = isinstance(data.get("method"), str)
+            refuse(self, data["id"], problem if understood else JsonRpcInvalidRequest("no method"))
+            raise Answered from problem
+
+
+def refuse(protocol: LanguageServerProtocol, asked: Any, problem: JsonRpcException) -> None:
+    """Answer with an error; `asked` is the request's number, None where it has none that could be read."""
+    protocol._send_response(asked, error=problem.to_response_error())
+
+
+# Where an open text finds the files it uses, and how the protocol names them.
+
+
+def reach(uri: str, open_texts: Mapping[str, TextDocument]) -> Reach:
+    """The folder of a text, none where it was never saved. Files that are open too are read as the editor has them."""
+    path = to_fs_path(uri) if uri.startswith("file:") else None
+
+    def read(used: Path) -> str:
+        text = open_texts.get(used.as_uri())
+        return text.source if text is not None else read_model(used)
+
+    try:
+        return replace(Reach.of(None, model=path), read=read)
+    except GpdslError:  # a folder that is not there yet
+        return NOWHERE
+
+
+# What the protocol calls our sorts of words, of names and of mistakes.
+
+ITEMS = {
+    "statement": lsp.CompletionItemKind.Keyword,
+    "keyword": lsp.CompletionItemKind.Keyword,
+    "type": lsp.CompletionItemKind.TypeParameter,
+    "distribution": lsp.CompletionItemKind.Class,
+    "density": lsp.CompletionItemKind.Class,
+    "likelihood": lsp.CompletionItemKind.Class,
+    "kernel": lsp.CompletionItemKind.Class,
+    "process": lsp.CompletionItemKind.Class,
+    "function": lsp.CompletionItemKind.Function,
+    "external": lsp.CompletionItemKind.Function,
+    "constant": lsp.CompletionItemKind.Constant,
+    "const": lsp.CompletionItemKind.Constant,
+    "option": lsp.CompletionItemKind.Property,
+    "argument": lsp.CompletionItemKind.Property,
+    "value": lsp.CompletionItemKind.EnumMember,
+}
+SEVERITIES = {"error": lsp.DiagnosticSeverity.Error, "warning": lsp.DiagnosticSeverity.Warning}
+SYMBOLS = {
+    "index": lsp.SymbolKind.Enum,
+    "const": lsp.SymbolKind.Constant,
+    "latent": lsp.SymbolKind.Function,
+    "function": lsp.SymbolKind.Function,
+    "kernel": lsp.SymbolKind.Class,
+    "density": lsp.SymbolKind.Class,
+    "external": lsp.SymbolKind.Interface,
+    "likelihood": lsp.SymbolKind.Interface,
+}
+
+
+# Mistakes for an editor: what it underlines and says, and the edits it offers.
+
+_NAME = re.compile(r"[^\W\d]\w*")
+_POWER_SIGN = "E110"
+
+
+@dataclass(frozen=True)
+class Fix:
+    """An edit that removes a mistake."""
+
+    title: str
+    span: Span
+    text: str
+    mistake: Mistake
+
+
+def sentence(document: Document, mistake: Mistake) -> str:
+    """What is wrong, what was expected, what to do: one line each; led by the place where that is in a used file."""
+    source, span = document.source, mistake.span
+    place = f"{source.part(span.line).name}:{source.number(span.line)}:{span.column}: "
+    first = mistake.message_text() if source.is_own(span) else place + mistake.message_text()
+    label, advice = mistake.label_text(), mistake.help_text()
+    return "\n".join([first, *([label] if label else []), *([f"help: {advice}"] if advice else [])])
+
+
+def fixes(document: Document, first: int, last: int) -> list[Fix]:
+    """The edits offered for the mistakes of some lines: a misspelt name put right, `**` made a power."""
+    found = []
+    for mistake in document.mistakes:
+        if not first <= mistake.span.line <= last:
+            continue
+        suggestion, written = getattr(mistake, "suggestion", ""), document.text_at(mistake.span)
+        if suggestion and _NAME.fullmatch(written):
+            found.append(Fix(f"Change `{written}` to `{suggestion}`", mistake.span, suggestion, mistake))
+        elif mistake.code == _POWER_SIGN:
+            found.append(Fix("Write the power with `^`", mistake.span, "^", mistake))
+    return found
+
 
 PAUSE = 0.1  # seconds without a key before a text is checked
 
@@ -95,7 +213,7 @@ class Server(LanguageServer):
         return lsp.Diagnostic(
             # A mistake in a used file is shown where the file is used.
             range=self.range(document, part.used or mistake.span),
-            message=problems.sentence(document, mistake),
+            message=sentence(document, mistake),
             severity=SEVERITIES[mistake.severity],
             code=mistake.code,
             source="gpdsl",
@@ -235,7 +353,7 @@ def _actions(server: Server, params: lsp.CodeActionParams) -> list[lsp.CodeActio
             is_preferred=True,
             edit=lsp.WorkspaceEdit({uri: [lsp.TextEdit(server.range(document, fix.span), fix.text)]}),
         )
-        for fix in problems.fixes(document, params.range.start.line + 1, params.range.end.line + 1)
+        for fix in fixes(document, params.range.start.line + 1, params.range.end.line + 1)
     ]
 
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import sympy as sp
 from jaxtyping import Array, Float
 
+from gpdsl.errors import GpdslError
+from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Combination, Derivatives, Elementary, Functionals, Values, stacked
+from gpdsl.kernels.numerics import cholesky
 from gpdsl.language import model as m
-from gpdsl.program.groups import Group, Member
+from gpdsl.program.groups import Group, Member, kernel_values
+from gpdsl.program.joint import Marginals
+from gpdsl.program.program import Program
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.symbolic.readings import Reading
 from gpdsl.symbolic.translate import Environment, Ref, Translator, axis_key
@@ -102,3 +111,115 @@ def mean_formula(translator: Translator, member: Member, functional: m.Functiona
 def _input(translator: Translator, name: str, positions: tuple[int | str, ...]) -> sp.Symbol:
     positive = translator.declarations.inputs[name].kind == "positive"
     return translator.symbol(Ref("input", name, positions), positive=positive)
+
+
+# Fields: latents over points that are the same in every row, and their values from whitened ones.
+
+NO_ROWS = Rows({}, {}, {})
+
+Roots = list[tuple[Float[Array, "latents"], Float[Array, "factors G G"]]]
+"""Of each group the standard deviations of its processes, and roots of its covariances at unit scale."""
+
+
+def refuse_beside_fields(declarations: m.Declarations) -> None:
+    """Raises GpdslError for a model that has fields and other latents or row variables."""
+    others = [name for name, latent in declarations.latents.items() if latent.over is None] + [*declarations.rows]
+    if declarations.fields and others:
+        field, other = declarations.fields[0].name, others[0]
+        raise GpdslError(
+            f"`{field}` is a field, the same in every row, and `{other}` has a value in each row: a model with both "
+            "can be checked, but its inference is not implemented yet.\n"
+            f"  help: make `{other}` a field too, over the points at which it is needed"
+        )
+
+
+def points_of(declarations: m.Declarations, group: Group) -> Float[np.ndarray, "G D"]:
+    """The points of a group of fields, the columns of all arguments side by side."""
+    tables = [np.asarray(declarations.consts[name].values, float) for name in group.inputs]
+    return np.concatenate([table.reshape(len(table), -1) for table in tables], axis=1)
+
+
+def roots(program: Program, parameters: Mapping[str, Array], jitter: Array | float) -> Roots:
+    """Standard deviations and Cholesky factors of all fields at their points."""
+    found: Roots = []
+    for group in program.groups:
+        points = jnp.asarray(points_of(program.declarations, group))
+        values = kernel_values(program.evaluator, group, parameters, points.shape[1])
+        at = Values(points.astype(values.scale.dtype))
+        factors = [
+            cholesky(covariance(group.form, [a[k] for a in values.arguments], at), jitter) for k in range(group.factors)
+        ]
+        found.append((jnp.sqrt(values.scale), jnp.stack(factors)))
+    return found
+
+
+def loadings(group: Group, root: tuple[Array, Array], white: Float[Array, "columns *rest"]) -> Array:
+    """What whitened values of a group of fields come to around the prior mean, [columns, *rest]."""
+    sd, factor = root
+    apart = white.reshape(group.size, group.points, -1)
+    spread = jnp.einsum("gab,jbr->jar" if factor.shape[0] == 1 else "jab,jbr->jar", factor, apart)
+    return (sd[:, None, None] * spread).reshape(white.shape)
+
+
+def deviations(program: Program, factors: Roots, white: Float[Array, "columns *rest"]) -> Float[Array, "columns *rest"]:
+    """Values of all fields around their prior means, from whitened ones, in the columns of marginals."""
+    pairs = zip(program.groups, factors, strict=True)
+    return jnp.concatenate([loadings(g, root, white[g.start : g.stop]) for g, root in pairs])
+
+
+def field_means(program: Program, parameters: Mapping[str, Array]) -> Float[Array, "columns"]:
+    """Prior means of all fields at their points."""
+    translator, scope, parts = program.translator, Scope(parameters, NO_ROWS), []
+    for group in program.groups:
+        for member in group.members:
+            axes = member.latent.values
+            value = jnp.asarray(
+                program.evaluator(translator.scalar(member.latent.mean), scope, tuple(map(axis_key, axes)))
+            )
+            parts.append(jnp.broadcast_to(value, translator.shape(axes)).ravel())
+    return jnp.concatenate(parts)
+
+
+def values_of(
+    program: Program, parameters: Mapping[str, Array], white: Float[Array, "columns"], jitter: Array | float
+) -> Float[Array, "1 columns"]:
+    """Values of all fields, as the one row of latents that every row of the data reads."""
+    return (field_means(program, parameters) + deviations(program, roots(program, parameters, jitter), white))[None]
+
+
+# --- field_marginals -------------------------------------------------------------------------------------------------
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class FieldMarginals(Marginals):
+    """Means and variances [1, 1, D] of all values, and a root of their covariance. `count` rows read them."""
+
+    root: Float[Array, "D R"] | None = None
+    count: int = field(default=1, metadata={"static": True})
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the data."""
+        return self.count
+
+    def part(self, index: slice | np.ndarray) -> FieldMarginals:
+        """For some of the rows."""
+        return replace(self, count=len(np.arange(self.count)[index]))
+
+    def at(self, program: Program, normals: Float[Array, "S K 1 D"]) -> Float[Array, "S K 1 D"]:
+        """Joint samples, each of a whole field."""
+        assert self.root is not None
+        return self.mean + normals @ self.root.T
+
+
+def field_marginals(
+    program: Program, parameters: Mapping[str, Array], posterior: Sequence[Any], jitter: float, count: int
+) -> FieldMarginals:
+    """The posterior of all fields at their points, from that of the whitened values."""
+    mean = jnp.concatenate([jnp.asarray(q.mean).reshape(-1) for q in posterior])
+    root = jnp.concatenate([jnp.asarray(q.root).reshape(-1, np.shape(q.root)[-1]) for q in posterior])
+    loaded = deviations(program, roots(program, parameters, jitter), jnp.concatenate([mean[:, None], root], axis=1))
+    centre = field_means(program, parameters) + loaded[:, 0]
+    variance = jnp.sum(loaded[:, 1:] ** 2, axis=1)
+    return FieldMarginals(centre[None, None], variance[None, None], None, loaded[:, 1:], count)

@@ -17,9 +17,8 @@ from jaxtyping import Array, Float
 from gpdsl.program.program import Program
 from gpdsl.program.quadrature import REACH, Integral, crossing, density, edges_of, gauss_hermite
 from gpdsl.program.rows import Scope
-from gpdsl.symbolic.arguments import Integrand
+from gpdsl.symbolic.arguments import Integrand, centres, widths
 from gpdsl.symbolic.expectations import latents_in
-from gpdsl.symbolic.steepness import centres, widths
 
 FINE_PANELS, FINE_NODES = 16, 10
 """Pieces at first, and Gauss–Legendre nodes in each."""

@@ -2,19 +2,178 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import sympy as sp
 from jaxtyping import Array, Float
 from scipy.special import ndtri
 
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
-from gpdsl.program.bijectors import Bijector, bijector
+from gpdsl.language.model import interval
 from gpdsl.program.reuse import identity
-from gpdsl.symbolic.translate import Translator
+from gpdsl.symbolic.laws import Law, dirichlet, lkj, log_density
+from gpdsl.symbolic.likelihoods import law_of
+from gpdsl.symbolic.mass import log_mass
+from gpdsl.symbolic.translate import Ref, Translator, axis_key
+
+# Bijections between unconstrained numbers and the domains of parameters.
+
+SIMPLEX_ERROR = 1e-6
+"""By how much the elements of a simplex that a user writes may fail to add up to 1; they are scaled."""
+
+
+@dataclass(frozen=True)
+class Bijector:
+    """A map from unconstrained numbers onto a domain, its inverse (of NumPy or JAX arrays), and a test of membership.
+
+    `vector` maps act along the last axis, whose length the inverse may shorten, or two of them. `units`: of `in_units`.
+    """
+
+    forward: Callable[[Array], Array]
+    inverse: Callable[[Any], Any]
+    contains: Callable[[np.ndarray], bool]
+    domain: str
+    vector: bool = False
+    units: np.ndarray | None = None
+
+
+def _of(values: Any) -> Any:
+    """The library whose arrays these are."""
+    return jnp if isinstance(values, jax.Array) else np
+
+
+def _simplex(u: Array) -> Array:
+    """Softmax of the numbers and a zero: the additive log-ratio map, a bijection of R^(k-1) onto the open simplex."""
+    return jax.nn.softmax(jnp.concatenate([u, jnp.zeros_like(u[..., :1])], axis=-1), axis=-1)
+
+
+def _ordered(u: Array) -> Array:
+    """The first number, then positive steps exp(u)."""
+    return _of(u).cumsum(_of(u).concatenate([u[..., :1], _of(u).exp(u[..., 1:])], axis=-1), axis=-1)
+
+
+def _factor(u: Array) -> Array:
+    """Rows on the unit sphere: tanh of each number is a share of what the entries before it leave of length 1.
+
+    Lewandowski, Kurowicka and Joe (2009): the shares are partial correlations.
+    """
+    size = int((1 + np.sqrt(1 + 8 * u.shape[-1])) / 2)
+    shares = jnp.zeros((*u.shape[:-1], size, size), u.dtype).at[..., *np.tril_indices(size, -1)].set(jnp.tanh(u))
+    left = jnp.cumprod(jnp.sqrt(1.0 - shares**2), axis=-1)
+    before = jnp.concatenate([jnp.ones_like(left[..., :1]), left[..., :-1]], axis=-1)
+    return jnp.tril((shares + jnp.eye(size, dtype=u.dtype)) * before)
+
+
+def _of_factor(c: Any) -> Any:
+    """The numbers of a factor."""
+    numpy, below = _of(c), np.tril_indices(c.shape[-1], -1)
+    left = 1.0 - numpy.cumsum(c**2, axis=-1) + c**2
+    return numpy.arctanh((c / numpy.sqrt(numpy.maximum(left, 1e-300)))[..., *below])
+
+
+def _is_factor(c: np.ndarray) -> bool:
+    lower = c.ndim > 1 and c.shape[-1] == c.shape[-2] and not np.any(np.triu(c, 1))
+    lengths = np.abs(np.sum(c**2, axis=-1) - 1) <= SIMPLEX_ERROR
+    return bool(lower and np.all(lengths) and np.all(np.diagonal(c, axis1=-2, axis2=-1) > 0))
+
+
+def _is_simplex(c: np.ndarray) -> bool:
+    return bool(np.all(c > 0) and np.all(np.abs(c.sum(axis=-1) - 1) <= SIMPLEX_ERROR))
+
+
+BIJECTORS: dict[str, Bijector] = {
+    "real": Bijector(lambda u: u, lambda c: c, lambda c: bool(np.all(np.isfinite(c))), "finite numbers"),
+    "positive": Bijector(
+        lambda u: _of(u).exp(u),
+        lambda c: _of(c).log(c),
+        lambda c: bool(np.all((c > 0) & np.isfinite(c))),
+        "numbers above 0",
+    ),
+    "unit": Bijector(
+        jax.nn.sigmoid,
+        lambda c: _of(c).log(c) - _of(c).log1p(-c),
+        lambda c: bool(np.all((c > 0) & (c < 1))),
+        "numbers strictly between 0 and 1",
+    ),
+    "simplex": Bijector(
+        _simplex,
+        lambda c: _of(c).log(c[..., :-1]) - _of(c).log(c[..., -1:]),
+        _is_simplex,
+        "positive numbers that add up to 1 along the last axis",
+        vector=True,
+    ),
+    "correlation_factor": Bijector(
+        _factor,
+        _of_factor,
+        _is_factor,
+        "a lower triangular matrix with a positive diagonal and rows of length 1",
+        vector=True,
+    ),
+    "ordered": Bijector(
+        _ordered,
+        lambda c: _of(c).concatenate([c[..., :1], _of(c).log(_of(c).diff(c, axis=-1))], axis=-1),
+        lambda c: bool(np.all(np.isfinite(c)) and np.all(np.diff(c, axis=-1) > 0)),
+        "finite numbers that increase along the last axis",
+        vector=True,
+    ),
+}
+"""The bijector of each constraint without bounds."""
+
+
+def bijector(constraint: str, lower: float | None = None, upper: float | None = None) -> Bijector:
+    """The bijector of a constraint, narrowed by bounds, which are never attained."""
+    if lower is None and upper is None:
+        return BIJECTORS[constraint]
+    if constraint == "positive" and lower is None:
+        lower = 0.0
+    if lower is not None and upper is not None:
+        return _between(lower, upper)
+    return _above(lower) if lower is not None else _below(upper or 0.0)
+
+
+def in_units(bijector: Bijector, units: np.ndarray) -> Bijector:
+    """The same domain, from numbers that count units: an elementwise bijector of a scaled argument."""
+
+    def of(u: Any) -> np.ndarray:
+        return units.astype(u.dtype)
+
+    scaled = replace(bijector, units=units, forward=lambda u: bijector.forward(u * of(u)))
+    return replace(scaled, inverse=lambda c: bijector.inverse(c) / of(c))
+
+
+def _between(lower: float, upper: float) -> Bijector:
+    width = upper - lower
+    return Bijector(
+        lambda u: lower + width * jax.nn.sigmoid(u),
+        lambda c: _of(c).log(c - lower) - _of(c).log(upper - c),
+        lambda c: bool(np.all((c > lower) & (c < upper))),
+        f"numbers strictly between {lower:g} and {upper:g}",
+    )
+
+
+def _above(lower: float) -> Bijector:
+    return Bijector(
+        lambda u: lower + _of(u).exp(u),
+        lambda c: _of(c).log(c - lower),
+        lambda c: bool(np.all((c > lower) & np.isfinite(c))),
+        f"numbers above {lower:g}",
+    )
+
+
+def _below(upper: float) -> Bijector:
+    return Bijector(
+        lambda u: upper - _of(u).exp(u),
+        lambda c: _of(c).log(upper - c),
+        lambda c: bool(np.all((c < upper) & np.isfinite(c))),
+        f"numbers below {upper:g}",
+    )
+
 
 Unconstrained = Mapping[str, Float[Array, "..."]]
 
@@ -124,3 +283,73 @@ def _unwritten(constraint: str, shape: tuple[int, ...]) -> np.ndarray:
     if constraint == "correlation_factor":
         return np.broadcast_to(np.eye(count), shape)
     return np.broadcast_to(ndtri(np.arange(1, count + 1) / (count + 1)), shape)
+
+
+# Priors of parameters: the log densities that make a point estimate a MAP estimate.
+#
+# A prior is a density of the parameter itself, not of the unconstrained number behind it: no Jacobian is added, so that
+# the mode does not depend on how the parameter is mapped to the real line. It is that of the distribution between the
+# bounds of the parameter: the log probability there, a number, is subtracted.
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Log density of one generic element along `axes`; for a simplex or a factor, of all its elements together.
+
+    What is subtracted of it for bounds is the mean of the elements, where their distributions differ.
+    """
+
+    log_density: sp.Expr
+    axes: tuple[str, ...]
+
+
+def priors_of(translator: Translator, learnt: Collection[str]) -> dict[str, Prior]:
+    """The prior of each learnt parameter that declares one."""
+    params = translator.declarations.params
+    return {name: _prior(translator, params[name]) for name in learnt if params[name].prior is not None}
+
+
+def _prior(translator: Translator, param: m.Param) -> Prior:
+    assert param.prior is not None
+    keys = tuple(axis_key(a) for a in param.axes)
+    if param.constraint == "simplex":
+        return _dirichlet(translator, param, param.prior, keys)
+    if param.constraint == "correlation_factor":
+        return _lkj(translator, param, param.prior, keys)
+    value = translator.symbol(Ref("param", param.name, keys), positive=param.positive)
+    law = law_of(translator, param.prior, {}, keys)
+    return Prior(log_density(law, value) - _log_inside(translator, param, law), keys)
+
+
+def _log_inside(translator: Translator, param: m.Param, law: Law) -> sp.Expr:
+    """Log probability between the bounds of the parameter, the mean over elements."""
+    keys, (low, high), found = tuple(axis_key(a) for a in param.axes), interval(param), []
+    alike = not any(leaf.free_symbols for leaf in law.leaves())
+    for at in np.ndindex(() if alike else translator.shape(param.axes)):
+        assert param.prior is not None
+        place = dict(zip(keys, (each + 1 for each in at), strict=False))
+        mass = log_mass(law if alike else law_of(translator, param.prior, place, keys), low, high)
+        if not np.isfinite(mass):
+            raise GpdslError(
+                f"the prior of `{param.name}`, `{law.name}`, has no probability between {low:g} and {high:g}, where "
+                "the parameter lies; choose a prior with values there, or other bounds"
+            )
+        found.append(mass)
+    mean = float(np.mean(found))
+    return sp.Float(mean) if mean else sp.S.Zero
+
+
+def _dirichlet(translator: Translator, param: m.Param, call: m.DistributionCall, keys: tuple[str, ...]) -> Prior:
+    """The elements of a simplex are written out: their density is joint."""
+    concentration = call.arguments["concentration"]
+    places = range(1, translator.size(param.axes[-1]) + 1)
+    values = [translator.symbol(Ref("param", param.name, (*keys[:-1], i)), positive=True) for i in places]
+    weights = [translator.scalar(concentration, {keys[-1]: i}) for i in places]
+    return Prior(dirichlet(weights, values), keys[:-1])
+
+
+def _lkj(translator: Translator, param: m.Param, call: m.DistributionCall, keys: tuple[str, ...]) -> Prior:
+    """The diagonal of a factor is written out."""
+    places = range(1, translator.size(param.axes[-1]) + 1)
+    diagonal = [translator.symbol(Ref("param", param.name, (*keys[:-2], i, i)), positive=True) for i in places]
+    return Prior(lkj(translator.scalar(call.arguments["eta"], {}), diagonal), keys[:-2])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -16,20 +16,40 @@ from gpdsl.data.memory_maps import stays_on_disk
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Accounting, ForwardModel
 from gpdsl.language import model as m
-from gpdsl.program.groups import Group, columns, element_names, make_groups, read_more, without_sums
-from gpdsl.program.layers import places_in_order, read_elsewhere
-from gpdsl.program.parameters import Parameters, make_parameters
-from gpdsl.program.priors import Prior, priors_of
-from gpdsl.program.readings import fitted_readings, predicted_readings
+from gpdsl.program.groups import (
+    Group,
+    columns,
+    element_names,
+    fitted_readings,
+    make_groups,
+    predicted_readings,
+    read_more,
+    reads_of,
+    without_sums,
+)
+from gpdsl.program.parameters import Parameters, Prior, make_parameters, priors_of
 from gpdsl.program.reuse import Unique, identity
-from gpdsl.program.rows import RowEvaluator, Rows, Scope
+from gpdsl.program.rows import RowEvaluator, Rows, Scope, refuse_outside
 from gpdsl.program.tracing import traced_functions
-from gpdsl.program.truncation import refuse_outside
 from gpdsl.symbolic.coupling import coupled_observations, mixing, quadratic
-from gpdsl.symbolic.gradients import with_gradients
-from gpdsl.symbolic.jumps import jumps
-from gpdsl.symbolic.terms import ObservationTerms, observation_terms
+from gpdsl.symbolic.kinks import jumps
+from gpdsl.symbolic.terms import ObservationTerms, observation_terms, with_gradients
 from gpdsl.symbolic.translate import ExternalUse, NeedsElements, Translator, axis_key
+
+# Latents over latents and over row variables: in what order they come, and which of them are read besides.
+
+
+def read_elsewhere(declarations: m.Declarations, inner: frozenset[str]) -> frozenset[str]:
+    """The arguments of latents that a formula reads as well, which may depend on both."""
+    return frozenset(read.name for read in reads_of(declarations)) & inner
+
+
+def places_in_order(declarations: m.Declarations, groups: Sequence[Group]) -> tuple[int, ...]:
+    """The places of the groups, each after those that its latents take as arguments."""
+    depth: dict[str, int] = {}
+    for latent in declarations.latents.values():  # in the order of the layers: the checker sees to it
+        depth[latent.name] = 1 + max(depth.get(name, 0) for name in latent.arguments or ("",))
+    return tuple(sorted(range(len(groups)), key=lambda place: depth.get(groups[place].names[0], 0)))
 
 
 @dataclass(frozen=True, eq=False)

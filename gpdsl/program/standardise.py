@@ -10,12 +10,12 @@ import numpy as np
 
 from gpdsl.data import Data, bind
 from gpdsl.data.bind import Columns
-from gpdsl.data.level_columns import level_columns
+from gpdsl.data.looks import level_columns
 from gpdsl.data.standardise import learn, spreads
 from gpdsl.data.standardised import Standardised
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
-from gpdsl.program.units import tied
+from gpdsl.program.starts import tied
 from gpdsl.symbolic.dependence import origins, reads_of, unobserved
 from gpdsl.symbolic.reduced import opaque_calls
 from gpdsl.symbolic.translate import Translator

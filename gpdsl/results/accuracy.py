@@ -19,10 +19,9 @@ from jaxtyping import Array, Float
 from gpdsl.errors import GpdslError
 from gpdsl.program.fine_quadrature import of_two
 from gpdsl.results.expectation import RULES, Beliefs, integrand_in, mean_of, sampled, without
-from gpdsl.results.interpolation import COHERENT
 from gpdsl.results.pieces import Externals, Piece
 from gpdsl.results.predictive import Predictive
-from gpdsl.results.responses import in_the_tails
+from gpdsl.results.responses import COHERENT, in_the_tails
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.gaussian import pull_exponentials

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
 from gpdsl.data.standardised import Standardised
-from gpdsl.program.precision import in_precision
+from gpdsl.program.cache import in_precision
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.prediction import Origin, Prediction
 from gpdsl.results.quantiles import invert

@@ -13,14 +13,15 @@ import numpy as np
 import sympy as sp
 from jaxtyping import Array, Float, Int
 
-from gpdsl.inference.posteriors.over_rows import Block
+from gpdsl.inference.posteriors.coupled import Block
 from gpdsl.program.joint import basis_columns, with_sums
 from gpdsl.results import expectation as ex
-from gpdsl.results.ancestral import Ancestral
-from gpdsl.results.formula import ByFormula
+from gpdsl.results.ancestral import DRAWS, Ancestral
+from gpdsl.results.expectation import Beliefs
 from gpdsl.results.named import is_output, of_output, of_quantity
-from gpdsl.results.predictive import Predictive
+from gpdsl.results.predictive import ByFormula, Predictive
 from gpdsl.results.warp import Warped
+from gpdsl.symbolic.sources import marginal
 from gpdsl.symbolic.terms import ObservationTerms, has_external
 from gpdsl.symbolic.translate import axis_key
 
@@ -166,3 +167,37 @@ class Together:
 def _statement(o: ObservationTerms) -> tuple:
     """What tells statements apart."""
     return o.outputs, o.positions
+
+
+# Moments and quantiles of outputs: by the law left when the outputs that it reads are integrated out, or by draws.
+
+Keys = tuple[str, ...]
+
+
+def law_of_output(beliefs: Beliefs, o: ObservationTerms, keys: Keys) -> Predictive | Warped | ByFormula | None:
+    """The predictive distribution of a statement; None where what it reads of other outputs leaves no formula."""
+    known = marginal(beliefs.program.translator, beliefs.program.observations, o)
+    return None if known is None else predictive_of(beliefs, known, keys)
+
+
+def output_mean(beliefs: Beliefs, o: ObservationTerms, keys: Keys) -> np.ndarray:
+    """The mean, or the probabilities of levels."""
+    law = law_of_output(beliefs, o, keys)
+    return _draws(beliefs, o).mean(axis=0) if law is None else law.mean()
+
+
+def output_variance(beliefs: Beliefs, o: ObservationTerms, keys: Keys) -> np.ndarray:
+    """The variance, or that of the indicators of levels."""
+    law = law_of_output(beliefs, o, keys)
+    return _draws(beliefs, o).var(axis=0) if law is None else law.variance()
+
+
+def output_quantile(beliefs: Beliefs, p: float, o: ObservationTerms, keys: Keys) -> np.ndarray:
+    """One quantile."""
+    law = law_of_output(beliefs, o, keys)
+    return np.quantile(_draws(beliefs, o), p, axis=0) if law is None else law.quantile(p)
+
+
+def _draws(beliefs: Beliefs, o: ObservationTerms) -> np.ndarray:
+    """Many draws of an output that reads others, always the same ones."""
+    return row_by_row(beliefs, DRAWS, np.random.default_rng(beliefs.seed)).output(o)

@@ -14,14 +14,14 @@ import sympy as sp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.estimators.sampling import base_normals
-from gpdsl.inference.posteriors.over_rows import Block
-from gpdsl.program.compilation import jit
+from gpdsl.inference.posteriors.coupled import Block
+from gpdsl.program.cache import jit
 from gpdsl.program.fine_quadrature import even_integral, may_be_steep, of_two, quick_or_fine
 from gpdsl.program.joint import Marginals, moment_values
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import Integral, integral_of, split_integral
 from gpdsl.program.rows import Rows, Scope
-from gpdsl.results.chunks import ROWS_AT_ONCE
+from gpdsl.results.at_rows import ROWS_AT_ONCE
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic.arguments import Integrand, integrand_of
 from gpdsl.symbolic.functions import floor

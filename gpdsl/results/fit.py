@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax.numpy as jnp
 import numpy as np
 
 from gpdsl.data import Calendar, Data, bind
 from gpdsl.data.standardised import Standardised
+from gpdsl.errors import preformatted
 from gpdsl.forward import Usage, unregistered
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.layered.predictive import passes
@@ -24,13 +25,12 @@ from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.language.options import check_option
-from gpdsl.program.precision import precision
+from gpdsl.program.cache import precision
 from gpdsl.program.program import Program, make_rows
-from gpdsl.program.units import unit_factors
+from gpdsl.program.starts import unit_factors
 from gpdsl.program.white import predicting
-from gpdsl.results.at_rows import AtRows
+from gpdsl.results.at_rows import AtRows, by_parts, parts
 from gpdsl.results.averaged import Averaged
-from gpdsl.results.chunks import by_parts, parts
 from gpdsl.results.criticised import Criticised
 from gpdsl.results.criticism.inspected import NEVER, Inspected
 from gpdsl.results.density import log_predictive
@@ -38,14 +38,69 @@ from gpdsl.results.expectation import Beliefs
 from gpdsl.results.given import conditioned, joined
 from gpdsl.results.prediction import Origin, Prediction
 from gpdsl.results.settings import Settings, refuse_settings
-from gpdsl.results.shown import Shown
 from gpdsl.results.simulations import Simulations
+from gpdsl.shown import mimebundle
 from gpdsl.symbolic.density_mass import doubtful
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from xarray import DataTree
 
-    from gpdsl.results.functions import DrawnFunctions
+    from gpdsl.results.named import DrawnFunctions
+
+
+# How a fit shows itself: summary, notebook, pictures. `Fit` is one of these.
+
+
+class Shown:
+    """The faces of a fit."""
+
+    def summary(self) -> str:
+        """What was fitted, how it went, and the parameters' values, as text."""
+        from gpdsl.results.summary import summarise
+
+        return summarise(cast("Fit", self))
+
+    def __repr__(self) -> str:
+        from gpdsl.results.summary import in_brief
+
+        return in_brief(cast("Fit", self))
+
+    def _repr_html_(self) -> str:
+        """The summary, for notebooks."""
+        return preformatted(self.summary())
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Mapping[str, str]:
+        return mimebundle(self, include, exclude)
+
+    def report(self, path: str | Path, data: Any = None) -> None:
+        """Write one web page: the model as equations and as a graph, data, fit, pictures, and what to look at next.
+
+        It needs no other file and no network. data: rows to compare with; without them what needs them is left out.
+        """
+        from gpdsl.results.report.report import write_report
+
+        write_report(cast("Fit", self), Path(path), data)
+
+    def plot(
+        self,
+        data: Any = None,
+        names: Sequence[str] | str | None = None,
+        path: str | Path | None = None,
+        *,
+        kind: str | None = None,
+        others: str = "held",
+    ) -> Figure:
+        """A matplotlib figure: curves with bands against one input, maps over two, effects of each of more.
+
+        data: the rows to show. names: outputs, lets and latents. path: also write it, as .png, .pdf or .svg.
+        kind: another picture, such as "residuals", "calibration", "rootogram", "bound", "inducing" or "parameters";
+        a wrong one is answered with all. others: of "partial", whether the other inputs are "held" at their medians or
+        "averaged" over rows. Raises GpdslError for what does not suit the model.
+        """
+        from gpdsl.results.pictures.plot import plot_fit
+
+        return plot_fit(cast("Fit", self), data, names, path, kind, others)
 
 
 def fitted_program(program: Program, choice: Choice) -> Program:
@@ -273,7 +328,7 @@ class Fit(Shown, Criticised):
         `functions(data, name)` is [count, rows, *axes], `functions[0](data, name)` the first. Wilson et al. (2020).
         Raises GpdslError for kernels of which no random waves are known, row variables and fields.
         """
-        from gpdsl.results.functions import draw_functions
+        from gpdsl.results.named import draw_functions
 
         return draw_functions(self, count, seed)
 

@@ -17,39 +17,44 @@ import numpy as np
 from gpdsl.data import Data, bind
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import Accounting, fitting, resolve
+from gpdsl.forward.described import explain_externals
+from gpdsl.inference.blocks import shards_for
 from gpdsl.inference.corrected.engine import drawn
+from gpdsl.inference.engines import plan
 from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.fields.plan import probe_called
+from gpdsl.inference.fields.plan import explain_fields, probe_called
 from gpdsl.inference.inducing.growth import infer_growing
-from gpdsl.inference.integrated.explore import integrated
+from gpdsl.inference.integrated import integrated
+from gpdsl.inference.layered.planning import explain_layers
 from gpdsl.inference.monitor import Monitor, Report
-from gpdsl.inference.opaque.probing import probe
+from gpdsl.inference.opaque.budget import probe
+from gpdsl.inference.plan.explain import explain, explain_kernels
 from gpdsl.inference.plan.options import Choice, Options, make_options
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Result, as_arrays, as_numpy
+from gpdsl.inference.quadruply_stochastic.explain import explain_weights
 from gpdsl.inference.resolution import notes_on_constants, notes_on_inputs, notes_on_noise, notes_on_samples
 from gpdsl.inference.tempering import infer_tempered
 from gpdsl.inference.warm import Later, Start, check_start
 from gpdsl.inference.watch import honour_interrupts, watching
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language.model import Declarations
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit, precision
 from gpdsl.program.parameters import make_parameters
-from gpdsl.program.precision import precision
 from gpdsl.program.program import Program, make_program
 from gpdsl.program.standardise import ANY, Asked, Units, standardise
 from gpdsl.program.starts import start_from_data
 from gpdsl.program.white import training
 from gpdsl.results.checkpoint import Checkpoint, kept_before, noisy, not_below, steps_left, verify_data
 from gpdsl.results.criticism.inspected import Ended, Inspected
-from gpdsl.results.doubts import doubts, verify_progress
 from gpdsl.results.fit import Fit, fitted_program
 from gpdsl.results.settings import Settings
-from gpdsl.results.summary import STOPPED, too_few
+from gpdsl.results.summary import STOPPED, doubts, too_few, verify_progress
 from gpdsl.symbolic.checking import grave_warnings
 
 if TYPE_CHECKING:
     from gpdsl.model import Model
+
 
 Columns = Mapping[str, str]
 
@@ -298,3 +303,26 @@ def _progress(wanted: bool, callback: Callable[[Report], None] | None) -> Any:
     from gpdsl.results.progress import progress_bar
 
     return progress_bar(callback)
+
+
+# `Model.explain`: bind the data, make the program, decide, and say so.
+
+
+def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str, Any], asked: Asked) -> str:
+    """See `Model.explain`."""
+    program, bound, options = prepare(model, data, columns, given, asked=asked)
+    with precision(options.dtype), on_device(options.device):
+        if program.fields:
+            planned = explain_fields(program, bound, options)
+        else:
+            decided = plan(program, bound, options)
+            shards_for(options.devices, decided.layout.dense, program.opaque)
+            if program.inner:
+                planned = explain_layers(training(program, dense=False), options, decided, bound.rows)
+            elif decided.choice.weights is not None:
+                planned = explain_weights(program, options, decided.choice, bound.rows)
+            else:
+                shown = program if decided.choice.exact else training(program, dense=decided.choice.dense)
+                planned = explain(shown.under(decided.choice.posterior), options, decided, bound.rows)
+    called = [program.externals[name] for name in sorted({use.function for use in program.uses()})]
+    return "\n".join([planned, *explain_externals(called), *explain_kernels(model.declarations)])

@@ -21,7 +21,7 @@ from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.estimators.sampling import base_normals
-from gpdsl.inference.posteriors.over_rows import MOST, Block
+from gpdsl.inference.posteriors.coupled import MOST, Block
 from gpdsl.program.joint import Marginals, basis_columns, with_sums
 from gpdsl.program.program import Program
 from gpdsl.results import expectation as ex

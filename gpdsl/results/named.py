@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 import sympy as sp
+from jaxtyping import Array, Float
 
-from gpdsl.data.memory import free_memory
+from gpdsl.data import Data
+from gpdsl.data.memory_maps import free_memory
 from gpdsl.errors import GpdslError, quoted
+from gpdsl.inference.problem import as_arrays
 from gpdsl.language.options import check_option
+from gpdsl.program.cache import jit, precision
+from gpdsl.program.evaluation import prior_means
+from gpdsl.program.joint import Marginals, with_sums
+from gpdsl.program.program import Program, make_rows, take_rows
 from gpdsl.results.ancestral import put_together
-from gpdsl.results.chunks import over_elements
+from gpdsl.results.at_rows import Paths, over_elements, parts
 from gpdsl.results.expectation import Beliefs
+from gpdsl.results.settings import refuse_settings
+from gpdsl.results.simulations import Simulations
+from gpdsl.symbolic.reduced import field_quantities
 from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import Ref, axis_key
+
+if TYPE_CHECKING:
+    from gpdsl.results.fit import Fit
 
 
 def names_of(beliefs: Beliefs) -> tuple[str, ...]:
@@ -84,3 +99,99 @@ def check_draws(what: str, count: Any, seed: object, numbers: int = 1) -> int:
             "fewer draws, or for some of the rows at a time"
         )
     return found
+
+
+# Whole functions drawn from a fit: called with any rows, again and again, they are always the same functions.
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnFunctions(Sequence["DrawnFunction"]):
+    """Functions of the posterior: called with rows and a name, all give [draws, rows, *axes] and each [rows, *axes].
+
+    O(N + M) per point and draw, for waves and data or inducing points.
+    """
+
+    fit: Fit
+    paths: Paths
+    draws: int
+    seed: int
+    compiled: dict[Program, Callable[..., Array]] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return self.draws
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """`pickle` and `copy` take the fit, and draw again."""
+        return draw_functions, (self.fit, self.draws, self.seed)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [DrawnFunction(self, each) for each in range(self.draws)[number]]
+        return DrawnFunction(self, range(self.draws)[number])
+
+    def __repr__(self) -> str:
+        return f"<{self.draws} functions drawn from the posterior of {self.fit.program.declarations.name}>"
+
+    def __call__(self, data: Any, name: str | None = None) -> Float[np.ndarray, "draws rows *axes"]:
+        """Values of a latent, the first by default, or of a let, at rows that need the inputs only."""
+        fit = self.fit
+        bound = fit.bind(data, None, outputs=False)
+        with precision(fit.options.dtype):
+            beliefs = self._beliefs(bound)
+            asked = next(iter(fit.program.declarations.latents)) if name is None else name
+            if is_output(beliefs, asked):
+                raise GpdslError(f"`{asked}` is an output, with noise in every row: ask for latents or lets")
+            found = of_quantity(beliefs, asked, lambda e, keys: self._values(beliefs, e, keys))
+            return found[:, 0] if asked in field_quantities(fit.program.declarations) else found
+
+    def _beliefs(self, data: Data) -> Beliefs:
+        """The rows with the values of all latents there, as the means of components: one for each draw."""
+        fit, program = self.fit, self.fit.predicting
+        rows, parameters = as_arrays(
+            (make_rows(program, fit.standardised.applied(data)), dict(fit.parameters)), fit.options.dtype
+        )
+        drawn = []
+        for index, skip in parts(data.rows):
+            drawn.append(self._compute(program)(take_rows(rows, index), *self.paths.numbers)[:, skip:])
+        around = prior_means(program.evaluator, program.groups, parameters, rows, data.rows)
+        latents = around + with_sums(program, jnp.concatenate(drawn, axis=1))
+        nothing = Marginals(latents, jnp.zeros_like(latents))
+        return Beliefs(program, parameters, rows, nothing, np.full(self.draws, 1.0 / self.draws), fit.options.seed)
+
+    def _compute(self, program: Program) -> Callable[..., Array]:
+        if program not in self.compiled:
+            plain = program.without_sums()
+            self.compiled[program] = jit(lambda rows, *numbers: self.paths.compute(plain, rows, *numbers))
+        return self.compiled[program]
+
+    def _values(self, beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[Array, "draws rows *keys"]:
+        program, latents = beliefs.program, beliefs.marginals.mean
+        externals = {}
+        if program.uses():
+            simulations = Simulations.of(program, beliefs.count, np.inf)
+            externals = {k: v[0] for k, v in simulations.evaluate(beliefs, latents[None]).items()}
+        value = jnp.asarray(program.evaluator(expression, beliefs.scope(latents, externals), keys))
+        axes = value.shape[value.ndim - len(keys) :] if value.ndim >= len(keys) else (1,) * len(keys)
+        return jnp.broadcast_to(value, (*latents.shape[:2], *axes))
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnFunction:
+    """One of them."""
+
+    every: DrawnFunctions
+    number: int
+
+    def __call__(self, data: Any, name: str | None = None) -> Float[np.ndarray, "rows *axes"]:
+        """Values at rows: see `DrawnFunctions`."""
+        return self.every(data, name)[self.number]
+
+
+def draw_functions(fit: Fit, count: int, seed: int) -> DrawnFunctions:
+    """So many functions from the posterior of a fit."""
+    seed = check_draws("draw_functions", count, seed, fit.program.latents)
+    refuse_settings(fit.settings, "draw_functions", "`prediction.draws` gives draws of all rows together")
+    rng = np.random.default_rng(seed)
+    with precision(fit.options.dtype):
+        component = rng.choice(len(fit.weights), size=count, p=fit.weights / fit.weights.sum())
+        return DrawnFunctions(fit, fit.at_rows.paths(component, rng, seed), count, seed)

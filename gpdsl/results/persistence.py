@@ -28,8 +28,8 @@ from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
 from gpdsl.language import check, parse
-from gpdsl.language.engine_names import engines_known
 from gpdsl.language.model import Declarations
+from gpdsl.language.options import engines_known
 from gpdsl.language.syntax import SyntaxTree
 from gpdsl.program.program import Program, make_program
 from gpdsl.replacing import replacing

@@ -2,16 +2,181 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from scipy.special import ndtr
 
-from gpdsl.program.precision import in_precision
-from gpdsl.results.crps import crps_of
-from gpdsl.results.pit import pit_of
+from gpdsl.data.columns import Found
+from gpdsl.data.convert import from_object
+from gpdsl.data.values import Wrong, binary_values, numbers
+from gpdsl.errors import GpdslError, quoted
+from gpdsl.program.cache import in_precision
+from gpdsl.results.draws import law_of_output, sizes_of
+from gpdsl.results.expectation import Beliefs
+from gpdsl.results.named import check_draws, is_output, of_output
+from gpdsl.results.predictive import Predictive
+from gpdsl.results.shares import falls_below
+from gpdsl.symbolic.terms import ObservationTerms
 
 if TYPE_CHECKING:
     from gpdsl.results.prediction import Prediction
+
+
+# Where observed values lie in what is predicted of them: probability integral transforms.
+
+DRAWS = 400
+"""Where there is no distribution function."""
+
+
+def pit_of(prediction: Prediction, name: str, observed: Any, seed: int) -> np.ndarray:
+    """See `Prediction.pit`. Raises GpdslError for what is no output, and values of another shape."""
+    beliefs = prediction.beliefs
+    if not is_output(beliefs, name):
+        raise GpdslError(f"pit of `{name}`: expected an output, of which there are observations")
+    declared = beliefs.program.declarations.outputs[name]
+    values = np.asarray(observed, float) if declared.label is None else _numbered(prediction, name, observed)
+    shape = (beliefs.count, *beliefs.program.translator.shape(declared.axes))
+    if values.shape != shape:
+        raise GpdslError(f"pit of `{name}`: the values have the shape {values.shape}, expected {shape}")
+    return places_drawn(prediction, name, values, seed)
+
+
+def _numbered(prediction: Prediction, name: str, observed: Any) -> np.ndarray:
+    """Levels as numbers from 0. Raises GpdslError for what is no level, nor missing."""
+    given = np.asarray(observed, dtype=object)
+    numbers = {level: float(place) for place, level in enumerate(prediction.levels(name))}
+    found = np.array([_number(each, numbers) for each in given.ravel()], dtype=object)
+    odd = np.array([each is None for each in found])
+    if odd.any():
+        levels = ", ".join(map(str, numbers))
+        raise GpdslError(f"pit of `{name}`: {quoted(given.ravel()[odd][0])} is none of its levels, {levels}")
+    return found.astype(float).reshape(given.shape)
+
+
+def _number(level: Any, numbers: Mapping[Any, float]) -> float | None:
+    missing = level is None or level != level
+    return float("nan") if missing else numbers.get(level)
+
+
+def places_drawn(prediction: Prediction, name: str, values: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Of values as the data hold them, labels as numbers from 0; NaN of none."""
+    return randomised(*places_of(prediction, name, values), np.isfinite(values), seed)
+
+
+def places_of(prediction: Prediction, name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """P(Y < y) and P(Y <= y) of values [rows, *axes]; of labels, which are numbered from 0, in their order."""
+    at = np.where(np.isfinite(values), values, 0.0)
+    output = prediction.beliefs.program.declarations.outputs[name]
+    if output.label is not None:
+        upto = np.concatenate([np.zeros((*values.shape, 1)), np.cumsum(prediction.mean(name), axis=-1)], axis=-1)
+        low, high = (np.take_along_axis(upto, (at + k).astype(int)[..., None], -1)[..., 0] for k in (0, 1))
+        return low, high
+    if output.kind == "binary":
+        no = 1.0 - prediction.mean(name)
+        return np.where(at > 0, no, 0.0), np.where(at > 0, 1.0, no)
+    found = falls_below(prediction, name, at)
+    return among_draws(prediction, name, at) if found is None else found
+
+
+def randomised(low: np.ndarray, high: np.ndarray, known: np.ndarray, seed: int) -> np.ndarray:
+    """A random place between the two where a value has a probability of its own (Dunn and Smyth 1996); NaN of none."""
+    random = np.random.default_rng(seed).random(np.shape(low))
+    return np.where(known, low + random * np.maximum(high - low, 0.0), np.nan)
+
+
+def among_draws(prediction: Prediction, name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Between which shares of draws values lie."""
+    drawn = prediction.sample(name, DRAWS)
+    return np.sum(drawn < values, axis=0) / (DRAWS + 1), (np.sum(drawn <= values, axis=0) + 1) / (DRAWS + 1)
+
+
+# The continuous ranked probability score: the integral of (F(z) - [z >= y])^2, E|Y - y| - E|Y - Y'| / 2.
+
+Array = np.ndarray
+
+MOST = 512
+"""Components of which all pairs are taken."""
+
+
+class NotNormalError(Exception):
+    """The distribution of an output is no mixture of normal ones, or of too many."""
+
+
+def crps_of(prediction: Prediction, name: str, observed: Any, draws: int, seed: int) -> Array:
+    """See `Prediction.crps`. Raises GpdslError for labels, what is no output, and values of another shape."""
+    beliefs = prediction.beliefs
+    if not is_output(beliefs, name):
+        raise GpdslError(f"crps of `{name}`: expected an output, of which there are observations")
+    declared = beliefs.program.declarations.outputs[name]
+    if declared.label is not None:
+        raise GpdslError(f"crps of `{name}`: a label has no distances; use the log density, `gpdsl.score.nlpd`")
+    try:
+        values = from_object(name, observed, f"crps of `{name}`")
+        given = Found(name, values, (name,) * int(np.prod(values.shape[1:])))
+        y = np.asarray(binary_values(given) if declared.kind == "binary" else numbers(given), float)
+    except Wrong as wrong:
+        raise GpdslError(f"crps of `{name}`: {wrong.mistake.message_text()}") from None
+    shape = (beliefs.count, *beliefs.program.translator.shape(declared.axes))
+    if y.shape != shape:
+        raise GpdslError(f"crps of `{name}`: the values have the shape {y.shape}, expected {shape}")
+    if declared.kind == "binary":
+        found: Array = (prediction.mean(name) - y) ** 2
+        return found
+    seed = check_draws(f"crps of `{name}`", draws, seed, y.size)
+    at = prediction.standardised.into(name, y)
+    try:
+        score = _of_normals(at, *_components(prediction, name))
+    except NotNormalError:
+        score = _of_draws(at, prediction.standardised.into(name, prediction.sample(name, draws, seed)))
+    return prediction.standardised.widened(name, score)
+
+
+def _components(prediction: Prediction, name: str) -> tuple[Array, Array, Array]:
+    """Means, standard deviations and weights of all components of an output, [K, rows, *axes] and [K]."""
+    means, variances, weights = [], [], []
+    for weight, each in prediction.weighted:
+        beliefs = each.beliefs
+        found = of_output(beliefs, name, lambda o, keys, b=beliefs: np.concatenate(_normals(b, o, keys)))  # type: ignore[misc]
+        mean, variance = np.split(found, 2)
+        means.append(mean)
+        variances.append(variance)
+        weights.append(weight * beliefs.weights)
+    return np.concatenate(means), np.sqrt(np.concatenate(variances)), np.concatenate(weights)
+
+
+def _normals(beliefs: Beliefs, o: ObservationTerms, keys: tuple[str, ...]) -> tuple[Array, Array]:
+    """Means and variances of the components of a statement, [K, rows, *keys]."""
+    law = law_of_output(beliefs, o, keys)
+    known = law.normal() if isinstance(law, Predictive) else None
+    if known is None or len(beliefs.weights) > MOST:  # their pairs are too many
+        raise NotNormalError
+    shape = len(beliefs.weights), beliefs.count, *sizes_of(beliefs, keys)
+    return np.broadcast_to(known[0], shape), np.broadcast_to(known[1], shape)
+
+
+def _of_normals(y: Array, mean: Array, sd: Array, weights: Array) -> Array:
+    """Of mixtures of normals: Grimit et al. (2006), eq. 6."""
+    apart = np.tensordot(weights, _size(y - mean, sd), axes=1)
+    for weight, centre, width in zip(weights, mean, sd, strict=True):
+        apart -= 0.5 * weight * np.tensordot(weights, _size(centre - mean, np.hypot(width, sd)), axes=1)
+    return apart
+
+
+def _size(mean: Array, sd: Array) -> Array:
+    """E|Z| of a normal variable."""
+    z = mean / sd
+    found: Array = mean * (2.0 * ndtr(z) - 1.0) + sd * np.sqrt(2.0 / np.pi) * np.exp(-0.5 * z**2)
+    return found
+
+
+def _of_draws(y: Array, draws: Array) -> Array:
+    """The unbiased estimate from draws [count, ...]: sorted, the i-th of n is above i others and below n - 1 - i."""
+    count = len(draws)
+    ranks = (2.0 * np.arange(count) - count + 1.0) / (count * max(count - 1, 1))
+    found: Array = np.mean(np.abs(draws - y), axis=0) - np.tensordot(ranks, np.sort(draws, axis=0), axes=1)
+    return found
 
 
 class Scored:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.integrated.profile import Integrated, Learnt
+from gpdsl.inference.integrated import Integrated, Learnt
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import as_arrays
 from gpdsl.results.at_rows import AtRows

@@ -11,10 +11,10 @@ import numpy as np
 import sympy as sp
 from scipy.special import ndtr
 
-from gpdsl.program.precision import precision
+from gpdsl.program.cache import precision
 from gpdsl.results import expectation as ex
+from gpdsl.results.draws import law_of_output
 from gpdsl.results.named import of_output, of_quantity
-from gpdsl.results.outputs import law_of_output
 from gpdsl.results.predictive import Predictive
 from gpdsl.symbolic.terms import ObservationTerms
 

@@ -21,10 +21,9 @@ from gpdsl.forward import Usage
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.language.inducing import read_features
-from gpdsl.language.limits import MAX_ELEMENTS
 from gpdsl.language.model import Axis, Declarations, Input, Output
 from gpdsl.language.options import OPTIONS, check_option
-from gpdsl.language.source import Part, Source
+from gpdsl.language.source import MAX_ELEMENTS, Part, Source
 from gpdsl.symbolic.densities import DENSITIES
 
 _ZONE = re.compile(r"[A-Za-z0-9_+:/-]{0,64}")

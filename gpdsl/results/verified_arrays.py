@@ -12,11 +12,11 @@ import numpy as np
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.inducing.featured import outline_of
 from gpdsl.inference.plan.options import Options
-from gpdsl.inference.posteriors.families import parse_family
+from gpdsl.inference.posteriors.family import parse_family
 from gpdsl.kernels.functionals import Derivatives, Functionals, blocks, outline
-from gpdsl.program.bijectors import Bijector
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, columns_of
+from gpdsl.program.parameters import Bijector
 from gpdsl.program.rows import Rows
 from gpdsl.program.standardise import refusal
 from gpdsl.results.fit import Fit

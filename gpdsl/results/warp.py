@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpdsl.results import expectation as ex
-from gpdsl.results.inverse import inverse
+from gpdsl.results.cells import inverse
 from gpdsl.results.predictive import Predictive, ValuesOf
 from gpdsl.results.warp_latents import warp_moments
 from gpdsl.symbolic.curves import LINES
-from gpdsl.symbolic.warps import Warp
+from gpdsl.symbolic.terms import Warp
 
 Array = np.ndarray
 

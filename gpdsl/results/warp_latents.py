@@ -10,7 +10,7 @@ from gpdsl.results.nodes import smooth_nodes
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.warp_moments import Moments, law_moments
 from gpdsl.symbolic.laws import Law
-from gpdsl.symbolic.warps import Warp
+from gpdsl.symbolic.terms import Warp
 
 AT_ONCE, SLIGHT = 8192, 1e-6
 """For how many laws moments are computed together, and how far beyond an order they are said to exist."""

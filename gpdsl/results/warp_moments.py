@@ -14,16 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import sympy as sp
 
+from gpdsl.results.cells import inverse
 from gpdsl.results.conditional import mixed
-from gpdsl.results.inverse import inverse
 from gpdsl.results.windows import Window
 from gpdsl.symbolic.curves import LINES, Line
-from gpdsl.symbolic.densities import DENSITIES
-from gpdsl.symbolic.density import Density
+from gpdsl.symbolic.densities import DENSITIES, Density
 from gpdsl.symbolic.laws import Law, weights
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.stable import stable
-from gpdsl.symbolic.warps import Warp
+from gpdsl.symbolic.terms import Warp
 
 POINTS, TOGETHER = 256, 16
 """Points on either side, and how many of them are computed together."""

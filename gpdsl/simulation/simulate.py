@@ -2,33 +2,86 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpdsl.data import Calendar, DataError, bind, read_table
+from gpdsl.data.bound import Sizes
+from gpdsl.data.columns import STYLES
 from gpdsl.data.convert import from_object
 from gpdsl.data.errors import listed
 from gpdsl.data.looks import look
-from gpdsl.data.sizes import Sizes
 from gpdsl.data.table import Table
 from gpdsl.data.times import as_data
+from gpdsl.data.write import write_table
 from gpdsl.forward import resolve
 from gpdsl.language import model as m
-from gpdsl.language.choices import Whole
-from gpdsl.language.suggest import closest
-from gpdsl.program.precision import precision
+from gpdsl.language.inducing import Whole
+from gpdsl.language.source import closest
+from gpdsl.program.cache import precision
 from gpdsl.simulation.errors import TooManyPoints, UnknownRequest, WrongRequest
-from gpdsl.simulation.functionals import shown
-from gpdsl.simulation.inputs import DEFAULT_SIZE, draw_input, letters
-from gpdsl.simulation.latents import MAX_POINTS
-from gpdsl.simulation.parameters import make_parameters
-from gpdsl.simulation.result import Simulation
-from gpdsl.simulation.world import World
+from gpdsl.simulation.processes import DEFAULT_SIZE, MAX_POINTS, draw_input, letters, shown
+from gpdsl.simulation.world import World, make_parameters
 
 if TYPE_CHECKING:
     from gpdsl.model import Model
+
+
+# `Simulation`: a simulated data set, the truth behind it, and both as columns of a table.
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """One draw from a model's prior. Arrays are [rows, *axes].
+
+    `data` holds inputs and outputs, as `Model.fit` takes them; `latents`, `lets` and `row_variables` what is behind
+    them; `functionals` values of `f(a)` and `D(f, x)`, by these names; `parameters` the values used. `assumed` are
+    sizes nobody gave, and `drawn` inputs nobody gave.
+    """
+
+    data: Mapping[str, np.ndarray]
+    latents: Mapping[str, np.ndarray]
+    functionals: Mapping[str, np.ndarray]
+    lets: Mapping[str, np.ndarray]
+    row_variables: Mapping[str, np.ndarray]
+    parameters: Mapping[str, np.ndarray]
+    sizes: Mapping[str, int]
+    assumed: Mapping[str, int]
+    drawn: tuple[str, ...]
+
+    def table(self) -> dict[str, np.ndarray]:
+        """The data as columns, one per element, named as gpdsl reads them: `x`, `x1`; `t[2,1]` of several axes."""
+        table = _columns(self.data)
+        short = {re.sub(r"\[(\d+)\]$", r"\1", column): each for column, each in table.items()}
+        # Where `x1` is the name of another quantity, brackets tell which is which.
+        return short if len(short) == len(table) else table
+
+    def truth(self) -> dict[str, np.ndarray]:
+        """Latents, functionals of them, row variables and lets as columns: `f`, `g[2]`, `f(a)`, `D(f, x)`."""
+        return _columns({**self.row_variables, **self.latents, **self.functionals, **self.lets})
+
+    def save(self, path: str | Path) -> None:
+        """Write the data to a .csv, .tsv, .parquet or .npz file. Raises GpdslError when that fails."""
+        write_table(self.table(), path)
+
+    def save_truth(self, path: str | Path) -> None:
+        """Write the truth to a file, as `save` does the data."""
+        write_table(self.truth(), path)
+
+
+def _columns(quantities: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    table = {}
+    for name, values in quantities.items():
+        for position in np.ndindex(*values.shape[1:]):
+            column = STYLES[-1](name, tuple(each + 1 for each in position)) if position else name
+            table[column] = values[(slice(None), *position)]
+    return table
+
 
 ROWS = 200
 MAX_AXIS = 10_000

@@ -5,23 +5,75 @@ from __future__ import annotations
 import copy
 import zlib
 from collections.abc import Mapping
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from gpdsl.data.errors import DataError
+from gpdsl.errors import GpdslError
 from gpdsl.forward import ForwardModel, call
-from gpdsl.forward.fields import per_field
+from gpdsl.forward.registry import per_field
 from gpdsl.kernels.functionals import Values
 from gpdsl.language import model as m
-from gpdsl.simulation.distributions import draw
-from gpdsl.simulation.functionals import functionals_of
+from gpdsl.language.vocabulary import DISTRIBUTIONS
+from gpdsl.program.parameters import make_parameters as starting_values
+from gpdsl.simulation.distributions import draw, draw_factor, draw_simplex, draw_vector
+from gpdsl.simulation.errors import OpaqueDensity, WrongRequest
+from gpdsl.simulation.formulas import draw_by_formula, solve
 from gpdsl.simulation.interpreter import Interpreter, Key, Value
-from gpdsl.simulation.latents import JointDraws
-from gpdsl.simulation.observations import draw_element
-from gpdsl.simulation.processes import functionals_at, points_of, processes_of
-from gpdsl.simulation.vectors import draw_vector
+from gpdsl.simulation.processes import JointDraws, functionals_at, functionals_of, points_of, processes_of
+from gpdsl.symbolic.conditions import HOLDS
 from gpdsl.symbolic.reduced import field_calls
-from gpdsl.symbolic.translate import axis_key
+from gpdsl.symbolic.translate import Translator, axis_key
+
+# Draws of outputs: the statement that observes an element, its distribution, the inverse of what is on its left.
+
+
+def draw_element(world: World, name: str, element: tuple[int, ...]) -> np.ndarray:
+    """A draw [rows] of one element of an output; NaN for an element that nothing observes. Labels count from 1."""
+    for observation in world.declarations.observations:
+        env = _environment(observation, name, element)
+        if env is not None:
+            return _draw(world, observation, name, element, env)
+    return np.full(world.rows, np.nan)
+
+
+def _environment(observation: m.Observation, name: str, element: tuple[int, ...]) -> dict[str, int] | None:
+    """The indices of a statement when it observes this element; None when it does not."""
+    if name not in observation.outputs:
+        return None
+    env: dict[str, int] = {}
+    for subscript, position in zip(observation.subscripts, element, strict=False):
+        match subscript:
+            case m.Fixed(position=fixed) if fixed != position:
+                return None
+            case m.IndexValue(index=index):
+                env[index] = position
+    for guard in observation.guards:
+        if guard.operator != "all" and not HOLDS[guard.operator](env[guard.index], guard.value):
+            return None
+    return env
+
+
+def _draw(
+    world: World, observation: m.Observation, name: str, element: tuple[int, ...], env: Mapping[str, int]
+) -> np.ndarray:
+    call, declared = observation.distribution, world.declarations.outputs[name]
+    if call.external:
+        raise DataError(OpaqueDensity(name, call.name), source=world.declarations.source.name)
+    generator = world.generator(name, element)
+    if call.log_density is not None:
+        formulas = (call.log_density, observation.transform)
+        return draw_by_formula(world, declared, element, formulas, env, generator)
+    if DISTRIBUTIONS[call.name].support == "vector":
+        return world.vector(declared, call)[:, element[0] - 1]
+    shown = name if observation.transform is None else f"the left side of `{name}`"
+    drawn = draw(world, shown, call, env, generator)
+    if observation.transform is None:
+        return drawn
+    return solve(world, declared, element, observation.transform, env, drawn)
+
 
 STEP = 1e-4
 """Of the spread of an input column: the step of the central differences that differentiate a mean function."""
@@ -182,3 +234,58 @@ class World(Interpreter):
         change = step * (float(np.std(columns[:, column - 1])) or 1.0)
         columns[:, column - 1] += change
         return self.with_inputs({**self.inputs, name: columns.reshape(self.inputs[name].shape)}), change
+
+
+# Parameters of a simulation: as given, else drawn from their priors when asked for, else where a fit would start.
+
+TRIES = 1000
+"""Draws from a prior before giving up on one inside the parameter's domain."""
+
+
+def make_parameters(world: World, given: Mapping[str, Any], drawn: bool) -> dict[str, np.ndarray]:
+    """Every parameter, [*axes]. Raises GpdslError for a value outside its domain or of the wrong shape."""
+    declarations = world.declarations
+    translator = Translator(declarations, world.sizes)
+    starting = starting_values(translator, initial=given)
+    values = {name: np.asarray({**starting.initial, **starting.held}[name], float) for name in declarations.params}
+    world.parameters = values
+    for name, param in declarations.params.items():
+        if drawn and param.prior is not None and name not in given:
+            values[name] = _from_prior(world, translator, param)
+    return values
+
+
+def _from_prior(world: World, translator: Translator, param: m.Param) -> np.ndarray:
+    """A draw from the prior inside the parameter's domain, by rejection; ordered ones are sorted draws."""
+    assert param.prior is not None
+    keys = [axis_key(axis) for axis in param.axes]
+    generator = world.generator(param.name)
+    many = world.with_inputs({})
+    many.rows = TRIES
+    if param.prior.name == "Dirichlet":
+        return draw_simplex(many, param, param.prior, generator, 1)[0]
+    if param.prior.name == "LKJ":
+        return draw_factor(many, param, param.prior, generator)
+    drawn = [
+        draw(many, param.name, param.prior, dict(zip(keys, element, strict=True)), generator)
+        for element in world.positions(param.axes)
+    ]
+    values = np.stack(drawn, axis=-1).reshape(TRIES, *world.shape(param.axes))
+    if param.constraint == "ordered":
+        values = np.sort(values, axis=-1)
+    for value in values:
+        if _inside(translator, param, value):
+            return value
+    what = f"a draw of `{param.name}` from its prior"
+    raise DataError(
+        WrongRequest(what, f"never {param.constraint} in {TRIES} tries", "a prior on the parameter's own domain"),
+        source=world.declarations.source.name,
+    )
+
+
+def _inside(translator: Translator, param: m.Param, value: np.ndarray) -> bool:
+    try:
+        starting_values(translator, initial={param.name: value})
+    except GpdslError:
+        return False
+    return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpdsl.language import Reach, compile_text
-from gpdsl.language.checker.image import beyond
+from gpdsl.language.checker.left import beyond
 from gpdsl.language.model import Declarations
 from gpdsl.language.warnings import Report, find_warnings
 from gpdsl.language.warnings.priors import unbounded_priors

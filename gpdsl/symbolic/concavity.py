@@ -6,20 +6,124 @@ concave), and where no rule applies takes the sign of a second derivative that S
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import sympy as sp
 
 from gpdsl.symbolic import functions as f
-from gpdsl.symbolic.concavity_grid import positive_curvature
 from gpdsl.symbolic.conditions import choose, condition
 from gpdsl.symbolic.expectations import has_external, latents_in
 from gpdsl.symbolic.kernel_calculus import differentiated, expanded
-from gpdsl.symbolic.outcomes import outcomes
+from gpdsl.symbolic.kernel_values import start_of
+from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import Translator
+
+# A log density with what is known of the observed value put in: 0 or 1, one level of several, a count, one of n.
+
+COUNT = sp.Symbol("count", integer=True, nonnegative=True)
+FAILURES = sp.Symbol("failures", integer=True, nonnegative=True)
+"""Trials of a binomial distribution that did not succeed."""
+
+
+def outcomes(translator: Translator, observation: ObservationTerms) -> tuple[sp.Expr, ...]:
+    """The log density for each outcome of an output that has few of them; one expression for the others."""
+    density = observation.log_density
+    refs = {symbol: translator.references[symbol] for symbol in density.free_symbols}
+    own = [symbol for symbol, ref in refs.items() if ref.kind == "output" and ref.name in observation.outputs]
+    levels = sorted((symbol for symbol, ref in refs.items() if ref.kind == "indicator"), key=str)
+    if levels:
+        chosen = [{symbol: sp.Integer(symbol == level) for symbol in levels} for level in levels]
+        return tuple(density.subs(each) for each in chosen)
+    kinds = {symbol: translator.declarations.outputs[refs[symbol].name].kind for symbol in own}
+    values = {symbol: _values(observation, symbol, kind) for symbol, kind in kinds.items()}
+    trials = _trials(observation)
+    if isinstance(trials, sp.Symbol):
+        density = density.subs(trials, COUNT + FAILURES)
+    return tuple(density.subs(dict(zip(values, case, strict=True))) for case in itertools.product(*values.values()))
+
+
+def _trials(observation: ObservationTerms) -> sp.Expr | None:
+    law = observation.law
+    return law.arguments["trials"] if law is not None and law.name == "Binomial" else None
+
+
+def _values(observation: ObservationTerms, symbol: sp.Symbol, kind: str) -> tuple[sp.Expr, ...]:
+    """The outcomes to look at: what is concave at the fewest and the most of known trials is so between them."""
+    trials = _trials(observation)
+    if kind == "binary":
+        return sp.Integer(0), sp.Integer(1)
+    if kind == "count":
+        return (sp.Integer(0), trials) if trials is not None and trials.is_Number else (COUNT,)
+    return (symbol,)
+
+
+# Where a log density has a positive second derivative: looked for on a grid of latents, data and parameters.
+
+SETS = 24
+"""Draws of the data, of the parameters, and of the direction in which several latents move."""
+PLACES = np.linspace(-12.0, 12.0, 961)
+"""Of the latent, in steps small enough for a second difference."""
+TOLERANCE = 1e-6
+ROUNDING = 1e-10
+"""Curvatures below these, as parts of the largest one and of the density itself, are zero but for rounding."""
+
+
+def positive_curvature(translator: Translator, cases: Sequence[sp.Expr], latents: Sequence[sp.Symbol]) -> str | None:
+    """The place with the largest positive second difference, in words; None when there is none."""
+    rng = np.random.default_rng(0)
+    worst, told = 0.0, None
+    for case in cases:
+        for number in range(SETS):
+            known = _known(translator, case, latents, rng, wild=number > 0)
+            centre = {s: 0.0 if number == 0 else rng.normal() for s in latents}
+            along = {s: 1.0 if len(latents) == 1 else rng.normal() for s in latents}
+            at = {s: np.asarray(centre[s] + along[s] * PLACES) for s in latents}
+            curvature = _curvature(case, known | at)
+            place = int(np.argmax(curvature))
+            if curvature[place] > worst:
+                worst = float(curvature[place])
+                told = _told(worst, known, {s: float(at[s][place + 1]) for s in latents})
+    return told
+
+
+def _curvature(case: sp.Expr, values: dict[sp.Symbol, np.ndarray]) -> np.ndarray:
+    """Second differences over the squared step; 0 where they are not certain, or are not finite."""
+    density = np.broadcast_to(np.asarray(evaluate(case, values), float), PLACES.shape)
+    step = PLACES[1] - PLACES[0]
+    with np.errstate(all="ignore"):
+        second = (density[2:] - 2 * density[1:-1] + density[:-2]) / step**2
+        noise = ROUNDING * np.max(np.abs([density[2:], density[1:-1], density[:-2]]), axis=0) / step**2
+    finite = np.isfinite(second)
+    largest = np.max(np.abs(second[finite]), initial=0.0)
+    return np.where(finite & (second > noise + TOLERANCE * largest), second, 0.0)
+
+
+def _known(
+    translator: Translator, case: sp.Expr, latents: Sequence[sp.Symbol], rng: np.random.Generator, *, wild: bool
+) -> dict[sp.Symbol, np.ndarray]:
+    """A number for every other symbol: the parameters' initial values the first time, then random ones."""
+    found: dict[sp.Symbol, np.ndarray] = {}
+    for symbol in sorted(case.free_symbols - set(latents), key=str):
+        if symbol in (COUNT, FAILURES):
+            value = float(rng.poisson(3.0))
+        elif translator.references[symbol].kind == "param":
+            value = start_of(translator, symbol, rng if wild else None)
+        else:
+            value = float(np.exp(rng.normal()) if symbol.is_positive else 3.0 * rng.normal())
+        found[symbol] = np.asarray(value)
+    return found
+
+
+def _told(curvature: float, known: dict[sp.Symbol, np.ndarray], latents: dict[sp.Symbol, float]) -> str:
+    numbers = latents | {symbol: float(value) for symbol, value in known.items()}
+    places = [f"{symbol.name} = {value:.3g}" for symbol, value in numbers.items()]
+    return f"its second derivative is {curvature:.3g} at {', '.join(places)}"
+
 
 Verdict = Literal["proved", "checked", "refused"]
 MOST_NODES, MOST_IN_DERIVATIVE = 40, 120

@@ -7,10 +7,13 @@ large one; these do nothing but compare numbers.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import sympy as sp
+
+from gpdsl.language import model as m
 
 
 class condition(sp.Function):
@@ -122,3 +125,92 @@ CONDITIONS: Mapping[str, Callable[..., sp.Expr]] = {
     "not": opposite,
 }
 """The operators of conditions, by the name the checked tree has for them."""
+
+
+# Numbers of a model in SymPy: exact where floating point is, and never anything but finite real numbers.
+
+LARGEST = 1e308
+EXACT, DIGITS = 8, 60
+"""Constants of more operations than `EXACT` become numbers of so many digits."""
+
+
+def number(value: float) -> sp.Expr:
+    """Whole numbers stay exact while floating point holds them exactly; so do the powers they stand for."""
+    return sp.Integer(int(value)) if float(value).is_integer() and abs(value) < 2**53 else sp.Float(value, 17)
+
+
+def element_of(values: float | tuple, positions: Sequence[int | str]) -> sp.Expr:
+    """One element of a constant array, by positions counted from 1."""
+    element: Any = values
+    for position in positions:
+        if isinstance(element, tuple):
+            element = element[int(position) - 1]
+    return number(element)
+
+
+def is_real(value: sp.Expr) -> bool:
+    """Whether a constant is a finite real number; what is not constant is judged by its parts, and by the data."""
+    if not value.is_number:
+        return True
+    return value.is_real is True and not (isinstance(value, sp.Number) and abs(value) > LARGEST)
+
+
+def settled(value: sp.Expr) -> sp.Expr:
+    """A constant of many operations as a number of many digits; anything else unchanged.
+
+    SymPy evaluates a constant whenever it is used, twice as often at each level of exponentials in it.
+    """
+    if not value.args or value.free_symbols or sp.count_ops(value) <= EXACT:
+        return value
+    found = value.evalf(DIGITS)
+    if not found.is_Float or not found.is_finite:
+        return value
+    return sp.Integer(0) if abs(found) < sp.Float(10) ** (10 - DIGITS) else found
+
+
+# How large an expression is once written out: a hostile model must end in an error before it fills the memory.
+
+MAX_OPERATIONS = 20_000
+MAX_TERMS = 4096  # of a reduction
+MAX_VISITS = 50_000  # elements one expression may be translated from, however few remain when equal terms are collected
+MAX_NESTING = 100  # well inside Python's own recursion limit, for SymPy and for the lowering to JAX
+
+
+@dataclass
+class Extents:
+    """Sizes of expressions met so far. Parts that occur twice count twice, since SymPy walks them twice."""
+
+    _known: dict[sp.Basic, tuple[int, int]] = field(default_factory=dict)
+
+    def of(self, expression: sp.Basic) -> tuple[int, int]:
+        """Number of operations and symbols in it, and how deep they nest."""
+        if expression not in self._known:
+            parts = [self.of(a) for a in expression.args]
+            size = 1 + sum(size for size, _ in parts)
+            self._known[expression] = size, 1 + max((depth for _, depth in parts), default=0)
+        return self._known[expression]
+
+
+# Definitions by cases: which case of a `let` defines an element.
+
+HOLDS: Mapping[str, Callable[[int, int], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def decisive(declared: m.Let) -> set[str]:
+    """The indices whose value decides which case holds; along the others every case is generic."""
+    return {guard.index for case in declared.cases for guard in case.guards if guard.operator != "all"}
+
+
+def case_of(declared: m.Let, positions: Mapping[str, int]) -> m.Case | None:
+    """The case that defines the element at these positions of the decisive indices; None when there is none."""
+    for case in declared.cases:
+        if all(g.operator == "all" or HOLDS[g.operator](positions[g.index], g.value) for g in case.guards):
+            return case
+    return None

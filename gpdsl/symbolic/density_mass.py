@@ -12,7 +12,7 @@ import numpy as np
 import sympy as sp
 
 from gpdsl.language import model as m
-from gpdsl.language.checker.image import beyond
+from gpdsl.language.checker.left import beyond
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.symbolic.curves import IMPOSSIBLE, LINES, Line, curve
 from gpdsl.symbolic.errors import NotNormalised, OutsideOutput

@@ -11,10 +11,10 @@ from gpdsl.errors import GpdslError
 from gpdsl.symbolic.arguments import MOST, Integrand, integrand_of
 from gpdsl.symbolic.functions import floor, mills, ndtr
 from gpdsl.symbolic.joint import combined, correlated, joint_expectation
-from gpdsl.symbolic.jumps import jumps, refuse_quadrature
+from gpdsl.symbolic.kinks import jumps, refuse_quadrature
+from gpdsl.symbolic.numeric import written
 from gpdsl.symbolic.reduced import elements_of
 from gpdsl.symbolic.translate import Translator
-from gpdsl.symbolic.written import written
 
 SHOWN = 200
 

@@ -18,16 +18,7 @@ from dataclasses import dataclass, field
 
 import sympy as sp
 
-from gpdsl.symbolic.polynomials import (
-    ONE,
-    Budget,
-    Monomial,
-    NotPolynomial,
-    Polynomial,
-    expand_about,
-    multiply,
-    whole_power,
-)
+from gpdsl.symbolic.numeric import ONE, Budget, Monomial, NotPolynomial, Polynomial, expand_about, multiply, whole_power
 
 Pair = frozenset[sp.Symbol]
 

@@ -19,8 +19,7 @@ from gpdsl.symbolic.functions import absolute
 from gpdsl.symbolic.kernel_calculus import differentiated, expanded, in_words, simplified
 from gpdsl.symbolic.kernel_coordinates import Pair, expression_of
 from gpdsl.symbolic.kernel_formula import DISTANCE, at_zero
-from gpdsl.symbolic.kernel_smoothness import smoothness
-from gpdsl.symbolic.kernel_values import start_of
+from gpdsl.symbolic.kernel_values import smoothness, start_of
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.spectral import FREQUENCY, numeric_spectral_density, spectral_density
 from gpdsl.symbolic.translate import Translator

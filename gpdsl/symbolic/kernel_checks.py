@@ -16,13 +16,13 @@ from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.warnings.factors import expressions
 from gpdsl.language.writing import Writer
 from gpdsl.symbolic.kernel_analysis import analyse
-from gpdsl.symbolic.kernel_calculus import expanded
-from gpdsl.symbolic.kernel_errors import (
+from gpdsl.symbolic.kernel_calculus import (
     Asymmetric,
     NegativeVariance,
     NoRealValue,
     NotPositiveDefinite,
     RoughFormula,
+    expanded,
 )
 from gpdsl.symbolic.kernel_formula import Formula, element_of, formula_of, require_variance
 from gpdsl.symbolic.kernel_values import UnknownSizes, at_distances, matrix, numbers_near

@@ -15,8 +15,7 @@ from gpdsl.language import model as m
 from gpdsl.language.source import Span
 from gpdsl.symbolic.errors import BeyondData
 from gpdsl.symbolic.functions import absolute
-from gpdsl.symbolic.kernel_calculus import at_values, expanded
-from gpdsl.symbolic.kernel_errors import NoVariance
+from gpdsl.symbolic.kernel_calculus import NoVariance, at_values, expanded
 from gpdsl.symbolic.translate import Environment, NeedsElements, Translator, axis_key
 
 DISTANCE = sp.Symbol("r", nonnegative=True)

@@ -14,7 +14,7 @@ import sympy as sp
 from gpdsl.symbolic.conditions import choose, less, less_equal
 from gpdsl.symbolic.densities import DENSITIES, IMPOSSIBLE
 from gpdsl.symbolic.functions import absolute, lgamma, log1p, log_ndtr, log_ndtr_interval, logsumexp, softplus
-from gpdsl.symbolic.tails import TAILS, logistic_between
+from gpdsl.symbolic.stable import TAILS, logistic_between
 
 ROUNDED = sp.Float(1e-6)
 """Part of a bound by which the transform of a value recorded as the bound may miss it, by rounding in any precision."""

@@ -9,12 +9,12 @@ import sympy as sp
 from scipy.integrate import quad
 from scipy.special import logsumexp
 
-from gpdsl.language.intervals import interval_of
+from gpdsl.language.model import interval_of
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.laws import Law, log_density, log_weights
 from gpdsl.symbolic.numeric import evaluate
-from gpdsl.symbolic.tails import TAILS
+from gpdsl.symbolic.stable import TAILS
 
 CANCELLED = 1e-6
 """A difference of distribution functions that is smaller has too few digits."""

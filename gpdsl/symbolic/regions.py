@@ -14,7 +14,7 @@ import sympy as sp
 from gpdsl.symbolic import functions as f
 from gpdsl.symbolic.conditions import both, choose, condition, equal, less, less_equal, opposite
 from gpdsl.symbolic.gaussian import linear
-from gpdsl.symbolic.polynomials import Budget, NotPolynomial
+from gpdsl.symbolic.numeric import Budget, NotPolynomial
 
 CORNERS = (f.absolute, f.maximum, f.minimum)
 

@@ -17,12 +17,11 @@ from gpdsl.language import ModelError, compile_text
 from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake
 from gpdsl.symbolic.curves import Curve, curve
-from gpdsl.symbolic.density import Arguments, Array, Density, Formula, Values
+from gpdsl.symbolic.densities import Arguments, Array, Density, Formula, Values
 from gpdsl.symbolic.functions import expm1, lgamma, log1mexp
 from gpdsl.symbolic.kinks import cuts_of
 from gpdsl.symbolic.numeric import TABLE, evaluate
-from gpdsl.symbolic.stable import stable
-from gpdsl.symbolic.tails import Tails, generic
+from gpdsl.symbolic.stable import Tails, generic, stable
 from gpdsl.symbolic.terms import output_symbol
 from gpdsl.symbolic.translate import Translator
 

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from gpdsl.language import model as m
-from gpdsl.symbolic.cases import case_of, decisive
+from gpdsl.symbolic.conditions import case_of, decisive
 from gpdsl.symbolic.data_scales import NO_UNIT, NOISE, DataScales, Size, Unknown, number_size, solved
 from gpdsl.symbolic.dependence import reads_of
 from gpdsl.symbolic.translate import Environment, NeedsElements, Translator, axis_key

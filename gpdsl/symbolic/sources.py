@@ -8,9 +8,8 @@ from dataclasses import replace
 import sympy as sp
 
 from gpdsl.symbolic.laws import Law
-from gpdsl.symbolic.terms import Formula, ObservationTerms
+from gpdsl.symbolic.terms import Formula, ObservationTerms, Warp
 from gpdsl.symbolic.translate import Position, Ref, Translator
-from gpdsl.symbolic.warps import Warp
 
 Read = tuple[str, tuple[Position, ...]]
 

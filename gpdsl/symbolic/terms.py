@@ -3,24 +3,73 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 import sympy as sp
 
+from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
+from gpdsl.language.checker.monotone import course
 from gpdsl.symbolic import laws
-from gpdsl.symbolic.cases import HOLDS
-from gpdsl.symbolic.errors import NotReal, TooLarge
+from gpdsl.symbolic.conditions import HOLDS
+from gpdsl.symbolic.errors import NoDerivative, NotReal, TooLarge
 from gpdsl.symbolic.expectations import Term, has_external, latents_in, split_terms
 from gpdsl.symbolic.gaussian import pull_exponentials
-from gpdsl.symbolic.joint import combined
+from gpdsl.symbolic.joint import combined, correlated
 from gpdsl.symbolic.laws import Law
-from gpdsl.symbolic.likelihoods import check_cutpoints, law_of
-from gpdsl.symbolic.multivariate import joint_density
+from gpdsl.symbolic.likelihoods import check_cutpoints, joint_density, law_of
 from gpdsl.symbolic.stable import stable
 from gpdsl.symbolic.translate import POSITIVE, Environment, NeedsElements, Ref, Translator, axis_key
-from gpdsl.symbolic.warps import Warp, warp_of
+
+# Transformed left sides: `t(y) ~ Normal(f, s)` has the density of t(y) and log |dt/dy| besides.
+
+
+@dataclass(frozen=True)
+class Warp:
+    """`value` as a function of the output's `symbol`, between `low` and `high` for outputs of its kind.
+
+    `proved` says that the signs of the parameters make it monotone; else it was tried at their initial values.
+    """
+
+    symbol: sp.Symbol
+    value: sp.Expr
+    slope: sp.Expr
+    direction: int | None
+    kind: str
+
+    @property
+    def proved(self) -> bool:
+        """Whether it is monotone whatever the parameters become."""
+        return self.direction is not None
+
+    def log_slope(self) -> sp.Expr:
+        """log |dt/dy|, by the rule for the sum of logarithms of a product where signs are known."""
+        slope = self.slope if self.direction is None else self.direction * self.slope
+        if self.direction is None:
+            return sp.log(slope**2) / 2
+        parts = sp.Mul.make_args(slope)
+        if len(parts) > 1 and all(part.is_positive for part in parts):
+            return sp.Add(*[sp.log(part) for part in parts])
+        return sp.log(slope)
+
+
+def warp_of(translator: Translator, observation: m.Observation, y: sp.Symbol, env: Environment) -> Warp:
+    """The transform left of one observation, its slope by symbolic differentiation.
+
+    Raises ModelError when a function in it has no derivative.
+    """
+    assert observation.transform is not None
+    output = translator.declarations.outputs[observation.outputs[0]]
+    value = translator.bounded(translator.scalar(observation.transform, env), "the left side", observation.span)
+    slope = sp.diff(value, y)
+    if slope.has(sp.Derivative, sp.Subs):
+        raise translator.failure(NoDerivative(observation.span, output.name))
+    slope = translator.bounded(slope, "the derivative of the left side", observation.span)
+    found = course(translator.declarations, observation.transform)
+    return Warp(y, value, slope, found.direction if found.known else None, output.kind)
+
 
 __all__ = ["Formula", "ObservationTerms", "Term", "has_external", "latents_in", "observation_terms", "output_symbol"]
 
@@ -251,3 +300,42 @@ def _reads(
     others = [ref for ref in refs if ref.kind == "output" and (positions or ref.name != own)]
     found = {(ref.name, ref.positions) for ref in others} - {(own, positions)}
     return tuple(sorted(found, key=str))
+
+
+# Which gradients sampled expectations have: through the samples, or from values alone, when the user says so.
+
+SAMPLED = {"pathwise", "score"}
+
+
+def with_gradients(
+    translator: Translator, observations: Sequence[ObservationTerms], gradients: str
+) -> tuple[ObservationTerms, ...]:
+    """The observations with every sampled term estimated as `gradients` says: auto, pathwise or score.
+
+    Raises GpdslError where that is impossible, or where nothing is sampled.
+    """
+    if gradients == "auto":
+        return tuple(observations)
+    if not any(term.method in SAMPLED for each in observations for term in each.terms):
+        raise GpdslError(
+            f"gradients = {gradients} is about expectations that are sampled, and all of this model's are exact; "
+            "add expectations = sampled, or leave it out"
+        )
+    return tuple(
+        replace(each, terms=tuple(_forced(translator, term, gradients) for term in each.terms)) for each in observations
+    )
+
+
+def _forced(translator: Translator, term: Term, gradients: str) -> Term:
+    if term.method not in SAMPLED or term.method == gradients:
+        return term
+    if gradients == "pathwise":
+        why = "an opaque function" if has_external(translator, term.expression) else "the jump of a condition"
+        raise GpdslError(f"gradients = pathwise cannot pass through {why}; use gradients = auto or score")
+    for symbols in correlated(translator, term.latents):
+        name = translator.references[symbols[0]].name
+        raise GpdslError(
+            f"gradients = score takes one value of each latent in a row, and a term reads several of `{name}`: "
+            f"{', '.join(s.name for s in symbols)}; use gradients = auto"
+        )
+    return replace(term, method="score", reason=f"values only, as asked ({term.reason})")

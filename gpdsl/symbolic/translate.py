@@ -10,14 +10,23 @@ import sympy as sp
 from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.source import Span
-from gpdsl.symbolic.cases import case_of, decisive
-from gpdsl.symbolic.constants import element_of, is_real, number, settled
+from gpdsl.symbolic.conditions import (
+    MAX_NESTING,
+    MAX_OPERATIONS,
+    MAX_TERMS,
+    MAX_VISITS,
+    Extents,
+    case_of,
+    decisive,
+    element_of,
+    is_real,
+    number,
+    settled,
+)
 from gpdsl.symbolic.errors import BeyondData, NoCase, NotReal, TooDeep, TooLarge
-from gpdsl.symbolic.extent import MAX_NESTING, MAX_OPERATIONS, MAX_TERMS, MAX_VISITS, Extents
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
 from gpdsl.symbolic.readings import OWN, reading, shown
-from gpdsl.symbolic.reduced import field_calls, reduced
-from gpdsl.symbolic.references import (
+from gpdsl.symbolic.reduced import (
     PREFIXED,
     Covariance,
     DefineFirst,
@@ -29,8 +38,10 @@ from gpdsl.symbolic.references import (
     Reduced,
     Ref,
     axis_key,
+    field_calls,
     gathered,
     level_of,
+    reduced,
     shifted,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import binom
 
-from gpdsl.calibration.uniformity import _counts, _statistic, band, combined_p, uniform_p
+from gpdsl.calibration.calibration import _counts, _statistic, band, combined_p, uniform_p
 from gpdsl.results.quantiles import weighted_quantile, weighted_share
 
 

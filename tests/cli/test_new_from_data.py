@@ -13,8 +13,7 @@ import pytest
 
 import gpdsl
 from gpdsl.cli import main
-from gpdsl.cli.draft import draft
-from gpdsl.cli.draft_times import clock_of
+from gpdsl.cli.draft import clock_of, draft
 from gpdsl.data import read_table
 from gpdsl.data.looks import dispersion, look, output_kind
 

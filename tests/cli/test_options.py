@@ -10,9 +10,7 @@ import pytest
 
 import gpdsl
 from gpdsl.cli import main, make_parser
-from gpdsl.cli.forward_files import run_forward_files
-from gpdsl.cli.options import check_writable, choices_of, columns_of, value_of
-from gpdsl.cli.standardising import standardise_of
+from gpdsl.cli.options import check_writable, choices_of, columns_of, run_forward_files, standardise_of, value_of
 from gpdsl.errors import GpdslError
 from gpdsl.forward import registry
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpdsl.data import DataError, bind, memory, read_table
+from gpdsl.data import DataError, bind, read_table
+from gpdsl.data import memory_maps as memory
 from gpdsl.data.write import write_table
 from tests.data import models
 

@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 
 from gpdsl.forward import ForwardModel, ForwardModelError, evaluate, opaque, retry
-from gpdsl.forward.members import hire
-from gpdsl.forward.processes import Processes
-from gpdsl.forward.worker import READY, packed_function
+from gpdsl.forward.processes import Processes, hire
+from gpdsl.forward.work import READY, packed_function
 from tests.forward import simulators
 from tests.goldens import assert_golden
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpdsl.forward import ForwardModelError, evaluate, opaque
-from gpdsl.forward.cache import keys_of
+from gpdsl.forward.call import keys_of
 
 DEPTH = np.arange(8.0).reshape(4, 2)
 SPEED = np.array([1.0, 2.0, -1.0, 4.0])

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.forward import ForwardModel, ForwardModelError, dask_cluster, evaluate, opaque
-from gpdsl.forward.dask_cluster import DaskCluster
+from gpdsl.forward import ForwardModel, ForwardModelError, evaluate, opaque
+from gpdsl.forward import backends as dask_cluster
+from gpdsl.forward.backends import DaskCluster
 from tests.forward import simulators
 
 distributed = pytest.importorskip("distributed", reason="the package distributed, of the extra `dask`")

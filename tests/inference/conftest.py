@@ -12,7 +12,7 @@ import gpdsl
 from gpdsl.inference import engines
 from gpdsl.inference.driver import Engine
 from gpdsl.inference.problem import Problem
-from gpdsl.program.precision import precision
+from gpdsl.program.cache import precision
 
 
 @pytest.fixture(autouse=True)

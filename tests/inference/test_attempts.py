@@ -9,7 +9,7 @@ import gpdsl
 from gpdsl.inference.attempts import attempt
 from gpdsl.inference.problem import Problem, Result
 from gpdsl.inference.unrelated_rows import best_levels, value_of_nothing
-from gpdsl.program.precision import precision
+from gpdsl.program.cache import precision
 from tests.inference.multi_latent_models import random_model, random_start
 from tests.inference.problems import problem_of
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.by_level import engine
+from gpdsl.inference import by_level as engine
 
 RNG = np.random.default_rng(0)
 SITE, X = RNG.integers(0, 12, 90), RNG.uniform(-1, 1, 90)

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.inference.corrected.images import _generated
+from gpdsl.inference.corrected.draws import _generated
 
 X = np.array([-1.0, -0.4, 0.1, 0.6])
 Y = np.array([1.2, 0.9, 1.5, 1.1])

@@ -20,7 +20,7 @@ from gpdsl.inference.plan.options import make_options
 from gpdsl.inference.posteriors.coupled import joint_marginals, joint_posterior
 from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.functionals import Values
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.program import Program, make_program, make_rows
 from tests.inference.problems import problem_of
 

@@ -16,7 +16,7 @@ from scipy import stats
 
 from gpdsl.inference.estimators.expected_log_likelihood import NODES, expected_log_likelihood
 from gpdsl.inference.estimators.sampling import base_normals
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals, column_roots
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows

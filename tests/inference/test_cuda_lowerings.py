@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.program import compilation
+from gpdsl.program import cache as compilation
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.natural import minibatch, site_starts
+from gpdsl.inference.natural.site_starts import departed
 from gpdsl.inference.natural.sites import Sites
-from gpdsl.inference.natural.tied_starts import departed
 from tests.inference.problems import problem_of
 
 NETWORK = """

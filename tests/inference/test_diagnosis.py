@@ -11,7 +11,7 @@ import pytest
 import gpdsl
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.engines import plan
-from gpdsl.program.precision import precision
+from gpdsl.program.cache import precision
 from gpdsl.program.program import make_rows
 from gpdsl.results.fitting import prepare
 

@@ -8,7 +8,7 @@ import pytest
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.monitor import Report
-from gpdsl.program.precision import precision
+from gpdsl.program.cache import precision
 
 from .conftest import COUNTS, NOISY
 

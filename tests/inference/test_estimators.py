@@ -20,7 +20,7 @@ from gpdsl.inference.estimators.expected_log_likelihood import NODES, expected_l
 from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.opaque.values import arguments_of, evaluate_externals
 from gpdsl.inference.problem import as_arrays
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, make_program, make_rows
 from gpdsl.program.rows import Rows, Scope

@@ -19,7 +19,7 @@ from gpdsl.inference.exact.evidence import evidence_of, log_normal, one_program,
 from gpdsl.inference.exact.system import make_system
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.resolution import MATTERS, jitter_note, rounding_note
-from gpdsl.program.precision import precision
+from gpdsl.program.cache import precision
 from gpdsl.program.rows import Rows
 from gpdsl.results.fitting import start_of
 from tests.inference.problems import problem_of

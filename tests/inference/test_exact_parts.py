@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 import gpdsl
 from gpdsl.inference.exact.evidence import evidence_of, one_program, parts_of
 from gpdsl.inference.exact.system import System, make_system
-from gpdsl.program.precision import precision
+from gpdsl.program.cache import precision
 from gpdsl.program.rows import Rows
 from gpdsl.results.fitting import start_of
 from tests.inference.problems import problem_of

@@ -14,7 +14,7 @@ from scipy import integrate, special, stats
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.expectation_propagation import engine, objective
-from gpdsl.inference.expectation_propagation.normalisers import Corrected, EachLatent, Formula, Together
+from gpdsl.inference.expectation_propagation.lattices import Corrected, EachLatent, Formula, Together
 from gpdsl.program.joint import Marginals
 
 HEAD = "input x : real[2]\noutput y : {kind}\nlatent f(x) ~ GP({mean}, {s2} * RBF({ell}))\n"

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.expectation_propagation import engine, sums, visits
-from gpdsl.inference.expectation_propagation.sweep import evidence, fixed_point
+from gpdsl.inference.expectation_propagation import engine, visits
+from gpdsl.inference.expectation_propagation import visits as sums
+from gpdsl.inference.expectation_propagation.sites import evidence, fixed_point
 from gpdsl.inference.natural.profiled import setting_of
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.natural.tied import no_sites, posterior_of
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import prior_means
 
 TEXT = """
@@ -131,7 +132,7 @@ def test_an_interruption_keeps_the_last_chunk() -> None:
 
 def test_a_row_keeps_two_numbers(caught: Callable[..., Any]) -> None:
     problem = caught(gpdsl.compile(TEXT.format(link="probit")), classes(6, 100), inducing=8, batch=20)
-    from gpdsl.inference.expectation_propagation.minibatch import EpMinibatch
+    from gpdsl.inference.expectation_propagation.objective import EpMinibatch
 
     state = EpMinibatch(problem, engine.tilted_of(problem)).at
     assert state.sites.linear.size + state.sites.precision.size == 2 * 100

@@ -11,8 +11,7 @@ from scipy.stats import multivariate_normal
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import Layout, mixture_entropy
-from gpdsl.inference.posteriors.families import parse_family, size
-from gpdsl.inference.posteriors.family import Family
+from gpdsl.inference.posteriors.family import Family, parse_family, size
 from gpdsl.inference.posteriors.features import Features
 from tests.inference.conftest import NOISY
 from tests.inference.test_exact import Case, exact

@@ -10,7 +10,7 @@ import pytest
 
 import gpdsl
 from gpdsl.kernels.numerics import jitters_for
-from gpdsl.program.fields import field_means, roots
+from gpdsl.program.evaluation import field_means, roots
 
 SIDE = 5
 POINTS = np.stack(np.meshgrid(*[np.linspace(0, 1, SIDE)] * 2, indexing="ij"), axis=-1).reshape(-1, 2)

@@ -11,9 +11,8 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.expectation_propagation.sites import Cavity, _together
-from gpdsl.inference.expectation_propagation.sums import group_of
-from gpdsl.inference.inducing.greedy import pivoted
-from gpdsl.inference.inducing.start import spanning_rows
+from gpdsl.inference.expectation_propagation.visits import group_of
+from gpdsl.inference.inducing.start import pivoted, spanning_rows
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.posteriors.features import Covariances, factorise, sparse_features
 from gpdsl.inference.quadruply_stochastic.swept import State, Sweeps, _Visit

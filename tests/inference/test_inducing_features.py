@@ -9,7 +9,7 @@ import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference.summed import engine as summed
+from gpdsl.inference import summed
 from tests.kernels.test_interdomain import hensman
 
 SERIES = """

@@ -14,8 +14,7 @@ from scipy.interpolate import CubicSpline
 from scipy.special import ndtr
 
 import gpdsl
-from gpdsl.inference.integrated.explore import log_volume
-from gpdsl.inference.integrated.pareto import generalised_pareto, smoothed
+from gpdsl.inference.integrated import generalised_pareto, log_volume, smoothed
 from gpdsl.program.program import make_program
 
 NORMAL = """

@@ -10,7 +10,7 @@ from gpdsl.inference.natural.profiled import outer_point, setting_of
 from gpdsl.inference.natural.refine import Progress, refine
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.rows import Rows
 from tests.data.shared import shared_table
 from tests.inference.problems import problem_of

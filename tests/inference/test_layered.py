@@ -13,9 +13,8 @@ from scipy import stats
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import Layout, elbo
-from gpdsl.inference.layered.bound import Expected, divergence
-from gpdsl.inference.layered.natural import Precise
-from gpdsl.inference.layered.propagation import Drawn, Layers
+from gpdsl.inference.layered.engine import Precise
+from gpdsl.inference.layered.propagation import Drawn, Expected, Layers, divergence
 from gpdsl.inference.posteriors.family import Full, Whitened
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.program import Program, make_rows

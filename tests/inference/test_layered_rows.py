@@ -12,8 +12,7 @@ from scipy.special import logsumexp
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference.layered.bound import Expected
-from gpdsl.inference.layered.propagation import Drawn, Layers
+from gpdsl.inference.layered.propagation import Drawn, Expected, Layers
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.kernels.functionals import Values
 from tests.inference.test_layered import _posterior, _program

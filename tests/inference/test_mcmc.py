@@ -9,8 +9,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.inference.mcmc.chains import Agreement, Chains
-from gpdsl.inference.mcmc.engine import told
+from gpdsl.inference.mcmc.engine import Agreement, Chains, told
 
 from .test_integrated import AT, NORMAL, Grid
 

@@ -8,7 +8,7 @@ import pytest
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.monitor import Report
-from gpdsl.inference.natural.schedule import Schedule, settled
+from gpdsl.inference.natural.minibatch import Schedule, settled
 from tests.inference.conftest import COUNTS
 
 Case = tuple[gpdsl.Model, dict[str, np.ndarray]]

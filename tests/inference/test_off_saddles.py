@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.ascent.lbfgs import maximise
-from gpdsl.inference.ascent.saddles import maximise_off_saddles, upwards
-from gpdsl.program.precision import precision
+from gpdsl.inference.ascent.lbfgs import maximise, maximise_off_saddles, upwards
+from gpdsl.program.cache import precision
 
 
 def test_the_direction_that_bends_upwards_is_found(rng: np.random.Generator) -> None:

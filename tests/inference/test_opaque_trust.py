@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.opaque.trust import Judged, Trust
-from gpdsl.program.bijectors import bijector
-from gpdsl.results.doubts import WorseThanStart
+from gpdsl.inference.opaque.evaluations import Judged, Trust
+from gpdsl.program.parameters import bijector
+from gpdsl.results.summary import WorseThanStart
 
 TIMES = np.array([0.5, 1.5, 3.0])
 OSCILLATOR = """

@@ -10,7 +10,7 @@ import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.ascent.lbfgs import maximise
 from gpdsl.inference.inducing.start import kmeans_centres, spanning_rows
-from gpdsl.inference.natural import anderson
+from gpdsl.inference.natural import refine as anderson
 from gpdsl.inference.plan.options import Options, decide, make_options
 
 Case = tuple[gpdsl.Model, dict[str, np.ndarray]]

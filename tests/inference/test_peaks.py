@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.peaks import NORMALS, _two_peaks
+from gpdsl.inference.sides import NORMALS, _two_peaks
 
 HEAD = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, {scale} * RBF(1))\n"
 FOLDED = HEAD.format(scale=1.5) + "y ~ Normal(abs(f), 0.4)\n"

@@ -9,9 +9,8 @@ import pytest
 from scipy import integrate, stats
 
 from gpdsl.inference.bound import mixture_entropy
-from gpdsl.inference.exact.some_rows import SHARE, _root
-from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian
-from gpdsl.inference.opaque.trust import distance
+from gpdsl.inference.exact.engine import SHARE, _root
+from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian, distance
 from gpdsl.inference.quadruply_stochastic.weights import Lengths
 
 WEIGHTS, MEANS, SPREADS = np.array([0.3, 0.5, 0.2]), np.array([-1.0, 0.4, 2.0]), np.array([0.5, 0.8, 0.3])

@@ -16,7 +16,7 @@ import gpdsl
 from gpdsl.engines import LogJoint, Problem, Result
 from gpdsl.errors import GpdslError
 from gpdsl.inference import engines
-from gpdsl.language import engine_names
+from gpdsl.language import options as engine_names
 from gpdsl.testing import check_engine
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "laplace_engine.py"

@@ -8,12 +8,11 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.ascent.lbfgs import Enough, maximise
-from gpdsl.inference.natural.ends import LITTLE, MOST, RIDGE_ITERATIONS, TRIALS, Best
 from gpdsl.inference.natural.profiled import FIRST_PATIENCE, outer_point, setting_of
-from gpdsl.inference.natural.refine import Progress, refine
+from gpdsl.inference.natural.refine import LITTLE, MOST, RIDGE_ITERATIONS, TRIALS, Best, Progress, refine
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites, site_marginals
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.rows import Rows
 from tests.inference.problems import problem_of
 

@@ -16,7 +16,7 @@ from gpdsl.inference.natural.profiled import _place, outer_point, profiled_bound
 from gpdsl.inference.natural.row_space import Ascent, in_row_space
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.problem import Problem
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from tests.inference.problems import problem_of
 
 BINARY = """

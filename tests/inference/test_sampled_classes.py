@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import gpdsl
-from gpdsl.inference.natural.ends import why_ridges
+from gpdsl.inference.natural.refine import why_ridges
 from tests.inference.problems import problem_of
 
 CLASSES = """

@@ -16,11 +16,10 @@ import pytest
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.errors import GpdslError
-from gpdsl.inference.estimators.expected_log_likelihood import NODES, expected_log_likelihood
+from gpdsl.inference.estimators.expected_log_likelihood import NODES, expected_log_likelihood, score_gradients
 from gpdsl.inference.estimators.sampling import SCHEMES, base_normals
-from gpdsl.inference.estimators.score import score_gradients
 from gpdsl.inference.problem import as_arrays
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, make_program, make_rows
 from gpdsl.program.rows import Rows
@@ -70,7 +69,7 @@ def marginals_of(rng: np.random.Generator) -> Marginals:
 @pytest.fixture(scope="module")
 def estimates() -> dict[tuple[str, str, str], np.ndarray]:
     """Two thousand estimates of each combination at one point, and the exact values under `exact`."""
-    from gpdsl.program.precision import precision
+    from gpdsl.program.cache import precision
 
     with precision("float64"), pytest.MonkeyPatch.context() as patch:
         patch.setitem(NODES, 2, 60)

@@ -10,8 +10,7 @@ from scipy.stats import multivariate_normal
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference.ascent.alternating import _blocks, split_parameters
-from gpdsl.inference.ascent.joint import complete, initial_state
+from gpdsl.inference.ascent.joint import _blocks, complete, initial_state, split_parameters
 from gpdsl.inference.bound import elbo
 from gpdsl.inference.plan.options import make_options
 from gpdsl.inference.problem import Problem

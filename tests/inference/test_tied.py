@@ -22,7 +22,7 @@ from gpdsl.inference.problem import Problem
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.functionals import every_point
 from gpdsl.kernels.numerics import cholesky
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import take_rows

@@ -13,7 +13,7 @@ import pytest
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.carrying import carry
-from gpdsl.inference.natural.schedule import Schedule
+from gpdsl.inference.natural.minibatch import Schedule
 from gpdsl.kernels.functionals import Values
 from gpdsl.results.fitting import start_of
 from tests.inference.conftest import COUNTS, NOISY

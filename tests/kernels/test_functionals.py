@@ -21,7 +21,7 @@ from gpdsl.kernels.functionals import (
     outline,
     stacked,
 )
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 
 ELL = 0.7
 mp.mp.dps = 50

@@ -11,9 +11,9 @@ import pytest
 from jaxtyping import Array
 from scipy.integrate import quad
 
-from gpdsl.kernels.basis import Unsuited
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum, block
+from gpdsl.kernels.fourier import Unsuited
 from gpdsl.kernels.functionals import Coefficients, Combination, Derivatives, Stacked, Values, from_outline, outline
 from gpdsl.kernels.interdomain import basis
 

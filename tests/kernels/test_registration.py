@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.language import registered
+from gpdsl.language import used as registered
 from gpdsl.testing import check_kernel
 
 DAMPED = "kernel damped(r; ell, w) = exp(-r/ell) * cos(w*r)"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpdsl.kernels import numerics as t
-from gpdsl.program.precision import precision
+from gpdsl.program.cache import precision
 
 
 @pytest.mark.parametrize("size", [3, 5, 11])

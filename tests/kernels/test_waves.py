@@ -19,8 +19,8 @@ from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
 from gpdsl.kernels.waves.formulas import Circle, Quadratic, Wave, terms
 from gpdsl.lowering.gammas import gamma_quantile
-from gpdsl.lowering.turns import cosine
-from gpdsl.program.compilation import jit
+from gpdsl.lowering.table import cosine
+from gpdsl.program.cache import jit
 from gpdsl.program.program import Program, make_program
 from gpdsl.symbolic.kernel_formula import DISTANCE as R
 

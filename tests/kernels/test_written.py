@@ -15,8 +15,8 @@ from numpy.linalg import norm
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.functionals import Values
 from gpdsl.language.vocabulary import KERNELS
-from gpdsl.program.compilation import jit
-from gpdsl.symbolic.kernel_table import FORMULAS
+from gpdsl.program.cache import jit
+from gpdsl.symbolic.kernel_coordinates import FORMULAS
 
 from .test_covariance import DEGREE, REFERENCES
 from .written import Numbers, drawn, placed, written

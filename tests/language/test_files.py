@@ -9,7 +9,7 @@ import pytest
 
 import gpdsl
 from gpdsl import cli
-from gpdsl.language.files import LARGEST
+from gpdsl.language.used import LARGEST
 
 
 @pytest.fixture(params=["zero", "pipe", "large", "folder", "latin", "absent", "NUL"])

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import gpdsl
 from gpdsl.language import ModelError, Source, format_text, parse
-from gpdsl.language.parser import grammar
+from gpdsl.language.parser import grammar, split
 from gpdsl.language.source import Span
-from gpdsl.language.statements import split
 from tests.goldens import GOLDEN, assert_golden
 
 from . import generator

@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from lark.lexer import PatternStr
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Token
 
-from gpdsl.language.highlight import TOKENS, GpmLexer
+from gpdsl.language.highlight import SCOPES, TOKENS, GpmLexer, textmate
 from gpdsl.language.parser import grammar
-from gpdsl.language.textmate import SCOPES, textmate
 from gpdsl.language.vocabulary import BUILTINS, CONSTRAINTS, DISTRIBUTIONS, KERNELS, OUTPUT_KINDS
 
 from . import generator

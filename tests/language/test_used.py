@@ -9,7 +9,7 @@ import pytest
 import gpdsl
 from gpdsl import cli
 from gpdsl.language import Source
-from gpdsl.language.limits import MAX_CHARACTERS, MAX_USE_DEPTH, MAX_USED
+from gpdsl.language.source import MAX_CHARACTERS, MAX_USE_DEPTH, MAX_USED
 from gpdsl.language.used import Reach, gather
 
 MODEL = """input x : real

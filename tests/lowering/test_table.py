@@ -14,7 +14,7 @@ import sympy as sp
 
 from gpdsl.language.vocabulary import FUNCTIONS, REDUCTIONS
 from gpdsl.lowering.table import align, evaluate
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.symbolic import numeric
 from gpdsl.symbolic.functions import ELEMENTARY, log1mexp, log_difference, log_ndtr, log_ndtr_interval
 from gpdsl.symbolic.functions import REDUCTIONS as REDUCED

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from scipy import special, stats
 
 from gpdsl.lowering import tails
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 
 
 @pytest.fixture(autouse=True)

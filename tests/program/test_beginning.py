@@ -27,7 +27,7 @@ def said(program: str) -> tuple[str, str]:
 @pytest.mark.parametrize(
     "program",
     [
-        "import gpdsl, jax; import gpdsl.program.compilation; jax.devices()",
+        "import gpdsl, jax; import gpdsl.program.cache; jax.devices()",
         "import jax, gpdsl; jax.devices()",
     ],
 )
@@ -39,8 +39,8 @@ def test_it_has_threads_enough_and_waits_for_its_programs(program: str) -> None:
 @pytest.mark.parametrize(
     "program",
     [
-        "import jax; jax.devices(); import gpdsl.program.compilation",
-        "import gpdsl, jax; jax.devices(); import gpdsl.program.compilation",
+        "import jax; jax.devices(); import gpdsl.program.cache",
+        "import gpdsl, jax; jax.devices(); import gpdsl.program.cache",
     ],
 )
 def test_who_has_begun_it_before_is_warned(program: str) -> None:
@@ -51,7 +51,7 @@ def test_who_has_begun_it_before_is_warned(program: str) -> None:
 def test_a_draw_from_the_prior_tells_it_too() -> None:
     text = "input x : real\\noutput y : real\\nlatent f(x) ~ GP(0, RBF(1))\\ny ~ Normal(f, 1)\\n"
     printed, warned = said(
-        f"import gpdsl; gpdsl.compile('{text}').sample_prior(rows=3); import gpdsl.program.compilation, jax; {SEEN}"
+        f"import gpdsl; gpdsl.compile('{text}').sample_prior(rows=3); import gpdsl.program.cache, jax; {SEEN}"
     )
     assert printed == "8 False" and "GpdslWarning" not in warned
 

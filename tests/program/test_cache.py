@@ -12,11 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from gpdsl.errors import GpdslWarning
-from gpdsl.program import cache, private
+from gpdsl.program import cache
+from gpdsl.program import cache as private
 
 SCRIPT = """
 import jax, jax.numpy as jnp
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program import cache
 found = []
 jax.monitoring.register_event_listener(lambda event, **_: found.append(event))

@@ -12,7 +12,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.problem import Problem
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from tests.timing import holds_once, processor_seconds
 
 MODEL = """

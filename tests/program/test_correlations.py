@@ -13,7 +13,7 @@ import sympy as sp
 from scipy.integrate import dblquad, quad
 
 import gpdsl
-from gpdsl.program.bijectors import BIJECTORS
+from gpdsl.program.parameters import BIJECTORS
 from gpdsl.symbolic.laws import lkj
 from gpdsl.symbolic.numeric import evaluate
 

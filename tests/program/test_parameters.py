@@ -12,8 +12,7 @@ import pytest
 from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
 from gpdsl.language.vocabulary import CONSTRAINTS
-from gpdsl.program.bijectors import BIJECTORS, bijector
-from gpdsl.program.parameters import Parameters, make_parameters
+from gpdsl.program.parameters import BIJECTORS, Parameters, bijector, make_parameters
 from gpdsl.symbolic.translate import Translator
 
 

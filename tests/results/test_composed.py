@@ -11,7 +11,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.language import compile_text
-from gpdsl.program.precision import precision
+from gpdsl.program.cache import precision
 from gpdsl.program.program import make_program, make_rows
 from gpdsl.results.fitting import prepare
 

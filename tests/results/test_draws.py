@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.posteriors.over_rows import Block
+from gpdsl.inference.posteriors.coupled import Block
 
 ONE = """model one
 input x : real

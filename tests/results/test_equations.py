@@ -12,7 +12,7 @@ from scipy.special import expit, logsumexp
 from scipy.stats import norm
 
 import gpdsl
-from gpdsl.results import chunks
+from gpdsl.results import at_rows as chunks
 
 TEXT = """
 input x : real

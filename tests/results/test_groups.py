@@ -148,7 +148,7 @@ def test_rows_of_different_groups_are_matrices_apart(data: dict[str, np.ndarray]
     assert max(fit.regression.parts[0].sizes) == max(np.sum(data["site"] == each) for each in "abcd")
     new = {"site": ["a", "new", "d", "a"], "x": [1.0, 2.0, 3.0, 4.0]}
     by_level = fit.predict(new)
-    monkeypatch.setattr("gpdsl.inference.exact.levels.SMALL", 0)
+    monkeypatch.setattr("gpdsl.inference.exact.parts.SMALL", 0)
     at_once = model.fit(data, start=fit, fixed=["mu", "nu", "sigma", "tau", "om"], progress=False).predict(new)
     for name in ("a", "b", "y"):
         assert by_level.mean(name) == pytest.approx(at_once.mean(name), abs=1e-10)

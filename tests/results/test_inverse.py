@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpdsl.results.inverse import inverse
+from gpdsl.results.cells import inverse
 
 FUNCTIONS = {
     "warp": (

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.results.pit import among_draws, places_drawn
+from gpdsl.results.scored import among_draws, places_drawn
 
 RNG = np.random.default_rng(0)
 ROWS = 48

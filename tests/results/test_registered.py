@@ -15,8 +15,7 @@ import gpdsl
 from gpdsl.distributions import enter
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 from gpdsl.results import conditional
-from gpdsl.symbolic.densities import DENSITIES
-from gpdsl.symbolic.density import Density
+from gpdsl.symbolic.densities import DENSITIES, Density
 from gpdsl.symbolic.laws import Law
 from gpdsl.testing import check_distribution
 

@@ -25,9 +25,8 @@ import pytest
 
 import gpdsl
 from gpdsl.forward import evaluate
-from gpdsl.forward.answers import Refused, answer
+from gpdsl.forward.answers import Refused, answer, slopes
 from gpdsl.forward.server import Offered, Together, _Asked, _hosts, make_server
-from gpdsl.forward.slopes import slopes
 from gpdsl.results.serving import offered
 
 PLANES = """

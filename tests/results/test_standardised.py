@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 import gpdsl
 from gpdsl.cli import main
 from gpdsl.program.program import make_program
-from gpdsl.program.units import unit_factors
+from gpdsl.program.starts import unit_factors
 from gpdsl.results.persistence import checksum
 from gpdsl.results.serving import offered
 

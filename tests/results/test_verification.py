@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.program.bijectors import bijector
+from gpdsl.program.parameters import bijector
 from gpdsl.results.verified_arrays import _inside
 from tests.campaign import edited_fits
 from tests.campaign.edited_fits import Kept

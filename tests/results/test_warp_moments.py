@@ -15,7 +15,7 @@ import gpdsl
 from gpdsl.errors import GpdslWarning
 from gpdsl.results.warp_moments import Moments, law_moments
 from gpdsl.symbolic.laws import Law
-from gpdsl.symbolic.warps import Warp
+from gpdsl.symbolic.terms import Warp
 
 Map = Callable[[Any], Any]
 NORMAL = Law("Normal", {"mean": 0.3, "sd": 1.0})

@@ -14,7 +14,7 @@ from gpdsl.symbolic.closed import expectation
 from gpdsl.symbolic.conditions import choose, less, opposite
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.gaussian import moments_of
-from gpdsl.symbolic.jumps import jumps
+from gpdsl.symbolic.kinks import jumps
 from gpdsl.symbolic.terms import observation_terms
 from gpdsl.symbolic.translate import Translator
 

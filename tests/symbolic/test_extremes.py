@@ -14,7 +14,7 @@ from scipy import stats
 
 from gpdsl.lowering.table import evaluate
 from gpdsl.symbolic.densities import DENSITIES
-from gpdsl.symbolic.tails import TAILS
+from gpdsl.symbolic.stable import TAILS
 
 log, lgamma = mp.log, mp.loggamma
 Numbers = tuple[float, ...]

@@ -7,7 +7,7 @@ import pytest
 import sympy as sp
 from scipy import integrate, special
 
-from gpdsl.inference.plan.explain_kernels import explain_kernels
+from gpdsl.inference.plan.explain import explain_kernels
 from gpdsl.symbolic.checking import compile_checked
 from gpdsl.symbolic.information import information
 from gpdsl.symbolic.kernel_analysis import KernelAnalysis, analyse

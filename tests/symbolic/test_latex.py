@@ -19,10 +19,10 @@ from gpdsl.language import compile_text
 from gpdsl.language import model as m
 from gpdsl.language.kernels import KERNELS
 from gpdsl.language.vocabulary import DISTRIBUTIONS
-from gpdsl.symbolic import kernel_table
+from gpdsl.symbolic import kernel_coordinates as kernel_table
 from gpdsl.symbolic.latex import latex
-from gpdsl.symbolic.latex.kernel_formulas import FORMULAS, Points, Shape
-from gpdsl.symbolic.latex.lines import width
+from gpdsl.symbolic.latex.equations import width
+from gpdsl.symbolic.latex.kernels import FORMULAS, Points, Shape
 from gpdsl.symbolic.latex.names import Symbols, symbol_of
 from gpdsl.symbolic.translate import Translator
 from tests.goldens import assert_golden

@@ -15,12 +15,12 @@ from scipy import integrate, stats
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 from gpdsl.lowering.table import evaluate
 from gpdsl.results import conditional
-from gpdsl.results.log_tails import LOG_TAILS
+from gpdsl.results.windows import LOG_TAILS
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.curves import LINES
 from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.laws import Law
-from gpdsl.symbolic.tails import TAILS
+from gpdsl.symbolic.stable import TAILS
 
 from .models import indexed, terms
 

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 import gpdsl
+from gpdsl.symbolic.latex.document import web
 from gpdsl.symbolic.latex.mathml import lines_of, mathml
-from gpdsl.symbolic.latex.web import web
 
 GOLDEN = sorted((Path(__file__).resolve().parents[1] / "golden" / "latex").glob("*.tex"))
 

@@ -6,7 +6,7 @@ import pytest
 
 import gpdsl
 from gpdsl.program.program import make_program
-from gpdsl.symbolic.signs import mirrored
+from gpdsl.symbolic.coupling import mirrored
 
 HEAD = "index p in 1..2\nindex q in 1..2\ninput x : real\noutput y[p] : {kind}\nparam a : real\n"
 LATENTS = """

@@ -7,7 +7,7 @@ import sympy as sp
 
 from gpdsl.symbolic import functions as f
 from gpdsl.symbolic.conditions import choose, less
-from gpdsl.symbolic.written import written
+from gpdsl.symbolic.numeric import written
 
 from .models import scalar, terms
 

@@ -15,16 +15,15 @@ from jaxtyping import Array
 
 from gpdsl.data import minibatches
 from gpdsl.inference.ascent.joint import finish, initial_state
-from gpdsl.inference.assessment import STAYED, better, complete
 from gpdsl.inference.bound import divergence, elbo, marginals, weights
-from gpdsl.inference.driver import ALL_DONE, Search
+from gpdsl.inference.driver import ALL_DONE, STAYED, Search, better, complete
 from gpdsl.inference.estimators.sampling import sum_and_error
-from gpdsl.inference.natural.schedule import WARMING
+from gpdsl.inference.natural.minibatch import WARMING
 from gpdsl.inference.opaque.budget import Spent, assessing, each_step, require
 from gpdsl.inference.opaque.fresh import by_halves, fresh_bound
 from gpdsl.inference.opaque.values import Values, compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, Result
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows
 from gpdsl.symbolic.translate import ExternalUse

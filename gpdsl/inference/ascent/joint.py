@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from gpdsl.inference.ascent.lbfgs import Remembered, maximise
-from gpdsl.inference.assessment import complete, whole_bound
-from gpdsl.inference.bound import prepared_for, views, weights
+from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, maximise
+from gpdsl.inference.bound import divergence, prepared_for, views, weights
+from gpdsl.inference.driver import assessed, complete, whole_bound
+from gpdsl.inference.posteriors.free_posterior import carried, is_free
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy, tidy
 from gpdsl.inference.starts import start_groups, start_logits
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
+from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
+from gpdsl.symbolic.translate import Translator
 
 Objective = Callable[[Any], tuple[float, Any]]
 
@@ -108,3 +113,176 @@ def finish(problem: Problem, state: Any, value: float, error: float) -> Result:
         value,
         error,
     )
+
+
+# The papers' loop: each set of unknowns by L-BFGS while the others are held, until the bound no longer changes.
+#
+# SAVIGP section 9.2: variational parameters, hyperparameters, likelihood parameters and inducing inputs in turn, until
+# the objective changes by less than 1e-6 between two rounds, in at most 200 rounds. AGP section 4 stops at 1e-5.
+
+CHANGE = 1e-6
+"""Smallest change of the bound, in nats, that is worth another round (SAVIGP 9.2)."""
+
+INNER_STEPS = 100
+"""Most iterations over one set within a round."""
+
+State = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A set of unknowns: `take` reads it from a state, `put` gives the state with it, `bound` is what it maximises.
+
+    `bound` takes the state, the rows, the inducing inputs that are held, the base samples and the jitter.
+    """
+
+    name: str
+    take: Callable[[State], Any]
+    put: Callable[..., State]
+    bound: Callable[..., Array]
+
+
+class AlternatingSearch:
+    """The bound maximised set by set. Sampled terms use common random numbers throughout."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.point, self.value = problem, initial_state(problem), -np.inf
+        normals = problem.batch_normals(jax.random.key(problem.options.seed))
+        self.rest = (problem.rows, problem.inducing, normals, problem.jitter)
+        self.blocks = [_compiled(problem, block, self.point, self.rest) for block in _blocks(problem)]
+
+    def run(self) -> str:
+        """Round after round, until one changes the bound by next to nothing."""
+        before, tolerance = -np.inf, self.problem.options.tolerance
+        rows, held, _, jitter = self.rest
+        for number in range(1, self.problem.choice.steps + 1):
+            for take, objective, put in self.blocks:
+                outcome = _maximised(objective, take(self.point), self.point, self.rest, tolerance)
+                if np.isfinite(outcome.value):
+                    self.point = put(outcome.point, self.point, rows, held, jitter)
+            self.value = _value(self.blocks, self.point, self.rest)
+            self.problem.monitor.report(number, self.value)
+            if abs(self.value - before) < max(CHANGE, tolerance * abs(self.value)):
+                return f"converged: the bound changed by less than {CHANGE:g} nats in a round"
+            before = self.value
+        return "all rounds done"
+
+    def state(self) -> Result:
+        """The state so far, with its bound on the samples of the search."""
+        return finish(self.problem, self.point, self.value, 0.0)
+
+    def finish(self) -> Result:
+        """The same, maybe in the middle of a round, with its bound on fresh samples."""
+        self.value = _value(self.blocks, self.point, self.rest)
+        if self.problem.program.sampled and np.isfinite(self.value):
+            return finish(self.problem, self.point, *assessed(self.problem, self.point))
+        return self.state()
+
+
+def _maximised(objective: Callable[..., Any], part: Any, state: State, rest: tuple, tolerance: float) -> Outcome:
+    """The best of one set of unknowns, the others as they are."""
+
+    def of_part(part: Any) -> tuple[float, Any]:
+        return objective(part, state, rest)
+
+    return maximise(of_part, part, steps=INNER_STEPS, tolerance=tolerance, report=lambda *_: None)
+
+
+def _value(blocks: list[tuple], state: State, rest: tuple) -> float:
+    """The bound, by the first set's objective, which is all of it."""
+    take, objective, _ = blocks[0]
+    return float(objective(take(state), state, rest)[0])
+
+
+def _compiled(problem: Problem, block: Block, state: State, rest: tuple) -> tuple:
+    """`take`, value and gradient of the block's objective at a part, and `put`, compiled."""
+    rows, held, _, jitter = rest
+
+    def bound(part: Any, state: State, rows: Any, held: Any, normals: Any, jitter: Any) -> Array:
+        return block.bound(block.put(part, state, rows, held, jitter), rows, held, normals, jitter)
+
+    part = block.take(state)
+    compiled = problem.compiled(jax.value_and_grad(bound), part, state, *rest, brief=problem.brief)
+    put = problem.compiled(block.put, part, state, rows, held, jitter, brief=problem.brief)
+
+    def objective(part: Any, state: State, rest: tuple) -> tuple[float, Any]:
+        value, gradient = compiled(part, state, *rest)
+        return float(value), gradient
+
+    return block.take, objective, put
+
+
+def _blocks(problem: Problem) -> list[Block]:
+    """The sets that are not empty, in the papers' order."""
+    program, bound = problem.program, partial(whole_bound, problem)
+    hyper, likelihood = split_parameters(program)
+    found = [_simple("posterior", "posterior", bound)]
+    if hyper:
+        free = problem.layout.dense and is_free(problem.layout.family)
+        found.append(_free_hyperparameters(problem, hyper) if free else _named("hyperparameters", hyper, bound))
+    if likelihood:
+        found.append(_named("likelihood parameters", likelihood, bound))
+    if problem.options.learn_inducing:
+        found.append(_simple("inducing inputs", "inducing", bound))
+    return found
+
+
+def _simple(name: str, key: str, bound: Callable[..., Array]) -> Block:
+    return Block(name, lambda state: state[key], lambda part, state, *_: {**state, key: part}, bound)
+
+
+def _named(name: str, names: list[str], bound: Callable[..., Array]) -> Block:
+    return Block(name, _taker(names), lambda part, state, *_: _with(state, part), bound)
+
+
+def _taker(names: list[str]) -> Callable[[State], Any]:
+    return lambda state: {name: state["parameters"][name] for name in names}
+
+
+def _with(state: State, part: Any) -> State:
+    return {**state, "parameters": {**state["parameters"], **part}}
+
+
+def _free_hyperparameters(problem: Problem, names: list[str]) -> Block:
+    """Hyperparameters of a dense posterior: q of the latents at the rows is held, so they see L_cross alone, exactly.
+
+    SAVIGP section 6.1.1: neither the entropy nor the expected log likelihood depends on them, and nothing is sampled.
+    """
+    program, layout = problem.program, problem.layout
+
+    def put(part: Any, state: State, rows: Any, held: Any, jitter: Any) -> State:
+        return carried(program, layout, complete(state, held), part, rows, jitter)
+
+    def bound(state: State, rows: Any, held: Any, normals: Any, jitter: Any) -> Array:
+        parameters = program.parameters.constrain(state["parameters"])
+        seen = views(program, parameters, held, rows, True, jitter)
+        return program.log_prior(parameters) - divergence(layout, complete(state, held), seen)
+
+    return Block("hyperparameters", _taker(names), put, bound)
+
+
+def split_parameters(program: Program) -> tuple[list[str], list[str]]:
+    """Names of the learnt parameters of the prior alone (kernels, means), and of all others."""
+    translator, prior, observed = program.translator, set(), set()
+    for group in program.groups:
+        for member in group.members:
+            for expression in (*member.kernel.arguments, *member.kernel.factors, member.latent.mean):
+                prior |= _parameters(translator, translator.scalar(expression).free_symbols)
+    for observation in program.observations:
+        observed |= _parameters(translator, observation.log_density.free_symbols)
+    learnt = list(program.parameters.initial)
+    hyper = [name for name in learnt if name in prior - observed]
+    return hyper, [name for name in learnt if name not in hyper]
+
+
+def _parameters(translator: Translator, symbols: Any) -> set[str]:
+    """Parameters among symbols, those inside covariances of outputs too."""
+    found: set[str] = set()
+    for symbol in symbols:
+        ref = translator.references[symbol]
+        if ref.kind in {"param", "gathered"}:
+            found.add(ref.name)
+        elif ref.kind == "whitening":
+            entries = [e for row in translator.covariances[ref.name].entries for e in row]
+            found |= {name for e in entries for name in _parameters(translator, e.free_symbols)}
+    return found

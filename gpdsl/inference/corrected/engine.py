@@ -12,14 +12,11 @@ from scipy.linalg import block_diag
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
-from gpdsl.inference.corrected.draws import Around, Drawn, Weighing, resampled
-from gpdsl.inference.corrected.images import images_of
+from gpdsl.inference.corrected.draws import Around, Drawn, Weighing, images_of, resampled
 from gpdsl.inference.driver import Plan, Planner
-from gpdsl.inference.integrated.pareto import smoothed
-from gpdsl.inference.integrated.profile import UNTRUSTED, Integrated
+from gpdsl.inference.integrated import UNTRUSTED, Integrated, smoothed
 from gpdsl.inference.machine import machine_for
-from gpdsl.inference.mcmc.engine import sampled
-from gpdsl.inference.mcmc.targets import Joint
+from gpdsl.inference.mcmc.engine import Joint, sampled
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.family import Whitened

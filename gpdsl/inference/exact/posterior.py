@@ -23,19 +23,17 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.exact.crossing import crossed, crossed_by_level, loaded_by, values_first
 from gpdsl.inference.exact.evidence import factorised
-from gpdsl.inference.exact.levels import by_level, sets_of
-from gpdsl.inference.exact.parts import Part
+from gpdsl.inference.exact.parts import Part, by_level, sets_of
 from gpdsl.inference.exact.whitening import (
     Whitened,
     signal_covariance,
 )
-from gpdsl.inference.posteriors.coupled import unexplained
-from gpdsl.inference.posteriors.families import inverse_root
+from gpdsl.inference.posteriors.coupled import Block, block_of, left_open, processes, unexplained, with_processes
 from gpdsl.inference.posteriors.family import Whitened as Inducing
+from gpdsl.inference.posteriors.family import inverse_root
 from gpdsl.inference.posteriors.features import Features, factorise, prior_variances
-from gpdsl.inference.posteriors.over_rows import Block, block_of, left_open, processes, with_processes
 from gpdsl.kernels.functionals import Functionals, every_point
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.joint import Marginals

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from gpdsl.inference.exact.levels import together
-from gpdsl.inference.exact.parts import Part, batched
+from gpdsl.inference.exact.parts import Part, batched, together
 from gpdsl.program.groups import Group
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, observed_mask

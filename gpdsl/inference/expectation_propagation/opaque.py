@@ -22,16 +22,15 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.estimators.sampling import sum_and_error
 from gpdsl.inference.expectation_propagation.objective import converged, doubts
-from gpdsl.inference.expectation_propagation.sweep import Fixed, evidence
+from gpdsl.inference.expectation_propagation.sites import Fixed, evidence
 from gpdsl.inference.expectation_propagation.tilted import Tilted
 from gpdsl.inference.natural.profiled import setting_of
 from gpdsl.inference.natural.sites import Sites
-from gpdsl.inference.opaque.evaluations import Regression
+from gpdsl.inference.opaque.evaluations import Judged, Regression
 from gpdsl.inference.opaque.simulated import LADDER, Rounds
 from gpdsl.inference.opaque.simulator import Simulator, values_alone
 from gpdsl.inference.opaque.steps import Compiled, latents_of, shaped_of
 from gpdsl.inference.opaque.surrogate import Anchors, Surrogate, opaque_reads
-from gpdsl.inference.opaque.trust import Judged
 from gpdsl.inference.opaque.values import FAILED
 from gpdsl.inference.plan.options import EP_SAMPLES
 from gpdsl.inference.problem import FRESH_SETS, Problem, Result

@@ -27,6 +27,9 @@ from gpdsl.inference.expectation_propagation.lattices import (
     FINEST_LATTICE,
     LATTICE,
     LOG_2PI,
+    Along,
+    Formula,
+    Normaliser,
     by_argument,
     by_latent,
     columns_read,
@@ -36,7 +39,6 @@ from gpdsl.inference.expectation_propagation.lattices import (
     plane,
     together,
 )
-from gpdsl.inference.expectation_propagation.normalisers import Along, Formula, Normaliser
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.program.joint import Marginals, basis_columns, moment_values
 from gpdsl.program.program import Program

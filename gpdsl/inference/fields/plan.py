@@ -12,8 +12,7 @@ import sympy as sp
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.driver import Keep, drive
-from gpdsl.inference.fields.calls import FIELD_CALLS, probe_fields
-from gpdsl.inference.fields.emulator import moving
+from gpdsl.inference.fields.calls import FIELD_CALLS, moving, probe_fields
 from gpdsl.inference.fields.engine import EXPECTED, FieldRun
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor, Report
@@ -21,7 +20,7 @@ from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Result, as_arrays
 from gpdsl.kernels.form import describe
 from gpdsl.kernels.numerics import jitters_for
-from gpdsl.program.fields import field_means, refuse_beside_fields, roots
+from gpdsl.program.evaluation import field_means, refuse_beside_fields, roots
 from gpdsl.program.groups import columns_of
 from gpdsl.program.program import Program, make_rows
 from gpdsl.symbolic.translate import Ref

@@ -12,15 +12,15 @@ from jaxtyping import Float
 from gpdsl.data import Data, DataError
 from gpdsl.data.errors import OutsideFeatures
 from gpdsl.errors import GpdslError
-from gpdsl.kernels.basis import Unsuited
 from gpdsl.kernels.form import count
+from gpdsl.kernels.fourier import Unsuited
 from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Functionals, Values, outline, stacked
 from gpdsl.kernels.interdomain import basis
-from gpdsl.language.checker.smoothness import roughness
+from gpdsl.language.checker.functionals import roughness
 from gpdsl.language.inducing import Written, read_features
 from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.program import Program
-from gpdsl.symbolic.kernel_errors import NoFeatures
+from gpdsl.symbolic.kernel_calculus import NoFeatures
 
 ROOM = 0.05
 """Of the range of a column, left on either side of the rows where no bounds are given."""

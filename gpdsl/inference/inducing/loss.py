@@ -29,7 +29,7 @@ from gpdsl.inference.inducing.start import hashes
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.features import Features, RowFeatures
 from gpdsl.inference.problem import Result, as_arrays
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, make_rows, take_rows

@@ -14,11 +14,11 @@ from scipy.stats import norm, qmc
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.layered.propagation import Drawn, Layers
+from gpdsl.inference.posteriors.coupled import MOST, block_of
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import factorise, prior_covariances, row_features, sparse_features
-from gpdsl.inference.posteriors.over_rows import MOST, block_of
 from gpdsl.kernels.functionals import Functionals, every_point
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.joint import Marginals

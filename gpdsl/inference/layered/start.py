@@ -20,7 +20,7 @@ from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.functionals import Values
 from gpdsl.kernels.numerics import solve_lower
 from gpdsl.language import model as m
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import prior_means, stack_inputs
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program

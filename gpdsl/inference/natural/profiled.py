@@ -20,15 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from gpdsl.inference.ascent.lbfgs import Outcome, looked_at, maximise
-from gpdsl.inference.ascent.saddles import maximise_off_saddles
-from gpdsl.inference.natural.ends import RIDGE_ITERATIONS, Best, attained, why_ridges
-from gpdsl.inference.natural.refine import refine
+from gpdsl.inference.ascent.lbfgs import Outcome, looked_at, maximise, maximise_off_saddles
+from gpdsl.inference.natural.refine import RIDGE_ITERATIONS, Best, attained, refine, why_ridges
 from gpdsl.inference.natural.row_space import Ascent, Given, in_row_space
-from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo
 from gpdsl.inference.natural.site_starts import start_sites
-from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.natural.sites import Setting, Sites
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy, tidy
 from gpdsl.inference.resolution import jitter_note

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from gpdsl.inference.ascent.lbfgs import Enough
 from gpdsl.inference.blocks import Draws
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.natural.anderson import Memory, empty, propose, remember
-from gpdsl.inference.natural.newton import Stride, newton_target
-from gpdsl.inference.natural.setting import Setting
-from gpdsl.inference.natural.site_blocks import value_and_target
+from gpdsl.inference.natural.site_blocks import Stride, newton_target, value_and_target
 from gpdsl.inference.natural.sites import (
+    Setting,
     Sites,
     blend,
     flatten_sites,
@@ -27,7 +27,52 @@ from gpdsl.inference.natural.sites import (
     unflatten_sites,
 )
 from gpdsl.inference.opaque.surrogate import Surrogate
+from gpdsl.inference.problem import Problem
 from gpdsl.program.joint import Marginals, same_latent
+
+# Anderson acceleration of a fixed-point iteration: the next point from a least-squares fit to the last few steps.
+#
+# Natural-gradient steps move along a ridge of the bound (a depth and a velocity whose ratio alone is observed) at a
+# linear rate; a few remembered steps are enough to see where they lead. Walker and Ni (2011), SIAM J. Numer. Anal. 49.
+
+MEMORY = 10
+RIDGE = 1e-10
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Memory:
+    """Differences of the last points and of their residuals; `filled` counts those that are meant."""
+
+    points: Float[Array, "memory n"]
+    residuals: Float[Array, "memory n"]
+    filled: Array
+
+
+def empty(length: int, dtype: jnp.dtype) -> Memory:
+    """Nothing remembered."""
+    zeros = jnp.zeros((MEMORY, length), dtype)
+    return Memory(zeros, zeros, jnp.asarray(0))
+
+
+def remember(memory: Memory, point: Array, residual: Array) -> Memory:
+    """Add one difference, dropping the oldest."""
+    return Memory(
+        jnp.roll(memory.points, 1, axis=0).at[0].set(point),
+        jnp.roll(memory.residuals, 1, axis=0).at[0].set(residual),
+        jnp.minimum(memory.filled + 1, MEMORY),
+    )
+
+
+def propose(memory: Memory, point: Float[Array, "n"], residual: Float[Array, "n"]) -> Float[Array, "n"]:
+    """The accelerated next point; the plain step `point + residual` while nothing is remembered."""
+    used = (jnp.arange(MEMORY) < memory.filled).astype(point.dtype)
+    columns = memory.residuals * used[:, None]
+    gram = columns @ columns.T
+    size = jnp.trace(gram) * RIDGE + jnp.finfo(point.dtype).tiny
+    weights = jnp.linalg.solve(gram + size * jnp.eye(MEMORY, dtype=point.dtype), columns @ residual) * used
+    return point + residual - weights @ (memory.points + memory.residuals)
+
 
 Tree = TypeVar("Tree")
 
@@ -198,3 +243,77 @@ def _change(a: Sites, b: Sites) -> Array:
     size = jnp.max(jnp.abs(b.precision)) + jnp.max(jnp.abs(b.linear)) + jnp.finfo(b.linear.dtype).tiny
     change = jnp.maximum(jnp.max(jnp.abs(a.precision - b.precision)), jnp.max(jnp.abs(a.linear - b.linear)))
     return change / size
+
+
+# The best point of a search over the hyperparameters, when a ridge ends it, and which of several ends is attained.
+
+RIDGE_ITERATIONS = 300
+"""Most iterations on a ridge, by Newton's method."""
+
+LITTLE, TRIALS, MOST = 1.0, 3, 20
+"""A search ends where sites do not settle, at so many points in a row that gain less than so many nats, or so many in
+all."""
+
+
+FOLLOWED = (
+    "latents are left independent of each other, because with their correlation q follows the errors of {samples} "
+    "samples to a lower bound on fresh ones: ask for more samples, or posterior = full"
+)
+
+
+@dataclass
+class Best:
+    """The best point of a search, its sites and its bound."""
+
+    point: Any
+    sites: Sites
+    elbo: float = -np.inf
+    idle: int = 0
+    unsettled: int = 0
+    """Points where the sites had not settled: in a row without a gain, and in all."""
+    reason: str = ""
+    """What makes ridges in this problem."""
+    message: str = ""
+    """How the search ended."""
+
+    def see(self, point: Any, sites: Sites, elbo: float, settled: bool) -> None:
+        """Keep what is better. Raises Enough on a ridge that leads nowhere, or on and on."""
+        self.idle = 0 if settled or elbo > self.elbo + LITTLE else self.idle + 1
+        self.unsettled += not settled
+        if elbo > self.elbo:
+            self.point, self.sites, self.elbo = point, sites, elbo
+        if self.idle == TRIALS or self.unsettled == MOST:
+            why = f": {self.reason}" if self.reason else ""
+            raise Enough(
+                f"stopped on a ridge of the bound, where q does not settle in {RIDGE_ITERATIONS} iterations{why}; a "
+                "fit with start= this one goes on"
+            )
+
+
+def why_ridges(problem: Problem) -> str:
+    """What may make a ridge of the bound, as far as the model tells."""
+    if problem.program.sampled:
+        return f"it follows the errors of {problem.choice.samples} samples there, and more samples help"
+    program, translator = problem.program, problem.program.translator
+    symbols = set().union(*(o.log_density.free_symbols for o in program.observations))
+    refs = [translator.references[symbol] for symbol in symbols]
+    noisy = any(ref.name in program.parameters.initial for ref in refs)
+    return "a noise that goes to zero makes such ridges" if noisy else ""
+
+
+def attained(
+    problem: Problem, ends: Sequence[Best], bound: Callable[[Any, Sites, Any], Array]
+) -> tuple[Best, str, tuple[float, float]]:
+    """The last of the ends of searches, unless it follows its samples so far that an earlier one has a higher bound.
+
+    With it, what is to be said of it if not what its search says, its bound and the standard error of that.
+    """
+
+    def assessed(best: Best) -> tuple[float, float]:
+        return problem.reassessed(lambda normals: bound(best.point, best.sites, normals), best.elbo)
+
+    *others, chosen = ((best, "", assessed(best)) for best in ends)
+    for best, _, found in others if problem.program.sampled else ():
+        if found[0] > chosen[2][0]:
+            chosen = best, f"{best.message}; {FOLLOWED.format(samples=problem.choice.samples)}", found
+    return chosen

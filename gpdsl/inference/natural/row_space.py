@@ -22,8 +22,7 @@ from gpdsl.inference.estimators.expected_log_likelihood import expected_log_like
 from gpdsl.inference.exact.evidence import triangle_slope
 from gpdsl.inference.natural.lapack import RowPosterior, is_covariance, row_posterior
 from gpdsl.inference.natural.refine import Progress, before_any, judged, next_trial
-from gpdsl.inference.natural.setting import Setting
-from gpdsl.inference.natural.sites import Sites, site_target, site_units
+from gpdsl.inference.natural.sites import Setting, Sites, site_target, site_units
 from gpdsl.inference.posteriors.features import inducing_covariances
 from gpdsl.inference.posteriors.free_posterior import by_latent
 from gpdsl.inference.problem import Problem

@@ -12,26 +12,90 @@ across all latents the sites have a matrix per row, see `inference.coupled`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from gpdsl.inference.bound import GroupView, assemble
+from gpdsl.inference.blocks import block_rows, part_of_block
+from gpdsl.inference.bound import GroupView, assemble, views
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.natural.setting import Setting
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.posteriors.coupled import joint_marginals, joint_posterior
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import RowFeatures, RowSites, row_sites
 from gpdsl.inference.posteriors.free_posterior import by_latent
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
+
+# What the sites of all rows are computed with: a program at some parameters, its inducing values, and the rows.
+
+Place = tuple[Mapping[str, Array], Sequence[Functionals]]
+"""Constrained parameters, and inducing values."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One place of the search for hyperparameters. `parameters` are constrained; `dense`: the rows are inducing."""
+
+    program: Program
+    parameters: Mapping[str, Array]
+    inducing: Sequence[Functionals]
+    rows: Rows
+    dense: bool
+    jitter: Array | float
+
+    @classmethod
+    def at(
+        cls,
+        program: Program,
+        learnt: Mapping[str, Array],
+        inducing: Sequence[Functionals],
+        rows: Rows,
+        dense: bool,
+        jitter: Array | float,
+    ) -> Setting:
+        """The setting at unconstrained parameters."""
+        return cls(program, program.parameters.constrain(learnt), inducing, rows, dense, jitter)
+
+    @property
+    def place(self) -> Place:
+        """What of it a gradient may be taken in."""
+        return self.parameters, self.inducing
+
+    def there(self, place: Place) -> Setting:
+        """The same at another place."""
+        parameters, inducing = place
+        return replace(self, parameters=parameters, inducing=inducing)
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return next(iter(self.rows.observed.values())).shape[0]
+
+    @property
+    def log_prior(self) -> Array | float:
+        """Log density of the parameters that have priors."""
+        return self.program.log_prior(self.parameters)
+
+    def views(self, rows: Rows | None = None) -> list[GroupView]:
+        """Every group's kernel and the features of all rows, or of some."""
+        some = self.rows if rows is None else rows
+        return views(self.program, self.parameters, self.inducing, some, self.dense, self.jitter)
+
+    def block(self, coupled: bool) -> int:
+        """How many rows of each device to take at a time; 0 for all, where they are few or belong together."""
+        program = self.program
+        if self.dense or coupled or program.opaque or any(group.per_row for group in program.groups):
+            return 0
+        size = block_rows(program, self.inducing, self.count)
+        return size and part_of_block(self.rows, size)
 
 
 @jax.tree_util.register_dataclass

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array
 
-from gpdsl.inference.assessment import STAYED, better
+from gpdsl.inference.driver import STAYED, better
 from gpdsl.inference.natural.profiled import split_point
 from gpdsl.inference.natural.sweep import Point
 from gpdsl.inference.natural.tied import Tied, host_posterior

@@ -22,15 +22,13 @@ from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.natural.profiled import outer_point, split_point, whitened_at
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites, blend
-from gpdsl.inference.opaque.budget import LAST_SHARE, held_out
-from gpdsl.inference.opaque.derivatives import point_cost
-from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Points
-from gpdsl.inference.opaque.held_out import held_out_bound
+from gpdsl.inference.opaque.budget import LAST_SHARE, held_out, point_cost
+from gpdsl.inference.opaque.evaluations import Batch, Damping, Evaluations, Judged, Points, Trust, change, distance
+from gpdsl.inference.opaque.fresh import held_out_bound
 from gpdsl.inference.opaque.simulator import Fitted, Place, Simulator
 from gpdsl.inference.opaque.surrogate import MOST_POLYNOMIALS, Surrogate, feature_count, is_quadratic
-from gpdsl.inference.opaque.trust import Damping, Judged, Trust, change, distance
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 
 SETTLED = 0.02
 """Change of the means, in posterior standard deviations, and of the logarithms of these, that does not matter."""

@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.forward import stopping_fit
-from gpdsl.inference.ascent.alternating import split_parameters
+from gpdsl.inference.ascent.joint import split_parameters
 from gpdsl.inference.natural.profiled import profiled_bound
 from gpdsl.inference.natural.sites import Sites
-from gpdsl.inference.opaque.derivatives import has_slopes, jacobian
+from gpdsl.inference.opaque.budget import has_slopes, jacobian
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian, Regression
 from gpdsl.inference.opaque.steps import (
     Compiled,

@@ -20,7 +20,7 @@ from jaxtyping import Array
 
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.estimators.sampling import sum_and_error
-from gpdsl.inference.natural import anderson
+from gpdsl.inference.natural import refine
 from gpdsl.inference.natural.profiled import outer_point, setting_of, split_point, whitened_at
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import (
@@ -37,7 +37,7 @@ from gpdsl.inference.opaque.budget import Spent, assessing, each_step, require
 from gpdsl.inference.opaque.fresh import by_halves, fresh_bound
 from gpdsl.inference.opaque.values import Values, compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals
 from gpdsl.program.rows import Rows
 from gpdsl.symbolic.translate import ExternalUse
@@ -133,9 +133,9 @@ class StochasticSearch:
         """Blend towards a target, as far as the posterior stays a Gaussian."""
         self.sites = self.blend(self.point, self.sites, target, self.problem.rows, self.held, weight)
 
-    def nothing(self) -> anderson.Memory:
+    def nothing(self) -> refine.Memory:
         """An empty memory of the iteration."""
-        return anderson.empty(self.sites.linear.size + self.sites.precision.size, self.sites.linear.dtype)
+        return refine.empty(self.sites.linear.size + self.sites.precision.size, self.sites.linear.dtype)
 
     def accelerated(self) -> str:
         """Fixed hyperparameters: Anderson-accelerated iteration under common random numbers."""
@@ -260,14 +260,14 @@ def _units(problem: Problem) -> Callable[..., Sites]:
     return units
 
 
-def _fast(history: anderson.Memory, sites: Sites, target: Sites, units: Sites) -> Sites:
+def _fast(history: refine.Memory, sites: Sites, target: Sites, units: Sites) -> Sites:
     here = flatten_sites(sites, units)
-    return unflatten_sites(anderson.propose(history, here, flatten_sites(target, units) - here), units, sites)
+    return unflatten_sites(refine.propose(history, here, flatten_sites(target, units) - here), units, sites)
 
 
 def _remember(
-    history: anderson.Memory, before: Sites, led: Sites, now: Sites, leads: Sites, units: Sites
-) -> anderson.Memory:
+    history: refine.Memory, before: Sites, led: Sites, now: Sites, leads: Sites, units: Sites
+) -> refine.Memory:
     old, new = flatten_sites(before, units), flatten_sites(now, units)
     residual = (flatten_sites(leads, units) - new) - (flatten_sites(led, units) - old)
-    return anderson.remember(history, new - old, residual)
+    return refine.remember(history, new - old, residual)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.forward import ForwardModel, ForwardModelError, call, evaluate, stand_ins, stopping_fit
 from gpdsl.forward.mistakes import EverythingFailed
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.symbolic.translate import ExternalUse

@@ -6,12 +6,121 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from gpdsl.errors import GpdslError
-from gpdsl.inference.plan.batches import BATCH_STEPS, choose_batch
-from gpdsl.inference.plan.refusals import refuse, refuse_schedule
 from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.language.inducing import read_features
 from gpdsl.language.options import OPTIONS, check_engine, check_option
+from gpdsl.program.program import Program
+
+# Choices that cannot work together, each with what to do instead.
+
+
+def refuse_schedule(options: Options, optimizer: str) -> None:
+    """Raise GpdslError where an alternating schedule meets another optimiser than its own."""
+    if options.schedule == "alternating" and optimizer != "lbfgs":
+        raise GpdslError(
+            "schedule = alternating maximises one set of unknowns after the other by L-BFGS on all rows: leave out the "
+            f"optimizer (it is {optimizer} here), or use schedule = joint"
+        )
+
+
+def of_parameters(options: Options) -> Options:
+    """The options of a model without latents: the log likelihood and the priors of all rows, with no q.
+
+    Raises GpdslError for what only a posterior of latents has.
+    """
+    if options.engine != "vi":
+        raise GpdslError(f"engine = {options.engine} infers latents, and this model has none: leave it out")
+    if options.beta != 1:
+        raise GpdslError(f"beta = {options.beta:g} weighs the divergence of q; this model has no latents: leave it out")
+    if options.inducing or options.learn_inducing or options.batch:
+        raise GpdslError("this model has no latents: leave out inducing, learn_inducing and batch")
+    if options.optimizer == "natural" or options.schedule == "alternating":
+        raise GpdslError("this model has no latents: optimizer is lbfgs or adam, and schedule joint")
+    return replace(options, inducing=0, batch=0, posterior="full")
+
+
+def refuse_beta(options: Options) -> None:
+    """Raise GpdslError where the divergence is weighed of what has none, or is not meant to be the posterior alone."""
+    against = {
+        "posterior = corrected": (options.posterior == "corrected", "weighs draws to be those of the posterior"),
+        "hyperparameters = integrated": (
+            options.hyperparameters == "integrated",
+            "weighs parameters by their evidence, of which the bound is none then",
+        ),
+        f"importance = {options.importance}": (options.importance > 1, "bounds the evidence itself"),
+    }
+    for name, (asked, why) in against.items():
+        if asked:
+            raise GpdslError(f"beta = {options.beta:g} weighs the divergence of q; {name} {why}: leave one out")
+
+
+def refuse(optimizer: str, posterior: str, batch: int, opaque: bool, per_row: bool) -> None:
+    """Raise GpdslError where an optimiser does not cover the posterior, minibatches or likelihood."""
+    if posterior == "coupled" and (optimizer != "natural" or batch):
+        raise GpdslError(
+            "posterior = coupled is found by natural gradients on all rows at once: leave out optimizer and "
+            "schedule, set batch = 0, or use posterior = full"
+        )
+    if optimizer == "natural" and posterior not in {"full", "linear", "coupled"}:
+        raise GpdslError("optimizer = natural needs posterior = full (or linear, coupled); use adam or lbfgs")
+    if optimizer == "natural" and batch and (opaque or per_row):
+        what = "an opaque function" if opaque else "row variables"
+        raise GpdslError(f"optimizer = natural on minibatches does not cover {what}: set batch = 0, or use adam")
+    if posterior == "linear" and batch:
+        raise GpdslError(
+            "posterior = linear has a parameter in every row and needs all rows at once: set batch = 0, or "
+            "posterior = full with minibatches"
+        )
+    if optimizer == "lbfgs" and batch:
+        raise GpdslError("optimizer = lbfgs needs all rows at once (batch = 0); use adam with minibatches")
+    if optimizer == "lbfgs" and opaque:
+        raise GpdslError(
+            "optimizer = lbfgs needs gradients of the sampled objective, which an opaque function does not give; "
+            "use natural or adam"
+        )
+
+
+# Whether all rows are taken at once, or minibatches: by the work that either takes.
+
+BATCH_ROWS = 20_000
+"""Beyond this many rows the default is stochastic optimisation on minibatches."""
+
+BATCH = 1_000
+"""Rows of a minibatch."""
+
+BATCH_STEPS = 1000
+"""Most natural-gradient steps on minibatches: the fit ends before, when the bound no longer rises."""
+
+WORTH = 2.0
+"""Times the work of all steps on minibatches that all rows at once may take, for a bound without noise."""
+
+
+def choose_batch(rows: int, learnt: int) -> tuple[int, str]:
+    """How many rows to take at a time (0: all), and why.
+
+    A search by L-BFGS takes about 20 evaluations and 6 for every number it learns, each of which looks at every row
+    twice: for the sites, and for the gradient. Natural gradients take as many steps on minibatches, whatever is learnt.
+    """
+    visits = 2 * rows * (20 + 6 * learnt)
+    if rows > BATCH_ROWS:
+        return BATCH, f"{rows} rows exceed {BATCH_ROWS}"
+    if rows > 10 * BATCH and learnt and visits > WORTH * BATCH * BATCH_STEPS:
+        return BATCH, f"{learnt} numbers learnt from {rows} rows at once take {visits / 1e6:.2g} million visits to rows"
+    return 0, f"{rows} rows fit in one step"
+
+
+def numbers_learnt(program: Program, options: Options) -> int:
+    """How many numbers a search on all rows learns; 0 where minibatches would be another kind of search."""
+    natural = options.optimizer in {"auto", "natural"} and options.posterior in {"auto", "full"}
+    plain = options.engine == "vi" and options.schedule == "joint" and options.inducing != 0
+    apart = program.opaque or program.mixing or any(group.per_row for group in program.groups)
+    if not (natural and plain) or apart:
+        return 0
+    return sum(int(np.size(value)) for value in program.parameters.initial.values())
+
 
 DENSE_ROWS, DENSE_ALONE = 1500, 2000
 """Up to this many rows the default is a dense posterior, of several latents and of one: with one, a fit of binary

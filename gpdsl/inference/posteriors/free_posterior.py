@@ -13,8 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import GroupView, Layout, views
-from gpdsl.inference.posteriors.families import Linear
-from gpdsl.inference.posteriors.family import Diagonal, Family, Full, Parameters
+from gpdsl.inference.posteriors.family import Diagonal, Family, Full, Linear, Parameters
 from gpdsl.inference.posteriors.features import Features
 from gpdsl.kernels.numerics import solve_lower
 from gpdsl.program.evaluation import prior_means

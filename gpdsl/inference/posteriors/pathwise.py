@@ -27,8 +27,8 @@ from gpdsl.kernels.counters import Stream
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Functionals, blocks, every_point
 from gpdsl.kernels.waves import unsuited, waves
-from gpdsl.lowering.turns import cosine
-from gpdsl.program.compilation import jit
+from gpdsl.lowering.table import cosine
+from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, KernelValues, columns_of, kernel_values
 from gpdsl.program.program import Program

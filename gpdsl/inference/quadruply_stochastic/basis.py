@@ -19,8 +19,7 @@ from gpdsl.inference.quadruply_stochastic.sums import Held
 from gpdsl.inference.quadruply_stochastic.swept import State
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.functionals import Values
-from gpdsl.program.bijectors import bijector
-from gpdsl.program.parameters import Unconstrained
+from gpdsl.program.parameters import Unconstrained, bijector
 from gpdsl.program.program import Program
 
 PRECISION = "prior precision of the weights"

@@ -7,9 +7,8 @@ from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.kernels.form import has_white
 from gpdsl.kernels.waves import unsuited
-from gpdsl.program.groups import columns_of
+from gpdsl.program.groups import OWN_VALUE, columns_of
 from gpdsl.program.program import Program
-from gpdsl.program.readings import OWN_VALUE
 from gpdsl.symbolic.concavity import log_concavity
 
 MOST_FEATURES = 20_000

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
 import jax.numpy as jnp
 import numpy as np
+import sympy as sp
 from jaxtyping import Array
 
 from gpdsl.data import Data
-from gpdsl.inference.assessment import STAYED
 from gpdsl.inference.bound import Layout
-from gpdsl.inference.driver import ALL_DONE, Plan, searching
+from gpdsl.inference.driver import ALL_DONE, STAYED, Plan, drive, searching
 from gpdsl.inference.estimators.sampling import some_rows_sum_and_error
-from gpdsl.inference.plan.options import Options
+from gpdsl.inference.machine import machine_for
+from gpdsl.inference.monitor import Monitor
+from gpdsl.inference.natural.profiled import ProfiledSearch
+from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.weights import WeightChoice
-from gpdsl.inference.posteriors.family import Diagonal
+from gpdsl.inference.posteriors.family import Diagonal, Full
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
 from gpdsl.inference.quadruply_stochastic.basis import InducingFeatures, place_basis
 from gpdsl.inference.quadruply_stochastic.choice import MOST_SOLVED, decide_weights
@@ -25,17 +28,121 @@ from gpdsl.inference.quadruply_stochastic.estimators import Slopes, slopes
 from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.located import gathered
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
-from gpdsl.inference.quadruply_stochastic.reading import inputs_of, moments, slab, whole_divergence
-from gpdsl.inference.quadruply_stochastic.sampled_fit import SampledFit
-from gpdsl.inference.quadruply_stochastic.solved import SolvedFit, steadied
-from gpdsl.inference.quadruply_stochastic.start import start_parameters
+from gpdsl.inference.quadruply_stochastic.sampled import SampledFit
+from gpdsl.inference.quadruply_stochastic.solved import SolvedFit, notes_on_width, steadied
+from gpdsl.inference.quadruply_stochastic.sums import inputs_of, moments, slab, whole_divergence
 from gpdsl.inference.quadruply_stochastic.swept_fit import SweptFit
 from gpdsl.inference.quadruply_stochastic.weights import Weights, start_weights
-from gpdsl.inference.quadruply_stochastic.width import notes_on_width
 from gpdsl.inference.warm import Start
-from gpdsl.program.compilation import jit
-from gpdsl.program.program import Program
+from gpdsl.kernels.numerics import jitter_for
+from gpdsl.program.cache import jit, precision
+from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.parameters import Prior
+from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows
+from gpdsl.symbolic.terms import ObservationTerms
+from gpdsl.symbolic.translate import Ref, axis_key
+
+# What keeps a start on few rows sensible: priors so weak that they speak only where those rows say nothing.
+
+REACH = 3.0
+"""Standard deviation of the logarithm of a positive parameter around its start: a factor of 20."""
+
+RESOLUTION = 1e-3
+"""Error of the outputs that the noise must cover, in their standard deviations: single precision fits no closer."""
+
+
+def restrained(problem: Problem) -> Program:
+    """The program with weak priors of what has none: a MAP estimate from its rows stays finite.
+
+    Some rows alone say of a column that does not matter only that its length-scale is large, and of outputs without
+    noise that there is none; the logarithm of the first goes to any number, and with the second no step is stable.
+    """
+    return replace(
+        problem.program, priors={**_near_the_start(problem.program), **problem.program.priors, **_noise(problem)}
+    )
+
+
+def _near_the_start(program: Program) -> dict[str, Prior]:
+    """A log-normal prior of each learnt positive parameter."""
+    translator, found = program.translator, {}
+    for name, start in program.parameters.initial.items():
+        param = translator.declarations.params[name]
+        if param.constraint == "positive" and np.all(start > 0):
+            keys = tuple(map(axis_key, param.axes))
+            value = translator.symbol(Ref("param", name, keys), positive=True)
+            centre = float(np.mean(np.log(start)))
+            found[name] = Prior(-(((sp.log(value) - centre) / REACH) ** 2) / 2, keys)
+    return found
+
+
+def _noise(problem: Problem) -> dict[str, Prior]:
+    """What independent errors of the outputs take from the expected log likelihood: their variance times n p / 2.
+
+    p is the precision of the observation, where it is Gaussian and no number of the rows is in it.
+    """
+    if not problem.program.conjugate:
+        return {}
+    rows, found = problem.rows, {}
+    for observation in problem.program.observations:
+        for inverse_variance in _precisions(problem.program, observation):
+            name = observation.outputs[0]
+            values, known = as_numpy((rows.outputs[name], rows.observed[name]))
+            seen = np.asarray(values, float)[known > 0]
+            spread = RESOLUTION * float(np.std(seen))
+            found[f"noise of {name}"] = Prior(-problem.count * spread**2 * inverse_variance / 2, ())
+    return found
+
+
+def _precisions(program: Program, observation: ObservationTerms) -> Iterator[sp.Expr]:
+    """Minus the second derivative of the log density in its output, where that reads parameters without axes alone."""
+    references = program.translator.references
+    for symbol in observation.log_density.free_symbols:
+        if references[symbol].kind == "output":
+            precision = -sp.diff(observation.log_density, symbol, 2)
+            read = [references[each] for each in precision.free_symbols]
+            if read and all(ref.kind == "param" and not ref.positions for ref in read):
+                yield precision
+
+
+# Where the hyperparameters start: as exact inference on some of the rows finds them, QSGP appendix I.1.
+
+DTYPE = "float64"
+STEPS = 60
+"""Most evaluations of the bound of the rows, which a start need not maximise to the last digit."""
+
+
+def start_parameters(problem: Problem, count: int) -> tuple[dict[str, Array], bool]:
+    """The learnt parameters, on the real line, that `count` rows alone would give; the declared ones for none.
+
+    The rows' posterior is a full Gaussian, dense in the rows: for a Gaussian likelihood this is the exact GP. Weak
+    priors keep what the rows do not determine near the declared values; values that are not finite numbers are not
+    taken. Tells also whether the user has interrupted the search.
+    """
+    if not count:
+        return problem.parameters, False
+    rng = np.random.default_rng([problem.options.seed, 2])
+    index = np.sort(rng.choice(problem.count, count, replace=False))
+    with precision(DTYPE), machine_for(count):
+        rows = as_arrays(take_rows(problem.rows, index), DTYPE)
+        inducing = [functionals_at(group, group.readings.all, rows) for group in problem.program.groups]
+        some = replace(
+            problem,
+            rows=replace(rows, numbers=jnp.arange(count)),
+            count=count,
+            layout=Layout(Full(), True),
+            choice=Choice(True, 0, 0, 0, "natural", STEPS, {}),
+            options=replace(problem.options, dtype=DTYPE, tolerance=1e-5),
+            parameters=as_arrays(problem.parameters, DTYPE),
+            inducing=inducing,
+            jitter=jitter_for(jnp.dtype(DTYPE)),
+            monitor=Monitor(STEPS, problem.monitor.callback, f"hyperparameters from {count} rows"),
+        )
+        found = drive(some.monitor, ProfiledSearch(replace(some, program=restrained(some))))
+    sound = all(np.all(np.isfinite(value)) for value in found.parameters.values())
+    taken = as_arrays(found.parameters, problem.options.dtype) if sound else problem.parameters
+    return taken, found.interrupted
+
 
 ASSESSED_ROWS = 2_000
 """Rows on which the bound at the end is estimated."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpdsl.inference.plan.cost import quantity
 from gpdsl.inference.plan.explain import explain_observation
 from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.planning import quantity
 from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.inference.quadruply_stochastic.posterior import KINDS
 from gpdsl.kernels.form import describe

@@ -17,7 +17,7 @@ from gpdsl.kernels.counters import Stream
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
 from gpdsl.kernels.waves import turning, unsuited, waves
-from gpdsl.lowering.turns import cosine
+from gpdsl.lowering.table import cosine
 from gpdsl.program.groups import Group, KernelValues, columns_of, kernel_values
 from gpdsl.program.parameters import Unconstrained
 from gpdsl.program.program import Program

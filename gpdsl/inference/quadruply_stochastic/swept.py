@@ -22,8 +22,18 @@ from jaxtyping import Array, Float, Int
 
 from gpdsl.inference.quadruply_stochastic.estimators import Slopes, expected, slopes
 from gpdsl.inference.quadruply_stochastic.features import Features
-from gpdsl.inference.quadruply_stochastic.reading import Seen, inputs_of, slab, slabs
-from gpdsl.inference.quadruply_stochastic.sums import Held, Running, best_length, newton_step, part_of, with_part
+from gpdsl.inference.quadruply_stochastic.sums import (
+    Held,
+    Running,
+    Seen,
+    best_length,
+    inputs_of,
+    newton_step,
+    part_of,
+    slab,
+    slabs,
+    with_part,
+)
 from gpdsl.inference.quadruply_stochastic.weights import Index, Lengths, Weights, divergence
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows

@@ -5,7 +5,6 @@ In goes a form with its parameters, points and a stream of random numbers; out c
 """
 
 from gpdsl.kernels.waves.algebra import Waves
-from gpdsl.kernels.waves.draw import turning, waves
-from gpdsl.kernels.waves.suited import unsuited
+from gpdsl.kernels.waves.draw import turning, unsuited, waves
 
 __all__ = ["Waves", "turning", "unsuited", "waves"]

@@ -15,7 +15,7 @@ import sympy as sp
 from jaxtyping import Array
 
 from gpdsl.kernels.counters import Stream
-from gpdsl.kernels.waves import families, radial
+from gpdsl.kernels.waves import families
 from gpdsl.kernels.waves.algebra import Points, Waves, mixture, product
 from gpdsl.lowering.table import evaluate
 from gpdsl.symbolic.kernel_calculus import expanded
@@ -102,7 +102,7 @@ def _as_density(profile: sp.Expr, columns: int) -> Density | None:
     if (
         density is None
         or density.has(sp.DiracDelta, sp.Sum, sp.besselk, sp.gamma)
-        or not radial.suited(density, columns)
+        or not families.suited(density, columns)
     ):
         return None
     return Density(density)
@@ -202,7 +202,7 @@ def _waves(piece: Piece, numbers: Numbers, points: Points, stream: Stream) -> Wa
         case Quadratic(ell=ell, alpha=alpha):
             return families.rational_quadratic(points, stream, _value(ell, numbers), _value(alpha, numbers))
         case Density(density=density):
-            return radial.density_waves(density, lambda s: _number(s, numbers), points, stream)
+            return families.density_waves(density, lambda s: _number(s, numbers), points, stream)
 
 
 def _value(expression: sp.Expr, numbers: Numbers) -> Array:

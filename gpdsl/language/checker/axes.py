@@ -4,15 +4,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
-from gpdsl.language.checker.scope import SORTS, Scope
-from gpdsl.language.errors.axes import AmbiguousAxis, NotASize
+from gpdsl.language import syntax
+from gpdsl.language.checker.scope import SORTS, Place, Scope
+from gpdsl.language.errors.axes import (
+    AmbiguousAxis,
+    BadSubscript,
+    IndexNotBound,
+    NotASize,
+    SubscriptCount,
+    SubscriptOutOfRange,
+    WholeNeeded,
+    WrongIndex,
+)
+from gpdsl.language.errors.functionals import NotALabel
+from gpdsl.language.errors.kernels import BadSlice
 from gpdsl.language.errors.limits import SizeOutOfRange, TooManyElements
-from gpdsl.language.errors.names import NotAnIndex
-from gpdsl.language.limits import MAX_AXIS, MAX_ELEMENTS
-from gpdsl.language.model import Axis, Expression, FunctionCall, parts, same_axis
-from gpdsl.language.source import Span
-from gpdsl.language.suggest import closest
+from gpdsl.language.errors.names import NotAnIndex, SliceNotHere
+from gpdsl.language.model import (
+    Axis,
+    Expression,
+    ExternalCall,
+    Fixed,
+    FunctionCall,
+    IndexValue,
+    Local,
+    Operation,
+    Read,
+    Reduction,
+    Slice,
+    Subscript,
+    Whole,
+    parts,
+    same_axis,
+)
+from gpdsl.language.source import MAX_AXIS, MAX_ELEMENTS, Span, closest
 from gpdsl.language.syntax import Identifier, Literal, Size
 
 
@@ -103,3 +130,221 @@ def carrier(expression: Expression, axis: Axis) -> Expression:
 def replace_index(text: str, old: str, new: str) -> str:
     """`latent depth[p](s)` with the index `p` replaced inside its brackets."""
     return re.sub(r"\[[^\[\]]*\]", lambda found: re.sub(rf"\b{re.escape(old)}\b", new, found.group()), text, count=1)
+
+
+# Subscripts of a name that is read: which axis each one runs along, and whether it stays in range.
+
+
+def read(scope: Scope, place: Place, name: syntax.Name, axes: tuple[Axis, ...]) -> Read:
+    """A quantity with declared `axes`, one subscript per axis; without subscripts, every element."""
+    text = name.identifier.text
+    if name.subscripts is None:
+        chosen = tuple(IndexValue(axis.name) if axis.name is not None else Whole(axis) for axis in axes)
+        return Read(name.span, axes, text, chosen)
+    given = _explicit(scope, place, name, axes)
+    # Trailing axes without a name may be left out: `ell[p]` of `param ell[p] : positive[D]` is still a vector.
+    subscripts: tuple[Subscript, ...] = (*given, *(Whole(axis) for axis in axes[len(given) :]))
+    kept = tuple(_axis(scope, subscript) for subscript in subscripts)
+    varying = tuple(axis for axis in kept if axis is not None)
+    check_distinct(scope, text, name.span, varying)
+    return Read(name.span, varying, text, subscripts)
+
+
+def _axis(scope: Scope, subscript: Subscript) -> Axis | None:
+    match subscript:
+        case IndexValue(index=index):
+            return scope.indices[index].axis
+        case Whole(axis=axis) | Slice(axis=axis):
+            return axis
+        case _:
+            return None
+
+
+def _explicit(scope: Scope, place: Place, name: syntax.Name, axes: tuple[Axis, ...]) -> list[Subscript]:
+    written = name.subscripts or ()
+    named = len(axes)
+    while named and axes[named - 1].name is None:
+        named -= 1
+    if len(written) > len(axes) or len(written) < max(named, min(1, len(axes))):
+        expected = {0: "no axes", 1: "1 axis"}.get(len(axes), f"{len(axes)} axes")
+        span = Span(
+            written[0].span.line, written[0].span.column, written[-1].span.end_line, written[-1].span.end_column
+        )
+        scope.problems.fail(SubscriptCount(span, name.identifier.text, expected, len(written)))
+    chosen = []
+    for subscript, axis in zip(written, axes, strict=False):
+        chosen.append(_one(scope, place, name.identifier.text, subscript, axis))
+    return chosen
+
+
+def _one(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axis: Axis) -> Subscript:
+    if subscript.stop is not None:
+        return _slice(scope, name, subscript, subscript.stop, axis)
+    _refuse_column(scope, name, subscript, axis)
+    index, offset = subscript_parts(scope, subscript)
+    if subscript.comparison is not None:
+        scope.problems.fail(BadSubscript(subscript.span))
+    if index is None:
+        if offset < 1 or (axis.size is not None and offset > axis.size):
+            why = f"the elements along this axis are 1..{axis.size or axis.dimension}"
+            remedy = f"use a number from 1 to {axis.size or axis.dimension}"
+            element = f"{name}[{scope.quote(subscript.span).strip('`')}]"
+            scope.problems.fail(SubscriptOutOfRange(subscript.span, name, element, why, remedy))
+        return Fixed(offset)
+    _check_index(scope, place, name, index, axis)
+    check_shift(scope, place, name, subscript.span, IndexValue(index.text, offset))
+    return IndexValue(index.text, offset)
+
+
+def _refuse_column(scope: Scope, name: str, subscript: syntax.Subscript, axis: Axis) -> None:
+    """`a[site]` where `site` is an input of numbers."""
+    given = subscript.value.identifier.text if isinstance(subscript.value, syntax.Name) else ""
+    if given in scope.inputs:
+        index, kind = axis.describe(), scope.inputs[given].kind
+        remedy = f"where it holds groups, declare it a label: `input {given} : label[{index}]`"
+        if axis.name is None:
+            remedy = f"give `{name}` an index, `index s in 1..S`, and declare `input {given} : label[s]`"
+        what = f"an input of numbers (`{kind}`)"
+        scope.problems.fail(NotALabel(subscript.span, name, given, what, index, remedy))
+
+
+def _slice(scope: Scope, name: str, subscript: syntax.Subscript, last: syntax.Literal, axis: Axis) -> Subscript:
+    first = subscript.value.value if isinstance(subscript.value, syntax.Literal) else None
+    stop = last.value
+    end = f"{axis.size or axis.dimension}"
+    if not isinstance(first, int) or not isinstance(stop, int) or not 1 <= first <= stop <= MAX_AXIS:
+        why = f"a range of elements goes up, from one whole number to another below {MAX_AXIS + 1}"
+        scope.problems.fail(BadSlice(subscript.span, why, f"write `{name}[1..{end}]`"))
+    if axis.size is not None and stop > axis.size:
+        why = f"`{name}` has the elements 1..{end} along this axis, not up to {stop}"
+        scope.problems.fail(BadSlice(subscript.span, why, f"end the range at {end} or before"))
+    return Fixed(first) if first == stop else Slice(Axis(None, size=stop - first + 1), first)
+
+
+def subscript_parts(scope: Scope, subscript: syntax.Subscript) -> tuple[syntax.Identifier | None, int]:
+    """The index and the shift of `p - 1`, or None and the number of `2`."""
+    if subscript.stop is not None:
+        scope.problems.fail(SliceNotHere(subscript.span))
+    match subscript.value:
+        case syntax.Literal(value=int(value)):
+            return None, value
+        case syntax.Name(subscripts=None, identifier=index):
+            return _known(scope, index), 0
+        case syntax.Binary(
+            operator="+" | "-" as sign,
+            left=syntax.Name(subscripts=None, identifier=index),
+            right=syntax.Literal(value=int(value)),
+        ):
+            return _known(scope, index), value if sign == "+" else -value
+    return scope.problems.fail(BadSubscript(subscript.span))
+
+
+def _known(scope: Scope, index: syntax.Identifier) -> syntax.Identifier:
+    if index.text in scope.lost:
+        scope.problems.give_up()
+    if index.text not in scope.indices:
+        suggestion = scope.problems.suggest(index.text, scope.indices)
+        scope.problems.fail(NotAnIndex(index.span, index.text, scope.index_advice(index.text), suggestion))
+    return index
+
+
+def _check_index(scope: Scope, place: Place, name: str, index: syntax.Identifier, axis: Axis) -> None:
+    used = scope.indices[index.text].axis
+    if not same_axis(used, axis):
+        scope.problems.fail(
+            WrongIndex(
+                index.span,
+                name,
+                axis.describe(),
+                index.text,
+                scope.describe_index(index.text),
+                _wrong_index_remedy(place, name, index, axis),
+            )
+        )
+    if index.text not in place.bound:
+        if place.whole:
+            scope.problems.fail(WholeNeeded(index.span, name))
+        remedy = place.left.lacks(used)
+        if place.free:
+            remedy = f"write `let {place.left.name}[{index.text}] = ...`, or `{name}` without subscripts"
+        scope.problems.fail(IndexNotBound(index.span, index.text, scope.describe_index(index.text), remedy))
+
+
+def _wrong_index_remedy(place: Place, name: str, index: syntax.Identifier, axis: Axis) -> str:
+    left = place.left
+    if axis.name is None:
+        return f"use a number from 1 to {axis.describe()}, or an index that is declared as 1..{axis.describe()}"
+    if index.text in left.indices and axis.name not in left.indices:
+        verb = "write" if left.sort in ("observation", "let") else "declare"
+        return f"{verb} `{replace_index(left.text, index.text, axis.name)}`"
+    if axis.name in place.bound:
+        return f"write `{name}[{axis.name}]`"
+    return f"take an element by number, or index by `{axis.name}` on both sides"
+
+
+def check_shift(scope: Scope, place: Place, name: str, span: Span, subscript: IndexValue) -> None:
+    """An index moved by a number must stay in range wherever it runs at this place."""
+    index, offset = subscript.index, subscript.offset
+    reach, size = place.bound[index], scope.indices[index].axis.size
+    shown = f"{name}[{index} {'+' if offset > 0 else '-'} {abs(offset)}]"
+    if offset < 0 and reach.low + offset < 1:
+        why = f"`{index}` starts at {reach.low} here"
+        remedy = f"restrict it on the left, `let {place.left.name}[{index} > {-offset}] = ...`, and define the rest"
+        scope.problems.fail(SubscriptOutOfRange(span, name, shown, why, remedy))
+    if offset > 0 and (reach.high is None or size is None or reach.high + offset > size):
+        end = str(reach.high) if reach.high is not None else f"the size that data give `{index}`"
+        limit = f"{index} < {size - offset + 1}" if size is not None else f"{index} > {offset}"
+        condition = f"`let {place.left.name}[{limit}] = ...`"
+        remedy = (
+            f"restrict it on the left, {condition}, and define the rest"
+            if size is not None
+            else f"count backwards instead, with a condition: {condition}"
+        )
+        scope.problems.fail(SubscriptOutOfRange(span, name, shown, f"`{index}` goes up to {end} here", remedy))
+
+
+# A bare size that meets an index of the same size takes its name: `x * h[p]` with `x : real[4]`, `index p in 1..4`.
+
+
+def take_names(scope: Scope, expression: Expression, axes: tuple[Axis, ...]) -> Expression:
+    """The expression with each of its bare axes read along the index among `axes` that it matches, if there is one."""
+    for bare in [axis for axis in expression.axes if axis.name is None]:
+        index = next((axis for axis in axes if axis.name is not None and same_axis(axis, bare)), None)
+        if index is not None and index.name not in [axis.name for axis in expression.axes]:
+            expression = _along(scope, expression, bare, index)
+    return expression
+
+
+def _along(scope: Scope, expression: Expression, bare: Axis, index: Axis) -> Expression:
+    if bare not in expression.axes:
+        return expression
+    axes = tuple(index if axis == bare else axis for axis in expression.axes)
+    changed: Expression
+    match expression:
+        case Read(subscripts=subscripts) | Local(subscripts=subscripts):
+            moved = tuple(_subscript(each, bare, index) for each in subscripts)
+            changed = replace(expression, axes=axes, subscripts=moved)
+        case Operation(operands=operands):
+            inside = tuple(_along(scope, each, bare, index) for each in operands)
+            changed = replace(expression, axes=axes, operands=inside)
+        case Reduction(body=body):
+            changed = replace(expression, axes=axes, body=_along(scope, body, bare, index))
+        case FunctionCall(arguments=arguments, body=body):
+            given = tuple(_along(scope, each, bare, index) for each in arguments)
+            changed = replace(expression, axes=axes, arguments=given, body=_along(scope, body, bare, index))
+        case ExternalCall():
+            changed = replace(expression, axes=axes)
+        case _:
+            return expression
+    if id(expression) in scope.facts:
+        scope.facts[id(changed)] = (changed, scope.facts[id(expression)][1])
+    return changed
+
+
+def _subscript(subscript: Subscript, bare: Axis, index: Axis) -> Subscript:
+    match subscript:
+        case Whole(axis=axis) if axis == bare:
+            return IndexValue(index.name or "")
+        case Slice(axis=axis, start=start) if axis == bare:
+            return IndexValue(index.name or "", start - 1)
+    return subscript

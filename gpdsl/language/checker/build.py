@@ -3,18 +3,79 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from gpdsl.language.checker.axes import unite
+from gpdsl.language import syntax
+from gpdsl.language.checker.axes import carrier, contains, take_names, unite
 from gpdsl.language.checker.facts import Fact, combine, number_fact
-from gpdsl.language.checker.naming import take_names
-from gpdsl.language.checker.place import Place
-from gpdsl.language.checker.scope import Scope, describe_axes
-from gpdsl.language.errors.axes import AxesDiffer
+from gpdsl.language.checker.scope import Left, Place, Scope, describe_axes
+from gpdsl.language.errors.axes import AxesDiffer, AxisNotOnLeft
+from gpdsl.language.errors.calls import MissingArgument, RepeatedArgument, UnknownArgument, WrongArity
 from gpdsl.language.errors.functionals import TooManyReadings
 from gpdsl.language.errors.limits import NotFinite, PowerTooLarge, TooManyTerms
-from gpdsl.language.limits import MAX_DEGREE, MAX_READINGS, MAX_TERMS
+from gpdsl.language.habits import word_habit
 from gpdsl.language.model import VALUE, Axis, Expression, Number, Operation, Read, same_axis
-from gpdsl.language.source import Span
+from gpdsl.language.source import MAX_DEGREE, MAX_READINGS, MAX_TERMS, Span
+
+# Which argument of a call is which: by position, then by name.
+
+
+def match_arguments(
+    scope: Scope,
+    call: syntax.Call,
+    names: Sequence[str],
+    signature: str,
+    *,
+    required: Sequence[str],
+    named_only: Sequence[str] = (),
+) -> dict[str, syntax.Formula]:
+    """The arguments of a call by parameter name, in the order of `names`.
+
+    Fails with a mistake when there are too many, one is unknown or repeated, or a required one is missing.
+    `named_only` are names accepted only as `name = value`.
+    """
+    function = call.function.text
+    positional = [each for each in call.arguments if each.name is None]
+    if len(positional) > len(names):
+        scope.problems.fail(WrongArity(call.span, function, count(len(names)), len(positional), signature))
+    found: dict[str, syntax.Formula] = dict(zip(names, (each.value for each in positional), strict=False))
+    for argument in call.arguments:
+        if argument.name is None:
+            continue
+        name = argument.name.text
+        if name in found:
+            scope.problems.fail(RepeatedArgument(argument.name.span, function, name, signature))
+        if name not in names and name not in named_only:
+            suggestion = scope.problems.suggest(name, [*names, *named_only])
+            habit = word_habit(name)
+            scope.problems.fail(UnknownArgument(argument.name.span, function, name, signature, suggestion, habit))
+        found[name] = argument.value
+    missing = [name for name in required if name not in found]
+    if missing and not any(each.name for each in call.arguments) and len(required) == len(names) and not named_only:
+        scope.problems.fail(WrongArity(call.span, function, count(len(names)), len(positional), signature))
+    if missing:
+        shown = " and ".join(f"`{name}`" for name in missing)
+        scope.problems.fail(MissingArgument(call.span, function, shown, signature))
+    return {name: found[name] for name in (*names, *named_only) if name in found}
+
+
+def count(number: int) -> str:
+    """`no arguments`, `1 argument`, `2 arguments`."""
+    return {0: "no arguments", 1: "1 argument"}.get(number, f"{number} arguments")
+
+
+# The right side against the left: every axis of a value must be on the left side.
+
+
+def require_axes(scope: Scope, left: Left, expression: Expression, allowed: tuple[Axis, ...]) -> None:
+    """Report the first axis of a value that is not allowed, at the smallest part that has it."""
+    for axis in expression.axes:
+        if not contains(allowed, axis):
+            source = carrier(expression, axis)
+            mistake = AxisNotOnLeft(
+                source.span, scope.quote(source.span), axis.describe(), f"`{left.text}`", left.lacks(axis)
+            )
+            scope.problems.fail(mistake)
 
 
 def fact_of(scope: Scope, expression: Expression) -> Fact:

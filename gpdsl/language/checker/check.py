@@ -8,32 +8,189 @@ from typing import TypeVar
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.densities import check_density
-from gpdsl.language.checker.elements import check_elements, check_order
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.externals import check_external, check_likelihood
-from gpdsl.language.checker.functions import check_functions
+from gpdsl.language.checker.functions import check_functions, nodes
 from gpdsl.language.checker.groups import check_levels
 from gpdsl.language.checker.inference import check_infer
-from gpdsl.language.checker.kernel_formulas import check_definition
+from gpdsl.language.checker.kernel_calls import check_definition
 from gpdsl.language.checker.latents import check_latent
 from gpdsl.language.checker.layers import in_layers
 from gpdsl.language.checker.lets import check_let
-from gpdsl.language.checker.names import declared_name, register_names
-from gpdsl.language.checker.observations import check_observation
-from gpdsl.language.checker.priors import check_prior
-from gpdsl.language.checker.problems import Problems, in_order
-from gpdsl.language.checker.quantities import check_const, check_index, check_input, check_output, check_param
+from gpdsl.language.checker.observations import check_elements, check_observation, check_order
+from gpdsl.language.checker.quantities import (
+    check_const,
+    check_index,
+    check_input,
+    check_output,
+    check_param,
+    check_prior,
+    check_row,
+)
 from gpdsl.language.checker.recursion import layers_written_out
-from gpdsl.language.checker.rows import check_row
-from gpdsl.language.checker.scope import Scope
-from gpdsl.language.checker.used import is_library, without_others
-from gpdsl.language.checker.whole import check_observed, check_sizes, outputs_gone_wrong
+from gpdsl.language.checker.scope import Problems, Scope, in_order
+from gpdsl.language.errors.axes import SizeUnknown
 from gpdsl.language.errors.base import ModelError
-from gpdsl.language.errors.values import RepeatedOption
-from gpdsl.language.model import Declarations, Infer, Observation
-from gpdsl.language.source import Source, Span
+from gpdsl.language.errors.calls import RepeatedOption
+from gpdsl.language.errors.limits import NameTooLong, NotADefinition
+from gpdsl.language.errors.names import DeclaredTwice, NeverObserved, NothingObserved, ReservedWord, ShadowsBuiltin
+from gpdsl.language.model import Axis, Declarations, Infer, Observation
+from gpdsl.language.source import MAX_NAME, Source, Span
 from gpdsl.language.syntax import SyntaxTree
-from gpdsl.language.vocabulary import STATEMENTS
+from gpdsl.language.vocabulary import BUILTINS, SHADOWABLE, STATEMENTS
+
+# Register every declared name before anything is checked, so that declarations may stand in any order.
+
+STATEMENT_SORTS: Mapping[type, str] = MappingProxyType(
+    {
+        syntax.IndexStatement: "index",
+        syntax.InputStatement: "input",
+        syntax.OutputStatement: "output",
+        syntax.ConstStatement: "const",
+        syntax.ParamStatement: "param",
+        syntax.LatentStatement: "latent",
+        syntax.RowStatement: "row",
+        syntax.LetStatement: "let",
+        syntax.FunctionStatement: "function",
+        syntax.KernelStatement: "kernel",
+        syntax.DensityStatement: "density",
+        syntax.ExternalStatement: "external",
+        syntax.ExternalLikelihoodStatement: "likelihood",
+    }
+)
+
+
+_VALUES = frozenset({"input", "const", "param", "row", "let"})
+"""What is read without parentheses, so that `mean` and `mean(q, ...)` are told apart."""
+
+
+def register_names(scope: Scope, statements: tuple[syntax.Statement, ...]) -> tuple[syntax.Statement, ...]:
+    """Fill `scope.sorts` and `scope.places`; returns the statements that go on to be checked.
+
+    A second declaration of a name is reported and dropped, and so is one with a name that cannot be declared.
+    """
+    kept: list[syntax.Statement] = []
+    for statement in statements:
+        sort = STATEMENT_SORTS.get(type(statement))
+        name = declared_name(statement)
+        if sort is None or name is None:
+            kept.append(statement)
+            continue
+        with scope.problems.contained():
+            _check_name(scope, name, sort)
+            scope.sorts[name.text] = sort
+            scope.places.setdefault(name.text, name.span)
+            kept.append(statement)
+    return tuple(kept)
+
+
+def declared_name(statement: syntax.Node) -> syntax.Identifier | None:
+    """The name a statement declares."""
+    declared = getattr(statement, "declared", None)
+    return declared.name if declared is not None else getattr(statement, "name", None)
+
+
+def _check_name(scope: Scope, name: syntax.Identifier, sort: str) -> None:
+    text = name.text
+    if text in STATEMENTS:
+        scope.lost.add(text)
+        scope.problems.fail(ReservedWord(name.span, text))
+    if text in BUILTINS and not (text in SHADOWABLE and sort in _VALUES):
+        scope.problems.fail(ShadowsBuiltin(name.span, text, BUILTINS[text]))
+    if len(text) > MAX_NAME:
+        scope.lost.add(text)
+        scope.problems.fail(NameTooLong(name.span, MAX_NAME))
+    if text in scope.sorts and not (sort == "let" and scope.sorts[text] == "let"):
+        scope.problems.fail(DeclaredTwice(name.span, text, scope.line(scope.places[text], name.span)))
+
+
+# What a used file may say: definitions. Everything else belongs to the model that uses it.
+
+DEFINITIONS = (syntax.FunctionStatement, syntax.KernelStatement, syntax.DensityStatement, syntax.UseStatement)
+
+
+def is_library(tree: syntax.SyntaxTree) -> bool:
+    """Whether a file is one to be used: it holds definitions, and nothing that belongs to a model."""
+    kinds = {type(each) for each in tree.statements} - {syntax.ModelStatement}
+    return bool(kinds) and kinds <= set(DEFINITIONS)
+
+
+def without_others(scope: Scope, statements: tuple[syntax.Statement, ...]) -> tuple[syntax.Statement, ...]:
+    """The statements of the model and the definitions of the files it uses; anything else there is reported."""
+    if not scope.source.parts:
+        return statements
+    kept: list[syntax.Statement] = []
+    for each in statements:
+        if scope.source.is_own(each.span) or isinstance(each, DEFINITIONS):
+            kept.append(each)
+        elif not isinstance(each, syntax.ModelStatement):
+            scope.problems.add(NotADefinition(each.span, scope.source.name))
+            name = declared_name(each)
+            scope.lost.update([] if name is None else [name.text])
+    return tuple(kept)
+
+
+# What can be judged only once every statement is checked: unobserved outputs, sizes no data can bind.
+
+
+def check_observed(scope: Scope, statements: tuple[syntax.Statement, ...], seen: list[Observation], end: Span) -> None:
+    """Every output is observed; a statement that failed counts as an observation of what stands on its left."""
+    attempts = [each for each in statements if isinstance(each, syntax.ObservationStatement)]
+    names = [_mentioned(scope, part) for each in attempts for part in each.left]
+    mentioned = set().union(*names)
+    # An observation of something else was probably meant for the output that lacks one: its own mistake says so.
+    astray = any(not each & set(scope.names("output")) for each in names)
+    for output in scope.outputs.values():
+        if output.name not in mentioned | scope.lost and not astray:
+            scope.problems.add(NeverObserved(output.span, output.name))
+    if not attempts and not scope.names("output"):
+        scope.problems.add(NothingObserved(end))
+
+
+def _mentioned(scope: Scope, left: syntax.Formula) -> set[str]:
+    """The outputs that a left side is about, or the name that stands there instead."""
+    if isinstance(left, syntax.Name):
+        return {left.identifier.text}
+    names = {each.identifier.text for each in nodes(left) if isinstance(each, syntax.Name)}
+    return names & set(scope.names("output"))
+
+
+def outputs_gone_wrong(
+    scope: Scope, statements: tuple[syntax.Statement, ...], seen: list[Observation]
+) -> frozenset[str]:
+    """Outputs that a statement is about which failed, so that what they lack has been said."""
+    spans = {each.span for each in seen}
+    attempts = [each for each in statements if isinstance(each, syntax.ObservationStatement)]
+    failed = [each for each in attempts if each.span not in spans]
+    return frozenset(name for each in failed for part in each.left for name in _mentioned(scope, part))
+
+
+def check_sizes(scope: Scope) -> None:
+    """Each free dimension must occur in an input or output, or in a list of numbers whose length says it."""
+    known: set[str | None] = set()
+    axes = [axis for table in (scope.inputs, scope.outputs) for each in table.values() for axis in each.axes]
+    axes += [t.label for table in (scope.inputs, scope.outputs) for t in table.values() if t.label is not None]  # type: ignore[attr-defined]
+    lists = [
+        *((each.axes, each.values) for each in scope.consts.values()),
+        *((each.axes, each.initial) for each in scope.params.values()),
+    ]
+    axes += [axis for own, values in lists if isinstance(values, tuple) for axis in own]
+    known.update(axis.dimension for axis in axes)
+    wanted: dict[str, Span] = {}
+    for index in scope.indices.values():
+        _want(wanted, index.axis, index.span)
+    for param in scope.params.values():
+        for axis in param.axes:
+            _want(wanted, axis, param.span)
+    for dimension, span in wanted.items():
+        if dimension not in known:
+            scope.problems.add(SizeUnknown(span, dimension))
+
+
+def _want(wanted: dict[str, Span], axis: Axis, span: Span) -> None:
+    if axis.size is None and axis.dimension is not None:
+        wanted.setdefault(axis.dimension, span)
+
 
 _QUANTITIES: Mapping[type[syntax.Node], Callable] = MappingProxyType(
     {

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from gpdsl.language import syntax
+from gpdsl.language.checker.build import require_axes
 from gpdsl.language.checker.expressions import check_expression
-from gpdsl.language.checker.fit_left import require_axes
 from gpdsl.language.checker.functions import check_formula, expand, passed_arguments
 from gpdsl.language.checker.left import Observed
-from gpdsl.language.checker.place import Passed, Place
-from gpdsl.language.checker.scope import Scope
+from gpdsl.language.checker.scope import Passed, Place, Scope
 from gpdsl.language.errors.calls import WrongKind
 from gpdsl.language.model import Density, DistributionCall, Read
 from gpdsl.language.vocabulary import OUTPUT_KINDS

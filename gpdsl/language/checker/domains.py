@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import contains
 from gpdsl.language.checker.expressions import check_expression
-from gpdsl.language.checker.place import Place
-from gpdsl.language.checker.scope import SORTS, Scope
+from gpdsl.language.checker.scope import SORTS, Place, Scope
 from gpdsl.language.errors.axes import SeveralAxes
-from gpdsl.language.errors.fields import NoColumnsOfPoints
+from gpdsl.language.errors.functionals import NoColumnsOfPoints
 from gpdsl.language.errors.kernels import NoInputsHere, NotAnArgument
 from gpdsl.language.model import Axis, Expression, Read, parts
 

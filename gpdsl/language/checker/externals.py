@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gpdsl.language import syntax
-from gpdsl.language.checker.arguments import match_arguments
 from gpdsl.language.checker.axes import declared_axes
-from gpdsl.language.checker.build import fact_of, remember
+from gpdsl.language.checker.build import fact_of, match_arguments, remember
 from gpdsl.language.checker.facts import Fact
-from gpdsl.language.checker.place import NOTHING, Place
-from gpdsl.language.checker.scope import Scope, describe_axes
+from gpdsl.language.checker.scope import NOTHING, Place, Scope, describe_axes
 from gpdsl.language.errors.axes import PassedAxes
 from gpdsl.language.errors.calls import UnknownType
 from gpdsl.language.errors.names import DeclaredTwice

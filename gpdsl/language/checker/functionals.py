@@ -5,19 +5,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from gpdsl.language import syntax
-from gpdsl.language.checker.arguments import count
-from gpdsl.language.checker.build import recorded
+from gpdsl.language.checker.axes import read
+from gpdsl.language.checker.build import count, recorded
 from gpdsl.language.checker.group_reads import levels_of, read_at_level, refuse_without_level
-from gpdsl.language.checker.place import Place
-from gpdsl.language.checker.scope import SORTS, Scope, describe_axes
-from gpdsl.language.checker.smoothness import roughness
-from gpdsl.language.checker.subscripts import read
+from gpdsl.language.checker.scope import SORTS, Place, Scope, describe_axes
 from gpdsl.language.errors.calls import LatentCalled, UnknownArgument, WrongArity
-from gpdsl.language.errors.fields import FieldInRow
 from gpdsl.language.errors.functionals import (
+    FieldInRow,
     InnerLayer,
     NotADirection,
     NotALatent,
@@ -27,8 +26,77 @@ from gpdsl.language.errors.functionals import (
     WrongShape,
 )
 from gpdsl.language.errors.names import NotReadable, UsedBeforeDefined
-from gpdsl.language.model import Axis, Direction, Fixed, Functional, IndexValue, Latent, Read, Whole, same_axis
+from gpdsl.language.model import (
+    Axis,
+    Direction,
+    Fixed,
+    Functional,
+    IndexValue,
+    Kernel,
+    KernelCall,
+    KernelFormula,
+    KernelProduct,
+    KernelScale,
+    KernelSum,
+    Latent,
+    Read,
+    Whole,
+    same_axis,
+)
 from gpdsl.language.source import Span
+
+# How often a process with a given kernel can be differentiated (mean-square; Rasmussen and Williams 2006, 4.1.1).
+
+DERIVATIVES: Mapping[str, int] = MappingProxyType(
+    {"White": 0, "Matern12": 0, "ArcCosine": 0, "Coregion": 0, "Matern32": 1, "Matern52": 2}
+)
+"""Kernels whose processes have only so many derivatives; all others have every one."""
+
+_WHY = MappingProxyType(
+    {
+        "White": "white noise is nowhere continuous",
+        "Coregion": "a Coregion kernel compares levels, which are not points of a line",
+        "ArcCosine": "a covariance of threshold units has a kink where its two points meet",
+    }
+)
+
+Roughness = tuple[str, str, str]
+"""The kernel's name, why there is no derivative, and what to do."""
+
+
+def roughness(kernel: Kernel, order: int) -> Roughness | None:
+    """What keeps the process from having derivatives of this order, or None when it has them."""
+    match kernel:
+        case KernelCall(name=name):
+            inner = (found for each in kernel.kernels if (found := roughness(each, order)) is not None)
+            return _of_family(name, order) or next(inner, None)
+        case KernelFormula(name=name, points=points):
+            return None if len(points) == 2 else _of_formula(name)
+        case KernelScale(kernel=inside):
+            return roughness(inside, order)
+        case KernelSum(terms=parts) | KernelProduct(factors=parts):
+            return next((found for each in parts if (found := roughness(each, order)) is not None), None)
+    return None
+
+
+def _of_family(name: str, order: int) -> Roughness | None:
+    known = DERIVATIVES.get(name)
+    if known is None or known >= order:
+        return None
+    times = "once" if known == 1 else "twice"
+    why = _WHY.get(name) or (
+        "a process with this kernel has no derivative at all"
+        if known == 0
+        else f"a process with this kernel can be differentiated only {times}"
+    )
+    apart = "; put noise into the likelihood" if name == "White" else ""
+    return name, why, f"use a smoother kernel, such as `RBF` or `Matern52`{apart}"
+
+
+def _of_formula(name: str) -> Roughness:
+    why = "a formula in the distance may have a kink at distance zero, and none is ruled out"
+    return name, why, f"write the formula in the two points instead: `kernel {name}(a, b) = ...`"
+
 
 DERIVATIVE = "D"
 MAX_ORDER = 2

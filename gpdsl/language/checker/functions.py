@@ -10,15 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 
 from gpdsl.language import syntax
-from gpdsl.language.checker.arguments import match_arguments
-from gpdsl.language.checker.build import fact_of, remember
-from gpdsl.language.checker.place import NOTHING, Left, Passed, Place
-from gpdsl.language.checker.scope import Scope
+from gpdsl.language.checker.build import fact_of, match_arguments, remember
+from gpdsl.language.checker.scope import NOTHING, Left, Passed, Place, Scope
 from gpdsl.language.errors.calls import MissingArgument
 from gpdsl.language.errors.definitions import CallsItself, CallsTooDeep, CallsTooMany, InsideCall
 from gpdsl.language.errors.names import DeclaredTwice, ShadowsBuiltin
-from gpdsl.language.limits import MAX_EXPANDED, MAX_FUNCTION_DEPTH
 from gpdsl.language.model import Expression, Function, FunctionCall, Local
+from gpdsl.language.source import MAX_EXPANDED, MAX_FUNCTION_DEPTH
 from gpdsl.language.vocabulary import BUILTINS
 
 Check = Callable[[Scope, Place, syntax.Formula], Expression]

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpdsl.language import syntax
+from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import recorded, remember
 from gpdsl.language.checker.facts import Fact
-from gpdsl.language.checker.place import Place
-from gpdsl.language.checker.scope import ByGroup, Scope
-from gpdsl.language.checker.subscripts import read
-from gpdsl.language.errors.groups import LabelNotNumber, LevelNotSaid, NotALabel
+from gpdsl.language.checker.scope import ByGroup, Place, Scope
+from gpdsl.language.errors.functionals import LabelNotNumber, LevelNotSaid, NotALabel
 from gpdsl.language.model import At, Axis, Expression, Functional, Latent, Operation, Read, same_axis
 
 ON = "`on`"

@@ -15,9 +15,8 @@ from gpdsl.language.checker.build import number, operation
 from gpdsl.language.checker.distributions import check_distribution
 from gpdsl.language.checker.functions import nodes
 from gpdsl.language.checker.group_reads import over_levels
-from gpdsl.language.checker.place import IndexRange, Left, Place
-from gpdsl.language.checker.scope import ByGroup, Scope
-from gpdsl.language.errors.groups import KernelByLevel, LabelInKernel, PriorOfLevels
+from gpdsl.language.checker.scope import ByGroup, IndexRange, Left, Place, Scope
+from gpdsl.language.errors.functionals import KernelByLevel, LabelInKernel, PriorOfLevels
 from gpdsl.language.model import (
     Axis,
     Case,

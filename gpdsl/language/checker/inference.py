@@ -8,19 +8,11 @@ from typing import Any
 from gpdsl.language import syntax
 from gpdsl.language.checker.quantities import initial_value
 from gpdsl.language.checker.scope import SORTS, Scope
-from gpdsl.language.choices import Names, Truth, Values
-from gpdsl.language.engine_names import ENGINES
+from gpdsl.language.errors.calls import BadOption, NotOfThisEngine, RepeatedOption, UnknownEngine, UnknownOption
 from gpdsl.language.errors.names import NotReadable
-from gpdsl.language.errors.values import (
-    BadOption,
-    NotOfThisEngine,
-    RepeatedOption,
-    UnknownEngine,
-    UnknownOption,
-)
-from gpdsl.language.inducing import Inducing
+from gpdsl.language.inducing import Inducing, Names, Truth, Values
 from gpdsl.language.model import Infer
-from gpdsl.language.options import OPTIONS, Option
+from gpdsl.language.options import ENGINES, OPTIONS, Option
 
 
 def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:

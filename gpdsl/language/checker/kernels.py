@@ -5,20 +5,17 @@ from __future__ import annotations
 from functools import reduce
 
 from gpdsl.language import syntax
-from gpdsl.language.checker.build import fact_of, number, operation
+from gpdsl.language.checker.build import fact_of, number, operation, require_axes
+from gpdsl.language.checker.constraints import check_domain
 from gpdsl.language.checker.domains import Domain
 from gpdsl.language.checker.expressions import check_expression
-from gpdsl.language.checker.fit_left import require_axes
-from gpdsl.language.checker.kernel_calls import check_family, whole
-from gpdsl.language.checker.kernel_formulas import check_formula
-from gpdsl.language.checker.place import Place
-from gpdsl.language.checker.scope import Scope
-from gpdsl.language.checker.values import check_domain
+from gpdsl.language.checker.kernel_calls import check_family, check_formula, whole
+from gpdsl.language.checker.scope import Place, Scope
 from gpdsl.language.errors.calls import NotAKernel, UnknownKernel
 from gpdsl.language.errors.limits import TooManyKernels
 from gpdsl.language.habits import kernel_habit
-from gpdsl.language.limits import MAX_KERNEL_POWER, MAX_KERNELS
 from gpdsl.language.model import Expression, Kernel, KernelCall, KernelProduct, KernelScale, KernelSum
+from gpdsl.language.source import MAX_KERNEL_POWER, MAX_KERNELS
 from gpdsl.language.vocabulary import BUILTINS, KERNELS
 
 

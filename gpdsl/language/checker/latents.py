@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 
 from gpdsl.language import syntax
-from gpdsl.language.checker.arguments import match_arguments
 from gpdsl.language.checker.axes import declared_axes
-from gpdsl.language.checker.build import number
+from gpdsl.language.checker.build import match_arguments, number, require_axes
 from gpdsl.language.checker.domains import Domain
 from gpdsl.language.checker.expressions import check_expression
-from gpdsl.language.checker.fields import points_index, refuse_field
-from gpdsl.language.checker.fit_left import require_axes
 from gpdsl.language.checker.group_reads import over_levels
 from gpdsl.language.checker.groups import check_labels_seen, latent_of_levels, refuse_levels_in_kernel, whole
 from gpdsl.language.checker.kernels import check_kernel
+from gpdsl.language.checker.layers import points_index, refuse_field
 from gpdsl.language.checker.lets import reads
-from gpdsl.language.checker.place import IndexRange, Left, Place
-from gpdsl.language.checker.scope import SORTS, Scope
+from gpdsl.language.checker.scope import SORTS, IndexRange, Left, Place, Scope
 from gpdsl.language.errors.axes import SeveralAxes
 from gpdsl.language.errors.calls import NotAProcess, RepeatedArgument
-from gpdsl.language.errors.fields import FieldInRow
+from gpdsl.language.errors.functionals import FieldInRow
 from gpdsl.language.errors.names import ArgumentNotInput, NotReadable
 from gpdsl.language.model import Axis, Expression, Kernel, Latent
 from gpdsl.language.vocabulary import PROCESS

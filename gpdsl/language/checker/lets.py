@@ -6,18 +6,23 @@ from collections.abc import Sequence
 from itertools import product
 
 from gpdsl.language import syntax
-from gpdsl.language.checker.axes import check_distinct
-from gpdsl.language.checker.build import fact_of
+from gpdsl.language.checker.axes import check_distinct, subscript_parts
+from gpdsl.language.checker.build import fact_of, require_axes
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.facts import Fact
-from gpdsl.language.checker.fit_left import require_axes
-from gpdsl.language.checker.guards import case_axes, case_guards, check_coverage, reach
-from gpdsl.language.checker.place import NOTHING, Left, Place
-from gpdsl.language.checker.scope import Scope
-from gpdsl.language.errors.axes import BadRecursion
+from gpdsl.language.checker.scope import NOTHING, IndexRange, Left, Place, Scope
+from gpdsl.language.errors.axes import (
+    BadRecursion,
+    BadSubscript,
+    CasesMissing,
+    CasesOverlap,
+    IndexUnnamed,
+    SubscriptCount,
+    SubscriptOutOfRange,
+    WrongIndex,
+)
 from gpdsl.language.errors.limits import PowerTooLarge, TooManyCases
 from gpdsl.language.errors.names import DeclaredTwice
-from gpdsl.language.limits import MAX_CASES, MAX_DEGREE
 from gpdsl.language.model import (
     Axis,
     Case,
@@ -30,6 +35,153 @@ from gpdsl.language.model import (
     Read,
     parts,
 )
+from gpdsl.language.source import MAX_AXIS, MAX_CASES, MAX_DEGREE, Span
+
+# The left side of a `let`: which elements each case covers, and that together they cover each once.
+
+_BETWEEN = {
+    "all": lambda limit: (1, MAX_AXIS),
+    "==": lambda limit: (limit, limit),
+    "<": lambda limit: (1, limit - 1),
+    "<=": lambda limit: (1, limit),
+    ">": lambda limit: (limit + 1, MAX_AXIS),
+    ">=": lambda limit: (limit, MAX_AXIS),
+}
+"""From where to where a condition lets an index run."""
+
+
+def case_axes(scope: Scope, statements: Sequence[syntax.LetStatement]) -> tuple[Axis, ...]:
+    """The axes of a `let` from the subscripts of all its cases: a case `a[1]` takes the index of the others."""
+    first = statements[0].subscripts or ()
+    names: list[str | None] = [None] * len(first)
+    for statement in statements:
+        subscripts = statement.subscripts or ()
+        if len(subscripts) != len(first):
+            expected = f"{len(first)} subscripts on line {statements[0].span.line}"
+            scope.problems.fail(SubscriptCount(statement.name.span, statement.name.text, expected, len(subscripts)))
+        for position, subscript in enumerate(subscripts):
+            index, shift = subscript_parts(scope, subscript)
+            if index is None:
+                continue
+            if shift:
+                scope.problems.fail(BadSubscript(subscript.span))
+            if names[position] not in (None, index.text):
+                remedy = f"write `{statement.name.text}[{names[position]}]` in every case"
+                scope.problems.fail(
+                    WrongIndex(
+                        index.span,
+                        statement.name.text,
+                        names[position] or "",
+                        index.text,
+                        scope.describe_index(index.text),
+                        remedy,
+                    )
+                )
+            names[position] = index.text
+    for position, name in enumerate(names):
+        if name is None:
+            scope.problems.fail(IndexUnnamed(first[position].span, statements[0].name.text))
+    return tuple(scope.indices[name].axis for name in names if name is not None)
+
+
+def case_guards(
+    scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, ...]
+) -> tuple[tuple[Guard, ...], tuple[bool, ...]]:
+    """One guard per axis of a case, and for each whether the case names the index, so that its value may use it."""
+    guards, named = [], []
+    for subscript, axis in zip(statement.subscripts or (), axes, strict=True):
+        guards.append(guard_of(scope, statement.name.text, subscript, axis))
+        named.append(subscript_parts(scope, subscript)[0] is not None)
+    return tuple(guards), tuple(named)
+
+
+def guard_of(scope: Scope, name: str, subscript: syntax.Subscript, axis: Axis) -> Guard:
+    """What one subscript left of `=` or `~` says about the values of its index: `p > 1`, `p`, `2`."""
+    index, number = subscript_parts(scope, subscript)
+    operator = subscript.comparison or ("all" if index is not None else "==")
+    if subscript.comparison is not None:
+        if index is None or not isinstance(subscript.against, syntax.Literal):
+            scope.problems.fail(BadSubscript(subscript.span))
+        number = _limit(scope, subscript)
+    guard = Guard(axis.name or "", operator, number)
+    if not values(guard, axis):
+        why = f"no value of `{guard.index}` from 1 to {axis.size or axis.dimension} fits"
+        shown = f"{number}" if index is None else f"{guard.index} {operator} {number}"
+        advice = "change the condition or remove the case"
+        scope.problems.fail(SubscriptOutOfRange(subscript.span, name, f"{name}[{shown}]", why, advice))
+    return guard
+
+
+def _limit(scope: Scope, subscript: syntax.Subscript) -> int:
+    literal = subscript.against
+    if not isinstance(literal, syntax.Literal) or not isinstance(literal.value, int) or literal.value > MAX_AXIS:
+        return scope.problems.fail(BadSubscript(subscript.span))
+    return literal.value
+
+
+def values(guard: Guard, axis: Axis) -> Sequence[int]:
+    """The values a guard lets through; an axis of unknown size counts as a little longer than every limit."""
+    size = axis.size if axis.size is not None else guard.value + 2
+    if guard.operator == "!=":
+        return [value for value in range(1, size + 1) if value != guard.value]
+    low, high = _BETWEEN[guard.operator](guard.value)
+    return range(max(low, 1), min(high, size) + 1)
+
+
+def meet(first: Guard, second: Guard, axis: Axis) -> bool:
+    """Whether some value of an index passes both guards; an axis of unknown size goes on beyond every limit."""
+    low, high = 1, axis.size if axis.size is not None else max(first.value, second.value) + 2
+    without = set()
+    for guard in (first, second):
+        if guard.operator == "!=":
+            without.add(guard.value)
+        else:
+            least, most = _BETWEEN[guard.operator](guard.value)
+            low, high = max(low, least), min(high, most)
+    return high - low + 1 > sum(low <= value <= high for value in without)
+
+
+def reach(guard: Guard, axis: Axis) -> IndexRange:
+    """From where to where an index runs under a guard."""
+    allowed = values(guard, axis)
+    return IndexRange(allowed[0], allowed[-1] if axis.size is not None else None)
+
+
+def check_coverage(scope: Scope, name: str, span: Span, axes: tuple[Axis, ...], cases: Sequence[Case]) -> None:
+    """No element in two cases, none left out. For sizes that data bind, this must hold whatever the size.
+
+    A little beyond every limit, all further elements are alike.
+    """
+    limits = [max(case.guards[k].value for case in cases) for k in range(len(axes))]
+    sized = [
+        Axis(axis.name, size=limit + 2 if axis.size is None else min(axis.size, limit + 2))
+        for axis, limit in zip(axes, limits, strict=True)
+    ]
+    for k, case in enumerate(cases):
+        for other in cases[:k]:
+            if all(map(meet, case.guards, other.guards, axes)):
+                scope.problems.fail(CasesOverlap(case.span, name, other.span.line))
+    boxes = [[frozenset(values(guard, axis)) for guard, axis in zip(case.guards, sized, strict=True)] for case in cases]
+    missing = missing_element(boxes, [frozenset(range(1, (axis.size or 1) + 1)) for axis in sized])
+    if missing is not None:
+        scope.problems.fail(CasesMissing(span, name, ", ".join(map(str, missing))))
+
+
+def missing_element(boxes: list[list[frozenset[int]]], whole: list[frozenset[int]]) -> tuple[int, ...] | None:
+    """An element of the product `whole` in none of the boxes: axis by axis, only values that differ in some box."""
+    if not whole:
+        return None if boxes else ()
+    seen: set[frozenset[int]] = set()
+    for value in sorted(whole[0]):
+        inside = frozenset(k for k, box in enumerate(boxes) if value in box[0])
+        if inside in seen:
+            continue
+        seen.add(inside)
+        rest = missing_element([boxes[k][1:] for k in sorted(inside)], whole[1:])
+        if rest is not None:
+            return (value, *rest)
+    return None
+
 
 _READABLE = frozenset({"const", "param", "input", "row", "latent", "let", "external"})
 

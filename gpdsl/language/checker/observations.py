@@ -2,24 +2,171 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from itertools import product
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.densities import density_call
 from gpdsl.language.checker.distributions import check_distribution
-from gpdsl.language.checker.elements import check_repeated
 from gpdsl.language.checker.expressions import check_all
 from gpdsl.language.checker.externals import passed_arguments, same_dimensions
-from gpdsl.language.checker.image import check_image
-from gpdsl.language.checker.left import Observed, check_left
-from gpdsl.language.checker.place import Left, Place
-from gpdsl.language.checker.scope import Scope, describe_axes
+from gpdsl.language.checker.left import Observed, check_image, check_left
+from gpdsl.language.checker.lets import meet, missing_element, reads, steps, values
+from gpdsl.language.checker.scope import Left, Place, Scope, describe_axes
 from gpdsl.language.errors.axes import PassedAxes
 from gpdsl.language.errors.calls import NotADistribution, UnknownDistribution, WrongArity, WrongKind
-from gpdsl.language.errors.definitions import LeftSide
+from gpdsl.language.errors.definitions import LeftSide, NotObservedElements, OutputCycle
+from gpdsl.language.errors.limits import TooManyObservations
+from gpdsl.language.errors.names import NotReadable, ObservedTwice
 from gpdsl.language.habits import distribution_habit
-from gpdsl.language.model import DistributionCall, ExternalLikelihood, Observation, Output
+from gpdsl.language.model import (
+    Axis,
+    DistributionCall,
+    Expression,
+    ExternalLikelihood,
+    Fixed,
+    Guard,
+    Observation,
+    Output,
+    Read,
+)
+from gpdsl.language.source import MAX_CASES, Span
 from gpdsl.language.vocabulary import DISTRIBUTIONS
+
+# Which elements of an output each line observes, and in which order outputs that read each other can be drawn.
+
+
+def guards_of(scope: Scope, observation: Observation, name: str) -> tuple[Guard, ...]:
+    """One guard per declared axis of an output of a statement: `t[2] ~ ...` is a guard too."""
+    axes, left = scope.outputs[name].axes, list(observation.guards)
+    found = []
+    subscripts = observation.subscripts or (None,) * len(axes)
+    for subscript, axis in zip(subscripts, axes, strict=True):
+        if isinstance(subscript, Fixed):
+            found.append(Guard(axis.name or "", "==", subscript.position))
+        else:
+            found.append(left.pop(0) if left else Guard(axis.name or ""))
+    return tuple(found)
+
+
+def _box(scope: Scope, observation: Observation, name: str, sizes: Sequence[int]) -> list[frozenset[int]]:
+    sized = [Axis(axis.name, size=size) for axis, size in zip(scope.outputs[name].axes, sizes, strict=True)]
+    return [_covered(guard, axis) for guard, axis in zip(guards_of(scope, observation, name), sized, strict=True)]
+
+
+@lru_cache(maxsize=1024)
+def _covered(guard: Guard, axis: Axis) -> frozenset[int]:
+    return frozenset(values(guard, axis))
+
+
+def _sizes(scope: Scope, name: str, observations: Sequence[Observation]) -> list[int]:
+    """The sizes of an output's axes; one that data bind counts as a little longer than every number in the file."""
+    sizes = []
+    for position, axis in enumerate(scope.outputs[name].axes):
+        numbers = [guards_of(scope, each, name)[position].value for each in observations]
+        sizes.append(axis.size if axis.size is not None else max(numbers, default=0) + 2)
+    return sizes
+
+
+def check_repeated(scope: Scope, observed: Observed, new: Observation) -> None:
+    """No element of an output is observed by two lines."""
+    name = observed.output.name
+    earlier = scope.observed.setdefault(name, [])
+    if len(earlier) == MAX_CASES:
+        scope.lost.add(name)  # said once
+        scope.problems.fail(TooManyObservations(observed.span, name, MAX_CASES))
+    guards = guards_of(scope, new, name)
+    for line, old in earlier:
+        if all(map(meet, old, guards, observed.output.axes)):
+            scope.problems.fail(ObservedTwice(observed.span, name, line))
+    earlier.append((new.span.line, guards))
+
+
+def check_elements(scope: Scope, seen: Sequence[Observation], wrong: Collection[str]) -> None:
+    """Where conditions choose elements, every element is observed by some line. Of `wrong` outputs a line failed."""
+    for name in scope.outputs.keys() - wrong:
+        own = [each for each in seen if name in each.outputs]
+        conditional = next((each for each in own if each.guards), None)
+        if conditional is None or name in scope.lost:
+            continue
+        sizes = _sizes(scope, name, own)
+        boxes = [_box(scope, each, name, sizes) for each in own]
+        missing = missing_element(boxes, [frozenset(range(1, size + 1)) for size in sizes])
+        if missing is not None:
+            scope.problems.add(NotObservedElements(conditional.span, name, ", ".join(map(str, missing))))
+
+
+# --- outputs that read outputs ----------------------------------------------------------------------------------
+
+
+def check_order(scope: Scope, seen: Sequence[Observation]) -> None:
+    """Outputs must be drawable one after the other: no cycle among them, and one way along an index inside one."""
+    edges: dict[str, dict[str, Span]] = {}
+    for observation in seen:
+        for read in output_reads(scope, observation):
+            if scope.outputs[read.name].label is not None:
+                advice = "the right side may read outputs whose values are numbers"
+                what = f"an output of levels (`{scope.outputs[read.name].kind}`)"
+                scope.problems.add(NotReadable(read.span, read.name, what, "an observation", advice))
+            for name in observation.outputs:
+                edges.setdefault(name, {}).setdefault(read.name, read.span)
+    for name in scope.outputs:
+        if name in edges.get(name, {}):
+            _check_own(scope, name, seen)
+    _check_cycles(scope, {name: {k: v for k, v in to.items() if k != name} for name, to in edges.items()})
+
+
+def output_reads(scope: Scope, observation: Observation) -> list[Read]:
+    """Every output read on the right of a statement."""
+    found = [read for each in _expressions(observation.distribution) for read in reads(each)]
+    own = _own_subscripts(observation)
+    density = observation.distribution.log_density
+    if density is not None:
+        # The formula of a density holds what stands left of `~` too.
+        found += [read for read in reads(density) if (read.name, read.subscripts) != own]
+    return [read for read in found if read.name in scope.outputs]
+
+
+def _own_subscripts(observation: Observation) -> tuple[str, tuple]:
+    return observation.outputs[0], observation.subscripts
+
+
+def _expressions(call: DistributionCall) -> list[Expression]:
+    return [*call.arguments.values(), *(each for part in call.components for each in _expressions(part))]
+
+
+def _check_own(scope: Scope, name: str, seen: Sequence[Observation]) -> None:
+    axes = scope.outputs[name].axes
+    own = [(each, read) for each in seen if name in each.outputs for read in output_reads(scope, each)]
+    own = [(each, read) for each, read in own if read.name == name]
+    guarded = [(guards_of(scope, each, name), read) for each, read in own]
+    for position, sign in product(range(len(axes)), (1, -1)):
+        if all(steps(guards[position], axes[position], read, position, sign) for guards, read in guarded):
+            return
+    shown = scope.quote(own[0][1].span).strip("`")
+    scope.problems.add(OutputCycle(own[0][1].span, name, f"`{shown}` is not always an earlier element"))
+
+
+def _check_cycles(scope: Scope, edges: dict[str, dict[str, Span]]) -> None:
+    done: set[str] = set()
+    for first in edges:
+        path, waiting = [first], [iter(edges[first])]
+        while path and first not in done:
+            following = next(waiting[-1], None)
+            if following is None:
+                done.add(path.pop())
+                waiting.pop()
+            elif following in path:
+                cycle = path[path.index(following) :]
+                shown = " → ".join(f"`{each}`" for each in (*cycle, following))
+                scope.problems.add(OutputCycle(edges[path[-1]][following], following, shown))
+                return
+            elif following not in done:
+                path.append(following)
+                waiting.append(iter(edges.get(following, {})))
+
 
 READABLE = frozenset({"const", "param", "input", "row", "latent", "let", "external"})
 

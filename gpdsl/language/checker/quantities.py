@@ -7,25 +7,46 @@ from dataclasses import replace
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import check_distinct, declared_axes, free_axis, index_axis, whole_number
+from gpdsl.language.checker.build import fact_of
 from gpdsl.language.checker.constraints import (
     check_axes,
     check_bounds,
     check_initial,
+    check_shape,
     default_initial,
+    evaluate_value,
     refuse_bounds,
+    shape_of,
     time_unit,
 )
-from gpdsl.language.checker.fields import is_lattice
-from gpdsl.language.checker.scope import Scope
-from gpdsl.language.checker.values import check_shape, evaluate_value, shape_of
+from gpdsl.language.checker.distributions import BOUNDS, check_distribution
+from gpdsl.language.checker.groups import refuse_learnt
+from gpdsl.language.checker.layers import is_lattice
+from gpdsl.language.checker.lets import reads
+from gpdsl.language.checker.scope import SORTS, IndexRange, Left, Place, Scope
 from gpdsl.language.errors.axes import BadLevels, LabelNeedsIndex, RangeStart
-from gpdsl.language.errors.calls import UnknownType
-from gpdsl.language.errors.groups import SeveralLabels
+from gpdsl.language.errors.calls import NotADistribution, NotAPrior, UnknownType
+from gpdsl.language.errors.definitions import PriorElsewhere
+from gpdsl.language.errors.functionals import RowNotNormal, SeveralLabels
 from gpdsl.language.errors.limits import NotFinite, SizeOutOfRange
-from gpdsl.language.habits import TYPES
-from gpdsl.language.limits import MAX_AXIS
-from gpdsl.language.model import Axis, Const, Index, Input, Output, Param
-from gpdsl.language.vocabulary import CONSTRAINTS, INPUT_KINDS, OUTPUT_KINDS
+from gpdsl.language.errors.names import NotReadable
+from gpdsl.language.habits import TYPES, distribution_habit
+from gpdsl.language.model import (
+    At,
+    Axis,
+    Const,
+    DistributionCall,
+    Expression,
+    Index,
+    Input,
+    Output,
+    Param,
+    Row,
+    interval,
+    interval_of,
+)
+from gpdsl.language.source import MAX_AXIS
+from gpdsl.language.vocabulary import CONSTRAINTS, DISTRIBUTIONS, INPUT_KINDS, OUTPUT_KINDS
 
 
 def check_index(scope: Scope, statement: syntax.IndexStatement) -> None:
@@ -159,3 +180,123 @@ def initial_value(scope: Scope, formula: syntax.Formula, param: Param) -> float 
     check_shape(scope, formula, value, param.name, param.axes)
     check_initial(scope, formula, replace(param, initial=value))
     return value
+
+
+# Priors of parameters: a continuous distribution of constants, whose values are those the parameter can have.
+
+_IN_PRIOR = frozenset({"const"})
+_OWN = {"simplex": ("Dirichlet", "simplexes"), "correlation_factor": ("LKJ", "factors of correlation matrices")}
+"""The one prior of a constraint, and what it is a prior of."""
+
+_VALUES = {"real": "any number", "positive": "positive numbers", "unit": "numbers between 0 and 1"}
+
+
+def check_prior(scope: Scope, statement: syntax.ParamStatement) -> None:
+    """`param s : positive ~ Gamma(2, 1)`; a simplex has a Dirichlet prior, a factor LKJ, and nothing else has."""
+    name, call = statement.declared.name.text, statement.prior
+    if call is None or name not in scope.params:
+        return
+    param = scope.params[name]
+    if not isinstance(call, syntax.Call):
+        scope.problems.fail(NotADistribution(call.span))
+    _check_names(scope, call, param)
+    if scope.labels:
+        refuse_learnt(scope, call, param)
+    names = tuple(axis.name for axis in param.axes if axis.name is not None)
+    bound = {axis.name: IndexRange.of(axis) for axis in param.axes if axis.name is not None}
+    place = Place("a prior", _IN_PRIOR, Left("param", name, f"param {name}", names), bound)
+    prior = check_distribution(scope, place, call, param.axes)
+    _check_support(scope, prior, param)
+    scope.params[name] = replace(param, prior=prior)
+
+
+def _check_names(scope: Scope, call: syntax.Call, param: Param) -> None:
+    """The distribution is a prior of this sort of parameter, and so are the components of a mixture."""
+    word, own = call.function, _OWN.get(param.constraint)
+    known = [own[0]] if own else [each.name for each in DISTRIBUTIONS.values() if each.continuous]
+    if word.text not in known:
+        meant = next((name for name, (prior, _) in _OWN.items() if prior == word.text), None)
+        if word.text in DISTRIBUTIONS and (own or meant):
+            values = _OWN[meant][1] if meant else "single numbers"
+            remedy = f"write `~ {own[0]}(1)`" if own else f"declare a `{meant}`, or choose another prior"
+            scope.problems.fail(PriorElsewhere(word.span, word.text, values, param.name, _described(param), remedy))
+        suggestion = "" if word.text in DISTRIBUTIONS else scope.problems.suggest(word.text, known)
+        scope.problems.fail(
+            NotAPrior(word.span, word.text, ", ".join(known), suggestion, distribution_habit(word.text))
+        )
+    for argument in call.arguments:
+        inner = argument.value
+        if isinstance(inner, syntax.Call) and inner.function.text in DISTRIBUTIONS:
+            _check_names(scope, inner, param)
+
+
+def _check_support(scope: Scope, prior: DistributionCall, param: Param) -> None:
+    """Every value the parameter can take has a density: else the search would end at an edge nobody has written."""
+    if param.constraint in _OWN:
+        return
+    if prior.name == "Mixture":
+        for component in prior.components:
+            _check_support(scope, component, param)
+        return
+    low, high = interval(param)
+    inner = prior.components[0] if prior.components else prior
+    support = DISTRIBUTIONS[inner.name].support
+    least, most = interval_of(support)
+    if low < least or high > most:
+        remedy = "declare `real(lower = 0, upper = 1)` or `unit`" if support == "unit" else f"declare it `{support}`"
+        shown = _described(param)
+        scope.problems.fail(
+            PriorElsewhere(
+                prior.span, inner.name, _VALUES[support], param.name, shown, f"{remedy}, or change the prior"
+            )
+        )
+    bounds = {name: fact_of(scope, each).value for name, each in prior.arguments.items() if name in BOUNDS}
+    lower, upper = bounds.get("lower"), bounds.get("upper")
+    if (lower is not None and low < lower) or (upper is not None and high > upper):
+        parts = [f"{name} = {value:g}" for name, value in bounds.items() if value is not None]
+        remedy = f"give the parameter the same bounds: `param {param.name} : real({', '.join(parts)})`"
+        values = f"numbers with {' and '.join(parts)}"
+        scope.problems.fail(PriorElsewhere(prior.span, prior.name, values, param.name, _described(param), remedy))
+
+
+def _described(param: Param) -> str:
+    """`real(lower = -1)`, as it is written."""
+    bounds = [f"{n} = {v:g}" for n, v in (("lower", param.lower), ("upper", param.upper)) if v is not None]
+    return f"`{param.constraint}({', '.join(bounds)})`" if bounds else f"`{param.constraint}`"
+
+
+# `row w[q] ~ Normal(0, 1)`: one unobserved variable per row of the data.
+
+NORMAL = "Normal"
+_READABLE = frozenset({"const", "param", "input"})
+
+
+def check_row(scope: Scope, statement: syntax.RowStatement) -> None:
+    """Check the axes of a row variable and its prior: a Normal about constants, parameters and inputs."""
+    declared, call = statement.declared, statement.distribution
+    sizes: tuple[syntax.Size, ...] = ()
+    if statement.type is not None:
+        if statement.type.word.text != "real" or statement.type.bounds:
+            scope.problems.fail(UnknownType(statement.type.span, statement.type.word.text, "a row variable", "`real`"))
+        sizes = statement.type.sizes
+    axes = declared_axes(scope, declared.name, declared.indices, sizes)
+    if not isinstance(call, syntax.Call) or call.function.text != NORMAL:
+        scope.problems.fail(RowNotNormal(call.span, declared.name.text))
+    indices = tuple(each.text for each in declared.indices)
+    brackets = f"[{', '.join(indices)}]" if indices else ""
+    left = Left("row", declared.name.text, f"row {declared.name.text}{brackets}", indices)
+    bound = {axis.name: IndexRange.of(axis) for axis in axes if axis.name is not None}
+    place = Place("the prior of a row variable", _READABLE, left, bound)
+    distribution = check_distribution(scope, place, call, axes)
+    _same_in_every_row(scope, left, distribution.arguments["sd"])
+    scope.rows[declared.name.text] = Row(declared.name.text, declared.name.span, axes, distribution)
+
+
+def _same_in_every_row(scope: Scope, left: Left, sd: Expression) -> None:
+    """The spread of a row variable is a factor of white noise, which inputs have no part in."""
+    for read in reads(sd):
+        levels = [each.input for each in read.subscripts if isinstance(each, At)]
+        for name in [*levels, *([read.name] if scope.sorts[read.name] == "input" else [])]:
+            advice = f"write `{left.text} ~ Normal(0, 1)`, and multiply `{left.name}` where it is used"
+            words = "the standard deviation of a row variable"
+            scope.problems.fail(NotReadable(read.span, name, SORTS["input"], words, advice))

@@ -2,22 +2,183 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gpdsl.language import syntax
-from gpdsl.language.checker.axes import contains
-from gpdsl.language.checker.build import fact_of, operation, remember
+from gpdsl.language.checker.axes import check_shift, contains, read
+from gpdsl.language.checker.build import fact_of, number, operation, remember
 from gpdsl.language.checker.facts import Fact
-from gpdsl.language.checker.passed import has_unknown_axes, unknown_reduction
-from gpdsl.language.checker.place import IndexRange, Place
-from gpdsl.language.checker.scope import SORTS, Scope, describe_axes
-from gpdsl.language.errors.axes import PointlessReduction
-from gpdsl.language.errors.calls import UnknownArgument, WrongArity
-from gpdsl.language.errors.names import NotReadable
-from gpdsl.language.errors.reductions import NothingShared, NothingToReduce, SeveralShared, SeveralToReduce
-from gpdsl.language.model import Axis, Expression, Reduction, same_axis
+from gpdsl.language.checker.scope import SORTS, IndexRange, Passed, Place, Scope, describe_axes
+from gpdsl.language.errors.axes import IndexNotBound, PointlessReduction, SubscriptOutOfRange
+from gpdsl.language.errors.calls import NotAValue, UnknownArgument, WrongArity
+from gpdsl.language.errors.names import NothingShared, NothingToReduce, NotReadable, SeveralShared, SeveralToReduce
+from gpdsl.language.model import (
+    Axis,
+    Expression,
+    ExternalCall,
+    Fixed,
+    FunctionCall,
+    IndexNumber,
+    IndexValue,
+    Local,
+    Operation,
+    Read,
+    Reduction,
+    Subscript,
+    Whole,
+    parts,
+    same_axis,
+)
 from gpdsl.language.source import Span
+
+# Values passed to a formula: what the arguments of a `function` stand for inside one call, and their elements.
+
+Chosen = tuple[tuple[Axis, Subscript], ...]
+"""A subscript for each of some axes."""
+
+
+def passed_value(scope: Scope, place: Place, name: syntax.Name, value: Expression, passed: Passed) -> Expression:
+    """An argument inside a formula: the expression passed, or the part of it that the subscripts choose."""
+    text = name.identifier.text
+    if name.subscripts is None:
+        caught = next((axis for axis in value.axes if axis.name in passed.running and axis.name in place.bound), None)
+        if caught is not None and caught.name is not None:
+            index = caught.name
+            remedy = (
+                f"run over another index inside the function, or name the argument's part with `let` first: `{index}`"
+            )
+            scope.problems.fail(IndexNotBound(name.span, index, f"`{text}` already has its own `{index}`", remedy))
+        return value
+    axes = tuple(axis for axis in value.axes if axis.name not in passed.elements)
+    chosen = read(scope, place, name, axes)
+    return _substitute(scope, place, name, value, tuple(zip(axes, chosen.subscripts, strict=True)))
+
+
+def generic_value(scope: Scope, place: Place, name: syntax.Name) -> Expression:
+    """An element of an argument while its function is being defined: its axes are those of the subscripts written."""
+    axes = tuple(_generic_axis(scope, each, k) for k, each in enumerate(name.subscripts or ()))
+    chosen = read(scope, place, name, axes)
+    return Local(name.span, chosen.axes, name.identifier.text, chosen.subscripts)
+
+
+def _generic_axis(scope: Scope, subscript: syntax.Subscript, position: int) -> Axis:
+    """The axis that a subscript suggests: that of its index, or one nobody knows."""
+    value = subscript.value.left if isinstance(subscript.value, syntax.Binary) else subscript.value
+    if isinstance(value, syntax.Name) and value.identifier.text in scope.indices:
+        return scope.indices[value.identifier.text].axis
+    return Axis(None, dimension=f"?{position}")
+
+
+def has_unknown_axes(place: Place, expression: Expression) -> bool:
+    """Whether an expression in a definition reads an argument as a whole, with whatever axes a call will give it."""
+    if not place.generic:
+        return False
+    if isinstance(expression, Local):
+        return not expression.subscripts
+    return any(has_unknown_axes(place, part) for part in parts(expression))
+
+
+def unknown_reduction(scope: Scope, span: Span, operator: str, body: Expression) -> Expression:
+    """A sum in a definition over axes that only a call will tell."""
+    inside = fact_of(scope, body)
+    axis = Axis(None, dimension="?")
+    fact = replace(inside, value=None, largest=None, terms=inside.terms + 1, depth=inside.depth + 1)
+    return remember(scope, Reduction(span, body.axes, operator, axis, body), fact)
+
+
+def _substitute(scope: Scope, place: Place, name: syntax.Name, value: Expression, chosen: Chosen) -> Expression:
+    """The expression with the running values of some axes replaced: `a` at `i = 2`, or along another index."""
+    chosen = tuple((axis, subscript) for axis, subscript in chosen if not _keeps(axis, subscript))
+    if not any(same_axis(axis, each) for axis, _ in chosen for each in value.axes):
+        return value
+    inside = lambda part, left=chosen: _substitute(scope, place, name, part, left)  # noqa: E731
+    axes = _axes(scope, value.axes, chosen)
+    match value:
+        case IndexNumber(index=index):
+            return _index_number(scope, place, value, {axis.name: each for axis, each in chosen}[index])
+        case Read(subscripts=subscripts):
+            new = tuple(_subscript(scope, place, name, value, k, chosen) for k in range(len(subscripts)))
+            changed: Expression = replace(value, axes=axes, subscripts=new)
+        case Operation(operands=operands):
+            changed = replace(value, axes=axes, operands=tuple(map(inside, operands)))
+        case Reduction(axis=own, body=body):
+            rest = tuple(each for each in chosen if not same_axis(each[0], own))
+            changed = replace(value, axes=axes, body=inside(body, rest))
+        case FunctionCall(arguments=arguments, body=body):
+            changed = replace(value, axes=axes, arguments=tuple(map(inside, arguments)), body=inside(body))
+        case Local():
+            new = tuple(next((s for own, s in chosen if same_axis(own, each)), Whole(each)) for each in value.axes)
+            changed = replace(value, axes=axes, subscripts=new)
+        case ExternalCall(function=function):
+            remedy = "give it a name first: `let g = ...`, and pass `g`"
+            scope.problems.fail(NotAValue(name.span, function, "result of an opaque function", remedy))
+        case _:
+            raise TypeError(type(value).__name__)
+    return remember(scope, changed, fact_of(scope, value))
+
+
+def _keeps(axis: Axis, subscript: Subscript) -> bool:
+    """Whether a subscript leaves its axis as it is."""
+    return isinstance(subscript, Whole) or (
+        isinstance(subscript, IndexValue) and subscript.index == axis.name and not subscript.offset
+    )
+
+
+def _axes(scope: Scope, axes: tuple[Axis, ...], chosen: Chosen) -> tuple[Axis, ...]:
+    """The axes that remain: an element drops one, another index renames it."""
+    kept = []
+    for axis in axes:
+        subscript = next((each for own, each in chosen if same_axis(own, axis)), None)
+        if isinstance(subscript, IndexValue):
+            kept.append(scope.indices[subscript.index].axis)
+        elif not isinstance(subscript, Fixed):
+            kept.append(axis)
+    return tuple(kept)
+
+
+def _index_number(scope: Scope, place: Place, value: IndexNumber, subscript: Subscript) -> Expression:
+    if isinstance(subscript, Fixed):
+        return number(scope, value.span, subscript.position, str(subscript.position))
+    assert isinstance(subscript, IndexValue)
+    axis = scope.indices[subscript.index].axis
+    moved = remember(scope, IndexNumber(value.span, (axis,), subscript.index), fact_of(scope, value))
+    shift = number(scope, value.span, subscript.offset, str(subscript.offset))
+    return operation(scope, place, value.span, "+", (moved, shift)) if subscript.offset else moved
+
+
+def _subscript(scope: Scope, place: Place, name: syntax.Name, value: Read, k: int, chosen: Chosen) -> Subscript:
+    own, declared = value.subscripts[k], _declared(scope, value)[k]
+    offset = own.offset if isinstance(own, IndexValue) else 0
+    running = declared if isinstance(own, Whole) else _running(scope, own)
+    new = next((each for axis, each in chosen if running is not None and same_axis(axis, running)), None)
+    match new:
+        case Fixed(position=position):
+            at = position + offset
+            if at < 1 or (declared.size is not None and at > declared.size):
+                why = f"the elements along this axis are 1..{declared.describe()}"
+                element = f"{value.name}[{at}]"
+                scope.problems.fail(SubscriptOutOfRange(name.span, value.name, element, why, "use another element"))
+            return Fixed(at)
+        case IndexValue(index=index, offset=shift):
+            moved = IndexValue(index, shift + offset)
+            check_shift(scope, place, value.name, name.span, moved)
+            return moved
+    return own
+
+
+def _running(scope: Scope, subscript: Subscript) -> Axis | None:
+    return scope.indices[subscript.index].axis if isinstance(subscript, IndexValue) else None
+
+
+def _declared(scope: Scope, value: Read) -> tuple[Axis, ...]:
+    tables: tuple[Mapping, ...] = (scope.inputs, scope.outputs, scope.consts, scope.params, scope.rows)
+    for table in (*tables, scope.latents, scope.lets):
+        if value.name in table:
+            return table[value.name].axes
+    # The `let` being defined: it is read by subscripts only, whose axes are those of its indices.
+    return tuple(_running(scope, each) or Axis(None, dimension="?") for each in value.subscripts)
+
 
 Check = Callable[[Scope, Place, syntax.Formula], Expression]
 

@@ -139,3 +139,200 @@ class TooManyReadings(Mistake):
     message: ClassVar = "`{latent}` is read in more than {limit} ways"
     label: ClassVar = "one more point or derivative"
     help: ClassVar = "put the points into rows of the data instead of columns, and observe `{latent}` once per row"
+
+
+# E380 to E383: latents over points that are the same in every row, and the points themselves.
+
+
+@dataclass(frozen=True)
+class PointsWithoutIndex(Mistake):
+    """`latent f(node)` over a constant whose points no index numbers, or over several that do not go together."""
+
+    latent: str
+    name: str
+    why: str
+    remedy: str
+    code: ClassVar = "E380"
+    message: ClassVar = "`{latent}` cannot be a field over `{name}`: {why}"
+    label: ClassVar = "expected points along one index"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class FieldInRow(Mistake):
+    """A field where something with a value in the row is needed, or elsewhere than at its points."""
+
+    name: str
+    why: str
+    code: ClassVar = "E381"
+    message: ClassVar = "`{name}` is a field, the same in every row: {why}"
+    label: ClassVar = "not possible for a field"
+    help: ClassVar = "a field is read whole, `{name}`, or at one of its points, `{name}[1]`"
+
+
+@dataclass(frozen=True)
+class NoColumnsOfPoints(Mistake):
+    """`RBF(1, on = node[1])` for a field."""
+
+    latent: str
+    code: ClassVar = "E382"
+    message: ClassVar = "the kernel of a field sees all columns of its points"
+    label: ClassVar = "`on` has nothing to select from in `{latent}`"
+    help: ClassVar = "leave `on` out; a length-scale for each column, `param ell : positive[2]`, tells them apart"
+
+
+@dataclass(frozen=True)
+class BadLattice(Mistake):
+    """`lattice(...)` that describes no grid."""
+
+    why: str
+    code: ClassVar = "E383"
+    message: ClassVar = "this is no grid of points: {why}"
+    label: ClassVar = "expected `lattice(lower, upper, points)`"
+    help: ClassVar = "write `lattice([0, 0], [4, 2], [21, 11])`, or `lattice(0, 10, 50)` along a line"
+
+
+# E390 to E396: indices that are columns of the data, `input site : label[s]`, and what is read at their levels.
+
+
+@dataclass(frozen=True)
+class LabelNotNumber(Mistake):
+    """A column of levels where a number is needed."""
+
+    name: str
+    index: str
+    code: ClassVar = "E390"
+    message: ClassVar = "`{name}` is a label: its levels are names, not numbers"
+    label: ClassVar = "a label stands in brackets"
+    help: ClassVar = "give each level its own value, `param a[{index}] : real`, and read that of the row: `a[{name}]`"
+
+
+@dataclass(frozen=True)
+class LevelNotSaid(Mistake):
+    """`a` or `a[2]` of something that each level of a column has its own of."""
+
+    name: str
+    index: str
+    example: str
+    code: ClassVar = "E391"
+    message: ClassVar = "each level of `{index}` has its own `{name}`, and the levels are known only with the data"
+    label: ClassVar = "expected the column that says which"
+    help: ClassVar = "write `{example}`"
+
+
+@dataclass(frozen=True)
+class NotALabel(Mistake):
+    """`a[x]` where `x` is an input, but no column of the levels of this index."""
+
+    name: str
+    given: str
+    what: str
+    index: str
+    remedy: str
+    code: ClassVar = "E392"
+    message: ClassVar = "`{name}` is indexed by `{index}`, and `{given}` is {what}"
+    label: ClassVar = "expected a label of `{index}`"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class LabelInKernel(Mistake):
+    """A kernel that takes the numbers of levels for places on a line."""
+
+    kernel: str
+    name: str
+    latent: str
+    code: ClassVar = "E393"
+    message: ClassVar = "`{kernel}` sees `{name}`, a label: distances between its levels mean nothing"
+    label: ClassVar = "sees the column `{name}`"
+    help: ClassVar = "let it see other inputs only, `on = x`, and multiply it by `Same(on = {name})` or a `Coregion`"
+
+
+@dataclass(frozen=True)
+class KernelByLevel(Mistake):
+    """`latent f[s](x) ~ GP(0, tau[s]^2 * RBF(1))` where `s` is a column of the data."""
+
+    latent: str
+    index: str
+    column: str
+    code: ClassVar = "E394"
+    message: ClassVar = "the kernel of `{latent}` is the same for every level of `{index}`"
+    label: ClassVar = "differs by `{index}`"
+    help: ClassVar = (
+        "leave `[{index}]` out; a scale can stand where `{latent}` is read: `tau[{column}] * {latent}[{column}]`"
+    )
+
+
+@dataclass(frozen=True)
+class PriorOfLevels(Mistake):
+    """A prior with learnt parameters, of another form than Normal: its mode says nothing."""
+
+    name: str
+    given: str
+    code: ClassVar = "E395"
+    message: ClassVar = "{given} learns a prior of levels that are estimated: the best spread is then none"
+    label: ClassVar = "learnt here"
+    help: ClassVar = (
+        "`real ~ Normal(mu, tau)` and `positive ~ LogNormal(m, s)` are inferred, and may learn theirs; or write numbers"
+    )
+
+
+@dataclass(frozen=True)
+class SeveralLabels(Mistake):
+    """`input site[p] : label[s]`."""
+
+    name: str
+    code: ClassVar = "E396"
+    message: ClassVar = "an input of levels is one column"
+    label: ClassVar = "has an axis"
+    help: ClassVar = "declare one input for each column: `input {name}1 : label[s]`, `input {name}2 : label[s]`"
+
+
+# E376 to E379: layers written as one latent along an index, `latent h[l > 1](h[l - 1]) ~ ...`.
+
+
+@dataclass(frozen=True)
+class LayersNotCounted(Mistake):
+    """`latent h[l > 1](...)` where nothing says how many layers there are."""
+
+    name: str
+    why: str
+    code: ClassVar = "E376"
+    message: ClassVar = "the layers of `{name}` cannot be counted: {why}"
+    label: ClassVar = "which layers?"
+    help: ClassVar = "count them in one index, `index l in 1..3`, and write `latent {name}[l > 1]({name}[l - 1]) ~ ...`"
+
+
+@dataclass(frozen=True)
+class LayersMissing(Mistake):
+    """`latent h[l > 1](h[l - 1])` without `latent h[1](x)`."""
+
+    name: str
+    layer: int
+    code: ClassVar = "E377"
+    message: ClassVar = "no statement says what `{name}[{layer}]` is a function of"
+    label: ClassVar = "not every layer is declared"
+    help: ClassVar = "add `latent {name}[{layer}](x) ~ GP(...)`, or widen a condition"
+
+
+@dataclass(frozen=True)
+class LayerNotNamed(Mistake):
+    """`y ~ Normal(h, s)` where `h` has layers."""
+
+    name: str
+    count: int
+    code: ClassVar = "E378"
+    message: ClassVar = "`{name}` has {count} layers, and each is a latent of its own"
+    label: ClassVar = "which of them?"
+    help: ClassVar = "write one of them by its number, `{name}[{count}]`"
+
+
+@dataclass(frozen=True)
+class ArgumentElement(Mistake):
+    """`latent f(g[1])` where `g` has no layers."""
+
+    name: str
+    code: ClassVar = "E379"
+    message: ClassVar = "an argument of a latent is all of `{name}`, not an element of it"
+    label: ClassVar = "brackets after an argument"
+    help: ClassVar = "write `{name}` alone; columns are chosen in the kernel, `on = {name}[1]`"

@@ -145,3 +145,216 @@ class ArgumentNotInput(Mistake):
     message: ClassVar = "the argument `{name}` of a latent is {what}, not an input"
     label: ClassVar = "expected the name of an input, or of a row variable or another latent"
     help: ClassVar = "a latent is a function of inputs: declare `input x : real` and write `latent f(x) ~ ...`"
+
+
+# E370 to E379: sums, products of matrices, slices and conditions that do not say what they range over.
+
+
+@dataclass(frozen=True)
+class NothingToReduce(Mistake):
+    """`sum(sigma)` of one number."""
+
+    operator: str
+    why: str
+    remedy: str
+    code: ClassVar = "E370"
+    message: ClassVar = "`{operator}` has no axis to run over here"
+    label: ClassVar = "{why}"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class SeveralToReduce(Mistake):
+    """`sum(w)` of a matrix."""
+
+    operator: str
+    axes: str
+    remedy: str
+    code: ClassVar = "E371"
+    message: ClassVar = "`{operator}` could run over {axes}"
+    label: ClassVar = "more than one axis"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class NothingShared(Mistake):
+    """`a @ b` of quantities without a common axis."""
+
+    operator: str
+    why: str
+    axes: str
+    remedy: str
+    code: ClassVar = "E372"
+    message: ClassVar = "`{operator}` sums over an axis that both sides have, {why}"
+    label: ClassVar = "{axes}"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class SeveralShared(Mistake):
+    """`a @ b` of quantities with several common axes."""
+
+    operator: str
+    axes: str
+    remedy: str
+    code: ClassVar = "E373"
+    message: ClassVar = "`{operator}` sums over one axis, but both sides have {axes}"
+    label: ClassVar = "more than one common axis"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class LatentEquality(Mistake):
+    """`if f == 0`: an event of probability zero."""
+
+    operator: str
+    code: ClassVar = "E374"
+    message: ClassVar = "a latent is never exactly equal to anything"
+    label: ClassVar = "`{operator}` holds with probability zero or one, whatever the data"
+    help: ClassVar = "compare with `<` or `>`, or compare inputs and constants"
+
+
+@dataclass(frozen=True)
+class SliceNotHere(Mistake):
+    """`a[1..3]` left of `=`."""
+
+    code: ClassVar = "E375"
+    message: ClassVar = "a range of elements cannot stand here"
+    label: ClassVar = "expected an index, a number or a condition"
+    help: ClassVar = "write a condition, such as `a[p <= 3]`"
+
+
+# E1xx: text that does not have the form of a statement.
+
+
+@dataclass(frozen=True)
+class UnknownStatement(Mistake):
+    """The first word of a line is none of the statements."""
+
+    word: str
+    statements: str
+    suggestion: str = ""
+    habit: str = ""
+    code: ClassVar = "E101"
+    message: ClassVar = "unknown statement `{word}`"
+    label: ClassVar = "no statement starts with this word"
+    help: ClassVar = "a line starts with one of {statements}, or is an observation such as `y ~ Normal(f, sigma)`"
+
+
+@dataclass(frozen=True)
+class Unexpected(Mistake):
+    """A word or sign that cannot stand here."""
+
+    found: str
+    expected: str
+    form: str
+    habit: str = ""
+    code: ClassVar = "E102"
+    message: ClassVar = "`{found}` cannot stand here"
+    label: ClassVar = "expected {expected}"
+    help: ClassVar = "the statement has the form `{form}`"
+
+
+@dataclass(frozen=True)
+class EndsEarly(Mistake):
+    """The statement stops in the middle."""
+
+    expected: str
+    form: str
+    code: ClassVar = "E103"
+    message: ClassVar = "the statement ends too early"
+    label: ClassVar = "expected {expected}"
+    help: ClassVar = "the statement has the form `{form}`; only an open bracket continues it on the next line"
+
+
+@dataclass(frozen=True)
+class StrangeCharacter(Mistake):
+    """A character with no meaning in the language."""
+
+    character: str
+    advice: str
+    code: ClassVar = "E104"
+    message: ClassVar = "the character `{character}` has no meaning here"
+    label: ClassVar = "not part of the language"
+    help: ClassVar = "{advice}"
+
+
+@dataclass(frozen=True)
+class NeverClosed(Mistake):
+    """An opening bracket without its partner."""
+
+    bracket: str
+    partner: str
+    code: ClassVar = "E105"
+    message: ClassVar = "this `{bracket}` is never closed"
+    label: ClassVar = "opened here"
+    help: ClassVar = "add the missing `{partner}`"
+
+
+@dataclass(frozen=True)
+class NeverOpened(Mistake):
+    """A closing bracket without its partner."""
+
+    bracket: str
+    advice: str
+    code: ClassVar = "E106"
+    message: ClassVar = "this `{bracket}` closes nothing"
+    label: ClassVar = "no bracket of this kind is open here"
+    help: ClassVar = "{advice}"
+
+
+@dataclass(frozen=True)
+class TextNeverClosed(Mistake):
+    """A quotation mark without its partner on the same line."""
+
+    code: ClassVar = "E107"
+    message: ClassVar = "this text has no closing quotation mark"
+    label: ClassVar = "opened here"
+    help: ClassVar = 'add the missing `"` on the same line'
+
+
+@dataclass(frozen=True)
+class MissingKeyword(Mistake):
+    """`g = f + 1` without `let`."""
+
+    name: str
+    code: ClassVar = "E108"
+    message: ClassVar = "`{name} = ...` does not say what `{name}` is"
+    label: ClassVar = "a value needs a `let`, `const` or `param` before the name"
+    help: ClassVar = (
+        "write `let {name} = ...` for a quantity computed from others, `const {name} = ...` for a known "
+        "number, `param {name} : real = ...` for one to be estimated"
+    )
+
+
+@dataclass(frozen=True)
+class ReservedWord(Mistake):
+    """A statement word used as a name."""
+
+    name: str
+    code: ClassVar = "E109"
+    message: ClassVar = "`{name}` starts a statement and cannot be a name"
+    label: ClassVar = "reserved word"
+    help: ClassVar = "choose another name, such as `{name}_`"
+
+
+@dataclass(frozen=True)
+class PowerSign(Mistake):
+    """`**` for a power."""
+
+    code: ClassVar = "E110"
+    message: ClassVar = "a power is written `^`, not `**`"
+    label: ClassVar = "write `^` here"
+    help: ClassVar = "for example `sigma^2`"
+
+
+@dataclass(frozen=True)
+class MissingTilde(Mistake):
+    """`y Normal(f, s)` or `y = Normal(f, s)`."""
+
+    name: str
+    distribution: str
+    code: ClassVar = "E111"
+    message: ClassVar = "an observation is written with `~`"
+    label: ClassVar = "expected `~` after `{name}`"
+    help: ClassVar = "write `{name} ~ {distribution}(...)`"

@@ -22,8 +22,7 @@ from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.natural.sites import site_target
 from gpdsl.program.joint import Marginals, basis_columns, covariance_table, with_sums
 from gpdsl.program.program import Program, take_rows
-from gpdsl.results.at_rows import AtRows
-from gpdsl.results.chunks import parts
+from gpdsl.results.at_rows import AtRows, parts
 from gpdsl.results.expectation import Beliefs
 
 SAMPLES = 1024

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from gpdsl.errors import GpdslError, described, quoted
-from gpdsl.results.criticism.left_out import fitted_rows
+from gpdsl.errors import GpdslError, described, preformatted, quoted
+from gpdsl.inference.integrated import UNTRUSTED
+from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, fitted_rows, leave_one_out
+from gpdsl.results.fit import Fit
 from gpdsl.results.named import check_draws
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from gpdsl.data import Data
     from gpdsl.results.fit import Fit
+
 
 Statistic = Callable[[np.ndarray], float]
 
@@ -88,3 +93,141 @@ def _value(name: str, statistic: Statistic, values: np.ndarray) -> float:
         raise GpdslError(
             f"the statistic {quoted(name)} gave no number for an array of {values.size} values: {described(problem)}"
         ) from problem
+
+
+# Fits of the same data side by side, by how well they predict rows that they have not seen.
+
+CLOSE = 4.0
+"""Nats of difference below which its standard error says little (Sivula et al. 2020)."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One fit: its elpd by leaving rows out, with its standard error, and how far it lies below the best."""
+
+    name: str
+    elpd: float
+    se: float
+    effective_parameters: float
+    difference: float
+    difference_se: float
+    """Of the difference, row by row: smaller than those of its parts, as all fits have the same rows."""
+    worst_k: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """The table, the best fit first."""
+
+    rows: tuple[Compared, ...]
+    elpds: Mapping[str, Elpd]
+
+    def to_frame(self) -> DataFrame:
+        """A pandas frame with the names as its index."""
+        try:
+            import pandas as pd
+        except ImportError as problem:
+            raise GpdslError("to_frame needs pandas: install gpdsl[data]") from problem
+        return pd.DataFrame([vars(each) for each in self.rows]).set_index("name")
+
+    def __repr__(self) -> str:
+        width = max(len("fit"), *(len(each.name) for each in self.rows))
+        lines = [f"{'fit':<{width}}      elpd      se  difference      se  parameters  worst k"]
+        for each in self.rows:
+            k = f"{each.worst_k:7.2f}" if np.isfinite(each.worst_k) else "      -"
+            lines.append(
+                f"{each.name:<{width}}  {each.elpd:8.1f}  {each.se:6.1f}  {each.difference:10.1f}  "
+                f"{each.difference_se:6.1f}  {each.effective_parameters:10.1f}  {k}"
+            )
+        return "\n".join([*lines, *self._notes()])
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if len(self.rows) > 1 and -self.rows[1].difference < CLOSE:
+            notes.append(f"differences below {CLOSE:g} nats tell little")
+        methods = {each.method.removeprefix("exact ") for each in self.elpds.values()}
+        if len(methods) > 1:
+            notes.append(f"rows are left out in different ways: {', '.join(sorted(methods))}")
+        if any(each.worst_k > UNTRUSTED for each in self.rows):
+            notes.append(f"k above {UNTRUSTED}: single rows move that posterior so much that its elpd is unsure")
+        return notes
+
+    def _repr_html_(self) -> str:
+        return preformatted(repr(self))
+
+
+def compare(fits: Mapping[str, Fit | Elpd] | Sequence[Fit | Elpd], data: Any = None) -> Comparison:
+    """Fits of the same data by `fit.loo`, the best first, with differences to it and their standard errors.
+
+    fits: by name, or a list, named by their models. In place of a fit may stand what its `loo`, `waic`,
+    `cross_validate` or `leave_future_out` has found; `data` are for the others. Raises GpdslError where fits have other
+    data or outputs, or other rows are predicted: densities of different things cannot be compared.
+    """
+    named = dict(fits) if isinstance(fits, Mapping) else _named(fits)
+    if not named or not all(isinstance(each, Fit | Elpd) for each in named.values()):
+        raise GpdslError(f"compare: expected fits by name, or a list of them, got {quoted(repr(fits))}")
+    if data is None and (bare := [name for name, each in named.items() if isinstance(each, Fit)]):
+        raise GpdslError(f"compare: {quoted(bare[0])} is a fit: give the data that were fitted, compare(fits, data)")
+    _verify_outputs({name: _fit_of(each) for name, each in named.items()})
+    found = {name: leave_one_out(each, data) if isinstance(each, Fit) else each for name, each in named.items()}
+    _verify_rows(found)
+    best = max(found, key=lambda name: found[name].elpd)
+    rows = [_compared(name, each, found[best]) for name, each in found.items()]
+    return Comparison(tuple(sorted(rows, key=lambda each: -each.elpd)), found)
+
+
+def _fit_of(each: Fit | Elpd) -> Fit:
+    return each.fit if isinstance(each, Elpd) else each
+
+
+def _named(fits: Sequence[Fit | Elpd]) -> dict[str, Fit | Elpd]:
+    """By their models; numbered where these have one name."""
+    names = [_fit_of(each).program.declarations.name if isinstance(each, Fit | Elpd) else "" for each in fits]
+    single = len(set(names)) == len(names)
+    keys = names if single else [f"{name} {place}" for place, name in enumerate(names, 1)]
+    return dict(zip(keys, fits, strict=True))
+
+
+def _verify_outputs(fits: Mapping[str, Fit]) -> None:
+    """Raise GpdslError where fits observe different things."""
+    first, *others = fits
+
+    def observed(name: str) -> dict[str, str]:
+        return {output: each.kind for output, each in fits[name].program.declarations.outputs.items()}
+
+    for other in others:
+        if observed(other) != observed(first):
+            ours, theirs = (", ".join(f"{n} : {kind}" for n, kind in observed(each).items()) for each in (first, other))
+            raise GpdslError(
+                f"compare: {quoted(first)} has the outputs {ours}, {quoted(other)} has {theirs}; only densities of the "
+                "same outputs can be compared"
+            )
+
+
+def _verify_rows(found: Mapping[str, Elpd]) -> None:
+    """Raise GpdslError where other values are observed, or other rows predicted."""
+    first, *others = found
+    ours = found[first]
+    for other in others:
+        theirs = found[other]
+        for name in ours.data.outputs:
+            if theirs.data.digests[name] != ours.data.digests[name]:
+                raise GpdslError(
+                    f"compare: {quoted(first)} and {quoted(other)} have other values of `{name}`: fit both to the same "
+                    "rows, in the same order"
+                )
+        known, also = ~np.isnan(ours.pointwise), ~np.isnan(theirs.pointwise)
+        if np.any(known != also):
+            raise GpdslError(
+                f"compare: {quoted(first)} predicts {known.sum()} rows ({ours.method}), {quoted(other)} {also.sum()} "
+                f"({theirs.method}), of which {np.sum(known & also)} are the same: leave the same rows out"
+            )
+
+
+def _compared(name: str, each: Elpd, best: Elpd) -> Compared:
+    apart = each.pointwise - best.pointwise
+    apart = apart[np.isfinite(apart)]
+    k = each.k if isinstance(each, LeaveOneOut) else np.full(1, np.nan)
+    worst = float(np.nanmax(k)) if np.isfinite(k).any() else float("nan")
+    se = float(np.sqrt(len(apart) * np.var(apart)))
+    return Compared(name, each.elpd, each.se, each.effective_parameters, float(apart.sum()), se, worst)

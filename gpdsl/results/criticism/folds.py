@@ -14,12 +14,12 @@ from jaxtyping import Bool, Int
 
 from gpdsl.data import Data, read_table
 from gpdsl.data.errors import shown
-from gpdsl.data.level_columns import level_columns
+from gpdsl.data.looks import level_columns
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.plan.options import Options
 from gpdsl.language.model import Axis
 from gpdsl.language.options import check_option
-from gpdsl.language.suggest import closest
+from gpdsl.language.source import closest
 from gpdsl.results.criticism.left_out import Elpd, fitted_rows, observed_rows
 
 if TYPE_CHECKING:

@@ -16,18 +16,15 @@ from jaxtyping import Bool, Float
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
-from gpdsl.inference.integrated.pareto import smoothed
-from gpdsl.inference.integrated.profile import UNTRUSTED
-from gpdsl.program.precision import precision
+from gpdsl.inference.integrated import UNTRUSTED, smoothed
+from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
-from gpdsl.results.at_rows import AtRows
-from gpdsl.results.chunks import by_parts
+from gpdsl.results.at_rows import AtRows, by_parts
 from gpdsl.results.criticism.cavity import cavities
-from gpdsl.results.density import log_predictive
-from gpdsl.results.drawn_density import drawn_log_densities, is_opaque
+from gpdsl.results.density import drawn_log_densities, is_opaque, log_predictive
 from gpdsl.results.expectation import Beliefs
-from gpdsl.results.pit import places_of, randomised
 from gpdsl.results.prediction import Prediction
+from gpdsl.results.scored import places_of, randomised
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit

@@ -18,7 +18,7 @@ from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum, has_white
 from gpdsl.kernels.functionals import Values, every_point
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import make_rows
@@ -26,7 +26,7 @@ from gpdsl.program.rows import Scope
 from gpdsl.program.white import training
 from gpdsl.results.criticism.finding import Finding
 from gpdsl.results.criticism.flexibility import spreading
-from gpdsl.symbolic.signs import mirrored
+from gpdsl.symbolic.coupling import mirrored
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit

@@ -10,8 +10,7 @@ from scipy.special import ndtri
 from scipy.stats import binom
 
 from gpdsl.errors import GpdslError
-from gpdsl.results.pictures.quantity import mean_or_median
-from gpdsl.results.pictures.rows import Seen, seen_of
+from gpdsl.results.pictures.rows import Seen, mean_or_median, seen_of
 from gpdsl.results.pictures.style import (
     canvas,
     colours,
@@ -24,8 +23,8 @@ from gpdsl.results.pictures.style import (
     title_of,
     wrapped,
 )
-from gpdsl.results.pit import DRAWS, places_drawn
 from gpdsl.results.prediction import Prediction
+from gpdsl.results.scored import DRAWS, places_drawn
 from gpdsl.results.table import predictable_outputs
 
 if TYPE_CHECKING:

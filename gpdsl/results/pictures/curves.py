@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpdsl.results.pictures.quantity import Quantity, quantity
-from gpdsl.results.pictures.rows import Column, Seen
+from gpdsl.results.pictures.rows import Column, Quantity, Seen, quantity
 from gpdsl.results.pictures.style import (
     canvas,
     colours,

@@ -12,7 +12,7 @@ import numpy as np
 from gpdsl.errors import GpdslError
 from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.functionals import every_point
-from gpdsl.program.precision import precision
+from gpdsl.program.cache import precision
 from gpdsl.results.fit import Fit
 from gpdsl.results.pictures.rows import Seen
 from gpdsl.results.pictures.style import canvas, element, elements, legend, scatter, thinned, title_of, wrapped

@@ -2,24 +2,262 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import hashlib
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import ndtri
+from scipy.stats import binom
 
 from gpdsl.data import Data
-from gpdsl.errors import GpdslError
+from gpdsl.data.times import texts_of
+from gpdsl.errors import GpdslError, printable
+from gpdsl.inference.inducing.loss import Loss
 from gpdsl.replacing import replacing
 from gpdsl.results.fit import Fit
+from gpdsl.results.pictures.checks import FURTHEST, outputs_seen, part_of
 from gpdsl.results.pictures.plot import KINDS, Asked, suited
-from gpdsl.results.pictures.rows import seen_of
-from gpdsl.results.report.advice import advice
-from gpdsl.results.report.data_part import about_data
-from gpdsl.results.report.html import figure, image, page, table, text
-from gpdsl.results.summary import in_brief
+from gpdsl.results.pictures.rows import Seen, seen_of
+from gpdsl.results.pictures.style import element
+from gpdsl.results.scored import places_drawn
+from gpdsl.results.summary import in_brief, own_doubts, too_few
+from gpdsl.symbolic.checking import all_warnings
 from gpdsl.symbolic.graph import graph
-from gpdsl.symbolic.latex.web import web
+from gpdsl.symbolic.latex.document import web
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+# What to look at next: notes, the diagnosis, warnings about the model, and predictions that miss the data.
+
+INSIDE, CHANCE, FAR = 0.9, 1e-3, 4.5
+"""A central interval, how seldom chance alone may explain its share of the data, and how far a row may lie off."""
+
+
+def advice(fit: Fit, seen: Seen | None) -> list[str]:
+    """Sentences, the most urgent first; none where nothing is to be said."""
+    said = [*fit.notes]
+    if fit.interrupted:
+        said.append(f"The fit was interrupted ({fit.message}): go on from it with start=.")
+    elif "; " in fit.message:
+        said.append(f"The optimiser ended so: {fit.message}.")
+    if fit.inducing_loss is not None and not fit.choice.exact and not Loss(fit.inducing_loss, fit.rows).small:
+        said.append(too_few(fit))
+    said += own_doubts(fit)
+    if seen is not None and seen.data is not None:
+        said += _misses(seen)
+    warned = [*all_warnings(fit.program.declarations)]
+    return [*dict.fromkeys(said), *(f"Line {each.span.line} of the model: {each.message_text()}" for each in warned)]
+
+
+def _misses(seen: Seen) -> Iterator[str]:
+    """Where intervals hold too few or too many of the data, and rows far outside."""
+    names = outputs_seen(seen)
+    if not names:
+        return
+    part, prediction = part_of(seen)
+    for name in names:
+        output = seen.fit.program.declarations.outputs[name]
+        values = part.observed(name)
+        if output.label is not None or output.kind == "binary" or values is None:
+            continue
+        found = places_drawn(prediction, name, values)
+        found = found[np.isfinite(found)]
+        inside = int(np.sum(np.abs(found - 0.5) <= INSIDE / 2))
+        share = inside / len(found)
+        if binom.cdf(inside, len(found), INSIDE) < CHANCE:
+            yield (
+                f"90% intervals of `{name}` hold {share:.0%} of its values: they are too narrow. Heavier tails "
+                "(StudentT, NegBinomial), noise that varies, or a kernel with shorter length-scales may suit."
+            )
+        elif binom.sf(inside - 1, len(found), INSIDE) < CHANCE:
+            yield f"90% intervals of `{name}` hold {share:.0%} of its values: they are wider than the data ask for."
+        away = np.abs(ndtri(np.clip(found, FURTHEST, 1 - FURTHEST)))
+        if np.any(away > FAR):
+            many = int(np.sum(away > FAR))
+            yield (
+                f"{many} value{'s' if many > 1 else ''} of `{name}` lie{'' if many > 1 else 's'} further off than a "
+                f"normal residual of {FAR:g}: look at these rows, or give the noise heavier tails."
+            )
+
+
+# Pieces of a page: tables, figures, and the policy that forbids whatever is not on it.
+
+LARGEST_SVG = 400_000
+"""Bytes of a picture above which it is kept as an image of points."""
+
+STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif; color: #1c2126; background: #fff;
+  max-width: 62rem; margin: 0 auto; padding: 1.5rem; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .2rem; } h2 { font-size: 1.2rem; margin: 2rem 0 .6rem;
+  border-bottom: 1px solid #d5dae0; padding-bottom: .2rem; }
+p.lead { color: #56606b; margin: 0; }
+nav { margin: 1rem 0; } nav a { margin-right: 1rem; color: #1f5fa8; }
+table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0; }
+.wide { overflow-x: auto; }
+th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #e6eaee; vertical-align: top; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+pre { background: #f5f7f9; padding: .8rem; overflow-x: auto; font-size: .85rem; line-height: 1.4;
+  white-space: pre-wrap; }
+figure { margin: 1rem 0; break-inside: avoid; } figure img { max-width: 100%; height: auto; display: block; }
+figcaption { color: #56606b; font-size: .9rem; }
+ul.todo li { margin: .3rem 0; } ul.todo li::marker { color: #b3541e; }
+math { font-family: "Latin Modern Math", "STIX Two Math", "STIX Math", "Cambria Math", "DejaVu Math TeX Gyre", math; }
+.formulas { overflow: auto hidden; padding-bottom: .4rem; }
+.equations td, .equations mtd { border: 0; }
+.equations > mtr > mtd { text-align: left; padding: .35em .15em; }
+.equations > mtr > mtd.left { text-align: right; }
+.equations > mtr > mtd.where { padding-left: 2em; color: #56606b; }
+.cases mtd { text-align: left; padding: .2em .5em; } .matrix mtd { padding: 0 .3em; }
+.bold { font-weight: bold; }
+@media print {
+  body { font-size: 10.5pt; max-width: none; padding: 0; } nav { display: none; }
+  h2 { break-after: avoid; } details > pre { display: block; } table, pre { break-inside: avoid; }
+  pre { border: 1px solid #ccc; background: none; }
+}
+"""
+
+
+def page(title: str, parts: Iterable[tuple[str, str, str]], lead: str) -> str:
+    """The whole page, of parts with an anchor, a heading and a body."""
+    parts = [each for each in parts if each[2]]
+    allowed = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'sha256-{allowed}'; base-uri 'none'; form-action 'none'"
+    links = "".join(f'<a href="#{anchor}">{text(heading)}</a>' for anchor, heading, _ in parts)
+    body = "\n".join(
+        f'<section id="{anchor}">\n<h2>{text(heading)}</h2>\n{inside}\n</section>' for anchor, heading, inside in parts
+    )
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{text(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f'<h1>{text(title)}</h1>\n<p class="lead">{text(lead)}</p>\n<nav>{links}</nav>\n{body}\n</body>\n</html>\n'
+    )
+
+
+def text(words: object) -> str:
+    """Anything as text in which nothing is markup."""
+    return escape(printable(str(words)))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table; numbers stand on the right."""
+    lines = list(rows)
+    if not lines:
+        return ""
+    right = [all(_is_number(row[place]) for row in lines) for place in range(len(head))]
+
+    def line(cells: Sequence[object], kind: str) -> str:
+        marks = [' class="number"' if each else "" for each in right]
+        return "".join(f"<{kind}{m}>{text(c)}</{kind}>" for m, c in zip(marks, cells, strict=True))
+
+    body = "".join(f"<tr>{line(each, 'td')}</tr>\n" for each in lines)
+    return f'<div class="wide"><table>\n<thead><tr>{line(head, "th")}</tr></thead>\n<tbody>{body}</tbody></table></div>'
+
+
+def _is_number(cell: object) -> bool:
+    try:
+        float(str(cell).replace("–", "nan") or "nan")
+    except ValueError:
+        return False
+    return True
+
+
+def figure(drawn: Figure, caption: str) -> str:
+    """A picture with its caption: SVG, or points where that would be large."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": "gpdsl"}):  # the same fit gives the same page
+        raw, kind = _saved(drawn, "svg"), "svg+xml"
+    if len(raw) > LARGEST_SVG:
+        raw, kind = _saved(drawn, "png"), "png"
+    return image(raw, kind, caption)
+
+
+def _saved(drawn: Figure, kind: str) -> bytes:
+    file = io.BytesIO()
+    drawn.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    return file.getvalue()
+
+
+def image(raw: bytes, kind: str, caption: str) -> str:
+    """An image that is part of the page."""
+    inside = base64.b64encode(raw).decode()
+    words = text(caption)
+    return (
+        f'<figure><img src="data:image/{kind};base64,{inside}" alt="{words}">\n'
+        f"<figcaption>{words}</figcaption></figure>"
+    )
+
+
+# What a page says of the data: one line for each column.
+
+COLUMNS, LEVELS = 40, 8
+"""That are listed."""
+
+HEAD = ("column", "is", "values", "missing", "least", "median", "mean", "greatest", "sd")
+
+
+def about_data(fit: Fit, data: Data | None) -> str:
+    """A table of the columns that the model reads."""
+    if data is None:
+        return f"<p>{fit.rows} rows were fitted; no data were given to this report.</p>"
+    rows = list(_lines(fit, data))
+    left = len(rows) - COLUMNS
+    more = f"<p>and {left} columns more</p>" if left > 0 else ""
+    fitted = "the rows that were fitted" if not fit.unlike_fitted(data) else f"not the {fit.rows} rows that were fitted"
+    return f"<p>{data.rows} rows of {text(data.source)}: {fitted}.</p>\n{table(HEAD, rows[:COLUMNS])}{more}"
+
+
+def _lines(fit: Fit, data: Data) -> Iterator[tuple[object, ...]]:
+    d = fit.program.declarations
+    for role, declared in (("input", d.inputs), ("output", d.outputs)):
+        for name, each in declared.items():
+            values = (data.inputs if role == "input" else data.outputs).get(name)
+            if values is None:
+                continue
+            known = data.column_names.get(name, ())
+            places = list(np.ndindex(*values.shape[1:]))
+            for number, place in enumerate(places):
+                label = (
+                    known[number]
+                    if len(known) == len(places)
+                    else name + (str([p + 1 for p in place]) if place else "")
+                )
+                there = None if role == "input" else element(data.observed[name], place)
+                column = np.asarray(element(values, place), float)
+                column = column if there is None else column[there]
+                yield label, f"{role}, {each.kind}", len(column), data.rows - len(column), *_spread(fit, name, column)
+
+
+def _spread(fit: Fit, name: str, values: np.ndarray) -> tuple[str, ...]:
+    """Least, median, mean, greatest and standard deviation; of labels how often each is met."""
+    d = fit.program.declarations
+    output, given = d.outputs.get(name), d.inputs.get(name)
+    if not len(values):
+        return ("–",) * 5
+    if output is not None and output.label is not None:
+        count = fit.program.translator.size(output.label)
+        levels = fit.program.levels.get(str(output.label.name), tuple(range(1, count + 1)))
+        met = Counter(values.astype(int).tolist())
+        said = ", ".join(f"{levels[each]} ({times})" for each, times in met.most_common(LEVELS))
+        return (said + (", …" if len(met) > LEVELS else ""), "–", "–", "–", "–")
+    if given is not None and given.unit and fit.calendar is not None:
+        ends = fit.calendar.dates(name, fit.calendar.moments(np.quantile(values, [0, 0.5, 1]), given.unit))
+        least, median, most = texts_of(ends)
+        return least, median, "–", most, "–"
+    shown = (values.min(), np.median(values), values.mean(), values.max(), values.std())
+    return tuple(f"{each:.4g}" for each in shown)
+
 
 MOST = 30
 """Elements of parameters that are listed."""

@@ -6,10 +6,9 @@ Comes in: checked declarations. Goes out: text. The drawing needs nothing but th
 from __future__ import annotations
 
 from gpdsl.language.model import Declarations
-from gpdsl.symbolic.graph.dot import dot
 from gpdsl.symbolic.graph.layout import lay_out
 from gpdsl.symbolic.graph.network import network
-from gpdsl.symbolic.graph.svg import svg
+from gpdsl.symbolic.graph.svg import dot, svg
 
 __all__ = ["FORMATS", "graph"]
 

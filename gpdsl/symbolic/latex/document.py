@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from html import escape
 
+from gpdsl.errors import printable
 from gpdsl.language import model as m
 from gpdsl.symbolic.information import starts_by_data
 from gpdsl.symbolic.latex.distributions import NOTES, calls_inside
-from gpdsl.symbolic.latex.equations import Equations
+from gpdsl.symbolic.latex.equations import Equations, Line, aligned
 from gpdsl.symbolic.latex.expressions import number
-from gpdsl.symbolic.latex.lines import aligned
-from gpdsl.symbolic.latex.names import escaped, upright
-from gpdsl.symbolic.latex.ranges import index_range, levels, row_range
+from gpdsl.symbolic.latex.mathml import lines_of, mathml, plain
+from gpdsl.symbolic.latex.names import escaped, index_range, levels, row_range, upright
 
 _PREAMBLE = r"""\documentclass[11pt]{article}
 \usepackage[margin=2.2cm]{geometry}
@@ -192,3 +193,28 @@ def _notes(equations: Equations) -> list[str]:
     inside = [each for call in calls for each in calls_inside(call)]
     words = dict.fromkeys(word for each in inside for word in (each.name, *each.arguments))
     return [NOTES[word] for word in words if word in NOTES]
+
+
+# The whole text for a web page: equations as MathML, and the sentences about data and parameters around them.
+
+
+def web(declarations: m.Declarations) -> str:
+    """The model as HTML without scripts or styles; `class` marks what a page may style."""
+    equations = Equations(declarations)
+    body = [_block(equations.lines())]
+    if definitions := equations.definitions():
+        body += ["<p>where</p>", _block(definitions)]
+    body += [f"<p><b>{word}.</b> {_sentence(sentence)}.</p>" for word, sentence in sentences(equations)]
+    return "\n".join(body)
+
+
+def _block(lines: Sequence[Line]) -> str:
+    inside = aligned(lines).removeprefix("\\begin{align*}\n").removesuffix("\n\\end{align*}")
+    return lines_of(printable(inside))
+
+
+def _sentence(text: str) -> str:
+    """Words and, between dollar signs, formulas."""
+    parts = printable(text).replace(r"\$", "\0").split("$")
+    shown = [mathml(part) if number % 2 else escape(plain(part)) for number, part in enumerate(parts)]
+    return "".join(shown).replace("\0", "$")

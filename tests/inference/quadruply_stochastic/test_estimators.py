@@ -16,9 +16,9 @@ import optax
 import pytest
 
 from gpdsl.inference.quadruply_stochastic.estimators import quadratic
-from gpdsl.inference.quadruply_stochastic.reading import inputs_of
 from gpdsl.inference.quadruply_stochastic.sampled import SampledSteps, Support, no_support
-from gpdsl.program.compilation import jit
+from gpdsl.inference.quadruply_stochastic.sums import inputs_of
+from gpdsl.program.cache import jit
 from gpdsl.program.program import take_rows
 from tests.inference.quadruply_stochastic.conftest import Case
 

@@ -14,7 +14,7 @@ import pytest
 from gpdsl.inference.quadruply_stochastic.sums import Held, added, best_length, newton_step, surveyed
 from gpdsl.inference.quadruply_stochastic.swept import Batches, State, Sweeps
 from gpdsl.inference.quadruply_stochastic.weights import first_functions, solutions_of, start_weights
-from gpdsl.program.compilation import jit
+from gpdsl.program.cache import jit
 from gpdsl.program.program import take_rows
 from tests.inference.quadruply_stochastic.conftest import CLASSES, Case, make_case
 from tests.inference.quadruply_stochastic.test_estimators import dense_bound

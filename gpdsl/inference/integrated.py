@@ -1,19 +1,11 @@
-"""Settings of the learnt parameters, with weights: quasi-random points under a split t density around the mode.
-
-The idea is that of INLA (Rue, Martino and Chopin 2009, section 3), for whatever evidence an engine has: the mode of
-p(theta | y) on the real line, axes from its curvature, the standard deviation on either side of each axis from how far
-the log density falls there, and weights that make up for what this density is not (importance sampling, smoothed after
-Vehtari et al. 2024). Where the weights are uneven, the density is fitted to the points so far and more are drawn; all
-points count under the mixture of the densities that they came from.
-
-A parameter without a prior is flat on the real line on which it is learnt: 1/theta for a positive one.
-"""
+"""Learnt parameters integrated over: many settings of them with weights, each with a posterior of the latents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +15,123 @@ from jaxtyping import Array, Float
 from scipy import stats
 
 from gpdsl.inference.ascent.lbfgs import flat, maximise
-from gpdsl.inference.integrated.pareto import smoothed
-from gpdsl.inference.integrated.profile import Integrated, Learnt, Profile
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Options
-from gpdsl.inference.problem import Result, as_arrays
+from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.program.program import Program
+
+# Importance weights whose largest are replaced by quantiles of a generalised Pareto distribution fitted to them.
+#
+# Vehtari, Simpson, Gelman, Yao and Gabry (2024), "Pareto smoothed importance sampling"; the fit is that of Zhang and
+# Stephens (2009), with the paper's weak prior on the shape.
+
+FEW = 25
+"""Weights below which no tail can be fitted: they stay as they are."""
+
+
+def smoothed(log_ratios: Float[np.ndarray, " draws"]) -> tuple[Float[np.ndarray, " draws"], float]:
+    """Log weights that add up to 1, and Pareto's k: NaN of few weights; above 0.7 averages are not to be trusted."""
+    found = np.asarray(log_ratios, float)
+    found = np.where(np.isfinite(found), found, -np.inf) - np.max(found)
+    count = len(found)
+    tail = int(np.ceil(min(0.2 * count, 3 * np.sqrt(count))))
+    shape = float("nan")
+    if count >= FEW and tail >= 5:
+        order = np.argsort(found)
+        largest, threshold = order[-tail:], found[order[-tail - 1]]
+        excess = np.exp(found[largest]) - np.exp(threshold)
+        if np.isfinite(threshold) and excess[0] < excess[-1]:
+            shape, scale = generalised_pareto(np.maximum(excess, np.finfo(float).tiny))
+            places = (np.arange(tail) + 0.5) / tail
+            quantiles = scale * (np.expm1(-shape * np.log1p(-places)) / shape if shape else -np.log1p(-places))
+            found[largest] = np.minimum(np.log(np.exp(threshold) + quantiles), 0.0)
+    return found - np.logaddexp.reduce(found), shape
+
+
+def generalised_pareto(excess: Float[np.ndarray, " tail"]) -> tuple[float, float]:
+    """Shape and scale of excesses in increasing order."""
+    count = len(excess)
+    candidates = 30 + int(np.sqrt(count))
+    quarter = excess[int(count / 4 + 0.5) - 1]
+    b = 1 / excess[-1] + (1 - np.sqrt(candidates / (np.arange(candidates) + 0.5))) / (3 * quarter)
+    shapes = np.mean(np.log1p(-b[:, None] * excess), axis=1)
+    likelihood = count * (np.log(-b / shapes) - shapes - 1)
+    weights = np.exp(likelihood - np.logaddexp.reduce(likelihood))
+    best = weights @ b
+    shape = float(np.mean(np.log1p(-best * excess)))
+    scale = -shape / best
+    return float((count * shape + 10 * 0.5) / (count + 10)), float(scale)
+
+
+# The evidence as a function of the learnt parameters alone, as an engine computes it: what integration explores.
+
+Learnt = Mapping[str, Array]
+"""Learnt parameters on the real line."""
+
+
+class Profile(Protocol):
+    """The log evidence of the data, or its bound at the best q, at any values of the learnt parameters."""
+
+    def __call__(self, learnt: Learnt) -> tuple[float, Learnt]:
+        """Value, log priors of parameters included, and gradient; a value that is not finite where there is none."""
+
+    def at(self, learnt: Learnt) -> Result:
+        """The posterior of the latents there."""
+
+
+Profiled = Callable[[Problem, Result], Profile]
+"""The profile of a problem around what a search has found."""
+
+
+UNTRUSTED = 0.7
+"""Pareto's k above which averages are not to be trusted (Vehtari et al. 2024)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Integrated:
+    """Settings of the learnt parameters with weights that add up to 1, and what each says of the latents.
+
+    `shape` is Pareto's k of the weights: above 0.7 no average over them is to be trusted. `effective` is how many
+    equally weighted settings would be worth as much. `evaluations` of the evidence were made.
+    """
+
+    weights: Float[np.ndarray, " settings"]
+    results: tuple[Result, ...]
+    shape: float
+    effective: float
+    evaluations: int
+    flat: tuple[str, ...] = ()
+    """Parameters without a prior that the data leave open on one side or both."""
+    about: str = ""
+    """How they were found, in a line."""
+    chains: Mapping[str, Float[np.ndarray, "chains draws *axes"]] = field(default_factory=dict)
+    """All draws of the learnt parameters, on the real line, where chains were made."""
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What is doubtful about the settings, in sentences for the user."""
+        found = []
+        if self.flat:
+            names, verb = " and ".join(f"`{name}`" for name in self.flat), "are" if len(self.flat) > 1 else "is"
+            found.append(f"{names} {verb} hardly determined by the data: a prior is needed, as averages depend on it")
+        if self.shape > UNTRUSTED:
+            found.append(
+                f"the settings averaged over have uneven weights (Pareto k {self.shape:.2f}, trusted up to "
+                f"{UNTRUSTED}), and standard deviations may be off: compare with engine = mcmc"
+            )
+        return tuple(found)
+
+
+# Settings of the learnt parameters, with weights: quasi-random points under a split t density around the mode.
+#
+# The idea is that of INLA (Rue, Martino and Chopin 2009, section 3), for whatever evidence an engine has: the mode of
+# p(theta | y) on the real line, axes from its curvature, the standard deviation on either side of each axis from how
+# far the log density falls there, and weights that make up for what this density is not (importance sampling, smoothed
+# after Vehtari et al. 2024). Where the weights are uneven, the density is fitted to the points so far and more are
+# drawn; all points count under the mixture of the densities that they came from.
+#
+# A parameter without a prior is flat on the real line on which it is learnt: 1/theta for a positive one.
 
 STEP = 0.7
 """Standard deviations between differences of gradients that give the curvature."""

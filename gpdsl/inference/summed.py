@@ -1,17 +1,4 @@
-"""The collapsed bound from sums over the rows: Titsias (2009), with Hensman, Durrande and Solin (2018), section 4.2.
-
-For y ~ N(a f + b, s^2), f = c + sqrt(v) g, and features of g with Kuf = D Phi', where a, b, c, s, v and D depend on
-parameters and Phi on none, the bound and its maximiser need of the rows only
-
-    N,   sum y,   sum y^2,   Phi'Phi,   Phi'y,   Phi'1,
-
-so that an evaluation costs O(M^3), whatever the number of rows. With Kuu = L L', r = a sqrt(v) / s and
-z = (y - b - a c) / s,
-
-    A = r L^-1 D Phi',   B = I + A A',   bound = log N(z; 0, A'A + I) - N log s - (r^2 N k(0) - tr A A') / 2,
-
-and q of the whitened values has precision B and mean B^-1 A z.
-"""
+"""Normal observations through inducing features that no parameter enters: all rows are summed up once."""
 
 from __future__ import annotations
 
@@ -34,8 +21,7 @@ from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.plan.planning import decided
-from gpdsl.inference.posteriors.families import parse_family
-from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.family import Whitened, parse_family
 from gpdsl.inference.posteriors.features import factorise
 from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.inference.warm import Start
@@ -51,6 +37,20 @@ from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.symbolic.readings import OWN
 from gpdsl.symbolic.terms import latents_in, output_value
+
+# The collapsed bound from sums over the rows: Titsias (2009), with Hensman, Durrande and Solin (2018), section 4.2.
+#
+# For y ~ N(a f + b, s^2), f = c + sqrt(v) g, and features of g with Kuf = D Phi', where a, b, c, s, v and D depend on
+# parameters and Phi on none, the bound and its maximiser need of the rows only
+#
+#     N,   sum y,   sum y^2,   Phi'Phi,   Phi'y,   Phi'1,
+#
+# so that an evaluation costs O(M^3), whatever the number of rows. With Kuu = L L', r = a sqrt(v) / s and
+# z = (y - b - a c) / s,
+#
+#     A = r L^-1 D Phi',   B = I + A A',   bound = log N(z; 0, A'A + I) - N log s - (r^2 N k(0) - tr A A') / 2,
+#
+# and q of the whitened values has precision B and mean B^-1 A z.
 
 AT_ONCE = 4_096
 """Rows of which features are held at once."""

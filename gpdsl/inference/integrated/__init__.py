@@ -1,1 +1,0 @@
-"""Learnt parameters integrated over: many settings of them with weights, each with a posterior of the latents."""

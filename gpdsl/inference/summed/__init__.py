@@ -1,1 +1,0 @@
-"""Normal observations through inducing features that no parameter enters: all rows are summed up once."""
