@@ -32,6 +32,7 @@ SNIPPETS = {
     "gpytorch_kernel": TEXT.replace("{kernel}(ell)", "ScaleKernel(RBFKernel())"),
     "sklearn_kernel": TEXT.replace("{kernel}(ell)", "RBF(length_scale = ell)"),
     "kernel_with_a_variance": TEXT.replace("{kernel}(ell)", "RBF(s2, ell)"),
+    "column_behind_a_length_scale": TEXT.replace("{kernel}(ell)", "RBF(ell; x)"),
     "process_on_its_own": TEXT + "g ~ GP(0, RBF(1))\n",
     "process_in_lower_case": TEXT.replace("GP(", "gp("),
     "r_formula": "input x : real\noutput y : real\ny ~ x + (1 | site)\n",

@@ -14,6 +14,7 @@ from gpdsl.language.errors.calls import MissingArgument, RepeatedArgument, Unkno
 from gpdsl.language.errors.functionals import TooManyReadings
 from gpdsl.language.errors.limits import NotFinite, PowerTooLarge, TooManyTerms
 from gpdsl.language.habits import word_habit
+from gpdsl.language.kernels import KERNELS
 from gpdsl.language.model import VALUE, Axis, Expression, Number, Operation, Read, same_axis
 from gpdsl.language.source import MAX_DEGREE, MAX_READINGS, MAX_TERMS, Span
 
@@ -37,7 +38,8 @@ def match_arguments(
     function = call.function.text
     positional = [each for each in call.arguments if each.name is None]
     if len(positional) > len(names):
-        scope.problems.fail(WrongArity(call.span, function, count(len(names)), len(positional), signature))
+        habit = _kernel_habit(scope, function, [each.value for each in positional]) if named_only else ""
+        scope.problems.fail(WrongArity(call.span, function, count(len(names)), len(positional), signature, habit))
     found: dict[str, syntax.Formula] = dict(zip(names, (each.value for each in positional), strict=False))
     for argument in call.arguments:
         if argument.name is None:
@@ -57,6 +59,18 @@ def match_arguments(
         shown = " and ".join(f"`{name}`" for name in missing)
         scope.problems.fail(MissingArgument(call.span, function, shown, signature))
     return {name: found[name] for name in (*names, *named_only) if name in found}
+
+
+def _kernel_habit(scope: Scope, function: str, values: Sequence[syntax.Formula]) -> str:
+    """What to write instead of `RBF(ell; x)` and `RBF(s2, ell)`: columns are named, the variance stands before."""
+    names = [value.identifier.text for value in values if isinstance(value, syntax.Name)]
+    columns = [name for name in names if scope.sorts.get(name) == "input"]
+    if not columns:
+        own = function not in KERNELS  # its formula may have a variance
+        return "" if own else f"a kernel has no variance of its own: it stands before it, `s2 * {function}(...)`"
+    others = [name for name in names if name not in columns]
+    on = columns[0] if len(columns) == 1 else f"[{', '.join(columns)}]"
+    return f"columns are chosen by name: write `{function}({', '.join([*others, f'on = {on}'])})`"
 
 
 def count(number: int) -> str:

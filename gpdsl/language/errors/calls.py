@@ -16,6 +16,7 @@ class WrongArity(Mistake):
     expected: str
     given: int
     signature: str
+    habit: str = ""
     code: ClassVar = "E301"
     message: ClassVar = "`{name}` takes {expected}, not {given}"
     label: ClassVar = "{given} given"
