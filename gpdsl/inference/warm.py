@@ -166,13 +166,37 @@ def site_start(
     normals: Array | None,
 ) -> Sites:
     """Sites of a full natural-gradient step from the carried posterior: at its optimum, the optimal ones."""
-    moments = [_moments(view, q) for view, q in zip(seen, begun.posterior, strict=True)]
-    q = assemble(program, parameters, rows, seen, moments)
+    q = _carried_marginals(program, parameters, rows, seen, begun)
 
     def expected(q: Marginals) -> Array:
         return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, None))
 
     return site_target(q, jax.grad(expected)(q))
+
+
+def pulled(
+    program: Program,
+    parameters: Mapping[str, Array],
+    rows: Rows,
+    seen: Sequence[GroupView],
+    begun: Carried,
+    sites: Sites,
+) -> Sites:
+    """Sites that pull toward the carried means, as strongly as `sites` push: these may have no Gaussian.
+
+    Where an expected log likelihood bends upwards, as that of y given f^2 does near f = 0, its sites are negative.
+    """
+    if sites.precision.ndim > 2:  # blocks between latents: their signs are not those of their entries
+        return sites
+    strength = jnp.abs(sites.precision)
+    return Sites(strength * _carried_marginals(program, parameters, rows, seen, begun).mean[0], strength)
+
+
+def _carried_marginals(
+    program: Program, parameters: Mapping[str, Array], rows: Rows, seen: Sequence[GroupView], begun: Carried
+) -> Marginals:
+    moments = [_moments(view, q) for view, q in zip(seen, begun.posterior, strict=True)]
+    return assemble(program, parameters, rows, seen, moments)
 
 
 def _moments(view: GroupView, q: Whitened | None) -> tuple[Array, Array]:

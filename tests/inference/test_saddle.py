@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -19,3 +21,39 @@ def test_a_regression_network_does_not_explain_everything_as_noise() -> None:
     error = np.sqrt(np.mean((fit.predict({"x": x[:, None]}).mean("y") - y) ** 2, axis=0))
     assert np.all(error < 0.1)
     assert np.all(fit.parameters["sigma"] < 0.15)
+
+
+SQUARE = """
+input x : real
+output y : real
+param l : positive
+param sigma : positive
+latent f(x) ~ GP(0, RBF(l))
+y ~ Normal(f^2, sigma)
+"""
+
+
+@pytest.fixture(scope="module")
+def squared() -> gpdsl.Fit:
+    """A square of a function that changes its sign five times."""
+    random = np.random.default_rng(5)
+    x = random.uniform(-3, 3, 120)
+    return gpdsl.compile(SQUARE).fit({"x": x, "y": np.sin(2 * x) ** 2 + random.normal(0, 0.1, 120)}, seed=0)
+
+
+def test_a_trial_far_away_does_not_take_the_search_from_its_maximum(squared: gpdsl.Fit) -> None:
+    """q starts at the best q so far: from where a long trial step has left it, sigma ended at 0.4."""
+    assert 0.08 < squared.parameters["sigma"] < 0.13
+    assert 0.5 < squared.parameters["l"] < 0.9
+
+
+def test_starts_at_draws_of_a_latent_with_two_signs_differ(squared: gpdsl.Fit) -> None:
+    """Where y given f^2 bends upwards there is no Gaussian of the exact sites; these starts were all the first one."""
+    line = next(line for line in str(squared.summary()).splitlines() if "from draw" in line)
+    ends = re.findall(r"(-?[\d.]+) from draw", line)
+    assert len(ends) > 1
+    assert len(set(ends)) > 1
+
+
+def test_curvature_is_that_of_the_maximum_found(squared: gpdsl.Fit) -> None:
+    assert "no standard errors" not in str(squared.summary())

@@ -173,8 +173,8 @@ class EpSearch:
                 value, gradient, fixed = compute(at, self.start, *self.fixed)
             if not np.isfinite(float(value)) or self._doubtful(fixed):
                 return -np.inf, gradient
-            warm = fixed.sites
             self._note(at, fixed, float(value))
+            warm = self.best.sites if np.isfinite(self.best.value) else fixed.sites
             return float(value), gradient
 
         if not jax.tree.leaves(point):

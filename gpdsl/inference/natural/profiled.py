@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.inference.ascent.lbfgs import Outcome, looked_at, maximise, maximise_off_saddles
+from gpdsl.inference.fineness import begun_at
 from gpdsl.inference.natural.refine import RIDGE_ITERATIONS, Best, attained, refine, why_ridges
 from gpdsl.inference.natural.row_space import Ascent, Given, in_row_space
 from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo
@@ -97,7 +98,8 @@ class SitesProfile:
     def __init__(self, problem: Problem, result: Result) -> None:
         options = replace(problem.options, learn_inducing=False)
         known = as_arrays((result.parameters, result.inducing), options.dtype)
-        self.problem = replace(problem, options=options, parameters=known[0], inducing=known[1])
+        self.problem = replace(problem, **begun_at(problem, result))
+        self.problem = replace(self.problem, options=options, parameters=known[0], inducing=known[1])
         begin = Best(outer_point(self.problem, *known), start_sites(self.problem))
         self.compute, _ = _compiled(self.problem, begin)
         self.sites, self.highest = begin.sites, -np.inf
@@ -192,16 +194,15 @@ def _may_have_ridges(problem: Problem) -> bool:
 
 def _maximised(problem: Problem, compute: Compute, best: Best, coupling: float) -> Outcome:
     """A search from the start that `best` is, which keeps the best point."""
-    monitor, done, warm = problem.monitor, len(problem.monitor.history), best.sites
+    monitor, done = problem.monitor, len(problem.monitor.history)
 
     def objective(at: Any) -> tuple[float, Any]:
-        nonlocal warm
-        found, gradient, refined, settled = compute(at, warm, jnp.asarray(coupling))
+        # From the best sites: those of a trial far from there may be of another maximum, or of none.
+        found, gradient, refined, settled = compute(at, best.sites, jnp.asarray(coupling))
         value = float(found)
         if value > problem.ceiling + IMPOSSIBLE * problem.observed:
             return float("nan"), gradient  # an error of samples, or of rounding
         if np.isfinite(value):
-            warm = refined
             best.see(at, refined, value, settled)
         return value, gradient
 

@@ -85,6 +85,12 @@ From a prior far below counts of 1e7, a target is 1e7 times as far, and a step o
 ROUNDING = 8
 """Rounding errors of the bound, in units of the last place: single precision cannot tell smaller gains from none."""
 
+STALLED = 30
+"""Iterations in a row that together gain less than the tolerance, short steps and refused ones among them.
+
+At a point that symmetry makes stationary, every step of some length is refused and every shorter one gains nothing.
+"""
+
 SETTLED = 1e-9
 """Relative change of the sites below which there is nothing left to do (a Gaussian likelihood: after one step)."""
 
@@ -95,7 +101,8 @@ class Progress:
     """The accepted sites, where a natural-gradient step leads from them, and how the next trial is made.
 
     Before the first iteration nothing is known: its trial is the start itself, so that the bound is compiled only once.
-    `plain` asks for an unaccelerated step of length `step`; `quiet` counts accepted steps that gained next to nothing.
+    `plain` asks for an unaccelerated step of length `step`; `quiet` counts accepted steps that gained next to nothing,
+    `idle` all iterations since the bound was `low`, if it has not risen by the tolerance since.
     `stride` is there where the means are found by Newton's method.
     """
 
@@ -107,6 +114,8 @@ class Progress:
     plain: Array
     memory: Memory
     quiet: Array
+    idle: Array
+    low: Float[Array, ""]
     iterations: Array
     done: Array
 
@@ -159,6 +168,8 @@ def before_any(sites: Sites, stride: Stride | None = None) -> Progress:
         jnp.asarray(False),
         empty(sites.linear.size + sites.precision.size, dtype),
         jnp.asarray(0),
+        jnp.asarray(0),
+        jnp.asarray(-jnp.inf, dtype),
         jnp.asarray(0),
         jnp.asarray(False),
     )
@@ -222,7 +233,10 @@ def judged(
     # a refused accelerated step is retried plain; a refused plain step is retried at half its length
     step = jnp.where(better, jnp.minimum(1.0, 2.0 * p.step), jnp.where(p.plain, 0.5 * p.step, p.step))
     short = step * jnp.maximum(_change(p.target, p.sites), 1.0) < SMALLEST_STEP
-    done = (quiet >= 3) | (better & (_change(target, trial) < SETTLED)) | short
+    top = jnp.where(better, value, p.elbo)
+    risen = top > p.low + jnp.maximum(tolerance, rounding)  # no comparison with what is no number holds
+    low, idle = jnp.where(risen, top, p.low), jnp.where(risen, 0, p.idle + 1)
+    done = (quiet >= 3) | (better & (_change(target, trial) < SETTLED)) | short | (idle >= STALLED)
     stride = None if p.stride is None or bend is None else replace(p.stride, bend=bend)
     accepted = replace(p, sites=trial, target=target, stride=stride, elbo=value, memory=moved)
     refused = replace(p, memory=_choose(p.plain, p.memory, replace(p.memory, filled=jnp.zeros_like(p.memory.filled))))
@@ -230,7 +244,16 @@ def judged(
     if chosen.stride is not None:
         reach = chosen.stride.after(better, step >= 1.0, p.plain)
         chosen = replace(chosen, stride=replace(chosen.stride, reach=reach))
-    return replace(chosen, step=step, plain=~better | (step < 1.0), quiet=quiet, iterations=p.iterations + 1, done=done)
+    return replace(
+        chosen,
+        step=step,
+        plain=~better | (step < 1.0),
+        quiet=quiet,
+        idle=idle,
+        low=low,
+        iterations=p.iterations + 1,
+        done=done,
+    )
 
 
 def _choose(condition: Array, a: Tree, b: Tree) -> Tree:

@@ -21,7 +21,7 @@ from gpdsl.inference.posteriors.family import Whitened, project
 from gpdsl.inference.posteriors.features import RowFeatures
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.starts import principal
-from gpdsl.inference.warm import Carried, site_start
+from gpdsl.inference.warm import Carried, pulled, site_start
 from gpdsl.program.cache import jit
 from gpdsl.program.groups import Group
 from gpdsl.program.joint import Marginals
@@ -222,9 +222,7 @@ def _start(problem: Problem, some: int) -> Callable[..., Begun]:
         if unseen or program.opaque:  # no slopes to look at before the first evaluations
             return sites, nowhere
         if problem.begun is not None and some == problem.count:
-            begun = site_start(program, constrained, rows, seen, problem.begun, normals)
-            _, known, _ = site_marginals(program, constrained, rows, seen, begun)
-            return jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(known), a, b), begun, sites), nowhere
+            return _begun(problem.begun, constrained, rows, seen, sites), nowhere
         near = jax.tree.map(lambda a: a[:some], sites)
         moved = near if toward is None else _displaced(near, _functions(seen, toward))
         q, _, _ = site_marginals(program, constrained, first, seen, moved)
@@ -234,6 +232,15 @@ def _start(problem: Problem, some: int) -> Callable[..., Begun]:
 
         flat = _by_group(groups, _slopeless(q, jax.grad(expected)(q)))
         return (moved if some == problem.count else sites), flat
+
+    def _begun(begun: Carried, constrained: Any, rows: Rows, seen: Sequence[GroupView], first: Sites) -> Sites:
+        """Those of the posterior to begin with; where these are no Gaussian, others near it; and else the first."""
+        at = program, constrained, rows, seen
+        own = site_start(*at, begun, normals)
+        for sites in (pulled(*at, begun, own), own):
+            _, known, _ = site_marginals(*at, sites)
+            first = jax.tree.map(lambda a, b, known=known: jnp.where(jnp.isfinite(known), a, b), sites, first)
+        return first
 
     return start
 
