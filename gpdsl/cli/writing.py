@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gpdsl.cli.options import add_model, check_writable, model_of
+from gpdsl.cli.options import check_writable
 from gpdsl.errors import GpdslError
 from gpdsl.replacing import replacing
 
@@ -27,22 +27,3 @@ def show_or_write(text: str, path: str | None) -> None:
     except OSError as problem:
         raise GpdslError(f"--out {path}: {problem.strerror}") from problem
     print(f"written to {path}")
-
-
-# `gpdsl latex`: a model as the equations a paper would print.
-
-HELP = "print a model as LaTeX equations"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The model, and the form of the text."""
-    add_model(parser)
-    parser.add_argument("--standalone", action="store_true", help="a whole document instead of a part of one")
-    add_out(parser, "FILE.tex")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print or write the equations."""
-    text = model_of(arguments).latex(standalone=arguments.standalone)
-    show_or_write(text, arguments.out)
-    return 0

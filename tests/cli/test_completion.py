@@ -10,7 +10,7 @@ import pytest
 
 import gpdsl
 from gpdsl.cli import COMMANDS, main
-from gpdsl.cli.command_line import WRITERS
+from gpdsl.cli.completion import WRITERS
 from gpdsl.language.options import OPTIONS
 
 TRY = """

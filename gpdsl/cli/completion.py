@@ -1,4 +1,4 @@
-"""The command line as data: commands, their options, and what can complete each value."""
+"""`gpdsl completion`: a script that lets a shell complete commands, options and their values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+
+# The command line as data: commands, their options, and what can complete each value.
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ def _fish_text(text: str) -> str:
 WRITERS: Mapping[str, Callable[[Sequence[Command]], str]] = MappingProxyType({"bash": bash, "zsh": zsh, "fish": fish})
 
 
-# `gpdsl completion`: a script that lets a shell complete commands, options and their values.
+# The command itself.
 
 HELP = "print a script that completes command lines in your shell"
 

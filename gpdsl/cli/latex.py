@@ -1,0 +1,24 @@
+"""`gpdsl latex`: a model as the equations a paper would print."""
+
+from __future__ import annotations
+
+import argparse
+
+from gpdsl.cli.options import add_model, model_of
+from gpdsl.cli.writing import add_out, show_or_write
+
+HELP = "print a model as LaTeX equations"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, and the form of the text."""
+    add_model(parser)
+    parser.add_argument("--standalone", action="store_true", help="a whole document instead of a part of one")
+    add_out(parser, "FILE.tex")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print or write the equations."""
+    text = model_of(arguments).latex(standalone=arguments.standalone)
+    show_or_write(text, arguments.out)
+    return 0
