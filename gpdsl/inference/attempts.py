@@ -132,6 +132,10 @@ DECADES = 1.5
 SHORTER = 0.2
 """Length-scales are tried that much shorter where those of the data's scale lead to nothing."""
 
+OFTEN = 0.3
+"""The same of a first draw of latents with peaks at both signs: a function that changes its sign often looks like noise
+at the length-scale of the column."""
+
 JUDGED = ("converged", "all steps done", "stopped: the line search")
 """How messages of searches begin that went to their ends."""
 
@@ -222,12 +226,12 @@ def _from_data(problem: Problem) -> Parameters:
     return best_levels(problem.program, problem.rows, begin, parameters.data.levels)
 
 
-def _shorter(problem: Problem, begin: Parameters) -> Parameters:
+def _shorter(problem: Problem, begin: Parameters, share: float = SHORTER) -> Parameters:
     """The same with shorter length-scales."""
     bijectors = problem.program.parameters.bijectors
     found = dict(begin)
     for name in problem.program.parameters.data.lengths:
-        value = np.asarray(bijectors[name].forward(as_arrays(begin[name], float))) * SHORTER
+        value = np.asarray(bijectors[name].forward(as_arrays(begin[name], float))) * share
         if bijectors[name].contains(value):
             found[name] = bijectors[name].inverse(value)
     return found
@@ -314,7 +318,11 @@ def _symmetric(problem: Problem, engine: Engine, tried: list[Attempt]) -> bool:
     counted = 0 if drawn and not set(drawn) <= data.given else 1
     for number in range(1, (EXACT_DRAWS if problem.choice.exact else DRAWS) + 1):
         if peaks:
-            tried.append(_searched(_from_prior_draw(problem, best.result, number), engine, f"draw {number}"))
+            drawn_at = _from_prior_draw(problem, _best(tried).result, number)
+            if number == 1:
+                short = as_arrays(_shorter(problem, begin, OFTEN), problem.options.dtype)
+                drawn_at = replace(drawn_at, parameters=short)
+            tried.append(_searched(drawn_at, engine, f"draw {number}"))
         else:
             other = _other_seed(problem, number) if several else problem
             tried.append(_again(other, engine, f"draw {number}", _scattered(problem, begin, moved, number)))
