@@ -175,10 +175,10 @@ LOOKS: dict[str, tuple[Callable[[Fit, Data], Iterator[Finding]], float]] = {
 
 # Looking at a fit: the curvature of its evidence, and everything else, the cheapest first.
 #
-# It takes a second or two, or a tenth of what the fit took if that is more, and never more than some seconds: what
+# It takes two seconds, or a tenth of what the fit took if that is more, and never more than some seconds: what
 # there was no time for is named. With `diagnose = full` nothing is left out.
 
-LEAST, MOST, SHARE = 1.0, 4.0, 0.1
+LEAST, MOST, SHARE = 2.0, 4.0, 0.1
 """Seconds after which nothing else is begun, at least and at most, and as a share of those of the fit."""
 
 TROUBLE = (GpdslError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError)

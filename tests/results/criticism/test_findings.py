@@ -78,7 +78,7 @@ def test_overdispersed_counts_are_told_from_a_short_length_scale() -> None:
     x, rng = np.linspace(0, 6, 40), np.random.default_rng(1)
     data = {"x": x, "y": rng.poisson(5 * np.exp(0.5 * np.sin(x)) * rng.gamma(0.5, 2, 40))}
     text = "param ell : positive ~ LogNormal(0.5, 0.5)\nparam m : real\nlatent f(x) ~ GP(0, RBF(ell))"
-    fit = gpdsl.compile(f"input x : real\noutput y : count\n{text}\ny ~ Poisson(exp(f + m))").fit(data)
+    fit = gpdsl.compile(f"input x : real\noutput y : count\n{text}\ny ~ Poisson(exp(f + m))").fit(data, diagnose="full")
     (found,) = (each for each in fit.diagnose().doubtful if each.name == "effective parameters")
     assert "overdispersion" in found.remedy and "NegativeBinomial" in found.remedy
 
