@@ -64,7 +64,17 @@ def run_console(text: str, capsys: pytest.CaptureFixture[str]) -> None:
             assert code == 0, printed
 
 
-LONG = ("docs/expectation_propagation.md", "docs/full_bayes.md", "docs/how_to.md", "docs/variational.md")
+LONG = (
+    "docs/expectation_propagation.md",
+    "docs/full_bayes.md",
+    "docs/how_to.md",
+    "docs/inference.md",
+    "docs/opaque.md",
+    "docs/results.md",
+    "docs/running.md",
+    "docs/scikit_learn.md",
+    "docs/variational.md",
+)
 """Pages that take long: run with the slow tests. What they fit has core tests of its own."""
 
 

@@ -73,6 +73,7 @@ def test_another_noise_is_told(normal: Model, monkeypatch: pytest.MonkeyPatch) -
     assert "too narrow" in found.summary() and found.coverage("f")[0] < 0.6
 
 
+@pytest.mark.slow
 def test_a_posterior_without_correlations_is_told() -> None:
     """Of a sum only the sum is known: f and g have large variances, which factors do not see."""
     model = gpdsl.compile("""
@@ -86,6 +87,7 @@ def test_a_posterior_without_correlations_is_told() -> None:
     assert set(found.doubtful) == {"f", "g"} and found.coverage("f")[0] < 0.6
 
 
+@pytest.mark.slow
 def test_learnt_parameters_are_among_the_names() -> None:
     found = gpdsl.sbc(gpdsl.compile(PRIORS), X, runs=2, hyperparameters="integrated")
     assert list(found.shares) == ["s2", "sigma", "f", "y"]
@@ -93,6 +95,7 @@ def test_learnt_parameters_are_among_the_names() -> None:
     assert len(np.unique(found.shares["s2"])) == 2
 
 
+@pytest.mark.slow
 def test_counts_are_randomised_and_held_parameters_simulated_at_their_values() -> None:
     model = gpdsl.compile("""
     input x : real

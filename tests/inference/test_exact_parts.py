@@ -75,7 +75,7 @@ def test_forty_outputs_are_exact_by_default(rng: np.random.Generator, axis: str,
     assert fit.elbo == pytest.approx(found, abs=1e-8)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.15])
+@pytest.mark.parametrize("share", [pytest.param(0.0, marks=pytest.mark.slow), 0.15])
 def test_batches_have_the_evidence_and_slopes_of_their_parts(
     rng: np.random.Generator, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

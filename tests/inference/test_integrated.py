@@ -167,6 +167,7 @@ def test_other_engines_refuse(data: dict[str, np.ndarray], options: dict[str, ob
         gpdsl.compile(NORMAL).fit(data, hyperparameters="integrated", **options)
 
 
+@pytest.mark.slow
 def test_conditions_are_drawn_anew_in_every_setting(fit: gpdsl.Fit) -> None:
     """What has no formula scatters as its standard error says: settings share no noise."""
     prediction = fit.predict({"x": AT})

@@ -71,6 +71,7 @@ def test_a_saved_fit_has_what_the_network_said(fitted: Any, tmp_path: Path) -> N
     assert np.isfinite(again.elbo)
 
 
+@pytest.mark.slow
 def test_outputs_that_are_embedded_start_at_their_principal_components(rng: np.random.Generator) -> None:
     data = {"y": rng.standard_normal((40, 2)) @ rng.standard_normal((2, 4)) + 0.1 * rng.standard_normal((40, 4))}
     data["y"][3, 1] = np.nan

@@ -81,6 +81,7 @@ def test_options_that_tell_layers_nothing_are_refused(option: str, value: Any) -
         gpdsl.compile(STEP).fit(_data(), **{option: value})
 
 
+@pytest.mark.slow
 def test_inducing_points_stay_where_they_are_asked_to() -> None:
     kept, other = (
         gpdsl.compile(STEP).fit(_data(), inducing=5, learn_inducing=False, steps=steps, seed=0) for steps in (1, 25)

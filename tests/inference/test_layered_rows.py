@@ -74,6 +74,7 @@ def _integrals(program: Any, rows: Any, parameters: Any, points: Any, posterior:
     return logsumexp(density, axis=0, b=(weights / weights.sum())[:, None])
 
 
+@pytest.mark.slow
 def test_more_replicas_raise_the_bound_towards_the_integral(rng: np.random.Generator) -> None:
     program, rows, parameters, points, posterior = _small(rng)
     known = float(np.sum(_integrals(program, rows, parameters, points, posterior)))
@@ -119,7 +120,7 @@ def test_a_mean_that_is_an_input_is_that_input_and_an_error_added() -> None:
     assert found[0] == pytest.approx(found[1], abs=1e-9)
 
 
-@pytest.mark.parametrize("text", [HIDDEN, DEEP_HIDDEN])
+@pytest.mark.parametrize("text", [HIDDEN, pytest.param(DEEP_HIDDEN, marks=pytest.mark.slow)])
 def test_gradients_in_row_variables_are_those_of_the_bound(rng: np.random.Generator, text: str) -> None:
     """Doubly reparameterised or not: their mean is the slope of the mean bound."""
     program, rows, parameters, points, posterior = _small(rng, text)

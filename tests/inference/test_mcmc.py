@@ -50,6 +50,7 @@ def test_latents_integrate_out_and_parameters_have_the_moments_of_a_grid(
     np.testing.assert_allclose(np.sqrt(prediction.variance("f")), sd, rtol=0.15)
 
 
+@pytest.mark.slow
 def test_a_saved_fit_says_the_same(fit: gpdsl.Fit, tmp_path: Path) -> None:
     fit.save(tmp_path / "a.gpfit")
     loaded = gpdsl.load_fit(tmp_path / "a.gpfit")
@@ -76,6 +77,7 @@ def test_latents_and_parameters_together_against_importance_sampling(tmp_path: P
     np.testing.assert_array_equal(loaded.predict({"x": x}).mean("f"), prediction.mean("f"))
 
 
+@pytest.mark.slow
 def test_chains_over_inducing_values_against_importance_sampling() -> None:
     x = np.linspace(0.0, 6.0, 40)
     n = np.random.default_rng(5).poisson(np.exp(np.sin(x)))

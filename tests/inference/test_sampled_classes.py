@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import gpdsl
 from gpdsl.inference.natural.refine import why_ridges
@@ -50,6 +51,7 @@ def test_samples_of_what_is_not_concave_keep_the_correlation() -> None:
     assert problem.program.sampled and problem.choice.posterior == "coupled"
 
 
+@pytest.mark.slow
 def test_a_coupled_fit_of_samples_never_ends_below_independent_latents() -> None:
     """The maximum over 20 samples was 2 nats too low on fresh ones, and nothing looked at that."""
     data, model = three_classes(3), gpdsl.compile(CLASSES)

@@ -94,6 +94,7 @@ def test_it_is_left_as_it_is_where_several_outputs_read_it(data: dict[str, np.nd
     assert any("White() in the kernel of `f` is left as in the prior" in note for note in fit.notes)
 
 
+@pytest.mark.slow
 def test_dense_posteriors_infer_it_at_repeated_inputs(rng: np.random.Generator) -> None:
     """Counts far above their neighbours' at the same input have a rate of their own."""
     x = np.repeat(np.linspace(-2, 2, 10), 2)
@@ -108,7 +109,7 @@ def test_dense_posteriors_infer_it_at_repeated_inputs(rng: np.random.Generator) 
     assert len(few.notes) == 1
 
 
-@pytest.mark.parametrize("inducing", [0, 20])
+@pytest.mark.parametrize("inducing", [pytest.param(0, marks=pytest.mark.slow), 20])
 def test_fits_are_kept_and_gone_on_from(data: dict[str, np.ndarray], tmp_path: Path, inducing: int) -> None:
     model = gpdsl.compile(TEXT.replace("Normal(f, 0.2)", "StudentT(4, f, 0.2)") if not inducing else TEXT)
     fit = model.fit(data, inducing=inducing)

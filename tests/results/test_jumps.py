@@ -63,7 +63,7 @@ def over(function: Callable, mean: float, sd: float, cuts: tuple[float, ...]) ->
     return sum(integrate.quad(at, a, b, epsabs=1e-13, epsrel=1e-12, limit=200)[0] for a, b in itertools.pairwise(ends))
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", ["step", *(pytest.param(n, marks=pytest.mark.slow) for n in LAWS if n != "step")])
 def test_log_predictive_density(name: str) -> None:
     fit, law, cuts = predicted(name)
     latent = fit.predict({"x": NEW})
@@ -180,6 +180,7 @@ def test_what_quadrature_over_two_latents_leaves_open_is_said() -> None:
     assert np.all(prediction.error("gentle") < 1e-6)
 
 
+@pytest.mark.slow
 def test_a_variance_is_as_open_as_the_mean_in_it() -> None:
     """E[f^2 + g^2] has a formula, and E[sqrt(f^2 + g^2)] is a quadrature."""
     text = HEAD.format(kind="real", law="Normal(f, s)", s=0.3) + "let r = sqrt(f^2 + g^2)\n"
@@ -193,6 +194,7 @@ def test_a_variance_is_as_open_as_the_mean_in_it() -> None:
     assert 1e-6 < abs(prediction.variance("r")[0] - variance) < prediction.error("r", "variance")[0]
 
 
+@pytest.mark.slow
 def test_steep_functions_of_a_difference_are_exact() -> None:
     """A quadrature over f and g was 0.002 to 0.03 off."""
     text = HEAD.format(kind="real", law="Normal(f, s)", s=0.3) + ACROSS

@@ -42,7 +42,7 @@ def pickled(each: Any) -> Any:
         (pickled, "real", GAUSS, {"inducing": 5, "dtype": "float32"}),
         (pickled, "count", "latent f(x) ~ GP(0, RBF(1))\ny ~ Poisson(exp(f))", {"posterior": "mixture(2)", "steps": 9}),
         (pickled, "real", GAUSS, {"engine": "qsgp", "steps": 5}),
-        (pickled, "ordinal[c]", LEVELS, {}),
+        pytest.param(pickled, "ordinal[c]", LEVELS, {}, marks=pytest.mark.slow),
     ],
 )
 def test_a_copy_says_the_same(again: Callable[[Any], Any], kind: str, lines: str, options: dict[str, Any]) -> None:

@@ -42,6 +42,7 @@ def test_distances_of_two_exact_fits_are_those_of_their_normals() -> None:
     assert list(found.to_frame().index) == ["f", "g"]
 
 
+@pytest.mark.slow
 def test_chains_begin_at_the_fit_and_tell_of_parameters() -> None:
     fit = gpdsl.compile(TEXT + "infer vi: posterior = full").fit(DATA)
     found = fit.check(DATA, chains=2, draws=25, warm_up=40)
