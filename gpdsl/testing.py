@@ -1,4 +1,4 @@
-"""What engines, distributions and kernels have to hold, as one call: `gpdsl.testing.check_engine("mine")`.
+"""What engines, distributions, kernels and features have to hold, as one call: `gpdsl.testing.check_engine("mine")`.
 
 gpdsl's own are put through it too. What fails is said by an AssertionError.
 """
@@ -15,8 +15,10 @@ import numpy as np
 
 import gpdsl
 from gpdsl.distributions import ways, wrong
+from gpdsl.inference.inducing.registered import kernels_of
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
+from gpdsl.language.kernels import KERNELS
 from gpdsl.program.cache import precision
 from gpdsl.program.tracing import prepared, trial_of
 from gpdsl.results.fit import Fit
@@ -181,3 +183,50 @@ def check_kernel(name: str, *, seed: int = 0) -> None:
         fit.save(Path(folder) / "fit.gpfit")
         after = gpdsl.load_fit(Path(folder) / "fit.gpfit").predict(new).mean("_output")
     _need(bool(np.array_equal(before, after)), f"{where}: a loaded fit predicts otherwise")
+
+
+_FEATURED = """
+index column in 1..{columns}
+input x : real[column]
+output y : {kind}
+{declared}latent f(x) ~ GP(0, 1.3 * {kernel}({arguments}))
+y ~ {likelihood}
+"""
+
+
+def check_inducing(name: str, *, count: int = 8, seed: int = 0) -> None:
+    """Put inducing features through what all hold. Raises AssertionError for the first thing that does not.
+
+    With every kernel that they are known of, at given parameters: the bound of `count` features is at most the exact
+    evidence, four times as many lose less of it, a fit that learns is finite, and predicts the same when it is saved
+    and loaded.
+    """
+    kernels, columns = kernels_of(name)
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (20, columns))
+    y = np.sin(3 * x).sum(axis=1) + 0.3 * rng.standard_normal(20)
+    for kernel in kernels:
+        where, names = f"inducing features {name} of {kernel}", [each.name for each in KERNELS[kernel].parameters]
+        words = {
+            "columns": columns,
+            "kernel": kernel,
+            "declared": "".join(f"param {each} : positive = 0.8\n" for each in names),
+            "arguments": ", ".join(f"{each} = {each}" for each in names),
+        }
+        model = gpdsl.compile(_FEATURED.format(kind="real", likelihood="Normal(f, 0.3)", **words))
+        data: dict[str, Any] = {"x": x, "y": y}
+        asked: dict[str, Any] = {"fixed": names, "seed": seed, "diagnose": "no"}
+        evidence = model.fit(data, **asked).elbo
+        few, many = (model.fit(data, inducing=f"{name}({m})", **asked).elbo for m in (count, 4 * count))
+        _need(few <= evidence + 1e-6, f"{where}: the bound {few:.6f} is above the evidence {evidence:.6f}")
+        _need(many <= evidence + 1e-6, f"{where}: the bound {many:.6f} is above the evidence {evidence:.6f}")
+        _need(many >= few - 1e-6, f"{where}: {4 * count} lose more than {count}, {evidence - many:.6f} nats")
+        counts = gpdsl.compile(_FEATURED.format(kind="count", likelihood="Poisson(exp(f))", **words))
+        fit = counts.fit({"x": x, "y": rng.poisson(np.exp(y))}, inducing=f"{name}({count})", seed=seed, steps=20)
+        new = {"x": rng.uniform(-1.5, 1.5, (7, columns))}
+        _need(bool(np.isfinite(fit.elbo) and np.all(np.isfinite(_moments(fit, new)))), f"{where}: a fit is not finite")
+        with tempfile.TemporaryDirectory() as folder:
+            fit.save(Path(folder) / "fit.gpfit")
+            loaded = gpdsl.load_fit(Path(folder) / "fit.gpfit")
+        same = np.array_equal(_moments(loaded, new), _moments(fit, new))
+        _need(same, f"{where}: a loaded fit predicts otherwise")

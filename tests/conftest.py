@@ -45,7 +45,7 @@ def _forget() -> Iterator[None]:
     due = next(_MODULES) % FORGET_AFTER == 0 or _mapped() > MOST_MAPPED
     if due and (jax := sys.modules.get("jax")):
         if reuse := sys.modules.get("gpdsl.program.reuse"):
-            reuse._programs.clear()
+            reuse.forget()
         jax.clear_caches()
         gc.unfreeze()
         gc.collect()

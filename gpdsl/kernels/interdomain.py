@@ -7,7 +7,7 @@ features of the process on as many copies of the inputs, of which the one that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
@@ -25,7 +25,7 @@ Points = Float[Array, "n D"]
 Seen = Callable[[Points], Points]
 """The columns that a kernel sees of points, or functions of them."""
 
-FAMILIES: Mapping[str, Family] = {"fourier": fourier.fourier, "eigen": fourier.eigen}
+FAMILIES: dict[str, Family] = {"fourier": fourier.fourier, "eigen": fourier.eigen}
 """What a family's features are for one kernel of the table, of the columns that it sees."""
 
 

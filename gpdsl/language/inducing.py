@@ -11,6 +11,8 @@ from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
+from gpdsl.errors import GpdslError, quoted
+
 # What kinds of values an option of inference takes; each reads a value, and says what it expects.
 
 MOST_COMPONENTS = 100
@@ -219,7 +221,7 @@ def _number(value: Any) -> int | float | None:
 Box = tuple[tuple[float, float], ...]
 """Between what bounds, column by column; one pair stands for every column."""
 
-FEATURES: Mapping[str, str] = MappingProxyType(
+OWN: Mapping[str, str] = MappingProxyType(
     {
         "points": "values at points",
         "slopes": "derivatives at points, along every column",
@@ -227,10 +229,29 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "eigen": "eigenfunctions of `RBF` under a normal density of the inputs",
     }
 )
-"""What families of inducing features are called, and what they are."""
+_features = dict(OWN)
+FEATURES: Mapping[str, str] = MappingProxyType(_features)
+"""What families of inducing features are called, and what they are: gpdsl's own, and those registered."""
 
 PLACED = ("points", "slopes")
 """Those that are placed like inducing points."""
+
+
+def check_features_name(name: str, meaning: str) -> None:
+    """Raise GpdslError for a name that inducing features cannot have, and for a meaning that is no text."""
+    if not isinstance(name, str) or name in OWN or not name.isidentifier():
+        others = ", ".join(OWN)
+        raise GpdslError(
+            f"inducing features {quoted(name)}: expected a name of letters, digits and _ other than {others}"
+        )
+    if not isinstance(meaning, str):
+        raise GpdslError(f"inducing features {name}: expected their meaning as a text, not {quoted(meaning)}")
+
+
+def name_features(name: str, meaning: str) -> None:
+    """Let inducing features be asked for by name."""
+    _features[name] = meaning
+
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _PAIR = rf"\[\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\]"

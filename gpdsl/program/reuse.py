@@ -37,6 +37,11 @@ def reused(key: Hashable, compiled: Callable[[], Callable[..., Any]]) -> Callabl
     return _programs[key]
 
 
+def forget() -> None:
+    """Let go of all programs: what some were made from has another meaning now under the same name."""
+    _programs.clear()
+
+
 def shapes_of(arguments: Any) -> Hashable:
     """Structure, shapes and types of arguments, all that a compiled program knows of them."""
     leaves, tree = jax.tree.flatten(arguments)

@@ -24,6 +24,7 @@ from gpdsl.data.standardised import Standardised
 from gpdsl.errors import GpdslError
 from gpdsl.forward import ForwardModel, resolve
 from gpdsl.inference.exact.posterior import Regression
+from gpdsl.inference.inducing.registered import registered_features
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
@@ -81,6 +82,7 @@ def header_of(fit: Fit) -> dict[str, Any]:
         "name": source.name,
         **({"used": [[each.line, each.name] for each in source.parts]} if source.parts else {}),
         **({"registered": registered} if (registered := registered_in(program.declarations)) else {}),
+        **({"features": features} if (features := registered_features(fit.choice.features)) else {}),
         **({"averaged": fit.settings.about} if fit.settings is not None else {}),
         **({"standardised": sorted(fit.standardised.sds)} if fit.standardised.sds else {}),
         "sizes": fit.program.sizes,

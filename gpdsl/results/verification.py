@@ -18,6 +18,7 @@ import numpy as np
 from gpdsl.data import Calendar
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage
+from gpdsl.inference.inducing.registered import registered_features
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.language.inducing import read_features
@@ -62,6 +63,7 @@ def check_header(header: Mapping[str, Any]) -> None:
     _texts([header[name] for name in ("model", "name", "message")], "model, name and message")
     _texts(header["notes"], "notes")
     need(isinstance(header.get("registered", {}), dict), "registered: expected a table of distributions")
+    need(isinstance(header.get("features", {}), dict), "features: expected a table of inducing features")
     _whole(header["rows"], 1, "rows")
     for name, least in {"jitter": 0.0, "elbo": -math.inf, "seconds": 0.0, "compile_seconds": 0.0}.items():
         _number(header[name], least, name)
@@ -84,7 +86,12 @@ def registered_in(declarations: Declarations) -> dict[str, str]:
 
 
 def check_registered(path: Path, header: Mapping[str, Any]) -> None:
-    """That this process knows the registered distributions of a fit, and by the same log densities."""
+    """That this process knows what was registered for a fit: distributions by their log densities, and features."""
+    for name, wanted in header.get("features", {}).items():
+        found = registered_features(f"{name}(1)").get(name, f"no `{name}`")
+        if found != wanted:
+            how = "register those of the fit first (gpdsl.register_inducing, or --forward file.py)"
+            raise GpdslError(f"{path} was fitted with {str(wanted)[:300]}\n  and here {found} is registered; {how}")
     for name, wanted in header.get("registered", {}).items():
         said = f"{path} was fitted with {str(wanted)[:300]}"
         if name not in DENSITIES:

@@ -205,17 +205,17 @@ def test_mutated_models(seed: int) -> None:
     assert accepted > 0
 
 
-@many(80, 4_000)
+@many(40, 4_000)
 def test_random_statements(count: int) -> None:
     assert len(fuzz(generator.texts(), count)) > count // 2
 
 
-@many(100, 4_000)
+@many(50, 4_000)
 def test_random_statements_after_a_model(count: int) -> None:
     assert len(fuzz(generator.texts(3).map(lambda text: examples.REGRESSION + text), count)) > count // 2
 
 
-@many(100, 6_000)
+@many(50, 6_000)
 def test_random_models_that_make_sense(count: int) -> None:
     accepted = fuzz(generator.models(), count)
     assert len(accepted) > count // 2
