@@ -34,9 +34,15 @@ TESTS = {
     "gpdsl/inference/natural/row_space": ["inference/test_row_space.py", "inference/test_iterations.py"],
     "gpdsl/inference/natural/tied": ["inference/test_tied.py", "inference/test_minibatch.py", "inference/test_warm.py"],
     "gpdsl/inference/natural/minibatch": ["inference/test_minibatch.py", "inference/test_tied.py"],
-    "gpdsl/inference/natural/schedule": ["inference/test_minibatch.py"],
-    "gpdsl/inference/natural/ends": ["inference/test_minibatch.py", "inference/test_warm.py"],
-    "gpdsl/inference/natural/departure": ["inference/test_departure.py", "inference/test_saddle.py"],
+    "gpdsl/inference/natural/tied_ends": ["inference/test_minibatch.py"],
+    "gpdsl/inference/natural/refine": [
+        "inference/test_iterations.py",
+        "inference/test_ridges.py",
+        "inference/test_minibatch.py",
+        "inference/test_saddle.py",
+        "inference/test_warm.py",
+    ],
+    "gpdsl/inference/natural/site_starts": ["inference/test_departure.py", "inference/test_saddle.py"],
     "gpdsl/inference/natural/": [
         "inference/test_iterations.py",
         "inference/test_ridges.py",
@@ -81,13 +87,12 @@ CLOSED = [
     "test_closed_models.py",
 ]
 LAWS = ["test_laws.py", "test_densities.py", "test_extremes.py"]
-for stem in ("gaussian", "expectations", "conditions", "jumps", "functions", "stable", "polynomials", "joint"):
+for stem in ("gaussian", "expectations", "conditions", "kinks", "functions", "stable", "numeric", "joint"):
     TESTS[f"gpdsl/symbolic/{stem}"] = [f"symbolic/{each}" for each in CLOSED]
-for stem in ("tilted", "truncated"):
-    TESTS[f"gpdsl/symbolic/{stem}"] = [f"symbolic/test_{stem}.py", "symbolic/test_stable.py"]
-for stem in ("tails", "laws", "densities", "density_mass", "multivariate"):
+TESTS["gpdsl/symbolic/closed"] = ["symbolic/test_tilted.py", "symbolic/test_truncated.py", "symbolic/test_stable.py"]
+for stem in ("laws", "densities", "density_mass", "likelihoods"):
     TESTS[f"gpdsl/symbolic/{stem}"] = [f"symbolic/{each}" for each in LAWS]
-TESTS["gpdsl/symbolic/outcomes"] = ["symbolic/test_concavity.py"]
+TESTS["gpdsl/symbolic/concavity"] = ["symbolic/test_concavity.py"]
 for stem in ("scales", "data_scales", "law_scales", "kernel_scales", "sources"):
     TESTS[f"gpdsl/symbolic/{stem}"] = ["inference/test_units.py"]
 """The tests next to a file, after those of its name: the longest beginning of its path counts."""

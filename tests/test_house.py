@@ -37,7 +37,7 @@ MAY_IMPORT["calibration"] = MAY_IMPORT["simulation"] | {"simulation"}
 RUNS_TEXT = {"eval", "exec", "compile", "sympify", "parse_expr", "lambdify", "__import__", "breakpoint"}
 UNSAFE_MODULES = {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
 # The one place where Python named by the user on the command line is run: `--forward file.py`.
-RUNS_NAMED_FILES = {"gpdsl/cli/forward_files.py"}
+RUNS_NAMED_FILES = {"gpdsl/cli/options.py"}
 
 
 def python_files(folder: Path = PACKAGE) -> list[Path]:
