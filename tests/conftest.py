@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,19 @@ def _unregistered() -> Iterator[None]:
     if registered := sys.modules.get("gpdsl.distributions"):
         for name in set(registered.DISTRIBUTIONS) - set(registered.BUILT_IN):
             registered.enter(name, None, None, None)
+
+
+SLOW_CASES = Path(__file__).with_name("slow_cases.txt")
+"""Cases that take long, on a path of the code that a quicker case of the same test takes: run with the slow tests."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark them."""
+    slow = set(SLOW_CASES.read_text().splitlines())
+    for item in items:
+        if item.nodeid in slow:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_configure(config: pytest.Config) -> None:

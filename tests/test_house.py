@@ -200,6 +200,12 @@ def test_the_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Path) -> No
     assert names.split() == sorted(path.stem for path in (ROOT / "models").glob("*.gpm"))
 
 
+def test_slow_cases_are_cases_of_tests_that_there_are() -> None:
+    for line in (ROOT / "tests" / "slow_cases.txt").read_text().splitlines():
+        path, _, name = line.partition("::")
+        assert f"def {name.split('[')[0]}(" in (ROOT / path).read_text(), line
+
+
 FUNCTIONS, FILES = 560, 112
 """Of the package, on the way of a small fit: they may only become fewer."""
 
