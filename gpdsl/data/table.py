@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import ChainMap, Counter
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -69,10 +69,6 @@ class Table:
     def line(self, row: int) -> int | None:
         """The line of the file that holds row `row` (from 1)."""
         return None if self.lines is None else int(self.lines[row - 1])
-
-    def with_column(self, name: str, values: np.ndarray) -> Table:
-        """The table with one column replaced or added."""
-        return replace(self, columns=ChainMap({name: values}, self.columns))  # type: ignore[arg-type]
 
 
 def source_name(path: Path) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 from gpdsl.data.columns import Found
 from gpdsl.data.convert import number_of
 from gpdsl.data.errors import (
-    DataError,
     DataMistake,
     InfiniteOutput,
     NotACount,
@@ -26,7 +25,6 @@ from gpdsl.data.errors import (
 from gpdsl.data.file_mistakes import LabelOutside, OutOfScale, TimeInColumn, TooManyDigits, TooManyLevels
 from gpdsl.data.memory_maps import pieces
 from gpdsl.data.moments import as_text, moment_in
-from gpdsl.data.table import Table
 
 MAX_LEVELS = 1000
 EXACT = 2.0**53
@@ -220,11 +218,3 @@ def _key(value: object, text: bool) -> Level:
         number = number_of(value)
         return value if number is None or number != number else _plain(number)
     return _plain(value)
-
-
-def as_numbers(table: Table, column: str) -> np.ndarray:
-    """A column of a table as float64, NaN where missing. Raises DataError naming the row that holds text."""
-    try:
-        return numbers(Found(column, table.columns[column], (column,)))
-    except Wrong as wrong:
-        raise DataError(wrong.mistake, source=table.source, lines=table.lines) from wrong
