@@ -46,7 +46,7 @@ def data(rows: int = 12) -> dict[str, np.ndarray]:
 def test_covariances_are_those_of_a_mean_over_patches() -> None:
     """Also of a sum with a larger patch, of which the smaller one is the corner."""
     x, z = np.random.default_rng(0).normal(size=(2, 5, 9))
-    small, large = Patches(Base("RBF", ("ell",), (), ()), (3, 3), (2, 2)), Patches(Base("RBF", ("ell",)), (3, 3), (3, 3))
+    small, large = (Patches(Base("RBF", ("ell",)), (3, 3), size) for size in ((2, 2), (3, 3)))
     corner = patches(z)[:, 0]
     with precision("float64"):
         features, values = Coefficients(jnp.asarray(z), "patches", 5, 10), Values(jnp.asarray(x))
