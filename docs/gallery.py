@@ -49,6 +49,8 @@ SHOWN: dict[str, Shown] = {
     "abalone": Shown(names=("y",)),
     "airline": Shown(rows=300, fit={"steps": 100}),
     "boston": Shown(),
+    "fourier": Shown(rows=1000),
+    "image_convolutional": Shown(kind="calibration"),
     "usps": Shown(rows=40, kind="calibration"),
     "seismic": Shown(rows=40, names=("depth",)),
     "seismic_increments": Shown(rows=40, names=("depth",)),
@@ -69,6 +71,16 @@ def travel_time(depth: np.ndarray, velocity: np.ndarray) -> np.ndarray:
     return np.asarray(np.cumsum(2.0 * thickness / velocity, axis=1))
 
 
+def bars(rows: int) -> dict[str, np.ndarray]:
+    """Images of a bar that is three pixels long, upright or not, anywhere."""
+    rng = np.random.default_rng(0)
+    upright = rng.integers(0, 2, rows)
+    images = 0.15 * np.abs(rng.normal(size=(rows, 8, 8)))
+    for image, up, (row, column) in zip(images, upright, rng.integers(0, 6, (rows, 2)), strict=True):
+        image[(slice(row, row + 3), column + 1) if up else (row + 1, slice(column, column + 3))] += 1
+    return {"x": images.reshape(rows, 64), "y": upright}
+
+
 def data_of(name: str, model: Any, shown: Shown) -> tuple[Any, str]:
     """What a model is fitted to, and words for it."""
     if name == "coal_mining":
@@ -77,6 +89,8 @@ def data_of(name: str, model: Any, shown: Shown) -> tuple[Any, str]:
         return {"x": np.asarray(years), "n": np.asarray(counts)}, "British coal-mining disasters, 1851 to 1961, by year"
     if name == "eight_schools":
         return SCHOOLS, "the effects of coaching in eight schools (Rubin 1981)"
+    if name == "image_convolutional":
+        return bars(120), "120 images with a bar each, upright (1) or not (0), on noise"
     drawn = model.sample_prior(rows=shown.rows, seed=shown.seed, sizes=shown.sizes)
     sizes = f", sizes={dict(shown.sizes)}" if shown.sizes else ""
     how = f"`sample_prior(rows={shown.rows}, seed={shown.seed}{sizes})`"

@@ -25,11 +25,10 @@ from gpdsl.inference.posteriors.family import Whitened, parse_family
 from gpdsl.inference.posteriors.features import factorise
 from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.inference.warm import Start
-from gpdsl.kernels.covariance import variance
+from gpdsl.kernels.covariance import basis, variance
 from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum
 from gpdsl.kernels.fourier import SMOOTHNESS
 from gpdsl.kernels.functionals import Values
-from gpdsl.kernels.interdomain import basis
 from gpdsl.language.inducing import read_features
 from gpdsl.program.evaluation import stack_inputs
 from gpdsl.program.groups import kernel_values

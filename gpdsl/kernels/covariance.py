@@ -20,6 +20,7 @@ from gpdsl.kernels import families
 from gpdsl.kernels.columns import selected
 from gpdsl.kernels.form import Base, ByFormula, Form, On, Patches, Product, Scaled, Sum, count
 from gpdsl.kernels.formula import formula_covariance, formula_variance, mean_over_pairs, mean_within, patches_of
+from gpdsl.kernels.fourier import Basis
 from gpdsl.kernels.functionals import (
     Block,
     Coefficients,
@@ -30,7 +31,7 @@ from gpdsl.kernels.functionals import (
     blocks,
     squared_distance,
 )
-from gpdsl.kernels.interdomain import between
+from gpdsl.kernels.interdomain import between, features_of
 
 # Covariance of linear functionals from the covariance of values: weights pass through, and so do derivatives.
 #
@@ -299,6 +300,11 @@ def covariance(form: Form, parameters: Sequence[Parameter], a: Functionals, b: F
     return combined_covariance(partial(_known, form, parameters), a, b)
 
 
+def basis(form: Form, parameters: Sequence[Parameter], features: Coefficients) -> Basis:
+    """The features of a kernel at these parameters, in the form's order. Raises Unsuited for one that has none."""
+    return features_of(form, parameters, features, covariance)
+
+
 def variance(form: Form, parameters: Sequence[Parameter], a: Functionals) -> Float[Array, "n"]:
     """The diagonal of `covariance(form, parameters, a)`, without the rest of it."""
     if isinstance(a, Values):
@@ -312,7 +318,7 @@ def variance(form: Form, parameters: Sequence[Parameter], a: Functionals) -> Flo
 
 def _known(form: Form, parameters: Sequence[Parameter], a: Known, b: Known | None) -> Array:
     if isinstance(a, Coefficients) or isinstance(b, Coefficients):
-        return between(form, parameters, a, b)
+        return between(form, parameters, a, b, covariance)
     return _evaluate(form, iter(parameters), a, b)
 
 

@@ -3,21 +3,40 @@
 A family knows its features for single kernels; sums, products and factors are put together here. Features of a sum are
 those of its terms; of a product, all products of features of its factors, whose covariances are products too: they are
 features of the process on as many copies of the inputs, of which the one that is modelled is the diagonal.
+
+An image-convolutional process f is the mean of another, g, over the patches of an image. Patches as features are values
+of g at some of them: van der Wilk, Rasmussen and Hensman (2017), section 3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float
 
 from gpdsl.kernels import fourier
 from gpdsl.kernels.columns import selected
-from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum, block_of, describe, nothing_but_white
+from gpdsl.kernels.form import (
+    Base,
+    Form,
+    On,
+    Patches,
+    Product,
+    Scaled,
+    Sum,
+    block_of,
+    count,
+    describe,
+    nothing_but_white,
+)
+from gpdsl.kernels.formula import AT_ONCE, patches_of
 from gpdsl.kernels.fourier import Basis, Family, Unsuited
 from gpdsl.kernels.functionals import Coefficients, Values
 
@@ -28,45 +47,103 @@ Seen = Callable[[Points], Points]
 FAMILIES: dict[str, Family] = {"fourier": fourier.fourier, "eigen": fourier.eigen}
 """What a family's features are for one kernel of the table, of the columns that it sees."""
 
+PATCHES = "patches"
+"""The family of values at patches: its `Coefficients` are at images, of which the patch at the top left counts."""
 
-def basis(form: Form, parameters: Sequence[Array], features: Coefficients) -> Basis:
+OfValues = Callable[[Form, Sequence[Array], Values, Values], Array]
+"""The covariance of values under a kernel with these parameters."""
+
+
+def features_of(form: Form, parameters: Sequence[Array], features: Coefficients, of_values: OfValues) -> Basis:
     """The features of a kernel at these parameters, in the form's order. Raises Unsuited for one that has none."""
-    return _of(form, iter(parameters), features, lambda points: points)
+    return _Reading(features, iter(parameters), of_values).of(form, lambda points: points)
 
 
-def between(form: Form, parameters: Sequence[Array], a: Any, b: Any) -> Float[Array, "n m"]:
+def between(form: Form, parameters: Sequence[Array], a: Any, b: Any, of_values: OfValues) -> Float[Array, "n m"]:
     """Covariance of coefficients with themselves (`b` is absent or of the same features), or with values."""
     if isinstance(a, Values):
-        return between(form, parameters, b, a).T
-    found = basis(form, parameters, a)
+        return between(form, parameters, b, a, of_values).T
+    found = features_of(form, parameters, a, of_values)
     if isinstance(b, Values):
         return found.weights[:, None] * found.functions(b.points).T
     return found.among
 
 
-def _of(form: Form, parameters: Iterator[Array], features: Coefficients, seen: Seen) -> Basis:
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """One reading of a form from left to right, which takes the parameters in their order."""
+
+    features: Coefficients
+    parameters: Iterator[Array]
+    of_values: OfValues
+
+    def of(self, form: Form, seen: Seen) -> Basis:
+        points = self.features.points
+        match form:
+            case Base(name="Constant"):
+                return _finite(jnp.ones(1, points.dtype), lambda points: jnp.ones_like(points[:, :1]), seen)
+            case Base(name="Linear"):
+                ell, width = next(self.parameters), seen(points).shape[1]
+                return _finite(jnp.broadcast_to(1.0 / ell, (width,)), lambda points: points, seen)
+            case Base() if self.features.family in FAMILIES:
+                arguments = {name: next(self.parameters) for name in form.parameters}
+                found = FAMILIES[self.features.family](form.name, arguments, seen(points), self.features.count)
+                return Basis(found.weights, found.among, lambda points: found.functions(seen(points)))
+            case Patches() if self.features.family == PATCHES:
+                return self._patches(form, seen)
+            case On() if _columns_alone(form):
+                return self.of(form.kernel, lambda points: selected(form, (), seen(points)))
+            case Scaled(kernel=kernel):
+                factor, found = jnp.sqrt(next(self.parameters)), self.of(kernel, seen)
+                return Basis(factor * found.weights, found.among, found.functions)
+            case Sum(terms=terms):
+                parts = [self.of(term, seen) for term in terms if not nothing_but_white(term)]
+                if parts:
+                    return _side_by_side(parts)
+            case Product(factors=factors):
+                return reduce(_crossed, [self.of(factor, seen) for factor in factors])
+        raise Unsuited(f"the kernel {describe(form)} has no features of this kind")
+
+    def _patches(self, form: Patches, seen: Seen) -> Basis:
+        """Values g(z), each divided by its standard deviation: cov(g(z), f(x)) is the mean of k(z, x[p]) over p."""
+        known = [next(self.parameters) for _ in range(count(form.kernel))]
+        at = patches_of(seen(self.features.points), form.image, form.patch)[:, 0]
+
+        def kernel(a: Points, b: Float[Array, "m D"]) -> Float[Array, "n m"]:
+            return self.of_values(form.kernel, known, Values(a), Values(b))
+
+        among = kernel(at, at)
+        scale = 1.0 / jnp.sqrt(jnp.diagonal(among))
+
+        def functions(points: Points) -> Float[Array, "n M"]:
+            images = patches_of(seen(points), form.image, form.patch)
+            mean = jax.checkpoint(lambda patches: jnp.mean(kernel(patches, at), axis=0))
+            return jax.lax.map(mean, images, batch_size=max(1, AT_ONCE // (images.shape[1] * len(at))))
+
+        return Basis(scale, scale[:, None] * among * scale[None, :], functions)
+
+
+def _columns_alone(form: On) -> bool:
+    """Whether a kernel is on columns as they are, and on no functions of them."""
+    return all(each.is_Symbol and bool(block_of(each)) for each in form.columns)
+
+
+def images_of(form: Form, width: int) -> list[tuple[Patches, np.ndarray]]:
+    """Every mean over patches in a kernel of so many columns, and which of the columns its pixels are."""
+    return _images(form, np.arange(width))
+
+
+def _images(form: Form, columns: np.ndarray) -> list[tuple[Patches, np.ndarray]]:
     match form:
-        case Base(name="Constant"):
-            return _finite(jnp.ones(1, features.points.dtype), lambda points: jnp.ones_like(points[:, :1]), seen)
-        case Base(name="Linear"):
-            ell, width = next(parameters), seen(features.points).shape[1]
-            return _finite(jnp.broadcast_to(1.0 / ell, (width,)), lambda points: points, seen)
-        case Base():
-            arguments = {name: next(parameters) for name in form.parameters}
-            found = FAMILIES[features.family](form.name, arguments, seen(features.points), features.count)
-            return Basis(found.weights, found.among, lambda points: found.functions(seen(points)))
-        case On(columns=columns, kernel=kernel) if all(each.is_Symbol and block_of(each) for each in columns):
-            return _of(kernel, parameters, features, lambda points: selected(form, (), seen(points)))
+        case Patches():
+            return [(form, columns)]
+        case On() if _columns_alone(form):
+            return _images(form.kernel, np.asarray(selected(form, (), jnp.asarray(columns)[None]))[0].astype(int))
         case Scaled(kernel=kernel):
-            factor, found = jnp.sqrt(next(parameters)), _of(kernel, parameters, features, seen)
-            return Basis(factor * found.weights, found.among, found.functions)
-        case Sum(terms=terms):
-            parts = [_of(term, parameters, features, seen) for term in terms if not nothing_but_white(term)]
-            if parts:
-                return _side_by_side(parts)
-        case Product(factors=factors):
-            return reduce(_crossed, [_of(factor, parameters, features, seen) for factor in factors])
-    raise Unsuited(f"the kernel {describe(form)} has no features of this kind")
+            return _images(kernel, columns)
+        case Sum(terms=parts) | Product(factors=parts):
+            return [each for part in parts for each in _images(part, columns)]
+    return []
 
 
 def _finite(

@@ -227,13 +227,14 @@ OWN: Mapping[str, str] = MappingProxyType(
         "slopes": "derivatives at points, along every column",
         "fourier": "Fourier features between bounds: `Matern12`, `Matern32` and `Matern52` of single columns",
         "eigen": "eigenfunctions of `RBF` under a normal density of the inputs",
+        "patches": "values at patches of images, of the process that `Patch` is the mean of",
     }
 )
 _features = dict(OWN)
 FEATURES: Mapping[str, str] = MappingProxyType(_features)
 """What families of inducing features are called, and what they are: gpdsl's own, and those registered."""
 
-PLACED = ("points", "slopes")
+PLACED = ("points", "slopes", "patches")
 """Those that are placed like inducing points."""
 
 

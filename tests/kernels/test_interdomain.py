@@ -11,11 +11,10 @@ import pytest
 from jaxtyping import Array
 from scipy.integrate import quad
 
-from gpdsl.kernels.covariance import covariance, variance
+from gpdsl.kernels.covariance import basis, covariance, variance
 from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum, block
 from gpdsl.kernels.fourier import Unsuited
 from gpdsl.kernels.functionals import Coefficients, Combination, Derivatives, Stacked, Values, from_outline, outline
-from gpdsl.kernels.interdomain import basis
 
 ELL, START, END = 0.7, -2.0, 1.5
 MATERN = ("Matern12", "Matern32", "Matern52")

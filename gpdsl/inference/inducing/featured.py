@@ -8,14 +8,16 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Float
+from numpy.lib.stride_tricks import sliding_window_view
 
 from gpdsl.data import Data, DataError
 from gpdsl.data.errors import OutsideFeatures
 from gpdsl.errors import GpdslError
+from gpdsl.kernels.covariance import basis
 from gpdsl.kernels.form import count
 from gpdsl.kernels.fourier import Unsuited
 from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Functionals, Values, outline, stacked
-from gpdsl.kernels.interdomain import basis
+from gpdsl.kernels.interdomain import PATCHES, images_of
 from gpdsl.language.checker.functionals import roughness
 from gpdsl.language.inducing import Written, read_features
 from gpdsl.program.groups import Group, columns_of
@@ -25,13 +27,24 @@ from gpdsl.symbolic.kernel_calculus import NoFeatures
 ROOM = 0.05
 """Of the range of a column, left on either side of the rows where no bounds are given."""
 
+SAMPLED = 50_000
+"""Patches of the rows, at random, among which inducing ones are looked for."""
+
 Points = Float[np.ndarray, "n D"]
+Centres = Callable[[Points, int], Points]
+"""So many centres of points, or all distinct points where these are fewer."""
 
 
 def featured(
-    program: Program, group: Group, written: str, data: Data, points: Points, placed: Callable[[int], Points]
+    program: Program,
+    group: Group,
+    written: str,
+    data: Data,
+    points: Points,
+    centres: Centres,
+    rng: np.random.Generator,
 ) -> Functionals:
-    """The features of a group of latents that are written so; `placed` puts so many points among those of the rows.
+    """The features of a group of latents that are written so, among the points of the rows.
 
     Raises ModelError for a kernel that has no such features, DataError for rows outside the bounds.
     """
@@ -40,8 +53,10 @@ def featured(
     for part in read_features(written) or ():
         if part.family in {"points", "slopes"}:
             if part.count not in at:  # values and slopes at the same points
-                at[part.count] = placed(part.count)
+                at[part.count] = centres(points, part.count)
             where = at[part.count]
+        elif part.family == PATCHES:
+            where = _patches(group, part, points, centres, rng)
         else:
             where = _corners(group, part, data, points)
         found += _kind(program, group, part, where)
@@ -51,8 +66,11 @@ def featured(
 def outline_of(program: Program, group: Group, written: str) -> list:
     """What kind of functionals they are, wherever they are."""
     width = columns_of(group, program.translator)
-    somewhere = np.stack([np.zeros(width), np.ones(width)])
-    parts = [_kind(program, group, part, somewhere) for part in read_features(written) or ()]
+
+    def somewhere(part: Written) -> Points:
+        return np.linspace(0.0, 1.0, part.count if part.family == PATCHES else 2)[:, None] * np.ones(width)
+
+    parts = [_kind(program, group, part, somewhere(part)) for part in read_features(written) or ()]
     return outline(stacked(tuple(each for part in parts for each in part)))
 
 
@@ -83,6 +101,25 @@ def _refuse_rough(program: Program, group: Group) -> None:
         if found is not None:
             mistake = NoFeatures(member.latent.kernel.span, member.latent.name, "slopes", found[1])
             raise program.translator.failure(mistake)
+
+
+def _patches(
+    group: Group, part: Written, points: Points, centres: Centres, rng: np.random.Generator
+) -> Float[np.ndarray, "M D"]:
+    """Images of which the patch at the top left is a centre of the patches of the rows; the rest of them is blank.
+
+    Where kernels differ in the size of their patches, the smaller one is the corner of the larger one.
+    """
+    where = np.zeros((part.count, points.shape[1]))
+    for form, columns in sorted(images_of(group.form, points.shape[1]), key=lambda each: np.prod(each[0].patch)):
+        images = points[:, columns].reshape(len(points), *form.image)
+        every = sliding_window_view(images, form.patch, axis=(1, 2))
+        at = [rng.integers(size, size=SAMPLED) for size in every.shape[:3]]
+        found = centres(every[at[0], at[1], at[2]].reshape(SAMPLED, -1), part.count)
+        if len(found) < part.count:
+            raise GpdslError(f"{part}: the images have {len(found)} different patches; ask for at most so many")
+        where[:, columns.reshape(form.image)[: form.patch[0], : form.patch[1]].ravel()] = found
+    return where
 
 
 def _corners(group: Group, part: Written, data: Data, points: Points) -> Float[np.ndarray, "2 D"]:

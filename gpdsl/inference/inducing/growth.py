@@ -29,6 +29,8 @@ from gpdsl.inference.plan.planning import LARGEST
 from gpdsl.inference.problem import Result, as_arrays
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import Functionals, Values, every_point
+from gpdsl.kernels.interdomain import PATCHES
+from gpdsl.language.inducing import read_features
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group
 from gpdsl.program.program import Program, make_rows
@@ -42,7 +44,7 @@ from gpdsl.program.white import training
 # evidence than those of the fit give the same rows. What it gains in a row all rows would, if patches are like the
 # rest.
 
-PATCHES, PATCH = 6, 50
+REGIONS, REGION = 6, 50
 """Patches of neighbouring rows, and rows in each."""
 
 FEW = 600
@@ -110,9 +112,9 @@ def patches(data: Data) -> Int[np.ndarray, "rows"]:
     spread = inputs.std(axis=0)
     scaled = inputs / np.where(spread > 0, spread, 1.0)
     found: list[np.ndarray] = []
-    for middle in first_numbers(inputs)[:PATCHES]:
+    for middle in first_numbers(inputs)[:REGIONS]:
         far = np.sum((scaled - scaled[middle]) ** 2, axis=1)
-        found.append(np.argpartition(far, min(PATCH, data.rows - 1))[:PATCH])
+        found.append(np.argpartition(far, min(REGION, data.rows - 1))[:REGION])
     return np.unique(np.concatenate(found))
 
 
@@ -233,7 +235,12 @@ def _left_open(program: Program, options: Options, choice: Choice) -> bool:
 
 
 def counts_bending(options: Options, choice: Choice, message: str) -> bool:
-    """Whether the loss of a fit that ended so counts that points have bent parameters, besides what they leave open."""
+    """Whether the loss of a fit that ended so counts that points have bent parameters, besides what they leave open.
+
+    Of patches it does not: the dense inference that tells takes every pair of them of every pair of rows.
+    """
+    if any(each.family == PATCHES for each in read_features(choice.features) or ()):
+        return False
     ended = message.startswith("converged") or bool(choice.batch and options.steps is None)
     return ended and _natural(options, choice)
 

@@ -183,8 +183,7 @@ def _of_group(
     looked_at = functionals_at(group, group.readings.atoms, rows)
     points = np.asarray(every_point(looked_at))
     if choice.features:
-        centres = partial(kmeans_centres, points, rng=rng)
-        return featured(program, group, choice.features, data, points, centres), False
+        return featured(program, group, choice.features, data, points, partial(kmeans_centres, rng=rng), rng), False
     levels = telling(group.form, points.shape[1])
     if levels and len(levels) == points.shape[1]:  # values at the levels of labels determine all
         return placed(np.unique(points, axis=0)), False
