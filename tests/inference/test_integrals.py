@@ -26,7 +26,8 @@ def matern(s: float, t: float, order: int) -> float:
     return (1 + u * (order > 0) + u**2 / 3 * (order > 1)) * np.exp(-u)
 
 
-FORMS: list[tuple[Form, list[float], Callable[[float, float], float]]] = [
+Kernel = Callable[[float, float], float]
+FORMS: list[tuple[Form, list[float], Kernel]] = [
     (Base("RBF", ("ell",)), [0.7], lambda s, t: np.exp(-0.5 * ((s - t) / 0.7) ** 2)),
     (Base("Matern12", ("ell",)), [0.7], partial(matern, order=0)),
     (Base("Matern32", ("ell",)), [0.7], partial(matern, order=1)),
