@@ -50,6 +50,7 @@ SHOWN: dict[str, Shown] = {
     "airline": Shown(rows=300, fit={"steps": 100}),
     "boston": Shown(),
     "fourier": Shown(rows=1000),
+    "integral": Shown(names=("rate",)),
     "image_convolutional": Shown(kind="calibration"),
     "usps": Shown(rows=40, kind="calibration"),
     "seismic": Shown(rows=40, names=("depth",)),
@@ -71,6 +72,15 @@ def travel_time(depth: np.ndarray, velocity: np.ndarray) -> np.ndarray:
     return np.asarray(np.cumsum(2.0 * thickness / velocity, axis=1))
 
 
+def totals(rows: int) -> dict[str, np.ndarray]:
+    """Integrals of a rate that rises and falls, over intervals of unequal lengths."""
+    rng = np.random.default_rng(0)
+    ends = np.cumsum(rng.uniform(0.1, 0.9, rows + 1))
+    start, end = ends[:-1], ends[1:]
+    exact = (end - np.cos(end)) - (start - np.cos(start))
+    return {"start": start, "end": end, "x": (start + end) / 2, "total": exact + 0.1 * rng.standard_normal(rows)}
+
+
 def bars(rows: int) -> dict[str, np.ndarray]:
     """Images of a bar that is three pixels long, upright or not, anywhere."""
     rng = np.random.default_rng(0)
@@ -89,6 +99,8 @@ def data_of(name: str, model: Any, shown: Shown) -> tuple[Any, str]:
         return {"x": np.asarray(years), "n": np.asarray(counts)}, "British coal-mining disasters, 1851 to 1961, by year"
     if name == "eight_schools":
         return SCHOOLS, "the effects of coaching in eight schools (Rubin 1981)"
+    if name == "integral":
+        return totals(40), "40 totals over intervals that follow one another, of a rate of 1 + sin(t)"
     if name == "image_convolutional":
         return bars(120), "120 images with a bar each, upright (1) or not (0), on noise"
     drawn = model.sample_prior(rows=shown.rows, seed=shown.seed, sizes=shown.sizes)

@@ -134,7 +134,7 @@ class UnrelatedRows:
                 shape = translator.shape(member.latent.axes)
                 total = np.zeros((1, count, *shape))
                 for functional, weight in reading:
-                    if functional.derivative:
+                    if functional.derivative or functional.integrated:
                         raise Unknown
                     total = total + weight * seen.of(mean_formula(translator, member, functional, {}), keys)
                 found.append(total.reshape(total.shape[0], count, -1))

@@ -27,10 +27,12 @@ from gpdsl.kernels.functionals import (
     Derivatives,
     Elementary,
     Functionals,
+    Integrals,
     Values,
     blocks,
     squared_distance,
 )
+from gpdsl.kernels.integrals import integrated
 from gpdsl.kernels.interdomain import between, features_of
 
 # Covariance of linear functionals from the covariance of values: weights pass through, and so do derivatives.
@@ -40,9 +42,9 @@ from gpdsl.kernels.interdomain import between, features_of
 # zero.
 
 Point = Float[Array, "D"]
-Known = Values | Coefficients
+Known = Values | Integrals | Coefficients
 Kernel = Callable[[Known, Known | None], Float[Array, "n m"]]
-"""Covariance of values and coefficients; of the first with itself when the second is absent."""
+"""Covariance of values, integrals and coefficients; of the first with itself when the second is absent."""
 Pair = Callable[[Point, Point], Float[Array, ""]]
 
 
@@ -88,16 +90,16 @@ def _matrix(kernel: Kernel, a: Elementary, b: Elementary | None) -> Float[Array,
     if isinstance(a, Known) and (b is None or isinstance(b, Known)):
         return kernel(a, b)
     other = a if b is None else b
-    if isinstance(a, Coefficients):
+    if isinstance(a, (Integrals, Coefficients)):
         return _with_slopes(kernel, a, other)
-    if isinstance(other, Coefficients):
+    if isinstance(other, (Integrals, Coefficients)):
         return _with_slopes(kernel, other, a).T
     pair = _differentiated(_scalar(kernel), a, other)
     return jax.vmap(lambda x: jax.vmap(lambda y: pair(x, y))(other.points))(a.points)
 
 
-def _with_slopes(kernel: Kernel, a: Coefficients, b: Elementary) -> Float[Array, "M n"]:
-    """Covariance of coefficients with derivatives, of all points at once."""
+def _with_slopes(kernel: Kernel, a: Integrals | Coefficients, b: Elementary) -> Float[Array, "M n"]:
+    """Covariance of integrals or coefficients with derivatives, of all points at once."""
 
     def along(function: Callable[[Array], Array], column: int) -> Callable[[Array], Array]:
         return lambda points: jax.jvp(function, (points,), (jnp.zeros_like(points).at[:, column].set(1.0),))[1]
@@ -110,6 +112,9 @@ def _with_slopes(kernel: Kernel, a: Coefficients, b: Elementary) -> Float[Array,
 
 def _rowwise(kernel: Kernel, a: Elementary, b: Elementary) -> Float[Array, "n"]:
     """Covariance of each functional of `a` with the one of `b` in the same place."""
+    if isinstance(a, Integrals) or isinstance(b, Integrals):
+        alone = partial(jax.tree.map, lambda each: each[None])
+        return jax.vmap(lambda p, q: _matrix(kernel, alone(p), alone(q))[0, 0])(a, b)
     return jax.vmap(_differentiated(_scalar(kernel), a, b))(a.points, b.points)
 
 
@@ -319,6 +324,10 @@ def variance(form: Form, parameters: Sequence[Parameter], a: Functionals) -> Flo
 def _known(form: Form, parameters: Sequence[Parameter], a: Known, b: Known | None) -> Array:
     if isinstance(a, Coefficients) or isinstance(b, Coefficients):
         return between(form, parameters, a, b, covariance)
+    if isinstance(a, Integrals):
+        return integrated(form, parameters, a, b, covariance)
+    if isinstance(b, Integrals):
+        return integrated(form, parameters, b, a, covariance).T
     return _evaluate(form, iter(parameters), a, b)
 
 

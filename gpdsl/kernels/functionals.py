@@ -1,7 +1,7 @@
-"""Linear functionals of a Gaussian process: values, derivatives, their linear combinations; many make an array.
+"""Linear functionals of a Gaussian process: values, derivatives, integrals, their combinations; many make an array.
 
-Every array of functionals comes down to values and derivatives at points, and to coefficients of families of features
-(`interdomain`); `blocks` says how.
+Every array of functionals comes down to values and derivatives at points, integrals over intervals (`integrals`), and
+coefficients of families of features (`interdomain`); `blocks` says how.
 """
 
 from __future__ import annotations
@@ -40,6 +40,25 @@ class Derivatives:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class Integrals:
+    """The integrals of a process of one input from each `lower` end [n, 1] to the `upper` one, which may lie below."""
+
+    lower: Float[Array, "n 1"]
+    upper: Float[Array, "n 1"]
+
+    def __len__(self) -> int:
+        return self.lower.shape[-2]
+
+    @property
+    def points(self) -> Float[Array, "m 1"]:
+        """Both ends, and some points between."""
+        return jnp.concatenate(
+            [self.lower + share * (self.upper - self.lower) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+        )
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Coefficients:
     """`size` features of a family, `count` of it along each column: not at points, but between `points` [2, D].
 
@@ -55,7 +74,7 @@ class Coefficients:
         return self.size
 
 
-Elementary = Values | Derivatives | Coefficients
+Elementary = Values | Derivatives | Integrals | Coefficients
 
 
 @jax.tree_util.register_dataclass
@@ -114,6 +133,8 @@ def outline(functionals: Functionals) -> list:
             return ["values"]
         case Derivatives(columns=columns):
             return ["derivatives", list(columns)]
+        case Integrals():
+            return ["integrals"]
         case Coefficients(family=family, count=count, size=size):
             return ["coefficients", family, count, size]
         case Combination(parts=parts, weights=weights):
@@ -133,6 +154,8 @@ def from_outline(shape: list, points: Iterator[Any]) -> Any:
             return Values(next(points))
         case ["derivatives", columns]:
             return Derivatives(next(points), tuple(columns))
+        case ["integrals"]:
+            return Integrals(next(points), next(points))
         case ["coefficients", family, count, size]:
             return Coefficients(next(points), family, count, size)
         case ["combination", weights, parts]:

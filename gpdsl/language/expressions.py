@@ -112,11 +112,19 @@ class Direction:
 class Functional:
     """What is asked of a latent at a row: its value at the inputs `at` (its own when empty), differentiated.
 
-    `f` is `Functional()`, `f(a)` is `Functional(("a",))`, `D(f, x[1])` is `Functional((), (Direction(0, 1),))`.
+    `f` is `Functional()`, `f(a)` is `Functional(("a",))`, `D(f, x[1])` is `Functional((), (Direction(0, 1),))`. What is
+    `integrated` is so from the first of `at` to the second, each an input or a number: `integral(f, a, b)` and
+    `integral(f, 0, b)` are `Functional(("a", "b"), integrated=True)` and `Functional(("0", "b"), integrated=True)`.
     """
 
     at: tuple[str, ...] = ()
     derivative: tuple[Direction, ...] = ()
+    integrated: bool = False
+
+
+def is_number(end: str) -> bool:
+    """Whether the end of an interval is written as a number, and not the name of an input."""
+    return not end.isidentifier()
 
 
 VALUE = Functional()

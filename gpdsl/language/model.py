@@ -38,6 +38,7 @@ from gpdsl.language.expressions import (
     Slice,
     Subscript,
     Whole,
+    is_number,
     parts,
     same_axis,
 )
@@ -159,6 +160,7 @@ __all__ = [
     "Slice",
     "Subscript",
     "Whole",
+    "is_number",
     "parts",
     "same_axis",
 ]

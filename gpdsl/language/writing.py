@@ -138,6 +138,8 @@ class Writer:
 
     def _read(self, read: m.Read) -> str:
         functional = read.functional
+        if functional.integrated:
+            return f"integral({read.name}{_brackets(read.subscripts)}, {', '.join(functional.at)})"
         if functional.at:  # `f(a)` reads every element of `f`
             return f"{read.name}({', '.join(functional.at)})"
         text = f"{read.name}{_brackets(read.subscripts)}"

@@ -15,13 +15,14 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
 from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.functionals import Combination, Derivatives, Elementary, Functionals, Values, stacked
+from gpdsl.kernels.functionals import Combination, Derivatives, Elementary, Functionals, Integrals, Values, stacked
+from gpdsl.kernels.integrals import FINE
 from gpdsl.kernels.numerics import cholesky
 from gpdsl.language import model as m
 from gpdsl.program.groups import Group, Member, kernel_values
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
-from gpdsl.program.rows import RowEvaluator, Rows, Scope
+from gpdsl.program.rows import RowEvaluator, Rows, Scope, row_count
 from gpdsl.symbolic.readings import Reading
 from gpdsl.symbolic.translate import Environment, Ref, Translator, axis_key
 
@@ -45,12 +46,20 @@ def _combination(reading: Reading, known: Mapping[m.Functional, Elementary]) -> 
 
 def _elementary(group: Group, functional: m.Functional, rows: Rows) -> Elementary:
     names = functional.at or group.inputs
+    if functional.integrated:
+        return Integrals(*ends_of(functional, rows))
     points = stack_inputs(names, rows)
     if not functional.derivative:
         return Values(points)
     widths = [rows.inputs[name].reshape(rows.inputs[name].shape[0], -1).shape[1] for name in names]
     starts = (0, *itertools.accumulate(widths))
     return Derivatives(points, tuple(starts[d.argument] + _column(d) - 1 for d in functional.derivative))
+
+
+def ends_of(functional: m.Functional, rows: Rows) -> list[Float[Array, "rows 1"]]:
+    """Both ends of the intervals that a functional integrates over: inputs, or a number in every row."""
+    count = row_count(rows)
+    return [jnp.full((count, 1), float(e)) if m.is_number(e) else stack_inputs([e], rows) for e in functional.at]
 
 
 def _column(direction: m.Direction) -> int:
@@ -83,12 +92,30 @@ def _mean(
     """Mean of one functional of every element of a latent: the mean function is differentiated symbolically."""
     translator, axes = evaluator.translator, member.latent.axes
     keys, shape = tuple(axis_key(a) for a in axes), translator.shape(axes)
+    if functional.integrated:
+        return _integrated_mean(evaluator, member, functional, scope, count)
     if not functional.derivative:
         value = jnp.asarray(evaluator(mean_formula(translator, member, functional, {}), scope, keys))
         return jnp.broadcast_to(value, (count, *shape)).reshape(count, -1)
     elements = itertools.product(*[range(1, size + 1) for size in shape])
     formulas = [mean_formula(translator, member, functional, dict(zip(keys, each, strict=True))) for each in elements]
     return jnp.stack([jnp.broadcast_to(jnp.asarray(evaluator(e, scope)), (count,)) for e in formulas], axis=1)
+
+
+def _integrated_mean(
+    evaluator: RowEvaluator, member: Member, functional: m.Functional, scope: Scope, count: int
+) -> Float[Array, "rows elements"]:
+    """The integrals of the mean functions over the intervals of the rows: exact for constants and polynomials."""
+    lower, upper = ends_of(functional, scope.rows)
+    (own,) = member.latent.arguments
+
+    def at(share: Array) -> Array:
+        x = (0.5 * (lower + upper) + share * (upper - lower))[:, 0]
+        rows = replace(scope.rows, inputs={**scope.rows.inputs, own: x})
+        return _mean(evaluator, member, m.VALUE, replace(scope, rows=rows), count)
+
+    shares, weights = (jnp.asarray(each, lower.dtype) for each in FINE)
+    return (upper - lower) * jnp.tensordot(weights, jax.vmap(at)(shares), axes=1)
 
 
 def mean_formula(translator: Translator, member: Member, functional: m.Functional, env: Environment) -> sp.Expr:

@@ -123,13 +123,14 @@ def _tied(declarations: m.Declarations) -> Iterator[tuple[list[str], str]]:
     for latent in d.latents.values():
         own = [read.functional for read in reads if read.name == latent.name]
         for place, argument in enumerate(latent.arguments):
-            names = list(dict.fromkeys([argument, *(each.at[place] for each in own if each.at)]))
+            at = [name for each in own for name in (each.at if each.integrated else each.at[place : place + 1])]
+            names = list(dict.fromkeys([argument, *(name for name in at if not m.is_number(name))]))
             if len(names) > 1 and argument in d.inputs:
                 yield names, f"`{latent.name}` is read at several inputs"
-        if any(each.derivative for each in own):
+        if any(each.derivative or each.integrated for each in own):
             observed = [n for o in d.observations if latent.name in unobserved(d, o.distribution) for n in o.outputs]
             if len(observed) > 1:
-                yield [*latent.arguments, *observed], f"`{latent.name}` is observed beside its derivative"
+                yield [*latent.arguments, *observed], f"`{latent.name}` is observed beside its derivative or integral"
 
 
 def _given(observation: m.Observation) -> Iterator[m.Expression]:

@@ -13,7 +13,7 @@ from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.inducing.featured import outline_of
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.family import parse_family
-from gpdsl.kernels.functionals import Derivatives, Functionals, blocks, outline
+from gpdsl.kernels.functionals import Derivatives, Functionals, Integrals, blocks, outline
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.parameters import Bijector
@@ -209,5 +209,5 @@ def _kinds(fit: Fit, group: Group) -> list[Any]:
     one: dict[str, Any] = {name: np.zeros((1, *translator.shape(each.axes))) for name, each in inputs.items()}
     exact = fit.regression is not None
     read = functionals_at(group, group.readings.basis if exact else group.readings.atoms, Rows(one, {}, {}))
-    bent = any(isinstance(part, Derivatives) for block in blocks(read) for _, part in block)
+    bent = any(isinstance(part, (Derivatives, Integrals)) for block in blocks(read) for _, part in block)
     return [outline(read)] if exact or bent else [*values, outline(read)]

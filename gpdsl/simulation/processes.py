@@ -14,7 +14,7 @@ from gpdsl.kernels.canonical import canonical
 from gpdsl.kernels.columns import Space
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.form import Form
-from gpdsl.kernels.functionals import Derivatives, Functionals, Values, stacked
+from gpdsl.kernels.functionals import Derivatives, Functionals, Integrals, Values, stacked
 from gpdsl.language import model as m
 from gpdsl.simulation.errors import NotPositiveDefinite, TooManyPoints
 from gpdsl.simulation.interpreter import Interpreter, resolved
@@ -33,6 +33,8 @@ def points_of(world: World, latent: m.Latent, functional: m.Functional) -> np.nd
 def _argument(world: World, name: str) -> np.ndarray:
     if name in world.declarations.latents:
         return world.latent(name, m.VALUE)
+    if m.is_number(name):
+        return np.full(world.rows, float(name))
     return world.quantity(name)
 
 
@@ -71,8 +73,11 @@ def functionals_at(
 ) -> Functionals:
     """Functionals of the model, each at all rows, as those of the kernels, whose columns count from 0."""
     sizes = [int(np.prod(world.shape(world.declarations.columns_of(name)))) for name in latent.arguments]
-    parts: list[Values | Derivatives] = []
+    parts: list[Values | Derivatives | Integrals] = []
     for functional, place in zip(asked, points, strict=True):
+        if functional.integrated:
+            parts.append(Integrals(jnp.asarray(place[:, :1]), jnp.asarray(place[:, 1:])))
+            continue
         columns = tuple(sum(sizes[: each.argument]) + int(str(each.column)) - 1 for each in functional.derivative)
         parts.append(Derivatives(jnp.asarray(place), columns) if columns else Values(jnp.asarray(place)))
     return stacked(tuple(parts))
@@ -164,6 +169,8 @@ def functionals_of(interpreter: Interpreter) -> dict[str, tuple[m.Functional, ..
 def shown(declarations: m.Declarations, name: str, functional: m.Functional) -> str:
     """A functional as the model writes it: `f(a)`, `D(f, x[1])`."""
     arguments = functional.at or declarations.latents[name].arguments
+    if functional.integrated:
+        return f"integral({name}, {', '.join(functional.at)})"
     value = f"{name}({', '.join(functional.at)})" if functional.at else name
     directions = []
     for each in functional.derivative:

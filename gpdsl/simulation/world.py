@@ -15,6 +15,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.forward import ForwardModel, call
 from gpdsl.forward.registry import per_field
 from gpdsl.kernels.functionals import Values
+from gpdsl.kernels.integrals import FINE
 from gpdsl.language import model as m
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 from gpdsl.program.parameters import make_parameters as starting_values
@@ -214,7 +215,13 @@ class World(Interpreter):
         self.latents[latent.name, m.VALUE] = np.broadcast_to(values, (self.rows, *values.shape))
 
     def _mean(self, latent: m.Latent, functional: m.Functional, env: Mapping[str, int]) -> np.ndarray:
-        """The mean of a functional, [rows]: derivatives by central differences."""
+        """The mean of a functional, [rows]: derivatives by central differences, integrals by a Gauss rule."""
+        if functional.integrated:
+            (own,) = latent.arguments
+            low, high = np.moveaxis(points_of(self, latent, functional), 1, 0)
+            places = [self.with_inputs({**self.inputs, own: (low + high) / 2 + t * (high - low)}) for t in FINE[0]]
+            values = [np.broadcast_to(place.value(latent.mean, env), self.rows) for place in places]
+            return (high - low) * np.tensordot(FINE[1], np.stack(values), axes=1)
         if functional.derivative:
             first, rest = functional.derivative[0], m.Functional(functional.at, functional.derivative[1:])
             name, column = (functional.at or latent.arguments)[first.argument], int(str(first.column))

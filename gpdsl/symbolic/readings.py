@@ -1,4 +1,4 @@
-"""What is read of a latent at a row, as a linear combination of functionals: values at inputs and derivatives."""
+"""What is read of a latent at a row, as a linear combination of functionals: values, derivatives, integrals."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ def _term(text: str, weight: float) -> str:
 
 
 def _functional(declarations: m.Declarations, name: str, where: str, functional: m.Functional) -> str:
+    if functional.integrated:
+        return f"integral({name}{where}, {', '.join(functional.at)})"
     value = f"{name}{where}({', '.join(functional.at)})" if functional.at else f"{name}{where}"
     if not functional.derivative:
         return value

@@ -182,6 +182,9 @@ class Scales:
             return Size(latent=True)
         if name in d.latents:
             found = Size(unknown={(name, where): 1.0}, latent=True, level=self._has_level(d.latents[name]))
+            if read.functional.integrated:
+                ends = [each for each in read.functional.at if each in d.inputs]
+                return found.times(Size(self.data.column(ends[-1], 0)), 1.0) if ends else found
             for direction in read.functional.derivative:
                 argument = d.latents[name].arguments[direction.argument]
                 column = direction.column if isinstance(direction.column, int) else 1

@@ -48,6 +48,11 @@ def featured(
 
     Raises ModelError for a kernel that has no such features, DataError for rows outside the bounds.
     """
+    if any(functional.integrated for each in group.readings.basis for functional, _ in each):
+        raise GpdslError(
+            f"inducing = {written}: `{group.names[0]}` is integrated, and covariances of integrals with these features "
+            "are not known: give a number of inducing points"
+        )
     at: dict[int, Points] = {}
     found: list[Elementary] = []
     for part in read_features(written) or ():

@@ -21,7 +21,7 @@ from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.features import factorise, sparse_features
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.form import telling
-from gpdsl.kernels.functionals import Derivatives, Functionals, Values, blocks, every_point
+from gpdsl.kernels.functionals import Derivatives, Functionals, Integrals, Values, blocks, every_point
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at
@@ -192,7 +192,8 @@ def _of_group(
     if not choice.dense:
         return placed(_chosen_points(program, group, points, choice, rng, dtype)), False
     noisy = any(map(white_beside, program.groups))  # values at equal inputs differ
-    if not noisy and not any(isinstance(part, Derivatives) for block in blocks(looked_at) for _, part in block):
+    bent = any(isinstance(part, (Derivatives, Integrals)) for block in blocks(looked_at) for _, part in block)
+    if not noisy and not bent:
         single = np.unique(points, axis=0)
         # the values at a few points tell all differences between them, and those of repeated rows
         repeated = isinstance(looked_at, Values) and len(single) < _worth(choice) * len(looked_at)

@@ -25,7 +25,8 @@ from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import factorise
 from gpdsl.kernels.counters import Stream
 from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Functionals, blocks, every_point
+from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Functionals, Integrals, blocks, every_point
+from gpdsl.kernels.integrals import FINE
 from gpdsl.kernels.waves import unsuited, waves
 from gpdsl.lowering.table import cosine
 from gpdsl.program.cache import jit
@@ -134,6 +135,11 @@ def _at(values: Callable[[Array], Array], at: Functionals) -> Float[Array, "n dr
     """Functionals of functions that are known by their values."""
 
     def elementary(part: Elementary) -> Array:
+        if isinstance(part, Integrals):
+            shares, weights = (jnp.asarray(each, part.lower.dtype) for each in FINE)
+            at = (0.5 * (part.lower + part.upper) + (part.upper - part.lower) * shares).reshape(-1, 1)
+            found = values(at).reshape(len(part), len(shares), -1)
+            return (part.upper - part.lower) * jnp.einsum("nsd,s->nd", found, weights)
         function = values
         for column in part.columns if isinstance(part, Derivatives) else ():
             function = _along(function, column)

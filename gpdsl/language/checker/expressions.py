@@ -10,7 +10,15 @@ from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import fact_of, number, operation, remember
 from gpdsl.language.checker.externals import external_call
 from gpdsl.language.checker.facts import Fact, number_fact
-from gpdsl.language.checker.functionals import at_other_inputs, derivative, elsewhere, is_derivative
+from gpdsl.language.checker.functionals import (
+    INTEGRAL,
+    at_other_inputs,
+    derivative,
+    elsewhere,
+    integral,
+    is_derivative,
+    is_integral,
+)
 from gpdsl.language.checker.functions import function_call
 from gpdsl.language.checker.group_reads import read_at_level
 from gpdsl.language.checker.reductions import (
@@ -230,6 +238,8 @@ def _call(scope: Scope, place: Place, call: syntax.Call) -> Expression:
         scope.problems.give_up()
     if is_derivative(scope, call):
         return derivative(scope, place, call)
+    if is_integral(scope, call):
+        return integral(scope, place, call)
     sort = scope.sorts.get(name)
     if sort is None:
         _unknown_function(scope, call)
@@ -251,7 +261,7 @@ def _unknown_function(scope: Scope, call: syntax.Call) -> None:
     name = call.function.text
     names = [each.value.identifier.text for each in call.arguments if isinstance(each.value, syntax.Name)]
     arguments = ", ".join(f"{each}: {_dimensions(scope, each)}" for each in names[:4]) or "a: real"
-    known = [*FUNCTIONS, *REDUCTIONS, *CONTRACTIONS, *scope.names("external", "function")]
+    known = [*FUNCTIONS, *REDUCTIONS, *CONTRACTIONS, INTEGRAL, *scope.names("external", "function")]
     example = f"{name}({arguments}) -> real"
     suggestion = scope.problems.suggest(name, known)
     scope.problems.fail(UnknownFunction(call.function.span, name, example, suggestion, word_habit(name)))

@@ -1,4 +1,4 @@
-"""What is asked of a latent besides its value at the row's own inputs: `f(a)`, elsewhere; `D(f, x)`, a derivative.
+"""What is asked of a latent besides its own value: `f(a)`, elsewhere; `D(f, x)`, a derivative; `integral(f, a, b)`.
 
 `D` is also a letter for a size (`real[D]`): only a call of it, in a file that declares no `D`, is a derivative.
 """
@@ -18,9 +18,11 @@ from gpdsl.language.errors.calls import LatentCalled, UnknownArgument, WrongArit
 from gpdsl.language.errors.functionals import (
     FieldInRow,
     InnerLayer,
+    NotABound,
     NotADirection,
     NotALatent,
     NotAPoint,
+    NotIntegrable,
     TooRough,
     WrongColumn,
     WrongShape,
@@ -101,6 +103,7 @@ def _of_formula(name: str) -> Roughness:
 DERIVATIVE = "D"
 MAX_ORDER = 2
 _SIGNATURE = "D(f, x)"
+_CHAIN = "that of a formula follows by the chain rule"
 
 
 def is_derivative(scope: Scope, call: syntax.Call) -> bool:
@@ -143,7 +146,7 @@ def derivative(scope: Scope, place: Place, call: syntax.Call) -> Read:
     if not 2 <= len(call.arguments) <= 1 + MAX_ORDER:
         scope.problems.fail(WrongArity(call.span, DERIVATIVE, "2 or 3 arguments", len(call.arguments), _SIGNATURE))
     subject, *along = (each.value for each in call.arguments)
-    value, latent = _differentiated(scope, place, subject)
+    value, latent = _subject(scope, place, subject, "`D` differentiates", _SIGNATURE, _CHAIN)
     directions: list[Direction] = []
     axes = list(value.axes)
     for formula in along:
@@ -158,6 +161,96 @@ def derivative(scope: Scope, place: Place, call: syntax.Call) -> Read:
     ordered = tuple(sorted(directions, key=lambda each: (each.argument, str(each.column))))
     functional = replace(value.functional, derivative=ordered)
     return recorded(scope, replace(value, span=call.span, axes=tuple(axes), functional=functional))
+
+
+INTEGRAL = "integral"
+_FROM_TO = "integral(f, a, b)"
+INTEGRABLE = ("RBF", "Matern12", "Matern32", "Matern52", "Cosine", "Constant", "Linear", "Polynomial")
+"""Kernels of one input whose covariances are integrated in closed form; the last three times each other as well."""
+_POLYNOMIALS = INTEGRABLE[-3:]
+_ENDS = ("real", "positive", "time")
+
+
+def is_integral(scope: Scope, call: syntax.Call) -> bool:
+    """Whether a call is `integral(f, a, b)`."""
+    return call.function.text == INTEGRAL and INTEGRAL not in scope.sorts
+
+
+def integral(scope: Scope, place: Place, call: syntax.Call) -> Read:
+    """`integral(f, a, b)`, `integral(f[p], 0, b)`: minus the one from `b` to `a`."""
+    _no_names(scope, call, _FROM_TO)
+    if len(call.arguments) != 3:
+        scope.problems.fail(WrongArity(call.span, INTEGRAL, "3 arguments", len(call.arguments), _FROM_TO))
+    subject, *ends = (each.value for each in call.arguments)
+    value, latent = _subject(scope, place, subject, "`integral` integrates", _FROM_TO, "sums and factors stand outside")
+    at = [end for each in ends if (end := _end(scope, latent, each)) is not None]
+    if len(at) < len(ends):
+        scope.problems.give_up()
+    _check_integrable(scope, call, latent, value)
+    return recorded(scope, replace(value, span=call.span, functional=Functional(tuple(at), integrated=True)))
+
+
+def _end(scope: Scope, latent: Latent, formula: syntax.Formula) -> str | None:
+    """The name of an input, or a number as it is written; None after a mistake."""
+    with scope.problems.contained():
+        sign, inner = "", formula
+        if isinstance(formula, syntax.Negation):
+            sign, inner = "-", formula.operand
+        if isinstance(inner, syntax.Literal):
+            return f"{sign}{inner.text}"
+        what, suggestion = "a formula", ""
+        if not sign and isinstance(formula, syntax.Name):
+            name = formula.identifier
+            given = scope.inputs.get(name.text)
+            plain = given is not None and formula.subscripts is None and not given.axes
+            if plain and given is not None and given.kind in _ENDS:
+                return name.text
+            what = (
+                SORTS[scope.sort_of(name)] if given is None else f"not one number: `{name.text} : {_typed(given.axes)}`"
+            )
+            if plain and given is not None:
+                what = f"of type {given.kind}"
+        scope.problems.fail(NotABound(formula.span, what, latent.name, suggestion))
+    return None
+
+
+def _check_integrable(scope: Scope, call: syntax.Call, latent: Latent, value: Read) -> None:
+    """A latent of one input that is taken at its own place, and a kernel whose integrals are known."""
+    why, remedy = _unintegrable(latent.kernel), f"use a sum of {', '.join(f'`{each}`' for each in INTEGRABLE)}"
+    if value.functional.at:
+        why, remedy = "it is taken at another input", f"write the ends of the interval: `{_FROM_TO}`"
+    if len(latent.arguments) != 1 or scope.inputs[latent.arguments[0]].axes:
+        what = ", ".join(f"`{each}`" for each in latent.arguments)
+        why = f"it is a function of {what}, and an interval has one dimension"
+        remedy = "an integral is of a latent of one input without columns, `input x : real` and `latent f(x) ~ ...`"
+    if why:
+        scope.problems.fail(NotIntegrable(call.span, latent.name, why, remedy))
+
+
+def _unintegrable(kernel: Kernel) -> str:
+    """Why covariances of a kernel have no integrals in closed form; nothing where they have."""
+    match kernel:
+        case KernelCall(name=name) if name not in INTEGRABLE:
+            return f"covariances of `{name}` are not integrated in closed form"
+        case KernelCall(on=on) if on:
+            return "its kernel sees another column than the one that is integrated over (`on`)"
+        case KernelScale(kernel=inside):
+            return _unintegrable(inside)
+        case KernelSum(terms=parts):
+            return next((found for each in parts if (found := _unintegrable(each))), "")
+        case KernelProduct(factors=parts):
+            shown = [each for each in map(_plain, parts) if each is not None]
+            if len(shown) > 1 and not all(isinstance(e, KernelCall) and e.name in _POLYNOMIALS for e in shown):
+                return "its kernel is a product, whose covariances are not integrated in closed form"
+            return next((found for each in shown if (found := _unintegrable(each))), "")
+        case KernelFormula(name=name):
+            return f"covariances of the formula `{name}` are not integrated in closed form"
+    return ""
+
+
+def _plain(kernel: Kernel) -> Kernel | None:
+    """A factor of a product without the numbers before it; None for a number alone."""
+    return kernel.kernel if isinstance(kernel, KernelScale) else kernel
 
 
 def _at_its_points(scope: Scope, place: Place, call: syntax.Call, field: Latent) -> Read:
@@ -232,8 +325,10 @@ def _typed(axes: tuple[Axis, ...]) -> str:
     return describe_axes(axes).strip("`") if axes else "real"
 
 
-def _differentiated(scope: Scope, place: Place, formula: syntax.Formula) -> tuple[Read, Latent]:
-    """The value that `D` differentiates."""
+def _subject(
+    scope: Scope, place: Place, formula: syntax.Formula, does: str, example: str, remedy: str
+) -> tuple[Read, Latent]:
+    """The value that `D` differentiates or `integral` integrates."""
     match formula:
         case syntax.Elsewhere():
             value = elsewhere(scope, place, formula)
@@ -251,8 +346,8 @@ def _differentiated(scope: Scope, place: Place, formula: syntax.Formula) -> tupl
                 return at_level if isinstance(at_level, Read) else read(scope, place, formula, latent.axes), latent
             if isinstance(formula, syntax.Name):
                 what = SORTS[scope.sort_of(name)]
-                scope.problems.fail(NotALatent(formula.span, what, _known(scope)))
-    return scope.problems.fail(NotALatent(formula.span, "an expression", _known(scope)))
+                scope.problems.fail(NotALatent(formula.span, what, _known(scope), does, example, remedy))
+    return scope.problems.fail(NotALatent(formula.span, "an expression", _known(scope), does, example, remedy))
 
 
 def _known(scope: Scope) -> str:

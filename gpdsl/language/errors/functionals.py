@@ -1,4 +1,4 @@
-"""E350 to E359: latents at other inputs, their derivatives, row variables, and latents over latents."""
+"""E350 to E359, E385, E386: latents at other inputs, derivatives, integrals, row variables, latents over latents."""
 
 from __future__ import annotations
 
@@ -39,14 +39,17 @@ class WrongShape(Mistake):
 
 @dataclass(frozen=True)
 class NotALatent(Mistake):
-    """`D(y, x)` where `y` is not a latent."""
+    """`D(y, x)` or `integral(y, a, b)` where `y` is not a latent."""
 
     what: str
     latents: str
+    does: str
+    example: str
+    remedy: str
     code: ClassVar = "E352"
-    message: ClassVar = "`D` differentiates a latent, and this is {what}"
+    message: ClassVar = "{does} a latent, and this is {what}"
     label: ClassVar = "expected a latent"
-    help: ClassVar = "write `D(f, x)` with the name of a latent{latents}; that of a formula follows by the chain rule"
+    help: ClassVar = "write `{example}` with the name of a latent{latents}; {remedy}"
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,32 @@ class TooManyReadings(Mistake):
     message: ClassVar = "`{latent}` is read in more than {limit} ways"
     label: ClassVar = "one more point or derivative"
     help: ClassVar = "put the points into rows of the data instead of columns, and observe `{latent}` once per row"
+
+
+@dataclass(frozen=True)
+class NotIntegrable(Mistake):
+    """The integral of a latent whose covariances have none in closed form."""
+
+    latent: str
+    why: str
+    remedy: str
+    code: ClassVar = "E385"
+    message: ClassVar = "`{latent}` has no integral here: {why}"
+    label: ClassVar = "expected a latent of one input, whose kernel has integrals in closed form"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class NotABound(Mistake):
+    """`integral(f, a, s)` where `s` is neither an input nor a number."""
+
+    what: str
+    latent: str
+    suggestion: str = ""
+    code: ClassVar = "E386"
+    message: ClassVar = "an integral is from one input or number to another, and this is {what}"
+    label: ClassVar = "expected the name of an input of one column, or a number"
+    help: ClassVar = "declare both ends, `input a : real` and `input b : real`, and write `integral({latent}, a, b)`"
 
 
 # E380 to E383: latents over points that are the same in every row, and the points themselves.

@@ -126,6 +126,8 @@ def _collected(declarations: m.Declarations, start: Parts, split: Split) -> list
             match leaf:
                 case m.Read(functional=m.Functional(derivative=(_, *_))) if split is _terms:
                     continue  # a constant added to a latent does not show in its derivative
+                case m.Read(functional=m.Functional(integrated=True)) if split is _terms:
+                    continue  # and grows with the interval in its integral
                 case m.Read(name=name):
                     root[name] = root.get(name, 0.0) + power
                 case m.FunctionCall(body=body):

@@ -158,7 +158,7 @@ def _into(target: str, expressions: Iterator[m.Expression] | tuple[m.Expression,
         match expression:
             case m.Read(name=name):
                 yield name, head
-                yield from ((each, head) for each in expression.functional.at)
+                yield from ((each, head) for each in expression.functional.at if not m.is_number(each))
             case m.ExternalCall(function=function, arguments=arguments):
                 box = f"external {function}"
                 yield box, head

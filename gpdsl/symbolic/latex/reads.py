@@ -102,6 +102,10 @@ class Reads:
 
     def _latent(self, name: str, shown: str, functional: m.Functional) -> str:
         latent = self.declarations.latents[name]
+        if functional.integrated:
+            low, high = (each if m.is_number(each) else self.argument(each) for each in functional.at)
+            over = self.symbols.of(latent.arguments[0]).render([])
+            return rf"\int_{{{low}}}^{{{high}}} {shown}({over})\, \mathrm{{d}}{over}"
         inputs = functional.at or latent.arguments
         at = f"({', '.join(self.argument(each) for each in inputs)})"
         if not functional.derivative:
