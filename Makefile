@@ -11,7 +11,7 @@ DOCS_STAMP := $(VENV)/.ready-docs
 GPU_STAMP := $(VENV)-gpu/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test quick test-slow release vscode campaign lint format bench papers mutants gpu-check docs gallery accuracy golden lock clean
+.PHONY: demo test quick test-slow slow-cases release vscode campaign lint format bench papers mutants gpu-check docs gallery accuracy golden lock clean
 
 demo: $(STAMP)  # fit British coal-mining disasters, print the summary, draw the intensity
 	$(BIN)/python examples/coal_mining.py
@@ -28,6 +28,10 @@ test-slow: $(STAMP)  # the long numerical comparisons, the examples and the whee
 	@$(BIN)/python -m pip install --quiet --constraint requirements.lock -e ".[tomography]" \
 		|| echo "scikit-fmm needs a compiler here: the tomography example is skipped"
 	$(BIN)/python -m pytest -m slow
+
+slow-cases: $(STAMP)  # which tests are slow, from the lines that each of them runs: an hour
+	@$(BIN)/python -m pip install --quiet coverage
+	$(BIN)/python -m tests.selection
 
 release: $(STAMP)  # the wheel and the source archive, tried in an empty environment; nothing is uploaded
 	$(BIN)/python -m tests.release

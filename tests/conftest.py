@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.selection import FOLDER, Seen
 from tests.shapes import check_shapes, next_module
 
 QUICK = (
@@ -72,13 +73,13 @@ def _unregistered() -> Iterator[None]:
 
 
 SLOW_CASES = Path(__file__).with_name("slow_cases.txt")
-"""Cases that take long, on a path of the code that a quicker case of the same test takes: run with the slow tests."""
+"""Tests of more than a second that run no line of gpdsl which other quick tests do not run (`tests/selection.py`)."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark them."""
-    slow = set(SLOW_CASES.read_text().splitlines())
+    """Mark them, but where they are to be chosen anew."""
+    slow = set() if os.environ.get(FOLDER) else set(SLOW_CASES.read_text().splitlines())
     for item in items:
         if item.nodeid in slow:
             item.add_marker(pytest.mark.slow)
@@ -86,6 +87,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Ask for it before JAX is imported, unless somebody has asked for something; worker processes inherit it."""
+    if (folder := os.environ.get(FOLDER)) and hasattr(config, "workerinput"):
+        config.pluginmanager.register(Seen(Path(folder)))
     if config.getoption("markexpr") == "not slow":
         os.environ.setdefault("GPDSL_BRIEF", "1")
     if "XLA_FLAGS" not in os.environ and not hasattr(config, "workerinput") and _known(QUICK):

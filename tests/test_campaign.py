@@ -14,7 +14,7 @@ from tests.campaign import data_files
 from tests.campaign.__main__ import FAILURES, KINDS
 from tests.campaign.outcomes import Hung, Outcomes
 
-SCALES = {"texts": 0.0004, "data_files": 0.06, "servers": 0.05}
+SCALES = {"edited_fits": 0.001, "texts": 0.0004, "data_files": 0.06, "servers": 0.05}
 
 
 LONG = {"interrupted_fits"}

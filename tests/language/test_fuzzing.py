@@ -168,7 +168,7 @@ PIECES = (
     *("let f = f\n", "latent f(f) ~ GP(f, f)\n", "param x : real = x\n", "y ~ y\n", "infer vi: a = b\n", "external "),
 )
 
-FEW = 600
+FEW = 300
 ALARM = settings(
     deadline=None,
     database=None,
@@ -205,12 +205,12 @@ def test_mutated_models(seed: int) -> None:
     assert accepted > 0
 
 
-@many(40, 4_000)
+@many(25, 4_000)
 def test_random_statements(count: int) -> None:
     assert len(fuzz(generator.texts(), count)) > count // 2
 
 
-@many(50, 4_000)
+@many(25, 4_000)
 def test_random_statements_after_a_model(count: int) -> None:
     assert len(fuzz(generator.texts(3).map(lambda text: examples.REGRESSION + text), count)) > count // 2
 

@@ -1,0 +1,102 @@
+"""Which tests are slow: `make slow-cases` writes tests/slow_cases.txt, from the lines that each test runs and its time.
+
+From the longest on, a test of more than a second of processor time is left to the slow tests where other quick tests
+run every line of gpdsl that it runs, and where it is not the only one of its file. It takes an hour.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LIST = ROOT / "tests" / "slow_cases.txt"
+FOLDER = "GPDSL_SELECTION"
+"""The environment variable that names the folder where workers leave what they have seen."""
+
+LONG = 1.0
+"""Seconds of processor time from which on a test may be slow."""
+
+ALWAYS = ("tests/test_house.py", "tests/test_error_pages.py", "tests/test_campaign.py", "tests/test_every_engine.py")
+"""What stays quick whatever else runs its lines."""
+
+
+class Seen:
+    """A plugin of a worker: the lines and the time of each test."""
+
+    def __init__(self, folder: Path) -> None:
+        from coverage import Coverage
+
+        self.seconds: dict[str, float] = {}
+        self.place = folder / os.environ["PYTEST_XDIST_WORKER"]
+        self.coverage = Coverage(data_file=f"{self.place}.db", source=[str(ROOT / "gpdsl")], config_file=False)
+        self.coverage.start()
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.coverage.switch_context(item.nodeid)
+        begun = time.process_time()
+        yield
+        self.seconds[item.nodeid] = time.process_time() - begun
+
+    def pytest_sessionfinish(self) -> None:
+        self.coverage.stop()
+        self.coverage.save()
+        Path(f"{self.place}.json").write_text(json.dumps(self.seconds))
+
+
+Lines = dict[str, set[tuple[str, int]]]
+
+
+def read(folder: Path) -> tuple[dict[str, float], Lines]:
+    """Seconds and lines of each test."""
+    from coverage import CoverageData
+
+    seconds: dict[str, float] = {}
+    lines: Lines = collections.defaultdict(set)
+    for found in folder.glob("*.json"):
+        seconds |= json.loads(found.read_text())
+        data = CoverageData(str(found.with_suffix(".db")))
+        data.read()
+        for file in data.measured_files():
+            for line, tests in data.contexts_by_lineno(file).items():
+                for test in tests:
+                    lines[test].add((file, line))
+    return seconds, lines
+
+
+def chosen(seconds: dict[str, float], lines: Lines) -> list[str]:
+    """The slow ones."""
+    run_by = collections.Counter(line for each in lines.values() for line in each)
+    in_file = collections.Counter(test.partition("::")[0] for test in seconds)
+    slow = []
+    for test in sorted(seconds, key=lambda each: -seconds[each]):
+        file = test.partition("::")[0]
+        if seconds[test] < LONG or file in ALWAYS or in_file[file] == 1:
+            continue
+        if all(run_by[line] > 1 for line in lines[test]):
+            slow.append(test)
+            in_file[file] -= 1
+            run_by.subtract(lines[test])
+    return sorted(slow)
+
+
+def main() -> None:
+    """Run all tests that are not marked as slow, and write the list."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-n", "auto", "--dist", "loadfile"]
+        subprocess.run(command, cwd=ROOT, env={**os.environ, FOLDER: folder}, check=False)
+        LIST.write_text("\n".join(chosen(*read(Path(folder)))) + "\n")
+
+
+if __name__ == "__main__":
+    main()
