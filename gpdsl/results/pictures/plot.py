@@ -85,7 +85,7 @@ class Asked:
     @cached_property
     def seen(self) -> Seen:
         """The rows of the data, or those that the posterior remembers."""
-        return seen_of(self.fit, self.data)
+        return seen_of(self.fit, self.data, tuple(self.given or ()))
 
     @property
     def every(self) -> list[str]:

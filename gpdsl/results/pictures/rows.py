@@ -17,6 +17,7 @@ from gpdsl.kernels.functionals import every_point
 from gpdsl.results.fit import Fit
 from gpdsl.results.pictures.style import element, plain
 from gpdsl.results.prediction import Prediction
+from gpdsl.symbolic.dependence import reads_of
 
 FEW, MANY = 12, 24
 """Distinct values of a column that tells groups apart: labels and whole numbers of type real, and of type count."""
@@ -71,6 +72,8 @@ class Seen:
     fit: Fit
     inputs: Mapping[str, np.ndarray]
     data: Data | None
+    names: tuple[str, ...] = ()
+    """What the picture is of, where that was said."""
 
     @property
     def rows(self) -> int:
@@ -85,7 +88,7 @@ class Seen:
     @cached_property
     def columns(self) -> list[Column]:
         """Columns of labels and of what latents are read at (of all inputs without latents) that vary."""
-        main = read_at(self.fit)
+        main = read_at(self.fit, self.names)
         return [each for each in self._every if each.name in main] or self._every
 
     @cached_property
@@ -145,20 +148,25 @@ class Seen:
         return np.where(self.data.observed[name], self.data.outputs[name], np.nan)
 
 
-def read_at(fit: Fit) -> set[str]:
-    """The inputs that some latent is read at, and those of labels."""
+def read_at(fit: Fit, names: Sequence[str]) -> set[str]:
+    """What the named latents are functions of; where others are named, what some latent is read at, and labels."""
+    latents, inputs = fit.program.declarations.latents, set(fit.program.declarations.inputs)
+    if names and all(name in latents for name in names):
+        own = {argument for name in names for argument in latents[name].arguments}
+        if own <= inputs:
+            return own | {read.name for name in names for read in reads_of(latents[name].mean)} & inputs
     found = {name for group in fit.program.groups for name in group.inputs}
     found |= {each.name for each in fit.program.declarations.inputs.values() if each.label is not None}
     for group in fit.program.groups:
         found |= {at for reading in group.readings.basis for functional, _ in reading for at in functional.at}
-    return found & set(fit.program.declarations.inputs)
+    return found & inputs
 
 
-def seen_of(fit: Fit, data: Any) -> Seen:
+def seen_of(fit: Fit, data: Any, names: Sequence[str] = ()) -> Seen:
     """The rows of the data, or those that the posterior keeps. Raises GpdslError where it keeps too little."""
     if data is not None:
         bound = data if isinstance(data, Data) else fit.bind(data, None, outputs=False)
-        return Seen(fit, bound.inputs, bound)
+        return Seen(fit, bound.inputs, bound, tuple(names))
     declared, groups = fit.program.declarations.inputs, fit.program.groups
     if not fit.inducing or fit.choice.features:
         raise GpdslError("the posterior does not say where the rows were: pass data=... to plot")
