@@ -128,9 +128,10 @@ def _tied(declarations: m.Declarations) -> Iterator[tuple[list[str], str]]:
             if len(names) > 1 and argument in d.inputs:
                 yield names, f"`{latent.name}` is read at several inputs"
         if any(each.derivative or each.integrated for each in own):
+            how = "integral" if any(each.integrated for each in own) else "derivative"
             observed = [n for o in d.observations if latent.name in unobserved(d, o.distribution) for n in o.outputs]
             if len(observed) > 1:
-                yield [*latent.arguments, *observed], f"`{latent.name}` is observed beside its derivative or integral"
+                yield [*latent.arguments, *observed], f"`{latent.name}` is observed beside its {how}"
 
 
 def _given(observation: m.Observation) -> Iterator[m.Expression]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -255,6 +255,17 @@ def draw_input(world: World, name: str) -> np.ndarray:
     return values if declared.axes else np.sort(values)
 
 
+def intervals_drawn(world: World, given: Collection[str]) -> dict[str, np.ndarray]:
+    """The inputs that are drawn as both ends of an interval, with the lower one before the upper one."""
+    found: dict[str, np.ndarray] = {}
+    for functionals in world.functionals.values():
+        for functional in functionals:
+            ends = [name for name in functional.at if name in world.inputs and name not in given]
+            if functional.integrated and len(ends) == 2:
+                found |= dict(zip(ends, np.sort([world.inputs[name] for name in ends], axis=0), strict=True))
+    return found
+
+
 def _seen_by(world: World, latent: m.Latent) -> list[str]:
     """The inputs at which a latent is looked at, as its arguments or in place of them."""
     return [name for functional in world.functionals[latent.name] for name in functional.at or latent.arguments]
@@ -263,7 +274,7 @@ def _seen_by(world: World, latent: m.Latent) -> list[str]:
 def _width(world: World, latent: m.Latent, name: str) -> np.ndarray:
     """The range [columns] that suits one latent."""
     slot = next(
-        names.index(name)
+        0 if functional.integrated else names.index(name)
         for functional in world.functionals[latent.name]
         if name in (names := functional.at or latent.arguments)
     )

@@ -25,7 +25,7 @@ from gpdsl.language.inducing import Whole
 from gpdsl.language.source import closest
 from gpdsl.program.cache import precision
 from gpdsl.simulation.errors import TooManyPoints, UnknownRequest, WrongRequest
-from gpdsl.simulation.processes import DEFAULT_SIZE, MAX_POINTS, draw_input, letters, shown
+from gpdsl.simulation.processes import DEFAULT_SIZE, MAX_POINTS, draw_input, intervals_drawn, letters, shown
 from gpdsl.simulation.world import World, make_parameters
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ def simulate(
         world = World(declarations, free, count, {}, {}, externals, whole)
         world.parameters = make_parameters(world, parameters or {}, draw_parameters)
         world.inputs = {name: given[name] if name in given else draw_input(world, name) for name in declarations.inputs}
+        world.inputs |= intervals_drawn(world, given)
         outputs = {name: _output(world, each, levels) for name, each in declarations.outputs.items()}
         latents = {name: world.latent(name, m.VALUE) for name in declarations.latents}
         lets = {name: _let(world, each) for name, each in declarations.lets.items()}

@@ -139,8 +139,8 @@ output n : count
 latent f(x) ~ GP(0, RBF(1.5))
 n ~ Poisson(20 * exp(integral(f, a, b)))
 """)
-    fit, whole = model.fit(rows, inducing=8), model.fit(rows, inducing=0)
-    assert whole.elbo - 0.05 < fit.elbo < whole.elbo + 1e-6
+    fit = model.fit(rows, inducing=8)
+    assert fit.inducing_loss is not None and fit.inducing_loss < 0.1
     drawn = fit.draw_functions(200, seed=0)(rows, "f")
     here = fit.predict(rows)
     np.testing.assert_allclose(drawn.mean(axis=0), here.mean("f"), atol=5 * np.sqrt(here.variance("f").max() / 200))
