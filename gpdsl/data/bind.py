@@ -38,6 +38,7 @@ from gpdsl.data.values import (
     label_values,
     output_values,
     place_of,
+    two_words,
 )
 from gpdsl.errors import GpdslWarning
 from gpdsl.language import model as m
@@ -175,7 +176,7 @@ def bind(
     if calendar is not None:
         units = {name: declarations.inputs[name].unit for name in moments}
         inputs |= {name: calendar.numbers(values, units[name]) for name, values in moments.items()}
-    known_levels = binding.levels(founds, levels or {})
+    known_levels = binding.levels(founds, levels)
     if len(numbers) < len(declarations.inputs):
         binding.unseen = dict(unseen or {})
         inputs |= binding.labels(founds, known_levels, fitted=levels is not None)
@@ -278,9 +279,12 @@ class _Binding:
                 mistake = wrong_level(column, founds[column.name], inputs[column.name], size)
                 self.mistakes += [mistake] if mistake is not None else []
 
-    def levels(self, founds: Mapping[str, Found], given: Mapping[str, tuple]) -> dict[str, tuple[Level, ...]]:
-        """Labels of each index that is a label's: given by an earlier fit, declared, counted, or found in the data."""
-        result: dict[str, tuple[Level, ...]] = {name: tuple(values) for name, values in given.items()}
+    def levels(self, founds: Mapping[str, Found], given: Mapping[str, tuple] | None) -> dict[str, tuple[Level, ...]]:
+        """Labels of each index that is a label's: given by an earlier fit, declared, counted, or found in the data.
+
+        Beside them the words of binary outputs that have two of their own, by the names of these.
+        """
+        result: dict[str, tuple[Level, ...]] = {name: tuple(values) for name, values in (given or {}).items()}
         for name, index in self.declarations.indices.items():
             users = labelled(self.declarations, name)
             if name in result or not users:
@@ -294,6 +298,9 @@ class _Binding:
                 result[name] = self._found_levels(users, founds)
                 self._refuse_unordered(name, founds, result[name])
                 self.sizes.learn_levels(index, len(result[name]))
+        for name, output in self.declarations.outputs.items():
+            if output.kind == "binary" and name in founds and given is None and (words := two_words(founds[name])):
+                result[name] = words
         return result
 
     def labels(self, founds: Mapping[str, Found], levels: Mapping[str, tuple], fitted: bool) -> dict[str, np.ndarray]:
@@ -342,7 +349,9 @@ class _Binding:
             if declared.label is not None:
                 index = declared.label.name or ""
                 return label_values(found, index, levels[index])
-            return binary_values(found) if declared.kind == "binary" else output_values(found, declared.kind)
+            if declared.kind == "binary":
+                return binary_values(found, levels.get(found.name, ()))
+            return output_values(found, declared.kind)
         except Wrong as wrong:
             self.mistakes.append(wrong.mistake)
             return np.zeros(found.values.shape)

@@ -321,7 +321,19 @@ class NotBinary(DataMistake):
     values: str
     code: ClassVar = "D115"
     message: ClassVar = "column `{column}` is declared binary, but holds {values}"
-    help: ClassVar = "expected 0 and 1, -1 and 1, true and false, or yes and no; for more values declare `label[c]`"
+    help: ClassVar = "expected 0 and 1, -1 and 1, true and false, or two words; for more values declare `label[c]`"
+
+
+@dataclass(frozen=True)
+class OtherWord(DataMistake):
+    """A word that a binary output of two words did not have when it was fitted."""
+
+    column: str
+    value: str
+    words: str
+    code: ClassVar = "D166"
+    message: ClassVar = "column `{column}` holds `{value}`, where the fit knows {words}"
+    help: ClassVar = "write one of them, or fit again with both words that there are"
 
 
 @dataclass(frozen=True)

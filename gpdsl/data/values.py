@@ -18,6 +18,7 @@ from gpdsl.data.errors import (
     NotBinary,
     NotFinite,
     NotPositive,
+    OtherWord,
     TextInColumn,
     listed,
     shown,
@@ -130,14 +131,29 @@ def _check_scale(found: Found, values: np.ndarray) -> None:
         raise Wrong(OutOfScale(column, row, shown(float(values[at])), unit))
 
 
-def binary_values(found: Found) -> np.ndarray:
-    """A binary output as 0 and 1, NaN where not observed."""
+def two_words(found: Found) -> tuple[str, ...]:
+    """The two words that a binary output holds, by alphabet, the first of which is 0; none where it says 0 and 1."""
+    values = found.values.ravel().tolist() if found.values.dtype == object else []
+    words = sorted({str(each) for each in values if not _absent(each)})
+    known = all(_two_valued(word) is not None for word in words)
+    return tuple(words) if len(words) == 2 and not known else ()
+
+
+def binary_values(found: Found, words: Sequence[Level] = ()) -> np.ndarray:
+    """A binary output as 0 and 1, or the places of its two words; NaN where not observed."""
     values = found.values
+    if words:
+        places = {str(word): float(place) for place, word in enumerate(words)}
+        flat = values.ravel().tolist()
+        placed = [np.nan if _absent(each) else places.get(str(each)) for each in flat]
+        if None in placed:
+            raise Wrong(OtherWord(found.columns[0], shown(flat[placed.index(None)]), listed(words)))
+        return np.array(placed, dtype=np.float64).reshape(values.shape)
     if values.dtype == object:
-        words = [np.nan if each is None else _two_valued(str(each)) for each in values.ravel().tolist()]
-        if None in words:
+        said = [np.nan if each is None else _two_valued(str(each)) for each in values.ravel().tolist()]
+        if None in said:
             raise Wrong(NotBinary(found.columns[0], _distinct(values)))
-        values = np.array(words, dtype=np.float64).reshape(values.shape)
+        values = np.array(said, dtype=np.float64).reshape(values.shape)
     known = set(np.unique(values[~np.isnan(values)]).tolist())
     if not (known <= {0.0, 1.0} or known <= {-1.0, 1.0}):
         raise Wrong(NotBinary(found.columns[0], _distinct(found.values)))

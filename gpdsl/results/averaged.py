@@ -54,7 +54,7 @@ class Averaged(Prediction):
 
     def first_rows(self, rows: slice) -> Prediction:
         """The same of some rows."""
-        origin = None if self.origin is None else self.origin._replace(data=self.origin.data.take(rows))
+        origin = None if self.origin is None else self.origin._replace(data=self.origin.data.take(rows), table=None)
         each = [beliefs.part(rows) for beliefs in self.each]
         return Averaged(self.weights, each, self.dtype, self.standardised, origin)
 

@@ -302,8 +302,9 @@ def _without_words(beliefs: ex.Beliefs, text: str) -> str:
         numbers = _numbered(beliefs, name, np.arange(1.0, len(levels) + 1.0)).tolist()
         known = dict(zip(map(str, levels), numbers, strict=True))
         if quantity is not None and quantity.kind == "binary":
-            known = dict(WORDS)
-            word = word.lower()
+            words = beliefs.program.levels.get(name)
+            known = dict(WORDS) if words is None else {str(each): float(place) for place, each in enumerate(words)}
+            word = word.lower() if words is None else word
         if word not in known:
             expected = f"one of {listed(known)}" if known else "a number: it has no levels in words"
             raise GpdslError(f"probability: `{name}` is compared with {match['word']}; expected {expected}")

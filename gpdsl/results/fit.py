@@ -221,11 +221,13 @@ class Fit(Shown, Criticised):
         index = getattr(data, "index", None)  # of a pandas frame, for `to_frame`; that of a list is a method
         bound = self.bind(data, columns, outputs=False)
         known = None if given is None else self.bind(given, columns, outputs=False, beside=bound)
-        return self.predict_bound(bound, evaluations, None if callable(index) else index, known)
+        return self.predict_bound(bound, evaluations, None if callable(index) else index, known, data)
 
-    def predict_bound(self, data: Data, evaluations: int | None, index: Any, known: Data | None = None) -> Prediction:
-        """Posterior at rows that are bound already, given outputs of others; `index` names them."""
-        about = self.options.dtype, self.standardised, Origin(self, data, evaluations, index, known)
+    def predict_bound(
+        self, data: Data, evaluations: int | None, index: Any, known: Data | None = None, table: Any = None
+    ) -> Prediction:
+        """Posterior at rows that are bound already, given outputs of others; `index` names them, `table` has them."""
+        about = self.options.dtype, self.standardised, Origin(self, data, evaluations, index, known, table)
         with precision(self.options.dtype):
             beliefs = self.beliefs(data if known is None else joined(self.program, known, data), evaluations)
             if known is not None:

@@ -124,7 +124,7 @@ def noise_of(beliefs: ex.Beliefs, sd: sp.Expr, keys: Keys) -> Float[np.ndarray, 
 class Origin(NamedTuple):
     """What a prediction was made of, so that it can be made again: the fit, its rows, a budget, and what names rows.
 
-    `known` are rows whose outputs are given.
+    `known` are rows whose outputs are given, `table` what the rows were read from, where that is in memory.
     """
 
     fit: Fit
@@ -132,6 +132,7 @@ class Origin(NamedTuple):
     evaluations: int | None
     index: Any
     known: Data | None = None
+    table: Any = None
 
 
 class Prediction(Scored):
@@ -200,7 +201,7 @@ class Prediction(Scored):
 
     def first_rows(self, rows: slice) -> Prediction:
         """The same of some rows."""
-        origin = None if self.origin is None else self.origin._replace(data=self.origin.data.take(rows))
+        origin = None if self.origin is None else self.origin._replace(data=self.origin.data.take(rows), table=None)
         return Prediction(self.beliefs.part(rows), self.dtype, self.standardised, origin)
 
     @property
@@ -214,7 +215,7 @@ class Prediction(Scored):
     def __reduce__(self) -> tuple[Any, ...]:
         """`pickle` and `copy` take its fit and its rows, and predict again."""
         assert self.origin is not None
-        fit, *rest = self.origin
+        fit, *rest = self.origin._replace(table=None)
         return type(fit).predict_bound, (fit, *rest)
 
     @in_precision
@@ -355,19 +356,23 @@ class Prediction(Scored):
     def total(self, name: str, *, by: Any = None, how: str = "sum", count: int = 2000, seed: int = 0) -> Total:
         """Sum over all rows (`how` may be mean, max or min too), from `count` draws of all rows together.
 
-        by: a group for each row, an array or the name of an input. Raises GpdslError where `draws` does, and for
-        labels, fields and groups that do not suit the rows.
+        by: a group for each row, an array or the name of a column of the rows. Raises GpdslError where `draws` does,
+        and for labels, fields and groups that do not suit the rows.
         """
         return total_of(self, name, by, how, count, seed)
 
     @in_precision
     def label(self, name: str) -> np.ndarray:
-        """Most probable level of a label output (the levels as in the data), or most probable value of a binary one."""
+        """Most probable level of a label output (the levels as in the data), or most probable value of a binary one.
+
+        That is 0 or 1, or one of its two words, where the data have these.
+        """
         declared = self._declarations.outputs.get(name)
         if declared is None or declared.kind not in {"label", "ordinal", "binary"}:
             raise GpdslError(f"`{name}` is not a label, ordinal or binary output")
         if declared.label is None:
-            return (self.mean(name) > 0.5).astype(int)
+            words, likely = self.beliefs.program.levels.get(name), (self.mean(name) > 0.5).astype(int)
+            return likely if words is None else np.asarray(words)[likely]
         return np.asarray(self.levels(name))[np.argmax(self.mean(name), axis=-1)]
 
     def levels(self, name: str) -> tuple:

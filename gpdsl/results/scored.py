@@ -115,7 +115,8 @@ def crps_of(prediction: Prediction, name: str, observed: Any, draws: int, seed: 
     try:
         values = from_object(name, observed, f"crps of `{name}`")
         given = Found(name, values, (name,) * int(np.prod(values.shape[1:])))
-        y = np.asarray(binary_values(given) if declared.kind == "binary" else numbers(given), float)
+        words = beliefs.program.levels.get(name, ())
+        y = np.asarray(binary_values(given, words) if declared.kind == "binary" else numbers(given), float)
     except Wrong as wrong:
         raise GpdslError(f"crps of `{name}`: {wrong.mistake.message_text()}") from None
     shape = (beliefs.count, *beliefs.program.translator.shape(declared.axes))

@@ -47,6 +47,9 @@ def summarise(fit: Fit) -> str:
         f"  {evidence_word(fit):<11} {fit.elbo:.4f}{error} nats{prior}",
         f"  time        {fit.seconds:.2f} s, of which compiling {fit.compile_seconds:.2f} s",
     ]
+    for name, output in fit.program.declarations.outputs.items():
+        if output.kind == "binary" and (words := fit.program.levels.get(name)):
+            lines.append(f"  {name:<11} 1 is {words[1]}, and 0 is {words[0]}")
     if fit.standardised.sds:
         lines.append(f"  standardised {'; '.join(_standard(fit, name) for name in fit.standardised.sds)}")
     if fit.settings is not None:

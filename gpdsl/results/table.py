@@ -160,6 +160,10 @@ def subscript(position: Iterable[int]) -> str:
 OVER_ROWS: Mapping[str, Callable[..., np.ndarray]] = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min}
 
 
+FEW = 6
+"""Groups whose totals are shown by themselves."""
+
+
 @dataclass(frozen=True, eq=False)
 class Total:
     """One number of all rows, or of each group; `groups` are their names in order, None without any."""
@@ -199,6 +203,8 @@ class Total:
         return Total(self.draws - other.draws, self.groups)
 
     def __repr__(self) -> str:
+        if np.size(self.mean) > FEW:
+            return f"<gpdsl total of {len(self.draws)} draws: {np.size(self.mean)} groups>"
         return f"<gpdsl total of {len(self.draws)} draws: mean {self.mean}, 90% in {self.interval().tolist()}>"
 
 
@@ -228,12 +234,25 @@ def total_of(prediction: Prediction, name: str, by: Any, how: str, count: int, s
 def _labels(prediction: Prediction, by: Any) -> np.ndarray:
     """The group of each row."""
     if isinstance(by, str):
-        if prediction.origin is None or by not in prediction.origin.data.inputs:
-            raise GpdslError(f"total: by = {by!r} is no input of the model; pass the column itself, by = data[{by!r}]")
-        by = prediction.shown_inputs[by]
+        origin = prediction.origin
+        if origin is not None and by in origin.data.inputs:
+            by = prediction.shown_inputs[by]
+        elif origin is None or (column := column_of(origin.table, by)) is None:
+            raise GpdslError(
+                f"total: by = {by!r} is no input of the model, and no column of rows in memory; "
+                f"pass the column itself, by = data[{by!r}]"
+            )
+        else:
+            by = column
     labels = np.asarray(by)
     if labels.shape != (prediction.beliefs.count,):
         raise GpdslError(
             f"total: `by` has the shape {labels.shape}; expected a group for each of {prediction.beliefs.count} rows"
         )
     return labels
+
+
+def column_of(table: Any, name: str) -> Any:
+    """A column of a dictionary, or of a frame of pandas, Polars or Arrow; None where there is none of this name."""
+    names = table if isinstance(table, Mapping) else getattr(table, "column_names", getattr(table, "columns", ()))
+    return table[name] if name in list(names) else None

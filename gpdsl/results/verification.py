@@ -137,7 +137,14 @@ def check_sizes(declarations: Declarations, header: Mapping[str, Any]) -> None:
         lengths = [_length(axis, sizes) for axis in declarations.axes_of(name)]
         need(isinstance(value, str) or lengths == [len(value)], f"columns: {name} has another number of columns")
     labels = [each.label for each in labelled(declarations) if each.label is not None]
-    need(levels.keys() == {axis.name for axis in labels}, "levels: not those of the labels of the model")
+    words = {name for name, each in declarations.outputs.items() if each.kind == "binary"} & levels.keys()
+    need(levels.keys() == {axis.name for axis in labels} | words, "levels: not those of the labels of the model")
+    for name in words:
+        two = levels[name]
+        need(
+            isinstance(two, list) and len(two) == 2 and all(isinstance(each, str) for each in two), f"levels of {name}"
+        )
+        need(two[0] < two[1], f"levels of {name}: not in their order")
     for axis in labels:
         _check_levels(declarations, axis, levels[axis.name], _length(axis, sizes))
 

@@ -99,6 +99,7 @@ EXAMPLES: dict[str, Example] = {
     "not_a_proportion": Example(models.scalar("unit", "Beta(exp(f), 2)"), sheet("x,y", "1,0.5", "2,1", "3,0.2")),
     "order_unknown": Example(models.ORDINAL, sheet("x,y", "1,low", "2,mid", "3,high")),
     "not_binary": Example(models.BINARY, sheet("x,y", "1,0", "2,1", "3,2")),
+    "other_word": Example(models.BINARY, sheet("x,y", "1,sick", "2,dead"), sizes={}, levels={"y": ("healthy", "sick")}),
     "not_binary_text": Example(models.BINARY, sheet("x,y", "1,yes", "2,no", "3,maybe")),
     "label_outside": Example(models.label("{4, 7, 9}"), sheet("x,y", "1,4", "2,8", "3,9")),
     "label_outside_text": Example(models.label('{"cat", "dog"}'), sheet("x,y", "1,cat", "2,cow", "3,dog")),

@@ -158,7 +158,10 @@ def test_totals_are_those_of_the_sum_over_rows(prediction: gpdsl.Prediction) -> 
     ("options", "message"),
     [
         ({"how": "median"}, "how = 'median'; expected one of sum, mean, max, min"),
-        ({"by": "month"}, r"by = 'month' is no input of the model; pass the column itself, by = data\['month'\]"),
+        (
+            {"by": "month"},
+            r"by = 'month' is no input of the model, and no column of rows in memory; pass the column",
+        ),
         ({"by": [1, 2]}, r"`by` has the shape \(2,\); expected a group for each of 7 rows"),
     ],
 )

@@ -75,6 +75,7 @@ def test_totals_of_groups_are_compared_draw_by_draw() -> None:
     weights = np.array([-1.0, 0.5, 0.5])
     assert apart.sd == pytest.approx(np.sqrt(weights @ prediction.covariance("f") @ weights), rel=0.05)
     assert apart.mean == pytest.approx(weights @ prediction.mean("f"), abs=0.05)
+    assert repr(prediction.total("f", by="x")).startswith("<gpdsl total of 2000 draws: mean [")
     with pytest.raises(gpdsl.GpdslError, match="'c' is no group; expected one of a, b"):
         total["c"]
     with pytest.raises(gpdsl.GpdslError, match="another total of as many draws"):
