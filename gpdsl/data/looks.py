@@ -12,7 +12,7 @@ from jaxtyping import Float
 from gpdsl.data.columns import Found
 from gpdsl.data.errors import DataError, DataMistake, shown
 from gpdsl.data.file_mistakes import LevelOutside
-from gpdsl.data.moments import moment_by_digits, moment_in
+from gpdsl.data.moments import YEAR_LAST, moment_by_digits, moment_in
 from gpdsl.data.table import Table
 from gpdsl.data.values import LARGEST, WORDS, Level, Wrong, distinct_levels
 from gpdsl.language import model as m
@@ -129,6 +129,10 @@ def look(table: Table, column: str) -> Look:
     except Wrong:
         levels = ()
     levels = levels if len(levels) <= max(FEW, len(values) / 2) else ()
+    if not levels and all(YEAR_LAST.fullmatch(str(each).strip()) for each in values if each is not None):
+        shown = next(str(each).strip() for each in values if each is not None)
+        reason = f"its dates, such as {shown}, do not say which number is the month: write them as 2024-01-05"
+        return Look(column, "none", values, missing, reason=reason)
     if not levels and missing < len(values):
         return Look(column, "none", values, missing, reason="it is text that differs in nearly every row")
     return _judged(Look(column, "text", values, missing, levels))

@@ -13,6 +13,9 @@ from gpdsl.errors import GpdslError, quoted
 
 _MONTH = re.compile(r"(\d{4})-(\d{2})")
 _QUARTER = re.compile(r"(\d{4})-?Q([1-4])")
+_YEAR_FIRST = re.compile(r"(\d{4})[/.](\d{1,2})[/.](\d{1,2})((?:[T ].*)?)")
+YEAR_LAST = re.compile(r"\d{1,2}([/.-])\d{1,2}\1\d{4}(?:[T ].*)?")
+"""Days that do not say which number is the month."""
 _OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
 
 
@@ -35,8 +38,10 @@ def moment_of(value: Any) -> datetime | None:
 def moment_in(text: str) -> datetime | None:
     """The moment that an ISO text stands for, as of `2024-01-05`, `2024-01-05T14:30+02:00`, `2024-01` and `2024Q1`.
 
-    Of an interval, `2024-01-01/2024-01-07`, it is where it begins.
+    Of an interval, `2024-01-01/2024-01-07`, it is where it begins. `2024/1/5` and `2024.1.5` are days as well.
     """
+    if day := _YEAR_FIRST.fullmatch(text.strip()):
+        text = f"{day[1]}-{int(day[2]):02}-{int(day[3]):02}{day[4]}"
     text = text.partition("/")[0].strip()
     try:
         if found := _MONTH.fullmatch(text):

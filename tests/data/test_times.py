@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from gpdsl.data import Calendar, DataError, bind, read_table
 from gpdsl.data.looks import look
+from gpdsl.data.moments import moment_in
 from gpdsl.data.times import texts_of
 from tests.data import models
 
@@ -189,3 +191,17 @@ def test_an_index_of_dates_without_a_name_is_a_column_called_index() -> None:
 def test_the_word_is_free_for_names() -> None:
     text = "model m\ninput time : time\noutput hour : real\nlatent f(time) ~ GP(0, RBF(1))\nhour ~ Normal(f, 0.1)\n"
     assert bind(models.compile_text(text), {"time": ISO, "hour": [1, 2, 3]}).inputs["time"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("text", ["2024/1/5", "2024.01.05", " 2024/01/05 "])
+def test_days_with_the_year_first_are_read_whatever_separates_them(text: str) -> None:
+    assert moment_in(text) == dt.datetime(2024, 1, 5)
+    assert moment_in("2024/1/5 14:30") == dt.datetime(2024, 1, 5, 14, 30)
+    assert moment_in("2024/13/5") is None
+
+
+def test_dates_that_do_not_say_the_month_are_left_out_of_a_first_model(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("day,y\n" + "".join(f"{k:02}/02/2024,{k * 1.5}\n" for k in range(1, 20)))
+    found = look(read_table(str(path)), "day")
+    assert found.kind == "none" and "such as 01/02/2024, do not say which number is the month" in found.reason
