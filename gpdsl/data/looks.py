@@ -129,8 +129,9 @@ def look(table: Table, column: str) -> Look:
     except Wrong:
         levels = ()
     levels = levels if len(levels) <= max(FEW, len(values) / 2) else ()
-    if not levels and all(YEAR_LAST.fullmatch(str(each).strip()) for each in values if each is not None):
-        shown = next(str(each).strip() for each in values if each is not None)
+    texts = [str(each).strip() for each in values if each is not None]
+    if texts and all(map(YEAR_LAST.fullmatch, texts)):
+        shown = texts[0]
         reason = f"its dates, such as {shown}, do not say which number is the month: write them as 2024-01-05"
         return Look(column, "none", values, missing, reason=reason)
     if not levels and missing < len(values):
