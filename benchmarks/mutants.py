@@ -70,6 +70,8 @@ TESTS = {
     "gpdsl/inference/fields/": ["inference/test_fields.py"],
     "gpdsl/inference/": ["inference/test_engines.py", "inference/test_warm.py", "inference/test_pieces_by_hand.py"],
     "gpdsl/kernels/waves/": ["kernels/test_waves.py"],
+    "gpdsl/kernels/integrals": ["inference/test_integrals.py"],
+    "gpdsl/kernels/interdomain": ["kernels/test_interdomain.py", "inference/test_patch_features.py"],
     "gpdsl/kernels/": ["kernels", "inference/test_exact_evidence.py", "inference/test_functionals.py"],
     "gpdsl/lowering/": ["lowering", "symbolic/test_stable.py", "symbolic/test_truncated.py", "kernels/test_waves.py"],
     "gpdsl/program/white": ["inference/test_white.py"],
