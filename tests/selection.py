@@ -26,7 +26,7 @@ FOLDER = "GPDSL_SELECTION"
 LONG = 1.0
 """Seconds of processor time from which on a test may be slow."""
 
-ALWAYS = ("tests/test_house.py", "tests/test_error_pages.py", "tests/test_campaign.py", "tests/test_every_engine.py")
+ALWAYS = ("tests/test_house.py", "tests/test_error_pages.py", "tests/test_every_engine.py")
 """What stays quick whatever else runs its lines."""
 
 
