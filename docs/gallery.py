@@ -72,6 +72,16 @@ def travel_time(depth: np.ndarray, velocity: np.ndarray) -> np.ndarray:
     return np.asarray(np.cumsum(2.0 * thickness / velocity, axis=1))
 
 
+def windows(rows: int) -> dict[str, np.ndarray]:
+    """A sum of sines, every second row through a window: sines stay sines there, and are lower."""
+    rng = np.random.default_rng(0)
+    x, wide = rng.uniform(0, 10, rows), np.arange(rows) % 2
+    speed, height = np.array([0.7, 1.6, 2.4]), np.array([1, 0.8, 0.6])
+    lower = np.exp(-0.5 * (0.6 * speed * wide[:, None]) ** 2)
+    y = np.sum(height * lower * np.sin(speed * x[:, None] + [0.5, 2, 4]), axis=1) + 0.1 * rng.standard_normal(rows)
+    return {"x": x, "wide": wide, "y": y}
+
+
 def totals(rows: int) -> dict[str, np.ndarray]:
     """Integrals of a rate that rises and falls, over intervals of unequal lengths."""
     rng = np.random.default_rng(0)
@@ -99,6 +109,8 @@ def data_of(name: str, model: Any, shown: Shown) -> tuple[Any, str]:
         return {"x": np.asarray(years), "n": np.asarray(counts)}, "British coal-mining disasters, 1851 to 1961, by year"
     if name == "eight_schools":
         return SCHOOLS, "the effects of coaching in eight schools (Rubin 1981)"
+    if name == "convolutional":
+        return windows(120), "60 rows of either instrument, of a sum of sines; the window is 0.6 wide"
     if name == "integral":
         return totals(40), "40 totals over intervals that follow one another, of a rate of 1 + sin(t)"
     if name == "image_convolutional":
