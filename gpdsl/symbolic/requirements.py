@@ -19,7 +19,7 @@ _OUTPUTS = {
     "positive": "finite numbers above 0",
     "unit": "numbers strictly between 0 and 1",
     "count": "whole numbers from 0",
-    "binary": "two values: 0 and 1, -1 and 1, or false and true",
+    "binary": "two values: 0 and 1, -1 and 1, false and true, or two words",
 }
 _MOST = 64
 """Columns that are listed by name."""
