@@ -116,14 +116,15 @@ class Averaged(Prediction):
     @in_precision
     def sample(self, name: str, count: int, seed: int = 0) -> np.ndarray:
         """`count` draws [count, rows, *axes], each row on its own."""
-        return self._drawn(count, seed, lambda each, number, own: each.sample(name, number, own))
+        return self.over_settings(count, seed, lambda each, number, own: each.sample(name, number, own))
 
     @in_precision
     def draws(self, name: str, count: int, seed: int = 0) -> np.ndarray:
         """`count` draws [count, rows, *axes] of all rows together: settings as often as their weights say."""
-        return self._drawn(count, seed, lambda each, number, own: each.draws(name, number, own))
+        return self.over_settings(count, seed, lambda each, number, own: each.draws(name, number, own))
 
-    def _drawn(self, count: int, seed: int, draw: Callable[[Prediction, int, int], np.ndarray]) -> np.ndarray:
+    def over_settings(self, count: int, seed: int, draw: Callable[[Prediction, int, int], np.ndarray]) -> np.ndarray:
+        """`draw(prediction, count, seed)` of each setting, as often as its weight says, in one order for a seed."""
         rng = np.random.default_rng(seed)
         numbers = rng.multinomial(count, self.weights)
         parts = [

@@ -1,4 +1,4 @@
-"""A fit as an xarray tree in the groups that ArviZ reads: posterior, posterior predictive, and the data."""
+"""A fit as an xarray tree in the groups that ArviZ reads: posterior, predictive, log likelihood, and the data."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
+from gpdsl.data import Data
 from gpdsl.data.times import words_of
 from gpdsl.errors import GpdslError
 from gpdsl.language.model import Axis
+from gpdsl.program.cache import precision
+from gpdsl.results.density import is_opaque, log_densities
+from gpdsl.results.draws import Together
 from gpdsl.results.named import check_draws
 from gpdsl.results.table import default_names, predictable_outputs
 from gpdsl.symbolic.reduced import field_quantities
@@ -46,10 +51,31 @@ def datatree(fit: Fit, data: Any, draws: int, seed: int) -> DataTree:
         seen = {name: np.where(bound.observed[name], each, np.nan) for name, each in bound.outputs.items()}
         first = {name: 0 if declared.outputs[name].label is None else 1 for name in seen}  # draws number levels from 1
         groups["observed_data"] = {name: _named(fit, name, ("row",), each + first[name]) for name, each in seen.items()}
+        if bound.observed and not (declared.rows or is_opaque(fit.program)):
+            name = "rows" if len(seen) > 1 else next(iter(seen))
+            values = _log_likelihood(fit, bound, prediction, draws, seed)
+            groups["log_likelihood"] = {name: (("chain", "draw", "row"), values)}
         known = {**bound.inputs, **words_of(declared.inputs, bound.inputs, bound.every_level)}
         groups["constant_data"] = {name: _named(fit, name, ("row",), each) for name, each in known.items()}
     about = {"inference_library": "gpdsl", "model": declared.name, "elbo": fit.elbo, "message": fit.message}
     return xr.DataTree.from_dict({group: xr.Dataset(each, attrs=about) for group, each in groups.items()})
+
+
+def _log_likelihood(
+    fit: Fit, bound: Data, prediction: Prediction, draws: int, seed: int
+) -> Float[np.ndarray, "1 draws rows"]:
+    """log p(y_n | f_n) of each row at the draws of the posterior, of its outputs together; NaN of rows without any."""
+
+    def at_draws(each: Prediction, count: int, seed: int) -> np.ndarray:
+        drawn = Together(each.beliefs).draws(count, np.random.default_rng(seed))
+        values = np.asarray(log_densities(each.beliefs, drawn.latents, {}))
+        number, row = np.indices(drawn.component.shape)
+        return values[number, drawn.component, row]
+
+    with precision(fit.options.dtype):
+        found = prediction.over_settings(draws, seed, at_draws)
+    there = np.any([each.reshape(bound.rows, -1).any(axis=1) for each in bound.observed.values()], axis=0)
+    return np.where(there, found - fit.standardised.log_jacobian(bound.observed), np.nan)[None]
 
 
 def dataset_of(prediction: Prediction, names: Sequence[str] | None, quantiles: Sequence[float]) -> Dataset:

@@ -338,7 +338,8 @@ class Fit(Shown, Criticised):
         """An xarray tree of the groups that ArviZ reads, all with one chain.
 
         Parameters are the same in every draw, unless they are integrated over. With `data` there are draws of latents
-        and lets at its rows, together, of outputs in `posterior_predictive`, and the data; levels are numbers from 1.
+        and lets at its rows, together, of outputs in `posterior_predictive`, the data, and at the same draws the log
+        likelihood of each row's outputs together, but for row variables and opaque functions; levels count from 1.
         """
         from gpdsl.results.datatree import datatree
 

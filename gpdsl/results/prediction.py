@@ -337,6 +337,10 @@ class Prediction(Scored):
         """
         return self.standardised.covariance(name, covariances(self._together, name))
 
+    def over_settings(self, count: int, seed: int, draw: Callable[[Prediction, int, int], np.ndarray]) -> np.ndarray:
+        """`draw(prediction, count, seed)`; where parameters are averaged over, of each of their settings."""
+        return draw(self, count, seed)
+
     @cached_property
     def _together(self) -> Together:
         return Together(self.beliefs)

@@ -100,8 +100,8 @@ class Settings:
         return weighted_share(self.values(name), self._weights(name), np.asarray(at, float))
 
     def drawn(self, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Numbers of settings, as often as their weights say."""
-        return rng.choice(len(self.each), size=count, p=self.weights)
+        """Numbers of settings, as often as their weights say, in the order of `Averaged.over_settings`."""
+        return np.repeat(np.arange(len(self.each)), rng.multinomial(count, self.weights))[rng.permutation(count)]
 
     def beliefs(self, at_rows: AtRows, some: Beliefs) -> Iterator[Beliefs]:
         """What every setting says of the rows of `some`, with programs compiled once for all of them."""

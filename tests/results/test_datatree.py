@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
 
 import gpdsl
 
@@ -38,6 +39,8 @@ def test_groups_dimensions_and_numbers() -> None:
     error = np.sqrt(prediction.variance("y") / 400)
     assert np.all(np.abs(predicted["y"].mean(("chain", "draw")) - prediction.mean("y")) < 5 * error)
     np.testing.assert_array_equal(tree["observed_data"]["y"], y)
+    densities = np.nansum(norm.logpdf(y, posterior["f"][0], fit.parameters["s"]), axis=-1)
+    np.testing.assert_allclose(tree["log_likelihood"]["y"][0], densities, rtol=1e-10)
     np.testing.assert_array_equal(tree["constant_data"]["x"], X)
     assert list(fit.to_datatree(draws=1)) == ["posterior"]
 
@@ -82,3 +85,23 @@ def test_levels_and_times_name_the_axes_of_a_dataset() -> None:
     np.testing.assert_array_equal(found["k_p"].sel(c="high"), prediction.mean("k")[:, 1])
     np.testing.assert_array_equal(found["t"], days[:3])
     assert found["k_label"].values.tolist() == prediction.label("k").tolist()
+
+
+def test_the_log_likelihood_is_that_of_the_draws_under_settings_and_in_the_units_of_the_data() -> None:
+    x = np.linspace(0, 5, 15)
+    data = {"x": x, "y": 100 + 20 * np.sin(x)}
+    model = gpdsl.compile("""
+input x : real
+output y : real
+param sigma : positive = 0.3 ~ LogNormal(-1, 1)
+latent f(x) ~ GP(0, RBF(1))
+y ~ Normal(f, sigma)
+""")
+    fit = model.fit(data, standardise=True, hyperparameters="integrated")
+    tree = fit.to_datatree(data, draws=50, seed=1)
+    scaled, latents = (data["y"] - fit.standardised.means["y"]) / fit.standardised.sds["y"], tree["posterior"]["f"][0]
+    noise = tree["posterior"]["sigma"][0].to_numpy()[:, None]
+    assert len(np.unique(noise)) > 3
+    densities = norm.logpdf(scaled, latents, noise) - np.log(fit.standardised.sds["y"])
+    np.testing.assert_allclose(tree["log_likelihood"]["y"][0], densities, rtol=1e-10)
+    assert "log_likelihood" not in fit.to_datatree({"x": x}, draws=5).children
