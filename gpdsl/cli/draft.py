@@ -14,6 +14,7 @@ from jaxtyping import Float
 from gpdsl.data.errors import DataError, NoRows, listed
 from gpdsl.data.looks import Look, dispersion, heavy, look, output_kind
 from gpdsl.data.table import Table
+from gpdsl.data.values import WORDS
 from gpdsl.errors import GpdslError
 from gpdsl.language.formatter import format_text
 from gpdsl.language.highlight import CLAUSE_WORDS, LOGICAL_WORDS
@@ -274,15 +275,14 @@ def _likelihood(y: str, target: Look, predictor: str, used: Sequence[Look]) -> L
     kind = output_kind(target)
     if kind == "label":
         index = f"index c in 1..C    # {len(target.levels)} classes: the distinct words of the data"
-        if not _several(target):
-            first, second = (_line(str(each)) for each in target.levels)
-            odds = (f"let odds[1] = 0    # {first}", f"let odds[c > 1] = {predictor}    # {second}")
-            told = (*odds, f"{y} ~ Categorical(logits = odds)")
-            return Likelihood("label[c]", f"Which class is {y}?", f"log odds of {second}", (), told, before=(index,))
         lines = (f"{y} ~ Categorical(logits = {predictor})",)
         return Likelihood("label[c]", f"Which class is {y}?", None, (), lines, "f[c]", (index,))
     if kind == "binary":
-        return Likelihood(kind, f"Is {y} true?", "log odds on average", (), (f"{y} ~ Bernoulli(logit = {predictor})",))
+        line = f"{y} ~ Bernoulli(logit = {predictor})"
+        if target.kind == "text" and any(str(each).lower() not in WORDS for each in target.levels):
+            second = _line(str(target.levels[1]))
+            return Likelihood(kind, f"Is {y} {second}?", f"log odds of {second}", (), (f"{line}    # 1 is {second}",))
+        return Likelihood(kind, f"Is {y} true?", "log odds on average", (), (line,))
     if kind == "count":
         return _counts(y, target, predictor, used)
     noise = "param sigma : positive    # standard deviation of the noise"

@@ -14,7 +14,7 @@ from gpdsl.data.errors import DataError, DataMistake, shown
 from gpdsl.data.file_mistakes import LevelOutside
 from gpdsl.data.moments import YEAR_LAST, moment_by_digits, moment_in
 from gpdsl.data.table import Table
-from gpdsl.data.values import LARGEST, WORDS, Level, Wrong, distinct_levels
+from gpdsl.data.values import LARGEST, Level, Wrong, distinct_levels
 from gpdsl.language import model as m
 
 # Input columns that number the levels of a `Coregion` kernel: whole numbers from 1 to the size of its matrix.
@@ -160,10 +160,9 @@ def _seconds(moment: datetime | None) -> float:
 
 
 def output_kind(found: Look) -> str:
-    """The kind of an output whose values these are, as the language has it: `label` for words."""
+    """The kind of an output whose values these are, as the language has it: `label` for more than two words."""
     if found.kind == "text":
-        two = all(str(each).lower() in WORDS for each in found.levels)
-        return "binary" if two and len(found.levels) == 2 else "label"
+        return "binary" if len(found.levels) == 2 else "label"
     known = found.known
     if set(known.tolist()) in ({0.0, 1.0}, {-1.0, 1.0}):
         return "binary"

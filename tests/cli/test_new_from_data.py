@@ -86,7 +86,7 @@ OUTPUTS = {
     "unit": (1 / (1 + np.exp(-CURVE)), "logit(y) ~ Normal(f, sigma)"),
     "binary": (np.where(CURVE > 0, "yes", "no"), "y ~ Bernoulli(logit = f)"),
     "label": (np.where(CURVE > 0.5, "top", np.where(CURVE < -0.5, "low", "mid")), "y ~ Categorical(logits = f)"),
-    "two words": (np.where(CURVE > 0, "sold", "kept"), "let odds[c > 1] = f    # sold"),
+    "two words": (np.where(CURVE > 0, "sold", "kept"), "y ~ Bernoulli(logit = f)    # 1 is sold"),
     "count": (rng.poisson(np.exp(CURVE / 2 + 1)), "y ~ Poisson(exp(f))"),
 }
 
@@ -100,12 +100,12 @@ def test_the_likelihood_follows_from_the_output_and_is_compiled_and_fitted(kind:
     model = gpdsl.compile(text)
     if kind in ("positive", "count"):
         assert np.isfinite(model.fit(data).elbo)
-    if kind == "two words":  # the odds of one latent, as if it were binary
+    if kind == "two words":
         numbers = {"x": X, "area": AREA, "y": np.asarray(values == "sold", float)}
         binary = gpdsl.compile(draft(read_table(numbers), "d", None).text)
         told, same = model.fit(data, standardise=True), binary.fit(numbers, standardise=True)
         assert told.elbo == pytest.approx(same.elbo)
-        assert told.predict(data).levels("y") == ("kept", "sold")
+        assert set(told.predict(data).label("y")) == {"kept", "sold"}
 
 
 def test_columns_keep_names_that_a_draft_likes_itself() -> None:
