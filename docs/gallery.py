@@ -6,11 +6,13 @@ Data are those of the documentation where there are some, else a draw from the m
 from __future__ import annotations
 
 import csv
+import re
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +58,9 @@ SHOWN: dict[str, Shown] = {
     "seismic": Shown(rows=40, names=("depth",)),
     "seismic_increments": Shown(rows=40, names=("depth",)),
     "seismic_external": Shown(rows=30, names=("depth",), fit={"steps": 30}),
-    "epidemic": Shown(rows=240, sizes={"K": 6}),
-    "radon": Shown(rows=150, sizes={"C": 12}, names=("level",)),
-    "sleep_study": Shown(rows=120, sizes={"S": 12}, names=("reaction",)),
+    "preference": Shown(names=("f",)),
+    "radon": Shown(names=("level",)),
+    "uncertain_inputs": Shown(rows=60),
     "heteroscedastic": Shown(names=("y",)),
     "multitask": Shown(names=("y",)),
     "derivatives": Shown(rows=20, names=("y", "slope")),
@@ -101,6 +103,41 @@ def bars(rows: int) -> dict[str, np.ndarray]:
     return {"x": images.reshape(rows, 64), "y": upright}
 
 
+def by_country() -> dict[str, Any]:
+    """Days of six countries, whose numbers of people do not change."""
+    people = np.random.default_rng(1).uniform(2, 20, 6)
+    country = np.repeat(np.arange(6), 40)
+    names = np.array(["Atlantis", "Erewhon", "Laputa", "Lilliput", "Ruritania", "Utopia"])
+    return {"country": names[country], "day": np.tile(np.arange(0, 120, 3.0), 6), "population": people[country]}
+
+
+def by_county() -> dict[str, Any]:
+    """Homes in twelve counties, each with its uranium."""
+    rng = np.random.default_rng(1)
+    county, uranium = rng.integers(0, 12, 150), rng.normal(0, 1, 12)
+    return {"county": county, "floor": rng.integers(0, 2, 150), "uranium": uranium[county]}
+
+
+def by_subject() -> dict[str, Any]:
+    """Ten days of twelve subjects."""
+    return {"subject": np.repeat(np.arange(1, 13), 10), "day": np.tile(np.arange(10), 12)}
+
+
+GIVEN: dict[str, Callable[[], dict[str, Any]]] = {
+    "epidemic": by_country,
+    "radon": by_county,
+    "sleep_study": by_subject,
+}
+"""Inputs for which the others would be a strange draw."""
+
+
+def forked(rows: int) -> dict[str, np.ndarray]:
+    """Two branches, which an input alone cannot tell apart."""
+    rng = np.random.default_rng(0)
+    x, branch = rng.uniform(-2, 2, rows), rng.choice([-1, 1], rows)
+    return {"x": x, "y": branch * np.clip(x, 0, None) + 0.1 * rng.standard_normal(rows)}
+
+
 def data_of(name: str, model: Any, shown: Shown) -> tuple[Any, str]:
     """What a model is fitted to, and words for it."""
     if name == "coal_mining":
@@ -115,6 +152,14 @@ def data_of(name: str, model: Any, shown: Shown) -> tuple[Any, str]:
         return totals(40), "40 totals over intervals that follow one another, of a rate of 1 + sin(t)"
     if name == "image_convolutional":
         return bars(120), "120 images with a bar each, upright (1) or not (0), on noise"
+    if name == "deep_latent":
+        return forked(120), "120 rows, half of which go up from zero and half down"
+    if name in GIVEN:
+        drawn = model.sample_prior(inputs=GIVEN[name](), seed=shown.seed)
+        return (
+            drawn.data,
+            f"the output is drawn from the model, for inputs of {len(next(iter(drawn.data.values())))} rows",
+        )
     drawn = model.sample_prior(rows=shown.rows, seed=shown.seed, sizes=shown.sizes)
     sizes = f", sizes={dict(shown.sizes)}" if shown.sizes else ""
     how = f"`sample_prior(rows={shown.rows}, seed={shown.seed}{sizes})`"
@@ -141,7 +186,8 @@ def entry(name: str) -> Iterator[str]:
     shown = SHOWN.get(name, Shown())
     externals = dict.fromkeys(gpdsl.zoo(name).declarations.externals, travel_time)
     model, text = gpdsl.zoo(name, externals=externals), gpdsl.zoo_text(name).strip()
-    head = [line.lstrip("# ") for line in text.splitlines() if line.startswith("#")]
+    opening = takewhile(lambda line: line.startswith("#"), text.splitlines())
+    head = [re.sub(" +", " ", line.lstrip("# ")) for line in opening]
     data, words = data_of(name, model, shown)
     yield f"## {name}\n\n{model.title}. {' '.join(head)}\n"
     began = time.perf_counter()

@@ -176,10 +176,13 @@ class Model:
         return f"<gpdsl.Model {d.name}: {listed(d.inputs)} to {listed(d.outputs)} by {listed(d.latents)}>"
 
     def _repr_html_(self) -> str:
-        """The text in colours, with the graph, for notebooks."""
+        """The text in colours, with its graph and its equations, for notebooks."""
         from gpdsl.language.highlight import html_of
+        from gpdsl.symbolic.latex.document import web
 
-        return f"{html_of(self.declarations.source.own)}<details><summary>Graph</summary>{self.graph()}</details>"
+        more = {"Graph": self.graph(), "Equations": web(self.declarations)}
+        shown = (f"<details><summary>{title}</summary>{inside}</details>" for title, inside in more.items())
+        return html_of(self.declarations.source.own) + "".join(shown)
 
     def _repr_latex_(self) -> str:
         """The equations, for notebooks."""

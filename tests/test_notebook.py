@@ -82,7 +82,9 @@ def test_objects_are_shown_in_several_ways() -> None:
     assert set(bundle) == {"text/plain", "text/html", "text/latex"}
     assert bundle["text/plain"] == repr(model)
     assert bundle["text/latex"].startswith("\\begin{align*}") and r"\mathcal{GP}" in bundle["text/latex"]
-    assert "<svg" in bundle["text/html"] and "input" in bundle["text/html"]
+    assert all(part in bundle["text/html"] for part in ("<svg", "input", "<summary>Equations</summary><math"))
+    drawn = model.sample_prior(rows=50)
+    assert repr(drawn) == "<gpdsl.Simulation: 50 rows of x, y; behind them ell, f>"
     assert set(model._repr_mimebundle_(include={"text/html"})) == {"text/html"}
     x = np.linspace(0, 1, 8)
     fit = model.fit({"x": x, "y": x}, steps=3)

@@ -165,7 +165,8 @@ def _zsh_values(each: Option | Command, name: str = "value") -> str:
     if each.words is None:
         return ""
     if each.words and each.files:
-        return f':{name}:_alternative "words:word:({" ".join(each.words)})" "files:file:_files"'
+        # a blank before the action: it is called as it stands, without the options that `_arguments` adds for its own
+        return f':{name}: _alternative "words:word:({" ".join(each.words)})" "files:file:_files"'
     return f":{name}:" + (f"({' '.join(each.words)})" if each.words else "_files" if each.files else " ")
 
 

@@ -54,6 +54,13 @@ class Simulation:
     assumed: Mapping[str, int]
     drawn: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        """One line: how many rows, and what was drawn."""
+        rows = len(next(iter(self.data.values()), ()))
+        behind = (*self.parameters, *self.row_variables, *self.latents, *self.lets)
+        names = f"{', '.join(self.data)}" + (f"; behind them {', '.join(behind)}" if behind else "")
+        return f"<gpdsl.Simulation: {rows} rows of {names}>"
+
     def table(self) -> dict[str, np.ndarray]:
         """The data as columns, one per element, named as gpdsl reads them: `x`, `x1`; `t[2,1]` of several axes."""
         table = _columns(self.data)

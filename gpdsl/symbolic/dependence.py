@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gpdsl.language import model as m
 
@@ -69,6 +69,39 @@ def origins(declarations: m.Declarations, name: str, wanted: set[str]) -> list[s
                     seen.add(read.name)
                     waiting.append(read.name)
     return found
+
+
+def inputs_behind(declarations: m.Declarations, names: Iterable[str]) -> set[str]:
+    """The inputs that some quantities are functions of, through everything that they are computed from."""
+    d = declarations
+    found, waiting, seen = set(), [*names], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in d.inputs:
+            found.add(name)
+        reads = list(_read_for(d, name))
+        waiting += [each.name for each in reads]
+        for each in reads:
+            waiting += each.functional.at
+            waiting += [subscript.input for subscript in each.subscripts if isinstance(subscript, m.At)]
+        if name in d.latents:
+            waiting += d.latents[name].arguments
+    return found
+
+
+def _read_for(d: m.Declarations, name: str) -> Iterator[m.Read]:
+    """What one quantity reads directly."""
+    if name in d.lets:
+        for case in d.lets[name].cases:
+            yield from reads_of(case.body)
+    if name in d.latents:
+        yield from reads_of(d.latents[name].mean)
+    for observation in d.observations:
+        if name in observation.outputs:
+            yield from reads_of_distribution(observation.distribution)
 
 
 def unobserved(declarations: m.Declarations, call: m.DistributionCall) -> list[str]:

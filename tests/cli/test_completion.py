@@ -55,6 +55,12 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=folder, check=False, **options)
 
 
+def test_zsh_calls_what_it_names_with_no_options_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """A blank before an action; without it `_arguments` hands `-J` and others to `_alternative`, which refuses them."""
+    text = script("zsh", capsys)
+    assert text.count("_alternative") == text.count(': _alternative "words') > 3
+
+
 @pytest.mark.parametrize("shell", WRITERS)
 def test_the_scripts_name_everything(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = script(shell, capsys)

@@ -118,8 +118,8 @@ TOGETHER = 0.3
 EDGE = 1e-3
 """Share of the distance between the bounds of a parameter from which it is at one of them."""
 
-NAMED = 4
-"""Elements that are named."""
+NAMED, LISTED = 4, 8
+"""Elements that are named of one direction, and of all that are open by themselves."""
 
 
 def of_curvature(found: Curvature, ended: set[str]) -> Iterator[Finding]:
@@ -128,11 +128,18 @@ def of_curvature(found: Curvature, ended: set[str]) -> Iterator[Finding]:
     Not those of elements that have `ended` at a bound, where the evidence is flat on the real line.
     """
     values, vectors = found.directions()
-    flat = int(np.sum(values < 1.0))
+    flat, alone = int(np.sum(values < 1.0)), dict[str, float]()
     for value, vector in zip(values[:flat], vectors.T[:flat], strict=True):
         chosen = _moved(vector)
-        if not {found.names[i] for i in chosen} <= ended:
-            yield _flat([found.names[i] for i in chosen], float(value), vector[chosen])
+        names = list(dict.fromkeys(found.names[i] for i in chosen))
+        if set(names) <= ended:
+            continue
+        if len(names) == 1:
+            alone.setdefault(names[0], float(value))
+        else:
+            yield _confounded(names, float(value), vector[chosen])
+    if alone:
+        yield _open(alone)
     if not flat:
         widest = float(1.0 / np.sqrt(values[0])) if len(values) else 0.0
         yield Finding(
@@ -153,13 +160,21 @@ def _moved(vector: np.ndarray) -> list[int]:
     return [int(i) for i in order if np.abs(vector[i]) >= TOGETHER * np.abs(vector[order[0]])][:NAMED]
 
 
-def _flat(elements: list[str], value: float, moved: np.ndarray) -> Finding:
-    """A direction along which the evidence hardly falls."""
-    names = list(dict.fromkeys(elements))
-    signs = {"together" if len({*np.sign(moved)}) == 1 else "against each other"}
+def _open(alone: dict[str, float]) -> Finding:
+    """Elements along which the evidence hardly falls, with their curvatures."""
+    names = [f"`{name}`" for name in alone]
     if len(names) == 1:
-        said = f"`{names[0]}` is not determined by the data: its value is where the search has ended"
-        return Finding("parameters", value, True, said, f"give `{names[0]}` a prior or bounds, or fix it")
+        said = f"{names[0]} is not determined by the data: its value is where the search has ended"
+        return Finding("parameters", *alone.values(), True, said, f"give {names[0]} a prior or bounds, or fix it")
+    left = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    listed = ", ".join(names[:LISTED]) + left if left else f"{', '.join(names[:-1])} and {names[-1]}"
+    said = f"{listed} are not determined by the data: their values are where the search has ended"
+    return Finding("parameters", min(alone.values()), True, said, "give them priors or bounds, or fix them")
+
+
+def _confounded(names: list[str], value: float, moved: np.ndarray) -> Finding:
+    """A direction of several elements along which the evidence hardly falls."""
+    signs = {"together" if len({*np.sign(moved)}) == 1 else "against each other"}
     listed = " and ".join(f"`{name}`" for name in names)
     said = f"{listed} are confounded: moved {signs.pop()}, they change next to nothing"
     return Finding("parameters", value, True, said, f"fix one of {listed}, or give them priors")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,12 @@ import numpy as np
 from gpdsl.errors import GpdslError
 from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.functionals import every_point
+from gpdsl.language.model import interval
 from gpdsl.program.cache import precision
 from gpdsl.results.fit import Fit
 from gpdsl.results.pictures.rows import Seen
 from gpdsl.results.pictures.style import canvas, element, elements, legend, scatter, thinned, title_of, wrapped
-from gpdsl.results.summary import evidence_word
+from gpdsl.results.summary import estimate, evidence_word, in_data_units
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,19 +25,33 @@ if TYPE_CHECKING:
 
 COLUMNS, SHOWN = 12, 40
 GRID = 1000
+SMALL = 0.1
+"""Nats below which a change of the bound is not worth a picture."""
+ENDS = (0.05, 0.95)
+FAR = 7.0
+"""Of the logarithm of a value: an interval that is wider says no more."""
+NORMAL = 1.645
+"""Standard deviations of a normal distribution on either side of its middle that hold 90%."""
 
 
 def bound(fit: Fit) -> Figure:
     """What was maximised against steps and seconds. Raises GpdslError where nothing was."""
     if len(fit.history) < 2:
         raise GpdslError("there were no steps: nothing was learnt that has no formula, so there is no bound to follow")
+    from matplotlib.ticker import MaxNLocator
+
     step, value, seconds = fit.history.T
     figure, panels = canvas(1, 2, 4.2, 3.0, title_of(fit))
     for panel, along, label in zip(panels[0], (step, seconds), ("step", "seconds"), strict=True):
         panel.plot(along, value, lw=1.2)
         panel.set(xlabel=label, ylabel=f"{evidence_word(fit)} (nats)")
         rest = value[len(value) // 10 :]
-        if np.ptp(rest) and np.ptp(value) > 20 * np.ptp(rest):  # the first steps would hide the others
+        panel.ticklabel_format(axis="y", useOffset=False)
+        if along is step:
+            panel.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+        if np.ptp(value) < SMALL:  # digits that nobody asks for
+            panel.set_ylim(value[-1] - SMALL, value[-1] + SMALL)
+        elif np.ptp(rest) and np.ptp(value) > 20 * np.ptp(rest):  # the first steps would hide the others
             panel.set_ylim(rest.min() - 0.5 * np.ptp(rest), rest.max() + 0.1 * np.ptp(rest))
     return figure
 
@@ -66,7 +81,7 @@ def inducing(fit: Fit, seen: Seen | None) -> Figure:
         panel.plot(each.points, np.zeros(len(each.points)), "|", color="C3", ms=12, label="inducing points")
         panel.set(xlabel=each.label, yticks=[])
         if number == 0:
-            legend(panel)
+            legend(panel, **({"loc": "upper left", "bbox_to_anchor": (1, 1)} if len(found) == 1 else {}))
     return figure
 
 
@@ -93,9 +108,10 @@ def _points(fit: Fit, names: list[str], seen: Seen) -> list[_Along]:
 
 
 def parameters(fit: Fit) -> Figure:
-    """Every learnt value, positive ones on a logarithmic axis, with 90% of its prior where it has one.
+    """Every learnt value with its 90% interval, positive ones on a logarithmic axis, and 90% of its prior.
 
-    They are point estimates: a prior is what is known of their uncertainty.
+    Values are in the units of the data where the model tells them. Intervals are those of the posterior where
+    parameters are averaged over, else by standard errors; the data may leave a parameter open, which then has none.
     """
     declared, held = fit.program.declarations.params, fit.program.parameters.held
     names = [name for name in fit.parameters if name not in held]
@@ -105,28 +121,38 @@ def parameters(fit: Fit) -> Figure:
     parts = [each for each in (positive, [name for name in names if name not in positive]) if each]
     rows = [list(_values(fit, part))[:SHOWN] for part in parts]
     figure, panels = canvas(1, len(parts), 4.4, 1.0 + 0.24 * max(map(len, rows)), title_of(fit))
+    said = "90% of the posterior" if fit.settings is not None else "90% by its standard error"
     for panel, part, shown in zip(panels[0], parts, rows, strict=True):
         heights = -np.arange(len(shown))
         if part is positive:
-            ends = [each.value if each.prior is None else each.prior for each in shown]
-            _logarithmic(panel, np.concatenate([np.atleast_1d(each) for each in ends]))
-        for height, (_, _, prior) in zip(heights, shown, strict=True):
-            if prior is not None:
-                panel.plot(prior, [height] * 2, color="0.75", lw=5, solid_capstyle="butt", zorder=1)
+            _logarithmic(panel, np.concatenate([each.ends for each in shown]))
+        for height, each in zip(heights, shown, strict=True):
+            if each.prior is not None:
+                panel.plot(each.prior, [height] * 2, color="0.85", lw=6, solid_capstyle="butt", zorder=1)
+            if each.interval is not None:
+                panel.plot(each.interval, [height] * 2, color="C0", lw=1.5, zorder=2)
         panel.plot([each.value for each in shown], heights, "o", color="C0", ms=5, label="learnt", zorder=3)
+        if any(each.interval is not None for each in shown):
+            panel.plot([], [], color="C0", lw=1.5, label=said)
         if any(each.prior is not None for each in shown):
-            panel.plot([], [], color="0.75", lw=5, label="90% of the prior")
+            panel.plot([], [], color="0.85", lw=6, label="90% of the prior")
         panel.set_yticks(heights, [each.label for each in shown])
         panel.set_ylim(heights[-1] - 0.6, 0.6)
         panel.grid(axis="x", color="0.92")
-    legend(panels[0, 0], loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    legend(max(panels[0], key=lambda each: len(each.get_legend_handles_labels()[0])), **ABOVE)
     return figure
 
 
-def _logarithmic(panel: Axes, values: np.ndarray) -> None:
-    """A logarithmic axis with a few numbers as people write them."""
-    from matplotlib.ticker import LogLocator, NullLocator
+ABOVE: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3, "handlelength": 1.2}
 
+
+def _logarithmic(panel: Axes, values: np.ndarray) -> None:
+    """A logarithmic axis with a few numbers as people write them; a plain one where values are near each other."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    if values.max() < 5 * values.min():
+        panel.xaxis.set_major_locator(MaxNLocator(5))
+        return
     wide = values.max() > 100 * values.min()
     panel.set_xscale("log")
     panel.xaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0), numticks=8))
@@ -139,14 +165,44 @@ class _Shown(NamedTuple):
 
     label: str
     value: float
+    interval: np.ndarray | None
     prior: np.ndarray | None
+
+    @property
+    def ends(self) -> np.ndarray:
+        """What is drawn of it."""
+        there = [each for each in (np.array([self.value]), self.interval, self.prior) if each is not None]
+        return np.concatenate(there)
 
 
 def _values(fit: Fit, names: list[str]) -> Iterator[_Shown]:
     for name in names:
-        values = np.asarray(fit.parameters[name], float)
+        values = np.asarray(estimate(fit, name), float)
+        factors = np.broadcast_to(in_data_units(fit, name), values.shape)
         for place, label in elements(fit, name, values.shape, SHOWN):
-            yield _Shown(label, float(values[place]), _prior(fit, name, place))
+            factor, unit = float(factors[place]), ""
+            if not np.isfinite(factor):
+                factor, unit = 1.0, " (standardised)" if fit.standardised.sds else ""
+            ends = (_interval(fit, name, place), _prior(fit, name, place))
+            interval, prior = (None if each is None else factor * each for each in ends)
+            yield _Shown(f"{label}{unit}", factor * float(values[place]), interval, prior)
+
+
+def _interval(fit: Fit, name: str, place: tuple[int, ...]) -> np.ndarray | None:
+    """Where 90% of what is believed of one element lies; None where nothing is known of it.
+
+    A standard error is one of the logarithm of a positive value, of the value of another, which keeps to its bounds.
+    """
+    param = fit.program.declarations.params[name]
+    if fit.settings is not None:
+        return np.array([np.asarray(fit.settings.quantile(name, p))[place] for p in ENDS])
+    error = float(np.broadcast_to(fit.standard_errors.get(name, np.nan), np.shape(fit.parameters[name]))[place])
+    if not np.isfinite(error):
+        return None
+    value, away = float(np.asarray(fit.parameters[name])[place]), NORMAL * error * np.array([-1.0, 1.0])
+    if param.positive:
+        return np.asarray(value * np.exp(np.clip(away / value, -FAR, FAR)))
+    return np.asarray(np.clip(value + away, *interval(param)))
 
 
 def _prior(fit: Fit, name: str, place: tuple[int, ...]) -> np.ndarray | None:

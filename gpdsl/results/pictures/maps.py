@@ -13,7 +13,18 @@ from gpdsl.language.model import Declarations
 from gpdsl.results.fit import Fit
 from gpdsl.results.pictures.curves import axis_of
 from gpdsl.results.pictures.rows import Seen, mean_or_median, quantity
-from gpdsl.results.pictures.style import RASTER, colours, element, elements, plain, thinned, title_of, wrapped
+from gpdsl.results.pictures.style import (
+    RASTER,
+    canvas,
+    colours,
+    element,
+    elements,
+    plain,
+    thinned,
+    title_of,
+    unit_of,
+    wrapped,
+)
 from gpdsl.results.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -47,15 +58,36 @@ def maps(seen: Seen, names: Sequence[str]) -> Figure:
     panels = every[:PANELS]
     held = f" ({', '.join(each.label for each in seen.others)} at the median)" if seen.others else ""
     part = "" if len(every) == len(panels) else f" ({PANELS} of {len(every)} panels; ask for others by names=...)"
-    figure, axes = wrapped(len(panels), 4.0, 3.3, f"{title_of(seen.fit)}{held}{part}", most=_beside(len(panels)))
-    for panel, axis in zip(panels, axes, strict=True):
-        _draw(figure, axis, seen, panel, across, up)
+    placed, beside = _placed(panels)
+    figure, axes = canvas(len(placed) // beside, beside, 4.0, 3.3, f"{title_of(seen.fit)}{held}{part}")
+    for panel, axis in zip(placed, axes.flat, strict=True):
+        if panel is None:
+            axis.remove()
+        else:
+            _draw(figure, axis, seen, panel, across, up)
+    if (key := axes[0, 0].get_legend()) is not None and beside == 2 and len(placed) > 2:
+        key.set_in_layout(False)  # it stands in the place beside, which is empty
     return figure
 
 
-def _beside(count: int) -> int:
-    """How many panels stand side by side, so that a mean and its deviation do."""
-    return 3 if count % 2 else 4 if count > 4 and count % 4 == 0 else 2
+def _placed(panels: list[_Panel]) -> tuple[list[_Panel | None], int]:
+    """Panels in the order of their places, None where one is empty, and how many stand side by side.
+
+    A mean and its deviation stand together: what has no deviation has a line of its own, but among few.
+    """
+    count = len(panels)
+    if count in (1, 3):
+        return [*panels], count
+    if count % 4 == 0 and all(each.spread for each in panels[1::2]):
+        return [*panels], 4 if count > 4 else 2
+    found: list[_Panel | None] = []
+    for number, panel in enumerate(panels):
+        if not panel.spread and len(found) % 2:
+            found.append(None)
+        found.append(panel)
+        if number == count - 1 and len(found) % 2:
+            found.append(None)
+    return found, 2
 
 
 def _panels(seen: Seen, prediction: Prediction, name: str, shape: tuple[int, int]) -> list[_Panel]:
@@ -73,7 +105,7 @@ def _panels(seen: Seen, prediction: Prediction, name: str, shape: tuple[int, int
     found = []
     for place, label in elements(seen.fit, name, centre.shape[1:], ELEMENTS):
         points = None if values is None else element(values, place)
-        what = f"probability of {label}" if binary else label
+        what = f"probability of {label}" if binary else f"{label}{unit_of(seen.fit, name)}"
         found.append(_Panel(what, element(centre, place).reshape(shape), points, chance=binary))
         if spread is not None and np.all(np.isfinite(spread)):
             found.append(_Panel(f"{label}: standard deviation", element(spread, place).reshape(shape), spread=True))

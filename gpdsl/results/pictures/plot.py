@@ -15,8 +15,8 @@ from gpdsl.errors import GpdslError, quoted
 from gpdsl.results.fit import Fit
 from gpdsl.results.pictures import checks, curves, inference, maps
 from gpdsl.results.pictures.curves import finish, one
-from gpdsl.results.pictures.rows import Quantity, Seen, quantity, seen_of
-from gpdsl.results.pictures.style import save, share, table, thinned, title_of
+from gpdsl.results.pictures.rows import Quantity, Seen, apart, quantity, seen_of
+from gpdsl.results.pictures.style import folded, save, share, table, thinned, title_of
 from gpdsl.results.table import predictable_outputs
 from gpdsl.symbolic.reduced import field_quantities
 
@@ -132,7 +132,7 @@ def _curves(asked: Asked) -> Figure:
 
 def _groups(asked: Asked) -> Figure:
     _columns(asked.seen, "groups", 2)
-    if sum(each.grouping for each in asked.seen.columns) != 1:
+    if apart(asked.seen.columns) is None:
         raise GpdslError("groups: one of the two inputs must have few labels or whole numbers, which tell groups apart")
     return curves.groups(asked.seen, asked.first)
 
@@ -188,11 +188,15 @@ def plot_fit(
     """A picture of a fit; see `Fit.plot`."""
     named = [names] if isinstance(names, str) else names
     asked = Asked(fit, data, _known(fit, named), _one_of("others", others, OTHERS))
-    figure = KINDS[suited(asked) if kind is None else _one_of("kind", kind, tuple(KINDS))][1](asked)
+    figure = drawn(asked, suited(asked) if kind is None else _one_of("kind", kind, tuple(KINDS)))
     if path is not None:
         save(figure, Path(path))
-    found: Figure = figure
-    return found
+    return figure
+
+
+def drawn(asked: Asked, kind: str) -> Figure:
+    """A picture of one of the `KINDS`, its texts in as many lines as they need."""
+    return folded(KINDS[kind][1](asked))
 
 
 def suited(asked: Asked) -> str:
@@ -203,7 +207,7 @@ def suited(asked: Asked) -> str:
         return "parameters"
     columns = asked.seen.columns
     if len(columns) == 2:
-        if sum(each.grouping for each in columns) == 1:
+        if apart(columns) is not None:
             return "groups"
         return "partial" if any(each.kind == "label" for each in columns) else "maps"
     return "curves" if len(columns) == 1 else "partial"

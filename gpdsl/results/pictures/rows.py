@@ -17,10 +17,11 @@ from gpdsl.kernels.functionals import every_point
 from gpdsl.results.fit import Fit
 from gpdsl.results.pictures.style import element, plain
 from gpdsl.results.prediction import Prediction
-from gpdsl.symbolic.dependence import reads_of
+from gpdsl.results.table import predictable_outputs
+from gpdsl.symbolic.dependence import inputs_behind, reads_of
 
 FEW, MANY = 12, 24
-"""Distinct values of a column that tells groups apart: labels and whole numbers of type real, and of type count."""
+"""Distinct values of a column that tells groups apart: whole numbers of type real, and labels and counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ class Column:
         """Whether it may tell groups apart."""
         return (
             self.kind in {"real", "count", "label"}
-            and 1 < len(self.distinct) <= (MANY if self.kind == "count" else FEW)
+            and 1 < len(self.distinct) <= (FEW if self.kind == "real" else MANY)
             and bool(np.all(self.distinct == np.rint(self.distinct)))
         )
 
@@ -60,6 +61,13 @@ class Column:
             return np.arange(self.distinct[0], self.distinct[-1] + 1)
         found = np.linspace(self.distinct[0], self.distinct[-1], count)
         return np.unique(np.rint(found)) if self.kind == "count" else found
+
+
+def apart(columns: Sequence[Column]) -> Column | None:
+    """Of two columns the one that tells groups apart, a label before whole numbers; None where none or either does."""
+    labels = [each for each in columns if each.kind == "label"]
+    found = [each for each in labels or columns if each.grouping]
+    return found[0] if len(found) == 1 and len(labels) < 2 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,12 +120,18 @@ class Seen:
                 found.append(Column(name, place, plain(label), column, declared[name].kind, words))
         return [each for each in found if len(each.distinct) > 1]
 
-    def typical(self) -> dict[str, np.ndarray]:
-        """One row of medians, of values that occur: [1, *axes] by name."""
+    def typical(self, among: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """One row of medians (of some rows), of values that occur: [1, *axes] by name."""
+        rows = slice(None) if among is None else among
         return {
-            name: np.quantile(np.asarray(values, float), 0.5, axis=0, method="nearest")[None]
+            name: np.quantile(np.asarray(values[rows], float), 0.5, axis=0, method="nearest")[None]
             for name, values in self.inputs.items()
         }
+
+    def reads_others(self, name: str) -> bool:
+        """Whether a quantity is a function of other columns too."""
+        behind = inputs_behind(self.fit.program.declarations, [name])
+        return any(each.name in behind for each in self.others)
 
     def moved(
         self, base: Mapping[str, np.ndarray], columns: Sequence[Column], grid: np.ndarray
@@ -156,10 +170,12 @@ def read_at(fit: Fit, names: Sequence[str]) -> set[str]:
         if own <= inputs:
             return own | {read.name for name in names for read in reads_of(latents[name].mean)} & inputs
     found = {name for group in fit.program.groups for name in group.inputs}
-    found |= {each.name for each in fit.program.declarations.inputs.values() if each.label is not None}
+    labels = {each.name for each in fit.program.declarations.inputs.values() if each.label is not None}
     for group in fit.program.groups:
         found |= {at for reading in group.readings.basis for functional, _ in reading for at in functional.at}
-    return found & inputs
+    if not found & inputs - labels:  # effects of groups alone: other inputs enter by formulas
+        found |= inputs_behind(fit.program.declarations, names or predictable_outputs(fit.program.declarations))
+    return (found | labels) & inputs
 
 
 def seen_of(fit: Fit, data: Any, names: Sequence[str] = ()) -> Seen:

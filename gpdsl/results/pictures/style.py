@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 POINTS = 5000
 """Rows of data that are drawn as points: a random part of more, always the same one."""
 
+TITLE = 11
+"""Points of the letters of a figure's title."""
+
 RASTER = 1000
 """Points above which a vector format holds them as an image."""
 
@@ -29,12 +33,12 @@ FORMATS = (".png", ".pdf", ".svg")
 def canvas(rows: int, columns: int, width: float, height: float, title: str = "") -> tuple[Figure, np.ndarray]:
     """A figure and its panels [rows, columns], each so many inches. Raises GpdslError where matplotlib is missing."""
     try:
-        from matplotlib.figure import Figure
+        from gpdsl.results.pictures.figure import Picture
     except ImportError as error:
         raise GpdslError("plots need matplotlib: install it with `pip install gpdsl[plot]`") from error
-    figure = Figure(figsize=(width * columns, height * rows + 0.3 * bool(title)), layout="constrained")
+    figure = Picture(figsize=(width * columns, height * rows + 0.3 * bool(title)), layout="constrained")
     if title:
-        figure.suptitle(plain(title), fontsize=11)
+        figure.suptitle(plain(title), fontsize=TITLE)
     panels = figure.subplots(rows, columns, squeeze=False)
     for panel in panels.flat:
         panel.spines[["top", "right"]].set_visible(False)
@@ -62,6 +66,41 @@ def table(rows: int, columns: int, title: str) -> tuple[Figure, np.ndarray]:
     return figure, found
 
 
+LETTER = 0.6 / 72
+"""Inches that a letter is wide, for each point of its size."""
+
+
+def inches(panel: Axes) -> float:
+    """The width of the place of a panel."""
+    place = panel.get_subplotspec()
+    assert place is not None
+    return float(panel.get_figure(root=True).get_size_inches()[0] / place.get_gridspec().ncols)
+
+
+def folded(figure: Figure) -> Figure:
+    """Titles and labels that are longer than what they stand at go on in another line; the figure grows for its own."""
+    width, height = figure.get_size_inches()
+    for panel in figure.axes:
+        if (place := panel.get_subplotspec()) is None:  # a bar of colours
+            continue
+        rows, columns = place.get_gridspec().get_geometry()
+        across, up = 0.7 * width / columns, 0.7 * height / rows  # numbers and labels take the rest
+        for text, inches in ((panel.title, across), (panel.xaxis.label, across), (panel.yaxis.label, up)):
+            text.set_text(fold(text.get_text(), inches, text.get_fontsize()))
+    before = figure.get_suptitle()
+    if before:
+        after = fold(before, width, TITLE)
+        figure.suptitle(after, fontsize=TITLE)
+        figure.set_size_inches(width, height + 0.2 * (after.count("\n") - before.count("\n")))
+    return figure
+
+
+def fold(text: str, inches: float, size: float) -> str:
+    """Text in lines that are no wider."""
+    letters = max(int(0.95 * inches / (LETTER * size)), 8)
+    return "\n".join(textwrap.fill(line, letters) for line in text.split("\n"))
+
+
 def share(panels: np.ndarray) -> None:
     """Panels of a row have one vertical axis."""
     for line in panels:
@@ -78,6 +117,12 @@ def plain(text: str) -> str:
 def title_of(fit: Fit) -> str:
     """What the model is called."""
     return fit.program.declarations.title or fit.program.declarations.name
+
+
+def unit_of(fit: Fit, name: str) -> str:
+    """Words for the unit of a quantity that is not observed, where the observed ones were standardised."""
+    outputs = fit.program.declarations.outputs
+    return " (standardised)" if name not in outputs and any(each in outputs for each in fit.standardised.sds) else ""
 
 
 def thinned(count: int, most: int = POINTS) -> np.ndarray:

@@ -22,7 +22,7 @@ from gpdsl.inference.inducing.loss import Loss
 from gpdsl.replacing import replacing
 from gpdsl.results.fit import Fit
 from gpdsl.results.pictures.checks import FURTHEST, outputs_seen, part_of
-from gpdsl.results.pictures.plot import KINDS, Asked, suited
+from gpdsl.results.pictures.plot import KINDS, Asked, drawn, suited
 from gpdsl.results.pictures.rows import Seen, seen_of
 from gpdsl.results.pictures.style import element
 from gpdsl.results.scored import places_drawn
@@ -70,12 +70,14 @@ def _misses(seen: Seen) -> Iterator[str]:
             continue
         found = places_drawn(prediction, name, values)
         found = found[np.isfinite(found)]
+        if not len(found):  # none of the rows that were chosen has a value
+            continue
         inside = int(np.sum(np.abs(found - 0.5) <= INSIDE / 2))
         share = inside / len(found)
         if binom.cdf(inside, len(found), INSIDE) < CHANCE:
             yield (
                 f"90% intervals of `{name}` hold {share:.0%} of its values: they are too narrow. Heavier tails "
-                "(StudentT, NegBinomial), noise that varies, or a kernel with shorter length-scales may suit."
+                "(StudentT, NegativeBinomial), noise that varies, or a kernel with shorter length-scales may suit."
             )
         elif binom.sf(inside - 1, len(found), INSIDE) < CHANCE:
             yield f"90% intervals of `{name}` hold {share:.0%} of its values: they are wider than the data ask for."
@@ -120,7 +122,10 @@ math { font-family: "Latin Modern Math", "STIX Two Math", "STIX Math", "Cambria 
 .bold { font-weight: bold; }
 @media print {
   body { font-size: 10.5pt; max-width: none; padding: 0; } nav { display: none; }
-  h2 { break-after: avoid; } details > pre { display: block; } table, pre { break-inside: avoid; }
+  h2, .wide + p, p:has(+ .wide) { break-after: avoid; } details > pre { display: block; }
+  tr, figure { break-inside: avoid; } thead { display: table-header-group; }
+  .wide { overflow: visible; } table { font-size: 8pt; } th, td { padding-right: .45rem; overflow-wrap: anywhere; }
+  td.number, th.number { overflow-wrap: normal; white-space: nowrap; } figure img { max-height: 22cm; }
   pre { border: 1px solid #ccc; background: none; }
 }
 """
@@ -252,7 +257,9 @@ def _spread(fit: Fit, name: str, values: np.ndarray) -> tuple[str, ...]:
         said = ", ".join(f"{levels[each]} ({times})" for each, times in met.most_common(LEVELS))
         return (said + (", …" if len(met) > LEVELS else ""), "–", "–", "–", "–")
     if given is not None and given.unit and fit.calendar is not None:
-        ends = fit.calendar.dates(name, fit.calendar.moments(np.quantile(values, [0, 0.5, 1]), given.unit))
+        ends = fit.calendar.dates(
+            name, fit.calendar.moments(np.quantile(values, [0, 0.5, 1], method="nearest"), given.unit)
+        )
         least, median, most = texts_of(ends)
         return least, median, "–", most, "–"
     shown = (values.min(), np.median(values), values.mean(), values.max(), values.std())
@@ -338,7 +345,7 @@ def _pictures(fit: Fit, data: Data | None) -> Iterator[str]:
     asked = Asked(fit, data, None, "held")
     try:
         first = suited(asked)
-        yield figure(KINDS[first][1](asked), f"{KINDS[first][0].capitalize()}.")
+        yield figure(drawn(asked, first), f"{KINDS[first][0].capitalize()}.")
     except GpdslError as problem:
         yield f"<p>{text(problem)}</p>"
         first = ""
@@ -346,8 +353,8 @@ def _pictures(fit: Fit, data: Data | None) -> Iterator[str]:
         if kind == first or (data is None and kind in {"residuals", "calibration", "rootogram"}):
             continue
         try:
-            drawn = KINDS[kind][1](asked)
-            drawn.suptitle("")
+            picture = drawn(asked, kind)
+            picture.suptitle("")
         except GpdslError:  # no counts, no steps, no inducing points: nothing to show of them
             continue
-        yield figure(drawn, caption)
+        yield figure(picture, caption)

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.diagnosis import Curvature
+from gpdsl.results.criticism.finding import Finding
 from gpdsl.results.criticism.findings import Diagnosis
+from gpdsl.results.criticism.inspected import of_curvature
 
 RNG = np.random.default_rng(3)
 X = np.linspace(0, 6, 40)
@@ -88,3 +91,17 @@ def test_one_row_has_no_neighbours() -> None:
         gpdsl.compile(TEXT.format(kind="real", ell=1, law="Normal(f, 0.5)")).fit({"x": [0.0], "y": [1.0]}).diagnose()
     )
     assert not found.doubtful
+
+
+def test_parameters_that_are_open_by_themselves_are_said_in_one_sentence() -> None:
+    def said(count: int) -> list[Finding]:
+        names, zeros = tuple(f"ell[{n + 1}]" for n in range(count)), np.zeros(count)
+        curvature = Curvature(names, zeros, np.diag(np.geomspace(1e-4, 1e-2, count)), zeros, np.ones(count))
+        return [each for each in of_curvature(curvature, set()) if each.name == "parameters"]
+
+    (many,) = said(11)
+    assert many.number == pytest.approx(1e-4)
+    assert many.said.startswith("`ell[1]`, `ell[2]`") and "`ell[8]` and 3 more are not determined" in many.said
+    (two,), (one,) = said(2), said(1)
+    assert two.said.startswith("`ell[1]` and `ell[2]` are not determined")
+    assert one.said.startswith("`ell[1]` is not determined")

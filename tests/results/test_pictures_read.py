@@ -1,0 +1,137 @@
+"""Pictures can be read: texts stay inside, only what belongs together is joined, nothing is hidden, units are said."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import gpdsl
+from gpdsl.results.pictures.maps import _Panel, _placed
+from gpdsl.results.pictures.plot import Asked, suited
+from gpdsl.results.pictures.style import canvas, folded
+
+RNG = np.random.default_rng(3)
+ROWS = 40
+X, SIZE = np.sort(RNG.uniform(0, 4, ROWS)), RNG.uniform(1, 9, ROWS)
+EXPOSED = {"x": X, "size": SIZE, "y": SIZE * np.sin(X) + 0.1 * RNG.normal(size=ROWS)}
+
+DAYS = {
+    "who": np.repeat(["ann", "bo", "cy", "di"], 10),
+    "day": np.tile(np.arange(10), 4),
+    "took": 250 + 10 * np.tile(np.arange(10), 4) + np.repeat(RNG.normal(0, 30, 4), 10) + RNG.normal(0, 9, ROWS),
+}
+
+
+@pytest.fixture(scope="module")
+def exposed() -> gpdsl.Fit:
+    return gpdsl.compile("""
+input x : real
+input size : real
+output y : real
+param s : positive = 0.1
+latent f(x) ~ GP(0, RBF(1))
+let twice = 2 * f
+y ~ Normal(size * f, s)
+""").fit(EXPOSED)
+
+
+@pytest.fixture(scope="module")
+def sleepless() -> gpdsl.Fit:
+    return gpdsl.compile("""
+index s in 1..S
+input who : label[s]
+input day : real
+output took : real
+param mu : real
+param slope : real
+param tau : positive
+param sigma : positive
+param of[s] : real ~ Normal(mu, tau)
+took ~ Normal(of[who] + slope * day, sigma)
+""").fit(DAYS, standardise=True)
+
+
+def inside(figure: Figure) -> bool:
+    """Whether all titles and labels lie inside of the figure."""
+    figure.savefig(io.BytesIO())
+    width, height = figure.get_size_inches() * figure.dpi
+    texts = [text for axes in figure.axes for text in (axes.title, axes.xaxis.label, axes.yaxis.label)]
+    boxes = [text.get_window_extent() for text in [*texts, figure._suptitle] if text is not None and text.get_text()]
+    return all(box.x0 > -1 and box.y0 > -1 and box.x1 < width + 1 and box.y1 < height + 1 for box in boxes)
+
+
+def test_long_texts_go_on_in_another_line() -> None:
+    figure, panels = canvas(1, 2, 3.0, 2.5, "the turnover of a shop in a town with a long name, before taxes, in 2021")
+    for panel in panels.flat:
+        panel.set(title="a column with a long name", xlabel="kilometres_from_the_origin_of_the_survey along a road")
+        panel.set_ylabel("a_very_long_name_of_an_output in dollars per square metre and year")
+    assert not inside(figure)
+    assert inside(folded(figure))
+    assert figure.get_suptitle().count("\n") == 1
+
+
+def test_notebooks_show_a_figure_by_themselves() -> None:
+    figure, _ = canvas(1, 1, 2.0, 2.0)
+    assert figure._repr_png_()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_rows_that_differ_in_other_inputs_are_not_joined(exposed: gpdsl.Fit) -> None:
+    observed, twice, f = exposed.plot(EXPOSED).axes
+    dots, bars = observed.lines[0], observed.collections[0]
+    assert dots.get_linestyle() == "None" and len(bars.get_segments()) == ROWS
+    np.testing.assert_allclose(dots.get_ydata(), exposed.predict(EXPOSED).mean("y"))
+    assert [panel.lines[0].get_linestyle() for panel in (twice, f)] == ["-", "-"]  # of x alone
+    same = exposed.plot({**EXPOSED, "size": np.full(ROWS, 2.0)}, names="y").axes[0]
+    assert same.lines[0].get_linestyle() == "-" and len(same.lines[0].get_xdata()) == 200
+
+
+def test_effects_of_groups_are_drawn_along_what_else_varies(sleepless: gpdsl.Fit) -> None:
+    figure = sleepless.plot(DAYS)
+    assert [panel.get_title() for panel in figure.axes] == [f"who = {name}" for name in ("ann", "bo", "cy", "di")]
+    along, mean = figure.axes[2].lines[0].get_data()
+    np.testing.assert_allclose(mean, sleepless.predict({"day": along, "who": ["cy"] * len(along)}).mean("took"))
+    alone = sleepless.plot(DAYS, names="of").axes[0]
+    assert (alone.get_xlabel(), alone.get_ylabel()) == ("who", "of (standardised)")
+    assert suited(Asked(sleepless, {**DAYS, "day": [3] * ROWS}, None, "held")) == "curves"
+
+
+def test_observed_values_stand_beside_the_bar_of_their_label(sleepless: gpdsl.Fit) -> None:
+    panel = sleepless.plot({**DAYS, "day": [3] * ROWS}, names="took").axes[0]
+    at = panel.lines[-1].get_xdata()
+    assert set(np.round(at - np.repeat([1, 2, 3, 4], 10), 6)) == {0.15}
+
+
+def test_parameters_have_intervals_in_the_units_of_the_data(sleepless: gpdsl.Fit) -> None:
+    positive, rest = sleepless.plot(kind="parameters").axes
+    values, errors, units = sleepless.parameters, sleepless.standard_errors, sleepless.parameters_in_data_units
+    assert [each.get_text() for each in positive.get_yticklabels()] == ["tau", "sigma"]
+    *intervals, points = positive.lines[:3]
+    np.testing.assert_allclose(points.get_xdata(), [units["tau"], units["sigma"]])
+    for line, name in zip(intervals, ("tau", "sigma"), strict=True):
+        ends = units[name] * np.exp(1.645 * np.array([-1, 1]) * errors[name] / values[name])
+        np.testing.assert_allclose(line.get_xdata(), ends)
+    assert [each.get_text() for each in rest.get_yticklabels()] == ["mu (standardised)", "slope (standardised)"]
+    ends = values["slope"] + 1.645 * np.array([-1, 1]) * errors["slope"]
+    np.testing.assert_allclose(rest.lines[1].get_xdata(), ends)
+
+
+def test_a_bound_that_does_not_move_has_no_false_digits(sleepless: gpdsl.Fit) -> None:
+    still = replace(sleepless, history=np.array([[1.0, -394.3, 6.1], [2.0, -394.3 + 1e-10, 6.2]]))
+    low, high = still.plot(kind="bound").axes[0].get_ylim()
+    assert (low, high) == pytest.approx((-394.4, -394.2))
+
+
+def test_a_mean_and_its_deviation_stand_together() -> None:
+    values = np.zeros((2, 2))
+    regions = _Panel("regions", values)
+    pairs = [_Panel(name, values, spread=spread) for name in "abc" for spread in (False, True)]
+    assert _placed([regions, *pairs[:2]]) == ([regions, *pairs[:2]], 3)
+    assert _placed([regions, *pairs]) == ([regions, None, *pairs], 2)
+    assert _placed(pairs[:4]) == (pairs[:4], 2)
+    assert _placed([*pairs, regions]) == ([*pairs, regions, None], 2)
+    two = [*pairs, *pairs[:2]]
+    assert _placed(two) == (two, 4)
