@@ -132,6 +132,7 @@ def test_a_mean_and_its_deviation_stand_together() -> None:
     assert _placed([regions, *pairs[:2]]) == ([regions, *pairs[:2]], 3)
     assert _placed([regions, *pairs]) == ([regions, None, *pairs], 2)
     assert _placed(pairs[:4]) == (pairs[:4], 2)
+    assert _placed([regions] * 4) == ([*[regions] * 4, None, None], 3)
     assert _placed([*pairs, regions]) == ([*pairs, regions, None], 2)
     two = [*pairs, *pairs[:2]]
     assert _placed(two) == (two, 4)

@@ -162,14 +162,14 @@ def _moved(vector: np.ndarray) -> list[int]:
 
 def _open(alone: dict[str, float]) -> Finding:
     """Elements along which the evidence hardly falls, with their curvatures."""
-    names = [f"`{name}`" for name in alone]
+    names, flattest = [f"`{name}`" for name in alone], min(alone.values())
     if len(names) == 1:
         said = f"{names[0]} is not determined by the data: its value is where the search has ended"
-        return Finding("parameters", *alone.values(), True, said, f"give {names[0]} a prior or bounds, or fix it")
+        return Finding("parameters", flattest, True, said, f"give {names[0]} a prior or bounds, or fix it")
     left = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     listed = ", ".join(names[:LISTED]) + left if left else f"{', '.join(names[:-1])} and {names[-1]}"
     said = f"{listed} are not determined by the data: their values are where the search has ended"
-    return Finding("parameters", min(alone.values()), True, said, "give them priors or bounds, or fix them")
+    return Finding("parameters", flattest, True, said, "give them priors or bounds, or fix them")
 
 
 def _confounded(names: list[str], value: float, moved: np.ndarray) -> Finding:

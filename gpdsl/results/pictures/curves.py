@@ -106,7 +106,7 @@ def one(panel: Axes, seen: Seen, shown: Quantity, column: Column, along: np.ndar
         return
     parts = elements(seen.fit, shown.name, shown.centre.shape[1:], ELEMENTS)
     for number, ((place, label), colour) in enumerate(zip(parts, colours(len(parts)), strict=True)):
-        said = f"{label}: mean" if shown.kind != "binary" else label
+        said = label if shown.kind == "binary" else f"{label}: mean" if place else "mean"
         panel.plot(at, element(shown.centre, place), color=colour, label=said, **line)
         if shown.band is not None:
             low, high = (element(each, place) for each in shown.band)

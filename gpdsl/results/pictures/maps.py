@@ -65,7 +65,7 @@ def maps(seen: Seen, names: Sequence[str]) -> Figure:
             axis.remove()
         else:
             _draw(figure, axis, seen, panel, across, up)
-    if (key := axes[0, 0].get_legend()) is not None and beside == 2 and len(placed) > 2:
+    if beside > 1 and placed[1] is None and (key := axes[0, 0].get_legend()) is not None:
         key.set_in_layout(False)  # it stands in the place beside, which is empty
     return figure
 
@@ -76,8 +76,9 @@ def _placed(panels: list[_Panel]) -> tuple[list[_Panel | None], int]:
     A mean and its deviation stand together: what has no deviation has a line of its own, but among few.
     """
     count = len(panels)
-    if count in (1, 3):
-        return [*panels], count
+    if count in (1, 3) or not any(each.spread for each in panels):
+        beside = min(count, 3)
+        return [*panels, *[None] * (-count % beside)], beside
     if count % 4 == 0 and all(each.spread for each in panels[1::2]):
         return [*panels], 4 if count > 4 else 2
     found: list[_Panel | None] = []

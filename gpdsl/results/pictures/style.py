@@ -66,15 +66,15 @@ def table(rows: int, columns: int, title: str) -> tuple[Figure, np.ndarray]:
     return figure, found
 
 
-LETTER = 0.6 / 72
-"""Inches that a letter is wide, for each point of its size."""
+LETTER, KEY = 0.6 / 72, 1.8
+"""Inches that a letter is wide, for each point of its size, and that the words of a legend may take."""
 
 
 def inches(panel: Axes) -> float:
     """The width of the place of a panel."""
-    place = panel.get_subplotspec()
-    assert place is not None
-    return float(panel.get_figure(root=True).get_size_inches()[0] / place.get_gridspec().ncols)
+    place, figure = panel.get_subplotspec(), panel.get_figure(root=True)
+    assert place is not None and figure is not None
+    return float(figure.get_size_inches()[0] / place.get_gridspec().ncols)
 
 
 def folded(figure: Figure) -> Figure:
@@ -86,7 +86,9 @@ def folded(figure: Figure) -> Figure:
         rows, columns = place.get_gridspec().get_geometry()
         across, up = 0.7 * width / columns, 0.7 * height / rows  # numbers and labels take the rest
         for text, inches in ((panel.title, across), (panel.xaxis.label, across), (panel.yaxis.label, up)):
-            text.set_text(fold(text.get_text(), inches, text.get_fontsize()))
+            text.set_text(fold(text.get_text(), inches, float(text.get_fontsize())))
+        for text in () if (key := panel.get_legend()) is None else key.get_texts():
+            text.set_text(fold(text.get_text(), KEY, float(text.get_fontsize())))
     before = figure.get_suptitle()
     if before:
         after = fold(before, width, TITLE)
@@ -142,7 +144,8 @@ def elements(fit: Fit, name: str, shape: Sequence[int], most: int) -> list[tuple
     axes = [str(axis.name) for axis in program.declarations.axes_of(name)]
 
     def subscript(axis: str, number: int) -> str:
-        levels = program.levels.get(axis)
+        declared = program.declarations.indices.get(axis)
+        levels = program.levels.get(axis) or (declared and declared.levels)
         return f"{axis}={levels[number]}" if levels else str(number + 1)
 
     def named(place: tuple[int, ...]) -> str:
