@@ -13,7 +13,7 @@ import numpy as np
 
 from gpdsl import model as models
 from gpdsl.data import read_table
-from gpdsl.data.columns import STYLES
+from gpdsl.data.columns import STYLES, spelt
 from gpdsl.errors import GpdslError
 from gpdsl.language.model import Declarations, Output
 from gpdsl.results.prediction import Prediction
@@ -136,7 +136,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _names_inputs(self, X: Any) -> bool:
         """Whether a frame has a column for an input of the model."""
-        columns = {str(each) for each in getattr(X, "columns", ())}
+        columns = {name for each in getattr(X, "columns", ()) for name in (str(each), spelt(str(each)))}
         inputs = self._declarations.inputs.values()
         return any(columns & {each.name, *(style(each.name, (1,)) for style in STYLES)} for each in inputs)
 

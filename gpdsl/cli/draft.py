@@ -11,8 +11,9 @@ from string import ascii_uppercase
 import numpy as np
 from jaxtyping import Float
 
+from gpdsl.data.columns import places, spelt
 from gpdsl.data.errors import DataError, NoRows, listed
-from gpdsl.data.looks import Look, dispersion, heavy, look, output_kind
+from gpdsl.data.looks import Look, dispersion, heavy, look, output_kind, whole
 from gpdsl.data.table import Table
 from gpdsl.data.values import WORDS
 from gpdsl.errors import GpdslError
@@ -41,7 +42,7 @@ class Clock:
 
     def params(self, name: str) -> Iterator[str]:
         """The parameters of a trend and of the cycles."""
-        yield f"param s2_drift : positive    # steady growth or decline along {name}"
+        yield f"param ell_drift : positive    # steady growth: {self.unit}s that change f by 1"
         yield f"param s2_trend : positive    # a trend along {name}, and over how many {self.unit}s it turns"
         yield "param ell_trend : positive"
         for cycle in self.cycles:
@@ -50,7 +51,7 @@ class Clock:
 
     def terms(self, name: str) -> list[str]:
         """The kernels."""
-        trend = f"Linear(s2_drift, on = {name})", f"s2_trend * RBF(ell_trend, on = {name})"
+        trend = f"Linear(ell_drift, on = {name})", f"s2_trend * RBF(ell_trend, on = {name})"
         cycles = (f"s2_{c} * Periodic(ell_{c}, {period:g}, on = {name})" for c, period in self.cycles.items())
         return [*trend, *cycles]
 
@@ -81,15 +82,24 @@ OWN = (
     *(name + part for name in ("s2", "ell") for part in PARTS),
 )
 TAKEN = frozenset({*BUILTINS, *STATEMENTS, *CLAUSE_WORDS, *LOGICAL_WORDS, *OWN})
-LONGEST = 40
-"""Characters of a name that is made of a column's."""
 OVERDISPERSED = 1.5
 """Variance over mean from which counts are not Poisson's."""
 
 
+ROUNDED = (
+    "# If these are measurements that were rounded: `output {y} : real`, `param sigma : positive`,\n"
+    "# `{y} ~ Normal({predictor}, sigma)`."
+)
+COUNTED = (
+    "# If these whole numbers are counts: `output {y} : count`, `param phi : positive = 5`,\n"
+    "# `{y} ~ NegativeBinomial(exp({predictor}), phi)`."
+)
+"""What else an output of whole numbers may be."""
+
+
 @dataclass(frozen=True)
 class Draft:
-    """The text of a model, its output, and the data columns of names that could not be the columns' own."""
+    """The text of a model, its output, and the data columns of names that are not found by themselves."""
 
     text: str
     output: str
@@ -139,7 +149,8 @@ def draft(table: Table, name: str, output: str | None) -> Draft:
     for each in given_back:  # a column keeps its name, and what is the draft's own takes another
         own = each.removesuffix("_")
         text = re.sub(rf"\b{each}\b", own, re.sub(rf"\b{own}\b", f"{own}_f", text))
-    return Draft(format_text(text), target.column, renamed)
+    found = places(table, [names[each.column] for each in (*used, target)], {}, {})
+    return Draft(format_text(text), target.column, {n: c for n, c in renamed.items() if found[n] != c})
 
 
 def _target(looks: Sequence[Look], wanted: str | None) -> Look:
@@ -150,7 +161,8 @@ def _target(looks: Sequence[Look], wanted: str | None) -> Look:
         if not able:
             what = "no column can be an output: expected one of numbers or words that are not all the same"
             raise GpdslError(what + _lacking([each for each in looks if each.reason]))
-        return (named or able)[-1]
+        numbers = [each for each in able if each.kind == "number"]
+        return (named or (able if looks[-1] in able else numbers) or able)[-1]
     found = next((each for each in looks if each.column == wanted), None)
     if found is None:
         near = closest(wanted, [each.column for each in looks])
@@ -183,8 +195,9 @@ def _lacking(left: Sequence[Look]) -> str:
 
 def _words(each: Look) -> str:
     """How many levels, and the first of them."""
-    words = ", ".join(_line(str(level)) for level in each.levels[:4])
-    return f"{len(each.levels)} words: {words}{', ...' if len(each.levels) > 4 else ''}"
+    words = ", ".join(f'"{word}"' if "," in word else word for word in map(_line, map(str, each.levels[:4])))
+    kind = "numbers" if isinstance(each.levels[0], int) else "words"
+    return f"{len(each.levels)} {kind}: {words}{', ...' if len(each.levels) > 4 else ''}"
 
 
 def _line(text: str) -> str:
@@ -196,9 +209,7 @@ def _names(columns: Sequence[str]) -> dict[str, str]:
     """A name of the language for every column: its own where it can be."""
     found: dict[str, str] = {}
     for column in columns:
-        name = re.sub(r"\W+", "_", column)[:LONGEST].strip("_") or "column"
-        name = f"x_{name}" if not name[0].isalpha() else name
-        name = name.removeprefix("each_").removeprefix("of_").removeprefix("sd_") or "x"
+        name = spelt(column).removeprefix("each_").removeprefix("of_").removeprefix("sd_") or "x"
         while name in TAKEN or name in found.values():
             name += "_"
         found[column] = name
@@ -234,8 +245,10 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
         yield from clock.params(each)
         terms += clock.terms(each)
     if numbers:
-        yield "param s2 : positive    # variance of what these numbers explain"
-        yield f"param ell : positive{_size(numbers)}    # a length-scale for each of them: short ones matter most"
+        these = "these numbers explain" if len(numbers) > 1 else f"{names[numbers[0].column]} explains"
+        yield f"param s2 : positive    # variance of what {these}"
+        each = "a length-scale for each of them: short ones matter most" if len(numbers) > 1 else "its length-scale"
+        yield f"param ell : positive{_size(numbers)}    # {each}"
     for name in texts:
         yield f"param sd_{name} : positive    # how far the levels of {name} differ"
         yield f"param of_{name}[each_{name}{classes}] : real ~ Normal(0, sd_{name})"
@@ -286,29 +299,31 @@ def _likelihood(y: str, target: Look, predictor: str, used: Sequence[Look]) -> L
     if kind == "count":
         return _counts(y, target, predictor, used)
     noise = "param sigma : positive    # standard deviation of the noise"
+    counted = (COUNTED.format(y=y, predictor=predictor),) if whole(target.known) else ()
     if kind == "positive":
-        lines = (f"log({y}) ~ Normal({predictor}, sigma)    # positive and skewed: noise that multiplies",)
+        lines = (
+            *counted,
+            f"log({y}) ~ Normal({predictor}, sigma)    # positive and skewed: noise that multiplies",
+        )
         return Likelihood(kind, f"A positive {y}", f"level of log({y})", (noise,), lines)
     if kind == "unit":
         lines = (f"logit({y}) ~ Normal({predictor}, sigma)    # between 0 and 1",)
         return Likelihood(kind, f"A proportion {y}", f"level of logit({y})", (noise,), lines)
     hint = f"# {y} ~ StudentT(4, {predictor}, sigma)    # instead, since some values lie far out: it forgives them"
     more = (hint,) if heavy(target.known) else ()
-    lines = (f"{y} ~ Normal({predictor}, sigma)", *more)
+    lines = (*counted, f"{y} ~ Normal({predictor}, sigma)", *more)
     return Likelihood("real", f"{y} as a smooth function", f"level of {y}", (noise,), lines)
 
 
 def _counts(y: str, target: Look, predictor: str, used: Sequence[Look]) -> Likelihood:
     ratio = dispersion(used, target.values)
-    rounded = (
-        f"# {y} : real, {y} ~ Normal({predictor}, sigma)    # instead, if these are measurements that were rounded"
-    )
+    rounded = ROUNDED.format(y=y, predictor=predictor)
     if ratio < OVERDISPERSED:
-        lines = (f"{y} ~ Poisson(exp({predictor}))", rounded)
+        lines = (rounded, f"{y} ~ Poisson(exp({predictor}))")
         return Likelihood("count", f"Counts of {y}", "log of the rate", (), lines)
     spread = "param phi : positive = 5    # the variance is rate + rate^2 / phi"
     lines = (
-        f"{y} ~ NegativeBinomial(exp({predictor}), phi)    # they vary {ratio:.2g} times as much as Poisson's",
         rounded,
+        f"{y} ~ NegativeBinomial(exp({predictor}), phi)    # they vary {ratio:.2g} times as much as Poisson's",
     )
     return Likelihood("count", f"Counts of {y}", "log of the rate", (spread,), lines)

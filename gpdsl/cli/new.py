@@ -74,7 +74,7 @@ def _from_data(arguments: argparse.Namespace) -> int:
         f"{' (--output takes another)' if arguments.output is None else ''}. Edit it; then\n"
         f"  gpdsl check {path} {data}\n"
         f"  gpdsl fit {path} {data} --out {name}.gpfit\n"
-        f"  gpdsl predict {name}.gpfit --data {shlex.quote(arguments.data)}{columns} --out predictions.csv\n"
+        f"  gpdsl predict {name}.gpfit --data {shlex.quote(arguments.data)} --out predictions.csv\n"
         "--standardise lets columns of any size be fitted as if they had mean 0 and standard deviation 1."
     )
     return 0

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 
 from gpdsl.data.bound import Data, Sizes
-from gpdsl.data.columns import Found, Wanted, find, mapped
+from gpdsl.data.columns import Found, Wanted, find, places
 from gpdsl.data.errors import (
     ConstantColumn,
     DataError,
@@ -153,19 +153,21 @@ def bind(
     unseen: Mapping[str, tuple] | None = None,
     calendar: Calendar | None = None,
     columns: Columns | None = None,
+    kept: Columns | None = None,
     outputs_required: bool = True,
 ) -> Data:
     """Find, check and arrange the columns of a model in `source` (anything `read_table` takes).
 
-    `columns` maps model names to data names (a list of them for a vector). `sizes`, `levels` and `calendar` are those
-    of an earlier fit: they are enforced, and with sizes a constant input is no mistake. `unseen` are levels of other
-    rows that this fit does not know, so that they have the same numbers in these. Without `outputs_required`, absent
+    `columns` maps model names to data names (a list of them for a vector), and so does `kept`, of an earlier fit, where
+    the data have these. `sizes`, `levels` and `calendar` are those of an earlier fit: they are enforced, and with sizes
+    a constant input is no mistake. `unseen` are levels of other rows that this fit does not know, so that they have the same numbers in these. Without `outputs_required`, absent
     outputs are left out of the result. Data that are bound stay as they are. Raises DataError with every mistake found.
     """
     if isinstance(source, Data):
         return source
     table = read_table(source)
-    binding = _Binding(declarations, table, columns or {}, Sizes(declarations, sizes or {}, table.source))
+    known_sizes = Sizes(declarations, sizes or {}, table.source)
+    binding = _Binding(declarations, table, columns or {}, kept or {}, known_sizes)
     binding.refuse_unknown_mappings()
     founds = binding.find_all(outputs_required)
     rows = binding.count_rows(founds)
@@ -198,10 +200,11 @@ def bind(
 class _Binding:
     """The state of one `bind`: mistakes collected so far, and the sizes known so far."""
 
-    def __init__(self, declarations: Declarations, table: Table, columns: Columns, sizes: Sizes) -> None:
+    def __init__(self, declarations: Declarations, table: Table, columns: Columns, kept: Columns, sizes: Sizes) -> None:
         self.declarations = declarations
         self.table = table
         self.columns = columns
+        self.kept = kept
         self.sizes = sizes
         self.mistakes: list[DataMistake] = []
         self.zones: dict[str, str] = {}
@@ -222,14 +225,14 @@ class _Binding:
     def find_all(self, outputs_required: bool) -> dict[str, Found]:
         """Every quantity's columns; inputs first, because sizes are learnt in this order."""
         quantities: list[Input | Output] = [*self.declarations.inputs.values(), *self.declarations.outputs.values()]
-        named = {each.name: mapped(self.columns, each.name) for each in quantities}
+        named = places(self.table, [each.name for each in quantities], self.columns, self.kept)
         owners = {c: name for name, its in named.items() for c in ([its] if isinstance(its, str) else its)}
         founds: dict[str, Found] = {}
         for each in quantities:
             kind = "input" if isinstance(each, Input) else "output"
             sizes = tuple(self.sizes.of(axis) for axis in each.axes)
             optional = kind == "output" and not outputs_required
-            why, said = self.sizes.why(each.axes), each.name in self.columns
+            why, said = self.sizes.why(each.axes), each.name in {**self.kept, **self.columns}
             wanted = Wanted(kind, each.name, each.axes, sizes, named[each.name], optional, why, said, owners)
             try:
                 found = find(self.table, wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -16,6 +16,8 @@ from gpdsl.data.table import Table
 from gpdsl.language.model import Axis
 from gpdsl.language.source import closest
 
+LONGEST = 40
+"""Characters of a name of the language that stands for a column."""
 LONGEST_NUMBERS = 40
 """Characters of the numbers in the name of a column."""
 
@@ -228,7 +230,43 @@ def _width(table: Table, wanted: Wanted, found: int, columns: Sequence[str], exp
     return DataError(WrongWidth(wanted.name, found, needed, names, wanted.why), source=table.source)
 
 
-def mapped(columns: Mapping[str, str | Sequence[str]] | None, name: str) -> str | Sequence[str]:
-    """The data name of a model name; a frame that was made of an array numbers its columns."""
-    found = (columns or {}).get(name, name)
-    return str(found) if isinstance(found, int) else found
+def spelt(column: str) -> str:
+    """The name by which a model finds a column whose own is none of the language, as `mean radius` by `mean_radius`."""
+    name = re.sub(r"\W+", "_", column)[:LONGEST].strip("_") or "column"
+    return name if name[0].isalpha() else f"x_{name}"
+
+
+def places(
+    table: Table, names: Iterable[str], said: Mapping[str, str | Sequence[str]], kept: Mapping[str, str | Sequence[str]]
+) -> dict[str, str | Sequence[str]]:
+    """The data name of each name of a model: the one that is said or, where the data have it, that an earlier fit kept.
+
+    Otherwise it is the name itself, or the one column that is spelt so, where `index_` is for a column `index`, a word
+    of the language. A frame that was made of an array numbers its columns.
+    """
+    names = list(names)
+    found: dict[str, str | Sequence[str]] = {}
+    for name in names:
+        if name in said:
+            found[name] = said[name]
+        elif name in kept and (name not in table.columns or _there(table, kept[name])):
+            found[name] = kept[name]
+        else:
+            found[name] = name if name in table.columns else _like(table, name, names, said)
+    return {name: str(place) if isinstance(place, int) else place for name, place in found.items()}
+
+
+def _like(table: Table, name: str, names: Sequence[str], said: Mapping[str, str | Sequence[str]]) -> str:
+    """The one column that is spelt as a name, or the name."""
+    free = [column for column in table.columns if column not in said.values()]
+    stem = name.removesuffix("_")
+    for meant in (name, *([stem] if stem not in names else [])):
+        like = [column for column in free if spelt(column) == meant]
+        if len(like) == 1:
+            return like[0]
+    return name
+
+
+def _there(table: Table, place: str | Sequence[str]) -> bool:
+    """Whether a table has a column, or all of some."""
+    return all(str(each) in table.columns for each in ([place] if isinstance(place, str | int) else place))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gpdsl.data.columns import Found
+from gpdsl.data.convert import number_of
 from gpdsl.data.errors import DataError, DataMistake, shown
 from gpdsl.data.file_mistakes import LevelOutside
 from gpdsl.data.moments import YEAR_LAST, moment_by_digits, moment_in
@@ -81,6 +83,16 @@ FAR = 1000.0
 """Units of spread between two levels."""
 COUNTED = 1000
 """Whole numbers that are mostly above are amounts, not counts."""
+MEASURED = 20
+"""Whole numbers that are never below are measurements that were rounded, or counts that are nearly normal anyway."""
+YEARS = 1000, 2999
+"""Whole numbers that a column called a year may hold."""
+YEAR_NAME = re.compile(r"(.*[\W_])?year", re.IGNORECASE)
+IDENTIFIER = re.compile(r"(.*[\W_])?id|.*[a-z]I[Dd]", re.IGNORECASE)
+SKEWED = 0.5
+"""Skewness from which positive values are not nearly symmetric."""
+COMMA = re.compile(r"[+-]?\d+,\d+")
+"""A number as most of Europe writes it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +131,7 @@ def look(table: Table, column: str) -> Look:
         days = [moment_by_digits(each) for each in values.tolist()]
         if days and None not in days:
             return _judged(Look(column, "time", np.array([_seconds(each) for each in days])))
-        return _judged(Look(column, "number", values, int(np.isnan(values).sum())))
+        return _by_name(column, values) or _judged(Look(column, "number", values, int(np.isnan(values).sum())))
     missing = sum(each is None for each in values)
     moments = [each if isinstance(each, datetime | None) else moment_in(each) for each in values]
     if sum(each is None for each in moments) == missing < len(values):
@@ -134,9 +146,34 @@ def look(table: Table, column: str) -> Look:
         shown = texts[0]
         reason = f"its dates, such as {shown}, do not say which number is the month: write them as 2024-01-05"
         return Look(column, "none", values, missing, reason=reason)
+    if texts and any(map(COMMA.fullmatch, texts)) and all(map(_a_number, texts)):
+        shown = next(filter(COMMA.fullmatch, texts))
+        return Look(
+            column, "none", values, missing, reason=f"its numbers, such as {shown}, have a comma: write a point"
+        )
     if not levels and missing < len(values):
         return Look(column, "none", values, missing, reason="it is text that differs in nearly every row")
     return _judged(Look(column, "text", values, missing, levels))
+
+
+def _a_number(text: str) -> bool:
+    return number_of(text.replace(",", ".", 1)) is not None
+
+
+def _by_name(column: str, values: np.ndarray) -> Look | None:
+    """Whole numbers that are years or identifiers, as the name of their column says; nothing for others."""
+    if not np.all(values == np.floor(values)) or not np.all(np.abs(values) < LARGEST):
+        return None
+    if YEAR_NAME.fullmatch(column) and np.all((YEARS[0] <= values) & (values <= YEARS[1])):
+        return _judged(Look(column, "time", np.array([_seconds(datetime(int(each), 1, 1)) for each in values])))
+    if IDENTIFIER.fullmatch(column):
+        levels = tuple(int(each) for each in np.unique(values))
+        if len(levels) > len(values) / 2:
+            return Look(
+                column, "none", values, reason="which is another number in nearly every row, as identifiers are"
+            )
+        return _judged(Look(column, "text", np.array([int(each) for each in values], dtype=object), levels=levels))
+    return None
 
 
 def _judged(found: Look) -> Look:
@@ -166,16 +203,22 @@ def output_kind(found: Look) -> str:
     known = found.known
     if set(known.tolist()) in ({0.0, 1.0}, {-1.0, 1.0}):
         return "binary"
-    if np.all((known >= 0) & (known == np.floor(known))) and np.median(known) <= COUNTED:
+    if whole(known) and known.min() < MEASURED and np.median(known) <= COUNTED:
         return "count"
     if np.all(known > 0):
         return "unit" if np.all(known < 1) else "positive" if _skewed(known) else "real"
     return "real"
 
 
+def whole(known: np.ndarray) -> bool:
+    """Whether numbers could be counts."""
+    return bool(np.all((known >= 0) & (known == np.floor(known))))
+
+
 def _skewed(known: np.ndarray) -> bool:
     """Whether positive values are more symmetric on the scale of their logarithm, over a range where that matters."""
-    return known.max() > 3 * known.min() and abs(_skewness(np.log(known))) < abs(_skewness(known))
+    skewness = _skewness(known)
+    return known.max() > 3 * known.min() and skewness > SKEWED and abs(_skewness(np.log(known))) < skewness
 
 
 def _skewness(values: np.ndarray) -> float:

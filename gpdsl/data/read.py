@@ -28,7 +28,8 @@ SEPARATORS = (",", "\t", ";")
 def read_csv(path: Path) -> Table:
     """Read a file with column names on its first line. The separator is the first of `,` tab `;` found there.
 
-    Blank lines are skipped; empty fields and NA, NaN, null are missing. Raises DataError naming the line.
+    A first column without a name is `index`. Blank lines are skipped; empty fields and NA, NaN, null are missing.
+    Raises DataError naming the line.
     """
     source = source_name(path)
     refuse_beyond_memory(MEMORY_PER_BYTE * path.stat().st_size, source)
@@ -50,6 +51,8 @@ def read_csv(path: Path) -> Table:
         raise DataError(NoRows(), source=source)
     names = [name.strip().encode(errors="surrogateescape").decode(errors="replace") for name in records[0]]
     _check_header(names, source)
+    if not names[0] and "index" not in names:  # as pandas and R write the labels of rows, and pandas an index of dates
+        names[0] = "index"
     _check_widths(records[1:], len(names), source, np.array(lines[1:]))
     columns = Columns(names, lambda place: _column(names[place], [each[place] for each in records[1:]], source), source)
     return Table(columns, source, np.array(lines[1:], dtype=np.int64))

@@ -265,7 +265,8 @@ class Fit(Shown, Criticised):
             levels=self.program.levels,
             unseen=None if beside is None else beside.unseen,
             calendar=self.calendar,
-            columns=self.columns if columns is None else columns,
+            columns=columns,
+            kept=self.columns if columns is None else None,
             outputs_required=outputs,
         )
 

@@ -233,6 +233,10 @@ class Prediction(Scored):
         found = self.standardised.widened(name, self._by_parts(name, lambda part, _: part._variance(name)), 2)
         return said(name, "variance", found, self._declarations)
 
+    def sd(self, name: str) -> np.ndarray:
+        """The root of the variance; of an output it has the noise in it."""
+        return np.sqrt(self.variance(name))
+
     def _by_parts(self, name: str, compute: Callable[[Prediction, int], np.ndarray], axis: int = 0) -> np.ndarray:
         """Something about all rows, some rows at a time; without rows where it is the same in all of them."""
         if name in field_quantities(self._declarations):

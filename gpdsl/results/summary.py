@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gpdsl.results.settings import Settings
 
 
+NO_MEAN = 1e-12
+"""Of a standard deviation: what is left of a mean that is 0."""
 SHOWN = 8
 
 SAID = ("note", "inducing points")
@@ -137,7 +139,7 @@ def _times(fit: Fit) -> list[str]:
 def _in_data_units(fit: Fit, name: str) -> str:
     """A parameter once more, where standardising has changed it and its unit is known."""
     factor, error = in_data_units(fit, name), fit.standard_errors.get(name)
-    if not np.any(np.isfinite(factor)) or np.all(factor == 1.0):
+    if not np.any(np.isfinite(factor)) or np.allclose(factor, 1.0):
         return ""
     error = None if error is None else error * factor
     return f"  ({_with_error(estimate(fit, name) * factor, error)} in the units of the data)"
@@ -162,7 +164,9 @@ def in_brief(fit: Fit) -> str:
 
 def _standard(fit: Fit, name: str) -> str:
     """By which numbers an input or output was standardised."""
-    return f"{name}: mean {_show(fit.standardised.means[name])}, sd {_show(fit.standardised.sds[name])}"
+    mean, sd = fit.standardised.means[name], fit.standardised.sds[name]
+    mean = np.where(np.abs(mean) < NO_MEAN * sd, 0.0, mean)  # of a column that was standardised already
+    return f"{name}: mean {_show(mean)}, sd {_show(sd)}"
 
 
 def _posterior(fit: Fit) -> str:

@@ -31,15 +31,20 @@ SHOWN_ROWS, SHOWN_NAMES = 8, 6
 
 def frame_of(prediction: Prediction, names: Iterable[str] | None, quantiles: Sequence[float]) -> DataFrame:
     """See `Prediction.to_frame`. Raises GpdslError where pandas is not installed."""
-    try:
-        import pandas as pd
-    except ImportError as problem:
-        raise GpdslError("to_frame needs pandas: install gpdsl[data]") from problem
+    pd = _pandas()
     declarations = prediction.beliefs.program.declarations
     table = table_of(prediction, declarations, default_names(declarations) if names is None else names, quantiles)
     table = {name: values.tolist() if values.dtype == object else values for name, values in table.items()}
     frame, index = pd.DataFrame(table), None if prediction.origin is None else prediction.origin.index
     return frame.set_axis(index) if isinstance(index, pd.Index) and len(index) == len(frame) else frame
+
+
+def _pandas() -> Any:
+    try:
+        import pandas as pd
+    except ImportError as problem:
+        raise GpdslError("to_frame needs pandas: install gpdsl[data]") from problem
+    return pd
 
 
 def html_of(prediction: Prediction) -> str | None:
@@ -202,10 +207,30 @@ class Total:
             raise GpdslError("total: expected another total of as many draws, groups and axes to take off")
         return Total(self.draws - other.draws, self.groups)
 
+    def to_frame(self, quantiles: Sequence[float] = (0.05, 0.95)) -> DataFrame:
+        """A pandas frame with one row for each group: `mean`, `sd`, `q0.05` and so on; elements as `mean[1]`."""
+        pd = _pandas()
+        parts = {"mean": self.mean, "sd": self.sd, **{f"q{p:g}": self.quantile(p) for p in quantiles}}
+        if self.groups is None:
+            parts = {part: np.asarray(values)[None] for part, values in parts.items()}
+        columns = {
+            part + subscript(each + 1 for each in position): values[(slice(None), *position)]
+            for position in np.ndindex(*parts["mean"].shape[1:])
+            for part, values in parts.items()
+        }
+        index = None if self.groups is None else pd.Index(self.groups, name="group")
+        return pd.DataFrame(columns, index=index)
+
     def __repr__(self) -> str:
-        if np.size(self.mean) > FEW:
-            return f"<gpdsl total of {len(self.draws)} draws: {np.size(self.mean)} groups>"
-        return f"<gpdsl total of {len(self.draws)} draws: mean {self.mean}, 90% in {self.interval().tolist()}>"
+        groups = "" if self.groups is None else f": {len(self.groups)} groups"
+        begun = f"<gpdsl total of {len(self.draws)} draws"
+        if np.size(self.mean) > FEW or np.ndim(self.mean) > 1:
+            return f"{begun}{groups or f' of {np.size(self.mean)} elements'}>"
+        low, high = map(np.ravel, self.interval())
+        names = range(1, len(low) + 1) if self.groups is None else map(str, self.groups.tolist())
+        told = [f"{mean:.5g} ({a:.5g} to {b:.5g})" for mean, a, b in zip(np.ravel(self.mean), low, high, strict=True)]
+        named = told if np.ndim(self.mean) == 0 else [f"{n}: {each}" for n, each in zip(names, told, strict=True)]
+        return f"{begun}, mean and 90%: {', '.join(named)}>"
 
 
 def ends_of(level: float) -> list[float]:

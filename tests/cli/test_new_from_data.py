@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -60,10 +61,10 @@ def test_a_messy_table_becomes_a_model(capsys: pytest.CaptureFixture[str]) -> No
     told = capsys.readouterr().out
     text = Path("messy.gpm").read_text()
     assert gpdsl.format_text(text) == text
-    assert "gpdsl fit messy.gpm --data messy.csv --column 'size_m2=size (m2)' --standardise" in told
+    assert "gpdsl fit messy.gpm --data messy.csv --standardise" in told
     for line in (
         "#   `size_m2` is the column `size (m2)`",
-        "#   left out: `id`, which numbers the rows",
+        "#   left out: `id`, which is another number in nearly every row, as identifiers are",
         "input  site    : label[each_site]    # 3 words: east, north, south",
         "param of_site[each_site] : real ~ Normal(0, sd_site)",
         "#   left out: `country`, it is the same in every row",
@@ -74,8 +75,7 @@ def test_a_messy_table_becomes_a_model(capsys: pytest.CaptureFixture[str]) -> No
         "y ~ Normal(f + of_site[site], sigma)",
     ):
         assert line in text, line
-    columns = ["--column", "size_m2=size (m2)"]
-    assert main(["check", "--strict", "messy.gpm", "--data", "messy.csv", *columns]) == 0
+    assert main(["check", "--strict", "messy.gpm", "--data", "messy.csv"]) == 0
     assert main(["new", "--data", "messy.csv"]) == 1
     assert "messy.gpm exists already" in capsys.readouterr().err
 
@@ -159,15 +159,52 @@ def test_many_columns_stand_on_lines_of_their_own() -> None:
     assert gpdsl.format_text(text) == text
 
 
+def test_years_and_identifiers_are_known_by_name() -> None:
+    panel = {"Store ID": [101, 205, 307] * 20, "invest": CURVE, "Year": np.repeat(np.arange(1935.0, 1955), 3)}
+    made = draft(read_table({**panel, "customer_id": rng.permutation(ROWS) + 7.0}), "d", None)
+    assert made.output == "invest"
+    for line in (
+        "input  Year     : time(per = year)",
+        "input  Store_ID : label[each_Store_ID]    # 3 numbers: 101, 205, 307",
+        "#   left out: `customer_id`, which is another number in nearly every row, as identifiers are",
+    ):
+        assert line in made.text, line
+    assert np.isfinite(gpdsl.compile(made.text).fit(panel, standardise=True, steps=2).elbo)
+    odd = draft(read_table({"year": X, "id": X + 0.5, "y": CURVE}), "d", None).text
+    assert "input  year : real" in odd and "input  id   : real" in odd
+
+
+def test_numbers_with_a_comma_are_told_from_words() -> None:
+    with pytest.raises(gpdsl.GpdslError, match="--output y: .* its numbers, such as 3,5, have a comma: write a point"):
+        draft(read_table({"x": X, "y": ["3,5", "4", "2,25"] * 20}), "d", "y")
+
+
+def test_the_alternative_of_a_draft_is_a_model() -> None:
+    for values in (rng.poisson(np.exp(CURVE / 2 + 1)), np.round(100 + 20 * CURVE)):
+        text = draft(read_table({"x": X, "y": values}), "d", None).text
+        found = re.findall("`(.*?)`", text[text.index("# If these") :])
+        lines = [line for line in text.splitlines() if not line.startswith(("#", "y ~", "output"))]
+        other = gpdsl.compile("\n".join([*lines, *found]))
+        assert {"real", "count"} == {each.declarations.outputs["y"].kind for each in (other, gpdsl.compile(text))}
+
+
 def test_names_that_the_language_has_are_changed() -> None:
     made = draft(read_table({"model": X, "f": AREA, "2nd": CURVE, "": X, "ell": CURVE}), "d", "f")
     gpdsl.compile(made.text)
-    assert made.columns == {"model_": "model", "x_2nd": "2nd"}
+    assert not made.columns and "`x_2nd` is the column `2nd`" in made.text
+    twice = draft(read_table({"a b": X, "a-b": AREA, "y": CURVE}), "d", None)
+    assert twice.columns == {"a_b": "a b", "a_b_": "a-b"}
 
 
 @pytest.mark.parametrize(
     ("values", "kind"),
-    [([1.0, 2.0, 3.0], "count"), ([250_000.0, 310_000.0, 1e6], "positive"), ([280.5, 290.0, 301.0], "real")],
+    [
+        ([1.0, 2.0, 3.0], "count"),
+        ([250_000.0, 310_000.0, 1e6], "positive"),
+        ([280.5, 290.0, 301.0], "real"),
+        ([25.0, 141.0, 140.0, 202.0, 346.0], "real"),
+        ([0.0, 141.0, 140.0, 202.0, 346.0], "count"),
+    ],
 )
 def test_whole_numbers_are_not_always_counts(values: list[float], kind: str) -> None:
     assert output_kind(look(read_table({"y": values}), "y")) == kind

@@ -75,7 +75,14 @@ def test_totals_of_groups_are_compared_draw_by_draw() -> None:
     weights = np.array([-1.0, 0.5, 0.5])
     assert apart.sd == pytest.approx(np.sqrt(weights @ prediction.covariance("f") @ weights), rel=0.05)
     assert apart.mean == pytest.approx(weights @ prediction.mean("f"), abs=0.05)
-    assert repr(prediction.total("f", by="x")).startswith("<gpdsl total of 2000 draws: mean [")
+    told = repr(total)
+    assert told.startswith("<gpdsl total of 4000 draws, mean and 90%: a: ") and f", b: {total['b'].mean:.5g} (" in told
+    assert repr(total["a"]).startswith(f"<gpdsl total of 4000 draws, mean and 90%: {total['a'].mean:.5g} (")
+    frame = total.to_frame([0.5])
+    assert list(frame.index) == ["a", "b"] and list(frame) == ["mean", "sd", "q0.5"]
+    np.testing.assert_array_equal(frame["q0.5"], np.median(total.draws, axis=0))
+    assert total["a"].to_frame().shape == (1, 4)
+    np.testing.assert_array_equal(prediction.sd("y"), np.sqrt(prediction.variance("y")))
     with pytest.raises(gpdsl.GpdslError, match="'c' is no group; expected one of a, b"):
         total["c"]
     with pytest.raises(gpdsl.GpdslError, match="another total of as many draws"):
