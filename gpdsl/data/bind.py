@@ -160,8 +160,9 @@ def bind(
 
     `columns` maps model names to data names (a list of them for a vector), and so does `kept`, of an earlier fit, where
     the data have these. `sizes`, `levels` and `calendar` are those of an earlier fit: they are enforced, and with sizes
-    a constant input is no mistake. `unseen` are levels of other rows that this fit does not know, so that they have the same numbers in these. Without `outputs_required`, absent
-    outputs are left out of the result. Data that are bound stay as they are. Raises DataError with every mistake found.
+    a constant input is no mistake. `unseen` are levels of other rows that this fit does not know, so that they have the
+    same numbers in these. Without `outputs_required`, absent outputs are left out of the result. Data that are bound
+    stay as they are. Raises DataError with every mistake found.
     """
     if isinstance(source, Data):
         return source
