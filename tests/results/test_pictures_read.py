@@ -99,6 +99,21 @@ def test_effects_of_groups_are_drawn_along_what_else_varies(sleepless: gpdsl.Fit
     assert suited(Asked(sleepless, {**DAYS, "day": [3] * ROWS}, None, "held")) == "curves"
 
 
+def test_what_each_group_has_once_is_no_axis_of_its_own() -> None:
+    """Eight Schools: each has a standard error, which is no place along which effects could be drawn."""
+    data = {"who": list("abcd"), "y": [28.0, 8, -3, 7], "se": [15.0, 10, 16, 11]}
+    fit = gpdsl.compile("""
+index s in 1..S
+input who : label[s]
+input se : real
+output y : real
+param effect[s] : real ~ Normal(8, 10)
+y ~ Normal(effect[who], se)
+""").fit(data)
+    assert [panel.get_xlabel() for panel in fit.plot(data).axes] == ["who", "who"]
+    assert fit.plot(data).axes[0].lines[0].get_linestyle() == "None"
+
+
 def test_observed_values_stand_beside_the_bar_of_their_label(sleepless: gpdsl.Fit) -> None:
     panel = sleepless.plot({**DAYS, "day": [3] * ROWS}, names="took").axes[0]
     at = panel.lines[-1].get_xdata()

@@ -49,6 +49,11 @@ class Column:
             and bool(np.all(self.distinct == np.rint(self.distinct)))
         )
 
+    def follows(self, other: Column) -> bool:
+        """Whether the value of another column determines its own."""
+        pairs = np.unique(np.stack([other.values, self.values], axis=1), axis=0)
+        return len(pairs) == len(other.distinct)
+
     def word(self, value: float) -> str:
         """What one of its values is called."""
         return plain(str(self.words[int(value) - 1])) if self.words else f"{value:g}"
@@ -95,9 +100,16 @@ class Seen:
 
     @cached_property
     def columns(self) -> list[Column]:
-        """Columns of labels and of what latents are read at (of all inputs without latents) that vary."""
+        """Columns of labels and of what latents are read at (of all inputs without latents) that vary.
+
+        Where effects of groups are all there is, what is the same in all rows of a group tells nothing of its own.
+        """
         main = read_at(self.fit, self.names)
-        return [each for each in self._every if each.name in main] or self._every
+        found = [each for each in self._every if each.name in main] or self._every
+        labels = [each for each in found if each.kind == "label"]
+        if len(labels) != 1 or _latents_read(self.fit):
+            return found
+        return [each for each in found if each is labels[0] or not each.follows(labels[0])]
 
     @cached_property
     def others(self) -> list[Column]:
@@ -169,13 +181,19 @@ def read_at(fit: Fit, names: Sequence[str]) -> set[str]:
         own = {argument for name in names for argument in latents[name].arguments}
         if own <= inputs:
             return own | {read.name for name in names for read in reads_of(latents[name].mean)} & inputs
-    found = {name for group in fit.program.groups for name in group.inputs}
     labels = {each.name for each in fit.program.declarations.inputs.values() if each.label is not None}
+    found = _latents_read(fit)
+    if not found:  # effects of groups alone: other inputs enter by formulas
+        found = inputs_behind(fit.program.declarations, names or predictable_outputs(fit.program.declarations))
+    return (found | labels) & inputs
+
+
+def _latents_read(fit: Fit) -> set[str]:
+    """The inputs that latents are read at, but for labels."""
+    found = {name for group in fit.program.groups for name in group.inputs}
     for group in fit.program.groups:
         found |= {at for reading in group.readings.basis for functional, _ in reading for at in functional.at}
-    if not found & inputs - labels:  # effects of groups alone: other inputs enter by formulas
-        found |= inputs_behind(fit.program.declarations, names or predictable_outputs(fit.program.declarations))
-    return (found | labels) & inputs
+    return {each.name for each in fit.program.declarations.inputs.values() if each.label is None} & found
 
 
 def seen_of(fit: Fit, data: Any, names: Sequence[str] = ()) -> Seen:
