@@ -27,6 +27,7 @@ SUITES = {
     "dense_binary": "binary classes with a dense posterior beside GPflow and scikit-learn: seconds of a fit",
     "scikit_learn": "scikit-learn side by side: seconds of fits, RMSE and log loss",
     "cross_validation": "cross_val_score of the default estimators beside scikit-learn: accuracy and seconds",
+    "coverage": "coverage of intervals over simulated data sets of models of the zoo, plugged in and integrated",
     "joint_draws": "joint draws by every engine: their covariance beside that of the exact process",
     "threads": "threads of the linear algebra library: a factor and an inverse on one and on all, idle and busy",
     "svgp": "minibatches beside GPflow, GPyTorch and GPJax: seconds per step, time to quality",

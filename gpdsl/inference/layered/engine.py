@@ -19,10 +19,9 @@ from gpdsl.data import minibatches
 from gpdsl.inference.driver import ALL_DONE
 from gpdsl.inference.estimators.sampling import sum_and_error
 from gpdsl.inference.layered.encoder import encoders
-from gpdsl.inference.layered.propagation import Expected, Layers, divergence
+from gpdsl.inference.layered.propagation import Expected, Gaussians, Layers, divergence
 from gpdsl.inference.layered.start import Groups
-from gpdsl.inference.posteriors.family import Full, PerRow, Whitened, project
-from gpdsl.inference.posteriors.features import Features
+from gpdsl.inference.posteriors.family import Full, PerRow, Whitened
 from gpdsl.inference.problem import FRESH_SETS, Problem, Result, as_arrays, as_numpy, tidy
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program, take_rows
@@ -33,20 +32,6 @@ from gpdsl.program.rows import Rows
 # With p(w) = N(0, I) and E the expected log likelihood, q moves towards precision I - 2 dE/dS and precision times mean
 # dE/dm - 2 dE/dS m, a share of the way in both; that is a step of natural gradients (Salimbeni, Eleftheriadis and
 # Hensman, 2018). Of log-concave likelihoods dE/dS has no positive eigenvalue, so that every such q is a Gaussian.
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Gaussians:
-    """One Gaussian of the whitened inducing values of each latent, by its covariance: what slopes are taken in."""
-
-    mean: Float[Array, "1 latents M"]
-    covariance: Float[Array, "1 latents M M"]
-
-    def moments(self, features: Features) -> tuple[Float[Array, "1 latents rows"], Float[Array, "1 latents rows"]]:
-        """Means and variances at the features' rows, at unit kernel scale."""
-        variance = jnp.sum((features.phi @ self.covariance) * features.phi, axis=-1) + features.residual
-        return project(features, self.mean), variance
 
 
 @jax.tree_util.register_dataclass
@@ -231,7 +216,8 @@ class LayeredSearch:
         return point, last, memory, values
 
     def _expected(self) -> Expected:
-        return Expected(self.layers, self.problem.choice.samples, self.problem.data_rows)
+        choice = self.problem.choice
+        return Expected(self.layers, choice.samples, self.problem.data_rows, closed=choice.samples == 0)
 
     def _value(self, point: State, given: Mapping[int, Any], rows: Rows, key: Array, expected: Expected) -> Array:
         """The bound but for the divergence of the last layer, as of all rows."""
@@ -262,7 +248,7 @@ class LayeredSearch:
         parameters = self.problem.program.parameters.constrain(point["parameters"])
         given = {place: each.gaussians() for place, each in last.items()}
         count = next(iter(rows.observed.values())).shape[0]
-        expected = Expected(self.layers, self.problem.choice.samples, count)
+        expected = replace(self._expected(), total=count)
         return expected(parameters, self._inducing(point), {**posterior, **given}, rows, key, self.problem.jitter)
 
     def _rest(self, point: State, last: Any) -> Array:

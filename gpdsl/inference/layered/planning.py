@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
+from gpdsl.inference.layered.averages import averaged
 from gpdsl.inference.layered.engine import LayeredSearch, last_layers
 from gpdsl.inference.layered.predictive import pass_count
 from gpdsl.inference.layered.shallow import begins_below
@@ -27,6 +29,9 @@ from gpdsl.symbolic.readings import OWN
 
 INDUCING, LAST, BATCH, STEPS = 100, 256, 1_000, 3_000
 """Inducing points of each inner latent and of each of the last layer, rows of a step, and steps."""
+
+FEW = 500_000
+"""Rows times squares of inducing points: up to so many, averages over row variables cost little more than samples."""
 
 PASSES, MOST_PASSES = 1_000, 10
 """Passes of rows through the layers in a step, about, and of each row."""
@@ -65,7 +70,7 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
         return None
     program = training(program, dense=False)
     _refuse(program, options)
-    choice = _decide(program, data.rows, options)
+    choice = _without_samples(program, data.rows, options, _decide(program, data.rows, options))
     jitter, rows = jitter_for(np.dtype(options.dtype)), make_rows(program, data)
     last = () if options.inducing else last_layers(program)
     counts = [min(LAST, data.rows) if p in last else choice.inducing for p in range(len(program.groups))]
@@ -101,6 +106,16 @@ def _decide(program: Program, rows: int, options: Options) -> Choice:
     rate = 0.03 if options.learning_rate is None else options.learning_rate
     steps = options.steps or STEPS
     return Choice(False, inducing, batch, samples, optimizer, steps, reasons, "full", rate)
+
+
+def _without_samples(program: Program, rows: int, options: Options, choice: Choice) -> Choice:
+    """The choice with no samples of row variables, where the moments at these have a formula that costs little."""
+    if options.expectations not in ("auto", "closed") or options.importance > 1 or options.samples:
+        return choice
+    size = (choice.batch or rows) * (choice.inducing if options.inducing else min(LAST, rows)) ** 2
+    if averaged(program) or (options.expectations == "auto" and size > FEW):
+        return choice
+    return replace(choice, samples=0)
 
 
 def _refuse(program: Program, options: Options) -> None:
@@ -165,15 +180,14 @@ def explain_layers(program: Program, options: Options, plan: Plan, rows: int) ->
         lines.append(described(program, group))
         lines.append(f"    {points} inducing points that move, full Gaussian per latent")
         lines.append(f"    {_how(place in last, choice.optimizer)}")
-    lines += ["", "expected log likelihood, in every pass"]
+    lines += ["", "expected log likelihood" + (", in every pass" if choice.samples else "")]
     for observation in program.observations:
         lines += explain_observation(program, observation, choice, options)
     batch = choice.batch or rows
-    lines += [
-        "",
-        "optimiser",
-        f"  {choice.steps} steps on {batch} rows, {choice.samples} pass(es) of each (SGPVI eq. 78)",
-    ]
+    passes = f"{choice.samples} pass(es) of each (SGPVI eq. 78)"
+    if not choice.samples:
+        passes = "without samples: what is expected of kernels at row variables has a formula (Titsias and Lawrence)"
+    lines += ["", "optimiser", f"  {choice.steps} steps on {batch} rows, {passes}"]
     if begins_below(program):
         lines.append("  from a fit of the last layer alone, with the others as they start")
     if choice.optimizer == "natural":

@@ -15,7 +15,8 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import by_reading
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.layered.averages import gaussian_arguments, moments_at
+from gpdsl.inference.posteriors.family import Whitened, project
 from gpdsl.inference.posteriors.features import (
     Features,
     RowFeatures,
@@ -44,6 +45,20 @@ class Posterior(Protocol):
 
     def moments(self, features: Features | RowFeatures) -> tuple[Array, Array]:
         """Means and variances [1, latents, rows] at unit kernel scale."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Gaussians:
+    """One Gaussian of the whitened inducing values of each latent, by its covariance: what slopes are taken in."""
+
+    mean: Float[Array, "1 latents M"]
+    covariance: Float[Array, "1 latents M M"]
+
+    def moments(self, features: Features) -> tuple[Float[Array, "1 latents rows"], Float[Array, "1 latents rows"]]:
+        """Means and variances at the features' rows, at unit kernel scale."""
+        variance = jnp.sum((features.phi @ self.covariance) * features.phi, axis=-1) + features.residual
+        return project(features, self.mean), variance
 
 
 @jax.tree_util.register_dataclass
@@ -213,12 +228,14 @@ SAMPLED = 4
 class Expected:
     """The part of the bound that is a sum over rows, estimated from some of them in `samples` passes.
 
-    Each pass has as many replicas of a row as the layers say.
+    Each pass has as many replicas of a row as the layers say. `closed`: there are no passes, since all moments that
+    the likelihood asks for are averages with a formula (`averages`).
     """
 
     layers: Layers
     samples: int
     total: int
+    closed: bool = False
 
     def __call__(
         self,
@@ -230,6 +247,8 @@ class Expected:
         jitter: Array | float,
     ) -> Float[Array, ""]:
         """Expected log likelihood less divergences of row variables, as of all rows."""
+        if self.closed:
+            return self._averaged(parameters, inducing, posterior, rows, jitter)
         program, replicas = self.layers.program, self.layers.replicas
         shape = self.samples * replicas, row_count(rows)
         own, other = jax.random.split(key)
@@ -250,6 +269,35 @@ class Expected:
         costs = sum(_divergence(posterior[place], rows) for place in apart)
         values = likelihood(white) if replicas == 1 else self._weighed(likelihood, white, variables)
         return self.total / shape[1] * (jnp.sum(jnp.mean(values, axis=0)) - costs)
+
+    def _averaged(
+        self,
+        parameters: Mapping[str, Array],
+        inducing: Sequence[Functionals],
+        posterior: Mapping[int, Posterior],
+        rows: Rows,
+        jitter: Array | float,
+    ) -> Float[Array, ""]:
+        """The same without samples: from the moments of latents at Gaussian arguments."""
+        program, count = self.layers.program, row_count(rows)
+        means = variances = jnp.zeros((count, program.latents), precision_of(inducing))
+        for place in program.order:
+            group, z, q = program.groups[place], inducing[place], posterior[place]
+            kernel = kernel_values(program.evaluator, group, parameters, every_point(z).shape[-1])
+            if group.per_row:
+                mean, variance = (each[0] for each in q.moments(row_features(rows, means.dtype)))
+            else:
+                assert isinstance(q, Gaussians | Whitened)
+                spread = q.covariance if isinstance(q, Gaussians) else q.root @ jnp.swapaxes(q.root, -1, -2)
+                at = gaussian_arguments(program, group, rows, (means, variances))
+                mean, variance = moments_at(group, kernel, z, (jnp.asarray(q.mean)[0], spread[0]), at, jitter)
+            own, scale = slice(group.start, group.stop), kernel.scale[:, None]
+            prior = prior_means(program.evaluator, [group], parameters, rows, count)
+            means = means.at[:, own].set(prior + (jnp.sqrt(scale) * mean).T)
+            variances = variances.at[:, own].set((scale * variance).T)
+        values = expected_log_likelihood(program, parameters, rows, Marginals(means[None], variances[None]))
+        costs = sum(_divergence(posterior[place], rows) for place in self._rows)
+        return self.total / count * (jnp.sum(values) - costs)
 
     @property
     def variables(self) -> tuple[int, ...]:

@@ -1,0 +1,107 @@
+"""Bounds of latent variables without samples: kernels averaged over Gaussian arguments, against quadrature."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.layered.averages import averaged
+from gpdsl.inference.layered.propagation import Drawn, Expected, Layers
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.kernels.functionals import Values
+from tests.inference.test_layered import _program
+
+TEXT = """
+input x : real
+output y : real
+param ell : positive = 0.9
+{row}
+latent f({arguments}) ~ GP(0.4 * x, 1.7 * {kernel})
+y ~ Normal(f, 0.3)
+"""
+
+KERNELS = {
+    "RBF(ell)": "x, w",
+    "RBF(0.7, on = x) * RBF(ell, on = w)": "x, w",
+    "Linear(ell)": "x, w",
+    "RBF(ell, on = w) * Matern32(1.1, on = x)": "x, w",
+    "(RBF(ell, on = w) + 0.6 * Linear(1.4, on = x) + 0.2 * Constant())": "x, w",
+    "(0.5 * Linear(0.8, on = w) + Periodic(1, 2, on = x))": "x, w",
+    "RBF(1.2) ": "w",
+}
+
+
+def _bound(kernel: str, arguments: str, row: str) -> tuple[float, float]:
+    """In closed form, and by quadrature over the row variable, for random moments of everything."""
+    rng = np.random.default_rng(len(kernel))
+    x, y = rng.uniform(-1, 1, 5), rng.standard_normal(5)
+    text = TEXT.format(row=row, arguments=arguments, kernel=kernel)
+    program, rows, parameters = _program(text, {"x": x, "y": y})
+    rows = rows.__class__(rows.inputs, rows.outputs, rows.observed, rows.indicators, jnp.arange(5))
+    assert not averaged(program)
+    width = len(arguments.split(","))
+    points, posterior, place = [], {}, 0
+    mean, sd = rng.standard_normal(5), rng.uniform(0.2, 1.2, 5)
+    for number, group in enumerate(program.groups):
+        if group.per_row:
+            place = number
+            points.append(Values(jnp.zeros((5, 0))))
+            posterior[number] = Whitened(jnp.asarray(mean)[None, None], jnp.asarray(sd)[None, None, :, None])
+        else:
+            points.append(Values(jnp.asarray(rng.uniform(-1.5, 1.5, (4, width)))))
+            root = np.tril(rng.standard_normal((4, 4)))[None, None]
+            posterior[number] = Whitened(jnp.asarray(rng.standard_normal((1, 1, 4))), jnp.asarray(root))
+    layers = Layers(program, frozenset())
+    given = parameters, points, posterior, rows
+    closed = float(Expected(layers, 0, total=5, closed=True)(*given, jax.random.key(0), 1e-8))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    white = jnp.asarray(mean + sd * nodes[:, None])[..., None]  # q(w) as points
+    drawn = Drawn(jnp.zeros((60, 5, program.latents)), {place: white})
+    found = layers.marginals(*given, drawn, 1e-8)
+    values = jnp.sum(expected_log_likelihood(program, parameters, rows, found), axis=1)
+    total = float(weights @ np.asarray(values)) / weights.sum()
+    return closed, total - 0.5 * float(np.sum(sd**2 + mean**2 - 1.0 - 2.0 * np.log(sd)))
+
+
+@pytest.mark.parametrize(("kernel", "arguments"), KERNELS.items())
+def test_the_bound_is_that_of_quadrature_over_the_row_variable(kernel: str, arguments: str) -> None:
+    closed, reference = _bound(kernel, arguments, "row w ~ Normal(0, 1)")
+    few = kernel.startswith("Linear")  # two functions at four points: what jitter adds is all that is left open
+    assert closed == pytest.approx(reference, rel=5e-8 if few else 1e-9)
+
+
+def test_means_and_sizes_of_row_variables_are_those_of_their_prior() -> None:
+    closed, reference = _bound("RBF(ell)", "w", "row w ~ Normal(x, 0.4)")
+    assert closed == pytest.approx(reference, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_a_fit_has_a_bound_without_error_and_above_that_of_samples(rng: np.random.Generator) -> None:
+    x = np.sort(rng.uniform(-2, 2, 25))
+    model = gpdsl.zoo("uncertain_inputs")
+    data = {"x": x + 0.2 * rng.standard_normal(25), "y": np.sin(2 * x) + 0.1 * rng.standard_normal(25)}
+    options = {"inducing": 8, "steps": 300, "fixed": ["s2", "ell", "sigma"]}
+    closed, sampled = (model.fit(data, expectations=how, **options) for how in ("auto", "sampled"))
+    assert "without samples" in model.explain(data, **options) and closed.elbo_se < 1e-9 < sampled.elbo_se
+    assert closed.elbo > sampled.elbo - 3 * sampled.elbo_se
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("latent f(w) ~ GP(0, Matern32(1))\ny ~ Normal(f, 0.3)", "the kernel of `f` has no average"),
+        ("latent f(w) ~ GP(0, RBF(1))\ny ~ Normal(f + w, 0.3)", "`w` is read beside"),
+        ("latent f(w) ~ GP(0, RBF(1))\ny ~ Normal(f^2, 0.3)", "not quadratic in one latent"),
+        ("latent f(w) ~ GP(0, RBF(1))\nlatent g(w) ~ GP(0, RBF(1))\ny ~ Normal(f + g, 0.3)", "not quadratic"),
+        ("latent f(w) ~ GP(w, RBF(1))\ny ~ Normal(f, 0.3)", "the mean of `f`"),
+        ("latent f(w) ~ GP(0, RBF(1) * RBF(2))\ny ~ Normal(f, 0.3)", "the kernel of `f` has no average"),
+        ("latent h(w) ~ GP(0, RBF(1))\nlatent f(h) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.3)", "layers below are sampled"),
+    ],
+)
+def test_what_has_no_formula_is_sampled(line: str, why: str) -> None:
+    program, _, _ = _program(f"output y : real\nrow w ~ Normal(0, 1)\n{line}\n", {"y": np.zeros(3)})
+    assert why in averaged(program)
