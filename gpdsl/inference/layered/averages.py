@@ -95,7 +95,7 @@ def _seen(form: Form, width: int) -> Columns:
         case Scaled(kernel=kernel):
             return _seen(kernel, width)
         case On(columns=columns):
-            for symbol in set().union(*(sp.sympify(each).free_symbols for each in columns)):
+            for symbol in set().union(*(each.free_symbols for each in columns)):
                 known = block_of(symbol)
                 if known is not None:
                     found[slice(*known)] = True
