@@ -49,3 +49,21 @@ class GpdslError(_Printable, Exception):
 
 class GpdslWarning(_Printable, UserWarning):
     """Base of every warning of a computation that goes on nevertheless."""
+
+
+# What a saved fit says is looked through by those who know what it must be.
+
+
+class Damaged(ValueError):
+    """What a file says is not what a fit can be."""
+
+
+def need(true: object, what: str) -> None:
+    """Raise Damaged, saying what is wrong, unless it is true."""
+    if not true:
+        raise Damaged(what)
+
+
+def shown(value: object) -> str:
+    """The beginning of what a file says in some place."""
+    return repr(value)[:60]

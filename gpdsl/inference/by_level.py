@@ -325,7 +325,7 @@ class ByLevelSearch:
         values = as_numpy(made(best.point, problem.rows, self.sites))
         held = Regression(tuple(own.part for own in levels.sets), tuple(values))
         read = as_numpy(functionals(problem.program, problem.rows))
-        return Result(as_numpy(best.point), read, [], np.ones(1), value, 0.0, regression=held)
+        return Result(as_numpy(best.point), read, [], np.ones(1), value, 0.0, held=held)
 
     state = finish
 

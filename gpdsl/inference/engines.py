@@ -15,9 +15,12 @@ from gpdsl.inference.by_level import plan_by_level
 from gpdsl.inference.corrected.engine import plan_corrected
 from gpdsl.inference.driver import CheckedSearch, Engine, Plan, Planner, Search, searching
 from gpdsl.inference.exact.engine import plan_exact
+from gpdsl.inference.exact.predictive import Exact
 from gpdsl.inference.expectation_propagation.engine import fit_ep
+from gpdsl.inference.fields.posterior import OverFields
 from gpdsl.inference.inducing.start import start_inducing
 from gpdsl.inference.layered.planning import plan_layered
+from gpdsl.inference.layered.predictive import Layered
 from gpdsl.inference.mcmc.engine import plan_mcmc
 from gpdsl.inference.natural.minibatch import MinibatchSearch
 from gpdsl.inference.natural.profiled import ProfiledSearch, SitesProfile
@@ -27,8 +30,10 @@ from gpdsl.inference.opaque.stochastic import StochasticSearch
 from gpdsl.inference.plan.options import Choice, Options, decide, of_parameters, refuse_beta
 from gpdsl.inference.plan.planning import decided
 from gpdsl.inference.posteriors.family import Full
+from gpdsl.inference.posteriors.posterior import Posterior
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.quadruply_stochastic.engine import plan_qsgp
+from gpdsl.inference.quadruply_stochastic.posterior import OverWeights
 from gpdsl.inference.summed import plan_summed
 from gpdsl.inference.warm import Start
 from gpdsl.language.options import name_engine
@@ -62,6 +67,15 @@ def _plan_with_q(program: Program, data: Data, options: Options, start: Start | 
 
 PLANNERS: list[Planner] = [plan_layered, plan_qsgp, plan_exact, plan_by_level, plan_summed, _plan_with_q]
 """Asked one after the other, after the engines that users have registered."""
+
+
+POSTERIORS: list[type[Posterior]] = [OverWeights, Exact, OverFields, Layered, Posterior]
+"""What holds the posterior of a fit: the first that suits its choices."""
+
+
+def posterior_of(program: Program, choice: Choice) -> type[Posterior]:
+    """The kind of posterior that fits of the program with these choices have."""
+    return next(kind for kind in POSTERIORS if kind.suits(program, choice))
 
 
 def plan(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan:

@@ -14,13 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.inference.bound import views, whitened_marginals
+from gpdsl.inference.bound import views
 from gpdsl.inference.carrying import carry
 from gpdsl.inference.estimators.expected_log_likelihood import quadrature_errors
-from gpdsl.inference.posteriors.coupled import joint_marginals
+from gpdsl.inference.posteriors.coupled import marginals_of
 from gpdsl.inference.posteriors.features import prior_variances
 from gpdsl.inference.problem import Problem, Result, as_arrays
-from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import every_point
 from gpdsl.program.cache import jit
@@ -51,7 +50,7 @@ def finely(problem: Problem, result: Result, engine: Callable[[Problem], Result]
     What the finer rule leaves open adds to `elbo_se`.
     """
     program = problem.program
-    known = result.posterior or result.weight_space is not None
+    known = result.posterior or result.held is not None
     if "quadrature" not in program.methods or not known or not np.isfinite(result.elbo):
         return result
     if not may_be_coarse(problem, as_arrays(result.parameters, problem.options.dtype)):
@@ -81,8 +80,8 @@ def _looked_at(problem: Problem, result: Result, engine: Callable[[Problem], Res
 def begun_at(problem: Problem, result: Result) -> dict[str, Any]:
     """Where the next search begins: at the parameters, inducing points and posterior of the last."""
     parameters = as_arrays(result.parameters, problem.options.dtype)
-    if result.weight_space is not None:
-        return {"parameters": parameters, "begun_weights": result.weight_space}
+    if result.held is not None:
+        return {"parameters": parameters, "begun_held": result.held}
     inducing = as_arrays(result.inducing, problem.options.dtype)
     values = {name: np.asarray(each) for name, each in problem.program.parameters.constrain(parameters).items()}
     known = result.posterior, result.weights, problem.jitter, problem.layout.dense
@@ -140,7 +139,7 @@ def _looking(problem: Problem) -> Callable[[Result], tuple[float, float, float]]
     dtype, some = problem.options.dtype, _some_rows(problem)
 
     def look(result: Result) -> tuple[float, float, float]:
-        space = result.weight_space
+        space: Any = result.held
         posterior = list(result.posterior) if space is None else space.q
         known = (result.parameters, result.inducing, posterior, result.weights)
         numbers = as_arrays(known, dtype)
@@ -157,7 +156,7 @@ def _looking(problem: Problem) -> Callable[[Result], tuple[float, float, float]]
     return look
 
 
-def _added(problem: Problem, space: WeightSpace | None) -> Callable[[Any, Rows], tuple[Array, Array, Array]]:
+def _added(problem: Problem, space: Any) -> Callable[[Any, Rows], tuple[Array, Array, Array]]:
     """What a finer rule adds to the bound of some rows, how wrong that may be, and the most it adds to a row."""
     program = problem.program
 
@@ -168,8 +167,7 @@ def _added(problem: Problem, space: WeightSpace | None) -> Callable[[Any, Rows],
             q = space.marginals(program, rows, parameters, posterior)
         else:
             seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
-            of = joint_marginals if program.coupled else whitened_marginals
-            q = of(program, parameters, rows, seen, posterior)
+            q = marginals_of(program, parameters, rows, seen, posterior)
         added, left = (weights @ each for each in quadrature_errors(program, parameters, rows, q))
         return jnp.sum(added), jnp.sum(left), jnp.max(jnp.abs(added))
 

@@ -67,7 +67,7 @@ def infer(
         check_start(start, program)
     if program.account is not None and options.evaluations is not None:
         program.account.budget = options.evaluations
-    process = start if start is not None and start.weight_space is None else None
+    process = start if start is not None and start.held is None else None
     planned = plan(program, data, options, process)
     if planned.engine.name == "layered" and start is None:
         points = max(len(z) for z, group in zip(planned.inducing, program.groups, strict=True) if not group.per_row)
@@ -89,8 +89,8 @@ def infer(
         known = process if inducing and not choice.exact else None
         begun = None if known is None else carry(known, program, parameters, inducing, jitter)
         problem = Problem(program, rows, count, layout, choice, options, parameters, inducing, jitter, monitor, begun)
-        weights = None if start is None else start.weight_space
-        problem = replace(problem, begun_weights=weights, copies=count - data.rows, continued=start is not None)
+        held = None if start is None else start.held
+        problem = replace(problem, begun_held=held, copies=count - data.rows, continued=start is not None)
         with machine_for(max(map(len, planned.inducing), default=0)):
             monitor.keep = None if keep is None else partial(keep, choice, jitter, monitor)
             result = attempt(problem, engine.fit)

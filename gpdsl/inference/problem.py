@@ -18,8 +18,7 @@ from gpdsl.inference.bound import Layout
 from gpdsl.inference.estimators.sampling import base_normals, sum_and_error
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
+from gpdsl.inference.posteriors.family import Held, Whitened
 from gpdsl.inference.warm import Carried
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.cache import jit
@@ -28,7 +27,6 @@ from gpdsl.program.reuse import Unique, identity, reused, shapes_of
 from gpdsl.program.rows import Rows
 
 if TYPE_CHECKING:
-    from gpdsl.inference.exact.posterior import Regression
     from gpdsl.inference.inducing.loss import Loss
     from gpdsl.inference.integrated import Integrated, Profile
     from gpdsl.inference.mcmc.engine import Target
@@ -56,8 +54,8 @@ class Problem:
     monitor: Monitor
     begun: Carried | None = None
     """The posterior of the fit to start from."""
-    begun_weights: WeightSpace | None = None
-    """The same where it is one over weights."""
+    begun_held: Held | None = None
+    """What holds that where it is not one over whitened values."""
     continued: bool = False
     """Whether the parameters come from another fit."""
     copies: int = 0
@@ -193,7 +191,7 @@ class Problem:
         nothing = cast(Any, None)
         program = replace(self.program, parameters=self.program.parameters.without_starts())
         return replace(
-            self, program=program, rows=nothing, parameters=nothing, inducing=nothing, begun=None, begun_weights=None
+            self, program=program, rows=nothing, parameters=nothing, inducing=nothing, begun=None, begun_held=None
         )
 
     @cached_property
@@ -222,7 +220,7 @@ class Result:
     """What an engine returns: unconstrained parameters, inducing inputs, q whitened, mixture weights and the bound.
 
     `elbo_se` is the standard error of a sampled bound, 0 for an exact one. A posterior over weights stands in
-    `weight_space`, and the inducing inputs and q are empty.
+    `held`, and the inducing inputs and q are empty; where it is exact, q alone is.
     """
 
     parameters: dict[str, np.ndarray]
@@ -233,9 +231,8 @@ class Result:
     elbo_se: float
     message: str = ""
     interrupted: bool = False
-    weight_space: WeightSpace | None = None
-    regression: Regression | None = None
-    """The posterior of exact inference; q is empty."""
+    held: Held | None = None
+    """What holds the posterior where that is not q."""
     notes: tuple[str, ...] = ()
     """What is doubtful about the result, in sentences for the user."""
     loss: Loss | None = None

@@ -20,9 +20,8 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.sites import Sites, site_target
-from gpdsl.inference.posteriors.family import Family, Full, Linear, Whitened
+from gpdsl.inference.posteriors.family import Family, Full, Held, Linear, Whitened
 from gpdsl.inference.posteriors.features import RowFeatures
-from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.joint import Marginals
@@ -55,7 +54,8 @@ class Start:
     weights: np.ndarray
     jitter: float
     dense: bool
-    weight_space: WeightSpace | None = None
+    held: Held | None = None
+    """What holds the posterior where only its engine can go on from it; the others begin anew."""
     calendar: Calendar | None = None
     onto: Sequence[Functionals] | None = None
     """Inducing functionals of the program that goes on, where they are chosen already."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +41,9 @@ class Marginals:
     mean: Float[Array, "K rows latents"]
     variance: Float[Array, "K rows latents"]
     covariance: Float[Array, "K rows latents latents"] | None = None
+
+    together: ClassVar[bool] = False
+    """Whether all columns depend on each other, which joint samples alone tell."""
 
     @property
     def rows(self) -> int:

@@ -121,6 +121,8 @@ class Program:
     @cached_property
     def coupling(self) -> Program:
         """The same program with its expectations under one Gaussian of all latents."""
+        if self.coupled:
+            return self
         observations = coupled_observations(self.translator, self.observations, self.expectations)
         observations = with_gradients(self.translator, observations, self.gradients)
         return replace(self, observations=observations, factorised=self)

@@ -118,7 +118,7 @@ def is_sampled(beliefs: Beliefs, expression: sp.Expr) -> bool:
     latents = latents_in(program.translator, expression)
     if has_external(program.translator, expression):
         return True
-    if not latents or (program.fields and len(latents) > 1):
+    if not latents or (beliefs.marginals.together and len(latents) > 1):
         return bool(latents)
     if joint_expectation(program.translator, pull_exponentials(expression), latents, program.coupled) is not None:
         return False
@@ -151,7 +151,7 @@ def _error(
     sets = np.stack([summary(part) for part in np.array_split(values, SETS)])
     total = np.var(sets, axis=0, ddof=1) / SETS * (SETS - 1) / (SETS - 3)
     simulations = beliefs.simulations
-    if simulations is None or beliefs.program.fields or not _is_opaque(beliefs, without(expression, given)):
+    if simulations is None or beliefs.marginals.together or not _is_opaque(beliefs, without(expression, given)):
         return np.sqrt(total)
     if summary is _average:
         apart = _average(values) - _by_wider(simulations, beliefs, expression, keys, given)

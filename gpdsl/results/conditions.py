@@ -19,6 +19,7 @@ from gpdsl.data.errors import listed
 from gpdsl.data.standardised import Standardised
 from gpdsl.data.values import WORDS
 from gpdsl.errors import GpdslError, quoted
+from gpdsl.inference.posteriors.posterior import parts
 from gpdsl.language import compile_text
 from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake, ModelError
@@ -26,7 +27,6 @@ from gpdsl.language.source import Source, Span
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.starts import unit_factors
 from gpdsl.results import expectation as ex
-from gpdsl.results.at_rows import parts
 from gpdsl.results.draws import Draws, output_mean, row_by_row
 from gpdsl.results.named import names_of, of_output
 from gpdsl.results.shares import Shares

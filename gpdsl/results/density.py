@@ -15,19 +15,16 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslWarning
 from gpdsl.inference.estimators.expected_log_likelihood import log_density
-from gpdsl.inference.fields.calls import field_samples
-from gpdsl.inference.opaque.values import Values, arguments_of, evaluate_externals
 from gpdsl.program.joint import column_roots
 from gpdsl.program.program import Program
 from gpdsl.program.quadrature import STEPS, gauss_hermite
 from gpdsl.results.cells import LogFunction, log_mean
 from gpdsl.results.expectation import Beliefs, sample_latents
-from gpdsl.results.simulations import SETS, Simulations
+from gpdsl.results.simulations import SETS
 from gpdsl.symbolic.coupling import quadratic
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.kinks import bends, kinks
 from gpdsl.symbolic.terms import has_external, latents_in
-from gpdsl.symbolic.translate import ExternalUse
 
 # Log densities of rows at draws of their latents, through opaque functions too.
 
@@ -74,21 +71,8 @@ def opaque_log_densities(beliefs: Beliefs) -> Float[Array, "S K rows"]:
         some = np.arange(allowed) * len(latents) // allowed  # of all sets
         latents, externals = latents[some], {key: value[some] for key, value in externals.items()}
     if simulations is not None and simulations.likelihoods:
-        externals |= _likelihood_values(beliefs, simulations, latents, externals)
+        externals |= simulations.likelihood_values(beliefs, latents, externals)
     return log_densities(beliefs, latents, externals)
-
-
-def _likelihood_values(
-    beliefs: Beliefs, simulations: Simulations, latents: Array, externals: dict[str, Array]
-) -> dict[str, Array]:
-    program, uses = simulations.program, simulations.likelihoods
-    if program.fields:
-        return field_samples(program, uses, beliefs.parameters, beliefs.rows, latents[:, 0, 0], externals)[1]
-
-    def arguments(use: ExternalUse, known: Values) -> list[Array]:
-        return arguments_of(program, use, beliefs.parameters, beliefs.rows, latents, {**externals, **known})
-
-    return evaluate_externals(program, uses, arguments)
 
 
 NEWTON_STEPS = 30
@@ -109,8 +93,7 @@ RowFunction = Callable[[Float[Array, "rows involved"]], Float[Array, "rows"]]
 
 def log_predictive(beliefs: Beliefs) -> Float[np.ndarray, "rows"]:
     """log p(y_n | data) at every row of `beliefs.rows`, which must hold the outputs."""
-    program = beliefs.program
-    if is_opaque(program):
+    if is_opaque(beliefs.program):
         return _combine(beliefs, log_average(opaque_log_densities(beliefs)))
     size = max(FOLDED // len(beliefs.weights), 1)
     some = [beliefs.part(slice(at, at + size)) for at in range(0, beliefs.count, size)]

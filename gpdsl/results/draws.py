@@ -132,7 +132,8 @@ class Together:
     def draws(self, count: int, rng: np.random.Generator) -> Draws:
         """Draws of all rows together."""
         beliefs, program = self.beliefs, self.beliefs.program
-        if program.fields or not program.latents:  # a draw of fields is one of all rows, and nothing else joins them
+        # A draw of fields is one of all rows, and nothing else joins them.
+        if beliefs.marginals.together or not program.latents:
             return row_by_row(beliefs, count, rng, apart=True)
         if beliefs.functions is not None:
             drawn = jnp.asarray(beliefs.functions(count, rng), beliefs.marginals.mean.dtype)

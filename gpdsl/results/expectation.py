@@ -15,13 +15,13 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.posteriors.coupled import Block
+from gpdsl.inference.posteriors.posterior import ROWS_AT_ONCE
 from gpdsl.program.cache import jit
 from gpdsl.program.fine_quadrature import even_integral, may_be_steep, of_two, quick_or_fine
 from gpdsl.program.joint import Marginals, moment_values
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import Integral, integral_of, split_integral
 from gpdsl.program.rows import Rows, Scope
-from gpdsl.results.at_rows import ROWS_AT_ONCE
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic.arguments import Integrand, integrand_of
 from gpdsl.symbolic.functions import floor
@@ -218,7 +218,7 @@ def _per_component(
     if not latents:
         return _with_rows(evaluator(expression, beliefs.scope(), keys, given), beliefs, keys)
     program = beliefs.program
-    if program.fields and len(latents) > 1:  # values at different points are dependent
+    if beliefs.marginals.together and len(latents) > 1:  # values at different points are dependent
         return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
     closed = joint_expectation(program.translator, pull_exponentials(expression), latents, program.coupled)
     if closed is not None:
@@ -259,7 +259,7 @@ def sample_latents(
         return simulations.samples(beliefs)
     if latents is None:
         components, rows, columns = beliefs.marginals.mean.shape
-        scheme = "antithetic" if beliefs.program.fields else "qmc"
+        scheme = "antithetic" if beliefs.marginals.together else "qmc"
         keys = jax.random.split(jax.random.key(beliefs.seed), SETS)
         # The same for every row: what is said of a row depends on no other, and varies smoothly from row to row.
         sets = [base_normals(key, count // SETS, components, 1, columns, sampling=scheme) for key in keys]

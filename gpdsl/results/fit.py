@@ -16,20 +16,18 @@ from gpdsl.data import Calendar, Data, bind
 from gpdsl.data.standardised import Standardised
 from gpdsl.errors import preformatted
 from gpdsl.forward import Usage, unregistered
-from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.layered.predictive import passes
+from gpdsl.inference.engines import posterior_of
 from gpdsl.inference.opaque.budget import predicted_uses
 from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.family import Held, Whitened
+from gpdsl.inference.posteriors.posterior import Posterior, by_parts, parts
 from gpdsl.inference.problem import as_arrays
-from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.language.options import check_option
 from gpdsl.program.cache import precision
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.starts import unit_factors
 from gpdsl.program.white import predicting
-from gpdsl.results.at_rows import AtRows, by_parts, parts
 from gpdsl.results.averaged import Averaged
 from gpdsl.results.criticised import Criticised
 from gpdsl.results.criticism.inspected import NEVER, Inspected
@@ -105,7 +103,7 @@ class Shown:
 
 def fitted_program(program: Program, choice: Choice) -> Program:
     """The program as a fit with these choices holds it."""
-    plain = bool(choice.exact) or choice.weights is not None or bool(program.fields)
+    plain = bool(choice.exact) or choice.weights is not None
     return (program if plain else predicting(program, dense=choice.dense)).under(choice.posterior)
 
 
@@ -137,10 +135,9 @@ class Fit(Shown, Criticised):
     columns: Mapping[str, str]
     interrupted: bool = False
     usage: Usage = field(default_factory=Usage)
-    weight_space: WeightSpace | None = None
-    """The posterior of `engine = qsgp`, over the weights of basis functions; `inducing` and `posterior` are empty."""
-    regression: Regression | None = None
-    """The posterior of exact inference; `posterior` is empty, and `inducing` what the rows of the data read."""
+    held: Held | None = None
+    """What holds the posterior where that is not over whitened inducing values, and `posterior` is empty: the data of
+    exact inference, where `inducing` is what their rows read, or weights, where that is empty too."""
     notes: tuple[str, ...] = ()
     """What is doubtful about the fit, in sentences; the summary has them too."""
     inducing_loss: float | None = None
@@ -300,11 +297,11 @@ class Fit(Shown, Criticised):
                 as_arrays(dict(self.parameters), dtype),
                 rows,
                 marginals,
-                passes(program)[1] if program.inner else self.weights / self.weights.sum(),
+                self.at_rows.shares(program),
                 self.options.seed,
                 self._simulations(program, data.rows, np.inf if budget is None else budget, likelihoods),
                 blocks=partial(self.at_rows.blocks, program, rows, data.rows),
-                functions=partial(self.at_rows.functions, program, rows) if program.inner else None,
+                functions=self.at_rows.functions(program, rows),
             )
 
     @staticmethod
@@ -315,10 +312,15 @@ class Fit(Shown, Criticised):
         return Simulations.of(program, sum(rows.stop - rows.start for rows, _ in parts(count)), budget, likelihoods)
 
     @cached_property
-    def at_rows(self) -> AtRows:
+    def at_rows(self) -> Posterior:
         """What the posterior says of the latents at any rows."""
-        own = self.program, self.parameters, self.inducing, self.posterior, self.jitter, self.options.dtype
-        return AtRows(*own, self.weight_space, self.regression)
+        own = self.program, self.parameters, self.inducing, self.posterior, self.weights, self.jitter
+        return posterior_of(self.program, self.choice)(*own, self.options.dtype, self.held)
+
+    @property
+    def weight_space(self) -> Any:
+        """The posterior of `engine = qsgp`, over the weights of basis functions; None of other fits."""
+        return None if self.choice.weights is None else self.held
 
     @cached_property
     def predicting(self) -> Program:

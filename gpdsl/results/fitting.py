@@ -21,7 +21,6 @@ from gpdsl.forward.described import explain_externals
 from gpdsl.inference.blocks import shards_for
 from gpdsl.inference.corrected.engine import drawn
 from gpdsl.inference.engines import plan
-from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.fields.plan import explain_fields, probe_called
 from gpdsl.inference.inducing.growth import infer_growing
 from gpdsl.inference.integrated import integrated
@@ -30,14 +29,12 @@ from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.opaque.budget import probe
 from gpdsl.inference.plan.explain import explain, explain_kernels
 from gpdsl.inference.plan.options import Choice, Options, make_options
-from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.problem import Result, as_arrays, as_numpy
+from gpdsl.inference.problem import Result, as_arrays
 from gpdsl.inference.quadruply_stochastic.explain import explain_weights
 from gpdsl.inference.resolution import notes_on_constants, notes_on_inputs, notes_on_noise, notes_on_samples
 from gpdsl.inference.tempering import infer_tempered
-from gpdsl.inference.warm import Later, Start, check_start
+from gpdsl.inference.warm import Start, check_start
 from gpdsl.inference.watch import honour_interrupts, watching
-from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language.model import Declarations
 from gpdsl.program.cache import jit, precision
 from gpdsl.program.parameters import make_parameters
@@ -122,27 +119,15 @@ def start_of(fit: Any) -> Start | None:
     if not isinstance(fit, Fit):
         hint = "; read a saved fit with gpdsl.load_fit" if isinstance(fit, (str, os.PathLike)) else ""
         raise GpdslError(f"start: expected a fit, got {type(fit).__name__}{hint}")
-    posterior: Sequence[Whitened] = fit.posterior
-    jitter = fit.jitter
-    if fit.regression is not None:
-        jitter = jitter_for(np.dtype(fit.options.dtype))
-        posterior = Later(len(fit.inducing), partial(_at_inducing, fit, fit.regression, jitter))
+    posterior, jitter, held = fit.at_rows.carried()
     q = fit.inducing, posterior, fit.weights
     program = fit.program if fit.choice.exact or fit.choice.weights else training(fit.program, dense=fit.choice.dense)
-    return Start(program, fit.parameters, *q, jitter, fit.choice.dense, fit.weight_space, fit.calendar)
+    return Start(program, fit.parameters, *q, jitter, fit.choice.dense, held, fit.calendar)
 
 
 def units_of(fit: Fit) -> Units:
     """In which units the parameters of another fit hold."""
     return Units(fit.standardised, {**fit.program.declarations.inputs, **fit.program.declarations.outputs})
-
-
-def _at_inducing(fit: Fit, regression: Regression, jitter: float) -> list[Whitened]:
-    """The posterior of an exact fit over the whitened values of what its rows read."""
-    with precision(fit.options.dtype):
-        parameters, read = as_arrays((dict(fit.parameters), list(fit.inducing)), fit.options.dtype)
-        compute = jit(lambda numbers, read: regression.at_inducing(fit.program, numbers, read, jitter), brief=True)
-        return list(as_numpy(compute(parameters, read)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,8 +170,7 @@ class _Asked:
             columns=self.columns,
             interrupted=result.interrupted,
             usage=self.account.usage(),
-            weight_space=result.weight_space,
-            regression=result.regression,
+            held=result.held,
             notes=(*result.notes, *self._resolved(fitted, parameters, choice, result), *doubts(fitted, parameters)),
             inducing_loss=None if result.loss is None else result.loss.nats,
             inducing_loss_bounds=result.loss_bounds,

@@ -62,7 +62,7 @@ def joined(program: Program, known: Data, new: Data) -> Data:
 def conditioned(beliefs: ex.Beliefs, count: int) -> ex.Beliefs:
     """Beliefs about all rows but the first `count`, whose outputs are known. Raises GpdslError for too many rows."""
     program = beliefs.program
-    if program.fields or program.declarations.rows or program.uses():
+    if beliefs.marginals.together or program.declarations.rows or program.uses():
         raise GpdslError("given: a model with fields, row variables or opaque functions cannot be conditioned further")
     known = beliefs.part(slice(0, count))
     if not any(np.any(np.asarray(each)) for each in known.rows.observed.values()):
@@ -70,7 +70,7 @@ def conditioned(beliefs: ex.Beliefs, count: int) -> ex.Beliefs:
         raise GpdslError(
             f"given: no output is observed in these rows; expected values of {names}, or leave `given` out"
         )
-    program = program if program.coupled else program.coupling
+    program = program.coupling
     latents, rows = len(basis_columns(program)), beliefs.count - count
     means = np.asarray(beliefs.marginals.mean, float)[..., basis_columns(program)]
     expected, moved, left, bounds = _expected(known, program), [], [], []

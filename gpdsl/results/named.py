@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,20 +16,21 @@ from jaxtyping import Array, Float
 from gpdsl.data import Data
 from gpdsl.data.memory_maps import free_memory
 from gpdsl.errors import GpdslError, quoted
+from gpdsl.inference.posteriors.posterior import Paths, parts
 from gpdsl.inference.problem import as_arrays
+from gpdsl.language import model as m
 from gpdsl.language.options import check_option
 from gpdsl.program.cache import jit, precision
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals, with_sums
 from gpdsl.program.program import Program, make_rows, take_rows
 from gpdsl.results.ancestral import put_together
-from gpdsl.results.at_rows import Paths, over_elements, parts
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.settings import refuse_settings
 from gpdsl.results.simulations import Simulations
 from gpdsl.symbolic.reduced import field_quantities
 from gpdsl.symbolic.terms import ObservationTerms
-from gpdsl.symbolic.translate import Ref, axis_key
+from gpdsl.symbolic.translate import NeedsElements, Ref, Translator, axis_key
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
@@ -48,6 +50,31 @@ def is_output(beliefs: Beliefs, name: str) -> bool:
         hint = f"; did you mean `{near[0]}`?" if near else ""
         raise GpdslError(f"the model has no latent, let or output `{name}`{hint}; it has {', '.join(names)}")
     return name in beliefs.program.declarations.outputs
+
+
+def over_elements(
+    translator: Translator,
+    axes: tuple[m.Axis, ...],
+    pick: Callable[[dict[str, int | str]], sp.Expr],
+    compute: Callable[..., Array],
+) -> np.ndarray:
+    """`compute(expression, keys)` for a generic element, or element by element where there is no generic form.
+
+    The result is [..., rows, *axes]; `compute` returns [..., rows, *keys].
+    """
+    keys = tuple(axis_key(a) for a in axes)
+    shape = translator.shape(axes)
+    try:
+        values = compute(pick({}), keys)
+        lead = values.shape[: values.ndim - len(keys)]
+        return np.broadcast_to(np.asarray(values), (*lead, *shape))
+    except NeedsElements:
+        ranges = [range(1, n + 1) for n in shape]
+        parts = [
+            np.asarray(compute(pick(dict(zip(keys, position, strict=True))), ()))
+            for position in itertools.product(*ranges)
+        ]
+        return np.stack(parts, axis=-1).reshape(*parts[0].shape, *shape)
 
 
 def of_quantity(beliefs: Beliefs, name: str, compute: Callable[[sp.Expr, tuple[str, ...]], Any]) -> np.ndarray:

@@ -62,7 +62,7 @@ def _common(
     opaque = any(has_external(translator, e) for e in expressions.values())
     if count == 0 and not opaque:
         table, scope, weights = {}, beliefs.scope(), np.ones(1)
-    elif count in rules and not opaque and not (beliefs.program.fields and len(integrand.latents) > 1):
+    elif count in rules and not opaque and not (beliefs.marginals.together and len(integrand.latents) > 1):
         nodes, weights = rules[count]
         integral = beliefs.integral(integrand, keys)
         table, scope = integral.values(*map(integral.column, nodes.T)), integral.scope

@@ -10,8 +10,10 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +23,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from gpdsl.data.standardised import Standardised
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, need
 from gpdsl.forward import ForwardModel, resolve
-from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.inducing.registered import registered_features
-from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
+from gpdsl.inference.posteriors.posterior import arrays_of as posterior_arrays
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
 from gpdsl.language import check, parse
 from gpdsl.language.model import Declarations
 from gpdsl.language.options import engines_known
 from gpdsl.language.syntax import SyntaxTree
-from gpdsl.program.program import Program, make_program
+from gpdsl.program.program import make_program
 from gpdsl.replacing import replacing
 from gpdsl.results.criticism.inspected import Inspected, Inspection
 from gpdsl.results.fit import Fit, fitted_program
@@ -43,7 +43,6 @@ from gpdsl.results.verification import (
     check_same,
     check_sizes,
     elements_of,
-    need,
     read_bounds,
     read_calendar,
     read_choice,
@@ -111,13 +110,8 @@ def arrays_of(fit: Fit) -> dict[str, np.ndarray]:
     for i, functionals in enumerate(fit.inducing):
         leaves = jax.tree.leaves(functionals)
         arrays |= {f"inducing.{i}.{j}": np.asarray(points) for j, points in enumerate(leaves)}
-    arrays |= {f"mean.{i}": np.asarray(q.mean) for i, q in enumerate(fit.posterior)}
-    arrays |= {f"root.{i}": np.asarray(q.root) for i, q in enumerate(fit.posterior)}
+    arrays |= posterior_arrays(fit.posterior, fit.held)
     arrays |= {"weights": np.asarray(fit.weights), "history": np.asarray(fit.history)}
-    if fit.weight_space is not None:
-        arrays |= fit.weight_space.arrays()
-    if fit.regression is not None:
-        arrays |= fit.regression.arrays()
     arrays |= fit.standardised.arrays()
     arrays |= {} if fit.settings is None else fit.settings.arrays()
     return {name: np.asarray(values, order="C") for name, values in arrays.items()}
@@ -212,48 +206,32 @@ def _rebuild(
         fixed=options.fixed,
         initial=options.init,
     )
-    groups = range(0 if options.engine == "qsgp" else len(program.groups))
-    need(len(header["inducing"]) == len(groups), "inducing: not one for every group of latents")
-    regression = Regression.from_arrays(arrays)
+    inducing = tuple(_inducing(shape, i, arrays) for i, shape in enumerate(header["inducing"]))
     parameters = {n: arrays[f"parameter.{n}"] for n in declarations.params}
     said, shapes = header.get("inspection"), {n: np.shape(value) for n, value in parameters.items()}
-    whitened = () if regression is not None else groups
-    inducing = tuple(_inducing(header["inducing"][i], i, arrays) for i in groups)
-    if regression is not None:
-        regression.check(program, inducing, header["rows"])
-    return Fit(
+    fit = Fit(
         program=fitted_program(program, choice),
         options=options,
         choice=choice,
         parameters=parameters,
         inspected=Inspected(known=None if said is None else Inspection.of_plain(said, shapes)),
         inducing=inducing,
-        posterior=tuple(Whitened(arrays[f"mean.{i}"], arrays[f"root.{i}"]) for i in whitened),
+        posterior=(),
         weights=arrays["weights"],
         history=arrays["history"],
         columns=header["columns"],
         usage=read_usage(header["usage"]),
-        weight_space=WeightSpace.from_arrays(arrays, options.basis, options.seed),
-        regression=regression,
         notes=tuple(header["notes"]),
         digests=header["digests"],
         calendar=read_calendar(declarations, header.get("calendar")),
         standardised=Standardised.from_arrays(arrays),
         inducing_loss_bounds=read_bounds(header["inducing_loss_bounds"]),
-        settings=_settings(header, arrays, program, inducing),
         **{name: header[name] for name in SCALARS},
     )
-
-
-def _settings(
-    header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], program: Program, inducing: Sequence[Functionals]
-) -> Settings | None:
-    about, names = str(header.get("averaged", "")), list(program.declarations.params)
-    settings = Settings.from_arrays(arrays, names, len(program.groups), about)
-    for setting in () if settings is None else settings.each:
-        if setting.regression is not None:
-            setting.regression.check(program, inducing, header["rows"])
-    return settings
+    stored = partial(fit.at_rows.stored, rows=fit.rows, options=options)
+    posterior, held = stored(arrays)
+    settings = Settings.from_arrays(arrays, list(parameters), str(header.get("averaged", "")), stored)
+    return replace(fit, posterior=posterior, held=held, settings=settings)
 
 
 def _inducing(shape: list, group: int, arrays: Mapping[str, np.ndarray]) -> Functionals:

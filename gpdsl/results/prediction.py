@@ -17,11 +17,11 @@ from gpdsl.data.standardised import Standardised
 from gpdsl.data.times import words_of
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage
+from gpdsl.inference.posteriors.posterior import by_parts
 from gpdsl.program.cache import in_precision
 from gpdsl.program.joint import basis_columns
 from gpdsl.results import expectation as ex
 from gpdsl.results.accuracy import error_of, error_of_law, of_passes, verify_asked
-from gpdsl.results.at_rows import by_parts
 from gpdsl.results.conditions import ROWS_AT_ONCE, condition_of
 from gpdsl.results.datatree import dataset_of
 from gpdsl.results.draws import (

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
-from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.integrated import Integrated, Learnt
-from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.family import Held, Whitened
+from gpdsl.inference.posteriors.posterior import Posterior, arrays_of
 from gpdsl.inference.problem import as_arrays
-from gpdsl.results.at_rows import AtRows
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.quantiles import weighted_quantile, weighted_share
 
-OWN = ("z", "loadings")
-"""Arrays of a regression that depend on the parameters: the others are those of the fit."""
+OWN = {"mean", "root", "z", "loadings"}
+"""Arrays of a posterior that depend on the parameters: the others are those of the fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Setting:
 
     parameters: Mapping[str, np.ndarray]
     posterior: tuple[Whitened, ...]
-    regression: Regression | None = None
+    held: Held | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Settings:
         def values(learnt: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             return {name: np.asarray(value) for name, value in constrain(as_arrays(dict(learnt), dtype)).items()}
 
-        each = tuple(Setting(values(r.parameters), tuple(r.posterior), r.regression) for r in found.results)
+        each = tuple(Setting(values(r.parameters), tuple(r.posterior), r.held) for r in found.results)
         chains: dict[str, np.ndarray] = {}
         if found.chains:
             every = jax.vmap(jax.vmap(constrain))(as_arrays(dict(found.chains), dtype))
@@ -103,17 +103,16 @@ class Settings:
         """Numbers of settings, as often as their weights say, in the order of `Averaged.over_settings`."""
         return np.repeat(np.arange(len(self.each)), rng.multinomial(count, self.weights))[rng.permutation(count)]
 
-    def beliefs(self, at_rows: AtRows, some: Beliefs) -> Iterator[Beliefs]:
-        """What every setting says of the rows of `some`, with programs compiled once for all of them."""
-        for setting in self.each:
-            own = replace(
-                at_rows,
-                parameters=setting.parameters,
-                posterior=setting.posterior,
-                regression=setting.regression,
-            )
-            asked = some.program, some.rows, some.count
-            known = as_arrays(dict(setting.parameters), at_rows.dtype)
+    def posteriors(self, at_rows: Posterior) -> Iterator[Posterior]:
+        """The posterior of every setting, with programs compiled once for all of them."""
+        for each in self.each:
+            yield replace(at_rows, parameters=each.parameters, q=each.posterior, held=each.held)
+
+    def beliefs(self, at_rows: Posterior, some: Beliefs) -> Iterator[Beliefs]:
+        """What every setting says of the rows of `some`."""
+        asked = some.program, some.rows, some.count
+        for own in self.posteriors(at_rows):
+            known = as_arrays(dict(own.parameters), own.dtype)
             yield replace(some, parameters=known, marginals=own.marginals(*asked), blocks=partial(own.blocks, *asked))
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -124,29 +123,24 @@ class Settings:
         kept |= {f"settings.chains.{name}": np.asarray(value, float) for name, value in self.chains.items()}
         for number, setting in enumerate(self.each):
             own = {f"parameter.{name}": np.asarray(value, float) for name, value in setting.parameters.items()}
-            own |= {f"mean.{place}": np.asarray(q.mean) for place, q in enumerate(setting.posterior)}
-            own |= {f"root.{place}": np.asarray(q.root) for place, q in enumerate(setting.posterior)}
-            numbers = {} if setting.regression is None else setting.regression.arrays()
-            own |= {name: value for name, value in numbers.items() if name.rpartition(".")[2] in OWN}
+            numbers = arrays_of(setting.posterior, setting.held)
+            own |= {name: value for name, value in numbers.items() if OWN & set(name.split("."))}
             kept |= {f"setting.{number}.{name}": value for name, value in own.items()}
         return kept
 
     @classmethod
     def from_arrays(
-        cls, arrays: Mapping[str, np.ndarray], names: Sequence[str], groups: int, about: str
+        cls, arrays: Mapping[str, np.ndarray], names: Sequence[str], about: str, stored: Callable[..., tuple[Any, Any]]
     ) -> Settings | None:
-        """The settings in a file; None where it has none."""
+        """The settings in a file, of which `stored` reads posteriors; None where it has none."""
         if "settings.weights" not in arrays:
             return None
-        shared = {name: value for name, value in arrays.items() if name.startswith("regression.")}
         weights, worth, each = arrays["settings.weights"], arrays["settings.worth"], []
         for number in range(len(weights)):
             begin = f"setting.{number}."
             own = {name.removeprefix(begin): value for name, value in arrays.items() if name.startswith(begin)}
-            regression = Regression.from_arrays({**shared, **own})
-            places = range(0 if regression is not None else groups)
-            q = tuple(Whitened(own[f"mean.{place}"], own[f"root.{place}"]) for place in places)
-            each.append(Setting({name: own[f"parameter.{name}"] for name in names}, q, regression))
+            posterior, held = stored({**arrays, **own})
+            each.append(Setting({name: own[f"parameter.{name}"] for name in names}, posterior, held))
         shape = float(worth[0]) if len(worth) > 1 else float("nan")
         chains = {name: arrays[key] for name in names if (key := f"settings.chains.{name}") in arrays}
         return cls(weights, tuple(each), shape, float(worth[-1]), about, chains)

@@ -11,7 +11,8 @@ import hashlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +52,6 @@ class Simulations:
 
     program: Program
     touched: int
-    columns: tuple[int, ...]
     known: dict[tuple[int, int], Known] = field(default_factory=dict)
     drawn: dict[bytes, tuple[Array, Externals]] = field(default_factory=dict)
     held: tuple[tuple[int, int], tuple[Array, Externals]] | None = None
@@ -60,14 +60,20 @@ class Simulations:
     likelihoods: tuple[ExternalUse, ...] = ()
     """Opaque calls of likelihoods, for which half of the budget is left."""
 
-    @classmethod
-    def of(cls, program: Program, touched: int, evaluations: float, likelihoods: bool = False) -> Self:
+    @staticmethod
+    def of(program: Program, touched: int, evaluations: float, likelihoods: bool = False) -> Simulations:
         """For a program, so many rows, and a budget, out of which calls of `likelihoods` may come too."""
         account = Accounting(budget=evaluations)
         externals = {name: replace(model, account=account) for name, model in program.externals.items()}
         counted = replace(program, externals=externals)
         called = tuple(use for use in program.uses() if use.likelihood and likelihoods)
-        return cls(counted, touched, () if program.fields else columns_read(program), likelihoods=called)
+        kind = OfFields if program.fields else Simulations
+        return kind(counted, touched, likelihoods=called)
+
+    @cached_property
+    def columns(self) -> tuple[int, ...]:
+        """What the functions read."""
+        return columns_read(self.program)
 
     @property
     def account(self) -> Accounting:
@@ -85,7 +91,7 @@ class Simulations:
         """Samples of the latents, and what opaque functions give there."""
         place = beliefs.start, beliefs.start + beliefs.count
         if self.held is None or self.held[0] != place:
-            self.held = place, (self._fields(beliefs) if self.program.fields else self._sampled(beliefs))
+            self.held = place, self._sampled(beliefs)
         latents, found = self.held[1]
         return latents, dict(found)
 
@@ -107,8 +113,7 @@ class Simulations:
         digest = hashlib.blake2b(np.asarray(latents).tobytes() + bytes(str(beliefs.start), "ascii"), digest_size=8)
         key = digest.digest()
         if key not in self.drawn:
-            found = self._field_draws(beliefs, latents) if self.program.fields else self._draws(beliefs, latents, key)
-            self.drawn[key] = found
+            self.drawn[key] = self._draws(beliefs, latents, key)
             for old in list(self.drawn)[:-KEPT]:
                 del self.drawn[old]
         return self.drawn[key]
@@ -121,26 +126,6 @@ class Simulations:
             values = self.evaluate(_part(beliefs, known.direct), latents[:, :, known.direct])
             found = {k: _put(v, known.direct, values[k]) for k, v in found.items()}
         return latents, found
-
-    def _fields(self, beliefs: Beliefs) -> tuple[Array, Externals]:
-        """Fields and what functions give there, as many as the budget has."""
-        count = int(min(FIELD_CALLS, self.account.remaining / len((*self.uses, *self.likelihoods))))
-        self._require(count)
-        components, rows, columns = beliefs.marginals.mean.shape
-        key = jax.random.key(beliefs.seed)
-        normals = base_normals(key, count, components, rows, columns, sampling="antithetic")
-        return self._called(beliefs, beliefs.marginals.at(beliefs.program, normals))
-
-    def _field_draws(self, beliefs: Beliefs, latents: Array) -> tuple[Array, Externals]:
-        """The same at draws, or where the budget has not enough for that, those fields again and again."""
-        if len(latents) * len(self.uses) <= self.account.remaining:
-            return self._called(beliefs, latents)
-        fields, found = self.samples(beliefs)
-        again = np.arange(len(latents)) % len(fields)
-        return fields[again], {key: value[again] for key, value in found.items()}
-
-    def _called(self, beliefs: Beliefs, latents: Array) -> tuple[Array, Externals]:
-        return field_samples(self.program, self.uses, beliefs.parameters, beliefs.rows, latents[:, 0, 0])
 
     def at(self, beliefs: Beliefs) -> Known:
         """What is known of these rows, after as many evaluations as that takes."""
@@ -156,6 +141,19 @@ class Simulations:
             return arguments_of(self.program, use, beliefs.parameters, beliefs.rows, latents, known)
 
         return evaluate_externals(self.program, self.uses, give)
+
+    def likelihood_values(self, beliefs: Beliefs, latents: Array, externals: Externals) -> Externals:
+        """What likelihoods give there, beside the values of other functions."""
+
+        def give(use: ExternalUse, known: Externals) -> list[Array]:
+            at = beliefs.parameters, beliefs.rows, latents, {**externals, **known}
+            return arguments_of(self.program, use, *at)
+
+        return evaluate_externals(self.program, self.likelihoods, give)
+
+    def _rows_from(self, beliefs: Beliefs) -> int:
+        """Rows to come, these and later ones, that are each called for."""
+        return max(self.touched - beliefs.start, beliefs.count)
 
     # --- how a part of the rows is learnt ---
     def _learnt(self, beliefs: Beliefs) -> Known:
@@ -193,8 +191,7 @@ class Simulations:
 
     def likelihood_samples(self, beliefs: Beliefs, most: int) -> int:
         """At how many samples the budget allows for calls of likelihoods in these rows. Raises GpdslError for none."""
-        rows = 1 if self.program.fields else max(self.touched - beliefs.start, beliefs.count)
-        a_sample = rows * len(beliefs.weights) * len(self.likelihoods)
+        a_sample = self._rows_from(beliefs) * len(beliefs.weights) * len(self.likelihoods)
         count = int(min(most, self.account.remaining / a_sample if a_sample else most))
         self._require(count)
         return count
@@ -265,6 +262,37 @@ class Simulations:
             for use in self.uses:
                 found[use.key][:, :, piece.rows] = by_point(said[use.key], latents.shape[1], use.result)
         return {key: jnp.asarray(value, latents.dtype) for key, value in found.items()}
+
+
+class OfFields(Simulations):
+    """Of functions of fields: one call is for all rows."""
+
+    def _sampled(self, beliefs: Beliefs) -> tuple[Array, Externals]:
+        """Fields and what functions give there, as many as the budget has."""
+        count = int(min(FIELD_CALLS, self.account.remaining / len((*self.uses, *self.likelihoods))))
+        self._require(count)
+        components, rows, columns = beliefs.marginals.mean.shape
+        key = jax.random.key(beliefs.seed)
+        normals = base_normals(key, count, components, rows, columns, sampling="antithetic")
+        return self._called(beliefs, beliefs.marginals.at(beliefs.program, normals))
+
+    def _draws(self, beliefs: Beliefs, latents: Array, key: bytes) -> tuple[Array, Externals]:
+        """The same at draws, or where the budget has not enough for that, those fields again and again."""
+        if len(latents) * len(self.uses) <= self.account.remaining:
+            return self._called(beliefs, latents)
+        fields, found = self.samples(beliefs)
+        again = np.arange(len(latents)) % len(fields)
+        return fields[again], {key: value[again] for key, value in found.items()}
+
+    def _called(self, beliefs: Beliefs, latents: Array) -> tuple[Array, Externals]:
+        return field_samples(self.program, self.uses, beliefs.parameters, beliefs.rows, latents[:, 0, 0])
+
+    def likelihood_values(self, beliefs: Beliefs, latents: Array, externals: Externals) -> Externals:
+        at = beliefs.parameters, beliefs.rows, latents[:, 0, 0], externals
+        return field_samples(self.program, self.likelihoods, *at)[1]
+
+    def _rows_from(self, beliefs: Beliefs) -> int:
+        return 1
 
 
 def _put(values: Array, rows: np.ndarray, new: Array | np.ndarray) -> Array:

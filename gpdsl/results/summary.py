@@ -173,7 +173,7 @@ def _posterior(fit: Fit) -> str:
     """Its family and what carries it; of parameters there is none."""
     if not fit.program.groups:
         return "none: the model has no latents, and its parameters are at their most probable values"
-    return f"{fit.choice.posterior}, {_support(fit)}"
+    return f"{fit.choice.posterior}, {fit.at_rows.support(fit.choice, fit.rows)}"
 
 
 def _lost(fit: Fit) -> str:
@@ -212,22 +212,6 @@ def more_points(fit: Fit) -> str:
 def evidence_word(fit: Fit) -> str:
     """What the value is."""
     return "evidence" if fit.choice.exact else EVIDENCE.get(fit.options.engine, "log evidence")
-
-
-def _support(fit: Fit) -> str:
-    """What carries the posterior: weights, inducing points, all rows, or fewer points that determine what is read."""
-    if fit.weight_space is not None:
-        return str(fit.weight_space)
-    if fit.program.fields:
-        return f"all {fit.program.latents} values of {', '.join(field.name for field in fit.program.fields)} jointly"
-    if fit.regression is not None:
-        sizes, what = fit.regression.sizes, "exact, of" if fit.choice.exact else "by level,"
-        blocks = f", in {len(sizes)} blocks, the largest of {max(sizes)}" if len(sizes) > 1 else ""
-        return f"{what} {sum(sizes)} {'observed' if fit.choice.exact else 'latent'} values{blocks}"
-    if not fit.choice.dense:
-        return fit.choice.support
-    most = max((len(points) for points in fit.inducing), default=fit.rows)
-    return f"dense (by {most} points that determine it)" if most < fit.rows else "dense (inducing points are the rows)"
 
 
 def _show(value: np.ndarray) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpdsl.data import Calendar
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, need, shown
 from gpdsl.forward import Usage
 from gpdsl.inference.inducing.registered import registered_features
 from gpdsl.inference.plan.options import Choice, Options
@@ -28,16 +28,6 @@ from gpdsl.language.source import MAX_ELEMENTS, Part, Source
 from gpdsl.symbolic.densities import DENSITIES
 
 _ZONE = re.compile(r"[A-Za-z0-9_+:/-]{0,64}")
-
-
-class Damaged(ValueError):
-    """What a file says is not what a fit can be."""
-
-
-def need(true: object, what: str) -> None:
-    """Raise Damaged, saying what is wrong, unless it is true."""
-    if not true:
-        raise Damaged(what)
 
 
 def _whole(value: object, least: int, what: str) -> None:
@@ -52,10 +42,6 @@ def _number(value: object, least: float, what: str) -> None:
 
 def _texts(values: object, what: str) -> None:
     need(isinstance(values, list) and all(isinstance(each, str) for each in values), f"{what}: expected texts")
-
-
-def shown(value: object) -> str:
-    return repr(value)[:60]
 
 
 def check_header(header: Mapping[str, Any]) -> None:

@@ -97,4 +97,4 @@ def test_what_cannot_be_corrected_is_said(options: dict[str, object], words: str
 
 def test_an_exact_posterior_stays() -> None:
     fit = gpdsl.compile(TEXT.format(mean="f + g", ell=1)).fit({"x": X, "y": Y}, posterior="corrected")
-    assert fit.regression is not None and fit.settings is None
+    assert fit.held is not None and fit.settings is None

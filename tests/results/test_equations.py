@@ -12,7 +12,7 @@ from scipy.special import expit, logsumexp
 from scipy.stats import norm
 
 import gpdsl
-from gpdsl.results import at_rows as chunks
+from gpdsl.inference.posteriors import posterior as chunks
 
 TEXT = """
 input x : real

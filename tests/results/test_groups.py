@@ -144,8 +144,8 @@ def test_a_latent_of_groups_elsewhere(data: dict[str, np.ndarray], read: str) ->
 def test_rows_of_different_groups_are_matrices_apart(data: dict[str, np.ndarray], monkeypatch) -> None:
     model = gpdsl.compile(SLOPES + "y ~ Normal(a[site] + b[site] * x, sigma)")
     fit = model.fit(data, fixed=["sigma", "tau", "om"], init={"sigma": 0.3, "tau": 1.0, "om": 0.5}, progress=False)
-    assert sum(len(part.rows) for part in fit.regression.parts) == 4
-    assert max(fit.regression.parts[0].sizes) == max(np.sum(data["site"] == each) for each in "abcd")
+    assert sum(len(part.rows) for part in fit.held.parts) == 4
+    assert max(fit.held.parts[0].sizes) == max(np.sum(data["site"] == each) for each in "abcd")
     new = {"site": ["a", "new", "d", "a"], "x": [1.0, 2.0, 3.0, 4.0]}
     by_level = fit.predict(new)
     monkeypatch.setattr("gpdsl.inference.exact.parts.SMALL", 0)
@@ -169,7 +169,7 @@ def test_teams_that_never_met_are_apart_and_can_be_compared() -> None:
     """
     home, away, y = ["p", "p", "r", "r"], ["q", "q", "t", "t"], np.array([0.5, 0.7, -0.2, 0.1])
     fit = gpdsl.compile(text).fit({"home": home, "away": away, "y": y}, progress=False)
-    assert [len(part.rows) for part in fit.regression.parts] == [2]
+    assert [len(part.rows) for part in fit.held.parts] == [2]
     names = np.array(list("pqrt"))
     design = same(home, names) - same(away, names)
     posterior = np.linalg.inv(np.eye(4) + design.T @ design / 0.16)

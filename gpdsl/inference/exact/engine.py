@@ -265,7 +265,7 @@ def _finished(problem: Problem, system: System, outcome: Outcome) -> Result:
     inducing = as_numpy(functionals(problem.program, problem.rows))
     notes = rounding_note(list(map(float, variances)), max(system.sizes), problem.options.dtype)
     held = Regression(system.parts, tuple(numbers))
-    return Result(as_numpy(outcome.point), inducing, [], np.ones(1), outcome.value, 0.0, regression=held, notes=notes)
+    return Result(as_numpy(outcome.point), inducing, [], np.ones(1), outcome.value, 0.0, held=held, notes=notes)
 
 
 def _ended(_: Problem, system: System) -> Callable[..., tuple[list[Whitened], list[Array]]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,10 +15,11 @@ from scipy.stats import norm, qmc
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.layered.propagation import Drawn, Layers
-from gpdsl.inference.posteriors.coupled import MOST, block_of
-from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.plan.options import Choice
+from gpdsl.inference.posteriors.coupled import MOST, Block, block_of
 from gpdsl.inference.posteriors.features import factorise, prior_covariances, row_features, sparse_features
-from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.inference.posteriors.posterior import Functions, Paths, Posterior
+from gpdsl.kernels.functionals import every_point
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.groups import kernel_values
@@ -33,30 +35,6 @@ WIDER = 1.5
 """Standard deviations of up to so many `FEW` row variables in these passes, which weights make up for: tails count."""
 
 FEW = 3
-
-
-def layered_marginals(
-    program: Program,
-    rows: Rows,
-    parameters: Mapping[str, Array],
-    inducing: Sequence[Functionals],
-    posterior: Sequence[Whitened],
-    jitter: float,
-) -> Marginals:
-    """Marginals of all latents at rows, one component for each pass, with the weights of `passes`.
-
-    The passes are the same for every row: what is said of a row depends on no other.
-    """
-    layers = Layers(program, program.sharp)
-    dtype = jax.tree.leaves(inducing)[0].dtype
-    shared = jnp.asarray(passes(program)[0], dtype)[:, None]
-    normals = jnp.broadcast_to(shared, (len(shared), row_count(rows), program.latents))
-    white = {}
-    for place, group in enumerate(program.groups):
-        if group.per_row and program.inner & set(group.names):
-            mean, variance = posterior[place].moments(row_features(rows, dtype))
-            white[place] = mean[0].T + jnp.sqrt(variance[0].T) * normals[..., group.start : group.stop]
-    return layers.marginals(parameters, inducing, dict(enumerate(posterior)), rows, Drawn(normals, white), jitter)
 
 
 def pass_count(program: Program) -> int:
@@ -83,45 +61,93 @@ def passes(program: Program) -> tuple[Float[np.ndarray, "S latents"], Float[np.n
     return normals, weights / weights.sum()
 
 
-def layered_draws(
-    program: Program,
-    rows: Rows,
-    parameters: Mapping[str, Array],
-    inducing: Sequence[Functionals],
-    posterior: Sequence[Whitened],
-    jitter: float,
-    count: int,
-    rng: np.random.Generator,
-) -> Float[np.ndarray, "draws rows latents"]:
-    """Latents at all rows together (SGPVI eq. 79): every draw has one function of each layer, at all its arguments.
+PASSES_AT_ONCE = 1 << 16
+"""Passes of rows through layers that are computed together."""
 
-    Raises GpdslError for more rows than have room for their covariances, and for latents read in other ways.
-    """
-    size, whole = row_count(rows), np.zeros((count, row_count(rows), program.latents))
-    computing, given = {}, (parameters, list(inducing), list(posterior))
-    held: dict[int, tuple[np.ndarray, list[np.ndarray]]] = {}
-    for place in program.order:
-        group = program.groups[place]
-        if group.readings.all != (OWN,):
-            raise GpdslError(
-                f"`{group.names[0]}` is read at several places: `prediction.sample` draws each row on its own"
-            )
-        if group.size * size**2 > MOST:
-            most = int((MOST / group.size) ** 0.5)
-            raise GpdslError(f"{size} rows: draws of all of them together go to {most} rows; ask for fewer")
-        computing[place] = jit(partial(_together, program, place, jitter), brief=True)
-    for number, known in enumerate(whole):
+
+@dataclass(frozen=True, eq=False)
+class Layered(Posterior):
+    """Of latents that are functions of others, or of row variables: rows are sampled through the layers."""
+
+    whitened = False
+
+    @staticmethod
+    def suits(program: Program, choice: Choice) -> bool:
+        return bool(program.inner)
+
+    def shares(self, program: Program) -> Float[np.ndarray, " S"]:
+        return passes(program)[1]
+
+    def rows_at_once(self, program: Program) -> int:
+        return max(1, PASSES_AT_ONCE // pass_count(program))
+
+    def marginals_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> Marginals:
+        """One component for each pass, with the weights of `passes`.
+
+        The passes are the same for every row: what is said of a row depends on no other.
+        """
+        (posterior, inducing), layers = numbers, Layers(program, program.sharp)
+        dtype = jax.tree.leaves(inducing)[0].dtype
+        shared = jnp.asarray(passes(program)[0], dtype)[:, None]
+        normals = jnp.broadcast_to(shared, (len(shared), row_count(rows), program.latents))
+        white = {}
+        for place, group in enumerate(program.groups):
+            if group.per_row and program.inner & set(group.names):
+                mean, variance = posterior[place].moments(row_features(rows, dtype))
+                white[place] = mean[0].T + jnp.sqrt(variance[0].T) * normals[..., group.start : group.stop]
+        drawn = Drawn(normals, white)
+        return layers.marginals(parameters, inducing, dict(enumerate(posterior)), rows, drawn, self.jitter)
+
+    def blocks(self, program: Program, rows: Rows, count: int) -> list[Block]:
+        raise self._without_covariances()
+
+    def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
+        raise self._without_covariances()
+
+    def _without_covariances(self) -> GpdslError:
+        names = ", ".join(f"`{name}`" for name in sorted(self.program.inner))
+        return GpdslError(
+            f"latents that are functions of {names} have no covariances between rows in closed form, and no drawn "
+            "functions that take any rows: `prediction.draws` draws all rows of a prediction together"
+        )
+
+    def functions(self, program: Program, rows: Rows) -> Functions:
+        """Each draw (SGPVI eq. 79) has one function of each layer, at all its arguments.
+
+        Drawing raises GpdslError for more rows than have room for their covariances, and for latents read in other
+        ways.
+        """
+        return partial(self._drawn, program, rows)
+
+    def _drawn(
+        self, program: Program, rows: Rows, count: int, rng: np.random.Generator
+    ) -> Float[np.ndarray, "draws rows latents"]:
+        size, whole = row_count(rows), np.zeros((count, row_count(rows), program.latents))
+        parameters, (posterior, inducing) = self.numbers
+        computing, given = {}, (parameters, inducing, posterior)
+        held: dict[int, tuple[np.ndarray, list[np.ndarray]]] = {}
         for place in program.order:
             group = program.groups[place]
-            inner = bool(set(group.inputs) & program.inner)
-            if number == 0 or inner:
-                mean, covariance = (np.asarray(a) for a in computing[place](*given, rows, jnp.asarray(known)))
-                roots = [block_of((0,), each[None, None, :, None]).root(0) for each in covariance]
-                held[place] = mean, roots
-            mean, roots = held[place]
-            own = known[:, group.start : group.stop]
-            own[:] = mean + np.stack([root @ rng.standard_normal(root.shape[1]) for root in roots], axis=1)
-    return whole
+            if group.readings.all != (OWN,):
+                raise GpdslError(
+                    f"`{group.names[0]}` is read at several places: `prediction.sample` draws each row on its own"
+                )
+            if group.size * size**2 > MOST:
+                most = int((MOST / group.size) ** 0.5)
+                raise GpdslError(f"{size} rows: draws of all of them together go to {most} rows; ask for fewer")
+            computing[place] = jit(partial(_together, program, place, self.jitter), brief=True)
+        for number, known in enumerate(whole):
+            for place in program.order:
+                group = program.groups[place]
+                inner = bool(set(group.inputs) & program.inner)
+                if number == 0 or inner:
+                    mean, covariance = (np.asarray(a) for a in computing[place](*given, rows, jnp.asarray(known)))
+                    roots = [block_of((0,), each[None, None, :, None]).root(0) for each in covariance]
+                    held[place] = mean, roots
+                mean, roots = held[place]
+                own = known[:, group.start : group.stop]
+                own[:] = mean + np.stack([root @ rng.standard_normal(root.shape[1]) for root in roots], axis=1)
+        return whole
 
 
 def _together(

@@ -201,6 +201,11 @@ class Options:
     fixed: tuple[str, ...] = _default("fixed")
     init: Mapping[str, Any] = _default("init")
 
+    @property
+    def drawn(self) -> bool:
+        """Whether settings of the parameters may hold draws of the latents."""
+        return self.engine == "mcmc" or self.posterior == "corrected"
+
 
 SINGLE_PRECISION = ("qsgp",)
 """Engines that compute in float32 unless asked otherwise: the noise of their steps is far above its rounding.

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 from scipy.linalg.lapack import dpstrf
 
 from gpdsl.errors import GpdslError
-from gpdsl.inference.bound import GroupView, views
+from gpdsl.inference.bound import GroupView, views, whitened_marginals
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import RowFeatures, prior_covariances
 from gpdsl.kernels.functionals import Functionals
@@ -93,6 +93,18 @@ def joint_marginals(
     mean = mean + prior_means(program.evaluator, program.groups, parameters, rows, mean.shape[0])
     covariance = loaded @ jnp.swapaxes(loaded, 1, 2) + unexplained(seen, mean)
     return Marginals(mean[None], jnp.diagonal(covariance, axis1=1, axis2=2)[None], covariance[None])
+
+
+def marginals_of(
+    program: Program,
+    parameters: Mapping[str, Array],
+    rows: Rows,
+    seen: Sequence[GroupView],
+    posterior: Sequence[Whitened],
+) -> Marginals:
+    """Marginals under one Gaussian of all latents where the program is coupled, else under one of each group."""
+    of = joint_marginals if program.coupled else whitened_marginals
+    return of(program, parameters, rows, seen, posterior)
 
 
 def loadings_of(seen: Sequence[GroupView], posterior: Sequence[Whitened]) -> Float[Array, "rows columns R"]:

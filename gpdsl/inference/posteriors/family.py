@@ -50,6 +50,13 @@ class Whitened:
         return project(features, jnp.asarray(self.mean)), variance
 
 
+class Held(Protocol):
+    """What holds a posterior that is not one over whitened inducing values."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a file keeps."""
+
+
 class Family(Protocol):
     """What every posterior family answers, for one group. Means and variances are for unit kernel scale.
 

@@ -237,7 +237,7 @@ class QsgpSearch:
         value += ascent.constant if isinstance(ascent, SolvedFit) else 0.0
         notes = notes_on_width(problem, features, q, learnt) + _noisy_mean(problem.options.basis, choice)
         message = STAYED if stayed else ""
-        return Result(parameters, [], [], np.ones(1), value, error, message, weight_space=held, notes=notes)
+        return Result(parameters, [], [], np.ones(1), value, error, message, held=held, notes=notes)
 
 
 def _noisy_mean(basis: str, choice: WeightChoice) -> tuple[str, ...]:
@@ -270,8 +270,8 @@ def _better(
 
 def _known(problem: Problem, choice: WeightChoice) -> WeightSpace | None:
     """The posterior of the fit it starts from, where that is one over the same basis functions."""
-    begun, options = problem.begun_weights, problem.options
-    if begun is None or begun.features != choice.features or begun.q.columns != choice.chevron:
+    begun, options = problem.begun_held, problem.options
+    if not isinstance(begun, WeightSpace) or begun.features != choice.features or begun.q.columns != choice.chevron:
         return None
     if begun.basis.kind != options.basis or (options.basis == "fourier" and begun.seed != options.seed):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -12,8 +13,13 @@ import numpy as np
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 
+from gpdsl.errors import need, shown
+from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.coupled import Block, block_of
+from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.pathwise import PriorDraws, random_waves, refuse_unsuited
+from gpdsl.inference.posteriors.posterior import UNLIKE, Arrays, Paths, Posterior
+from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.quadruply_stochastic.basis import Basis
 from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.sums import covariances, inputs_of, moments, slab, slabs
@@ -21,7 +27,7 @@ from gpdsl.inference.quadruply_stochastic.weights import Weights
 from gpdsl.kernels.functionals import Values
 from gpdsl.kernels.numerics import cholesky, solve_lower
 from gpdsl.program.evaluation import prior_means
-from gpdsl.program.groups import kernel_values
+from gpdsl.program.groups import columns_of, kernel_values
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
@@ -99,18 +105,6 @@ class WeightSpace:
         kept |= {"centres": self.basis.centres, "precision": self.basis.precision}
         return {f"weights.{name}": np.asarray(values) for name, values in kept.items() if values is not None}
 
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], kind: str, seed: int) -> WeightSpace | None:
-        """The posterior of a file, None where it holds no weights."""
-        if "weights.vectors" not in arrays:
-            return None
-        q = Weights(arrays["weights.vectors"], arrays["weights.curvature"])
-        basis = Basis(kind, arrays.get("weights.centres"), arrays.get("weights.precision"))
-        return cls(q, basis, seed, float(arrays["weights.stiffness"]), float(arrays.get("weights.jitter", 0.0)))
-
-    def __str__(self) -> str:
-        return f"{self.features} {KINDS[self.basis.kind]}"
-
 
 def left_open(
     features: Features, learnt: Mapping[str, Array], x: Float[Array, "n d"], jitter: float
@@ -164,7 +158,7 @@ class Weighted:
     duals: Float[Array, "m draws"] | None = None
 
 
-def weighted(
+def _weighted(
     held: WeightSpace,
     program: Program,
     parameters: Mapping[str, Array],
@@ -193,7 +187,7 @@ def weighted(
     return Weighted(jnp.asarray(weights), prior, cho_solve((factor, True), values))
 
 
-def weighted_at(
+def _weighted_at(
     held: WeightSpace, program: Program, rows: Rows, parameters: Mapping[str, Array], drawn: Weighted, seed: int
 ) -> Float[Array, "draws rows 1"]:
     """Drawn functions at rows, around their prior mean; some basis functions at a time."""
@@ -222,3 +216,70 @@ def _prior_at(
     group = program.groups[0]
     kernel = kernel_values(program.evaluator, group, parameters, x.shape[1])
     return jnp.sqrt(kernel.scale[0]) * prior.at(group, kernel, Values(x), seed)[0]
+
+
+POINTS = {"fourier": (False, False), "inducing": (True, False), "relevance": (True, True)}
+"""Whether basis functions have centres, and precisions of their own."""
+
+
+@dataclass(frozen=True, eq=False)
+class OverWeights(Posterior):
+    """Held by q(w) over basis functions; there are no inducing inputs."""
+
+    held: WeightSpace
+    whitened = False
+
+    @staticmethod
+    def suits(program: Program, choice: Choice) -> bool:
+        return choice.weights is not None
+
+    def stored(self, arrays: Arrays, rows: int, options: Options) -> tuple[tuple[Whitened, ...], WeightSpace]:
+        need(not self.inducing, UNLIKE)
+        q = Weights(arrays["weights.vectors"], arrays["weights.curvature"])
+        basis = Basis(options.basis, arrays.get("weights.centres"), arrays.get("weights.precision"))
+        stiffness, jitter = float(arrays["weights.stiffness"]), float(arrays.get("weights.jitter", 0.0))
+        return (), WeightSpace(q, basis, options.seed, stiffness, jitter)
+
+    def components(self, choice: Choice) -> int:
+        assert choice.weights is not None
+        named = f"chevron({choice.weights.chevron})" if choice.weights.chevron else "diagonal"
+        need(choice.posterior == named, f"choice: posterior is {shown(choice.posterior)}: expected {named}")
+        return 1
+
+    def check(self, choice: Choice, options: Options) -> None:
+        q, basis = self.held.q, self.held.basis
+        assert choice.weights is not None
+        shape = 1 + choice.weights.chevron, choice.weights.features
+        need(q.vectors.shape == shape and q.curvature.shape == shape[1:], "weights: not as many as chosen")
+        numbers = [q.vectors, q.curvature, basis.centres, basis.precision]
+        plain = all(each is None or each.dtype == self.dtype for each in numbers)
+        need(plain, "weights: not of the precision of the fit")
+        need(self.held.stiffness >= 0 and np.all(np.asarray(q.curvature) >= 0), "weights: curvatures below 0")
+        given = basis.centres is not None, basis.precision is not None
+        need(given == POINTS[options.basis], "weights: not those of this basis")
+        points = shape[1], columns_of(self.program.groups[0], self.program.translator)
+        need(basis.centres is None or basis.centres.shape == points, "weights: centres of another shape")
+        precision = basis.precision
+        need(precision is None or (precision.shape == shape[1:] and np.all(precision > 0)), "weights: precisions")
+
+    def support(self, choice: Choice, rows: int) -> str:
+        return f"{self.held.features} {KINDS[self.held.basis.kind]}"
+
+    def carried(self) -> tuple[tuple[Whitened, ...], float, WeightSpace]:
+        return (), self.jitter, self.held
+
+    @cached_property
+    def numbers(self) -> tuple[Any, Weights]:
+        """The parameters, and the arrays of q."""
+        return as_arrays((dict(self.parameters), self.held.q), self.dtype)
+
+    def marginals_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> Marginals:
+        return self.held.marginals(program, rows, parameters, numbers)
+
+    def blocks_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> list[Block]:
+        return self.held.blocks(program.without_sums(), rows, parameters, numbers)
+
+    def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
+        """Phi(x) w for w from q, and what inducing points leave open."""
+        drawn = _weighted(self.held, self.program, self.numbers[0], len(component), rng, seed)
+        return Paths(partial(_weighted_at, self.held, seed=seed), (self.numbers[0], drawn))

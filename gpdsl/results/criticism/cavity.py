@@ -20,9 +20,9 @@ from jaxtyping import Array, Bool, Float
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.natural.sites import site_target
+from gpdsl.inference.posteriors.posterior import Posterior, parts
 from gpdsl.program.joint import Marginals, basis_columns, covariance_table, with_sums
 from gpdsl.program.program import Program, take_rows
-from gpdsl.results.at_rows import AtRows, parts
 from gpdsl.results.expectation import Beliefs
 
 SAMPLES = 1024
@@ -35,7 +35,7 @@ NUMBERS_AT_ONCE = 4_000_000
 """Covariances that are held at a time."""
 
 
-def cavities(beliefs: Beliefs, at_rows: AtRows) -> tuple[Marginals, Bool[np.ndarray, " rows"]]:
+def cavities(beliefs: Beliefs, at_rows: Posterior) -> tuple[Marginals, Bool[np.ndarray, " rows"]]:
     """Marginals of every row without its own observations, and where these are a distribution; else they stay.
 
     What inducing values leave open of a row's latents stays open: its site tells of the inducing values.

@@ -38,7 +38,7 @@ LARGEST = 3000
 def flexibility(fit: Fit, data: Data) -> Iterator[Finding]:
     """The trace of I - S, with S the covariance of q in units of the prior: n - tr B^-1 under normal noise."""
     values = sum(int(np.sum(known)) for known in data.observed.values())
-    if fit.regression is not None:
+    if fit.at_rows.by_data:
         if values > LARGEST:
             return
         inverses = list(_inverses(fit))

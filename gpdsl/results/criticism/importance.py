@@ -45,7 +45,7 @@ def importance(fit: Fit, data: Data) -> Iterator[Finding]:
     program, family = fit.program, fit.choice.posterior
     if fit.options.beta != 1:
         return  # q is not meant to be the posterior
-    if not fit.posterior or family not in ONE_GAUSSIAN or program.opaque or program.fields or program.inner:
+    if not (fit.at_rows.whitened and fit.posterior) or family not in ONE_GAUSSIAN or program.opaque:
         return
     drawn = _drawn(fit)
     size = sum(int(np.prod(q.mean.shape)) for q in fit.posterior)

@@ -17,9 +17,9 @@ from jaxtyping import Bool, Float
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.integrated import UNTRUSTED, smoothed
+from gpdsl.inference.posteriors.posterior import Posterior, by_parts
 from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
-from gpdsl.results.at_rows import AtRows, by_parts
 from gpdsl.results.criticism.cavity import cavities
 from gpdsl.results.density import drawn_log_densities, is_opaque, log_predictive
 from gpdsl.results.expectation import Beliefs
@@ -211,16 +211,12 @@ def _beliefs(fit: Fit, bound: Data) -> Beliefs:
     return fit.beliefs(bound, likelihoods=True, program=program)
 
 
-def _settings(fit: Fit, beliefs: Beliefs) -> Iterator[tuple[Beliefs, AtRows]]:
+def _settings(fit: Fit, beliefs: Beliefs) -> Iterator[tuple[Beliefs, Posterior]]:
     """What every setting of the parameters says, one where they have one value, and with which posterior."""
     if fit.settings is None:
         yield beliefs, fit.at_rows
         return
-    for setting, each in zip(fit.settings.each, fit.settings.beliefs(fit.at_rows, beliefs), strict=True):
-        own = replace(
-            fit.at_rows, parameters=setting.parameters, posterior=setting.posterior, regression=setting.regression
-        )
-        yield each, own
+    yield from zip(fit.settings.beliefs(fit.at_rows, beliefs), fit.settings.posteriors(fit.at_rows), strict=True)
 
 
 def _log_weights(fit: Fit) -> Float[np.ndarray, " settings"]:
@@ -234,14 +230,14 @@ def observed_rows(bound: Data) -> Bool[np.ndarray, " rows"]:
 
 def _leaves_sites(fit: Fit, beliefs: Beliefs) -> bool:
     """Whether rows stand in q by Gaussian sites."""
-    if fit.regression is not None:
+    if fit.at_rows.by_data:
         return True
-    variational = fit.options.engine == "vi" and fit.weight_space is None and fit.choice.posterior in ONE_GAUSSIAN
+    variational = fit.options.engine == "vi" and fit.choice.posterior in ONE_GAUSSIAN
     return variational and not is_opaque(beliefs.program) and not beliefs.program.opaque and beliefs.program.latents > 0
 
 
 def _one_setting(
-    beliefs: Beliefs, at_rows: AtRows, gaussian: bool
+    beliefs: Beliefs, at_rows: Posterior, gaussian: bool
 ) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"], Beliefs | None]:
     """log p(y_n | the other rows), Pareto's k where draws were weighted, and what the others say where it is known."""
     count, nothing = beliefs.count, np.full(beliefs.count, np.nan)
@@ -264,9 +260,9 @@ def _log_densities(beliefs: Beliefs) -> Float[np.ndarray, " rows"]:
     return by_parts(beliefs.count, lambda _, rows: log_predictive(beliefs.part(rows)))
 
 
-def _known(at_rows: AtRows) -> bool:
+def _known(at_rows: Posterior) -> bool:
     """Whether the posterior is a draw of all latents, as of Markov chains: rows leave by the weights of draws."""
-    return at_rows.regression is None and bool(at_rows.posterior) and not any(np.any(q.root) for q in at_rows.posterior)
+    return bool(at_rows.q) and not any(np.any(q.root) for q in at_rows.q)
 
 
 def _by_draws(beliefs: Beliefs) -> Float[np.ndarray, "2 rows"]:

@@ -72,9 +72,7 @@ def correlation(fit: Fit, data: Data) -> Iterator[Finding]:
     singular values, with C = -Phi_a' diag(d^2 log p / df_a df_b) Phi_b.
     """
     program = fit.program
-    if not program.mixing or program.coupled or fit.regression is not None or fit.weight_space is not None:
-        return
-    if program.opaque or program.fields or program.inner or data.rows > 10 * ROWS:
+    if not program.mixing or not fit.at_rows.independent or program.opaque or data.rows > 10 * ROWS:
         return
     if fit.choice.posterior.startswith("mixture"):
         return

@@ -1,0 +1,286 @@
+"""Predictions of the exact posterior.
+
+With B = I + H K H' = L L' and alpha = B^-1 z (`exact.system`), what is read of the latents at new rows has the mean
+C alpha and loses the covariance V'V, V = L^-1 C', where C is its covariance with H f at the rows of the data. Nothing
+is added to a diagonal, so that predictions and evidence are those of the same model, however small its noise.
+
+Whole functions are draws of the prior, bent to the data by Matheron's rule: f = g + C B^-1 (z - H g - e) has the
+posterior of f for a draw g of the prior and e ~ N(0, I): O(N) per point. Wilson et al. (2020), Efficiently sampling
+functions from GP posteriors, eq. 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jaxtyping import Array, Float
+from scipy.linalg import cho_solve as solve_with
+
+from gpdsl.errors import GpdslError, need, shown
+from gpdsl.inference.bound import GroupView
+from gpdsl.inference.exact.crossing import crossed, crossed_by_level, values_first
+from gpdsl.inference.exact.evidence import factorised
+from gpdsl.inference.exact.parts import Part, by_level, sets_of
+from gpdsl.inference.exact.posterior import Regression
+from gpdsl.inference.exact.whitening import signal_covariance
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.posteriors.coupled import Block, block_of, left_open, processes, unexplained, with_processes
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.features import Features, prior_variances
+from gpdsl.inference.posteriors.pathwise import PriorDraws, by_column, random_waves, refuse_unsuited
+from gpdsl.inference.posteriors.posterior import DENSE, ROWS_AT_ONCE, UNLIKE, Arrays, Paths, Posterior
+from gpdsl.inference.problem import as_arrays, as_numpy
+from gpdsl.inference.warm import Later
+from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.kernels.numerics import jitter_for
+from gpdsl.program.cache import jit, precision
+from gpdsl.program.evaluation import functionals_at, prior_means
+from gpdsl.program.groups import Group, kernel_values
+from gpdsl.program.joint import Marginals
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+NUMBERS_AT_ONCE = 16_000_000
+"""Covariances of new rows with the data that are held at a time: 128 MB."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Factorised:
+    """One part, ready to predict: loadings, L and alpha."""
+
+    loadings: Float[Array, "sets columns elements rows"]
+    factor: Float[Array, "sets values values"]
+    alpha: Float[Array, "sets values"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Conditioned:
+    """Draws of the prior of each group, and B^-1 (z - H g - e) of each part of the observed values."""
+
+    prior: list[PriorDraws]
+    duals: list[Float[Array, "sets values draws"]]
+
+
+@dataclass(frozen=True, eq=False)
+class Exact(Posterior):
+    """Held by the data in units of their noise; `inducing` is what the rows of the data read."""
+
+    held: Regression
+    whitened, by_data = False, True
+
+    @staticmethod
+    def suits(program: Program, choice: Choice) -> bool:
+        return bool(choice.exact or choice.sets)
+
+    def stored(self, arrays: Arrays, rows: int, options: Options) -> tuple[tuple[Whitened, ...], Regression]:
+        need(len(self.inducing) == len(self.program.groups), UNLIKE)
+        held = Regression.from_arrays(arrays)
+        held.check(self.program, self.inducing, rows)
+        return (), held
+
+    def check(self, choice: Choice, options: Options) -> None:
+        need(choice.dense == (choice.inducing == 0), DENSE)
+        kind, parts = "coupled" if self.program.mixing else "full", self.held.parts
+        apart = bool(choice.sets) and choice.posterior == "full"
+        need(apart or choice.posterior == kind, f"choice: posterior is {shown(choice.posterior)}: expected {kind}")
+        need((choice.exact or choice.sets) == self.held.sizes, "choice: exact is not the sizes of the data")
+        places = [array for part in parts for array in (part.elements, part.columns, part.rows, part.kept)]
+        whole = all(each is None or each.dtype.kind == "i" for each in places)
+        need(whole, "the places of the data are no whole numbers")
+        numbers = [array for each in self.held.values for array in (each.z, each.loadings)]
+        need(all(array.dtype == self.dtype for array in numbers), "the data are not of the precision of the fit")
+
+    def support(self, choice: Choice, rows: int) -> str:
+        sizes, what = self.held.sizes, "exact, of" if choice.exact else "by level,"
+        blocks = f", in {len(sizes)} blocks, the largest of {max(sizes)}" if len(sizes) > 1 else ""
+        return f"{what} {sum(sizes)} {'observed' if choice.exact else 'latent'} values{blocks}"
+
+    def carried(self) -> tuple[Later, float, None]:
+        """Over the whitened values of what the rows read, when these are looked at."""
+        jitter = jitter_for(np.dtype(self.dtype))
+        return Later(len(self.inducing), partial(self._at_inducing, jitter)), jitter, None
+
+    def _at_inducing(self, jitter: float) -> list[Whitened]:
+        with precision(self.dtype):
+            parameters, read = as_arrays((dict(self.parameters), list(self.inducing)), self.dtype)
+            compute = jit(lambda numbers, read: self.held.at_inducing(self.program, numbers, read, jitter), brief=True)
+            return list(as_numpy(compute(parameters, read)))
+
+    @cached_property
+    def numbers(self) -> tuple[Any, tuple[list[Factorised], list[Functionals]]]:
+        """The parameters, every part factorised there, and what the rows of the data read.
+
+        Raises GpdslError where a matrix has no Cholesky factor, which a fit that ended well has.
+        """
+        parameters, read = as_arrays((dict(self.parameters), list(self.inducing)), self.dtype)
+        found = []
+        for number, (part, known) in enumerate(zip(self.held.parts, self.held.values, strict=True)):
+
+            def matrix(loadings: Array, parameters: Any, read: Any, part: Part = part) -> Array:
+                return signal_covariance(self.program, part, loadings, parameters, read)
+
+            loadings = jnp.asarray(known.loadings)
+            compute = self.compiled.setdefault(("part", number), jit(matrix))
+            matrices = np.asarray(compute(loadings, parameters, read))
+            factors = [factor for each in matrices if (factor := factorised(each)) is not None]
+            if len(factors) < len(matrices):
+                raise GpdslError(
+                    "the covariance of the data has no Cholesky factor at the fitted parameters: the noise is too "
+                    "small beside the signal for this precision; fix it at a larger value, or use dtype='float64'"
+                )
+            whole = np.tril(np.stack(factors))
+            z = np.asarray(known.z, whole.dtype)
+            alpha = [solve_with((f, True), each, check_finite=False) for f, each in zip(whole, z, strict=True)]
+            found.append(Factorised(loadings, jnp.asarray(whole), jnp.asarray(np.stack(alpha))))
+        return parameters, (as_arrays(found, self.dtype), read)
+
+    def rows_at_once(self, program: Program) -> int:
+        parts, groups = self.held.parts, program.groups
+        by_row = [part.width * (part.width + program.latents) for part in parts if by_level(part, groups)]
+        whole = sum(sum(part.sizes) for part in parts if not by_level(part, groups)) * program.latents
+        return min(ROWS_AT_ONCE, max(1, NUMBERS_AT_ONCE // max(whole, *by_row, 1)))
+
+    def marginals_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> Marginals:
+        """With covariances among all that is read where the program asks for these."""
+        (parts, read), fitted = numbers, self.program
+        seen = [prior_view(program, group, rows, parameters) for group in program.groups]
+        scale = jnp.concatenate([jnp.tile(v.kernel.scale, len(v.group.readings.all)) for v in seen])
+        count = _by_row(seen[0]).shape[0]
+        mean = prior_means(program.evaluator, program.groups, parameters, rows, count)
+        variance = scale * jnp.concatenate([_by_row(view) for view in seen], axis=1)
+        covariance = unexplained(seen, mean) if program.coupled else None
+        for part, known in zip(self.held.parts, parts, strict=True):
+            if by_level(part, fitted.groups):
+                found = (mean, variance, covariance)
+                mean, variance, covariance = _told_by_level(part, known, fitted, seen, read, rows, found)
+                continue
+            columns, cross = crossed(part, known.loadings, fitted, seen, read, rows)
+            lost = jax.vmap(partial(solve_triangular, lower=True))(known.factor, values_first(cross))
+            lost = lost.reshape(*lost.shape[:2], columns.shape[1], count)
+            told = jnp.einsum("scnv,sv->nsc", cross, known.alpha)
+            mean = mean.at[:, columns].add(told)
+            variance = variance.at[:, columns].add(-jnp.moveaxis(jnp.sum(lost**2, axis=1), -1, 0))
+            if covariance is not None:
+                between = jnp.einsum("svcn,svdn->nscd", lost, lost)
+                covariance = covariance.at[:, columns[:, :, None], columns[:, None, :]].add(-between)
+        variance = jnp.maximum(variance, 0.0)  # a difference of nearly equal numbers at the rows of the data
+        if covariance is None:
+            return Marginals(mean[None], variance[None])
+        own = np.arange(variance.shape[1])
+        return Marginals(mean[None], variance[None], covariance.at[:, own, own].set(variance)[None])
+
+    def blocks_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> list[Block]:
+        """K - V'V of the latents of each set of observed values, and of latents of none."""
+        (parts, read), fitted, program = numbers, self.program, program.without_sums()
+        seen = [prior_view(program, group, rows, parameters) for group in program.groups]
+        left = [left_open(view, rows) for view in seen]
+        told: dict[tuple[int, ...], Array] = {}
+        for part, known in zip(self.held.parts, parts, strict=True):
+            columns, cross = crossed(part, known.loadings, fitted, seen, read, rows)
+            lost = jax.vmap(partial(solve_triangular, lower=True))(known.factor, values_first(cross))
+            lost = lost.reshape(*lost.shape[:2], columns.shape[1], -1)
+            each, which = np.unique(columns, axis=0, return_inverse=True)
+            for number, own in enumerate(map(tuple, each.tolist())):
+                its = lost[np.flatnonzero(which.ravel() == number)]
+                told[own] = told.get(own, 0.0) - jnp.einsum("svcn,svdm->cndm", its, its)  # type: ignore[arg-type]
+        found = [block_of(own, with_processes(lost, own, seen, left)[None]) for own, lost in told.items()]
+        told_about = {column for block in found for column in block.columns}
+        for view, of_group in zip(seen, left, strict=True):
+            alone = zip(processes(view.group), of_group, strict=True)
+            found += [block_of(own, each[None]) for own, each in alone if int(own[0]) not in told_about]
+        return found
+
+    def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
+        """So many draws of the prior of each group, and B^-1 (z - H g - e) of each part of the observed values."""
+        fitted, count, (parameters, (parts, read)) = self.program, len(component), self.numbers
+        refuse_unsuited(fitted)
+        prior = random_waves(fitted, count, rng)
+        drawn = np.zeros((count, len(read[0]) // len(fitted.groups[0].readings.basis), fitted.latents))
+        for group, at, own in zip(fitted.groups, read, prior, strict=True):
+            kernel = kernel_values(fitted.evaluator, group, parameters, every_point(at).shape[-1])
+            basis = len(group.readings.basis)
+            scaled = np.sqrt(np.asarray(kernel.scale))[:, None, None] * np.asarray(
+                own.compiled(fitted, group, parameters, at, seed)
+            )
+            apart = scaled.reshape(group.size, basis, -1, count).transpose(3, 2, 1, 0)
+            own_columns = slice(group.start, group.start + basis * group.size)
+            drawn[:, : apart.shape[1], own_columns] = apart.reshape(*apart.shape[:2], -1)
+        duals = []
+        for part, known, held in zip(self.held.parts, self.held.values, parts, strict=True):
+            g = drawn[:, part.rows[:, :, None], part.columns[:, None, :]]
+            signal = jnp.einsum("scen,dsnc->sden", held.loadings, g)
+            told = part.values_of(signal.reshape(*signal.shape[:2], -1))
+            left = jnp.asarray(known.z)[:, None] - told - rng.standard_normal(told.shape)
+            duals.append(jax.vmap(lambda factor, b: cho_solve((factor, True), b.T))(held.factor, left))
+        return Paths(partial(self._drawn_at, seed=seed), (parameters, read, parts, Conditioned(prior, duals)))
+
+    def _drawn_at(
+        self,
+        program: Program,
+        rows: Rows,
+        parameters: Mapping[str, Array],
+        read: Sequence[Functionals],
+        parts: Sequence[Factorised],
+        drawn: Conditioned,
+        seed: int,
+    ) -> Float[Array, "draws rows columns"]:
+        """What is read at rows of drawn functions, around their prior means."""
+        seen, found = [prior_view(program, group, rows, parameters) for group in program.groups], []
+        for view, own in zip(seen, drawn.prior, strict=True):
+            new = functionals_at(view.group, view.group.readings.all, rows)
+            found.append(by_column(view.group, view.kernel, own.at(view.group, view.kernel, new, seed)))
+        total = jnp.concatenate(found, axis=-1)
+        for part, known, duals in zip(self.held.parts, parts, drawn.duals, strict=True):
+            columns, cross = crossed(part, known.loadings, self.program, seen, read, rows)
+            total = total.at[:, :, columns].add(jnp.einsum("scnv,svd->dnsc", cross, duals))
+        return total
+
+
+def _told_by_level(
+    part: Part,
+    known: Factorised,
+    fitted: Program,
+    seen: Sequence[GroupView],
+    read: Sequence[Functionals],
+    rows: Rows,
+    prior: tuple[Array, Array, Array | None],
+) -> tuple[Array, Array, Array | None]:
+    """Means, variances and covariances at rows, of which each has to do with the sets of its own levels alone."""
+    mean, variance, covariance = prior
+    every = jnp.arange(len(mean))[:, None]
+    for sets in sets_of(part, fitted.groups, [view.group for view in seen], read, rows):
+        columns, cross = crossed_by_level(part, known.loadings, fitted, seen, read, rows, sets)
+        factor, alpha = known.factor[sets.clip(0)], known.alpha[sets.clip(0)]
+        lost = jax.vmap(partial(solve_triangular, lower=True))(factor, jnp.swapaxes(cross, 1, 2))
+        mean = mean.at[every, columns].add(jnp.einsum("ncv,nv->nc", cross, alpha))
+        variance = variance.at[every, columns].add(-jnp.sum(lost**2, axis=1))
+        if covariance is not None:
+            between = jnp.einsum("nvc,nvd->ncd", lost, lost)
+            covariance = covariance.at[every[:, :, None], columns[:, :, None], columns[:, None, :]].add(-between)
+    return mean, variance, covariance
+
+
+def prior_view(program: Program, group: Group, rows: Rows, parameters: Mapping[str, Array]) -> GroupView:
+    """A group as if nothing of it were explained, in the form in which posteriors by inducing values have it."""
+    at = functionals_at(group, group.readings.all, rows)
+    kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])
+    prior = prior_variances(group, kernel, at)
+    nothing = jnp.zeros((*prior.shape, 1), prior.dtype)
+    return GroupView(group, kernel, Features(nothing, prior, nothing))
+
+
+def _by_row(view: GroupView) -> Float[Array, "rows columns"]:
+    """Prior variances at unit scale, one column per reading and process."""
+    assert isinstance(view.features, Features)
+    group, prior = view.group, view.features.residual
+    apart = jnp.broadcast_to(prior, (group.size, prior.shape[-1])).reshape(group.size, len(group.readings.all), -1)
+    return jnp.swapaxes(apart, 0, 1).reshape(group.size * len(group.readings.all), -1).T

@@ -1,0 +1,238 @@
+"""What a fit says of its latents at any rows, whatever holds it: marginals, covariances between rows, whole functions.
+
+`Posterior` is what predictions, summaries, saving and diagnoses know. It is itself one over whitened inducing values;
+each other kind overrides what it does in another way, in its engine's folder, and is named in `POSTERIORS` of
+`inference.engines`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from gpdsl.errors import need
+from gpdsl.inference.bound import views
+from gpdsl.inference.posteriors.coupled import Block, marginals_of, unexplained, verify_size, whitened_blocks
+from gpdsl.inference.posteriors.family import Held, Whitened, parse_family
+from gpdsl.inference.posteriors.pathwise import bent, bent_at, refuse_unsuited
+from gpdsl.inference.problem import as_arrays
+from gpdsl.kernels.functionals import Functionals
+from gpdsl.program.cache import jit
+from gpdsl.program.joint import Marginals
+from gpdsl.program.program import Program, take_rows
+from gpdsl.program.rows import Rows, row_count
+
+if TYPE_CHECKING:
+    from gpdsl.inference.plan.options import Choice, Options
+
+# Many rows a part at a time, so that what is computed about them takes bounded memory.
+
+ROWS_AT_ONCE = 4096
+
+COMMON_AT_ONCE = 2048
+"""Latents times common noise of a coupled posterior that count as one: 64 MB for all rows at once."""
+
+
+def parts(count: int, size: int = ROWS_AT_ONCE) -> Iterator[tuple[slice, int]]:
+    """Slices that cover `count` rows, and how many rows at the front of each were covered before.
+
+    All have one length, so that one compiled function serves them: the last is taken from the end.
+    """
+    size = min(size, count)
+    for start in range(0, count, size):
+        last = min(start + size, count)
+        yield slice(last - size, last), size - (last - start)
+
+
+def by_parts(
+    count: int, compute: Callable[[int, slice], np.ndarray], axis: int = 0, size: int = ROWS_AT_ONCE
+) -> np.ndarray:
+    """`compute(number, rows)` of each part in turn, put together along the axis of the rows."""
+    found = []
+    for number, (rows, skip) in enumerate(parts(count, size)):
+        values = compute(number, rows)
+        kept = [slice(None)] * axis + [slice(skip, None)]
+        found.append(values[tuple(kept)])
+    return np.concatenate(found, axis=axis) if len(found) > 1 else found[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Drawn functions of all latents: `compute(program, rows, *numbers)` is [draws, rows, columns] of their values.
+
+    They are around the prior mean, and of a program without sums.
+    """
+
+    compute: Callable[..., Float[Array, "draws rows columns"]]
+    numbers: tuple[Any, ...]
+
+
+Functions = Callable[[int, np.random.Generator], Float[np.ndarray, "S rows latents"]]
+"""So many draws of all latents at some rows together."""
+
+
+DENSE = "choice: dense or not does not go with the number of inducing points"
+UNLIKE = "inducing: not one for every group of latents"
+"""What may be wrong with a file."""
+
+Arrays = Mapping[str, np.ndarray]
+"""Of a file, by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """One over whitened inducing values, a mixture with these `weights`; `program` is the one that was fitted."""
+
+    program: Program
+    parameters: Mapping[str, np.ndarray]
+    inducing: Sequence[Functionals]
+    q: Sequence[Whitened]
+    weights: Float[np.ndarray, " K"]
+    jitter: float
+    dtype: str
+    held: Any = None
+    """What holds it where that is not `q`, which is empty then: a `Held`."""
+    whitened: ClassVar[bool] = True
+    """Whether `q` gives the marginals of each row by SAVIGP eqs. 37 to 39."""
+    jointly: ClassVar[bool] = False
+    """Whether one root is across all groups, whatever the family is called."""
+    by_data: ClassVar[bool] = False
+    """Whether the data hold it: each row stands in it by a Gaussian site, and `inducing` is what rows are sums of."""
+    compiled: dict[Any, Callable[..., Any]] = field(default_factory=dict, repr=False)
+    """Compiled once for each number of rows, however often the fit predicts, and whatever its numbers."""
+
+    @staticmethod
+    def suits(program: Program, choice: Choice) -> bool:
+        """Whether fits of the program with these choices have this kind of posterior."""
+        return True
+
+    def stored(self, arrays: Arrays, rows: int, options: Options) -> tuple[tuple[Whitened, ...], Held | None]:
+        """`q` and `held` from the arrays of a file (`arrays_of`). Raises ValueError for what cannot be any."""
+        need(len(self.inducing) == len(self.program.groups), UNLIKE)
+        return tuple(Whitened(arrays[f"mean.{i}"], arrays[f"root.{i}"]) for i in range(len(self.inducing))), None
+
+    def components(self, choice: Choice) -> int:
+        """How many there are by these choices. Raises ValueError where these name no family of this kind."""
+        return parse_family(choice.posterior, choice.dense).components
+
+    def check(self, choice: Choice, options: Options) -> None:
+        """Raise ValueError where this is no posterior of a fit with these choices."""
+        need(choice.dense == (choice.inducing == 0), DENSE)
+        program, chosen = self.program, choice.posterior == "coupled"
+        needed = chosen and options.posterior in {"auto", "corrected"}
+        need(not needed or program.mixing, "choice: posterior is coupled, and no observation mixes latents")
+        total = sum(group.size * len(points) for group, points in zip(program.groups, self.inducing, strict=True))
+        for group, points, q in zip(program.groups, self.inducing, self.q, strict=True):
+            shape = len(self.weights), group.size, len(points)
+            columns = 1 if group.per_row else total if chosen or self.jointly else len(points)
+            names = ", ".join(group.names)
+            known = options.drawn and q.root.shape == (*shape, 1) and not np.any(q.root)
+            need(q.mean.shape == shape, f"the posterior of {names} has another shape")
+            need(known or q.root.shape == (*shape, columns), f"the posterior of {names} has another shape")
+            need(q.mean.dtype == q.root.dtype == self.dtype, f"the posterior of {names} is not of {self.dtype}")
+
+    def support(self, choice: Choice, rows: int) -> str:
+        """What carries it, in words: inducing points, all rows, or fewer points that determine what is read."""
+        if not choice.dense:
+            return choice.support
+        most = max((len(points) for points in self.inducing), default=rows)
+        return f"dense (by {most} points that determine it)" if most < rows else "dense (inducing points are the rows)"
+
+    def shares(self, program: Program) -> Float[np.ndarray, " K"]:
+        """Weights, which add up to 1, of the components of its marginals."""
+        return self.weights / self.weights.sum()
+
+    @property
+    def independent(self) -> bool:
+        """Whether latents of different groups are independent in `q`, whose marginals are all there is."""
+        return self.whitened and not self.program.coupled
+
+    def carried(self) -> tuple[Sequence[Whitened], float, Held | None]:
+        """What another fit starts from: whitened inducing values and their jitter, or what its engine alone knows."""
+        return self.q, self.jitter, None
+
+    def marginals(self, program: Program, rows: Rows, count: int) -> Marginals:
+        """Marginals of all latents at rows: SAVIGP eqs. 37 to 39, O(M^2) per row after one factorisation.
+
+        `program` says what is read of the latents: that of the fit, or more of them.
+        """
+        compute, numbers = self._compiled(self.marginals_at, program), self.numbers
+        found = []
+        for index, skip in parts(count, self.rows_at_once(program)):
+            chunk = compute(take_rows(rows, index), *numbers)
+            found.append(jax.tree.map(lambda a, skip=skip: a[:, skip:], chunk))
+        return jax.tree.map(lambda *chunks: jnp.concatenate(chunks, axis=1), *found)
+
+    def left_open(self, program: Program, rows: Rows) -> Float[np.ndarray, "rows columns columns"] | None:
+        """Covariances, in each row, of what inducing values leave open; None where there are none of these."""
+        if not self.whitened:
+            return None
+        return np.asarray(self._compiled(self.left_open_at, program)(rows, *self.numbers), float)
+
+    def blocks(self, program: Program, rows: Rows, count: int) -> list[Block]:
+        """Covariances of all latents between rows. Raises GpdslError for too many of these, and for layers."""
+        compute = self._compiled(self.blocks_at, program)
+        verify_size(jax.eval_shape(compute, rows, *self.numbers), count)
+        return jax.tree.map(np.asarray, compute(rows, *self.numbers))
+
+    def functions(self, program: Program, rows: Rows) -> Functions | None:
+        """Draws of all latents at these rows together, where their covariances do not tell them."""
+        return None
+
+    def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
+        """Whole functions, one from each of these components. Raises GpdslError for kernels that have no such draws."""
+        refuse_unsuited(self.program, self.inducing)
+        parameters, (q, inducing) = self.numbers
+        functions = bent(self.program, parameters, q, inducing, self.jitter, component, rng, seed)
+        return Paths(partial(bent_at, seed=seed), (parameters, inducing, functions))
+
+    # What the kinds do each in their own way, with everything that is an array among the arguments: to be compiled.
+
+    @cached_property
+    def numbers(self) -> tuple[Any, Any]:
+        """The parameters, and the arrays of the posterior."""
+        parameters, inducing, q = as_arrays((dict(self.parameters), list(self.inducing), list(self.q)), self.dtype)
+        return parameters, (q, inducing)
+
+    def rows_at_once(self, program: Program) -> int:
+        """Rows whose marginals are computed together, by the memory that a row takes."""
+        readings = max((len(group.readings.all) for group in program.groups), default=1)
+        common = self.q[0].root.shape[-1] if program.coupled else 0
+        width = max(readings, program.latents * common // COMMON_AT_ONCE)
+        return max(1, ROWS_AT_ONCE // width)
+
+    def marginals_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> Marginals:
+        """Marginals of some rows."""
+        q, inducing = numbers
+        seen = views(program, parameters, inducing, rows, False, self.jitter)
+        return marginals_of(program, parameters, rows, seen, q)
+
+    def left_open_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> Array:
+        """`left_open` of some rows."""
+        seen = views(program, parameters, numbers[1], rows, False, self.jitter)
+        return unexplained(seen, jnp.zeros((row_count(rows), program.latents), jnp.asarray(self.jitter).dtype))
+
+    def blocks_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> list[Block]:
+        """Covariances between rows, but for sums."""
+        q, inducing = numbers
+        return whitened_blocks(program.without_sums(), rows, parameters, q, inducing, self.jitter)
+
+    def _compiled(self, function: Callable[..., Any], program: Program) -> Callable[..., Any]:
+        key = function.__name__, program
+        if key not in self.compiled:
+            self.compiled[key] = jit(partial(function, program))
+        return self.compiled[key]
+
+
+def arrays_of(q: Sequence[Whitened], held: Held | None) -> dict[str, np.ndarray]:
+    """What a file keeps of a posterior, beside inducing inputs and weights."""
+    arrays = {f"mean.{i}": np.asarray(each.mean) for i, each in enumerate(q)}
+    arrays |= {f"root.{i}": np.asarray(each.root) for i, each in enumerate(q)}
+    return arrays if held is None else arrays | held.arrays()
