@@ -82,6 +82,8 @@ class Engine:
     """Its evidence as a function of the learnt parameters, for `hyperparameters = integrated`."""
     target: Callable[[Problem, Result], Target] | None = None
     """What chains draw from, for `engine = mcmc`."""
+    explain: Callable[[Program, Options, Plan, int], str] | None = None
+    """Its plan for so many rows in words, where that is another one than `plan.explain` tells."""
 
 
 @dataclass(frozen=True)

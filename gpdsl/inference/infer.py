@@ -25,13 +25,14 @@ from gpdsl.inference.layered.shallow import from_the_last_layer
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.sides import from_all_sides
 from gpdsl.inference.warm import Start, check_start
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Rows
-from gpdsl.program.white import notes_on_white, training
+from gpdsl.program.white import notes_on_white
 
 
 def _placed(rows: Rows, options: Options) -> Rows:
@@ -75,8 +76,7 @@ def infer(
         process = start
         planned = plan(program, data, options, process)
     choice, layout, engine = planned.choice, planned.layout, planned.engine
-    plain = bool(choice.exact) or choice.weights is not None
-    program = (program if plain else training(program, dense=choice.dense)).under(choice.posterior)
+    program = trained(program, choice)
     monitor = Monitor(choice.steps, callback, f"{choice.posterior} posterior, {engine.name}")
     numbers: Any = np.arange(data.rows)
     rows = _placed(replace(make_rows(program, data), numbers=numbers), options)

@@ -115,9 +115,6 @@ PRIMITIVES: Mapping[str, tuple[Profile, Profile]] = {
 }
 """K1 and K2 of kernels at unit length-scale; of `Cosine` where the period is 2 pi."""
 
-POLYNOMIALS = ("Constant", "Linear", "Polynomial")
-"""Kernels that a Gauss rule integrates exactly."""
-
 
 def integrated(
     form: Form, parameters: Sequence[Array], a: Integrals, b: Integrals | Values | None, of_values: OfValues

@@ -24,8 +24,6 @@ from gpdsl.results.predictive import Predictive
 from gpdsl.results.responses import COHERENT, in_the_tails
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic import laws
-from gpdsl.symbolic.gaussian import pull_exponentials
-from gpdsl.symbolic.joint import joint_expectation
 from gpdsl.symbolic.terms import has_external, latents_in
 
 if TYPE_CHECKING:
@@ -114,15 +112,12 @@ def error_of_quantile(
 
 def is_sampled(beliefs: Beliefs, expression: sp.Expr) -> bool:
     """Whether an expectation is an average over samples, and has their error."""
-    program = beliefs.program
-    latents = latents_in(program.translator, expression)
-    if has_external(program.translator, expression):
+    latents = latents_in(beliefs.program.translator, expression)
+    if _is_opaque(beliefs, expression):
         return True
     if not latents or (beliefs.marginals.together and len(latents) > 1):
         return bool(latents)
-    if joint_expectation(program.translator, pull_exponentials(expression), latents, program.coupled) is not None:
-        return False
-    return integrand_in(beliefs, expression).kinks is None
+    return beliefs.closed(expression, latents) is None and integrand_in(beliefs, expression).kinks is None
 
 
 def _is_opaque(beliefs: Beliefs, expression: sp.Expr) -> bool:
@@ -180,12 +175,10 @@ def _between_nodes(
 
 def _by_nodes(beliefs: Beliefs, expression: sp.Expr) -> bool:
     """Whether an expectation is a quadrature over two arguments that is not split."""
-    program = beliefs.program
-    latents = latents_in(program.translator, expression)
-    integrand = integrand_in(beliefs, expression)
+    latents, integrand = latents_in(beliefs.program.translator, expression), integrand_in(beliefs, expression)
     if len(integrand.arguments) != 2 or integrand.kinks or is_sampled(beliefs, expression):
         return False
-    return joint_expectation(program.translator, pull_exponentials(expression), latents, program.coupled) is None
+    return beliefs.closed(expression, latents) is None
 
 
 def _left_open(

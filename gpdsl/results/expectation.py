@@ -132,6 +132,11 @@ class Beliefs:
         """Where expressions are evaluated at these latent values."""
         return Scope(self.parameters, self.rows, latents, externals or {})
 
+    def closed(self, expression: sp.Expr, latents: Sequence[sp.Symbol]) -> sp.Expr | None:
+        """The expectation of an expression by these latents, in their moments; None where it has no formula."""
+        coupled, translator = self.marginals.covariance is not None, self.program.translator
+        return joint_expectation(translator, pull_exponentials(expression), latents, coupled)
+
     def integral(
         self, integrand: Integrand, keys: tuple[str, ...], given: Mapping[sp.Symbol, Array] = MappingProxyType({})
     ) -> Integral:
@@ -220,7 +225,7 @@ def _per_component(
     program = beliefs.program
     if beliefs.marginals.together and len(latents) > 1:  # values at different points are dependent
         return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
-    closed = joint_expectation(program.translator, pull_exponentials(expression), latents, program.coupled)
+    closed = beliefs.closed(expression, latents)
     if closed is not None:
         table = moment_values(program, latents, beliefs.marginals, keys, closed.free_symbols)
         return _with_rows(evaluator(closed, beliefs.scope(), keys, {**table, **given}), beliefs, keys)

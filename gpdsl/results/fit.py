@@ -103,8 +103,8 @@ class Shown:
 
 def fitted_program(program: Program, choice: Choice) -> Program:
     """The program as a fit with these choices holds it."""
-    plain = bool(choice.exact) or choice.weights is not None
-    return (program if plain else predicting(program, dense=choice.dense)).under(choice.posterior)
+    noisy = program if choice.plain else predicting(program, dense=choice.dense)
+    return noisy.under(choice.posterior)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -24,13 +24,12 @@ from gpdsl.inference.engines import plan
 from gpdsl.inference.fields.plan import explain_fields, probe_called
 from gpdsl.inference.inducing.growth import infer_growing
 from gpdsl.inference.integrated import integrated
-from gpdsl.inference.layered.planning import explain_layers
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.opaque.budget import probe
 from gpdsl.inference.plan.explain import explain, explain_kernels
 from gpdsl.inference.plan.options import Choice, Options, make_options
+from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.problem import Result, as_arrays
-from gpdsl.inference.quadruply_stochastic.explain import explain_weights
 from gpdsl.inference.resolution import notes_on_constants, notes_on_inputs, notes_on_noise, notes_on_samples
 from gpdsl.inference.tempering import infer_tempered
 from gpdsl.inference.warm import Start, check_start
@@ -41,7 +40,6 @@ from gpdsl.program.parameters import make_parameters
 from gpdsl.program.program import Program, make_program
 from gpdsl.program.standardise import ANY, Asked, Units, standardise
 from gpdsl.program.starts import start_from_data
-from gpdsl.program.white import training
 from gpdsl.results.checkpoint import Checkpoint, kept_before, noisy, not_below, steps_left, verify_data
 from gpdsl.results.criticism.inspected import Ended, Inspected
 from gpdsl.results.fit import Fit, fitted_program
@@ -120,9 +118,8 @@ def start_of(fit: Any) -> Start | None:
         hint = "; read a saved fit with gpdsl.load_fit" if isinstance(fit, (str, os.PathLike)) else ""
         raise GpdslError(f"start: expected a fit, got {type(fit).__name__}{hint}")
     posterior, jitter, held = fit.at_rows.carried()
-    q = fit.inducing, posterior, fit.weights
-    program = fit.program if fit.choice.exact or fit.choice.weights else training(fit.program, dense=fit.choice.dense)
-    return Start(program, fit.parameters, *q, jitter, fit.choice.dense, held, fit.calendar)
+    known = trained(fit.program, fit.choice), fit.parameters, fit.inducing, posterior, fit.weights, jitter
+    return Start(*known, fit.choice.dense, held, fit.calendar)
 
 
 def units_of(fit: Fit) -> Units:
@@ -301,12 +298,7 @@ def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str,
         else:
             decided = plan(program, bound, options)
             shards_for(options.devices, decided.layout.dense, program.opaque)
-            if program.inner:
-                planned = explain_layers(training(program, dense=False), options, decided, bound.rows)
-            elif decided.choice.weights is not None:
-                planned = explain_weights(program, options, decided.choice, bound.rows)
-            else:
-                shown = program if decided.choice.exact else training(program, dense=decided.choice.dense)
-                planned = explain(shown.under(decided.choice.posterior), options, decided, bound.rows)
+            told = decided.engine.explain or explain
+            planned = told(trained(program, decided.choice), options, decided, bound.rows)
     called = [program.externals[name] for name in sorted({use.function for use in program.uses()})]
     return "\n".join([planned, *explain_externals(called), *explain_kernels(model.declarations)])

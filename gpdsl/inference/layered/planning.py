@@ -86,7 +86,7 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
                 f"which layers go on: leave out inducing, or set inducing = {had}"
             )
         points[place] = start.inducing[known[0]]
-    engine = searching("layered", partial(LayeredSearch, start=q), refined=False)
+    engine = searching("layered", partial(LayeredSearch, start=q), refined=False, explain=explain_layers)
     return Plan(choice, Layout(Full(), False), points, engine)
 
 

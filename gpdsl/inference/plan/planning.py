@@ -34,6 +34,12 @@ from gpdsl.symbolic.concavity import log_concavity
 from gpdsl.symbolic.terms import Term
 
 
+def trained(program: Program, choice: Choice) -> Program:
+    """The program whose latents a fit with these choices infers."""
+    smooth = program if choice.plain else training(program, dense=choice.dense)
+    return smooth.under(choice.posterior)
+
+
 def decided(
     program: Program, data: Data, options: Options, start: Start | None = None
 ) -> tuple[Choice, Layout, list[Functionals]]:

@@ -25,6 +25,7 @@ from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
 from gpdsl.inference.quadruply_stochastic.basis import InducingFeatures, place_basis
 from gpdsl.inference.quadruply_stochastic.choice import MOST_SOLVED, decide_weights
 from gpdsl.inference.quadruply_stochastic.estimators import Slopes, slopes
+from gpdsl.inference.quadruply_stochastic.explain import explain_weights
 from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.located import gathered
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
@@ -328,4 +329,4 @@ def assess(problem: Problem, features: Features, q: Weights, learnt: dict[str, A
     return total + rest, error, stiffness
 
 
-QSGP = searching("qsgp", QsgpSearch)
+QSGP = searching("qsgp", QsgpSearch, explain=explain_weights)

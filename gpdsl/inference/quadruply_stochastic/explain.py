@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpdsl.inference.driver import Plan
 from gpdsl.inference.plan.explain import explain_observation
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import quantity
@@ -16,9 +17,9 @@ OPERATIONS = 30
 """Floating-point operations behind one value of a basis function, its cosine included."""
 
 
-def explain_weights(program: Program, options: Options, choice: Choice, rows: int) -> str:
+def explain_weights(program: Program, options: Options, plan: Plan, rows: int) -> str:
     """The plan for a program and `rows` rows; costs are floating-point operations and bytes per step."""
-    weights = choice.weights
+    choice, weights = plan.choice, plan.choice.weights
     assert weights is not None
     d, group = program.declarations, program.groups[0]
     columns = columns_of(group, program.translator)
