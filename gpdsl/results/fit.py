@@ -27,7 +27,6 @@ from gpdsl.language.options import check_option
 from gpdsl.program.cache import precision
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.starts import unit_factors
-from gpdsl.program.white import predicting
 from gpdsl.results.averaged import Averaged
 from gpdsl.results.criticised import Criticised
 from gpdsl.results.criticism.inspected import NEVER, Inspected
@@ -99,12 +98,6 @@ class Shown:
         from gpdsl.results.pictures.plot import plot_fit
 
         return plot_fit(cast("Fit", self), data, names, path, kind, others)
-
-
-def fitted_program(program: Program, choice: Choice) -> Program:
-    """The program as a fit with these choices holds it."""
-    noisy = program if choice.plain else predicting(program, dense=choice.dense)
-    return noisy.under(choice.posterior)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -40,9 +40,10 @@ from gpdsl.program.parameters import make_parameters
 from gpdsl.program.program import Program, make_program
 from gpdsl.program.standardise import ANY, Asked, Units, standardise
 from gpdsl.program.starts import start_from_data
+from gpdsl.program.white import predicting
 from gpdsl.results.checkpoint import Checkpoint, kept_before, noisy, not_below, steps_left, verify_data
 from gpdsl.results.criticism.inspected import Ended, Inspected
-from gpdsl.results.fit import Fit, fitted_program
+from gpdsl.results.fit import Fit
 from gpdsl.results.settings import Settings
 from gpdsl.results.summary import STOPPED, doubts, too_few, verify_progress
 from gpdsl.symbolic.checking import grave_warnings
@@ -143,7 +144,7 @@ class _Asked:
 
     def fit(self, result: Result, choice: Choice, jitter: float, monitor: Monitor) -> Fit:
         """A fit of what the inference has found."""
-        fitted = fitted_program(self.program, choice)
+        fitted = trained(self.program, choice, predicting)
         values = jit(fitted.parameters.constrain)(as_arrays(result.parameters, self.options.dtype))
         parameters = {name: np.asarray(values[name]) for name in self.model.declarations.params}
         found, constrain = result.integrated, jit(fitted.parameters.constrain)

@@ -26,6 +26,7 @@ from gpdsl.data.standardised import Standardised
 from gpdsl.errors import GpdslError, need
 from gpdsl.forward import ForwardModel, resolve
 from gpdsl.inference.inducing.registered import registered_features
+from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.posteriors.posterior import arrays_of as posterior_arrays
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
 from gpdsl.language import check, parse
@@ -33,9 +34,10 @@ from gpdsl.language.model import Declarations
 from gpdsl.language.options import engines_known
 from gpdsl.language.syntax import SyntaxTree
 from gpdsl.program.program import make_program
+from gpdsl.program.white import predicting
 from gpdsl.replacing import replacing
 from gpdsl.results.criticism.inspected import Inspected, Inspection
-from gpdsl.results.fit import Fit, fitted_program
+from gpdsl.results.fit import Fit
 from gpdsl.results.settings import Settings
 from gpdsl.results.verification import (
     check_header,
@@ -210,7 +212,7 @@ def _rebuild(
     parameters = {n: arrays[f"parameter.{n}"] for n in declarations.params}
     said, shapes = header.get("inspection"), {n: np.shape(value) for n, value in parameters.items()}
     fit = Fit(
-        program=fitted_program(program, choice),
+        program=trained(program, choice, predicting),
         options=options,
         choice=choice,
         parameters=parameters,

@@ -261,11 +261,6 @@ class Choice:
     """Inducing features that are not points alone, as written."""
 
     @property
-    def plain(self) -> bool:
-        """Whether latents are inferred with the white noise in their kernels: exactly, or by weights."""
-        return bool(self.exact) or self.weights is not None
-
-    @property
     def support(self) -> str:
         """What the inducing variables are."""
         return f"features {self.features}" if self.features else f"{self.inducing} inducing points"

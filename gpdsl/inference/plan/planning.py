@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -34,10 +34,10 @@ from gpdsl.symbolic.concavity import log_concavity
 from gpdsl.symbolic.terms import Term
 
 
-def trained(program: Program, choice: Choice) -> Program:
-    """The program whose latents a fit with these choices infers."""
-    smooth = program if choice.plain else training(program, dense=choice.dense)
-    return smooth.under(choice.posterior)
+def trained(program: Program, choice: Choice, white: Callable[..., Program] = training) -> Program:
+    """The program whose latents a fit with these choices infers, or holds: `white` is `training`, or `predicting`."""
+    plain = bool(choice.exact) or choice.weights is not None  # latents are inferred with their white noise
+    return (program if plain else white(program, dense=choice.dense)).under(choice.posterior)
 
 
 def decided(

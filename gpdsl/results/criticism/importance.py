@@ -70,7 +70,7 @@ def _drawn(fit: Fit) -> tuple[list[Float[np.ndarray, "draws 1 latents M"]], Floa
     rng, white = np.random.default_rng(0), []
     ratio = np.zeros(DRAWS)
     common = fit.posterior[0].root.shape[-1]
-    together = rng.standard_normal((DRAWS, common)) if fit.program.coupled else None
+    together = rng.standard_normal((DRAWS, common)) if not fit.at_rows.independent else None
     if together is not None:
         root = np.concatenate([np.reshape(q.root[0], (-1, common)) for q in fit.posterior])
         if root.shape[0] != root.shape[1]:

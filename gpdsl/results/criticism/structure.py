@@ -150,8 +150,6 @@ def _square(root: np.ndarray) -> np.ndarray:
 def reach(fit: Fit, data: Data) -> Iterator[Finding]:
     """How alike a latent is at rows next to each other, and at those far apart: by its kernel, whatever that is."""
     program = fit.program
-    if program.fields or not program.groups:
-        return
     rows = make_rows(program, fit.standardised.applied(data))
     rng = np.random.default_rng(0)
     for group in program.groups:
