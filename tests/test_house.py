@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import zipfile
@@ -206,7 +207,15 @@ def test_slow_cases_are_cases_of_tests_that_there_are() -> None:
         assert f"def {name.split('[')[0]}(" in (ROOT / path).read_text(), line
 
 
-FUNCTIONS, FILES = 560, 112
+def test_results_ask_a_posterior_and_not_which_it_is() -> None:
+    """Each kind has a folder, which predictions, files and summaries do not know: `inference.posteriors.posterior`."""
+    kinds = re.compile(r"gpdsl\.inference\.(exact|layered|quadruply_stochastic)\b|program\.coupled\b")
+    outside = [path for path in python_files() if path.relative_to(PACKAGE).parts[0] != "inference"]
+    files = [path for path in outside if path.relative_to(PACKAGE).parts[0] != "program"]
+    assert {relative(path): found for path in files if (found := kinds.findall(path.read_text()))} == {}
+
+
+FUNCTIONS, FILES = 560, 110
 """Of the package, on the way of a small fit: they may only become fewer."""
 
 

@@ -73,11 +73,6 @@ POSTERIORS: list[type[Posterior]] = [OverWeights, Exact, OverFields, Layered, Po
 """What holds the posterior of a fit: the first that suits its choices."""
 
 
-def posterior_of(program: Program, choice: Choice) -> type[Posterior]:
-    """The kind of posterior that fits of the program with these choices have."""
-    return next(kind for kind in POSTERIORS if kind.suits(program, choice))
-
-
 def plan(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan:
     """Everything that can be decided before the first step. Raises GpdslError for what cannot work."""
     options = options if program.groups else of_parameters(options)

@@ -19,11 +19,13 @@ from gpdsl.inference.carrying import carry
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.driver import Keep
 from gpdsl.inference.engines import plan
-from gpdsl.inference.fields.plan import infer_fields
+from gpdsl.inference.fields.plan import explain_fields, infer_fields, probe_called
 from gpdsl.inference.fineness import finely
 from gpdsl.inference.layered.shallow import from_the_last_layer
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor, Report
+from gpdsl.inference.opaque.budget import probe
+from gpdsl.inference.plan.explain import explain
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.problem import Problem, Result, as_arrays
@@ -112,3 +114,18 @@ def infer(
         if not trouble.matrix:
             break
     raise GpdslError(f"the bound is not a finite number: {trouble.text}")
+
+
+def explained(program: Program, data: Data, options: Options) -> str:
+    """The plan for a fit, in words."""
+    if program.fields:
+        return explain_fields(program, data, options)
+    decided = plan(program, data, options)
+    shards_for(options.devices, decided.layout.dense, program.opaque)
+    told = decided.engine.explain or explain
+    return told(trained(program, decided.choice), options, decided, data.rows)
+
+
+def probed(program: Program, data: Data, dtype: str) -> None:
+    """Call each opaque function once. Raises ForwardModelError for what comes back wrong."""
+    (probe_called if program.fields else probe)(program, data, dtype)

@@ -16,7 +16,7 @@ from gpdsl.data import Calendar, Data, bind
 from gpdsl.data.standardised import Standardised
 from gpdsl.errors import preformatted
 from gpdsl.forward import Usage, unregistered
-from gpdsl.inference.engines import posterior_of
+from gpdsl.inference.engines import POSTERIORS
 from gpdsl.inference.opaque.budget import predicted_uses
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Held, Whitened
@@ -308,7 +308,8 @@ class Fit(Shown, Criticised):
     def at_rows(self) -> Posterior:
         """What the posterior says of the latents at any rows."""
         own = self.program, self.parameters, self.inducing, self.posterior, self.weights, self.jitter
-        return posterior_of(self.program, self.choice)(*own, self.options.dtype, self.held)
+        kind = next(each for each in POSTERIORS if each.suits(self.program, self.choice))
+        return kind(*own, self.options.dtype, self.held)
 
     @property
     def weight_space(self) -> Any:

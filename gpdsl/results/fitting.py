@@ -18,15 +18,12 @@ from gpdsl.data import Data, bind
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.forward.described import explain_externals
-from gpdsl.inference.blocks import shards_for
 from gpdsl.inference.corrected.engine import drawn
-from gpdsl.inference.engines import plan
-from gpdsl.inference.fields.plan import explain_fields, probe_called
 from gpdsl.inference.inducing.growth import infer_growing
+from gpdsl.inference.infer import explained, probed
 from gpdsl.inference.integrated import integrated
 from gpdsl.inference.monitor import Monitor, Report
-from gpdsl.inference.opaque.budget import probe
-from gpdsl.inference.plan.explain import explain, explain_kernels
+from gpdsl.inference.plan.explain import explain_kernels
 from gpdsl.inference.plan.options import Choice, Options, make_options
 from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.problem import Result, as_arrays
@@ -201,7 +198,7 @@ def fit_model(
 ) -> Fit:
     """See `Model.fit`."""
     begun, before = time.perf_counter(), kept_before(model, given, start, checkpoint) if resume else None
-    known = start_of(start if before is None or before.program.fields else before)
+    known = start_of(start if before is None or not before.at_rows.carries else before)
     begun_at, verify = start if before is None else before, partial(verify_data, checkpoint, before)
     units = ANY if begun_at is None else units_of(begun_at)
     program, bound, options = prepare(model, data, columns, given, known, verify, standardised, units)
@@ -220,7 +217,7 @@ def fit_model(
         _progress(progress, callback) as report,
         watching() as watch,
     ):
-        (probe_called if program.fields else probe)(program, bound, options.dtype)
+        probed(program, bound, options.dtype)
         with fitting(account):
             left = options if before is None else steps_left(before, options)
             told = _counting(report, account, log_jacobian)
@@ -294,12 +291,6 @@ def explain_model(model: Model, data: Any, columns: Columns, given: Mapping[str,
     """See `Model.explain`."""
     program, bound, options = prepare(model, data, columns, given, asked=asked)
     with precision(options.dtype), on_device(options.device):
-        if program.fields:
-            planned = explain_fields(program, bound, options)
-        else:
-            decided = plan(program, bound, options)
-            shards_for(options.devices, decided.layout.dense, program.opaque)
-            told = decided.engine.explain or explain
-            planned = told(trained(program, decided.choice), options, decided, bound.rows)
+        planned = explained(program, bound, options)
     called = [program.externals[name] for name in sorted({use.function for use in program.uses()})]
     return "\n".join([planned, *explain_externals(called), *explain_kernels(model.declarations)])

@@ -46,7 +46,7 @@ class FieldMarginals(Marginals):
 class OverFields(Posterior):
     """Of fields: values at points that are the same in every row, whitened, with one Gaussian across them."""
 
-    whitened, jointly = False, True
+    whitened, jointly, carries = False, True, False
 
     @staticmethod
     def suits(program: Program, choice: Choice) -> bool:

@@ -103,6 +103,8 @@ class Posterior:
     """Whether `q` gives the marginals of each row by SAVIGP eqs. 37 to 39."""
     jointly: ClassVar[bool] = False
     """Whether one root is across all groups, whatever the family is called."""
+    carries: ClassVar[bool] = True
+    """Whether another fit may start from it."""
     by_data: ClassVar[bool] = False
     """Whether the data hold it: each row stands in it by a Gaussian site, and `inducing` is what rows are sums of."""
     compiled: dict[Any, Callable[..., Any]] = field(default_factory=dict, repr=False)
