@@ -69,7 +69,7 @@ PLANNERS: list[Planner] = [plan_layered, plan_qsgp, plan_exact, plan_by_level, p
 """Asked one after the other, after the engines that users have registered."""
 
 
-POSTERIORS: list[type[Posterior]] = [OverWeights, Exact, OverFields, Layered, Posterior]
+POSTERIORS: list[type[Posterior]] = [Exact, OverWeights, OverFields, Layered, Posterior]
 """What holds the posterior of a fit: the first that suits its choices."""
 
 
