@@ -19,12 +19,11 @@ from gpdsl.inference.carrying import carry
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.driver import Keep
 from gpdsl.inference.engines import plan
-from gpdsl.inference.fields.plan import explain_fields, infer_fields, probe_called
+from gpdsl.inference.fields.plan import explain_fields, infer_fields
 from gpdsl.inference.fineness import finely
 from gpdsl.inference.layered.shallow import from_the_last_layer
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor, Report
-from gpdsl.inference.opaque.budget import probe
 from gpdsl.inference.plan.explain import explain
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import trained
@@ -124,8 +123,3 @@ def explained(program: Program, data: Data, options: Options) -> str:
     shards_for(options.devices, decided.layout.dense, program.opaque)
     told = decided.engine.explain or explain
     return told(trained(program, decided.choice), options, decided, data.rows)
-
-
-def probed(program: Program, data: Data, dtype: str) -> None:
-    """Call each opaque function once. Raises ForwardModelError for what comes back wrong."""
-    (probe_called if program.fields else probe)(program, data, dtype)

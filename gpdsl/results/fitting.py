@@ -19,10 +19,12 @@ from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.forward.described import explain_externals
 from gpdsl.inference.corrected.engine import drawn
+from gpdsl.inference.fields.plan import probe_called
 from gpdsl.inference.inducing.growth import infer_growing
-from gpdsl.inference.infer import explained, probed
+from gpdsl.inference.infer import explained
 from gpdsl.inference.integrated import integrated
 from gpdsl.inference.monitor import Monitor, Report
+from gpdsl.inference.opaque.budget import probe
 from gpdsl.inference.plan.explain import explain_kernels
 from gpdsl.inference.plan.options import Choice, Options, make_options
 from gpdsl.inference.plan.planning import trained
@@ -217,7 +219,7 @@ def fit_model(
         _progress(progress, callback) as report,
         watching() as watch,
     ):
-        probed(program, bound, options.dtype)
+        (probe_called if program.fields else probe)(program, bound, options.dtype)
         with fitting(account):
             left = options if before is None else steps_left(before, options)
             told = _counting(report, account, log_jacobian)
