@@ -105,7 +105,8 @@ _gpdsl() {{
   commands=(
 {names}
   )
-  _arguments -C '1:command:->command' '*::argument:->rest'
+  _arguments -C '(- *)--help[show what there is]' '(- *)--version[show the version]' \\
+    '1:command:->command' '*::argument:->rest'
   case $state in
     command) _describe command commands ;;
     rest)
@@ -118,7 +119,12 @@ _gpdsl() {{
 if [ "$funcstack[1]" = _gpdsl ]; then _gpdsl "$@"; else compdef _gpdsl gpdsl; fi
 """
 
-FISH = "# Completion of gpdsl for fish, made by `gpdsl completion fish`.\ncomplete -c gpdsl -f\n"
+FISH = """\
+# Completion of gpdsl for fish, made by `gpdsl completion fish`.
+complete -c gpdsl -f
+complete -c gpdsl -n __fish_use_subcommand -l help -d 'show what there is'
+complete -c gpdsl -n __fish_use_subcommand -l version -d 'show the version'
+"""
 
 
 def bash(commands: Sequence[Command]) -> str:
