@@ -64,7 +64,8 @@ def test_zsh_calls_what_it_names_with_no_options_of_its_own(capsys: pytest.Captu
 @pytest.mark.parametrize("shell", WRITERS)
 def test_the_scripts_name_everything(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = script(shell, capsys)
-    words = [*COMMANDS, *gpdsl.zoo_names(), *(f"{name}=" for name in OPTIONS), "draw-parameters", "standardise", "version"]
+    flags = ("draw-parameters", "standardise", "version")
+    words = [*COMMANDS, *gpdsl.zoo_names(), *(f"{name}=" for name in OPTIONS), *flags]
     assert [word for word in words if word not in text] == []
     if shutil.which(shell) is None:
         pytest.skip(f"there is no {shell} here to read its script")
