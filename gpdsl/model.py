@@ -229,6 +229,8 @@ def load(path: str | Path, *, externals: Externals | None = None, allow: PathLik
 
     allow: folders outside its own that hold files it uses.
     """
+    if isinstance(path, str) and "\n" in path.strip():
+        raise GpdslError("load takes the path of a file: gpdsl.compile takes the text of a model")
     text = read_model(path)
     return Model(compile_checked(text, Path(path).name, Reach.of(None, allow, model=path)), externals)
 

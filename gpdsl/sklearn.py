@@ -215,7 +215,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"Classifier needs labels of two classes or more; got one class: {self.classes_[0]!r}")
+            raise ValueError(f"Classifier needs labels of two classes or more; got one class: {self.classes_[0]}")
         if self.model is None:
             self._compile_default(checked)
         kind, levels = self._output.kind, self._levels

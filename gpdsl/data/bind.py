@@ -39,6 +39,7 @@ from gpdsl.data.values import (
     output_values,
     place_of,
     two_words,
+    warn_of_spellings,
 )
 from gpdsl.errors import GpdslWarning
 from gpdsl.language import model as m
@@ -321,6 +322,7 @@ class _Binding:
                 if fitted:
                     further = self.unseen.get(index, ())
                     self.unseen[index] = unseen_levels(self.declarations, found, levels[index], further)
+                    warn_of_spellings(found.columns[0], self.unseen[index], levels[index])
                 known = (*levels[index], *self.unseen.get(index, ()))
                 result[each.name] = numbered(self.declarations, found, known)
             except Wrong as wrong:

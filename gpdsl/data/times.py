@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
@@ -72,6 +73,8 @@ def moments_of(found: Found, zone: str | None, unit: str) -> tuple[np.ndarray, s
 
 def _moment(value: object, years: bool) -> datetime | None:
     if years and isinstance(value, float) and MINYEAR <= value <= MAXYEAR and value.is_integer():
+        return datetime(int(value), 1, 1)
+    if years and isinstance(value, str) and re.fullmatch(r"\s*[0-9]{4}\s*", value) and int(value) >= MINYEAR:
         return datetime(int(value), 1, 1)
     if isinstance(value, float):
         return moment_by_digits(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -26,6 +27,7 @@ from gpdsl.data.errors import (
 from gpdsl.data.file_mistakes import LabelOutside, OutOfScale, TimeInColumn, TooManyDigits, TooManyLevels
 from gpdsl.data.memory_maps import pieces
 from gpdsl.data.moments import as_text, moment_in
+from gpdsl.errors import GpdslWarning, quoted
 
 MAX_LEVELS = 1000
 EXACT = 2.0**53
@@ -234,3 +236,26 @@ def _key(value: object, text: bool) -> Level:
         number = number_of(value)
         return value if number is None or number != number else _plain(number)
     return _plain(value)
+
+
+def warn_of_spellings(column: str, new: Sequence[Level], known: Sequence[Level]) -> None:
+    """Warn of levels that an earlier fit has not seen, and that look like one that it has: ` paris` beside `Paris`."""
+    if not new:
+        return
+    seen = {_folded(level): level for level in known}
+    for level in new:
+        meant = seen.get(_folded(level))
+        if meant is not None:
+            warnings.warn(
+                f"`{column}`: {quoted(level)} is no level that the fit has seen, and follows the prior; did you mean "
+                f"{quoted(meant)}?",
+                GpdslWarning,
+                stacklevel=2,
+            )
+
+
+def _folded(level: Level) -> str:
+    """A level whatever its capitals and blanks, and as a whole number where it is one."""
+    text = "".join(str(level).split()).casefold()
+    number = number_of(text)
+    return str(int(number)) if number is not None and np.isfinite(number) and number == np.floor(number) else text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 _RBF = "write `RBF(ell)`; the variance stands before it, `s2 * RBF(ell)`"
@@ -27,7 +28,7 @@ DISTRIBUTIONS: Mapping[str, str] = {
         ("s", "f", "te", "gam"),
         "write `Normal(g, sigma)`, with the smooth function `latent g(x) ~ GP(0, s2 * RBF(ell))`",
     ),
-    "gaussian": "write `Normal(mean, sd)`",
+    **dict.fromkeys(("gaussian", "n", "norm"), "write `Normal(mean, sd)`"),
     "cauchy": "write `StudentT(1, mean, scale)`, or `HalfCauchy(scale)` for positive values",
     **dict.fromkeys(("chisquared", "chi2", "chi_square"), "write `Gamma(df / 2, 1 / 2)`"),
     **dict.fromkeys(("bernoulli_logit", "bernoullilogit"), "write `Bernoulli(logit = f)`"),
@@ -52,7 +53,10 @@ WORDS: Mapping[str, str] = {
     **dict.fromkeys(
         ("inf", "infinity"), "numbers are finite: leave the prior out, or take one without bounds, `HalfNormal(1)`"
     ),
-    "plate": "lines hold for every row as they are; elements have an index, `index p in 1..4`, `latent f[p](x) ~ ...`",
+    **dict.fromkeys(
+        ("plate", "for"),
+        "lines hold for every row as they are; elements have an index, `index p in 1..4`, `latent f[p](x) ~ ...`",
+    ),
     "active_dims": "write `on = x[1]`, or `on = [x[1], x[2]]`: columns are counted from 1",
 }
 """Functions, constants, statements and arguments."""
@@ -70,6 +74,21 @@ FORMS: Mapping[str, str] = {
     **dict.fromkeys(("transformed", "generated"), "let g = exp(f)"),
 }
 """Blocks and declarations of Stan by their first word: one statement of the kind that they become."""
+
+
+SCALE = re.compile(r"(ell|l|lengthscale|length_scale|sigma|s2|tau|sd|std|scale|variance|noise|phi)\d*(_.*)?")
+"""Names that are given to what is positive."""
+VARIANCES = frozenset({"variance", "outputscale", "amplitude", "sigma", "s2", "eta"})
+"""Arguments of kernels of other tools that are their variances."""
+PRIORS = frozenset({"HalfNormal", "HalfCauchy", "HalfStudentT", "InverseGamma", "PCScale", "PCLengthscale"})
+"""Distributions that are hardly ever those of an output."""
+
+
+def scale_habit(name: str) -> str:
+    """How a name that is nowhere declared is probably to be declared; empty where it may be anything."""
+    if not SCALE.fullmatch(name):
+        return ""
+    return f"declare it: `param {name} : positive` to estimate it, `const {name} = 1` if it is known"
 
 
 def kernel_habit(word: str) -> str:

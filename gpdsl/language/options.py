@@ -322,6 +322,8 @@ def _shown(value: Any) -> str:
 
 
 def _meant(word: str, known: Collection[str]) -> str:
+    if word == "standardize":
+        return "; did you mean `standardise`?"
     near = closest(word, known)
     return f"; did you mean `{near}`?" if near else ""
 

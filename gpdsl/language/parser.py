@@ -168,6 +168,8 @@ _ADVICE = {
 }
 _TWO_WORDS = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]+([^\W\d]\w*)")
 _ASSIGNMENT = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]*(?:\[[^\]=]*\])?[ \t]*=(?!=)[ \t]*(\w*)")
+_MEMBER = re.compile(r"\.([^\W\d]\w*)\(")
+_DECLARED = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]*:[ \t]*([^\W\d]\w*)")
 _LONGEST = 40
 
 
@@ -196,6 +198,9 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
     if isinstance(problem, UnexpectedCharacters):
         character = problem.char
         span = Span(problem.line + piece.line - 1, problem.column, problem.line + piece.line - 1, problem.column + 1)
+        called = _MEMBER.match(piece.text, problem.pos_in_stream or 0) if character == "." else None
+        if called and called[1] not in DISTRIBUTIONS:
+            return StrangeCharacter(span, character, f"names have no modules: write `{called[1]}(...)`")
         return StrangeCharacter(span, character, _ADVICE.get(character, "remove it"))
     if not isinstance(problem, UnexpectedToken):
         raise problem
@@ -211,7 +216,15 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
         return PowerSign(Span(line, token.column - 1, line, token.column + 1))
     if token == "then" and "comparison" in expected:
         form = "if f > 0 then 1 else 2"
+    if token == "if" and "comparison" not in expected:
+        form = "let g = if f > 0 then f else 1"
+    if token == "~" and piece.text.lstrip().startswith("param "):
+        form = "param a : real ~ Normal(0, 1)"
     span = Span(line, token.column, line, token.column + len(token))
+    declared = _DECLARED.match(piece.text) if token == ":" else None
+    if declared:
+        habit = f"say first what it is: `param {declared[1]} : {declared[2]}`, `input ...` or `output ...`"
+        return Unexpected(span, ":", expected, form, habit)
     shown = str(token) if len(token) <= _LONGEST else str(token)[:_LONGEST] + "…"
     return Unexpected(span, shown, expected, form, _sign_habit(piece.text, token.start_pos))
 

@@ -23,6 +23,7 @@ from gpdsl.inference.posteriors.posterior import parts
 from gpdsl.language import compile_text
 from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake, ModelError
+from gpdsl.language.errors.names import Unexpected, UnknownName
 from gpdsl.language.source import Source, Span
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.starts import unit_factors
@@ -321,6 +322,25 @@ def _moved(mistake: Mistake, before: int, length: int) -> Mistake:
     return replace(mistake, span=Span(1, first, 1, last))
 
 
+def _refuse_python(text: str) -> None:
+    """Raise GpdslError for `y = 3` and `1 < y < 2`."""
+    if re.search(r"(?<![<>=!])=(?!=)", text):
+        raise GpdslError(f"probability: {text!r}: values are compared by `==`, `<`, `<=`, `>`, `>=` or `!=`")
+    for part in re.split(r"\band\b|\bor\b|\bnot\b|[()]", text):
+        if len(re.findall("[<>=!]=?", part)) > 1:
+            raise GpdslError(f"probability: {part.strip()!r} has two comparisons; join them, `1 < y and y < 2`")
+
+
+def _said(mistake: Mistake, names: str) -> Mistake:
+    """A mistake in the terms of a condition, which declares nothing."""
+    if isinstance(mistake, UnknownName) and not mistake.suggestion:
+        return replace(mistake, habit=f"a condition has {names}")
+    if isinstance(mistake, Unexpected):
+        found = "the end" if mistake.found == "then" else f"`{mistake.found}`"
+        return replace(mistake, habit=f"{found} stands where it cannot; write a condition such as `y > 3 and rate < 2`")
+    return mistake
+
+
 def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Condition:
     """A condition, checked. Raises ModelError, with its place, and GpdslError for several values."""
     if not isinstance(text, str):
@@ -331,6 +351,7 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Conditi
             raise GpdslError(f"probability: {quoted(written)} has `{sign}`; conditions are joined by `{word}`")
     if any(each in text for each in '\n\r#"'):
         raise GpdslError('probability: expected one condition on one line, as in "y > 3 and rate < 2"')
+    _refuse_python(text)
     translator = beliefs.program.translator
     declared = translator.declarations
     lines = ["model asked", *(f"index {n} in 1..{translator.size(i.axis)}" for n, i in declared.indices.items())]
@@ -343,7 +364,8 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Conditi
     try:
         asked = compile_text("\n".join(lines), "<condition>")
     except ModelError as error:
-        own = tuple(_moved(each, len(BEFORE), len(written)) for each in error.diagnostics)
+        names = listed(f"`{name}`" for name in (*declared.inputs, *declared.params, *names_of(beliefs)))
+        own = tuple(_moved(_said(each, names), len(BEFORE), len(written)) for each in error.diagnostics)
         raise ModelError(Source(written, "<condition>"), own) from None
     found = asked.lets["_holds"]
     if found.axes:

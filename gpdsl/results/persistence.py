@@ -143,6 +143,8 @@ def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fi
     except FileNotFoundError as error:
         raise GpdslError(f"{path}: no such file") from error
     except (OSError, SafetensorError, *TROUBLE) as error:
+        if Path(path).suffix == ".gpm":
+            raise GpdslError(f"{path} is a model, not a fit: fit it to data first, and save that") from error
         raise GpdslError(f"{path} is not a fit saved by gpdsl, or is damaged ({type(error).__name__})") from error
     if not isinstance(header, dict) or type(header.get("format")) is not int or header["format"] != FORMAT:
         known = header.get("format") if isinstance(header, dict) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +50,27 @@ def test_predictions_take_the_columns_of_the_fit_or_the_names_of_the_model() -> 
         np.testing.assert_array_equal(fit.predict(rows).mean("f"), told)
     with pytest.raises(DataError, match="expected a column `Größe \\(cm\\)`"):
         fit.predict({"x": [3.0]})
+
+
+SITES = models.compile_text(
+    "model m\nindex s in 1..S\ninput site : label[s]\noutput y : real\nparam a[s] : real ~ Normal(0, 1)\n"
+    "y ~ Normal(a[site], 0.1)\n"
+)
+
+
+@pytest.mark.parametrize("known", [("Paris", "Rome"), (1, 2)])
+def test_a_new_level_that_looks_like_a_known_one_is_warned_of(known: tuple) -> None:
+    known_rows = bind(SITES, {"site": list(known), "y": [1.0, 2.0]})
+    for new in (" paris", "PARIS") if known[0] == "Paris" else ("01", "1.0"):
+        with pytest.warns(gpdsl.GpdslWarning, match=f"`site`: {new.strip()} is no level .* did you mean {known[0]}?"):
+            bind(SITES, {"site": [new], "y": [1.0]}, sizes=known_rows.sizes, levels=known_rows.levels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in ({"site": ["Oslo"]}, {"site": [known[1]]}, {"site": [3]}):
+            bind(SITES, {**rows, "y": [1.0]}, sizes=known_rows.sizes, levels=known_rows.levels)
+
+
+def test_a_year_may_be_a_text() -> None:
+    text = "model m\ninput t : time(per = year)\noutput y : real\nlatent f(t) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n"
+    years = bind(models.compile_text(text), {"t": ["1935", "1936", "1938"], "y": Y}).inputs["t"]
+    np.testing.assert_allclose(np.diff(years), [1, 2], atol=0.01)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import gpdsl
@@ -56,6 +58,16 @@ SNIPPETS = {
     "comment_behind": TEXT.replace("{law}", "Normal(f, sigma) // a comment"),
     "group_of_a_formula": TEXT.replace("{law}", "Normal(f + (1|site), sigma)"),
     "active_dims": TEXT.replace("{kernel}(ell)", "RBF(ell, active_dims = [0])"),
+    "forgotten_parameters": TEXT.replace("param ell : positive{prior}\nparam sigma : positive\n", ""),
+    "prior_of_what_is_not_declared": TEXT.replace("param sigma : positive\n", "").replace(
+        "y ~", "sigma ~ HalfNormal(1)\ny ~"
+    ),
+    "variance_of_a_kernel": TEXT.replace("{kernel}(ell)", "RBF(ell, variance = 2)"),
+    "declared_without_a_word": TEXT.replace("param sigma", "sigma"),
+    "prior_without_a_type": TEXT.replace("param sigma : positive", "param sigma ~ HalfNormal(1)"),
+    "loop": TEXT + "for i in 1:N\n",
+    "condition_of_python": TEXT.replace("y ~", "let g = f if x > 0 else 1\ny ~"),
+    "module_of_python": TEXT.replace("y ~", "let g = np.exp(f)\ny ~"),
     "log_link": TEXT.replace("output y : real", "output y : count").replace("{law}", "Poisson(log = f)"),
 }
 """What is written in other tools: a model with one habit each, whose message is kept beside its name."""
@@ -115,3 +127,14 @@ def test_priors_and_processes_on_lines_of_their_own() -> None:
 def test_priors_of_positive_parameters(prior: str) -> None:
     model = gpdsl.compile(TEXT.format(kernel="RBF", law="Normal(f, sigma)", prior=f" ~ {prior}"))
     assert model.declarations.params["ell"].prior is not None
+
+
+def test_what_belongs_elsewhere(tmp_path: Path) -> None:
+    text = TEXT.format(prior="", kernel="RBF", law="Normal(f, sigma)")
+    (tmp_path / "m.gpm").write_text(text)
+    with pytest.raises(gpdsl.GpdslError, match="gpdsl.compile takes the text of a model"):
+        gpdsl.load(text)
+    with pytest.raises(gpdsl.GpdslError, match="m.gpm is a model, not a fit: fit it to data first"):
+        gpdsl.load_fit(tmp_path / "m.gpm")
+    with pytest.raises(gpdsl.GpdslError, match="unknown option `standardize`; did you mean `standardise`?"):
+        gpdsl.compile(text).fit({"x": [0.0, 1.0], "y": [0.0, 1.0]}, standardize=True)  # type: ignore[call-arg]

@@ -128,7 +128,10 @@ def test_what_has_no_known_unit_is_not_compared_with_what_has_one(large: tuple[g
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        ("z > 3", r"<condition>:1:1: error\[E201\]: unknown name `z`"),
+        ("z > 3", r"<condition>:1:1: error\[E201\]: unknown name `z`(.|\n)*help: a condition has `x`, "),
+        ("y[1] = 3", r"'y\[1\] = 3': values are compared by `==`"),
+        ("0 < y[1] < 3", r"'0 < y\[1\] < 3' has two comparisons; join them"),
+        ("y[1] > 3 and", r"write a condition such as `y > 3 and rate < 2`"),
         ("y > 3", "has a value for each p; name an element, as in `y\\[1\\] > 3`"),
         ("y[1] + 3", "expected a comparison"),
         ("f > 1\nuse 'a'", "expected one condition on one line"),

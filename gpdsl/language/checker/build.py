@@ -13,7 +13,7 @@ from gpdsl.language.errors.axes import AxesDiffer, AxisNotOnLeft
 from gpdsl.language.errors.calls import MissingArgument, RepeatedArgument, UnknownArgument, WrongArity
 from gpdsl.language.errors.functionals import TooManyReadings
 from gpdsl.language.errors.limits import NotFinite, PowerTooLarge, TooManyTerms
-from gpdsl.language.habits import word_habit
+from gpdsl.language.habits import VARIANCES, word_habit
 from gpdsl.language.kernels import KERNELS
 from gpdsl.language.model import VALUE, Axis, Expression, Number, Operation, Read, same_axis
 from gpdsl.language.source import MAX_DEGREE, MAX_READINGS, MAX_TERMS, Span
@@ -50,6 +50,8 @@ def match_arguments(
         if name not in names and name not in named_only:
             suggestion = scope.problems.suggest(name, [*names, *named_only])
             habit = word_habit(name)
+            if named_only and name.lower() in VARIANCES:
+                habit = _kernel_habit(scope, function, [])
             scope.problems.fail(UnknownArgument(argument.name.span, function, name, signature, suggestion, habit))
         found[name] = argument.value
     missing = [name for name in required if name not in found]

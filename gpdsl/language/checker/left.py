@@ -20,6 +20,7 @@ from gpdsl.language.checker.trial import counterexample, value_at
 from gpdsl.language.errors.axes import BadSubscript
 from gpdsl.language.errors.calls import NotAnOutput
 from gpdsl.language.errors.definitions import CountTransformed, LeftSide, NotDefinedEverywhere, NotMonotone, NotReached
+from gpdsl.language.habits import PRIORS, scale_habit
 from gpdsl.language.model import Axis, Expression, Fixed, Guard, IndexValue, Output, Read, Subscript, parts
 from gpdsl.language.source import Span
 from gpdsl.language.vocabulary import DISTRIBUTIONS
@@ -30,6 +31,7 @@ TRANSFORMED = ("real", "positive", "unit")
 
 _ADVICE = {
     "process": "a latent process begins with its word and has its inputs: `latent {name}(x) ~ GP(...)`",
+    "prior": "the prior of a parameter stands in its declaration: `param {name} : positive ~ {prior}`",
     "none": "if `{name}` is data that the model explains, declare `output {name} : real`",
     "latent": "the prior of a latent stands in its declaration; observe an output: `y ~ Normal({name}, sigma)`",
     "param": "the prior of a parameter stands in its declaration: `param {name} : {kind} ~ {prior}`",
@@ -92,7 +94,10 @@ def _output(scope: Scope, formula: syntax.Name, right: syntax.Formula | None = N
     if sort is None and name.text not in scope.lost:
         process = isinstance(right, syntax.Call) and right.function.text == "GP"
         suggestion = "" if process else scope.problems.suggest(name.text, scope.outputs)
-        advice = _ADVICE["process" if process else "none"].format(name=name.text)
+        law = right.function.text if isinstance(right, syntax.Call) else ""
+        prior = "" if right is None else scope.quote(right.span).strip("`")
+        kind = "process" if process else "prior" if law in PRIORS or (law and scale_habit(name.text)) else "none"
+        advice = _ADVICE[kind].format(name=name.text, prior=prior)
         scope.problems.add(NotAnOutput(name.span, name.text, "not declared", advice, suggestion))
         scope.lost.add(name.text)
     if scope.sort_of(name) != "output":

@@ -12,7 +12,7 @@ from gpdsl.language.checker.facts import Fact
 from gpdsl.language.errors.base import Mistake
 from gpdsl.language.errors.limits import TooManyMistakes
 from gpdsl.language.errors.names import UnknownName
-from gpdsl.language.habits import word_habit
+from gpdsl.language.habits import scale_habit, word_habit
 from gpdsl.language.model import (
     Axis,
     Const,
@@ -163,7 +163,8 @@ class Scope:
         if name.text not in self.sorts:
             suggestion = self.problems.suggest(name.text, [*local, *self.sorts])
             first = "write it among the arguments, or declare it" if local else "declare it"
-            self.problems.add(UnknownName(name.span, name.text, suggestion, first, word_habit(name.text)))
+            habit = word_habit(name.text) or ("" if suggestion or local else scale_habit(name.text))
+            self.problems.add(UnknownName(name.span, name.text, suggestion, first, habit))
             # Said once: the other uses of the same name are the same mistake.
             self.lost.add(name.text)
             raise Failed
