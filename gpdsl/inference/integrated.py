@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, Shaped
 from scipy import stats
 
 from gpdsl.inference.ascent.lbfgs import flat, maximise
@@ -84,6 +84,9 @@ Profiled = Callable[[Problem, Result], Profile]
 """The profile of a problem around what a search has found."""
 
 
+STATISTICS = "diverging", "lp", "energy", "acceptance_rate", "step_size", "n_steps", "tree_depth"
+"""Of every draw of chains, as ArviZ calls them: `lp` is the log density on the real line, up to a constant."""
+
 UNTRUSTED = 0.7
 """Pareto's k above which averages are not to be trusted (Vehtari et al. 2024)."""
 
@@ -107,6 +110,10 @@ class Integrated:
     """How they were found, in a line."""
     chains: Mapping[str, Float[np.ndarray, "chains draws *axes"]] = field(default_factory=dict)
     """All draws of the learnt parameters, on the real line, where chains were made."""
+    statistics: Mapping[str, Shaped[np.ndarray, "chains draws"]] = field(default_factory=dict)
+    """What the sampler says of each of these draws."""
+    kept: Int[np.ndarray, " kept"] = field(default_factory=lambda: np.zeros(0, int))
+    """Numbers of the draws of each chain that `results` are, chain by chain."""
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -134,6 +134,10 @@ class Averaged(Prediction):
         ]
         return np.concatenate(parts)[rng.permutation(count)]
 
+    def of_each(self, seed: int, draw: Callable[[Prediction, int, int], np.ndarray]) -> np.ndarray:
+        """`draw(prediction, 1, seed)` of every setting once, in their order."""
+        return np.concatenate([draw(each, 1, seed + APART * place) for place, each in enumerate(self.settings)])
+
     @in_precision
     def covariance(self, name: str) -> np.ndarray:
         """Posterior covariances between rows: within settings, and between them."""

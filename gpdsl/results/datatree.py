@@ -1,12 +1,14 @@
-"""A fit as an xarray tree in the groups that ArviZ reads: posterior, predictive, log likelihood, and the data."""
+"""A fit as an xarray tree in the groups that ArviZ reads: draws of its posterior, and the data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 
 from gpdsl.data import Data
 from gpdsl.data.times import words_of
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from gpdsl.results.fit import Fit
     from gpdsl.results.prediction import Prediction
+    from gpdsl.results.settings import Settings
 
 Variable = tuple[tuple[str, ...], np.ndarray]
 
@@ -36,15 +39,17 @@ def datatree(fit: Fit, data: Any, draws: int, seed: int) -> DataTree:
         raise GpdslError("to_datatree needs xarray: install gpdsl[xarray]") from problem
     seed = check_draws("to_datatree", draws, seed)
     declared = fit.program.declarations
-    learnt = _learnt(fit, draws, seed)
+    drawing = _Drawing(fit, draws, seed, whole=data is None)
+    learnt = drawing.parameters()
     groups = {"posterior": {name: _named(fit, name, ("chain", "draw"), each) for name, each in learnt.items()}}
+    groups["sample_stats"] = {name: (("chain", "draw"), each) for name, each in drawing.statistics().items()}
     if data is not None:
         bound, prediction = fit.bind(data, None, outputs=False), fit.predict(data)
         fields = field_quantities(declared)
 
         def drawn(name: str) -> Variable:
             lead = ("chain", "draw") if name in fields else ("chain", "draw", "row")
-            return _named(fit, name, lead, prediction.draws(name, draws, seed=seed)[None])
+            return _named(fit, name, lead, drawing.of(prediction, lambda p, count, own: p.draws(name, count, own)))
 
         groups["posterior"] |= {name: drawn(name) for name in (*declared.latents, *declared.lets)}
         groups["posterior_predictive"] = {name: drawn(name) for name in predictable_outputs(declared)}
@@ -53,17 +58,88 @@ def datatree(fit: Fit, data: Any, draws: int, seed: int) -> DataTree:
         groups["observed_data"] = {name: _named(fit, name, ("row",), each + first[name]) for name, each in seen.items()}
         if bound.observed and not (declared.rows or is_opaque(fit.program)):
             name = "rows" if len(seen) > 1 else next(iter(seen))
-            values = _log_likelihood(fit, bound, prediction, draws, seed)
+            values = _log_likelihood(fit, bound, prediction, drawing)
             groups["log_likelihood"] = {name: (("chain", "draw", "row"), values)}
         known = {**bound.inputs, **words_of(declared.inputs, bound.inputs, bound.every_level)}
         groups["constant_data"] = {name: _named(fit, name, ("row",), each) for name, each in known.items()}
     about = {"inference_library": "gpdsl", "model": declared.name, "elbo": fit.elbo, "message": fit.message}
-    return xr.DataTree.from_dict({group: xr.Dataset(each, attrs=about) for group, each in groups.items()})
+    coordinates = drawing.coordinates()
+    found = {group: xr.Dataset(each, attrs=about) for group, each in groups.items()}
+    numbered = {
+        group: each.assign_coords(coordinates) if "draw" in each.dims else each for group, each in found.items()
+    }
+    return xr.DataTree.from_dict(numbered)
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """How draws stand in chains: as they were made, where the posterior is Markov chains, else `draws` in one.
+
+    Of chains there are draws of latents of some of the draws of parameters alone; `whole` asks for all, without them.
+    """
+
+    fit: Fit
+    draws: int
+    seed: int
+    whole: bool
+
+    @cached_property
+    def _chains(self) -> Settings | None:
+        settings = self.fit.settings
+        return settings if settings is not None and len(settings.kept) else None
+
+    @cached_property
+    def _numbers(self) -> Int[np.ndarray, " draws"]:
+        """Of the settings that draws are from, where there are no chains."""
+        if self.fit.settings is None:
+            return np.zeros(self.draws, int)
+        return self.fit.settings.drawn(self.draws, np.random.default_rng(self.seed))
+
+    def coordinates(self) -> dict[str, np.ndarray]:
+        """Numbers of chains and draws."""
+        if self._chains is None:
+            return {"chain": np.arange(1), "draw": np.arange(self.draws)}
+        chains, draws = self._chains.statistics["lp"].shape
+        return {"chain": np.arange(chains), "draw": np.arange(draws) if self.whole else self._chains.kept}
+
+    def _of_chains(self, values: Shaped[np.ndarray, "chains draws *axes"]) -> Shaped[np.ndarray, "chains kept *axes"]:
+        assert self._chains is not None
+        return values if self.whole else values[:, self._chains.kept]
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """Their draws; a value that nothing is known of but itself stands in every draw."""
+        fit, settings = self.fit, self.fit.settings
+        if settings is None or (self._chains and not settings.chains):
+            shape = tuple(len(each) for each in self.coordinates().values())
+            return {
+                name: np.broadcast_to(values, (*shape, *np.shape(values))) for name, values in fit.parameters.items()
+            }
+        if self._chains:
+            return {name: self._of_chains(settings.chains[name]) for name in fit.parameters}
+        each = [setting.parameters for setting in settings.each]
+        return {name: np.stack([each[number][name] for number in self._numbers])[None] for name in fit.parameters}
+
+    def statistics(self) -> dict[str, np.ndarray]:
+        """What the sampler says; without one, which setting of the parameters draws are from, and its log weight."""
+        if self._chains is not None:
+            found = {name: self._of_chains(each) for name, each in self._chains.statistics.items()}
+            return found | {"diverging": found["diverging"].astype(bool)}
+        weights = np.ones(1) if self.fit.settings is None else self.fit.settings.weights
+        return {"setting": self._numbers[None], "log_weight": np.log(weights)[self._numbers][None]}
+
+    def of(
+        self, prediction: Prediction, draw: Callable[[Prediction, int, int], np.ndarray]
+    ) -> Shaped[np.ndarray, "chains draws *axes"]:
+        """`draw(prediction, count, seed)`, of what every draw of the chains says."""
+        if self._chains is None:
+            return prediction.over_settings(self.draws, self.seed, draw)[None]
+        found = prediction.of_each(self.seed, draw)
+        return found.reshape(-1, len(self._chains.kept), *found.shape[1:])
 
 
 def _log_likelihood(
-    fit: Fit, bound: Data, prediction: Prediction, draws: int, seed: int
-) -> Float[np.ndarray, "1 draws rows"]:
+    fit: Fit, bound: Data, prediction: Prediction, drawing: _Drawing
+) -> Float[np.ndarray, "chains draws rows"]:
     """log p(y_n | f_n) of each row at the draws of the posterior, of its outputs together; NaN of rows without any."""
 
     def at_draws(each: Prediction, count: int, seed: int) -> np.ndarray:
@@ -73,9 +149,9 @@ def _log_likelihood(
         return values[number, drawn.component, row]
 
     with precision(fit.options.dtype):
-        found = prediction.over_settings(draws, seed, at_draws)
+        found = drawing.of(prediction, at_draws)
     there = np.any([each.reshape(bound.rows, -1).any(axis=1) for each in bound.observed.values()], axis=0)
-    return np.where(there, found - fit.standardised.log_jacobian(bound.observed), np.nan)[None]
+    return np.where(there, found - fit.standardised.log_jacobian(bound.observed), np.nan)
 
 
 def dataset_of(prediction: Prediction, names: Sequence[str] | None, quantiles: Sequence[float]) -> Dataset:
@@ -113,22 +189,6 @@ def _coordinates(prediction: Prediction) -> Iterator[tuple[str, Variable]]:
     assert prediction.origin is not None
     for name, values in prediction.shown_inputs.items():
         yield name, _named(prediction.origin.fit, name, ("row",), values)
-
-
-def _learnt(fit: Fit, draws: int, seed: int) -> dict[str, np.ndarray]:
-    """Draws of the parameters: from their settings, or all alike."""
-    if fit.settings is None:
-        return {name: _everywhere(values, draws) for name, values in fit.parameters.items()}
-    chosen = fit.settings.drawn(draws, np.random.default_rng(seed))
-    return {
-        name: np.stack([fit.settings.each[number].parameters[name] for number in chosen])[None]
-        for name in fit.parameters
-    }
-
-
-def _everywhere(values: np.ndarray, draws: int) -> np.ndarray:
-    """A point estimate as draws that are all alike."""
-    return np.broadcast_to(values, (1, draws, *np.shape(values)))
 
 
 def _named(fit: Fit, name: str, lead: tuple[str, ...], values: np.ndarray) -> Variable:

@@ -332,11 +332,12 @@ class Fit(Shown, Criticised):
         return draw_functions(self, count, seed)
 
     def to_datatree(self, data: Any = None, draws: int = 500, seed: int = 0) -> DataTree:
-        """An xarray tree of the groups that ArviZ reads, all with one chain.
+        """An xarray tree of the groups that ArviZ reads: `draws` in one chain, or the chains of `engine = mcmc`.
 
-        Parameters are the same in every draw, unless they are integrated over. With `data` there are draws of latents
-        and lets at its rows, together, of outputs in `posterior_predictive`, the data, and at the same draws the log
-        likelihood of each row's outputs together, but for row variables and opaque functions; levels count from 1.
+        Parameters are the same in every draw, unless they are drawn or integrated over. With `data` there are draws of
+        latents and lets at its rows, together, of outputs in `posterior_predictive`, the data, and at the same draws
+        the log likelihood of each row's outputs together, but for row variables and opaque functions; levels count from
+        1. Of Markov chains there are then the draws that predictions average over, and all of them without `data`.
         """
         from gpdsl.results.datatree import datatree
 

@@ -345,6 +345,10 @@ class Prediction(Scored):
         """`draw(prediction, count, seed)`; where parameters are averaged over, of each of their settings."""
         return draw(self, count, seed)
 
+    def of_each(self, seed: int, draw: Callable[[Prediction, int, int], np.ndarray]) -> np.ndarray:
+        """`draw(prediction, 1, seed)`; where parameters are averaged over, of each of their settings once."""
+        return draw(self, 1, seed)
+
     @cached_property
     def _together(self) -> Together:
         return Together(self.beliefs)

@@ -9,10 +9,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, Shaped
 
 from gpdsl.errors import GpdslError
-from gpdsl.inference.integrated import Integrated, Learnt
+from gpdsl.inference.integrated import STATISTICS, Integrated, Learnt
 from gpdsl.inference.posteriors.family import Held, Whitened
 from gpdsl.inference.posteriors.posterior import Posterior, arrays_of
 from gpdsl.inference.problem import as_arrays
@@ -48,6 +48,10 @@ class Settings:
     """How they were found, in a line."""
     chains: Mapping[str, Float[np.ndarray, "chains draws *axes"]] = field(default_factory=dict)
     """All draws of the parameters, where Markov chains were made; settings are some of them."""
+    statistics: Mapping[str, Shaped[np.ndarray, "chains draws"]] = field(default_factory=dict)
+    """What the sampler says of all draws, by names that ArviZ has: `diverging`, `lp`, `energy` and others."""
+    kept: Int[np.ndarray, " kept"] = field(default_factory=lambda: np.zeros(0, int))
+    """Numbers of the draws of each chain that settings are, chain by chain."""
 
     @classmethod
     def of(cls, found: Integrated, constrain: Callable[[Learnt], Mapping[str, Array]], dtype: str) -> Settings:
@@ -61,7 +65,8 @@ class Settings:
         if found.chains:
             every = jax.vmap(jax.vmap(constrain))(as_arrays(dict(found.chains), dtype))
             chains = {name: np.asarray(value) for name, value in every.items()}
-        return cls(found.weights, each, found.shape, found.effective, found.about, chains)
+        told = found.statistics, found.kept
+        return cls(found.weights, each, found.shape, found.effective, found.about, chains, *told)
 
     def values(self, name: str) -> Float[np.ndarray, "draws *axes"]:
         """A parameter in every setting, or in every draw of the chains. Raises GpdslError for other names."""
@@ -121,6 +126,8 @@ class Settings:
         if np.isnan(self.shape):
             kept["settings.worth"] = np.asarray([self.effective])
         kept |= {f"settings.chains.{name}": np.asarray(value, float) for name, value in self.chains.items()}
+        kept |= {f"settings.statistics.{name}": np.asarray(value) for name, value in self.statistics.items()}
+        kept |= {"settings.kept": self.kept} if len(self.kept) else {}
         for number, setting in enumerate(self.each):
             own = {f"parameter.{name}": np.asarray(value, float) for name, value in setting.parameters.items()}
             numbers = arrays_of(setting.posterior, setting.held)
@@ -143,7 +150,9 @@ class Settings:
             each.append(Setting({name: own[f"parameter.{name}"] for name in names}, posterior, held))
         shape = float(worth[0]) if len(worth) > 1 else float("nan")
         chains = {name: arrays[key] for name in names if (key := f"settings.chains.{name}") in arrays}
-        return cls(weights, tuple(each), shape, float(worth[-1]), about, chains)
+        said = {name: arrays[key] for name in STATISTICS if (key := f"settings.statistics.{name}") in arrays}
+        kept = arrays.get("settings.kept", np.zeros(0, int))
+        return cls(weights, tuple(each), shape, float(worth[-1]), about, chains, said, kept)
 
 
 def refuse_settings(settings: Settings | None, what: str, instead: str) -> None:

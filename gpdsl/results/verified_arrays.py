@@ -18,6 +18,7 @@ from gpdsl.program.parameters import Bijector
 from gpdsl.program.rows import Rows
 from gpdsl.program.standardise import refusal
 from gpdsl.results.fit import Fit
+from gpdsl.results.settings import Settings
 
 ROUNDED = 1e-6
 """How far rounding in single precision may take a parameter out of its domain, relative to its size."""
@@ -103,9 +104,22 @@ def _check_settings(fit: Fit) -> None:
     for name, values in settings.chains.items():
         axes = fit.program.translator.shape(fit.program.declarations.params[name].axes)
         need(values.ndim >= 2 and values.shape[2:] == axes, f"settings: draws of {shown(name)} of another shape")
+    _check_draws(settings)
     for each in settings.each:
         own = replace(fit, parameters=each.parameters, posterior=each.posterior, held=each.held)
         check_fit(replace(own, options=alone, settings=None))
+
+
+def _check_draws(settings: Settings) -> None:
+    """That settings are the draws of chains that they are said to be."""
+    shapes = {each.shape[:2] for each in (*settings.chains.values(), *settings.statistics.values())}
+    need(len(shapes) <= 1 and all(len(each) == 2 for each in shapes), "settings: chains of several shapes")
+    kept = settings.kept
+    need(kept.ndim == 1 and kept.dtype == int and np.all(np.diff(kept) > 0), "settings: not numbers of draws")
+    if len(kept):
+        chains, draws = next(iter(shapes), (0, 0))
+        need(len(settings.each) == chains * len(kept), "settings: not as many as draws were kept")
+        need(kept[0] >= 0 and kept[-1] < draws, "settings: draws beyond the ends of the chains")
 
 
 def _check_points(fit: Fit, group: Group, points: Functionals) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl.inference.integrated import STATISTICS
 from gpdsl.inference.mcmc.engine import Agreement, Chains, told
 
 from .test_integrated import AT, NORMAL, Grid
@@ -48,6 +50,60 @@ def test_latents_integrate_out_and_parameters_have_the_moments_of_a_grid(
     sd = np.sqrt(grid.weights @ (grid.variances + (grid.means - mean) ** 2))
     np.testing.assert_allclose(prediction.mean("f"), mean, atol=0.15 * sd.max())
     np.testing.assert_allclose(np.sqrt(prediction.variance("f")), sd, rtol=0.15)
+
+
+def few(fit: gpdsl.Fit) -> gpdsl.Fit:
+    """The same with the first and the last draw of every chain as all that is averaged over."""
+    settings = fit.settings
+    assert settings is not None
+    chains, kept = settings.statistics["lp"].shape[0], len(settings.kept)
+    each = tuple(settings.each[chain * kept + place] for chain in range(chains) for place in (0, -1 % kept))
+    weights = np.full(len(each), 1 / len(each))
+    return replace(fit, settings=replace(settings, each=each, weights=weights, kept=settings.kept[[0, -1]]))
+
+
+def dense_lp(data: dict[str, np.ndarray], ell: float, sigma: float) -> float:
+    """Log density of log ell and log sigma, up to a constant."""
+    apart = data["x"][:, None] - data["x"]
+    covariance = np.exp(-0.5 * (apart / ell) ** 2) + sigma**2 * np.eye(len(apart))
+    prior = stats.norm.logpdf(np.log([ell, sigma]), [0, -1], 0.7).sum()
+    return float(stats.multivariate_normal.logpdf(data["y"], None, covariance) + prior)
+
+
+def test_a_tree_has_the_chains(fit: gpdsl.Fit, data: dict[str, np.ndarray]) -> None:
+    pytest.importorskip("xarray")
+    settings, all_of_them = fit.settings, fit.to_datatree()
+    assert settings is not None and set(all_of_them["sample_stats"]) == set(STATISTICS)
+    assert all_of_them["posterior"].sizes == all_of_them["sample_stats"].sizes == {"chain": 2, "draw": 400}
+    np.testing.assert_array_equal(all_of_them["posterior"]["ell"], settings.chains["ell"])
+    statistics = all_of_them["sample_stats"]
+    assert statistics["diverging"].dtype == bool
+    lp = [dense_lp(data, *(float(settings.chains[name][1, at]) for name in ("ell", "sigma"))) for at in (7, 90)]
+    np.testing.assert_allclose(np.subtract(*statistics["lp"].values[1, [7, 90]]), lp[0] - lp[1], atol=1e-6)
+    np.testing.assert_array_less(statistics["n_steps"], 2 ** (statistics["tree_depth"] + 1))
+    tree = few(fit).to_datatree(data)
+    assert tree["posterior"]["f"].sizes == {"chain": 2, "draw": 2, "row": 18}
+    np.testing.assert_array_equal(tree["posterior"]["draw"], [0, 399])
+    for group, name in (("posterior", "sigma"), ("sample_stats", "lp")):
+        np.testing.assert_array_equal(tree[group][name], all_of_them[group][name][:, [0, 399]])
+    said = stats.norm.logpdf(data["y"], tree["posterior"]["f"], tree["posterior"]["sigma"].values[..., None])
+    np.testing.assert_allclose(tree["log_likelihood"]["y"], said, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_arviz_reads_the_tree(tmp_path: Path) -> None:
+    az = pytest.importorskip("arviz")
+    x, n = np.array([-1.0, 0.0, 0.3, 1.5]), np.array([0, 3, 2, 6])
+    fit = gpdsl.compile(COUNTS).fit({"x": x, "n": n}, engine="mcmc", chains=2, draws=200, warm_up=200)
+    tree = fit.to_datatree({"x": x, "n": n})
+    groups = {name: group.to_dataset() for name, group in tree.children.items()}
+    read = az.InferenceData(**groups) if hasattr(az, "InferenceData") else tree
+    table = az.summary(read)
+    assert list(table.index) == ["s", "f[0]", "f[1]", "f[2]", "f[3]"] and table["r_hat"].astype(float).max() < 1.1
+    assert abs(table.loc["s", "mean"] - fit.settings.mean("s")) < 0.01
+    ours, theirs = fit.loo({"x": x, "n": n}), az.loo(read, pointwise=True)
+    np.testing.assert_allclose(ours.pointwise, theirs.loo_i, atol=0.02)
+    assert az.plot_ppc(read) is not None and np.all(az.bfmi(read) > 0.3)
 
 
 @pytest.mark.slow
@@ -115,12 +171,15 @@ def test_what_chains_cannot_do_is_said(data: dict[str, np.ndarray], options: dic
 
 
 def test_doubtful_chains_are_told() -> None:
-    chains = Chains({}, 3, np.ones((4, 100)))
+    diverging = np.zeros((4, 100), int)
+    sound = Chains({}, {"diverging": diverging.copy()})
+    diverging[1, :3] = 1
+    chains = Chains({}, {"diverging": diverging})
     about, doubts = told(chains, Agreement(1.2, 50.0, 300.0))
     assert "R-hat at most 1.200" in about and "3 divergences" in about
     for words in ("do not agree", "50 effective draws", "3 draws diverged"):
         assert words in " ".join(doubts)
-    assert told(Chains({}, 0, np.ones((4, 100))), Agreement(1.003, 900.0, 800.0))[1] == ()
+    assert told(sound, Agreement(1.003, 900.0, 800.0))[1] == ()
 
 
 def test_ctrl_c_in_the_chains_keeps_the_fit(data: dict[str, np.ndarray]) -> None:

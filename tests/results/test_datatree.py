@@ -42,7 +42,8 @@ def test_groups_dimensions_and_numbers() -> None:
     densities = np.nansum(norm.logpdf(y, posterior["f"][0], fit.parameters["s"]), axis=-1)
     np.testing.assert_allclose(tree["log_likelihood"]["y"][0], densities, rtol=1e-10)
     np.testing.assert_array_equal(tree["constant_data"]["x"], X)
-    assert list(fit.to_datatree(draws=1)) == ["posterior"]
+    assert list(fit.to_datatree(draws=1)) == ["posterior", "sample_stats"]
+    assert tree["sample_stats"]["log_weight"].sizes == {"chain": 1, "draw": 400}
 
 
 def test_levels_are_numbers_from_one() -> None:
@@ -102,6 +103,11 @@ y ~ Normal(f, sigma)
     scaled, latents = (data["y"] - fit.standardised.means["y"]) / fit.standardised.sds["y"], tree["posterior"]["f"][0]
     noise = tree["posterior"]["sigma"][0].to_numpy()[:, None]
     assert len(np.unique(noise)) > 3
+    said, settings = tree["sample_stats"], fit.settings
+    assert settings is not None
+    of = [settings.each[number].parameters["sigma"] for number in said["setting"].values[0]]
+    np.testing.assert_array_equal(noise[:, 0], of)
+    np.testing.assert_array_equal(said["log_weight"][0], np.log(settings.weights)[said["setting"].values[0]])
     densities = norm.logpdf(scaled, latents, noise) - np.log(fit.standardised.sds["y"])
     np.testing.assert_allclose(tree["log_likelihood"]["y"][0], densities, rtol=1e-10)
     assert "log_likelihood" not in fit.to_datatree({"x": x}, draws=5).children

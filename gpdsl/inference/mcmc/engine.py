@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.driver import Plan, Planner
 from gpdsl.inference.exact.engine import ExactProfile
 from gpdsl.inference.exact.evidence import log_normal, parts_of
-from gpdsl.inference.integrated import Integrated, log_volume
+from gpdsl.inference.integrated import STATISTICS, Integrated, log_volume
 from gpdsl.inference.log_joint import LogJoint
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor
@@ -113,14 +113,19 @@ class Chains:
     """Draws of all chains: leaves of `positions` are [chains, draws, ...]."""
 
     positions: Position
-    divergences: int
-    proposals: Float[np.ndarray, "chains draws"]
-    """Leapfrog steps of each draw."""
+    statistics: Mapping[str, Shaped[np.ndarray, "chains draws"]]
+    """What the sampler says of each draw, under the names that ArviZ has for it."""
 
     @property
     def shape(self) -> tuple[int, int]:
         """Chains, and draws of each."""
-        return self.proposals.shape[0], self.proposals.shape[1]
+        chains, draws = self.statistics["diverging"].shape
+        return chains, draws
+
+    @property
+    def divergences(self) -> int:
+        """How many draws diverged."""
+        return int(self.statistics["diverging"].sum())
 
     def at(self, chain: int, draw: int) -> Position:
         """One draw."""
@@ -154,7 +159,7 @@ def sample(
 
         def step(state: Any, key: Array) -> Any:
             state, info = kernel.step(key, state)
-            return state, (state.position, info.is_divergent, info.num_integration_steps)
+            return state, (state.position, _statistics(state, info, size))
 
         return jax.lax.scan(step, state, jax.random.split(key, BLOCK))
 
@@ -168,8 +173,13 @@ def sample(
         keys = jax.random.split(jax.random.fold_in(key, number), chains)
         state, kept = advance(target.data, state, size, scales, keys)
         found.append(jax.tree.map(np.asarray, kept))
-    positions, divergent, steps = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, :draws], *found)
-    return Chains(positions, int(divergent.sum()), np.asarray(steps))
+    return Chains(*jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, :draws], *found))
+
+
+def _statistics(state: Any, info: Any, size: Array) -> dict[str, Array]:
+    numbers = state.logdensity, info.energy, info.acceptance_rate, size
+    counts = info.num_integration_steps, info.num_trajectory_expansions
+    return dict(zip(STATISTICS, (info.is_divergent.astype(int), *numbers, *counts), strict=True))
 
 
 def _density(target: Target, data: Any) -> Callable[[Position], Array]:
@@ -211,7 +221,7 @@ CHAINS, WARM_UP, DRAWS = 4, 500, 500
 """By default, of each chain the last two."""
 
 KEPT = 400
-"""Draws of latents, evenly spaced over all chains, that predictions average over; parameters keep all."""
+"""Draws of latents, evenly spaced and as many of each chain, that predictions average over; parameters keep all."""
 
 LARGEST = 3000
 """Rows of a posterior that chains are to move in: each step factorises a matrix of all of them."""
@@ -261,15 +271,18 @@ def sampled(result: Result, options: Options, rows: int, monitor: Monitor) -> Re
         with machine_for(rows):
             target = result.target()
             chains = sample(target, count, warm_up, draws, options.seed, partial(monitor.explored, stage="sampling"))
-            kept = np.unique(np.linspace(0, count * draws - 1, min(KEPT, count * draws)).astype(int))
-            results = tuple(target.at(chains.at(*divmod(int(number), draws))) for number in kept)
+            kept = np.unique(np.linspace(0, draws - 1, max(KEPT // count, 1)).astype(int))
+            results = tuple(target.at(chains.at(chain, int(draw))) for chain in range(count) for draw in kept)
     except KeyboardInterrupt:
         return replace(result, interrupted=True, notes=(*result.notes, NONE_KEPT))
     found = agreement({str(n): leaf for n, leaf in enumerate(jax.tree.leaves(chains.positions))})
     about, doubts = told(chains, found)
     every = {name: np.asarray(values) for name, values in chains.positions["learnt"].items()}
     weights = np.full(len(results), 1.0 / len(results))
-    integrated = Integrated(weights, results, float("nan"), found.bulk, 0, about=about, chains=every)
+    said = chains.statistics
+    integrated = Integrated(
+        weights, results, float("nan"), found.bulk, 0, about=about, chains=every, statistics=said, kept=kept
+    )
     return replace(result, integrated=integrated, notes=(*result.notes, *doubts))
 
 
