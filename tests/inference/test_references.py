@@ -1,0 +1,75 @@
+"""Parameters integrated over, against 10,000 reference draws of posteriordb (Magnusson et al. 2025) for each posterior.
+
+`gp_pois_regr`, `gp_regr` (whose `sigma` is a variance) and `eight_schools_noncentered`, with the means and root mean
+squares that posteriordb gives, or the standard deviations of the same posteriors in Stan's statistical computation
+benchmarks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gpdsl
+
+X = np.arange(-10.0, 11.0, 2.0)
+Y = np.array([4.75906, 1.59423, 2.99548, 5.27501, 1.66472, 2.24347, 2.8914, 4.08681, 4.60588, 0.802364, 3.92136])
+K = np.array([40, 37, 29, 12, 4, 3, 9, 19, 77, 82, 33])
+PROCESS = """
+input x : real
+param rho : positive ~ Gamma(25, 4)
+param alpha : positive ~ HalfNormal(2)
+latent f(x) ~ GP(0, alpha^2 * RBF(rho))
+"""
+POISSON = PROCESS + "output k : count\nk ~ Poisson(exp(f))"
+NORMAL = PROCESS + "output y : real\nparam sigma : positive ~ HalfNormal(1)\ny ~ Normal(f, sqrt(sigma))"
+SCHOOLS = """
+index s in 1..S
+input school : label[s]
+input se : positive
+output y : real
+param mu : real ~ Normal(0, 5)
+param tau : positive ~ HalfCauchy(5)
+param effect[s] : real ~ Normal(mu, tau)
+y ~ Normal(effect[school], se)
+"""
+
+POISSON_MEAN = [5.66653, 2.92134, 3.63574, 3.68861, 3.25467, 2.40917, 1.56153, 1.29526, 1.93120, 3.17961, 4.25292]
+POISSON_MEAN += [4.41510, 3.50682]
+POISSON_SD = [0.67644, 0.78642, 0.15480, 0.12724, 0.14248, 0.19445, 0.24534, 0.26498, 0.22342, 0.14350, 0.096164]
+POISSON_SD += [0.092732, 0.16253]
+NORMAL_MEAN, NORMAL_SQUARE = np.array([6.874348, 2.442400, 1.828731]), np.array([48.85864, 6.576518, 3.599273])
+SCHOOLS_MEAN = [4.41052, 3.60206, 6.15050, 4.93958, 3.90591, 4.79602, 3.61444, 4.05115, 6.31717, 4.88400]
+SCHOOLS_SD = [3.3150, 3.2256, 5.5994, 4.6807, 5.2601, 4.7823, 4.6533, 4.8295, 5.0765, 5.2879]
+
+CASES = {
+    "gp_pois_regr": (POISSON, {"x": X, "k": K}, "f", POISSON_MEAN, POISSON_SD),
+    "gp_regr": (NORMAL, {"x": X, "y": Y}, None, NORMAL_MEAN, np.sqrt(NORMAL_SQUARE - NORMAL_MEAN**2)),
+    "eight_schools": (
+        SCHOOLS,
+        {
+            "school": list("ABCDEFGH"),
+            "se": np.array([15.0, 10, 16, 11, 9, 11, 10, 18]),
+            "y": np.array([28.0, 8, -3, 7, -1, 1, 18, 12]),
+        },
+        "effect",
+        SCHOOLS_MEAN,
+        SCHOOLS_SD,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_integrated_fits_have_the_moments_of_stan(name: str) -> None:
+    text, data, latent, mean, sd = CASES[name]
+    fit = gpdsl.compile(text).fit(data, hyperparameters="integrated")
+    settings = fit.settings
+    assert settings is not None
+    means, sds = ([float(of(each)) for each in fit.parameters] for of in (settings.mean, settings.sd))
+    if latent is not None:
+        prediction = fit.predict(data)
+        means += list(prediction.mean(latent))
+        sds += list(np.sqrt(prediction.variance(latent)))
+    np.testing.assert_array_less(np.abs(np.asarray(means) - mean) / np.asarray(sd), 0.06)
+    np.testing.assert_allclose(sds, sd, rtol=0.05)
