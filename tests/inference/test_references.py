@@ -7,6 +7,8 @@ benchmarks.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -42,7 +44,7 @@ NORMAL_MEAN, NORMAL_SQUARE = np.array([6.874348, 2.442400, 1.828731]), np.array(
 SCHOOLS_MEAN = [4.41052, 3.60206, 6.15050, 4.93958, 3.90591, 4.79602, 3.61444, 4.05115, 6.31717, 4.88400]
 SCHOOLS_SD = [3.3150, 3.2256, 5.5994, 4.6807, 5.2601, 4.7823, 4.6533, 4.8295, 5.0765, 5.2879]
 
-CASES = {
+CASES: dict[str, tuple[str, dict[str, Any], str | None, Any, Any]] = {
     "gp_pois_regr": (POISSON, {"x": X, "k": K}, "f", POISSON_MEAN, POISSON_SD),
     "gp_regr": (NORMAL, {"x": X, "y": Y}, None, NORMAL_MEAN, np.sqrt(NORMAL_SQUARE - NORMAL_MEAN**2)),
     "eight_schools": (
