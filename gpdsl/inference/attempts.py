@@ -357,7 +357,8 @@ def _other_seed(problem: Problem, number: int) -> Problem:
 
 def _of_nothing(program: Program, worth: float) -> str:
     """That the latents are worth no more than none."""
-    inputs = [program.declarations.inputs[name] for group in program.groups for name in group.inputs]
+    known = program.declarations.inputs
+    inputs = [known[name] for group in program.groups for name in group.inputs if name in known]
     groups = inputs and all(each.label is not None for each in inputs)
     found = "the groups differ by no more than chance" if groups else "the latents explain nothing"
     return f"{found}: unrelated rows are worth {worth:.1f} nats"

@@ -236,7 +236,8 @@ class Latent(Declaration):
     """`latent f[c](x) ~ GP(mean, kernel)`: independent GPs, one per value of `axes`, over the named arguments.
 
     Arguments are inputs, row variables or other latents; or constants, the points of a field: it then has a value at
-    each of them, along the index `over`, and the same in every row.
+    each of them, along the index `over`, and the same in every row. An argument may also be an index, `latent f(x, d)`:
+    `levels` are the axes of these, and a row reads the one process at several of their values.
     """
 
     axes: tuple[Axis, ...]
@@ -244,11 +245,25 @@ class Latent(Declaration):
     mean: Expression
     kernel: Kernel
     over: Axis | None = None
+    levels: tuple[Axis, ...] = ()
+
+    @property
+    def elements(self) -> tuple[Axis, ...]:
+        """The axes of what one functional of it gives: its own, and that of its points."""
+        return self.axes if self.over is None else (*self.axes, self.over)
 
     @property
     def values(self) -> tuple[Axis, ...]:
-        """The axes of what a read of it gives: its own, and that of its points."""
-        return self.axes if self.over is None else (*self.axes, self.over)
+        """The axes of what a read of it gives: also those of the indices among its arguments."""
+        return (*self.axes, *(() if self.over is None else (self.over,)), *self.levels)
+
+    def at_levels(self, at: tuple[str, ...], levels: tuple[str, ...]) -> tuple[str, ...]:
+        """The arguments `at` (its own when empty), with these in the place of the indices among them."""
+        if not self.levels:
+            return at
+        chosen = dict(zip((str(axis.name) for axis in self.levels), levels, strict=True))
+        pairs = zip(self.arguments, at or self.arguments, strict=True)
+        return tuple(chosen.get(own, given) for own, given in pairs)
 
 
 @dataclass(frozen=True)
@@ -344,9 +359,14 @@ class Declarations:
     densities: Mapping[str, Density] = field(default_factory=lambda: MappingProxyType({}))
 
     def axes_of(self, name: str) -> tuple[Axis, ...]:
-        """The axes of any quantity as it is read: the declared ones, and that of the points of a field."""
+        """The axes of any quantity as it is read: the declared ones, and those of points and levels of a latent.
+
+        An index is one number, as an argument of a latent.
+        """
         if name in self.latents:
             return self.latents[name].values
+        if name in self.indices:
+            return ()
         for table in (self.inputs, self.outputs, self.consts, self.params, self.rows, self.lets):
             if name in table:
                 return table[name].axes

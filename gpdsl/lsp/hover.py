@@ -90,13 +90,11 @@ def _facts(document: Document, statement: syntax.Statement) -> list[str]:
 def _axes(document: Document, name: str) -> str:
     """The axes the checker found; those of the newest model that passed it."""
     model = document.declarations
-    quantities = (
-        () if model is None else (model.inputs, model.outputs, model.consts, model.params, model.latents, model.lets)
-    )
-    for table in (*quantities, *(() if model is None else (model.rows,))):
-        if name in table:
-            return ", ".join(f"`{axis.describe()}`" for axis in table[name].axes)
-    return ""
+    if model is None:
+        return ""
+    tables = (model.inputs, model.outputs, model.consts, model.params, model.latents, model.lets, model.rows)
+    known = any(name in table for table in tables)
+    return ", ".join(f"`{axis.describe()}`" for axis in model.axes_of(name)) if known else ""
 
 
 def _lines(document: Document, name: str) -> str:

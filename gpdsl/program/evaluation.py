@@ -21,13 +21,22 @@ from gpdsl.language import model as m
 from gpdsl.program.groups import Group, Member, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import RowEvaluator, Rows, Scope, row_count
-from gpdsl.symbolic.readings import Reading
+from gpdsl.symbolic.readings import Reading, split_levels
+from gpdsl.symbolic.reduced import level_of
 from gpdsl.symbolic.translate import Environment, Ref, Translator, axis_key
 
 
 def stack_inputs(group_inputs: Sequence[str], rows: Rows) -> Float[Array, "rows D"]:
     """The arguments of a latent, side by side as columns."""
-    return jnp.concatenate([rows.inputs[n].reshape(rows.inputs[n].shape[0], -1) for n in group_inputs], axis=1)
+    return jnp.concatenate(
+        [
+            rows.inputs[n].reshape(rows.inputs[n].shape[0], -1)
+            if n in rows.inputs
+            else jnp.full((row_count(rows), 1), float(n))  # a number in every row
+            for n in group_inputs
+        ],
+        axis=1,
+    )
 
 
 def functionals_at(group: Group, readings: Sequence[Reading], rows: Rows) -> Functionals:
@@ -49,15 +58,14 @@ def _elementary(group: Group, functional: m.Functional, rows: Rows) -> Elementar
     points = stack_inputs(names, rows)
     if not functional.derivative:
         return Values(points)
-    widths = [rows.inputs[name].reshape(rows.inputs[name].shape[0], -1).shape[1] for name in names]
+    widths = [stack_inputs([name], rows).shape[1] for name in names]
     starts = (0, *itertools.accumulate(widths))
     return Derivatives(points, tuple(starts[d.argument] + _column(d) - 1 for d in functional.derivative))
 
 
 def ends_of(functional: m.Functional, rows: Rows) -> list[Float[Array, "rows 1"]]:
     """Both ends of the intervals that a functional integrates over: inputs, or a number in every row."""
-    count = row_count(rows)
-    return [jnp.full((count, 1), float(e)) if m.is_number(e) else stack_inputs([e], rows) for e in functional.at]
+    return [stack_inputs([end], rows) for end in functional.at]
 
 
 def _column(direction: m.Direction) -> int:
@@ -119,18 +127,26 @@ def _integrated_mean(
 def mean_formula(translator: Translator, member: Member, functional: m.Functional, env: Environment) -> sp.Expr:
     """The mean of a functional of one element of a latent, or of a generic one."""
     latent = member.latent
-    formula = translator.scalar(latent.mean, env)
+    at_level = _levels(translator, latent, functional) if latent.levels else {}
+    formula = translator.scalar(latent.mean, {**env, **at_level})
     for direction in functional.derivative:
         name = latent.arguments[direction.argument]
         position = (_column(direction),) if translator.declarations.inputs[name].axes else ()
         formula = sp.diff(formula, _input(translator, name, position))
     moved = {}
     for own, other in zip(latent.arguments, functional.at or latent.arguments, strict=True):
-        for symbol in formula.free_symbols:
+        for symbol in formula.free_symbols if own in translator.declarations.inputs else ():
             ref = translator.references.get(symbol)
             if ref is not None and ref.kind == "input" and ref.name == own:
                 moved[symbol] = _input(translator, other, ref.positions)
     return formula.xreplace(moved)
+
+
+def _levels(translator: Translator, latent: m.Latent, functional: m.Functional) -> Environment:
+    """Where a functional looks along the indices among the arguments of a latent."""
+    _, levels = split_levels(translator.declarations, latent.name, functional.at)
+    named = zip(map(axis_key, latent.levels), levels, strict=False)
+    return {key: int(level) if m.is_number(level) else level_of(level) for key, level in named}
 
 
 def _input(translator: Translator, name: str, positions: tuple[int | str, ...]) -> sp.Symbol:

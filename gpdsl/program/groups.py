@@ -15,9 +15,11 @@ from gpdsl.kernels.canonical import Canonical, canonical
 from gpdsl.kernels.columns import Space
 from gpdsl.kernels.form import Form
 from gpdsl.language import model as m
+from gpdsl.language.errors.functionals import TooManyLevels
+from gpdsl.language.source import MAX_READINGS
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.symbolic.joint import sums_needed
-from gpdsl.symbolic.readings import OWN, Reading, added, reading
+from gpdsl.symbolic.readings import OWN, Reading, added, reading, split_levels
 from gpdsl.symbolic.terms import ObservationTerms, latents_in
 from gpdsl.symbolic.translate import Ref, Translator, axis_key
 
@@ -77,21 +79,49 @@ def fitted_readings(translator: Translator, observations: Sequence[ObservationTe
             ref = translator.references[symbol]
             found.setdefault(ref.name, []).append(ref.reading)
     names = (*translator.declarations.latents, *translator.declarations.rows)
-    return {name: make_readings(sorted(set(found.get(name, [OWN])), key=str), jointly=name in joint) for name in names}
+    several = [latent.name for latent in translator.declarations.latents.values() if latent.levels]
+    own = {name: _few(translator, name, own_values(translator, name)) for name in several}
+    read = {name: sorted(set(found.get(name) or own.get(name) or [OWN]), key=str) for name in names}
+    return {name: make_readings(basis, jointly=name in joint) for name, basis in read.items()}
+
+
+def own_values(translator: Translator, name: str) -> list[Reading]:
+    """The value of a latent at its own inputs; at every level, where an index is among its arguments."""
+    latent = translator.declarations.latents.get(name)
+    if latent is None or not latent.levels:
+        return [OWN]
+    return [reading(each) for each in _at_levels(translator, latent, m.VALUE)]
+
+
+def _at_levels(translator: Translator, latent: m.Latent, functional: m.Functional) -> Iterable[m.Functional]:
+    """A functional at every value of the indices among the arguments of a latent, the last running fastest."""
+    for levels in itertools.product(*[range(1, translator.size(axis) + 1) for axis in latent.levels]):
+        yield replace(functional, at=latent.at_levels(functional.at, tuple(map(str, levels))))
 
 
 def predicted_readings(
     translator: Translator, observations: Sequence[ObservationTerms], fitted: Mapping[str, Readings]
 ) -> dict[str, Readings]:
     """Everything the model says about each latent: its own value, what `let`s and observations read, jointly."""
-    found: dict[str, list[Reading]] = {name: [OWN, *each.basis] for name, each in fitted.items()}
+    found = {name: [*own_values(translator, name), *each.basis] for name, each in fitted.items()}
     for observation in observations:
         for symbol in latents_in(translator, observation.log_density):
             ref = translator.references[symbol]
             found[ref.name].append(ref.reading)
     for read in reads_of(translator.declarations):
-        found[read.name] += [reading(each) for each in _in_numbers(translator, read.functional)]
-    return {name: make_readings(each, jointly=True) for name, each in found.items()}
+        found[read.name] += [reading(each) for each in _in_numbers(translator, read)]
+    return {name: make_readings(_few(translator, name, each), jointly=True) for name, each in found.items()}
+
+
+def _few(translator: Translator, name: str, basis: list[Reading]) -> list[Reading]:
+    """The readings, of which the sums of all pairs are kept. Raises ModelError when a latent is read too often."""
+    latent = translator.declarations.latents.get(name)
+    distinct = list(dict.fromkeys(basis))
+    if latent is not None and latent.levels and len(distinct) > MAX_READINGS:
+        raise translator.failure(
+            TooManyLevels(latent.span, name, str(latent.levels[0].name), len(distinct), MAX_READINGS)
+        )
+    return distinct
 
 
 def reads_of(declarations: m.Declarations) -> Iterable[m.Read]:
@@ -109,13 +139,22 @@ def reads_of(declarations: m.Declarations) -> Iterable[m.Read]:
         pending += m.parts(expression)
 
 
-def _in_numbers(translator: Translator, functional: m.Functional) -> Iterable[m.Functional]:
-    """A functional for every value of the indices it is differentiated along."""
+def _in_numbers(translator: Translator, read: m.Read) -> Iterable[m.Functional]:
+    """The functional of a read for every value of the indices it is differentiated along, and of its levels."""
+    functional, latent = read.functional, translator.declarations.latents.get(read.name)
     indices = {each.column.index for each in functional.derivative if isinstance(each.column, m.IndexValue)}
     names = sorted(indices)
     axes = [translator.declarations.indices[name].axis for name in names]
     for values in itertools.product(*[range(1, translator.size(axis) + 1) for axis in axes]):
-        yield translator.functional(functional, dict(zip(names, values, strict=True)))
+        numbered = translator.functional(functional, dict(zip(names, values, strict=True)))
+        if latent is None or not latent.levels:
+            yield numbered
+            continue
+        levels = read.subscripts[len(latent.elements) :]
+        known = [each.input if isinstance(each, m.At) else str(getattr(each, "position", "")) for each in levels]
+        for every in _at_levels(translator, latent, numbered):
+            pairs = zip(known, split_levels(translator.declarations, read.name, every.at)[1], strict=True)
+            yield replace(every, at=latent.at_levels(every.at, tuple(own or level for own, level in pairs)))
 
 
 # Row variables as latents: an independent Normal per row is white noise over the rows, sd^2 * White().
@@ -254,7 +293,7 @@ def element_names(translator: Translator, groups: Sequence[Group]) -> list[str]:
     names = []
     for group in groups:
         for kind, member in itertools.product(group.readings.all, group.members):
-            ranges = [range(1, n + 1) for n in translator.shape(member.latent.values)]
+            ranges = [range(1, n + 1) for n in translator.shape(member.latent.elements)]
             for position in itertools.product(*ranges):
                 names.append(translator.symbol(Ref("latent", member.latent.name, position, kind)).name)
     return names

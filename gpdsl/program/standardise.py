@@ -131,7 +131,8 @@ def _tied(declarations: m.Declarations) -> Iterator[tuple[list[str], str]]:
             how = "integral" if any(each.integrated for each in own) else "derivative"
             observed = [n for o in d.observations if latent.name in unobserved(d, o.distribution) for n in o.outputs]
             if len(observed) > 1:
-                yield [*latent.arguments, *observed], f"`{latent.name}` is observed beside its {how}"
+                inputs = [argument for argument in latent.arguments if argument in d.inputs]
+                yield [*inputs, *observed], f"`{latent.name}` is observed beside its {how}"
 
 
 def _given(observation: m.Observation) -> Iterator[m.Expression]:

@@ -71,7 +71,14 @@ def _values(translator: Translator, data: Data) -> dict[str, np.ndarray]:
     for name, const in translator.declarations.consts.items():
         if const.axes:
             found[name] = np.asarray(const.values, float)
+    for axis in {axis for latent in translator.declarations.latents.values() for axis in latent.levels}:
+        found[str(axis.name)] = _numbers_along(translator, axis, len(range(0, data.rows, step)))
     return found
+
+
+def _numbers_along(translator: Translator, axis: m.Axis, rows: int) -> np.ndarray:
+    """The values of an index among the arguments of a latent, in turn: a row reads it at all of them."""
+    return np.resize(np.arange(1.0, translator.size(axis) + 1.0), rows)
 
 
 def equations(translator: Translator, data: DataScales, known: Mapping[str, np.ndarray]) -> Scales:
@@ -211,6 +218,8 @@ def _moved(translator: Translator, sds: Mapping[str, np.ndarray]) -> list[Sequen
     d, rng = translator.declarations, np.random.default_rng(0)
     made = {name: 1.0 + rng.random((ROWS, *translator.shape(d.axes_of(name)))) for name in (*d.inputs, *d.outputs)}
     consts = {name: np.asarray(const.values, float) for name, const in d.consts.items() if const.axes}
+    for axis in {axis for latent in d.latents.values() for axis in latent.levels}:
+        consts[str(axis.name)] = _numbers_along(translator, axis, ROWS)
     told: list[Sequence[Size]] = []
     for power in (0, 1, 2):
         moved = {name: values * sds[name] ** power if name in sds else values for name, values in made.items()}

@@ -32,7 +32,7 @@ from gpdsl.results.draws import Draws, output_mean, row_by_row
 from gpdsl.results.named import names_of, of_output
 from gpdsl.results.shares import Shares
 from gpdsl.symbolic.dependence import reads_of
-from gpdsl.symbolic.translate import Ref, Translator
+from gpdsl.symbolic.translate import NeedsElements, Translator
 
 # The units of the names in a condition: those of the data wherever the model tells them.
 #
@@ -108,7 +108,11 @@ def _as_location(beliefs: ex.Beliefs, known: Standardised, name: str) -> Affine 
             continue
         if len(shape) not in {0, len(o.positions)} or o.law.arguments.get("mean") is None:
             continue
-        if _element(beliefs, name, o.positions if shape else ()) == o.law.arguments["mean"]:
+        try:
+            element = _element(beliefs, name, o.positions if shape else ())
+        except NeedsElements:  # which the mean is not: it is generic
+            continue
+        if element == o.law.arguments["mean"]:
             places = tuple(place - 1 if isinstance(place, int) else slice(None) for place in o.positions)
             numbers = np.stack([known.means[output][places], known.sds[output][places]])
             if shape:
@@ -124,7 +128,7 @@ def _element(beliefs: ex.Beliefs, name: str, positions: tuple[int | str, ...]) -
     translator = beliefs.program.translator
     if name in translator.declarations.lets:
         return translator.let(name, positions)
-    return translator.symbol(Ref("latent", name, positions))
+    return translator.value(name, positions)
 
 
 ROWS_AT_ONCE = 256

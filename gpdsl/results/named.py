@@ -30,7 +30,7 @@ from gpdsl.results.settings import refuse_settings
 from gpdsl.results.simulations import Simulations
 from gpdsl.symbolic.reduced import field_quantities
 from gpdsl.symbolic.terms import ObservationTerms
-from gpdsl.symbolic.translate import NeedsElements, Ref, Translator, axis_key
+from gpdsl.symbolic.translate import NeedsElements, Translator, axis_key
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
@@ -86,7 +86,7 @@ def of_quantity(beliefs: Beliefs, name: str, compute: Callable[[sp.Expr, tuple[s
         positions = tuple(env.get(k, k) for k in map(axis_key, axes))
         if name in declarations.lets:
             return translator.let(name, positions)
-        return translator.symbol(Ref("latent", name, positions))
+        return translator.value(name, positions)
 
     return np.array(over_elements(translator, axes, pick, compute))
 

@@ -180,14 +180,24 @@ class Interpreter(ABC):
 
     def _read(self, read: m.Read, env: Environment) -> Value:
         d, name = self.declarations, read.name
-        if any(isinstance(each, m.At) for each in read.subscripts):
+        if name in d.indices:  # an argument of a latent
+            return float(env[name])
+        if name not in d.latents and any(isinstance(each, m.At) for each in read.subscripts):
             return self._gathered(read, env)
+        if name in d.latents:
+            own = read.subscripts[: len(d.latents[name].elements)]
+            return _element(self.latent(name, self.located(read, env)), tuple(_position(each, env) for each in own))
         element = tuple(_position(each, env) for each in read.subscripts)
         if name in d.lets or name in d.outputs:
             return self.defined(("let" if name in d.lets else "output", name, element))
-        if name in d.latents:
-            return _element(self.latent(name, resolved(read.functional, env)), element)
         return _element(self.quantity(name), element)
+
+    def located(self, read: m.Read, env: Environment) -> m.Functional:
+        """The functional of a read of a latent, with its columns and its levels as numbers."""
+        latent, found = self.declarations.latents[read.name], resolved(read.functional, env)
+        levels = read.subscripts[len(latent.elements) :]
+        chosen = tuple(each.input if isinstance(each, m.At) else str(_position(each, env)) for each in levels)
+        return replace(found, at=latent.at_levels(found.at, chosen))
 
     def _gathered(self, read: m.Read, env: Environment) -> Value:
         """A constant or parameter at each row's levels."""

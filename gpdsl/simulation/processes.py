@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
@@ -18,6 +18,8 @@ from gpdsl.kernels.functionals import Derivatives, Functionals, Integrals, Value
 from gpdsl.language import model as m
 from gpdsl.simulation.errors import NotPositiveDefinite, TooManyPoints
 from gpdsl.simulation.interpreter import Interpreter, resolved
+from gpdsl.symbolic.readings import reading
+from gpdsl.symbolic.readings import shown as as_read
 from gpdsl.symbolic.translate import Translator, axis_key
 
 if TYPE_CHECKING:
@@ -158,33 +160,47 @@ class JointDraws:
 def functionals_of(interpreter: Interpreter) -> dict[str, tuple[m.Functional, ...]]:
     """The functionals of each latent, its value at the row's own inputs first."""
     declarations = interpreter.declarations
-    found: dict[str, dict[m.Functional, None]] = {name: {m.VALUE: None} for name in declarations.latents}
+    found = {name: dict.fromkeys(own_values(interpreter, each)) for name, each in declarations.latents.items()}
     for expression in _expressions(declarations):
         for read in _reads(expression):
             if read.name in found:
-                found[read.name] |= dict.fromkeys(_written_out(interpreter, read.functional))
+                found[read.name] |= dict.fromkeys(_written_out(interpreter, read))
     return {name: tuple(functionals) for name, functionals in found.items()}
+
+
+def own_values(interpreter: Interpreter, latent: m.Latent) -> list[m.Functional]:
+    """The value at the row's own inputs; at every level, where an index is among the arguments."""
+    places = interpreter.positions(latent.levels)
+    return [m.Functional(latent.at_levels((), tuple(map(str, place)))) for place in places]
 
 
 def shown(declarations: m.Declarations, name: str, functional: m.Functional) -> str:
     """A functional as the model writes it: `f(a)`, `D(f, x[1])`."""
-    arguments = functional.at or declarations.latents[name].arguments
-    if functional.integrated:
-        return f"integral({name}, {', '.join(functional.at)})"
-    value = f"{name}({', '.join(functional.at)})" if functional.at else name
-    directions = []
-    for each in functional.derivative:
-        argument = arguments[each.argument]
-        directions.append(f"{argument}[{each.column}]" if declarations.axes_of(argument) else argument)
-    return f"D({', '.join([value, *directions])})" if directions else value
+    return as_read(declarations, name, "", reading(functional))
 
 
-def _written_out(interpreter: Interpreter, functional: m.Functional) -> Iterator[m.Functional]:
-    """A derivative along `x[d]` for every value of `d`."""
+def _written_out(interpreter: Interpreter, read: m.Read) -> Iterator[m.Functional]:
+    """A derivative along `x[d]` for every value of `d`, and a value at every level that the subscripts run over."""
+    functional, latent = read.functional, interpreter.declarations.latents[read.name]
     indices = [each.column.index for each in functional.derivative if isinstance(each.column, m.IndexValue)]
     axes = tuple(interpreter.declarations.indices[index].axis for index in indices)
+    levels = read.subscripts[len(latent.elements) :]
+    running = [axis for each, axis in zip(levels, latent.levels, strict=True) if isinstance(each, m.IndexValue)]
     for element in interpreter.positions(axes):
-        yield resolved(functional, dict(zip(indices, element, strict=True)))
+        numbered = resolved(functional, dict(zip(indices, element, strict=True)))
+        for place in interpreter.positions(tuple(running)):
+            numbers = iter(place)
+            chosen = tuple(_level(each, numbers) for each in levels)
+            yield replace(numbered, at=latent.at_levels(numbered.at, chosen))
+
+
+def _level(subscript: m.Subscript, running: Iterator[int]) -> str:
+    match subscript:
+        case m.At(input=label):
+            return label
+        case m.Fixed(position=position):
+            return str(position)
+    return str(next(running))
 
 
 def _expressions(declarations: m.Declarations) -> Iterator[m.Expression]:

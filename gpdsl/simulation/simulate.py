@@ -25,7 +25,15 @@ from gpdsl.language.inducing import Whole
 from gpdsl.language.source import closest
 from gpdsl.program.cache import precision
 from gpdsl.simulation.errors import TooManyPoints, UnknownRequest, WrongRequest
-from gpdsl.simulation.processes import DEFAULT_SIZE, MAX_POINTS, draw_input, intervals_drawn, letters, shown
+from gpdsl.simulation.processes import (
+    DEFAULT_SIZE,
+    MAX_POINTS,
+    draw_input,
+    intervals_drawn,
+    letters,
+    own_values,
+    shown,
+)
 from gpdsl.simulation.world import World, make_parameters
 
 if TYPE_CHECKING:
@@ -124,13 +132,14 @@ def simulate(
         world.inputs = {name: given[name] if name in given else draw_input(world, name) for name in declarations.inputs}
         world.inputs |= intervals_drawn(world, given)
         outputs = {name: _output(world, each, levels) for name, each in declarations.outputs.items()}
-        latents = {name: world.latent(name, m.VALUE) for name in declarations.latents}
+        latents = {name: world.own_value(each) for name, each in declarations.latents.items()}
+        own = {(name, at) for name, each in declarations.latents.items() for at in own_values(world, each)}
         lets = {name: _let(world, each) for name, each in declarations.lets.items()}
         row_variables = {name: world.quantity(name) for name in declarations.rows}
     return Simulation(
         data={**as_data(declarations.inputs, calendar, world.inputs, levels), **outputs},
         latents=latents,
-        functionals={shown(declarations, *key): values for key, values in world.latents.items() if key[1] != m.VALUE},
+        functionals={shown(declarations, *key): values for key, values in world.latents.items() if key not in own},
         lets=lets,
         row_variables=row_variables,
         parameters=dict(world.parameters),

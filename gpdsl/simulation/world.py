@@ -23,8 +23,9 @@ from gpdsl.simulation.distributions import draw, draw_factor, draw_simplex, draw
 from gpdsl.simulation.errors import OpaqueDensity, WrongRequest
 from gpdsl.simulation.formulas import draw_by_formula, solve
 from gpdsl.simulation.interpreter import Interpreter, Key, Value
-from gpdsl.simulation.processes import JointDraws, functionals_at, functionals_of, points_of, processes_of
+from gpdsl.simulation.processes import JointDraws, functionals_at, functionals_of, own_values, points_of, processes_of
 from gpdsl.symbolic.conditions import HOLDS
+from gpdsl.symbolic.readings import split_levels
 from gpdsl.symbolic.reduced import field_calls
 from gpdsl.symbolic.translate import Translator, axis_key
 
@@ -194,7 +195,7 @@ class World(Interpreter):
         keys, drawn = [axis_key(axis) for axis in latent.axes], []
         for element, process in zip(self.positions(latent.axes), processes_of(self, latent), strict=True):
             env = dict(zip(keys, element, strict=True))
-            mean = np.concatenate([self._mean(latent, functional, env) for functional in asked])
+            mean = np.concatenate([self._mean_at(latent, functional, env) for functional in asked])
             drawn.append(mean + draws.draw(process, self.generator(latent.name, element)))
         together = np.stack(drawn, axis=-1)
         for place, functional in enumerate(asked):
@@ -213,6 +214,25 @@ class World(Interpreter):
             drawn.append(mean + draws.draw(process, self.generator(latent.name, element)))
         values = np.stack(drawn).reshape(*self.shape(latent.values))
         self.latents[latent.name, m.VALUE] = np.broadcast_to(values, (self.rows, *values.shape))
+
+    def own_value(self, latent: m.Latent) -> np.ndarray:
+        """A latent at the row's own inputs, [rows, *axes], at every level of the indices among its arguments."""
+        values = [self.latent(latent.name, functional) for functional in own_values(self, latent)]
+        return np.stack(values, axis=-1).reshape(*values[0].shape, *self.shape(latent.levels))
+
+    def _mean_at(self, latent: m.Latent, functional: m.Functional, env: Mapping[str, int]) -> np.ndarray:
+        """The mean of a functional, at its own level of the indices among the arguments."""
+        _, levels = split_levels(self.declarations, latent.name, functional.at)
+        places = list(self.positions(latent.levels))
+        keys = [axis_key(axis) for axis in latent.levels]
+        columns = [np.full(self.rows, int(each)) if m.is_number(each) else self.inputs[each] for each in levels]
+        found = np.zeros(self.rows)
+        for place in places:
+            here = np.all([column == own for column, own in zip(columns, place, strict=True)], axis=0)
+            if np.any(here):
+                value = self._mean(latent, functional, {**env, **dict(zip(keys, place, strict=True))})
+                found = np.where(here, value, found)
+        return found
 
     def _mean(self, latent: m.Latent, functional: m.Functional, env: Mapping[str, int]) -> np.ndarray:
         """The mean of a functional, [rows]: derivatives by central differences, integrals by a Gauss rule."""

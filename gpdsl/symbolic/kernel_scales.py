@@ -21,16 +21,16 @@ def add_latent(scales: Scales, latent: m.Latent) -> None:
     """The equations of `latent f(x) ~ GP(mean, kernel)`, element by element."""
     for env in scales.along(latent.axes, {}):
         where = tuple(int(env[axis_key(axis)]) for axis in latent.axes)
-        own = [Size(unknown={(latent.name, where): 1.0}, latent=True)]
-        if latent.over is not None:
-            places = scales.along((latent.over,), env)
-            own = [Size(unknown={(latent.name, (*where, int(e[axis_key(latent.over)]))): 1.0}) for e in places]
+        more = latent.values[len(latent.axes) :]  # points of a field, levels of an index
+        places = scales.along(more, env)
+        spots = [(*where, *(int(place[axis_key(axis)]) for axis in more)) for place in places]
+        own = [Size(unknown={(latent.name, spot): 1.0}, latent=latent.over is None) for spot in spots]
         columns = _columns(scales, latent)
         first = latent.arguments[0]
         scales.centre = scales.data.centre(first, 0) if first in scales.data.values else 0.0
         try:
-            mean = scales.size(latent.mean, env)
-            for each in own:
+            for each, place in zip(own, places, strict=True):
+                mean = scales.size(latent.mean, env if latent.over is not None else place)
                 if not mean.number:
                     scales.equal(each, mean)
         except Unsized:

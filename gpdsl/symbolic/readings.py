@@ -36,6 +36,20 @@ def shown(declarations: m.Declarations, name: str, where: str, asked: Reading) -
     return text if len(parts) == 1 else f"({text})"
 
 
+def split_levels(
+    declarations: m.Declarations, name: str, at: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Where a latent is taken, none for its own inputs, and the values of the indices among its arguments."""
+    latent = declarations.latents.get(name)
+    if latent is None or not latent.levels or not at:
+        return at, ()
+    indices = {axis.name for axis in latent.levels}
+    pairs = list(zip(latent.arguments, at, strict=True))
+    moved = any(own != given for own, given in pairs if own not in indices)
+    inputs = tuple(given for own, given in pairs if own not in indices)
+    return inputs if moved else (), tuple(given for own, given in pairs if own in indices)
+
+
 def _term(text: str, weight: float) -> str:
     if weight in (1.0, -1.0):
         return text if weight > 0 else f"-{text}"
@@ -45,7 +59,10 @@ def _term(text: str, weight: float) -> str:
 def _functional(declarations: m.Declarations, name: str, where: str, functional: m.Functional) -> str:
     if functional.integrated:
         return f"integral({name}{where}, {', '.join(functional.at)})"
-    value = f"{name}{where}({', '.join(functional.at)})" if functional.at else f"{name}{where}"
+    at, levels = split_levels(declarations, name, functional.at)
+    inside = [*filter(None, [where.strip("[]")]), *levels]
+    value = f"{name}[{','.join(inside)}]" if inside else name
+    value += f"({', '.join(at)})" if at else ""
     if not functional.derivative:
         return value
     arguments = functional.at or declarations.latents[name].arguments

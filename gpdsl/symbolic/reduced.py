@@ -30,7 +30,8 @@ Position = int | str
 On its way into a reference also `level_of` an input: the element that it says in each row.
 """
 
-_LEVEL = "@"
+LEVEL = "@"
+"""Before the name of an input whose levels are a position."""
 
 Environment = Mapping[str, Position]
 """Where each axis stands, by `axis_key`."""
@@ -95,12 +96,17 @@ class Ref:
 
 def level_of(label: str) -> Position:
     """The element that an input of levels says."""
-    return _LEVEL + label
+    return LEVEL + label
+
+
+def is_level(position: Position) -> bool:
+    """Whether a position is that of `level_of` an input."""
+    return isinstance(position, str) and position.startswith(LEVEL)
 
 
 def gathered(name: str, positions: tuple[Position, ...]) -> Ref:
     """A constant or parameter at levels of the row, which are among the positions."""
-    levels = {k: p[1:] for k, p in enumerate(positions) if isinstance(p, str) and p.startswith(_LEVEL)}
+    levels = {k: p[1:] for k, p in enumerate(positions) if isinstance(p, str) and is_level(p)}
     rest = tuple(p for k, p in enumerate(positions) if k not in levels)
     return Ref("gathered", name, rest, at=tuple(levels.items()))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import sympy as sp
 
@@ -27,6 +28,7 @@ from gpdsl.symbolic.errors import BeyondData, NoCase, NotReal, TooDeep, TooLarge
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
 from gpdsl.symbolic.readings import OWN, reading, shown
 from gpdsl.symbolic.reduced import (
+    LEVEL,
     PREFIXED,
     Covariance,
     DefineFirst,
@@ -40,6 +42,7 @@ from gpdsl.symbolic.reduced import (
     axis_key,
     field_calls,
     gathered,
+    is_level,
     level_of,
     reduced,
     shifted,
@@ -48,6 +51,8 @@ from gpdsl.symbolic.reduced import (
 __all__ = ["Covariance", "Environment", "ExternalUse", "NeedsElements", "Position", "Ref", "Translator", "axis_key"]
 
 POSITIVE = ("positive", "unit")  # kinds of outputs above 0
+
+NOWHERE: Environment = MappingProxyType({})
 
 LEVELS = 40  # of operations to which definitions are followed inside each other before the inner one is done first
 
@@ -112,6 +117,8 @@ class Translator:
                 position = env.get(index, index)
                 if isinstance(position, int):
                     return sp.Integer(position)
+                if is_level(position):
+                    return self.symbol(Ref("input", position[1:]), positive=True)
                 return self.symbol(Ref("index", index, (position,)), positive=True)
             case m.Read():
                 return self._read(expression, env)
@@ -157,7 +164,9 @@ class Translator:
         d = self.declarations
         positions = tuple(self.position(s, env) for s in read.subscripts)
         self._check_inside(read, positions)
-        if any(isinstance(each, m.At) for each in read.subscripts):
+        if read.name in d.latents and d.latents[read.name].levels:
+            return self.value(read.name, positions, read.functional, env)
+        if any(isinstance(each, str) and each.startswith(LEVEL) for each in positions):
             positive = getattr(d.params.get(read.name), "positive", False)
             return self.symbol(gathered(read.name, positions), positive=positive)
         if read.name in d.lets:
@@ -166,6 +175,8 @@ class Translator:
             return element_of(d.consts[read.name].values, positions)
         if read.name in d.params:
             return self.symbol(Ref("param", read.name, positions), positive=d.params[read.name].positive)
+        if read.name in d.indices:  # an argument of a latent
+            return self.symbol(Ref("input", read.name), positive=True)
         if read.name in d.inputs:
             return self.symbol(Ref("input", read.name, positions), positive=d.inputs[read.name].kind == "positive")
         if read.name in d.outputs:
@@ -173,6 +184,22 @@ class Translator:
         if read.name in d.consts:
             return self.symbol(Ref("const", read.name, positions))
         return self.symbol(Ref("latent", read.name, positions, reading(self.functional(read.functional, env))))
+
+    def value(
+        self, name: str, positions: tuple[Position, ...], functional: m.Functional = m.VALUE, env: Environment = NOWHERE
+    ) -> sp.Symbol:
+        """A functional of one element of a latent, by default its own value; at a level, where it is over an index."""
+        latent = self.declarations.latents.get(name)
+        if latent is None or not latent.levels:
+            return self.symbol(Ref("latent", name, positions, reading(self.functional(functional, env))))
+        own = len(latent.elements)
+        levels = []
+        for position in positions[own:]:
+            if isinstance(position, str) and not is_level(position):
+                raise NeedsElements(position)
+            levels.append(position[1:] if isinstance(position, str) else str(position))
+        placed = m.Functional(latent.at_levels(functional.at, tuple(levels)), functional.derivative)
+        return self.symbol(Ref("latent", name, positions[:own], reading(self.functional(placed, env))))
 
     def functional(self, functional: m.Functional, env: Environment) -> m.Functional:
         """The functional with the columns it is differentiated along as numbers."""

@@ -148,7 +148,7 @@ def _columns_read(program: Program, each: Statement, position: Mapping[str, int]
     translator, found = program.translator, set()
     for symbol in latents_in(translator, each.signal):
         ref = translator.references[symbol]
-        axes = program.declarations.axes_of(ref.name)
+        axes = program.declarations.axes_of(ref.name)[: len(ref.positions)]
         start, _ = program.evaluator.columns[ref.name, ref.reading]
         shape = translator.shape(axes)
         choices: list[Iterable[int]] = []

@@ -110,6 +110,10 @@ def signal_covariance(
     return part.values_of(jnp.asarray(total).reshape(-1, size, size), (-2, -1))
 
 
+FEW = 3
+"""Readings of one latent up to which each pair of them is a term of its own: no more than two products of matrices."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Processes:
     """What a part reads of processes of one kind: `columns` of it by reading, `of_all` what all rows read of them."""
@@ -126,6 +130,12 @@ class _Processes:
         total: Array | float = 0.0
         padded, count = with_nothing(loadings), loadings.shape[-1]
         known = covariance(self.form, kernel_arguments(self.kernel, factor), at_rows(self.of_all, rows))
+        if len(self.columns) > FEW:
+            apart = known.reshape(known.shape[0] // count, count, known.shape[1] // count, count)
+            asked = np.asarray(list(self.columns))
+            weights = jnp.stack([padded[np.asarray(places)] for places in self.columns.values()])
+            halfway = jnp.einsum("rjen,rnsm->jensm", weights, apart[asked][:, :, asked])
+            return jnp.einsum("jensm,sjfm,j->enfm", halfway, weights, self.kernel.scale[processes])
         for (first, left), (second, right) in itertools.product(self.columns.items(), repeat=2):
             block = known[first * count : (first + 1) * count, second * count : (second + 1) * count]
             factors = padded[np.asarray(left)], padded[np.asarray(right)]

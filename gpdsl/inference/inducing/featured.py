@@ -18,7 +18,7 @@ from gpdsl.kernels.form import count
 from gpdsl.kernels.fourier import Unsuited
 from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Functionals, Values, outline, stacked
 from gpdsl.kernels.interdomain import PATCHES, images_of
-from gpdsl.language.checker.functionals import roughness
+from gpdsl.language.checker.roughness import roughness
 from gpdsl.language.inducing import Written, read_features
 from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.program import Program
@@ -144,6 +144,9 @@ def _corners(group: Group, part: Written, data: Data, points: Points) -> Float[n
     corners = given.copy()
     columns: list[str] = []
     for name in group.inputs:
+        if name not in data.inputs:  # an index among the arguments
+            columns.append(name)
+            continue
         shape = data.inputs[name].shape[1:]
         size = int(np.prod(shape, dtype=int))
         own = slice(len(columns), len(columns) + size)

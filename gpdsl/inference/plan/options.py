@@ -275,8 +275,11 @@ def decide(
     per_row: bool = False,
     learnt: int = 0,
     latents: int = 2,
+    levels: int = 1,
 ) -> Choice:
     """Fill in what the options leave open, for so many rows and numbers that are learnt.
+
+    A row reads a latent at so many `levels` of the indices among its arguments.
 
     Raises GpdslError for combinations that cannot work.
     """
@@ -292,8 +295,9 @@ def decide(
     if inducing is None:
         alone = latents == 1 and options.engine == "vi" and options.dtype == "float64" and not opaque
         limit = DENSE_ALONE if alone else DENSE_ROWS
-        inducing = 0 if rows <= limit and not batch else min(rows, DEFAULT_INDUCING)
-        reasons["inducing"] = f"{rows} rows {'at most' if not inducing else 'above'} {limit}"
+        values, what = rows * levels, f"{rows} rows" + (f" of {levels} values" if levels > 1 else "")
+        inducing = 0 if values <= limit and not batch else min(values, DEFAULT_INDUCING)
+        reasons["inducing"] = f"{what} {'at most' if not inducing else 'above'} {limit}"
     dense = inducing == 0
     if dense and batch:
         raise GpdslError("a dense posterior (inducing = 0) needs all rows at once: set batch = 0 or inducing > 0")

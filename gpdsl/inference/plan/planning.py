@@ -47,10 +47,12 @@ def decided(
     per_row = any(group.per_row for group in program.groups)
     learnt, facts = numbers_learnt(program, options), {"opaque": program.opaque, "sampled": program.sampled}
     latents = sum(group.size for group in program.groups)
-    choice = decide(options, data.rows, **facts, per_row=per_row, learnt=learnt, latents=latents)
+    shape, declared = program.translator.shape, program.declarations.latents.values()
+    levels = max((math.prod(shape(latent.levels)) for latent in declared), default=1)
+    choice = decide(options, data.rows, **facts, per_row=per_row, learnt=learnt, latents=latents, levels=levels)
     program = training(program, dense=choice.dense)
-    if choice.inducing > data.rows and not choice.features:
-        raise DataError(TooManyInducing(choice.inducing, data.rows))
+    if choice.inducing > data.rows * levels and not choice.features:
+        raise DataError(TooManyInducing(choice.inducing, data.rows * levels))
     choice = _with_inducing_start(program, choice, options)
     inducing, dense = start_inducing(program, data, choice, options.seed, options.dtype)
     if choice.features:

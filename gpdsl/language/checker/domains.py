@@ -23,7 +23,8 @@ class Domain:
     """What a latent is over: its own axes, and the axis of its input (None when it has a single column).
 
     `arguments` are the names of that input, and `latent` is the declaration as written. `patches` names the kernel of
-    images inside which there are no inputs. `over` is the index of the points of a field.
+    images inside which there are no inputs. `over` is the index of the points of a field, `levels` are those of the
+    indices among the arguments.
     """
 
     axes: tuple[Axis, ...]
@@ -32,6 +33,7 @@ class Domain:
     latent: str = "this latent"
     patches: str = ""
     over: Axis | None = None
+    levels: tuple[Axis, ...] = ()
 
     def describe(self) -> str:
         """How a message names the input."""
@@ -69,7 +71,8 @@ def selected(
 
 def _column(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain) -> Expression:
     sorts = {scope.sorts[name] for name in domain.arguments if name in scope.sorts}
-    inner = replace(place, words="`on`", readable=frozenset({*_KNOWN, *sorts, "input", "row"}))
+    readable = frozenset({*_KNOWN, *sorts, "input", "row"})
+    inner = replace(place, words="`on`", readable=readable, columns=frozenset(domain.arguments))
     checked = check_expression(scope, inner, formula)
     for each in _reads(checked):
         if scope.sorts.get(each.name) not in _KNOWN and each.name not in domain.arguments:

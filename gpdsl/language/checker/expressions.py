@@ -165,6 +165,8 @@ def _name(scope: Scope, place: Place, name: syntax.Name) -> Expression:
         scope.problems.fail(NotAValue(name.span, text, BUILTINS[text], remedy))
     sort = scope.sort_of(name.identifier, place.local)
     if sort == "index":
+        if text in place.columns and name.subscripts is None:
+            return remember(scope, Read(name.span, (), text), Fact())
         return _index_number(scope, place, name)
     if sort not in place.readable:
         advice = _ADVICE[sort].format(name=text)
@@ -219,7 +221,10 @@ def _index_number(scope: Scope, place: Place, name: syntax.Name) -> Expression:
         scope.problems.fail(NotAValue(name.span, index, "index", remedy))
     axis = scope.indices[index].axis
     if index not in place.bound:
-        scope.problems.fail(IndexNotBound(name.span, index, scope.describe_index(index), place.left.lacks(axis)))
+        remedy = place.left.lacks(axis)
+        if place.columns:  # those of a latent, of which it is none
+            remedy = f"make it an argument of the latent: `{place.left.text.removesuffix(')')}, {index})`"
+        scope.problems.fail(IndexNotBound(name.span, index, scope.describe_index(index), remedy))
     return remember(scope, IndexNumber(name.span, (axis,), index), Fact())
 
 

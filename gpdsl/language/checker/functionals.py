@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import count, recorded
 from gpdsl.language.checker.group_reads import levels_of, read_at_level, refuse_without_level
+from gpdsl.language.checker.roughness import roughness
 from gpdsl.language.checker.scope import SORTS, Place, Scope, describe_axes
 from gpdsl.language.errors.calls import LatentCalled, UnknownArgument, WrongArity
 from gpdsl.language.errors.functionals import (
@@ -47,59 +47,6 @@ from gpdsl.language.model import (
 )
 from gpdsl.language.source import Span
 
-# How often a process with a given kernel can be differentiated (mean-square; Rasmussen and Williams 2006, 4.1.1).
-
-DERIVATIVES: Mapping[str, int] = MappingProxyType(
-    {"White": 0, "Matern12": 0, "ArcCosine": 0, "Coregion": 0, "Matern32": 1, "Matern52": 2}
-)
-"""Kernels whose processes have only so many derivatives; all others have every one."""
-
-_WHY = MappingProxyType(
-    {
-        "White": "white noise is nowhere continuous",
-        "Coregion": "a Coregion kernel compares levels, which are not points of a line",
-        "ArcCosine": "a covariance of threshold units has a kink where its two points meet",
-    }
-)
-
-Roughness = tuple[str, str, str]
-"""The kernel's name, why there is no derivative, and what to do."""
-
-
-def roughness(kernel: Kernel, order: int) -> Roughness | None:
-    """What keeps the process from having derivatives of this order, or None when it has them."""
-    match kernel:
-        case KernelCall(name=name):
-            inner = (found for each in kernel.kernels if (found := roughness(each, order)) is not None)
-            return _of_family(name, order) or next(inner, None)
-        case KernelFormula(name=name, points=points):
-            return None if len(points) == 2 else _of_formula(name)
-        case KernelScale(kernel=inside):
-            return roughness(inside, order)
-        case KernelSum(terms=parts) | KernelProduct(factors=parts):
-            return next((found for each in parts if (found := roughness(each, order)) is not None), None)
-    return None
-
-
-def _of_family(name: str, order: int) -> Roughness | None:
-    known = DERIVATIVES.get(name)
-    if known is None or known >= order:
-        return None
-    times = "once" if known == 1 else "twice"
-    why = _WHY.get(name) or (
-        "a process with this kernel has no derivative at all"
-        if known == 0
-        else f"a process with this kernel can be differentiated only {times}"
-    )
-    apart = "; put noise into the likelihood" if name == "White" else ""
-    return name, why, f"use a smoother kernel, such as `RBF` or `Matern52`{apart}"
-
-
-def _of_formula(name: str) -> Roughness:
-    why = "a formula in the distance may have a kink at distance zero, and none is ruled out"
-    return name, why, f"write the formula in the two points instead: `kernel {name}(a, b) = ...`"
-
-
 DERIVATIVE = "D"
 MAX_ORDER = 2
 _SIGNATURE = "D(f, x)"
@@ -128,9 +75,9 @@ def elsewhere(scope: Scope, place: Place, formula: syntax.Elsewhere) -> Read:
     if scope.sort_of(name) != "latent":
         scope.problems.fail(LatentCalled(formula.span, name.text, SORTS[scope.sorts[name.text]]))
     latent = _latent(scope, place, name)
-    value = read_at_level(scope, place, formula.element, latent.axes)
+    value = read_at_level(scope, place, formula.element, latent.values)
     if not isinstance(value, Read):
-        value = read(scope, place, formula.element, latent.axes)
+        value = read(scope, place, formula.element, latent.values)
     own = len(latent.arguments) - levels_of(scope, latent)
     labels = (value.functional.at or latent.arguments)[own:]
     arguments = tuple(syntax.Argument(each.span, None, syntax.Name(each.span, each)) for each in formula.inputs)
@@ -156,7 +103,7 @@ def derivative(scope: Scope, place: Place, call: syntax.Call) -> Read:
             axes += [axis] if axis is not None and not any(same_axis(axis, each) for each in axes) else []
     if len(directions) < len(along):
         scope.problems.give_up()
-    _check_smooth(scope, call, latent, len(directions))
+    _check_smooth(scope, call, latent, directions)
     # The order of differentiation does not matter, and equal functionals are computed once.
     ordered = tuple(sorted(directions, key=lambda each: (each.argument, str(each.column))))
     functional = replace(value.functional, derivative=ordered)
@@ -276,7 +223,7 @@ def _latent(scope: Scope, place: Place, name: syntax.Identifier) -> Latent:
     if latent.over is not None:
         scope.problems.fail(FieldInRow(name.span, name.text, "it has values, and no derivatives"))
     for argument in latent.arguments:
-        if argument not in scope.inputs:
+        if argument not in scope.inputs and argument not in scope.indices:
             what = SORTS.get(scope.sorts.get(argument, ""), "no input")
             scope.problems.fail(InnerLayer(name.span, name.text, argument, what))
     return latent
@@ -284,24 +231,30 @@ def _latent(scope: Scope, place: Place, name: syntax.Identifier) -> Latent:
 
 def _everywhere(span: Span, latent: Latent, functional: Functional) -> Read:
     """A read of every element."""
-    chosen = tuple(IndexValue(axis.name) if axis.name is not None else Whole(axis) for axis in latent.axes)
-    return Read(span, latent.axes, latent.name, chosen, functional)
+    chosen = tuple(IndexValue(axis.name) if axis.name is not None else Whole(axis) for axis in latent.values)
+    return Read(span, latent.values, latent.name, chosen, functional)
 
 
 def _points(scope: Scope, call: syntax.Call, latent: Latent) -> tuple[str, ...]:
-    """The inputs that a latent is taken at, one per argument; none when they are its own."""
-    signature = f"{latent.name}({', '.join(latent.arguments)})"
+    """The inputs that a latent is taken at, one per argument; none when they are its own.
+
+    Indices among its arguments stay in their places: subscripts say at which of their values.
+    """
+    wanted = [each for each in latent.arguments if each in scope.inputs]
+    signature = f"{latent.name}({', '.join(wanted)})"
     _no_names(scope, call, signature)
-    if len(call.arguments) != len(latent.arguments):
-        expected = count(len(latent.arguments))
+    if len(call.arguments) != len(wanted):
+        expected = count(len(wanted))
         scope.problems.fail(WrongArity(call.span, latent.name, expected, len(call.arguments), signature))
     found: list[str] = []
-    for argument, own in zip(call.arguments, latent.arguments, strict=True):
+    for argument, own in zip(call.arguments, wanted, strict=True):
         with scope.problems.contained():
             found.append(_point(scope, latent, own, argument.value))
     if len(found) < len(call.arguments):
         scope.problems.give_up()
-    return () if tuple(found) == latent.arguments else tuple(found)
+    points = iter(found)
+    at = tuple(next(points) if own in scope.inputs else own for own in latent.arguments)
+    return () if at == latent.arguments else at
 
 
 def _point(scope: Scope, latent: Latent, own: str, formula: syntax.Formula) -> str:
@@ -342,8 +295,8 @@ def _subject(
                 if isinstance(formula, syntax.Call):
                     functional = Functional(_points(scope, formula, latent))
                     return _everywhere(formula.span, latent, functional), latent
-                at_level = read_at_level(scope, place, formula, latent.axes)
-                return at_level if isinstance(at_level, Read) else read(scope, place, formula, latent.axes), latent
+                at_level = read_at_level(scope, place, formula, latent.values)
+                return at_level if isinstance(at_level, Read) else read(scope, place, formula, latent.values), latent
             if isinstance(formula, syntax.Name):
                 what = SORTS[scope.sort_of(name)]
                 scope.problems.fail(NotALatent(formula.span, what, _known(scope), does, example, remedy))
@@ -359,12 +312,13 @@ def _direction(
     scope: Scope, place: Place, latent: Latent, arguments: tuple[str, ...], formula: syntax.Formula
 ) -> tuple[Direction, Axis | None]:
     """One direction, and the axis along which it varies when the column is given by an index."""
-    if not isinstance(formula, syntax.Name) or formula.identifier.text not in arguments:
+    known = [each for each in arguments if each in scope.inputs]
+    if not isinstance(formula, syntax.Name) or formula.identifier.text not in known:
         if isinstance(formula, syntax.Name):
             scope.sort_of(formula.identifier)  # an unknown name is its own mistake
-        shown = " and ".join(f"`{each}`" for each in arguments)
-        column = "[1]" if scope.inputs[arguments[0]].axes else ""
-        example = f"D({latent.name}, {arguments[0]}{column})"
+        shown = " and ".join(f"`{each}`" for each in known)
+        column = "[1]" if scope.inputs[known[0]].axes else ""
+        example = f"D({latent.name}, {known[0]}{column})"
         scope.problems.fail(NotADirection(formula.span, latent.name, shown, example))
     name = formula.identifier.text
     axes = scope.inputs[name].axes
@@ -385,8 +339,9 @@ def _direction(
     return scope.problems.fail(WrongColumn(formula.span, name, _typed(axes), remedy))
 
 
-def _check_smooth(scope: Scope, call: syntax.Call, latent: Latent, order: int) -> None:
-    found = roughness(latent.kernel, order)
+def _check_smooth(scope: Scope, call: syntax.Call, latent: Latent, directions: Sequence[Direction]) -> None:
+    along = frozenset(latent.arguments[each.argument] for each in directions)
+    found = roughness(latent.kernel, len(directions), along)
     if found is not None:
         kernel, why, remedy = found
         line = scope.latents[latent.name].kernel.span.line

@@ -71,7 +71,8 @@ def check_family(scope: Scope, place: Place, call: syntax.Call, domain: Domain, 
     on, seen = selected(scope, place, matched.get(ON), domain)
     if family.one_column:
         _require_one_column(scope, call, on, seen)
-    this = _Call(scope, place, call, family, seen)
+    told = _levels_told(scope, family, on) if family.name == "Coregion" else {}
+    this = _Call(scope, place, call, family, seen, told)
     arguments: dict[str, Expression] = {}
     sizes: dict[str, tuple[int, ...]] = {}
     kernels: list[Kernel] = []
@@ -92,6 +93,13 @@ def check_family(scope: Scope, place: Place, call: syntax.Call, domain: Domain, 
     return KernelCall(call.span, family.name, arguments, tuple(kernels), on, sizes)
 
 
+def _levels_told(scope: Scope, family: KernelFamily, on: tuple[Expression, ...]) -> dict[str, Axis]:
+    """The axis of the levels that a kernel compares, where these are the values of an index."""
+    words = [each.array[0] for each in family.parameters if each.array]
+    index = scope.indices.get(getattr(on[0], "name", "")) if on else None
+    return dict.fromkeys(words, index.axis) if index is not None else {}
+
+
 def whole(scope: Scope, formula: syntax.Formula, what: str, smallest: int, largest: int) -> int:
     """A whole number written in the text, within these bounds."""
     value = formula.value if isinstance(formula, syntax.Literal) else None
@@ -109,7 +117,7 @@ def _require_one_column(scope: Scope, call: syntax.Call, on: tuple[Expression, .
         sources = on or ()
         for each in sources:
             plain = isinstance(each, Read) and all(isinstance(s, Fixed) for s in each.subscripts)
-            if not plain or scope.sorts.get(getattr(each, "name", "")) != "input":
+            if not plain or scope.sorts.get(getattr(each, "name", "")) not in ("input", "index"):
                 scope.problems.fail(NotAPlainColumn(each.span))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import declared_axes
@@ -12,19 +13,20 @@ from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.group_reads import over_levels
 from gpdsl.language.checker.groups import check_labels_seen, latent_of_levels, refuse_levels_in_kernel, whole
 from gpdsl.language.checker.kernels import check_kernel
-from gpdsl.language.checker.layers import points_index, refuse_field
+from gpdsl.language.checker.layers import points_index, refuse_as_argument
 from gpdsl.language.checker.lets import reads
 from gpdsl.language.checker.scope import SORTS, IndexRange, Left, Place, Scope
 from gpdsl.language.errors.axes import SeveralAxes
 from gpdsl.language.errors.calls import NotAProcess, RepeatedArgument
-from gpdsl.language.errors.functionals import FieldInRow
+from gpdsl.language.errors.functionals import FieldInRow, NotALevel, TooManyLevels
 from gpdsl.language.errors.names import ArgumentNotInput, NotReadable
 from gpdsl.language.model import Axis, Expression, Kernel, Latent
+from gpdsl.language.source import MAX_READINGS
 from gpdsl.language.vocabulary import PROCESS
 
 _SIGNATURE = "GP(mean, kernel)"
 _IN_MEAN = frozenset({"const", "param", "input", "row", "latent"})
-_ARGUMENTS = ("input", "row", "latent", "const")
+_ARGUMENTS = ("input", "row", "latent", "const", "index")
 _IN_KERNEL = frozenset({"const", "param"})
 
 
@@ -36,13 +38,15 @@ def check_latent(scope: Scope, statement: syntax.LatentStatement) -> None:
     levels = over_levels(scope, every) if scope.labels else ()
     axes = tuple(axis for axis in every if axis not in levels)
     inputs, wrong = _inputs(scope, statement)
+    among = level_axes(scope, statement, inputs) if not scope.indices.keys().isdisjoint(inputs) else ()
     over = points_index(scope, statement, inputs) if not wrong else None
     brackets = f"[{', '.join(each.text for each in declared.indices)}]" if declared.indices else ""
     text = f"latent {name}{brackets}({', '.join(each.text for each in statement.arguments)})"
-    domain = Domain(axes, None if wrong else _input_axis(scope, inputs), inputs, text, over=over)
-    left = Left("latent", name, text, tuple(each.text for each in declared.indices))
+    domain = Domain(axes, None if wrong else _input_axis(scope, inputs), inputs, text, over=over, levels=among)
+    indices = tuple(each.text for each in declared.indices)
+    left = Left("latent", name, text, indices, tuple(str(axis.name) for axis in among))
     mean, kernel = _process(scope, statement.process, left, domain, wrong, levels)
-    latent = Latent(name, declared.name.span, axes, inputs, mean, kernel, over)
+    latent = Latent(name, declared.name.span, axes, inputs, mean, kernel, over, among)
     if levels:
         columns = tuple(whole(statement.span, each, argument_axes(scope, each)) for each in inputs)
         latent = latent_of_levels(scope, latent, every, columns)
@@ -59,7 +63,7 @@ def _inputs(scope: Scope, statement: syntax.LatentStatement) -> tuple[tuple[str,
             sort = scope.sort_of(argument)
             if sort not in _ARGUMENTS:
                 scope.problems.fail(ArgumentNotInput(argument.span, argument.text, SORTS[sort]))
-            refuse_field(scope, argument)
+            refuse_as_argument(scope, argument)
             axes = argument_axes(scope, argument.text)
             if argument.text in found:
                 name = statement.declared.name.text
@@ -69,6 +73,35 @@ def _inputs(scope: Scope, statement: syntax.LatentStatement) -> tuple[tuple[str,
                 scope.problems.fail(SeveralAxes(argument.span, argument.text, shown, _flat(scope, argument.text)))
             found.append(argument.text)
     return tuple(found), len(found) < len(statement.arguments)
+
+
+def level_axes(scope: Scope, statement: syntax.LatentStatement, arguments: Sequence[str]) -> tuple[Axis, ...]:
+    """The axes of the indices among the arguments, `latent f(x, d)`: at each of their values the process is read."""
+    found = [each for each in statement.arguments if each.text in scope.indices and each.text in arguments]
+    name, axes = statement.declared.name, tuple(scope.indices[each.text].axis for each in found)
+    for index in found:
+        others = [each for each in arguments if each not in scope.indices]
+        beside = next((each for each in others if scope.sorts[each] != "input"), None)
+        why, remedy = "", f"leave it out of the brackets, `latent {name.text}({', '.join(arguments)})`"
+        if any(each.text == index.text for each in statement.declared.indices):
+            why = f"it numbers independent latents already, `{name.text}[{index.text}]`"
+        elif any(each.text in scope.labels for each in statement.declared.indices):
+            label = scope.labels[next(each.text for each in statement.declared.indices if each.text in scope.labels)]
+            why = f"`{name.text}` has its own values at each level of `{label}`"
+            both = ", ".join([*others, label, index.text])
+            remedy = f"write the label among the arguments, `latent {name.text}({both})`, and `Same(on = {label})`"
+        elif not others:
+            why = "the latent is then the same in every row"
+            remedy = f"put an input beside it, `latent {name.text}(x, {index.text})`"
+        elif beside is not None:
+            why = f"beside `{beside}`, {SORTS[scope.sorts[beside]]}, it cannot be fitted yet"
+            remedy = f"make it an index of the latent, `latent {name.text}[{index.text}]({', '.join(others)})`"
+        if why:
+            scope.problems.fail(NotALevel(index.span, name.text, index.text, why, remedy))
+    count = math.prod(axis.size or 1 for axis in axes)
+    if count > MAX_READINGS:
+        scope.problems.fail(TooManyLevels(name.span, name.text, str(axes[0].name), count, MAX_READINGS))
+    return axes
 
 
 def _flat(scope: Scope, name: str) -> str:
@@ -84,6 +117,8 @@ def argument_axes(scope: Scope, name: str) -> tuple[Axis, ...]:
     """The axes of what a latent is a function of, at one point. Gives up when that could not be checked itself."""
     if name in scope.consts:
         return scope.consts[name].axes[1:]
+    if name in scope.indices:
+        return ()
     for table in (scope.inputs, scope.rows, scope.latents):
         if name in table:
             return table[name].axes  # type: ignore[attr-defined]
@@ -108,7 +143,8 @@ def _process(
         scope.problems.fail(NotAProcess(formula.span))
     matched = match_arguments(scope, formula, ("mean", "kernel"), _SIGNATURE, required=("kernel",))
     bound = {axis.name: IndexRange.of(axis) for axis in domain.axes if axis.name is not None}
-    points = {} if domain.over is None else {domain.over.name: IndexRange.of(domain.over)}
+    read_at = domain.levels if domain.over is None else (domain.over,)
+    points = {axis.name: IndexRange.of(axis) for axis in read_at}
     mean: Expression | None = None
     kernel: Kernel | None = None
     with scope.problems.contained():
@@ -127,7 +163,7 @@ def _mean(scope: Scope, call: syntax.Call, formula: syntax.Formula | None, place
     if formula is None:
         return number(scope, call.span, 0, "0")
     mean = check_expression(scope, place, formula)
-    require_axes(scope, place.left, mean, domain.axes if domain.over is None else (*domain.axes, domain.over))
+    require_axes(scope, place.left, mean, (*domain.axes, *domain.levels, *filter(None, (domain.over,))))
     for each in reads(mean):
         if domain.over is not None and scope.sorts[each.name] == "input":
             scope.problems.fail(FieldInRow(each.span, place.left.name, f"`{each.name}` differs between rows"))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.scope import Scope
-from gpdsl.language.errors.functionals import BadLattice, FieldInRow, LatentCycle, PointsWithoutIndex
+from gpdsl.language.errors.functionals import BadLattice, FieldInRow, LatentCycle, NotALevel, PointsWithoutIndex
 from gpdsl.language.errors.limits import TooManyLayers
 from gpdsl.language.model import Axis, same_axis
 from gpdsl.language.source import MAX_AXIS, MAX_LAYERS
@@ -117,9 +117,15 @@ def points_index(scope: Scope, statement: syntax.LatentStatement, arguments: Seq
     return first[0]
 
 
-def refuse_field(scope: Scope, argument: syntax.Identifier) -> None:
-    """A field has no value of its own in a row, and so no latent is a function of it."""
+def refuse_as_argument(scope: Scope, argument: syntax.Identifier) -> None:
+    """A field has no value of its own in a row, and a latent over an index no one reading: no latents are over them."""
     latent = scope.latents.get(argument.text)
+    if latent is not None and latent.levels:
+        name, index = latent.name, str(latent.levels[0].name)
+        why = "a latent that is a function of it would read several of its values at once, which cannot be fitted yet"
+        inputs = ", ".join(each for each in latent.arguments if each not in scope.indices)
+        remedy = f"make it independent latents, `latent {name}[{index}]({inputs})`, or mix these in the likelihood"
+        scope.problems.fail(NotALevel(argument.span, name, index, why, remedy))
     if latent is not None and latent.over is not None:
         scope.problems.fail(FieldInRow(argument.span, argument.text, "no latent is a function of it"))
 

@@ -173,7 +173,9 @@ def _running(scope: Scope, subscript: Subscript) -> Axis | None:
 
 def _declared(scope: Scope, value: Read) -> tuple[Axis, ...]:
     tables: tuple[Mapping, ...] = (scope.inputs, scope.outputs, scope.consts, scope.params, scope.rows)
-    for table in (*tables, scope.latents, scope.lets):
+    if value.name in scope.latents:
+        return scope.latents[value.name].values
+    for table in (*tables, scope.lets):
         if value.name in table:
             return table[value.name].axes
     # The `let` being defined: it is read by subscripts only, whose axes are those of its indices.

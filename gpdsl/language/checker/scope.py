@@ -237,17 +237,24 @@ class Passed:
 
 @dataclass(frozen=True)
 class Left:
-    """The left side, for advice: `text` as written (`latent depth[p](s)`), and the sort of statement."""
+    """The left side, for advice: `text` as written (`latent depth[p](s)`), and the sort of statement.
+
+    `levels` are the indices among the arguments of a latent.
+    """
 
     sort: str
     name: str
     text: str
     indices: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
 
     def lacks(self, axis: Axis) -> str:
         """What to do when the right side has an axis that this left side lacks."""
         if axis.name is None:
             return f"take one element, `[1]`, or declare `index q in 1..{axis.describe()}` and `sum(q, ...)` over it"
+        if axis.name in self.levels:
+            kernel = f"`Coregion(W, kappa, on = {axis.name})` has a number for each pair"
+            return f"a covariance is of two points, each with its own `{axis.name}`: {kernel}"
         indexed = f"{self.name}[{', '.join((*self.indices, axis.name))}]"
         total = f"sum over it: `sum({axis.name}, ...)`"
         forms = {
@@ -271,7 +278,8 @@ class Place:
     without subscripts, which takes the axes of its value, so that nothing on the left checks how they combine.
     `recursion` is the `let` being defined, with its axes. `local` says what each argument of the definition being
     checked stands for; it comes before the names of the file. In a call, `passed` says how each came there; in the
-    definition of a function, which is `generic`, nothing is known of their axes.
+    definition of a function, which is `generic`, nothing is known of their axes. `columns` are the indices that are
+    columns of a latent here.
     """
 
     words: str
@@ -284,6 +292,7 @@ class Place:
     local: Mapping[str, Expression] = field(default_factory=lambda: NO_LOCALS)
     passed: Mapping[str, Passed] = field(default_factory=lambda: NOT_PASSED)
     generic: bool = False
+    columns: frozenset[str] = frozenset()
 
     def runs(self, index: str) -> bool:
         """Whether an argument of the call being written out varies along an index that has a value at the call."""

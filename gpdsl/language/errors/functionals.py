@@ -317,6 +317,39 @@ class SeveralLabels(Mistake):
     help: ClassVar = "declare one input for each column: `input {name}1 : label[s]`, `input {name}2 : label[s]`"
 
 
+# E387 to E389: an index among the arguments of a latent, `latent f(x, d)`.
+
+
+@dataclass(frozen=True)
+class NotALevel(Mistake):
+    """`latent f[d](x, d)`, or an index beside what it cannot stand beside."""
+
+    name: str
+    index: str
+    why: str
+    remedy: str
+    code: ClassVar = "E387"
+    message: ClassVar = "the index `{index}` cannot be an argument of `{name}` here: {why}"
+    label: ClassVar = "an index as an argument"
+    help: ClassVar = "{remedy}"
+
+
+@dataclass(frozen=True)
+class TooManyLevels(Mistake):
+    """`latent f(x, d)` with `index d in 1..1000`."""
+
+    name: str
+    index: str
+    count: int
+    most: int
+    code: ClassVar = "E388"
+    message: ClassVar = (
+        "`{name}` would be read {count} times in every row, at each value of its indices; {most} is the most"
+    )
+    label: ClassVar = "an index of too many values among its arguments"
+    help: ClassVar = "have a row for each value: `input level : label[{index}]` and `latent {name}(x, level)`"
+
+
 # E376 to E379: layers written as one latent along an index, `latent h[l > 1](h[l - 1]) ~ ...`.
 
 

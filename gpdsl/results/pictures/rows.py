@@ -178,7 +178,8 @@ def read_at(fit: Fit, names: Sequence[str]) -> set[str]:
     """What the named latents are functions of; where others are named, what some latent is read at, and labels."""
     latents, inputs = fit.program.declarations.latents, set(fit.program.declarations.inputs)
     if names and all(name in latents for name in names):
-        own = {argument for name in names for argument in latents[name].arguments}
+        indices = fit.program.declarations.indices
+        own = {argument for name in names for argument in latents[name].arguments if argument not in indices}
         if own <= inputs:
             return own | {read.name for name in names for read in reads_of(latents[name].mean)} & inputs
     labels = {each.name for each in fit.program.declarations.inputs.values() if each.label is not None}
@@ -210,6 +211,9 @@ def seen_of(fit: Fit, data: Any, names: Sequence[str] = ()) -> Seen:
         raise GpdslError(f"plot needs data for the other inputs of the model ({', '.join(others)}): pass data=...")
     points, found, start = np.asarray(every_point(fit.inducing[0])), {}, 0
     for name in names:
+        if name not in declared:  # an index, at whose values the rows read the latent
+            points, start = points[points[:, start] == points[0, start]], start + 1
+            continue
         shape = fit.program.translator.shape(declared[name].axes)
         width = int(np.prod(shape, dtype=int))
         values = points[:, start : start + width].reshape(len(points), *shape)

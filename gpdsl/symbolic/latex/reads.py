@@ -80,10 +80,21 @@ class Reads:
     def read(self, read: m.Read, *, whole: bool = False) -> str:
         """A value read; `whole` for all elements at once, in bold."""
         here = replace(self, hidden=True) if whole else self
-        kept = [each for each in read.subscripts if not whole or isinstance(each, m.Fixed | m.Slice | m.At)]
-        below = [text for each in kept if (text := here.subscript(each))]
+        latent = self.declarations.latents.get(read.name)
+        own = len(read.subscripts) - (0 if latent is None else len(latent.levels))
+        below, levels = here._shown(read.subscripts[:own], whole), here._shown(read.subscripts[own:], whole)
         bold = whole and any(not isinstance(each, m.Fixed) for each in read.subscripts)
-        return self.quantity(read.name, below, bold=bold, functional=read.functional)
+        functional = read.functional
+        if levels and latent is not None and len(levels) == len(latent.levels):
+            functional = replace(functional, at=latent.at_levels(functional.at, tuple(levels)))
+        elif latent is not None and latent.levels:  # all of them: a vector, and no argument
+            functional = replace(functional, at=latent.at_levels(functional.at, ("",) * len(latent.levels)))
+        return self.quantity(read.name, below, bold=bold, functional=functional)
+
+    def _shown(self, subscripts: Sequence[m.Subscript], whole: bool) -> list[str]:
+        """Subscripts as they are written; of a whole only those that choose."""
+        kept = [each for each in subscripts if not whole or isinstance(each, m.Fixed | m.Slice | m.At)]
+        return [text for each in kept if (text := self.subscript(each))]
 
     def quantity(
         self, name: str, below: Sequence[str] = (), *, bold: bool = False, functional: m.Functional = m.VALUE
@@ -96,7 +107,7 @@ class Reads:
             return f"{symbol.render(below[:-1])}({at})"
         if latent is not None and latent.over is None and self.row:
             return self._latent(name, symbol.render(below, bold=bold), functional)
-        prime = self.prime and name in self.varying
+        prime = self.prime and (name in self.varying or name in self.declarations.indices)
         row = [self.symbols.row] if self.row and name in self.varying else []
         return symbol.render([*row, *below], bold=bold, prime=prime)
 
@@ -107,7 +118,10 @@ class Reads:
             over = self.symbols.of(latent.arguments[0]).render([])
             return rf"\int_{{{low}}}^{{{high}}} {shown}({over})\, \mathrm{{d}}{over}"
         inputs = functional.at or latent.arguments
-        at = f"({', '.join(self.argument(each) for each in inputs)})"
+        pairs = zip(inputs, latent.arguments, strict=True)
+        levels = {axis.name for axis in latent.levels}
+        shown_at = [each if own in levels and each != own else self.argument(each) for each, own in pairs]
+        at = f"({', '.join(filter(None, shown_at))})"
         if not functional.derivative:
             return f"{shown}{at}"
         return self._derivative(latent, shown, functional.derivative, at)
