@@ -90,7 +90,7 @@ class Predictive:
         exact = self._normal
         if exact is not None:
             return self._full(mixture_of_normals(*exact, self.beliefs.weights, p))
-        law, mixture = self._mixture
+        law, mixture, _ = self._mixture
         centre, spread = self.mean(), np.sqrt(self.variance())
         centre = np.where(np.isfinite(centre), centre, 0.0)
         spread = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
@@ -105,17 +105,22 @@ class Predictive:
         if exact is not None:
             away = (y - exact[0]) / np.sqrt(exact[1])
             return self._full(np.tensordot(self.beliefs.weights, ndtr(-away if above else away), axes=1))
-        law, mixture = self._mixture
+        law, mixture, _ = self._mixture
         below = mixture(np.ceil(y) - 1.0 if conditional.is_discrete(law) and above == reached else y)
         return self._full(1.0 - below if above else below)
 
     @cached_property
-    def _mixture(self) -> tuple[Law, Callable[[np.ndarray], np.ndarray]]:
-        """The law at nodes of its latents, and its distribution function averaged over them."""
+    def _mixture(self) -> tuple[Law, Callable[[np.ndarray], np.ndarray], int]:
+        """The law at nodes of its latents, its distribution function averaged over them, and how many they are."""
         nodes, weights = nodes_of(self.beliefs, self.leaves(), self.keys)
         law = self.law.filled(np.asarray(nodes[name]) for name in nodes)
         joint = weights[:, None] * self.beliefs.weights[None, :]
-        return law, lambda y: np.tensordot(joint, conditional.cdf(law, y), axes=([0, 1], [0, 1]))
+        return law, lambda y: np.tensordot(joint, conditional.cdf(law, y), axes=([0, 1], [0, 1])), joint.size
+
+    @property
+    def nodes(self) -> int:
+        """How many laws the distribution function is an average of."""
+        return len(self.beliefs.weights) if self._normal is not None else self._mixture[2]
 
     def draw(self, values: ValuesOf, generator: np.random.Generator) -> np.ndarray:
         """Draws [count, rows, *keys], where `values` gives an expression at drawn latents; levels as numbers from 1."""

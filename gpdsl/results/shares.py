@@ -47,6 +47,11 @@ class Shares:
         except NoLawError:
             return None
 
+    @property
+    def nodes(self) -> int:
+        """How many conditional distributions those so far have been averages of."""
+        return max(each.nodes for each in self.kept.values() if isinstance(each, Predictive))
+
     def _of_output(self, at: np.ndarray, operator: str, o: ObservationTerms, keys: Keys) -> np.ndarray:
         law = self._once((o.outputs, o.positions), lambda: law_of_output(self.beliefs, o, keys))
         if not isinstance(law, Predictive) or len(keys) != at.ndim - 1:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from scipy.integrate import quad
+from scipy.special import expit
 
 import gpdsl
 
@@ -15,6 +16,7 @@ HEAD = "input x : real\noutput y : {kind}\nlatent f(x) ~ GP(0, RBF(1))\n"
 X = np.linspace(0, 4, 15)
 NEW = np.array([0.3, 3.7, 8.0])
 AT = np.array([0.1, 2.0, -1.5])
+UNIT = np.array([0.1, 0.9, 0.5])
 
 
 def fitted(kind: str, lines: str, y: np.ndarray, **options: Any) -> gpdsl.Prediction:
@@ -40,14 +42,58 @@ def test_of_normal_outputs_it_is_the_integral(options: dict[str, Any]) -> None:
     assert np.isnan(found.crps("y", [np.nan, 1.0, 2.0])).tolist() == [True, False, False]
 
 
-def test_of_others_it_comes_from_draws_or_probabilities() -> None:
-    found = fitted("count", "y ~ Poisson(exp(f))\n", np.arange(15) % 3, steps=20)
-    y, levels = np.array([2.0, 0.0, 4.0]), np.arange(60)
-    cdf = np.stack([found.probability(f"y <= {k}") for k in levels], axis=1)
-    exact = np.sum((cdf - (levels >= y[:, None])) ** 2, axis=1)
-    np.testing.assert_allclose(found.crps("y", y, draws=20_000), exact, rtol=0.05)
+@pytest.mark.parametrize("offset", [0, 3, 6])
+def test_of_counts_it_is_the_sum_few_or_many(offset: int) -> None:
+    """Between two edges up to four numbers one by one, more by quadrature; rows of both kinds are scored together."""
+    n = np.round(np.exp(offset) * (np.arange(15) % 3))
+    found = fitted("count", f"y ~ Poisson(exp(f + {offset}))\n", n, steps=20)
+    y, levels = np.round(np.exp(offset) * np.array([2.0, 0.0, 4.0])), np.arange(60 if offset == 0 else 8000)
+    rule = np.linspace(-6, 6, 241)
+    weights = np.exp(-0.5 * rule**2) / np.sum(np.exp(-0.5 * rule**2))
+    mean, sd = found.mean("f"), np.sqrt(found.variance("f"))
+    for row in range(3):
+        nodes, far = np.exp(offset + mean[row] + sd[row] * rule), np.zeros(len(levels))
+        for weight, node in zip(weights, nodes, strict=True):
+            far += weight * stats.poisson.cdf(levels, node)
+        exact = np.sum((far - (levels >= y[row])) ** 2)
+        assert found.crps("y", y)[row] == pytest.approx(exact, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "law", "at", "y"),
+    [
+        ("real", "StudentT(3, f, 0.3)", lambda f: stats.t(3, f, 0.3), AT),
+        ("positive", "Gamma(2, 2 / exp(f))", lambda f: stats.gamma(2, scale=np.exp(f) / 2), np.array([0.1, 5.0, 1.0])),
+        ("unit", "Beta(4 * sigmoid(f), 4 * sigmoid(-f))", lambda f: stats.beta(4 * expit(f), 4 * expit(-f)), UNIT),
+    ],
+)
+def test_of_others_it_is_the_integral_too(kind: str, law: str, at: Any, y: np.ndarray) -> None:
+    seen = {"real": np.sin(X), "positive": np.exp(np.sin(X)), "unit": expit(np.sin(X))}[kind]
+    found = fitted(kind, f"y ~ {law}\n", seen, steps=20)
+    rule = np.linspace(-6, 6, 61)
+    weights = np.exp(-0.5 * rule**2) / np.sum(np.exp(-0.5 * rule**2))
+    for row in range(3):
+        laws = at(found.mean("f")[row] + np.sqrt(found.variance("f")[row]) * rule)
+        z = np.sort(
+            np.concatenate(
+                [y[row] + np.concatenate([-np.geomspace(1e-5, 60, 600), np.geomspace(1e-5, 60, 600)]), [0, 1]]
+            )
+        )
+        inside = (z > 1e-12) | (kind == "real")
+        far = np.where(inside, [weights @ laws.cdf(each) for each in z], 0.0)
+        exact = np.trapezoid(np.where(z < y[row], far**2, 0), z) + np.trapezoid(
+            np.where(z >= y[row], (1 - far) ** 2, 0), z
+        )
+        assert found.crps("y", y)[row] == pytest.approx(exact, rel=5e-3)
+    assert np.isnan(found.crps("y", [np.nan, *y[1:]])).tolist() == [True, False, False]
+
+
+def test_of_two_values_it_is_the_square_and_without_a_formula_it_comes_from_draws() -> None:
     binary = fitted("binary", "y ~ Bernoulli(logit = f)\n", np.arange(15) % 2, steps=20)
     np.testing.assert_allclose(binary.crps("y", [0, 1, 1]), (binary.mean("y") - [0, 1, 1]) ** 2)
+    drawn = fitted("real", "density peak(y | m) = -2 * abs(y - m)\ny ~ peak(f)\n", np.sin(X), steps=20)
+    formula = fitted("real", "y ~ Laplace(f, 0.5)\n", np.sin(X), steps=20)
+    np.testing.assert_allclose(drawn.crps("y", AT, draws=20_000), formula.crps("y", AT), rtol=0.05)
 
 
 def test_units_intervals_and_refusals() -> None:
