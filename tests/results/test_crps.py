@@ -88,9 +88,13 @@ def test_of_others_it_is_the_integral_too(kind: str, law: str, at: Any, y: np.nd
     assert np.isnan(found.crps("y", [np.nan, *y[1:]])).tolist() == [True, False, False]
 
 
-def test_of_two_values_it_is_the_square_and_without_a_formula_it_comes_from_draws() -> None:
+def test_of_two_values_it_is_the_square() -> None:
     binary = fitted("binary", "y ~ Bernoulli(logit = f)\n", np.arange(15) % 2, steps=20)
     np.testing.assert_allclose(binary.crps("y", [0, 1, 1]), (binary.mean("y") - [0, 1, 1]) ** 2)
+
+
+@pytest.mark.slow
+def test_without_a_formula_it_comes_from_draws() -> None:
     drawn = fitted("real", "density peak(y | m) = -2 * abs(y - m)\ny ~ peak(f)\n", np.sin(X), steps=20)
     formula = fitted("real", "y ~ Laplace(f, 0.5)\n", np.sin(X), steps=20)
     np.testing.assert_allclose(drawn.crps("y", AT, draws=20_000), formula.crps("y", AT), rtol=0.05)
