@@ -33,6 +33,7 @@ SUITES = {
     "svgp": "minibatches beside GPflow, GPyTorch and GPJax: seconds per step, time to quality",
     "backends": "opaque functions in threads, processes, Dask and UM-Bridge: overhead, throughput of two workers",
     "diagnosis": "what the diagnosis of a summary finds in fits that are sick on purpose, and in healthy ones",
+    "full_bayes": "parameters integrated over beside NUTS over parameters and latents",
     "startup": "seconds from the command line to the first optimisation step",
 }
 
