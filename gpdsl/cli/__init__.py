@@ -17,6 +17,7 @@ from types import ModuleType
 from gpdsl.cli.console import print_error
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import exit_code, loading, under_watch
+from gpdsl.language.source import closest
 
 COMMANDS = (
     "check",
@@ -50,7 +51,9 @@ def _run(argv: Sequence[str] | None) -> int:
         with loading():
             parser = make_parser()
         try:
-            arguments = parser.parse_args(argv)
+            arguments, rest = parser.parse_known_args(argv)
+            if rest:
+                _refuse(arguments.parser, rest)
         except SystemExit as stop:  # argparse has printed the usage, or the help
             return stop.code if isinstance(stop.code, int) else 2
         code: int = arguments.run(arguments)
@@ -80,8 +83,16 @@ def make_parser() -> argparse.ArgumentParser:
         sentence = (module.__doc__ or "").split("\n")[0]
         command = commands.add_parser(name, help=module.HELP, description=sentence)
         module.add_arguments(command)
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, parser=command)
     return parser
+
+
+def _refuse(parser: argparse.ArgumentParser, rest: Sequence[str]) -> None:
+    """Leave with what is no argument of a command, and the option that may have been meant."""
+    known = [option for action in parser._actions for option in action.option_strings]
+    near = [closest(each.partition("=")[0], known) for each in rest if each.startswith("-")]
+    meant = "".join(f"; did you mean {option}?" for option in dict.fromkeys(filter(None, near)))
+    parser.error(f"unrecognized arguments: {' '.join(rest)}{meant}")
 
 
 def _module(name: str) -> ModuleType:

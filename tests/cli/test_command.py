@@ -32,6 +32,15 @@ def test_a_wrong_command_line_is_2(line: list[str], capsys: pytest.CaptureFixtur
     assert "usage: gpdsl" in capsys.readouterr().err
 
 
+def test_an_option_in_another_spelling_names_the_one_that_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "m.gpm", "--data", "d.csv", "--standardize"]) == 2
+    told = capsys.readouterr().err
+    assert (
+        told.endswith("unrecognized arguments: --standardize; did you mean --standardise?\n")
+        and "usage: gpdsl fit" in told
+    )
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == "gpdsl 0.1.0\n"
