@@ -208,3 +208,13 @@ def test_links_inside_the_repository_lead_somewhere() -> None:
             there = "://" in file or (target.exists() and (not heading or heading in anchors(target)))
             missing += [] if there else [(page.name, file, heading)]
     assert missing == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "models").glob("*.gpm")), ids=lambda path: path.stem)
+def test_every_model_of_the_zoo_is_in_the_gallery_as_it_is(path: Path) -> None:
+    """With its picture, and with the text that is fitted today."""
+    gallery = (ROOT / "docs/gallery.md").read_text()
+    _, _, entry = gallery.partition(f"\n## {path.stem}\n")
+    entry = entry.partition("\n## ")[0]
+    assert f"gallery/{path.stem}.png" in entry and (ROOT / f"docs/gallery/{path.stem}.png").stat().st_size > 2000
+    assert path.read_text().strip() in entry and "Fitted in" in entry

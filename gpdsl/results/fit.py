@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
     from gpdsl.results.named import DrawnFunctions
+    from gpdsl.results.row_variables import RowVariable
 
 
 # How a fit shows itself: summary, notebook, pictures. `Fit` is one of these.
@@ -330,6 +331,16 @@ class Fit(Shown, Criticised):
         from gpdsl.results.named import draw_functions
 
         return draw_functions(self, count, seed)
+
+    def row_variables(self, data: Any) -> Mapping[str, RowVariable]:
+        """By name of the variables of rows their posterior means and standard deviations in the rows that were fitted.
+
+        `fit.row_variables(data)["w"].mean` is [rows, *axes]: where a latent variable model puts each row, or what an
+        input with an error was. Raises GpdslError for a model without them, and for other data than were fitted.
+        """
+        from gpdsl.results.row_variables import row_variables
+
+        return row_variables(self, data)
 
     def to_datatree(self, data: Any = None, draws: int = 500, seed: int = 0) -> DataTree:
         """An xarray tree of the groups that ArviZ reads: `draws` in one chain, or the chains of `engine = mcmc`.
