@@ -17,7 +17,6 @@ from types import ModuleType
 from gpdsl.cli.console import print_error
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import exit_code, loading, under_watch
-from gpdsl.language.source import closest
 
 COMMANDS = (
     "check",
@@ -89,6 +88,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _refuse(parser: argparse.ArgumentParser, rest: Sequence[str]) -> None:
     """Leave with what is no argument of a command, and the option that may have been meant."""
+    from gpdsl.language.source import closest
+
     known = [option for action in parser._actions for option in action.option_strings]
     near = [closest(each.partition("=")[0], known) for each in rest if each.startswith("-")]
     meant = "".join(f"; did you mean {option}?" for option in dict.fromkeys(filter(None, near)))
