@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import re
 import shlex
@@ -81,13 +82,11 @@ LONG = (
 @pytest.mark.parametrize("page", LONG)
 def test_code_of_long_pages_is_code(page: str) -> None:
     """Models in their Python as well as models of their own."""
-    for block in blocks(page):
-        if block.kind == "gpm":
-            gpdsl.compile(block.text)
-        elif block.kind == "python":
-            compile(block.text, page, "exec")
-            for model in re.findall(r'compile\(\s*"""(.*?)"""', block.text, re.DOTALL):
-                gpdsl.compile(model)
+    of_kind = {kind: [block.text for block in blocks(page) if block.kind == kind] for kind in ("gpm", "python")}
+    code = [compile(text, page, "exec") for text in of_kind["python"]]
+    inside = [re.findall(r'compile\(\s*"""(.*?)"""', text, re.DOTALL) for text in of_kind["python"]]
+    models = [gpdsl.compile(text) for text in (*of_kind["gpm"], *itertools.chain(*inside))]
+    assert code and all(model.declarations.observations for model in models)
 
 
 @pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.slow) if p in LONG else p for p in PAGES])

@@ -62,7 +62,7 @@ class _Values:
         ref = self.program.translator.references[symbol]
         if ref.kind == "latent" and self.latents is not None:
             start, stop = self.program.evaluator.columns[ref.name, ref.reading]
-            shape = self.program.translator.shape(self.program.declarations.axes_of(ref.name)[: len(ref.positions)])
+            shape = self.program.translator.shape_at(ref)
             values = self.latents[..., start:stop].reshape(*self.latents.shape[:-1], *shape)
         else:
             values = self._source(ref)

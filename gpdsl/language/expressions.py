@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -204,6 +204,16 @@ def parts(expression: Expression) -> tuple[Expression, ...]:
         case Reduction(body=body) | FunctionCall(body=body):
             return (body,)
     return ()
+
+
+def reads_of(expression: Expression) -> Iterator[Read]:
+    """Every value read inside an expression, in order of reading."""
+    waiting = [expression]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Read):
+            yield each
+        waiting.extend(reversed(parts(each)))
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------

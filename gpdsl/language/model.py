@@ -40,6 +40,7 @@ from gpdsl.language.expressions import (
     Whole,
     is_number,
     parts,
+    reads_of,
     same_axis,
 )
 from gpdsl.language.source import Source, Span
@@ -162,6 +163,7 @@ __all__ = [
     "Whole",
     "is_number",
     "parts",
+    "reads_of",
     "same_axis",
 ]
 

@@ -295,7 +295,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({option.name: option for option
 def check_option(name: str, value: Any) -> Any:
     """The value of an option as a fit keeps it. Raises GpdslError for an unknown option, or a value it cannot have."""
     if name not in OPTIONS:
-        raise GpdslError(f"unknown option `{name}`{_meant(name, OPTIONS)}; options are {', '.join(OPTIONS)}")
+        meant = _meant(name, (*OPTIONS, "standardise"))  # which a fit takes beside its options
+        raise GpdslError(f"unknown option `{name}`{meant}; options are {', '.join(OPTIONS)}")
     takes = OPTIONS[name].takes
     found = takes.read(value)
     if found is None:
@@ -322,8 +323,6 @@ def _shown(value: Any) -> str:
 
 
 def _meant(word: str, known: Collection[str]) -> str:
-    if word == "standardize":
-        return "; did you mean `standardise`?"
     near = closest(word, known)
     return f"; did you mean `{near}`?" if near else ""
 

@@ -176,14 +176,14 @@ class RowEvaluator:
     def latent(self, ref: Ref, values: Shaped[Array, "*lead rows latents"], axes: tuple[str, ...]) -> Array:
         """Values (or means, or variances) of one latent read, out of those of all latents."""
         start, stop = self.columns[ref.name, ref.reading]
-        shape = self.translator.shape(self.translator.declarations.axes_of(ref.name)[: len(ref.positions)])
+        shape = self.translator.shape_at(ref)
         block = values[..., start:stop].reshape(*values.shape[:-1], *shape)
         return align(block, ref.positions, axes)
 
     def column(self, symbol: sp.Symbol) -> int:
         """Column of a latent read without generic axes."""
         ref = self.translator.references[symbol]
-        shape = self.translator.shape(self.translator.declarations.axes_of(ref.name)[: len(ref.positions)])
+        shape = self.translator.shape_at(ref)
         flat = 0
         for size, position in zip(shape, ref.positions, strict=True):
             flat = flat * size + int(position) - 1

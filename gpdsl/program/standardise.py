@@ -16,7 +16,7 @@ from gpdsl.data.standardised import Standardised
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.program.starts import tied
-from gpdsl.symbolic.dependence import origins, reads_of, unobserved
+from gpdsl.symbolic.dependence import origins, unobserved
 from gpdsl.symbolic.reduced import opaque_calls
 from gpdsl.symbolic.translate import Translator
 
@@ -119,7 +119,7 @@ def _tied(declarations: m.Declarations) -> Iterator[tuple[list[str], str]]:
     """Names whose units a model ties, and how: a latent read at several inputs, or observed beside its derivative."""
     d = declarations
     bodies = [*(c.body for let in d.lets.values() for c in let.cases), *(e for o in d.observations for e in _given(o))]
-    reads = [read for body in bodies for read in reads_of(body) if read.name in d.latents]
+    reads = [read for body in bodies for read in m.reads_of(body) if read.name in d.latents]
     for latent in d.latents.values():
         own = [read.functional for read in reads if read.name == latent.name]
         for place, argument in enumerate(latent.arguments):
@@ -180,7 +180,7 @@ def _computed_with(declarations: m.Declarations) -> set[str]:
     """What formulas read, other than as an argument of a latent."""
     d = declarations
     bodies = [*(c.body for let in d.lets.values() for c in let.cases), *(e for o in d.observations for e in _given(o))]
-    return {read.name for body in bodies for read in reads_of(body)}
+    return {read.name for body in bodies for read in m.reads_of(body)}
 
 
 def _known_beside(declarations: m.Declarations, name: str) -> str:
@@ -189,7 +189,7 @@ def _known_beside(declarations: m.Declarations, name: str) -> str:
     unknown, wanted = {*d.latents, *d.rows, *d.params}, {*d.latents, *d.rows, *d.params, *d.inputs}
     for observation in d.observations:
         for argument in _given(observation) if name in observation.outputs else ():
-            direct = [read.name for read in reads_of(argument)]
+            direct = [read.name for read in m.reads_of(argument)]
             found = {n for each in direct for n in (origins(d, each, wanted) if each in d.lets else [each])}
             if not found & unknown and (inputs := found & set(d.inputs)):
                 return min(inputs)
@@ -199,7 +199,7 @@ def _known_beside(declarations: m.Declarations, name: str) -> str:
 def _passed(declarations: m.Declarations) -> set[str]:
     """Inputs and outputs that opaque functions and likelihoods take, through `let`s too."""
     data = {*declarations.inputs, *declarations.outputs}
-    reads = [read.name for _, _, given in opaque_calls(declarations) for each in given for read in reads_of(each)]
+    reads = [read.name for _, _, given in opaque_calls(declarations) for each in given for read in m.reads_of(each)]
     found = {n for each in declarations.observations if each.distribution.external for n in each.outputs}
     for name in reads:
         found |= set(origins(declarations, name, data)) if name in declarations.lets else {name}

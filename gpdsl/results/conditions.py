@@ -31,7 +31,6 @@ from gpdsl.results import expectation as ex
 from gpdsl.results.draws import Draws, output_mean, row_by_row
 from gpdsl.results.named import names_of, of_output
 from gpdsl.results.shares import Shares
-from gpdsl.symbolic.dependence import reads_of
 from gpdsl.symbolic.translate import NeedsElements, Translator
 
 # The units of the names in a condition: those of the data wherever the model tells them.
@@ -51,7 +50,7 @@ Affine = tuple[np.ndarray, np.ndarray]
 
 def names_in(expression: m.Expression) -> set[str]:
     """The names that an expression reads."""
-    return {read.name for read in reads_of(expression)}
+    return {read.name for read in m.reads_of(expression)}
 
 
 def units_of(beliefs: ex.Beliefs, known: Standardised, condition: m.Expression) -> Standardised:
@@ -224,7 +223,7 @@ class Condition:
             return None if against is None else 1.0 - against
         if not isinstance(asked, m.Operation) or asked.operator not in TURNED:
             return None
-        reads = [read for read in reads_of(asked) if read.name in names_of(self.beliefs)]
+        reads = [read for read in m.reads_of(asked) if read.name in names_of(self.beliefs)]
         places = {tuple(each.position - 1 if isinstance(each, m.Fixed) else -1 for each in r.subscripts) for r in reads}
         if len({read.name for read in reads}) != 1 or len(places) != 1 or -1 in (place := places.pop()):
             return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -52,7 +51,7 @@ def row_variables(fit: Fit, data: Any) -> Mapping[str, RowVariable]:
             scale = np.sqrt(np.asarray(kernel_values(program.evaluator, group, parameters, 0).scale))[:, None]
             prior = np.asarray(prior_means(program.evaluator, [group], parameters, rows, bound.rows))
             weights = np.asarray(fit.weights)[:, None, None]
-            white, spread = np.asarray(q.mean), np.asarray(jnp.asarray(q.root)[..., 0]) ** 2
+            white, spread = np.asarray(q.mean), np.asarray(q.root)[..., 0] ** 2
             mean = np.sum(weights * white, axis=0)
             variance = np.sum(weights * (spread + white**2), axis=0) - mean**2
             moments = prior + (scale * mean).T, (scale * np.sqrt(np.maximum(variance, 0.0))).T

@@ -7,20 +7,10 @@ from collections.abc import Iterable, Iterator
 from gpdsl.language import model as m
 
 
-def reads_of(expression: m.Expression) -> Iterator[m.Read]:
-    """Every value read inside an expression."""
-    waiting = [expression]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, m.Read):
-            yield each
-        waiting.extend(reversed(m.parts(each)))
-
-
 def reads_of_distribution(call: m.DistributionCall) -> Iterator[m.Read]:
     """Every value that the arguments of a distribution read, those of its components included."""
     for each in call.arguments.values():
-        yield from reads_of(each)
+        yield from m.reads_of(each)
     for component in call.components:
         yield from reads_of_distribution(component)
 
@@ -51,7 +41,7 @@ def row_quantities(declarations: m.Declarations) -> frozenset[str]:
     fields = {latent.name for latent in d.fields}
     varying = {*d.inputs, *d.outputs, *d.rows, *d.latents} - fields
     for name, let in d.lets.items():  # in source order: what a `let` reads, besides itself, stands before it
-        if any(read.name in varying for case in let.cases for read in reads_of(case.body)):
+        if any(read.name in varying for case in let.cases for read in m.reads_of(case.body)):
             varying.add(name)
     return frozenset(varying)
 
@@ -62,7 +52,7 @@ def origins(declarations: m.Declarations, name: str, wanted: set[str]) -> list[s
     waiting, seen = [name], {name}
     while waiting:
         for case in declarations.lets[waiting.pop()].cases:
-            for read in reads_of(case.body):
+            for read in m.reads_of(case.body):
                 if read.name in wanted and read.name not in found:
                     found.append(read.name)
                 if read.name in declarations.lets and read.name not in seen:
@@ -96,9 +86,9 @@ def _read_for(d: m.Declarations, name: str) -> Iterator[m.Read]:
     """What one quantity reads directly."""
     if name in d.lets:
         for case in d.lets[name].cases:
-            yield from reads_of(case.body)
+            yield from m.reads_of(case.body)
     if name in d.latents:
-        yield from reads_of(d.latents[name].mean)
+        yield from m.reads_of(d.latents[name].mean)
     for observation in d.observations:
         if name in observation.outputs:
             yield from reads_of_distribution(observation.distribution)

@@ -9,7 +9,6 @@ import numpy as np
 
 from gpdsl.language import model as m
 from gpdsl.symbolic.data_scales import NO_UNIT, Size
-from gpdsl.symbolic.dependence import reads_of
 from gpdsl.symbolic.scales import Scales, Unsized
 from gpdsl.symbolic.translate import Environment, axis_key
 
@@ -133,7 +132,7 @@ def _products(scales: Scales, kernel: m.KernelCall, columns: Sequence[Size], env
     name, power = ("weight", 1.0) if layer else ("ell", -2.0)
     inner = Size().times(_typical(columns), 2.0)
     if name in arguments:
-        scales.lengths |= {read.name for read in reads_of(arguments[name])} if kernel.name == "Polynomial" else set()
+        scales.lengths |= {read.name for read in m.reads_of(arguments[name])} if kernel.name == "Polynomial" else set()
         grown = 0.0 if layer or not columns else 0.5 * log(len(columns))
         pairs = _with_columns(scales, arguments[name], columns, env, grown)
         sized = [Size().times(size, 2.0).times(found, power) for found, size in pairs]
@@ -159,7 +158,7 @@ def _per_column(scales: Scales, argument: m.Expression | None, columns: Sequence
     """
     if argument is None or not columns:
         return
-    scales.lengths |= {read.name for read in reads_of(argument)}
+    scales.lengths |= {read.name for read in m.reads_of(argument)}
     for found, size in _with_columns(scales, argument, columns, env, 0.5 * log(len(columns))):
         scales.equal(found, size)
 

@@ -14,7 +14,7 @@ import sympy as sp
 
 from gpdsl.language import model as m
 from gpdsl.symbolic.conditions import choose
-from gpdsl.symbolic.dependence import reads_of, row_quantities
+from gpdsl.symbolic.dependence import row_quantities
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.readings import OWN, Reading
 
@@ -197,7 +197,7 @@ def field_calls(declarations: m.Declarations) -> Mapping[str, tuple[bool, ...]]:
         return {}
     varying, found = row_quantities(declarations), dict[str, tuple[bool, ...]]()
     for name, observed, arguments in opaque_calls(declarations):
-        differ = (any(read.name in varying for read in reads_of(each)) for each in arguments)
+        differ = (any(read.name in varying for read in m.reads_of(each)) for each in arguments)
         rows = (*[True] * observed, *differ)
         found[name] = tuple(a or b for a, b in zip(found.get(name, rows), rows, strict=True))
     return found

@@ -17,7 +17,6 @@ import numpy as np
 from gpdsl.language import model as m
 from gpdsl.symbolic.conditions import case_of, decisive
 from gpdsl.symbolic.data_scales import NO_UNIT, NOISE, DataScales, Size, Unknown, number_size, solved
-from gpdsl.symbolic.dependence import reads_of
 from gpdsl.symbolic.translate import Environment, NeedsElements, Translator, axis_key
 
 MAX_VISITS = 100_000
@@ -207,7 +206,7 @@ class Scales:
 
     def _has_level(self, latent: m.Latent) -> bool:
         params = self.translator.declarations.params
-        return any(read.name in params and params[read.name].constraint == "real" for read in reads_of(latent.mean))
+        return any(read.name in params and params[read.name].constraint == "real" for read in m.reads_of(latent.mean))
 
     def _let(self, name: str, where: tuple[int, ...]) -> Size:
         key = name, where

@@ -86,6 +86,10 @@ class Translator:
         """Sizes of several axes."""
         return tuple(self.size(a) for a in axes)
 
+    def shape_at(self, ref: Ref) -> tuple[int, ...]:
+        """Sizes of the axes that the positions of a reference stand along: levels of a latent are none of these."""
+        return self.shape(self.declarations.axes_of(ref.name)[: len(ref.positions)])
+
     def symbol(self, ref: Ref, *, positive: bool = False) -> sp.Symbol:
         """The symbol of a value read; equal references give equal symbols."""
         places = ref.places if ref.at else ref.positions

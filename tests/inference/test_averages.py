@@ -57,7 +57,7 @@ def _bound(kernel: str, arguments: str, row: str) -> tuple[float, float]:
             posterior[number] = Whitened(jnp.asarray(rng.standard_normal((1, 1, 4))), jnp.asarray(root))
     layers = Layers(program, frozenset())
     given = parameters, points, posterior, rows
-    closed = float(Expected(layers, 0, total=5, closed=True)(*given, jax.random.key(0), 1e-8))
+    closed = float(Expected(layers, 0, total=5)(*given, jax.random.key(0), 1e-8))
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     white = jnp.asarray(mean + sd * nodes[:, None])[..., None]  # q(w) as points
     drawn = Drawn(jnp.zeros((60, 5, program.latents)), {place: white})

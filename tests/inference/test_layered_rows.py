@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference.layered.propagation import Drawn, Expected, Layers
+from gpdsl.inference.layered.propagation import Drawn, Expected, Layers, row_moments
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.kernels.functionals import Values
 from tests.inference.test_layered import _posterior, _program
@@ -92,7 +92,7 @@ def test_one_replica_is_the_ordinary_bound(rng: np.random.Generator) -> None:
     ordinary = Expected(Layers(program, frozenset()), samples=40_000, total=4)
     value = float(ordinary(parameters, points, posterior, rows, jax.random.key(0), 1e-8))
     place = ordinary.variables[0]
-    mean, sd = ordinary._moments(posterior[place], rows, jnp.dtype(float))
+    mean, sd = row_moments(posterior[place], rows, jnp.dtype(float))
     normals = jax.random.normal(jax.random.key(3), (40_000, 4, 1))
     white = mean + sd * normals
     drawn = Drawn(jnp.zeros((40_000, 4, program.latents)), {place: white})

@@ -12,9 +12,7 @@ from jaxtyping import Array
 
 from gpdsl.inference.exact.crossing import loaded_by
 from gpdsl.inference.exact.parts import Part
-from gpdsl.inference.exact.whitening import (
-    Whitened,
-)
+from gpdsl.inference.exact.whitening import Whitened
 from gpdsl.inference.posteriors.family import Whitened as Inducing
 from gpdsl.inference.posteriors.family import inverse_root
 from gpdsl.inference.posteriors.features import factorise

@@ -164,8 +164,7 @@ class Exact(Posterior):
                 mean, variance, covariance = _told_by_level(part, known, fitted, seen, read, rows, found)
                 continue
             columns, cross = crossed(part, known.loadings, fitted, seen, read, rows)
-            lost = jax.vmap(partial(solve_triangular, lower=True))(known.factor, values_first(cross))
-            lost = lost.reshape(*lost.shape[:2], columns.shape[1], count)
+            lost = _lost(known, cross)
             told = jnp.einsum("scnv,sv->nsc", cross, known.alpha)
             mean = mean.at[:, columns].add(told)
             variance = variance.at[:, columns].add(-jnp.moveaxis(jnp.sum(lost**2, axis=1), -1, 0))
@@ -186,8 +185,7 @@ class Exact(Posterior):
         told: dict[tuple[int, ...], Array] = {}
         for part, known in zip(self.held.parts, parts, strict=True):
             columns, cross = crossed(part, known.loadings, fitted, seen, read, rows)
-            lost = jax.vmap(partial(solve_triangular, lower=True))(known.factor, values_first(cross))
-            lost = lost.reshape(*lost.shape[:2], columns.shape[1], -1)
+            lost = _lost(known, cross)
             each, which = np.unique(columns, axis=0, return_inverse=True)
             for number, own in enumerate(map(tuple, each.tolist())):
                 its = lost[np.flatnonzero(which.ravel() == number)]
@@ -243,6 +241,14 @@ class Exact(Posterior):
             columns, cross = crossed(part, known.loadings, self.program, seen, read, rows)
             total = total.at[:, :, columns].add(jnp.einsum("scnv,svd->dnsc", cross, duals))
         return total
+
+
+def _lost(
+    known: Factorised, cross: Float[Array, "sets columns rows values"]
+) -> Float[Array, "sets values columns rows"]:
+    """V = L^-1 C' of every set."""
+    lost = jax.vmap(partial(solve_triangular, lower=True))(known.factor, values_first(cross))
+    return lost.reshape(*lost.shape[:2], *cross.shape[1:3])
 
 
 def _told_by_level(

@@ -148,9 +148,8 @@ def _columns_read(program: Program, each: Statement, position: Mapping[str, int]
     translator, found = program.translator, set()
     for symbol in latents_in(translator, each.signal):
         ref = translator.references[symbol]
-        axes = program.declarations.axes_of(ref.name)[: len(ref.positions)]
         start, _ = program.evaluator.columns[ref.name, ref.reading]
-        shape = translator.shape(axes)
+        shape = translator.shape_at(ref)
         choices: list[Iterable[int]] = []
         for where, size in zip(ref.positions, shape, strict=True):
             known = where if isinstance(where, int) else position.get(where)

@@ -18,14 +18,13 @@ from functools import reduce
 from itertools import combinations
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
-from gpdsl.inference.posteriors.features import factorise
+from gpdsl.inference.posteriors.features import factorise, of_each_kernel
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum, block_of, count, has_white
 from gpdsl.kernels.functionals import Functionals, Values
@@ -196,18 +195,15 @@ def moments_at(
     def one(parameters: tuple[Array, ...]) -> Averages:
         return averages(group.form, parameters, arguments)
 
-    if group.factors == 1:
-        found = Averages(*(each[None] for each in one(tuple(a[0] for a in kernel.arguments))))
-    else:
-        found = Averages(*jax.vmap(lambda *a: one(a))(*kernel.arguments))
+    found = of_each_kernel(group, one, kernel)
     factor = factorise(group, kernel, inducing, jitter)
-    identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
-    inverse = solve_triangular(factor, identity, lower=True)  # L^-1
-    weights = jnp.einsum("gba,lb->la" if len(inverse) == 1 else "lba,lb->la", inverse, mean)
-    first = jnp.einsum("gna,la->ln" if len(inverse) == 1 else "lna,la->ln", found.cross, weights)
-    second = spread + mean[:, :, None] * mean[:, None, :] - identity[:1]
-    told = jnp.swapaxes(inverse, -1, -2) @ second @ inverse
-    squares = jnp.einsum("gnab,lab->ln" if len(inverse) == 1 else "lnab,lab->ln", found.square, told)
+    identity = jnp.eye(factor.shape[-1], dtype=factor.dtype)
+    inverse = solve_triangular(factor, jnp.broadcast_to(identity, factor.shape), lower=True)  # L^-1
+    back = jnp.swapaxes(inverse, -1, -2)
+    first = (found.cross @ (back @ mean[..., None]))[..., 0]
+    told = back @ (spread + mean[:, :, None] * mean[:, None, :] - identity) @ inverse
+    flat = found.square.reshape(*found.square.shape[:2], -1)
+    squares = (flat @ told.reshape(len(told), -1, 1))[..., 0]
     return first, jnp.maximum(found.own + squares - first**2, 0.0)
 
 

@@ -216,8 +216,7 @@ class LayeredSearch:
         return point, last, memory, values
 
     def _expected(self) -> Expected:
-        choice = self.problem.choice
-        return Expected(self.layers, choice.samples, self.problem.data_rows, closed=choice.samples == 0)
+        return Expected(self.layers, self.problem.choice.samples, self.problem.data_rows)
 
     def _value(self, point: State, given: Mapping[int, Any], rows: Rows, key: Array, expected: Expected) -> Array:
         """The bound but for the divergence of the last layer, as of all rows."""

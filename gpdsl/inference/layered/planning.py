@@ -113,7 +113,7 @@ def _without_samples(program: Program, rows: int, options: Options, choice: Choi
     if options.expectations not in ("auto", "closed") or options.importance > 1 or options.samples:
         return choice
     size = (choice.batch or rows) * (choice.inducing if options.inducing else min(LAST, rows)) ** 2
-    if averaged(program) or (options.expectations == "auto" and size > FEW):
+    if (options.expectations == "auto" and size > FEW) or averaged(program):
         return choice
     return replace(choice, samples=0)
 

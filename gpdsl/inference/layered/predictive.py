@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from scipy.stats import norm, qmc
 
 from gpdsl.errors import GpdslError
-from gpdsl.inference.layered.propagation import Drawn, Layers
+from gpdsl.inference.layered.propagation import Drawn, Layers, row_moments
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.coupled import MOST, Block, block_of
 from gpdsl.inference.posteriors.features import factorise, prior_covariances, row_features, sparse_features
@@ -93,8 +93,8 @@ class Layered(Posterior):
         white = {}
         for place, group in enumerate(program.groups):
             if group.per_row and program.inner & set(group.names):
-                mean, variance = posterior[place].moments(row_features(rows, dtype))
-                white[place] = mean[0].T + jnp.sqrt(variance[0].T) * normals[..., group.start : group.stop]
+                mean, sd = row_moments(posterior[place], rows, dtype)
+                white[place] = mean + sd * normals[..., group.start : group.stop]
         drawn = Drawn(normals, white)
         return layers.marginals(parameters, inducing, dict(enumerate(posterior)), rows, drawn, self.jitter)
 

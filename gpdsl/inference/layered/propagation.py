@@ -228,14 +228,13 @@ SAMPLED = 4
 class Expected:
     """The part of the bound that is a sum over rows, estimated from some of them in `samples` passes.
 
-    Each pass has as many replicas of a row as the layers say. `closed`: there are no passes, since all moments that
-    the likelihood asks for are averages with a formula (`averages`).
+    Each pass has as many replicas of a row as the layers say. There are no passes where all moments that the likelihood
+    asks for are averages with a formula (`averages`).
     """
 
     layers: Layers
     samples: int
     total: int
-    closed: bool = False
 
     def __call__(
         self,
@@ -247,13 +246,13 @@ class Expected:
         jitter: Array | float,
     ) -> Float[Array, ""]:
         """Expected log likelihood less divergences of row variables, as of all rows."""
-        if self.closed:
+        if not self.samples:
             return self._averaged(parameters, inducing, posterior, rows, jitter)
         program, replicas = self.layers.program, self.layers.replicas
         shape = self.samples * replicas, row_count(rows)
         own, other = jax.random.split(key)
         normals = jax.random.normal(own, (*shape, program.latents), precision_of(inducing))
-        variables = {place: self._moments(posterior[place], rows, normals.dtype) for place in self.variables}
+        variables = {place: row_moments(posterior[place], rows, normals.dtype) for place in self.variables}
         white = {place: mean + sd * normals[..., self._own(place)] for place, (mean, sd) in variables.items()}
 
         def likelihood(white: Mapping[int, Array]) -> Float[Array, "S rows"]:
@@ -285,7 +284,8 @@ class Expected:
             group, z, q = program.groups[place], inducing[place], posterior[place]
             kernel = kernel_values(program.evaluator, group, parameters, every_point(z).shape[-1])
             if group.per_row:
-                mean, variance = (each[0] for each in q.moments(row_features(rows, means.dtype)))
+                mean, sd = row_moments(q, rows, means.dtype)
+                mean, variance = mean.T, (sd**2).T
             else:
                 assert isinstance(q, Gaussians | Whitened)
                 spread = q.covariance if isinstance(q, Gaussians) else q.root @ jnp.swapaxes(q.root, -1, -2)
@@ -308,11 +308,6 @@ class Expected:
     @property
     def _rows(self) -> tuple[int, ...]:
         return tuple(place for place, group in enumerate(self.layers.program.groups) if group.per_row)
-
-    def _moments(self, q: Posterior, rows: Rows, dtype: Any) -> tuple[Array, Array]:
-        """Means and standard deviations of the rows' variables, [rows, elements]."""
-        mean, variance = q.moments(row_features(rows, dtype))
-        return mean[0].T, jnp.sqrt(variance[0].T)
 
     def _own(self, place: int) -> slice:
         group = self.layers.program.groups[place]
@@ -350,6 +345,12 @@ def _slowed(value: Array, share: Array) -> Array:
 
 
 _slowed.defvjp(lambda value, share: (value, share), lambda share, slope: (slope * share, jnp.zeros_like(share)))
+
+
+def row_moments(q: Posterior, rows: Rows, dtype: Any) -> tuple[Array, Array]:
+    """Means and standard deviations of the variables of rows, whitened, [rows, elements]."""
+    mean, variance = q.moments(row_features(rows, dtype))
+    return mean[0].T, jnp.sqrt(variance[0].T)
 
 
 def precision_of(inducing: Sequence[Functionals]) -> Any:

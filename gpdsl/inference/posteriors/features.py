@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,8 @@ from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.numerics import cholesky, solve_lower_apart, with_jitter
 from gpdsl.program.groups import Group, KernelValues
 from gpdsl.program.rows import Rows
+
+Tree = TypeVar("Tree")
 
 
 @jax.tree_util.register_dataclass
@@ -42,14 +45,14 @@ def factorise(
     def one(arguments: tuple[Array, ...]) -> Array:
         return cholesky(_among(group, arguments, inducing), jitter)
 
-    return _each(group, one, values)
+    return of_each_kernel(group, one, values)
 
 
 def inducing_covariances(
     group: Group, values: KernelValues, inducing: Functionals, jitter: Array | float
 ) -> Float[Array, "g M M"]:
     """Kuu with jitter, for unit scale."""
-    return _each(group, lambda a: with_jitter(_among(group, a, inducing), jitter), values)
+    return of_each_kernel(group, lambda a: with_jitter(_among(group, a, inducing), jitter), values)
 
 
 def _among(group: Group, arguments: tuple[Array, ...], inducing: Functionals) -> Float[Array, "M M"]:
@@ -71,7 +74,7 @@ def sparse_features(
     shards: int = 1,
 ) -> Features:
     """Features of other functionals, such as the values at the rows' inputs, which lie on so many devices."""
-    cross = _each(group, lambda a: covariance(group.form, a, inducing, at), values)
+    cross = of_each_kernel(group, lambda a: covariance(group.form, a, inducing, at), values)
     prior = prior_variances(group, values, at)
     phi = jnp.swapaxes(solve_lower_apart(factor, cross, shards), -1, -2)
     return Features(phi, jnp.maximum(prior - jnp.sum(phi**2, axis=-1), 0.0), factor)
@@ -93,25 +96,25 @@ def covariances(
     """Covariances among inducing functionals and those of some rows, one set per different kernel of the group."""
     return Covariances(
         inducing_covariances(group, values, inducing, jitter),
-        _each(group, lambda a: covariance(group.form, a, inducing, at), values),
+        of_each_kernel(group, lambda a: covariance(group.form, a, inducing, at), values),
         prior_variances(group, values, at),
     )
 
 
 def prior_variances(group: Group, values: KernelValues, at: Functionals) -> Float[Array, "g rows"]:
     """Prior variances of some functionals, for unit scale."""
-    return _each(group, lambda a: variance(group.form, a, at), values)
+    return of_each_kernel(group, lambda a: variance(group.form, a, at), values)
 
 
 def prior_covariances(group: Group, values: KernelValues, at: Functionals) -> Float[Array, "g n n"]:
     """Prior covariances among some functionals, for unit scale; each has white noise of its own."""
-    return _each(group, lambda a: covariance(group.form, a, at), values)
+    return of_each_kernel(group, lambda a: covariance(group.form, a, at), values)
 
 
-def _each(group: Group, function: Callable[[tuple[Array, ...]], Array], values: KernelValues) -> Float[Array, "g ..."]:
-    """`function` of the arguments of each different kernel of the group."""
+def of_each_kernel(group: Group, function: Callable[[tuple[Array, ...]], Tree], values: KernelValues) -> Tree:
+    """`function` of the arguments of each different kernel of the group: its arrays have an axis of these in front."""
     if group.factors == 1:
-        return function(tuple(a[0] for a in values.arguments))[None]
+        return jax.tree.map(lambda a: a[None], function(tuple(a[0] for a in values.arguments)))
     return jax.vmap(lambda *a: function(a))(*values.arguments)
 
 

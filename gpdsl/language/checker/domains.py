@@ -11,7 +11,7 @@ from gpdsl.language.checker.scope import SORTS, Place, Scope
 from gpdsl.language.errors.axes import SeveralAxes
 from gpdsl.language.errors.functionals import NoColumnsOfPoints
 from gpdsl.language.errors.kernels import NoInputsHere, NotAnArgument
-from gpdsl.language.model import Axis, Expression, Read, parts
+from gpdsl.language.model import Axis, Expression, reads_of
 
 ON = "on"
 _KNOWN = ("const", "param")
@@ -74,7 +74,7 @@ def _column(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain)
     readable = frozenset({*_KNOWN, *sorts, "input", "row"})
     inner = replace(place, words="`on`", readable=readable, columns=frozenset(domain.arguments))
     checked = check_expression(scope, inner, formula)
-    for each in _reads(checked):
+    for each in reads_of(checked):
         if scope.sorts.get(each.name) not in _KNOWN and each.name not in domain.arguments:
             arguments = ", ".join(f"`{name}`" for name in domain.arguments)
             sort = SORTS[scope.sorts[each.name]]
@@ -84,12 +84,6 @@ def _column(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain)
         axes = ", ".join(axis.describe() for axis in own)
         scope.problems.fail(SeveralAxes(formula.span, scope.quote(formula.span).strip("`"), axes, _FLAT))
     return checked
-
-
-def _reads(expression: Expression) -> list[Read]:
-    if isinstance(expression, Read):
-        return [expression]
-    return [each for part in parts(expression) for each in _reads(part)]
 
 
 def _own_axes(expression: Expression, domain: Domain) -> tuple[Axis, ...]:

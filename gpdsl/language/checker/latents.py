@@ -14,13 +14,12 @@ from gpdsl.language.checker.group_reads import over_levels
 from gpdsl.language.checker.groups import check_labels_seen, latent_of_levels, refuse_levels_in_kernel, whole
 from gpdsl.language.checker.kernels import check_kernel
 from gpdsl.language.checker.layers import points_index, refuse_as_argument
-from gpdsl.language.checker.lets import reads
 from gpdsl.language.checker.scope import SORTS, IndexRange, Left, Place, Scope
 from gpdsl.language.errors.axes import SeveralAxes
 from gpdsl.language.errors.calls import NotAProcess, RepeatedArgument
 from gpdsl.language.errors.functionals import FieldInRow, NotALevel, TooManyLevels
 from gpdsl.language.errors.names import ArgumentNotInput, NotReadable
-from gpdsl.language.model import Axis, Expression, Kernel, Latent
+from gpdsl.language.model import Axis, Expression, Kernel, Latent, reads_of
 from gpdsl.language.source import MAX_READINGS
 from gpdsl.language.vocabulary import PROCESS
 
@@ -164,7 +163,7 @@ def _mean(scope: Scope, call: syntax.Call, formula: syntax.Formula | None, place
         return number(scope, call.span, 0, "0")
     mean = check_expression(scope, place, formula)
     require_axes(scope, place.left, mean, (*domain.axes, *domain.levels, *filter(None, (domain.over,))))
-    for each in reads(mean):
+    for each in reads_of(mean):
         if domain.over is not None and scope.sorts[each.name] == "input":
             scope.problems.fail(FieldInRow(each.span, place.left.name, f"`{each.name}` differs between rows"))
         if each.name in (scope.rows.keys() | scope.latents.keys()) - set(domain.arguments):

@@ -34,6 +34,7 @@ from gpdsl.language.model import (
     Operation,
     Read,
     parts,
+    reads_of,
 )
 from gpdsl.language.source import MAX_AXIS, MAX_CASES, MAX_DEGREE, Span
 
@@ -256,18 +257,11 @@ def _check_case(scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, 
     return Case(guards, body, statement.span)
 
 
-def reads(expression: Expression) -> list[Read]:
-    """Every name read in an expression."""
-    if isinstance(expression, Read):
-        return [expression]
-    return [each for part in parts(expression) for each in reads(part)]
-
-
 def _check_recursion(
     scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, ...], cases: Sequence[Case]
 ) -> None:
     """Every element read must be strictly earlier, or every one strictly later, along one and the same index."""
-    own = [(case, read) for case in cases for read in reads(case.body) if read.name == statement.name.text]
+    own = [(case, read) for case in cases for read in reads_of(case.body) if read.name == statement.name.text]
     for position, sign in product(range(len(axes)), (1, -1)):
         if all(steps(case.guards[position], axes[position], read, position, sign) for case, read in own):
             return

@@ -13,7 +13,7 @@ from gpdsl.language.checker.distributions import check_distribution
 from gpdsl.language.checker.expressions import check_all
 from gpdsl.language.checker.externals import passed_arguments, same_dimensions
 from gpdsl.language.checker.left import Observed, check_image, check_left
-from gpdsl.language.checker.lets import meet, missing_element, reads, steps, values
+from gpdsl.language.checker.lets import meet, missing_element, steps, values
 from gpdsl.language.checker.scope import Left, Place, Scope, describe_axes
 from gpdsl.language.errors.axes import PassedAxes
 from gpdsl.language.errors.calls import NotADistribution, UnknownDistribution, WrongArity, WrongKind
@@ -31,6 +31,7 @@ from gpdsl.language.model import (
     Observation,
     Output,
     Read,
+    reads_of,
 )
 from gpdsl.language.source import MAX_CASES, Span
 from gpdsl.language.vocabulary import DISTRIBUTIONS
@@ -120,12 +121,12 @@ def check_order(scope: Scope, seen: Sequence[Observation]) -> None:
 
 def output_reads(scope: Scope, observation: Observation) -> list[Read]:
     """Every output read on the right of a statement."""
-    found = [read for each in _expressions(observation.distribution) for read in reads(each)]
+    found = [read for each in _expressions(observation.distribution) for read in reads_of(each)]
     own = _own_subscripts(observation)
     density = observation.distribution.log_density
     if density is not None:
         # The formula of a density holds what stands left of `~` too.
-        found += [read for read in reads(density) if (read.name, read.subscripts) != own]
+        found += [read for read in reads_of(density) if (read.name, read.subscripts) != own]
     return [read for read in found if read.name in scope.outputs]
 
 

@@ -22,7 +22,6 @@ from gpdsl.language.checker.constraints import (
 from gpdsl.language.checker.distributions import BOUNDS, check_distribution
 from gpdsl.language.checker.groups import refuse_learnt
 from gpdsl.language.checker.layers import is_lattice
-from gpdsl.language.checker.lets import reads
 from gpdsl.language.checker.scope import SORTS, IndexRange, Left, Place, Scope
 from gpdsl.language.errors.axes import BadLevels, LabelNeedsIndex, RangeStart
 from gpdsl.language.errors.calls import NotADistribution, NotAPrior, UnknownType
@@ -44,6 +43,7 @@ from gpdsl.language.model import (
     Row,
     interval,
     interval_of,
+    reads_of,
 )
 from gpdsl.language.source import MAX_AXIS
 from gpdsl.language.vocabulary import CONSTRAINTS, DISTRIBUTIONS, INPUT_KINDS, OUTPUT_KINDS
@@ -294,7 +294,7 @@ def check_row(scope: Scope, statement: syntax.RowStatement) -> None:
 
 def _same_in_every_row(scope: Scope, left: Left, sd: Expression) -> None:
     """The spread of a row variable is a factor of white noise, which inputs have no part in."""
-    for read in reads(sd):
+    for read in reads_of(sd):
         levels = [each.input for each in read.subscripts if isinstance(each, At)]
         for name in [*levels, *([read.name] if scope.sorts[read.name] == "input" else [])]:
             advice = f"write `{left.text} ~ Normal(0, 1)`, and multiply `{left.name}` where it is used"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from gpdsl.language.model import (
-    Expression,
     Kernel,
     KernelCall,
     KernelFormula,
     KernelProduct,
     KernelScale,
     KernelSum,
-    Read,
-    parts,
+    reads_of,
 )
 
 DERIVATIVES: Mapping[str, int] = MappingProxyType(
@@ -40,7 +38,9 @@ def roughness(kernel: Kernel, order: int, along: frozenset[str] | None = None) -
     `along` are the arguments that it is differentiated along, all of them by default.
     """
     match kernel:
-        case KernelCall(on=on) | KernelFormula(on=on) if on and along is not None and not along & _names(on):
+        case KernelCall(on=on) | KernelFormula(on=on) if (
+            on and along is not None and along.isdisjoint(read.name for each in on for read in reads_of(each))
+        ):
             return None
         case KernelCall(name=name):
             inner = (found for each in kernel.kernels if (found := roughness(each, order, along)) is not None)
@@ -52,15 +52,6 @@ def roughness(kernel: Kernel, order: int, along: frozenset[str] | None = None) -
         case KernelSum(terms=inside) | KernelProduct(factors=inside):
             return next((found for each in inside if (found := roughness(each, order, along)) is not None), None)
     return None
-
-
-def _names(expressions: Iterable[Expression]) -> set[str]:
-    """What some expressions read."""
-    waiting, found = list(expressions), set[str]()
-    for each in waiting:  # grows as it goes
-        found |= {each.name} if isinstance(each, Read) else set()
-        waiting += parts(each)
-    return found
 
 
 def _of_family(name: str, order: int) -> Roughness | None:

@@ -317,7 +317,7 @@ class SeveralLabels(Mistake):
     help: ClassVar = "declare one input for each column: `input {name}1 : label[s]`, `input {name}2 : label[s]`"
 
 
-# E387 to E389: an index among the arguments of a latent, `latent f(x, d)`.
+# E387 and E388: an index among the arguments of a latent, `latent f(x, d)`.
 
 
 @dataclass(frozen=True)

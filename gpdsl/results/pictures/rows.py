@@ -14,11 +14,12 @@ from gpdsl.data import Data
 from gpdsl.data.times import as_data
 from gpdsl.errors import GpdslError
 from gpdsl.kernels.functionals import every_point
+from gpdsl.language.model import reads_of
 from gpdsl.results.fit import Fit
 from gpdsl.results.pictures.style import element, plain
 from gpdsl.results.prediction import Prediction
 from gpdsl.results.table import predictable_outputs
-from gpdsl.symbolic.dependence import inputs_behind, reads_of
+from gpdsl.symbolic.dependence import inputs_behind
 
 FEW, MANY = 12, 24
 """Distinct values of a column that tells groups apart: whole numbers of type real, and labels and counts."""
