@@ -210,9 +210,10 @@ _TABLE = (
     ),
     Option(
         "basis",
-        Words(("fourier", "inducing", "relevance")),
-        "fourier",
-        "of `qsgp`: random `fourier` features, `inducing` points (S = K), or `relevance` vectors",
+        Words(("auto", "fourier", "inducing", "relevance")),
+        "auto",
+        "of `qsgp`: random `fourier` features, `inducing` points (S = K), or `relevance` vectors; `auto` takes a point "
+        "at each of at most 1000 rows, else Fourier features",
         _WEIGHTS,
     ),
     Option(
@@ -357,7 +358,7 @@ class FitOptions(TypedDict, total=False):
     feature_batch: int | None
     support: int | None
     feature_sums: Literal["auto", "running", "sampled"] | None
-    basis: Literal["fourier", "inducing", "relevance"] | None
+    basis: Literal["auto", "fourier", "inducing", "relevance"] | None
     start_rows: int | None
     seed: int | None
     dtype: Literal["float64", "float32"] | None

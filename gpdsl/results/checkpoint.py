@@ -14,7 +14,7 @@ import numpy as np
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.inference.monitor import Monitor
-from gpdsl.inference.plan.options import Choice, Options, make_options
+from gpdsl.inference.plan.options import Choice, Options, make_options, settled
 from gpdsl.inference.problem import Result
 from gpdsl.results.fit import Fit
 from gpdsl.results.persistence import header_of, load_fit, save_fit
@@ -101,7 +101,8 @@ def kept_before(model: Model, given: Mapping[str, Any] | Options, start: Any, ch
     found = load_fit(path, model.externals)
     if found.program.declarations.source.text != model.declarations.source.text:
         raise GpdslError(f"resume: {path} is a fit of another model: begin at it with start, or choose another file")
-    now, then = header_of(replace(found, options=replace(options, steps=None))), header_of(found)
+    options = replace(settled(options, found.rows), steps=None)
+    now, then = header_of(replace(found, options=options)), header_of(found)
     odd = [n for n, value in now["options"].items() if value != then["options"][n] and n not in ("steps", "device")]
     if odd:
         raise GpdslError(
@@ -110,10 +111,8 @@ def kept_before(model: Model, given: Mapping[str, Any] | Options, start: Any, ch
     return found
 
 
-def verify_data(path: Any, before: Fit | None, data: Data) -> None:
-    """Raise GpdslError unless the data are those of the fit to go on from, if there is one."""
-    if before is None:
-        return
+def verify_data(path: Any, before: Fit, data: Data) -> None:
+    """Raise GpdslError unless the data are those of the fit to go on from."""
     now = data.digests
     odd = ", ".join(f"`{name}`" for name in now if now[name] != before.digests[name])
     if odd:

@@ -26,7 +26,7 @@ from gpdsl.inference.integrated import integrated
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.opaque.budget import probe
 from gpdsl.inference.plan.explain import explain_kernels
-from gpdsl.inference.plan.options import Choice, Options, make_options
+from gpdsl.inference.plan.options import Choice, Options, make_options, settled
 from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.problem import Result, as_arrays
 from gpdsl.inference.resolution import notes_on_constants, notes_on_inputs, notes_on_noise, notes_on_samples
@@ -70,7 +70,7 @@ def prepare(
     columns: Columns,
     given: Mapping[str, Any] | Options,
     start: Start | None = None,
-    check: Callable[[Data], None] = lambda _: None,
+    check: Callable[[Data], None] | None = None,
     asked: Asked = None,
     units: Units = ANY,
 ) -> tuple[Program, Data, Options]:
@@ -82,9 +82,11 @@ def prepare(
     externals = resolve(model.declarations, model.externals)
     calendar = None if start is None else start.calendar
     bound = bind(model.declarations, data, calendar=calendar, columns=columns, outputs_required=True)
+    options = settled(options, bound.rows)
     if asked is not None or units is not ANY:
         bound = standardise(model.declarations, bound, asked, units)
-    check(bound)
+    if check is not None:
+        check(bound)
     with precision(options.dtype):
         program = make_program(
             model.declarations,
@@ -201,7 +203,8 @@ def fit_model(
     """See `Model.fit`."""
     begun, before = time.perf_counter(), kept_before(model, given, start, checkpoint) if resume else None
     known = start_of(start if before is None or not before.at_rows.carries else before)
-    begun_at, verify = start if before is None else before, partial(verify_data, checkpoint, before)
+    begun_at = start if before is None else before
+    verify = None if before is None else partial(verify_data, checkpoint, before)
     units = ANY if begun_at is None else units_of(begun_at)
     program, bound, options = prepare(model, data, columns, given, known, verify, standardised, units)
     if before is not None and not before.interrupted and options.steps == before.options.steps:

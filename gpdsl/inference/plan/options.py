@@ -207,6 +207,13 @@ class Options:
         return self.engine == "mcmc" or self.posterior == "corrected"
 
 
+AUTO = "auto"
+OF_FEATURES = {"features", "chevron", "feature_batch", "feature_sums", "support", "start_rows", "batch", "dtype"}
+"""Choices that speak of Fourier features where no basis is named."""
+
+MOST_POINTS = 1_000
+"""Rows up to which basis functions are covariances with all of them: q has their whole root, predictions its square."""
+
 SINGLE_PRECISION = ("qsgp",)
 """Engines that compute in float32 unless asked otherwise: the noise of their steps is far above its rounding.
 
@@ -232,9 +239,24 @@ def make_options(infer: Mapping[str, Any], given: Mapping[str, Any] | Options) -
     merged = {**own, **chosen, "engine": engine}
     if "init" in own and "init" in chosen:
         merged["init"] = {**own["init"], **chosen["init"]}
-    if engine in SINGLE_PRECISION and merged.get("basis") != "inducing":
-        merged.setdefault("dtype", "float32")
+    if engine in SINGLE_PRECISION:
+        if merged.get("basis", AUTO) == AUTO and OF_FEATURES & merged.keys():
+            merged["basis"] = "fourier"
+        if merged.get("basis", AUTO) not in (AUTO, "inducing"):
+            merged.setdefault("dtype", "float32")
     return Options(**merged)
+
+
+def settled(options: Options, rows: int) -> Options:
+    """The options for so many rows: the basis of `qsgp`, and its precision, where nobody chose them.
+
+    A covariance with each of few rows is the exact GP of these functions; nothing of it need be sampled.
+    """
+    if options.engine not in SINGLE_PRECISION or options.basis != AUTO:
+        return options
+    if rows <= MOST_POINTS:
+        return replace(options, basis="inducing")
+    return replace(options, basis="fourier", dtype="float32")
 
 
 @dataclass(frozen=True)

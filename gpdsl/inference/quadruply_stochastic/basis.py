@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gpdsl.errors import GpdslError
 from gpdsl.inference.quadruply_stochastic.features import Features, Latent, dtype_of, fourier_features
 from gpdsl.inference.quadruply_stochastic.sums import Held
 from gpdsl.inference.quadruply_stochastic.swept import State
@@ -70,11 +69,10 @@ class Basis:
         return (InducingFeatures if self.kind == "inducing" else RelevanceFeatures)(latent, self.centres)
 
 
-def place_basis(program: Program, kind: str, points: Float[np.ndarray, "n d"], count: int, seed: int) -> Basis:
+def place_basis(kind: str, points: Float[np.ndarray, "n d"], count: int, seed: int) -> Basis:
     """A basis of `count` functions: random ones, or covariances with some of the points (all when there are fewer).
 
-    Raises GpdslError for inducing points and hyperparameters that are learnt. Points may be repeated: nothing here
-    divides by K.
+    Points may be repeated: nothing here divides by K.
     """
     if kind == "fourier":
         return Basis()
@@ -82,12 +80,6 @@ def place_basis(program: Program, kind: str, points: Float[np.ndarray, "n d"], c
     centres = np.asarray(points)[chosen]
     if kind == "relevance":
         return Basis(kind, centres, np.full(len(centres), STARTING_PRECISION))
-    if program.parameters.initial:
-        names = ", ".join(f"`{name}`" for name in program.parameters.initial)
-        raise GpdslError(
-            "basis = inducing has no estimator of log |K| (QSGP section 2.3), so hyperparameters cannot be learnt: "
-            f"pass fixed=[...] for {names} with values that engine = vi found, or use basis = fourier"
-        )
     return Basis(kind, centres)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpdsl.errors import GpdslError
-from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.options import MOST_POINTS, Choice, Options
 from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.kernels.form import has_white
 from gpdsl.kernels.waves import unsuited
@@ -27,9 +27,6 @@ FEWEST_SWEEPS, MOST_SWEEPS = 200, 1_500
 
 MOST_SOLVED, SOLVED_WORK = 4_000, 1e12
 """Covariances with points as functions, and rows times their square, up to which q is found by linear algebra."""
-
-MOST_COLUMNS = 1_000
-"""Such functions up to which q has the whole root of its covariance: predictions take its square for every row."""
 
 NEWTON_STEPS = 50
 
@@ -68,6 +65,7 @@ def decide_weights(program: Program, options: Options, rows: int) -> Choice:
             raise GpdslError("basis = inducing has a dense prior precision, which needs feature_sums = sampled")
         if sums == "auto" and features <= MOST_SOLVED and rows * features**2 <= SOLVED_WORK:
             return _solved(program, options, rows, features, reasons)
+        _refuse_learning(program, "")
         sums, reasons["feature_sums"] = "sampled", "the prior precision of the weights is dense"
     elif sums == "auto":
         sums, reasons["feature_sums"] = "running", "gradients without noise from basis functions"
@@ -101,12 +99,24 @@ def _solved(program: Program, options: Options, rows: int, features: int, reason
     for name in ("feature_batch", "support"):
         if getattr(options, name) is not None:
             raise GpdslError(f"{name} belongs to feature_sums = sampled; without it, q is solved for")
-    chevron = (features if features <= MOST_COLUMNS else 0) if options.chevron is None else options.chevron
+    if options.start_rows == 0:
+        _refuse_learning(program, "leave start_rows = 0 out, or ")
+    chevron = (features if features <= MOST_POINTS else 0) if options.chevron is None else options.chevron
     _refuse_columns(chevron, features)
-    weights = WeightChoice(features, chevron, features, 0, "solved", 0)
+    weights = WeightChoice(features, chevron, features, 0, "solved", _start_rows(program, options, rows))
     posterior = f"chevron({chevron})" if chevron else "diagonal"
     steps = 1 if program.conjugate else options.steps or NEWTON_STEPS
     return Choice(False, 0, rows, 0, "newton", steps, reasons, posterior, weights=weights)
+
+
+def _refuse_learning(program: Program, instead: str) -> None:
+    """There are no steps of hyperparameters, whose bound has log |K| in it: they stay as the start finds them."""
+    if program.parameters.initial:
+        names = ", ".join(f"`{name}`" for name in program.parameters.initial)
+        raise GpdslError(
+            "basis = inducing has no estimator of log |K| (QSGP section 2.3), so no step learns hyperparameters: "
+            f"{instead}pass fixed=[...] for {names} with values that engine = vi found, or use basis = fourier"
+        )
 
 
 def _refuse_columns(chevron: int, features: int) -> None:

@@ -192,7 +192,7 @@ class QsgpSearch:
         choice, options, self.plain = chosen(problem), problem.options, problem.program
         begun = _known(problem, choice)
         learnt, self.interrupted = start_parameters(problem, choice.start_rows if begun is None else 0)
-        basis = place_basis(self.plain, options.basis, _points(problem), choice.features, options.seed)
+        basis = place_basis(options.basis, _points(problem), choice.features, options.seed)
         self.basis = basis if begun is None else begun.basis
         self.problem = problem = replace(problem, program=self.basis.program(self.plain))
         features = self.basis.features(problem.program, choice.features, options.seed)

@@ -53,12 +53,13 @@ def _family(weights: WeightChoice) -> str:
 
 
 def _steps(program: Program, choice: Choice, weights: WeightChoice) -> list[str]:
+    start = [f"  hyperparameters from {weights.start_rows} rows first"] if weights.start_rows else []
     if weights.sums == "solved":
         if program.conjugate:
-            return ["  none: the best mean and covariance by linear algebra"]
-        return [f"  newton: at most {choice.steps} steps of the mean, each with the covariance that belongs to it"]
-    lines = [f"  {choice.optimizer}: {choice.steps} steps on {choice.batch} rows and {weights.block} features"]
-    lines += [f"  hyperparameters from {weights.start_rows} rows first"] if weights.start_rows else []
+            return [*start, "  none: the best mean and covariance by linear algebra"]
+        own = f"  newton: at most {choice.steps} steps of the mean, each with the covariance that belongs to it"
+        return [*start, own]
+    lines = [f"  {choice.optimizer}: {choice.steps} steps on {choice.batch} rows and {weights.block} features", *start]
     learnt = ", ".join(program.parameters.initial)
     lines.append(f"  learnt with q by Adam after a tenth of the steps: {learnt or 'nothing'}")
     reason = choice.reasons.get("feature_sums", "as asked")

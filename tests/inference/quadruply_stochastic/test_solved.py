@@ -45,6 +45,31 @@ def test_points_at_all_rows_give_the_exact_gp(data: dict[str, np.ndarray]) -> No
     assert fit.notes == ()
 
 
+def test_few_rows_are_the_exact_gp_where_nobody_chose_a_basis(data: dict[str, np.ndarray]) -> None:
+    """Hyperparameters are those of all rows, but for priors as wide as a factor of 20; draws belong together."""
+    model = gpdsl.compile(TEXT.replace(" fixed", ""))
+    fit, exact = model.fit(data, engine="qsgp"), model.fit(data)
+    assert fit.options.basis == "inducing"
+    assert fit.elbo == pytest.approx(exact.elbo, abs=0.05)
+    held = {name: float(fit.parameters[name]) for name in ("s2", "ell", "sigma")}
+    exact = model.fit(data, init=held, fixed=list(held))
+    there = {"x": np.concatenate([THERE, [4.2, 4.2001, 6.0]])}
+    one, other = fit.predict(there), exact.predict(there)
+    np.testing.assert_allclose(one.mean("f"), other.mean("f"), atol=1e-4)
+    np.testing.assert_allclose(one.covariance("f"), other.covariance("f"), atol=1e-4)
+    assert "hyperparameters from 80 rows first" in model.explain(data, engine="qsgp")
+
+
+def test_many_rows_and_choices_of_features_take_fourier_features(data: dict[str, np.ndarray]) -> None:
+    rows = np.arange(1001.0)
+    model = gpdsl.compile(TEXT)
+    assert "random Fourier features" in model.explain({"x": rows, "y": rows}, engine="qsgp")
+    for option in ({"features": 40}, {"batch": 40}, {"dtype": "float32"}):
+        assert "random Fourier features" in model.explain(data, engine="qsgp", **option)
+    wave = model.fit({"x": rows, "y": rows}, engine="qsgp", steps=2)
+    assert (wave.options.basis, wave.options.dtype) == ("fourier", "float32")
+
+
 @pytest.mark.parametrize("chevron", [None, 0, 3])
 def test_fewer_points_give_the_best_weights_of_theirs(data: dict[str, np.ndarray], chevron: int | None) -> None:
     """H = S + Phi'Phi / sigma^2: the mean solves H mu = Phi'y / sigma^2 whatever the form of the covariance."""
