@@ -49,7 +49,7 @@ class Model:
         columns: Mapping[str, str] | None = None,
         standardise: Asked = None,
         callback: Callable[[Progress], None] | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
         start: Fit | None = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,
@@ -61,9 +61,10 @@ class Model:
         where they differ. standardise: inputs and outputs to be fitted with mean 0 and standard deviation 1: True for
         all that can be, their names, or `{"x": (mean, sd)}`; the fit remembers the numbers, and what is predicted is in
         the units of the data. options: those of `FitOptions`; `gpdsl.language.options` tells what they mean. callback:
-        called between steps with a `Report`. Ctrl-C returns the best state so far. start: another fit to begin with,
-        of this model or one that shares latents with it: its parameters (`init` comes before them), its inducing
-        points unless another number is asked for, and its posterior.
+        called between steps with a `Report`. progress: a bar with the time left; in terminals and notebooks a fit that
+        takes longer than some seconds has one unless this is False. Ctrl-C returns the best state so far. start:
+        another fit to begin with, of this model or one that shares latents with it: its parameters (`init` comes before
+        them), its inducing points unless another number is asked for, and its posterior.
 
         checkpoint: a file for the fit, which also gets the best state so far every minute or so. resume: go on from
         that file, where there is one, after whatever has ended the fit; one that was finished is returned as it is.

@@ -111,7 +111,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Fit rows: as they were given, and as scikit-learn has checked them."""
         table = self._table(X, checked) | {self._output.name: y}
         given = {"engine": self.engine, "posterior": self.posterior, "inducing": self.inducing, "steps": self.steps}
-        self.fit_ = self.model_.fit(table, seed=self.seed, **{**given, **(self.options or {})})
+        self.fit_ = self.model_.fit(table, seed=self.seed, progress=False, **{**given, **(self.options or {})})
 
     def _start(self, X: Any, y: Any, **how: Any) -> tuple[np.ndarray | None, np.ndarray]:
         """A model that is given, and what scikit-learn has checked: no values of a frame that names inputs."""

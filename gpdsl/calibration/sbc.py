@@ -78,7 +78,9 @@ class Study:
             draw_parameters=True,
             sizes=self.sizes,
         )
-        fit = self.model.fit({name: values[: self.rows] for name, values in drawn.data.items()}, **self.options)
+        fit = self.model.fit(
+            {name: values[: self.rows] for name, values in drawn.data.items()}, progress=False, **self.options
+        )
         if fit.interrupted:
             return None
         prediction = fit.predict({name: values[self.rows :] for name, values in self.inputs.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -45,6 +46,7 @@ from gpdsl.results.criticism.inspected import Ended, Inspected
 from gpdsl.results.fit import Fit
 from gpdsl.results.settings import Settings
 from gpdsl.results.summary import STOPPED, doubts, too_few, verify_progress
+from gpdsl.shown import in_notebook
 from gpdsl.symbolic.checking import grave_warnings
 
 if TYPE_CHECKING:
@@ -193,7 +195,7 @@ def fit_model(
     data: Any,
     columns: Columns,
     callback: Callable[[Report], None] | None,
-    progress: bool,
+    progress: bool | None,
     given: Mapping[str, Any] | Options,
     start: Any = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -281,12 +283,15 @@ def on_device(name: str | None) -> Any:
     return jax.default_device(devices[0])
 
 
-def _progress(wanted: bool, callback: Callable[[Report], None] | None) -> Any:
-    if not wanted:
+def _progress(wanted: bool | None, callback: Callable[[Report], None] | None) -> Any:
+    """What shows progress: of long fits where somebody looks, unless they said whether they want it."""
+    if wanted is None and not ((sys.stderr is not None and sys.stderr.isatty()) or in_notebook()):
+        wanted = False
+    if wanted is False:
         return nullcontext(callback)
-    from gpdsl.results.progress import progress_bar
+    from gpdsl.results.progress import PATIENCE, progress_bar
 
-    return progress_bar(callback)
+    return progress_bar(callback, 0.0 if wanted else PATIENCE)
 
 
 # `Model.explain`: bind the data, make the program, decide, and say so.

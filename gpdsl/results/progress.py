@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
@@ -13,17 +13,30 @@ from gpdsl.inference.monitor import Report
 from gpdsl.shown import in_notebook
 
 SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_CHANGES = 10.0, 0.2
+PATIENCE = 3.0
+"""Seconds that nobody who did not ask for a bar has to look at one."""
 
 
 @contextmanager
-def progress_bar(also: Callable[[Report], None] | None = None) -> Iterator[Callable[[Report], None]]:
-    """A callback for `Model.fit` that shows progress on standard error; `also` is called with every report too."""
+def progress_bar(
+    also: Callable[[Report], None] | None = None, patience: float = 0.0
+) -> Iterator[Callable[[Report], None]]:
+    """A callback for `Model.fit` that shows progress on standard error; `also` is called with every report too.
+
+    Fits that take less than so many seconds show nothing.
+    """
     console = Console(stderr=True)
     show = _output if in_notebook() else _bar if console.is_terminal else _lines
-    with show(console) as callback:
+    begun = time.monotonic()
+    with ExitStack() as stack:
+        callback = None if patience else stack.enter_context(show(console))
 
         def both(report: Report) -> None:
-            callback(report)
+            nonlocal callback
+            if callback is None and time.monotonic() - begun >= patience:
+                callback = stack.enter_context(show(console))
+            if callback is not None:
+                callback(report)
             if also is not None:
                 also(report)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import gpdsl
 from gpdsl.forward import Usage
 from gpdsl.inference.monitor import Report
 from gpdsl.results import progress
@@ -19,6 +20,34 @@ SHOWN = "12,800 evaluations, 6,400/s, 50% of the time inside"
 
 def report(usage: Usage) -> Report:
     return Report(3, 10, -1.5, 4.0, 9.0, "full posterior, natural", usage)
+
+
+def test_a_fit_that_is_soon_done_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody asked; the first report after three seconds has a bar. Others than `show` hear all of them."""
+    written, now, told = io.StringIO(), [0.0], list[Report]()
+    console = Console(file=written, force_terminal=True, width=200, color_system=None)
+    monkeypatch.setattr(progress, "Console", lambda **how: console)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.progress_bar(told.append, progress.PATIENCE) as callback:
+        callback(report(Usage()))
+        assert written.getvalue() == ""
+        now[0] = 3.5
+        callback(report(Usage()))
+    assert "step 3 of at most 10" in written.getvalue()
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize(("asked", "shown"), [(None, True), (True, True), (False, False)])
+def test_long_fits_show_a_bar_where_somebody_looks(
+    asked: bool | None, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(progress, "Console", lambda **how: Console(file=written, width=200))
+    monkeypatch.setattr(progress, "PATIENCE", 1e-9)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    model = gpdsl.compile("input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n")
+    model.fit({"x": [0.0, 1.0], "y": [0.0, 1.0]}, progress=asked)
+    assert ("step" in written.getvalue()) == shown
 
 
 @pytest.mark.parametrize("terminal", [True, False])

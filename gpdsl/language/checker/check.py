@@ -247,8 +247,9 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
         with problems.contained():
             check_observation(scope, statement, observations)
     check_order(scope, observations)
-    infer = _check_infer(scope, statements)
-    _check_model_once(scope, statements)
+    own = _first(scope, statements, syntax.InferStatement, "infer")
+    infer = Infer() if own is None else check_infer(scope, own)
+    _first(scope, statements, syntax.ModelStatement, "model")
     if not tree.mistakes and not (library and is_library(tree)):
         check_observed(scope, statements, observations, _end(tree.source))
         check_elements(scope, observations, outputs_gone_wrong(scope, statements, observations))
@@ -295,17 +296,12 @@ def _check_lets(scope: Scope, statements: tuple[syntax.Statement, ...]) -> None:
         scope.lost.add(name)
 
 
-def _check_infer(scope: Scope, statements: tuple[syntax.Statement, ...]) -> Infer:
-    found = _of(statements, syntax.InferStatement)
+def _first(scope: Scope, statements: tuple[syntax.Statement, ...], kind: type[Kind], word: str) -> Kind | None:
+    """The statement of a kind that a file has once, where it has one."""
+    found = _of(statements, kind)
     for again in found[1:]:
-        scope.problems.add(RepeatedOption(again.span, "infer", found[0].span.line))
-    return check_infer(scope, found[0]) if found else Infer()
-
-
-def _check_model_once(scope: Scope, statements: tuple[syntax.Statement, ...]) -> None:
-    found = _of(statements, syntax.ModelStatement)
-    for again in found[1:]:
-        scope.problems.add(RepeatedOption(again.span, "model", found[0].span.line))
+        scope.problems.add(RepeatedOption(again.span, word, found[0].span.line))
+    return found[0] if found else None
 
 
 def _end(source: Source) -> Span:
