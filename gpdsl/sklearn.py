@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import date
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +16,7 @@ import numpy as np
 from gpdsl import model as models
 from gpdsl.data import read_table
 from gpdsl.data.columns import STYLES, spelt
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, quoted
 from gpdsl.language.model import Declarations, Output
 from gpdsl.results.prediction import Prediction
 
@@ -60,6 +62,62 @@ param  ell : positive = {width:.6g}
 latent f[c](x) ~ GP(0, s2 * RBF(ell))
 y ~ Categorical(logits = f)
 """
+
+
+WORDS_IN_Y = "Regressor: y holds words; expected numbers, or use Classifier for labels"
+
+
+class NotNumbersError(GpdslError, ValueError):
+    """Words or dates where numbers are expected; scikit-learn asks for a ValueError there."""
+
+
+@contextmanager
+def numbers_expected(estimator: object, X: Any, y: Any = None) -> Iterator[None]:
+    """What scikit-learn says of columns [rows, columns] and targets [rows] that hold words, in words for users."""
+    try:
+        yield
+    except (TypeError, ValueError) as problem:
+        if "feature names" in str(problem):  # other columns than those of the fit
+            raise
+        if (found := not_a_number(X)) is not None:
+            row, column, value = found
+            names = [quoted(each) for each in getattr(X, "columns", ())]
+            where = f"column `{names[column]}`" if names else f"column {column + 1}"
+            holds = "words" if isinstance(value, str) else "dates"
+            instead = "encode it, as sklearn.preprocessing.OneHotEncoder does, or declare it as a label in a model"
+            if holds == "dates":
+                instead = "pass numbers, as days since the first, or declare it as a time in a model"
+            raise NotNumbersError(
+                f"{type(estimator).__name__}: {where} of X holds {holds}, {quoted(repr(value))[:60]} in row {row + 1}; "
+                f"expected numbers: {instead} of your own, whose inputs a data frame gives by name"
+            ) from problem
+        found = None if y is None else not_a_number(np.asarray(y, dtype=object).reshape(-1, 1))
+        if found is not None and isinstance(found[2], str):
+            raise NotNumbersError(WORDS_IN_Y) from problem
+        raise
+
+
+def not_a_number(X: Any) -> tuple[int, int, str | date | np.datetime64] | None:
+    """The first word or date among rows and columns, with its row and column from 0; None where there is none."""
+    try:
+        table = np.asarray(X, dtype=object)
+    except (TypeError, ValueError):  # rows of several lengths
+        return None
+    if table.ndim != 2:
+        return None
+    for row, column in np.ndindex(*table.shape):
+        value = table[row, column]
+        if isinstance(value, date | np.datetime64) or (isinstance(value, str) and not _is_number(value)):
+            return row, column, value
+    return None
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
@@ -120,7 +178,8 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             if self._names_inputs(X):
                 validate_data(self, X, skip_check_array=True)
                 return None, column_or_1d(y, warn=True)
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, **how)
+        with numbers_expected(self, X, y if how.get("y_numeric") else None):
+            X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, **how)
         return X, y
 
     def _compile_default(self, checked: np.ndarray | None) -> None:
@@ -151,7 +210,8 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _predict(self, X: Any) -> Prediction:
         check_is_fitted(self)
         by_name = self.model is not None and self._names_inputs(X)
-        checked = validate_data(self, X, reset=False, skip_check_array=by_name, dtype=np.float64)
+        with numbers_expected(self, X):
+            checked = validate_data(self, X, reset=False, skip_check_array=by_name, dtype=np.float64)
         return self.fit_.predict(self._table(X, None if by_name else checked))
 
 
@@ -177,7 +237,7 @@ class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         try:
             y = np.asarray(y, np.float64)
         except (TypeError, ValueError) as problem:
-            raise GpdslError("Regressor: y holds words; expected numbers, or use Classifier for labels") from problem
+            raise NotNumbersError(WORDS_IN_Y) from problem
         self._mean, self._sd = 0.0, 1.0
         if self.model is None:
             self._compile_default(checked)

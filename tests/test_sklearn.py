@@ -194,3 +194,34 @@ def test_models_of_another_kind_are_refused(estimator: Any, output: str, said: s
     text = f"input x : real[D]\nlatent f(x) ~ GP(0, RBF(1))\n{output}\n"
     with pytest.raises(gpdsl.GpdslError, match=said):
         estimator(text).fit(X, np.arange(25) % 2)
+
+
+SITES = pd.DataFrame({"u": np.arange(6.0), "site": list("abcdef")})
+DAYS = pd.DataFrame({"u": np.arange(6.0), "day": pd.date_range("2020-01-01", periods=6)})
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (np.array([["1", "2"], ["3", "x"], ["5", "6"]], object), r"column 2 of X holds words, 'x' in row 2; .*OneHot"),
+        ([["a"], ["b"], ["c"]], r"column 1 of X holds words, 'a' in row 1"),
+        (SITES, r"column `site` of X holds words, 'a' in row 1"),
+        (DAYS, r"column `day` of X holds dates, Timestamp.* in row 1; .*time in a model"),
+    ],
+)
+@pytest.mark.parametrize("estimator", [Regressor(), Classifier()])
+def test_columns_of_words_are_named(estimator: Any, rows: Any, said: str) -> None:
+    y = np.arange(len(rows)) % 2
+    for each in (gpdsl.GpdslError, ValueError):  # scikit-learn asks for the second
+        with pytest.raises(each, match=f"{type(estimator).__name__}: {said}"):
+            estimator.fit(rows, y)
+
+
+def test_words_in_new_rows_and_in_targets_are_told(regressor: Regressor) -> None:
+    with pytest.raises(gpdsl.GpdslError, match="Regressor: column 2 of X holds words, 'b' in row 1"):
+        regressor.predict(np.array([[1.0, "b"]], object))
+    with pytest.raises(gpdsl.GpdslError, match="y holds words; expected numbers, or use Classifier"):
+        Regressor().fit(X[:3], np.array([1.0, "b", 2.0], object))
+    with pytest.raises(ValueError, match="NaN") as caught:  # what scikit-learn says better remains
+        Regressor().fit(np.array([[None], [1.0]], object), [1.0, 2.0])
+    assert not isinstance(caught.value, gpdsl.GpdslError)

@@ -33,6 +33,7 @@ from gpdsl.results.criticism.inspected import NEVER, Inspected
 from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.given import conditioned, joined
+from gpdsl.results.misplaced import missing
 from gpdsl.results.prediction import Origin, Prediction
 from gpdsl.results.settings import Settings, refuse_settings
 from gpdsl.results.simulations import Simulations
@@ -148,6 +149,11 @@ class Fit(Shown, Criticised):
     settings: Settings | None = None
     """Settings of the learnt parameters that predictions average over; None where these are at `parameters` alone."""
     inspected: Inspected = NEVER
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, "a fit")
 
     @cached_property
     def no_bound(self) -> str:

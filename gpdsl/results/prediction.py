@@ -368,8 +368,9 @@ class Prediction(Scored):
     def total(self, name: str, *, by: Any = None, how: str = "sum", count: int = 2000, seed: int = 0) -> Total:
         """Sum over all rows (`how` may be mean, max or min too), from `count` draws of all rows together.
 
-        by: a group for each row, an array or the name of a column of the rows. Raises GpdslError where `draws` does,
-        and for labels, fields and groups that do not suit the rows.
+        by: a group for each row, an array or the name of a column of the rows; names of several columns, for each
+        combination of their values that rows have. Raises GpdslError where `draws` does, and for labels, fields and
+        groups that do not suit the rows.
         """
         return total_of(self, name, by, how, count, seed)
 

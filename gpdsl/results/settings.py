@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.integrated import STATISTICS, Integrated, Learnt
 from gpdsl.inference.posteriors.family import Held, Whitened
 from gpdsl.inference.posteriors.posterior import Posterior, arrays_of
 from gpdsl.inference.problem import as_arrays
 from gpdsl.results.expectation import Beliefs
+from gpdsl.results.misplaced import missing
 from gpdsl.results.quantiles import weighted_quantile, weighted_share
 
 OWN = {"mean", "root", "z", "loadings"}
@@ -72,7 +73,9 @@ class Settings:
         """A parameter in every setting, or in every draw of the chains. Raises GpdslError for other names."""
         if name not in self.each[0].parameters:
             raise GpdslError(
-                f"settings: the model has no parameter `{name}`; it has {', '.join(self.each[0].parameters)}"
+                f"settings: expected one of the parameters {', '.join(self.each[0].parameters)}, got {quoted(name)}; "
+                "latents, lets and outputs are functions of the rows, of which predictions know the mean, sd and "
+                f"quantile: `fit.predict(data).mean({quoted(name)!r})`"
             )
         if name in self.chains:
             return self.chains[name].reshape(-1, *self.chains[name].shape[2:])
@@ -103,6 +106,13 @@ class Settings:
     def share_below(self, name: str, at: np.ndarray) -> np.ndarray:
         """P(parameter < `at`), element by element: between settings as quantiles are."""
         return weighted_share(self.values(name), self._weights(name), np.asarray(at, float))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(
+                self, name, "`fit.settings`, which knows `values`, `mean`, `sd` and `quantile` of parameters,"
+            )
 
     def drawn(self, count: int, rng: np.random.Generator) -> np.ndarray:
         """Numbers of settings, as often as their weights say, in the order of `Averaged.over_settings`."""

@@ -171,10 +171,14 @@ FEW = 6
 
 @dataclass(frozen=True, eq=False)
 class Total:
-    """One number of all rows, or of each group; `groups` are their names in order, None without any."""
+    """One number of all rows, or of each group; `groups` are their names in order, None without any.
+
+    Groups by several columns have tuples for names, as `total["May", "north"]`; `by` are the names of these columns.
+    """
 
     draws: Float[np.ndarray, "draws *groups_and_axes"]
     groups: np.ndarray | None = None
+    by: tuple[str, ...] = ()
 
     @property
     def mean(self) -> np.ndarray:
@@ -205,7 +209,7 @@ class Total:
         """How much more it is than another from the same draws, as of another group."""
         if not isinstance(other, Total) or other.draws.shape != self.draws.shape:
             raise GpdslError("total: expected another total of as many draws, groups and axes to take off")
-        return Total(self.draws - other.draws, self.groups)
+        return Total(self.draws - other.draws, self.groups, self.by)
 
     def to_frame(self, quantiles: Sequence[float] = (0.05, 0.95)) -> DataFrame:
         """A pandas frame with one row for each group: `mean`, `sd`, `q0.05` and so on; elements as `mean[1]`."""
@@ -219,6 +223,8 @@ class Total:
             for part, values in parts.items()
         }
         index = None if self.groups is None else pd.Index(self.groups, name="group")
+        if self.by and self.groups is not None:
+            index = pd.MultiIndex.from_tuples(self.groups.tolist(), names=self.by)
         return pd.DataFrame(columns, index=index)
 
     def __repr__(self) -> str:
@@ -247,32 +253,68 @@ def total_of(prediction: Prediction, name: str, by: Any, how: str, count: int, s
     declared = prediction.beliefs.program.declarations
     if name in field_quantities(declared) or (name in declared.outputs and declared.outputs[name].label is not None):
         raise GpdslError(f"total of `{name}`: a label or a field has no {how} over rows")
-    labels = None if by is None else _labels(prediction, by)
+    named = several_columns(prediction, by)
+    labels = None if by is None or named else _labels(prediction, by)
     draws, reduce = prediction.draws(name, count, seed), OVER_ROWS[how]
-    if labels is None:
+    if labels is None and not named:
         return Total(reduce(draws, axis=1))
-    groups, number = np.unique(labels, return_inverse=True)
+    groups, number = grouped(list(named.values())) if labels is None else np.unique(labels, return_inverse=True)
     found = [reduce(draws[:, number == place], axis=1) for place in range(len(groups))]
-    return Total(np.stack(found, axis=1), groups)
+    return Total(np.stack(found, axis=1), groups, tuple(named))
+
+
+def several_columns(prediction: Prediction, by: Any) -> dict[str, np.ndarray]:
+    """The columns [rows] that a list names, or that a frame has, by name; none where `by` is a group for each row.
+
+    A list of words of as many as there are rows is such groups, unless each of them names a column.
+    """
+    if is_frame(by):
+        return {str(name): _labels(prediction, by[name]) for name in by.columns}
+    if not isinstance(by, list | tuple) or not by or not all(isinstance(each, str) for each in by):
+        return {}
+    if len(by) == prediction.beliefs.count and any(_column(prediction, each) is None for each in by):
+        return {}
+    return {name: _labels(prediction, name) for name in by}
+
+
+def grouped(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The tuples that rows of some columns have, in order, and the number of the tuple of each row."""
+    found = [np.unique(column, return_inverse=True) for column in columns]
+    places, number = np.unique(np.stack([number for _, number in found], axis=1), axis=0, return_inverse=True)
+    levels = [list(level) if level.dtype.kind == "M" else level.tolist() for level, _ in found]
+    groups = np.empty(len(places), object)
+    groups[:] = [tuple(level[i] for level, i in zip(levels, place, strict=True)) for place in places]
+    return groups, number.ravel()
+
+
+def is_frame(by: Any) -> bool:
+    """Whether it is a table of several columns, of pandas or Polars."""
+    return hasattr(by, "columns") and hasattr(by, "__getitem__")
+
+
+def _column(prediction: Prediction, name: str) -> Any:
+    """An input, or a column of the rows that were predicted; None where there is none of this name."""
+    origin = prediction.origin
+    if origin is None:
+        return None
+    return prediction.shown_inputs[name] if name in origin.data.inputs else column_of(origin.table, name)
 
 
 def _labels(prediction: Prediction, by: Any) -> np.ndarray:
     """The group of each row."""
     if isinstance(by, str):
-        origin = prediction.origin
-        if origin is not None and by in origin.data.inputs:
-            by = prediction.shown_inputs[by]
-        elif origin is None or (column := column_of(origin.table, by)) is None:
+        column = _column(prediction, by)
+        if column is None:
             raise GpdslError(
                 f"total: by = {by!r} is no input of the model, and no column of rows in memory; "
                 f"pass the column itself, by = data[{by!r}]"
             )
-        else:
-            by = column
+        by = column
     labels = np.asarray(by)
     if labels.shape != (prediction.beliefs.count,):
         raise GpdslError(
-            f"total: `by` has the shape {labels.shape}; expected a group for each of {prediction.beliefs.count} rows"
+            f"total: `by` has the shape {labels.shape}; expected a group for each of {prediction.beliefs.count} rows, "
+            "or names of columns"
         )
     return labels
 

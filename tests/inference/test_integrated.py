@@ -16,6 +16,7 @@ from scipy.special import ndtr
 import gpdsl
 from gpdsl.inference.integrated import generalised_pareto, log_volume, smoothed
 from gpdsl.program.program import make_program
+from gpdsl.results.misplaced import PREDICTED
 
 NORMAL = """
 input x : real
@@ -205,6 +206,16 @@ def test_settings_answer_lists_and_refuse_what_they_do_not_know(fit: gpdsl.Fit) 
     for name, p in (("nosuch", 0.5), ("ell", 1.5)):
         with pytest.raises(gpdsl.GpdslError):
             settings.quantile(name, p)
+    with pytest.raises(gpdsl.GpdslError, match=r"one of the parameters .*, got f; .*`fit.predict\(data\).mean\('f'\)`"):
+        settings.mean("f")
+    for owner, attribute in ((settings, "variance"), (settings, "draws"), (fit, "mean"), (fit, "quantile")):
+        with pytest.raises(gpdsl.GpdslError, match=rf"has no `{attribute}`; .*`fit.predict\(data\).{attribute}\("):
+            getattr(owner, attribute)
+        assert not hasattr(owner, attribute)
+    for owner in (settings, fit):
+        with pytest.raises(AttributeError, match="object has no attribute 'nosuch'"):
+            getattr(owner, "nosuch")  # noqa: B009
+    assert all(hasattr(gpdsl.Prediction, each) for each in PREDICTED)
 
 
 def test_whole_functions_are_refused(fit: gpdsl.Fit) -> None:

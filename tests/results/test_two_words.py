@@ -57,3 +57,30 @@ def test_totals_are_grouped_by_any_column_of_rows_in_memory(fit: gpdsl.Fit) -> N
     total = fit.predict(rows).total("ill", by="ward", count=50)
     assert total.groups.tolist() == ["north", "south"]
     assert "24 groups" in repr(fit.predict(rows).total("ill", by="x", count=5))
+
+
+def test_totals_are_grouped_by_several_columns(fit: gpdsl.Fit) -> None:
+    rows = {"x": X, "ward": (["north"] * 10 + ["south"] * 14), "month": np.arange(24) % 2 + 1, "bed": ["a"] * 24}
+    prediction = fit.predict(rows)
+    total = prediction.total("ill", by=["ward", "month"], count=50)
+    assert total.groups is not None and total.by == ("ward", "month")
+    assert total.groups.tolist() == [("north", 1), ("north", 2), ("south", 1), ("south", 2)]
+    some = (np.asarray(rows["ward"]) == "south") & (rows["month"] == 2)
+    np.testing.assert_array_equal(total["south", 2].draws, prediction.draws("ill", 50)[:, some].sum(axis=1))
+    np.testing.assert_array_equal((total["south", 2] - total["south", 1]).draws, total.draws[:, 3] - total.draws[:, 2])
+    pd = pytest.importorskip("pandas")
+    frame = total.to_frame()
+    assert frame.index.names == ["ward", "month"] and frame.loc[("south", 2), "mean"] == total.mean[3]
+    keys = pd.DataFrame({name: rows[name] for name in ("ward", "month")})
+    np.testing.assert_array_equal(prediction.total("ill", by=keys, count=50).draws, total.draws)
+    assert "50 draws, mean and 90%: ('north', 1): " in repr(total)
+    with pytest.raises(gpdsl.GpdslError, match=r"no group; expected one of \('north', 1\), "):
+        total["south"]
+    with pytest.raises(gpdsl.GpdslError, match="by = 'year' is no input of the model"):
+        prediction.total("ill", by=["ward", "year"])
+
+
+def test_words_of_as_many_as_rows_are_groups_unless_all_name_columns(fit: gpdsl.Fit) -> None:
+    prediction = fit.predict({"x": [1.0, 2.0], "a": ["u", "v"], "b": ["w", "w"]})
+    assert prediction.total("ill", by=["a", "n"], count=5).groups.tolist() == ["a", "n"]
+    assert prediction.total("ill", by=["a", "b"], count=5).groups.tolist() == [("u", "w"), ("v", "w")]
