@@ -216,3 +216,26 @@ def test_of_many_rows_a_part_is_drawn(sites: gpdsl.Fit, monkeypatch: pytest.Monk
     assert len(panel.lines[1].get_xdata()) == 5000 and panel.lines[1].get_rasterized()
     sites.plot(many, kind="residuals", names=["y"])
     assert predicted == [600, 2000]
+
+
+def test_rows_are_where_their_variables_put_them() -> None:
+    rng = np.random.default_rng(0)
+    data = {"y": rng.normal(size=(9, 1)) * [1.0, -1.0] + 0.1 * rng.normal(size=(9, 2))}
+    fit = gpdsl.zoo("latent_variable").fit(data, steps=3)
+    (panel,) = fit.plot(data).axes
+    found = fit.row_variables(data)["w"].mean
+    np.testing.assert_allclose(np.stack(panel.lines[0].get_data(), axis=1), found)
+    assert [panel.get_xlabel(), panel.get_ylabel()] == ["w[1]", "w[2]"]
+    for names, kind in ((["f"], "embedding"), (None, "curves")):
+        with pytest.raises(gpdsl.GpdslError):
+            fit.plot(data, names, kind=kind)
+
+
+def test_one_variable_of_rows_stands_above_them() -> None:
+    text = "input x : real\noutput y : real\nrow w ~ Normal(0, 1)\nlatent f(x, w) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n"
+    data = {"x": np.arange(5.0), "y": np.sin(np.arange(5.0))}
+    fit = gpdsl.compile(text).fit(data, steps=3)
+    (panel,) = fit.plot(data, kind="embedding").axes
+    np.testing.assert_allclose(panel.lines[0].get_ydata(), fit.row_variables(data)["w"].mean)
+    with pytest.raises(gpdsl.GpdslError, match="pass the data"):
+        fit.plot(kind="embedding")

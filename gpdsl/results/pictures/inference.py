@@ -16,7 +16,7 @@ from gpdsl.language.model import interval
 from gpdsl.program.cache import precision
 from gpdsl.results.fit import Fit
 from gpdsl.results.pictures.rows import Seen
-from gpdsl.results.pictures.style import canvas, element, elements, legend, scatter, thinned, title_of, wrapped
+from gpdsl.results.pictures.style import canvas, element, elements, legend, plain, scatter, thinned, title_of, wrapped
 from gpdsl.results.summary import estimate, evidence_word, in_data_units
 
 if TYPE_CHECKING:
@@ -82,6 +82,30 @@ def inducing(fit: Fit, seen: Seen | None) -> Figure:
         panel.set(xlabel=each.label, yticks=[])
         if number == 0:
             legend(panel, **({"loc": "upper left", "bbox_to_anchor": (1, 1)} if len(found) == 1 else {}))
+    return figure
+
+
+def embedding(fit: Fit, data: Any, name: str) -> Figure:
+    """Where a variable puts the rows: over the two of its coordinates that tell most apart, or one above the other.
+
+    Bars are 90% intervals. A coordinate tells rows apart as far as their means differ.
+    """
+    found = fit.row_variables(data)[name]
+    places = list(np.ndindex(found.mean.shape[1:]))
+    spread = [float(np.std(element(found.mean, place))) for place in places]
+    shown = thinned(len(found.mean))
+    figure, panels = canvas(1, 1, 5.0, 4.2, title_of(fit))
+    panel, looks = panels[0, 0], {"fmt": "o", "ms": 3, "elinewidth": 0.5, "ecolor": "0.7"}
+    chosen = sorted(np.argsort(spread)[::-1][:2])
+    means, bars = ([element(each, places[i])[shown] for i in chosen] for each in (found.mean, NORMAL * found.sd))
+    labels = [plain(f"{name}{[number + 1 for number in places[i]] or ''}") for i in chosen]
+    if len(chosen) == 1:
+        panel.errorbar(shown + 1, means[0], bars[0], **looks)
+        panel.set(xlabel="row", ylabel=labels[0])
+        return figure
+    panel.errorbar(means[0], means[1], bars[1], bars[0], **looks)
+    more = f" of {len(places)} coordinates" if len(places) > 2 else ""
+    panel.set(xlabel=f"{labels[0]}{more}", ylabel=labels[1])
     return figure
 
 

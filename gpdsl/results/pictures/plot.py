@@ -152,6 +152,15 @@ def _inducing(asked: Asked) -> Figure:
     return inference.inducing(asked.fit, asked.seen if asked.fit.inducing else None)
 
 
+def _embedding(asked: Asked) -> Figure:
+    known = list(asked.fit.program.declarations.rows)
+    if not known or any(name not in known for name in asked.given or ()):
+        raise GpdslError(f"this picture is of variables of rows; the model has {', '.join(known) or 'none'}")
+    if asked.data is None:
+        raise GpdslError("embedding: pass the data that were fitted, whose rows it shows")
+    return inference.embedding(asked.fit, asked.data, (asked.given or known)[0])
+
+
 KINDS: Mapping[str, tuple[str, Callable[[Asked], Any]]] = {
     "curves": ("mean, 90% band and data against one input", _curves),
     "groups": (
@@ -172,6 +181,7 @@ KINDS: Mapping[str, tuple[str, Callable[[Asked], Any]]] = {
     "rootogram": ("expected and observed counts", lambda asked: checks.rootogram(asked.seen, asked.outputs("count"))),
     "bound": ("what was maximised, against steps and seconds", lambda asked: inference.bound(asked.fit)),
     "inducing": ("where inducing points ended", _inducing),
+    "embedding": ("where the variables of rows put them", _embedding),
     "parameters": ("learnt values, and their priors", lambda asked: inference.parameters(asked.fit)),
 }
 """Every kind of picture: what it shows, and what draws it."""
@@ -204,7 +214,7 @@ def suited(asked: Asked) -> str:
     if asked.fit.program.declarations.fields:
         return "fields"
     if not asked.fit.program.declarations.inputs:
-        return "parameters"
+        return "embedding" if asked.fit.program.declarations.rows and asked.data is not None else "parameters"
     columns = asked.seen.columns
     if len(columns) == 2:
         if apart(columns) is not None:
