@@ -25,7 +25,7 @@ from gpdsl.program.groups import (
     predicted_readings,
     read_more,
     reads_of,
-    without_sums,
+    with_sums,
 )
 from gpdsl.program.parameters import Parameters, Prior, make_parameters, priors_of
 from gpdsl.program.reuse import Unique, identity
@@ -100,7 +100,14 @@ class Program:
 
     def without_sums(self) -> Program:
         """The same program that reads no sums of readings: their covariances are worked out as such."""
-        groups = without_sums(self.groups)
+        return self._reading(jointly=False)
+
+    def with_sums(self) -> Program:
+        """The same program with the covariances of all readings of a latent in a row, needed or not."""
+        return self._reading(jointly=True)
+
+    def _reading(self, *, jointly: bool) -> Program:
+        groups = with_sums(self.groups, jointly=jointly)
         return replace(self, groups=groups, evaluator=RowEvaluator(self.translator, columns(groups)))
 
     def _translate(self, let: str) -> None:

@@ -66,10 +66,10 @@ class Ancestral:
         """One element, from the one statement that observes it."""
         for o in self.program.observations:
             if o.outputs == (name,) and o.law is not None and o.law.vector:
-                return self.draw(o)[_picks(positions)]
+                return self.draw(o)[picks(positions)]
             pairs = list(zip(o.positions, positions, strict=True)) if o.outputs == (name,) else None
             if pairs is not None and all(isinstance(own, str) or own == at for own, at in pairs):
-                return self.draw(o)[_picks(tuple(at for own, at in pairs if isinstance(own, str)))]
+                return self.draw(o)[picks(tuple(at for own, at in pairs if isinstance(own, str)))]
         raise KeyError(name)
 
     def _whole(self, name: str, positions: tuple[Position, ...]) -> Array:
@@ -80,12 +80,12 @@ class Ancestral:
             if o.outputs == (name,):
                 values = self.draw(o)
                 full = np.full((*values.shape[:2], *shape), np.nan) if full is None else full
-                full[_picks(o.positions)] = values
+                full[picks(o.positions)] = values
         assert full is not None
-        return full[_picks(positions)]
+        return full[picks(positions)]
 
 
-def _picks(positions: tuple[Position, ...]) -> tuple:
+def picks(positions: tuple[Position, ...]) -> tuple:
     """The index of some elements in [draws, rows, *axes]."""
     return (Ellipsis, *(slice(None) if isinstance(p, str) else p - 1 for p in positions))
 
@@ -96,5 +96,5 @@ def put_together(pieces: Sequence[tuple[tuple[Position, ...], np.ndarray]], shap
     lead = pieces[0][1].shape[: pieces[0][1].ndim - free]
     result = np.full((*lead, *shape), np.nan)
     for positions, values in pieces:
-        result[_picks(positions)] = values
+        result[picks(positions)] = values
     return result

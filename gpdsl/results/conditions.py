@@ -28,9 +28,10 @@ from gpdsl.language.source import Source, Span
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.starts import unit_factors
 from gpdsl.results import expectation as ex
+from gpdsl.results.cells import inverse
 from gpdsl.results.draws import Draws, output_mean, row_by_row
 from gpdsl.results.named import names_of, of_output
-from gpdsl.results.shares import Shares
+from gpdsl.results.shares import Shares, with_slope
 from gpdsl.symbolic.translate import NeedsElements, Translator
 
 # The units of the names in a condition: those of the data wherever the model tells them.
@@ -40,9 +41,6 @@ from gpdsl.symbolic.translate import NeedsElements, Translator
 
 WITHOUT_UNIT = {"unit", "simplex", "correlation_factor"}
 """Constraints of parameters that are the same in any units."""
-
-JOINING = {"and", "or", "not"}
-"""Operators whose operands are conditions themselves."""
 
 Affine = tuple[np.ndarray, np.ndarray]
 """What is 0 in the fit, and what 1 is more, in the units of the data; [*axes]."""
@@ -79,7 +77,7 @@ def units_of(beliefs: ex.Beliefs, known: Standardised, condition: m.Expression) 
 
 def _compared(condition: m.Expression) -> Iterable[m.Expression]:
     """The comparisons that a condition is made of."""
-    if isinstance(condition, m.Operation) and condition.operator in JOINING:
+    if isinstance(condition, m.Operation) and condition.operator in {"and", "or", "not"}:
         return [part for each in condition.operands for part in _compared(each)]
     return [condition]
 
@@ -227,14 +225,35 @@ class Condition:
         places = {tuple(each.position - 1 if isinstance(each, m.Fixed) else -1 for each in r.subscripts) for r in reads}
         if len({read.name for read in reads}) != 1 or len(places) != 1 or -1 in (place := places.pop()):
             return None
-        left, right = (self._line(each) for each in asked.operands)
+        name, (left, right) = reads[0].name, (self._line(each) for each in asked.operands)
         if left is None or right is None or np.any(left[0] == right[0]):
-            return None
+            return None if left is not None and right is not None else self._bent(asked, name, place)
         slope = left[0] - right[0]
         if np.any(slope > 0) and np.any(slope < 0):
             return None
         operator = asked.operator if np.all(slope > 0) else TURNED[asked.operator]
-        return self._beyond(reads[0].name, place, (right[1] - left[1]) / slope, operator)
+        return self._beyond(name, place, (right[1] - left[1]) / slope, operator)
+
+    def _bent(self, asked: m.Operation, name: str, place: tuple[int, ...]) -> np.ndarray | None:
+        """Of sides whose gap is known to rise, or to fall, with one random value: where they meet."""
+        output, count = self.beliefs.program.declarations.outputs.get(name), self.beliefs.count
+        if output is not None and output.kind != "real":
+            return None  # rounding would decide whether a whole number reaches where they meet
+        translator = Translator(self.declarations, {})
+        gap = sp.Add(*(sign * translator.scalar(each) for sign, each in zip((1, -1), asked.operands, strict=True)))
+        own = [s for s in gap.free_symbols if translator.references[s].name == name]
+        slope = sp.diff(gap, own[0]) if len(own) == 1 else sp.Integer(0)
+        if not (slope.is_positive or slope.is_negative):
+            return None
+        known = {each: jnp.asarray(self._values(each, None)[0]) for each in names_in(asked) - {name}}
+        evaluator, shape = RowEvaluator(translator, {}), translator.shape(self.declarations.axes_of(name))
+
+        def difference(value: jnp.ndarray) -> jnp.ndarray:
+            whole = jnp.zeros((count, *shape), value.dtype).at[(slice(None), *place)].set(value)
+            return evaluator(gap, Scope({}, Rows({**known, name: whole}, {}, {})))
+
+        meeting = inverse(lambda y: with_slope(difference, y), np.zeros(count), increasing=bool(slope.is_positive))
+        return self._beyond(name, place, meeting, asked.operator if slope.is_positive else TURNED[asked.operator])
 
     def _line(self, expression: m.Expression) -> tuple[np.ndarray, np.ndarray] | None:
         """Slope and level [rows] of what is linear in the one random value that it reads; None of anything else."""

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import sympy as sp
+from jaxtyping import Array
 from scipy.special import ndtr
 
 from gpdsl.program.cache import precision
 from gpdsl.results import expectation as ex
+from gpdsl.results.ancestral import picks
+from gpdsl.results.cells import inverse
 from gpdsl.results.draws import law_of_output
+from gpdsl.results.expectation import integrand_in
 from gpdsl.results.named import of_output, of_quantity
 from gpdsl.results.predictive import Predictive
-from gpdsl.symbolic.terms import ObservationTerms
+from gpdsl.symbolic.terms import ObservationTerms, has_external
 
 if TYPE_CHECKING:
     from gpdsl.results.prediction import Prediction
@@ -38,14 +44,16 @@ class Shares:
     def beyond(self, name: str, at: np.ndarray, operator: str) -> np.ndarray | None:
         """P(name < at), or by another sign, [rows, *axes]; None where there is no formula."""
         declared = self.beliefs.program.declarations
-        if name in declared.lets:
-            return None
         try:
             if name in declared.outputs:
                 return of_output(self.beliefs, name, partial(self._of_output, at, operator))
-            return of_quantity(self.beliefs, name, partial(self._of_latent, at, operator))
+            if name in declared.lets:
+                places = np.ndindex(at.shape[1:])
+                return of_quantity(self.beliefs, name, partial(self._of_let, at, places, operator))
         except NoLawError:
             return None
+        means, sds = self._once(name, lambda: of_quantity(self.beliefs, name, self._moments))
+        return self._normal(means, sds, at, operator[0] == ">")
 
     @property
     def nodes(self) -> int:
@@ -54,28 +62,53 @@ class Shares:
 
     def _of_output(self, at: np.ndarray, operator: str, o: ObservationTerms, keys: Keys) -> np.ndarray:
         law = self._once((o.outputs, o.positions), lambda: law_of_output(self.beliefs, o, keys))
-        if not isinstance(law, Predictive) or len(keys) != at.ndim - 1:
+        if not isinstance(law, Predictive) or len(o.positions) != at.ndim - 1:
             raise NoLawError
-        found = law.share(at, above=operator[0] == ">", reached=operator[-1] == "=")
+        found = law.share(at[picks(o.positions)], above=operator[0] == ">", reached=operator[-1] == "=")
         if found is None:
             raise NoLawError
         return found
 
-    def _of_latent(self, at: np.ndarray, operator: str, expression: sp.Expr, keys: Keys) -> np.ndarray:
-        means, sds = self._once((expression, keys), lambda: self._moments(expression, keys))
-        away = (at - means) / sds
-        return np.tensordot(self.beliefs.weights, ndtr(-away if operator[0] == ">" else away), axes=1)
+    def _of_let(
+        self, at: np.ndarray, places: Iterator[tuple[int, ...]], operator: str, expression: sp.Expr, keys: Keys
+    ) -> np.ndarray:
+        """Of a function of one latent that is known to rise, or to fall: where it reaches the value, of the latent."""
+        own = at if len(keys) == at.ndim - 1 else np.moveaxis(at, 0, -1)[next(places)]
+        integrand = integrand_in(self.beliefs, expression)
+        if len(integrand.arguments) != 1 or has_external(self.beliefs.program.translator, expression):
+            raise NoLawError
+        (symbol,) = integrand.symbols
+        slope = sp.diff(integrand.expression, symbol)
+        if not (slope.is_positive or slope.is_negative):
+            raise NoLawError
+        integral = self._once((expression, keys), lambda: self.beliefs.integral(integrand, keys))
+        rising = bool(slope.is_positive)
+        reached = inverse(partial(with_slope, lambda y: integral.integrand({symbol: y})), own, increasing=rising)
+        above = (operator[0] == ">") == rising
+        return self._normal(np.asarray(integral.law.means[0]), np.asarray(integral.law.root[0][0]), reached, above)
 
-    def _moments(self, expression: sp.Expr, keys: Keys) -> tuple[np.ndarray, np.ndarray]:
+    def _normal(self, means: np.ndarray, sds: np.ndarray, at: np.ndarray, above: bool) -> np.ndarray:
+        """The share of the mixture of normals [components, rows, *axes] on a side of values [rows, *axes]."""
+        away = (at - means) / sds
+        return np.tensordot(self.beliefs.weights, ndtr(-away if above else away), axes=1)
+
+    def _moments(self, expression: sp.Expr, keys: Keys) -> np.ndarray:
         centre = sp.Dummy("centre", real=True)
         means = ex.per_component(self.beliefs, expression, keys, {})
         spread = ex.per_component(self.beliefs, (expression - centre) ** 2, keys, {centre: means})
-        return np.asarray(means), np.sqrt(np.asarray(spread))
+        return np.stack([np.asarray(means), np.sqrt(np.asarray(spread))])
 
     def _once(self, key: Any, compute: Callable[[], Any]) -> Any:
         if key not in self.kept:
             self.kept[key] = compute()
         return self.kept[key]
+
+
+def with_slope(function: Callable[[Array], Array], at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An elementwise function at some points, and its derivative."""
+    point = jnp.asarray(at)
+    value, slope = jax.jvp(function, (point,), (jnp.ones_like(point),))
+    return np.asarray(value, float), np.asarray(slope, float)
 
 
 def falls_below(prediction: Prediction, name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

@@ -91,3 +91,43 @@ def test_given_rows_may_leave_out_an_output(second: str) -> None:
     found, expected = (fit.predict({"x": [8.0]}, given=each).mean("v") for each in (without, missing))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert found[0] > fit.predict({"x": [8.0]}).mean("v")[0]
+
+
+def test_what_rises_or_falls_with_one_latent_is_exact() -> None:
+    """Against the latent where the function has the value; what does neither is drawn."""
+    text = """
+    index k in 1..2
+    input x : real
+    output n : count
+    latent f(x) ~ GP(0, RBF(1))
+    let rate = exp(f - x / 10)
+    let soft[k] = softplus(f + k)
+    let fold = exp(f) + exp(-f)
+    n ~ Poisson(rate)
+    """
+    found = gpdsl.compile(text).fit({"x": X, "n": np.round(np.exp(np.sin(X)))}, seed=0).predict({"x": [1.0, 4.0]})
+    x, f = np.array([1.0, 4.0]), stats.norm(found.mean("f"), found.sd("f"))
+    for condition, wanted in {
+        "rate > 2": f.sf(np.log(2) + x / 10),
+        "rate <= 2": f.cdf(np.log(2) + x / 10),
+        "2 - 3 * rate < 1.1 * x - 4": f.sf(np.log((6 - 1.1 * x) / 3) + x / 10),
+        "soft[2] < 1.5": f.cdf(np.log(np.expm1(1.5)) - 2),
+        "exp(f) > 2": f.sf(np.log(2)),
+        "exp(-2 * f) > x": f.cdf(-np.log(x) / 2),
+        "1 < f + exp(f)": f.sf(0.0),
+        "rate^3 + rate > 2": f.sf(x / 10),
+        "exp(f) < -1": np.zeros(2),
+    }.items():
+        np.testing.assert_allclose(exactly(found, condition), wanted, rtol=1e-9, err_msg=condition)
+    for condition in ("f^2 > 0.5", "fold > 3"):
+        assert found.probability(condition, error=True).all(), condition
+
+
+@pytest.mark.parametrize("latent", ["f(x, d) ~ GP(0, RBF(1))", "f[d](x) ~ GP(0, RBF(1))"])
+def test_elements_of_latents_and_outputs_are_exact(latent: str) -> None:
+    text = f"index d in 1..2\ninput x : real\noutput y[d] : real\nlatent {latent}\ny[d] ~ Normal(f[d], 1)\n"
+    found = gpdsl.compile(text).fit({"x": X, "y": np.stack([np.sin(X), X], 1)}).predict({"x": [1.0, 4.0]})
+    for name in ("f", "y"):
+        own = stats.norm(found.mean(name), found.sd(name))
+        for place in (0, 1):
+            np.testing.assert_allclose(exactly(found, f"{name}[{place + 1}] > 0.5"), own.sf(0.5)[:, place], rtol=1e-9)

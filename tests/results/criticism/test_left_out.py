@@ -69,6 +69,32 @@ def test_all_that_a_row_observes_leaves_together() -> None:
     assert "19 rows" in repr(found)
 
 
+@pytest.mark.parametrize("kind", ["levels", "slopes"])
+def test_readings_of_one_latent_leave_together(kind: str) -> None:
+    """Two levels of an index among the arguments, or values and slopes: correlated, whatever one output reads."""
+    gap = X[:, None] - X
+    if kind == "levels":
+        text = "index p in 1..2\noutput y[p] : real\nlatent f(x, p) ~ GP(0, RBF(1))\ny[p] ~ Normal(f[p], 0.3)\n"
+        data = {"y": np.column_stack([Y, np.cos(X)])}
+        whole = np.kron(np.exp(-0.5 * np.array([[0, 1], [1, 0]])), np.exp(-0.5 * gap**2))
+    else:
+        text = "output a : real\noutput b : real\nlatent f(x) ~ GP(0, RBF(1))\na ~ Normal(f, 0.3)\n"
+        text += "b ~ Normal(D(f, x), 0.3)\n"
+        data = {"a": Y, "b": np.cos(X)}
+        whole = np.exp(-0.5 * np.tile(gap, (2, 2)) ** 2)
+        whole *= np.block([[np.ones_like(gap), gap], [-gap, 1 - gap**2]])
+    data = {"x": X, **data}
+    found = gpdsl.compile("input x : real\n" + text).fit(data).loo(data)
+    values, count = np.concatenate([Y, np.cos(X)]), len(X)
+    whole += 0.09 * np.eye(2 * count)
+    for row in (0, 7, 12):
+        mine = np.arange(2 * count) % count == row
+        weights = np.linalg.solve(whole[np.ix_(~mine, ~mine)], whole[np.ix_(~mine, mine)]).T
+        covariance = whole[np.ix_(mine, mine)] - weights @ whole[np.ix_(~mine, mine)]
+        expected = stats.multivariate_normal.logpdf(values[mine], weights @ values[~mine], covariance)
+        assert found.pointwise[row] == pytest.approx(expected, abs=1e-8)
+
+
 def test_noise_in_the_kernel_leaves_with_its_row() -> None:
     model = gpdsl.compile(
         "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1) + 0.03 * White())\ny ~ Normal(f, 0.1)\n"
