@@ -80,7 +80,7 @@ def make_parser() -> argparse.ArgumentParser:
     for name in COMMANDS:
         module = _module(name)
         sentence = (module.__doc__ or "").split("\n")[0]
-        command = commands.add_parser(name, help=module.HELP, description=sentence)
+        command = commands.add_parser(name, help=module.HELP, description=sentence, allow_abbrev=False)
         module.add_arguments(command)
         command.set_defaults(run=module.run, parser=command)
     return parser

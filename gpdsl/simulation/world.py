@@ -283,7 +283,7 @@ def make_parameters(world: World, given: Mapping[str, Any], drawn: bool) -> dict
 
 
 def _from_prior(world: World, translator: Translator, param: m.Param) -> np.ndarray:
-    """A draw from the prior inside the parameter's domain, by rejection; ordered ones are sorted draws."""
+    """A draw from the prior inside the parameter's domain, by rejection of each element; ordered ones are sorted."""
     assert param.prior is not None
     keys = [axis_key(axis) for axis in param.axes]
     generator = world.generator(param.name)
@@ -298,6 +298,9 @@ def _from_prior(world: World, translator: Translator, param: m.Param) -> np.ndar
         for element in world.positions(param.axes)
     ]
     values = np.stack(drawn, axis=-1).reshape(TRIES, *world.shape(param.axes))
+    low, high = m.interval(param)
+    outside = ~((values > low) & (values < high))
+    values = np.take_along_axis(values, np.argsort(outside, axis=0, kind="stable"), axis=0)
     if param.constraint == "ordered":
         values = np.sort(values, axis=-1)
     for value in values:

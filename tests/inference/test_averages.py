@@ -105,3 +105,14 @@ def test_a_fit_has_a_bound_without_error_and_above_that_of_samples(rng: np.rando
 def test_what_has_no_formula_is_sampled(line: str, why: str) -> None:
     program, _, _ = _program(f"output y : real\nrow w ~ Normal(0, 1)\n{line}\n", {"y": np.zeros(3)})
     assert why in averaged(program)
+
+
+def test_there_may_be_more_points_than_rows() -> None:
+    """Of a function of what is not known in a row, values at the rows do not tell all: the bound rises with points."""
+    text = "input x : real\noutput y : real\nrow h ~ Normal(x, 0.4)\nlatent f(h) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.3)\n"
+    data = {"x": np.array([-1.0, 0.2, 1.5]), "y": np.array([0.5, -0.3, 0.8])}
+    bounds = [gpdsl.compile(text).fit(data, inducing=count).elbo for count in (3, 6)]
+    assert bounds[1] == pytest.approx(-4.5537, abs=2e-3)  # that of its best six points, by SciPy
+    assert bounds[1] > bounds[0] + 0.1
+    deep = gpdsl.compile(text.replace("row h ~ Normal(x, 0.4)", "latent h(x) ~ GP(x, RBF(1))"))
+    assert [len(z) for z in deep.fit(data, inducing=6, steps=3).inducing] == [3, 6]  # inputs have one place in a row

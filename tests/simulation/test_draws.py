@@ -193,3 +193,12 @@ def test_an_opaque_model_is_called_once_on_the_drawn_latents() -> None:
     np.testing.assert_array_equal(calls[0], drawn.latents["f"])
     np.testing.assert_allclose(drawn.lets["tau"], np.cumsum(drawn.latents["f"], axis=1) ** 2)
     assert np.std(drawn.data["t"] - drawn.lets["tau"]) == pytest.approx(0.01, rel=0.3)
+
+
+def test_long_vectors_are_drawn_inside_their_domains() -> None:
+    """Element by element: of 400 that are positive with a probability of 0.58, all are never at once."""
+    text = "index k in 1..400\noutput y : real\nparam a[k] : positive ~ Normal(0.2, 1)\ny ~ Normal(sum(k, a[k]), 1)\n"
+    drawn = gpdsl.compile(text).sample_prior(rows=2, draw_parameters=True).parameters["a"]
+    law = stats.truncnorm(-0.2, np.inf, 0.2, 1)
+    assert drawn.shape == (400,)
+    assert stats.kstest(drawn, law.cdf).pvalue > 1e-3

@@ -96,7 +96,7 @@ def _decide(program: Program, rows: int, options: Options) -> Choice:
     if batch is None:
         batch = BATCH if rows > 2 * BATCH else 0
         reasons["batch"] = f"{rows} rows {'at most' if not batch else 'above'} {2 * BATCH}"
-    inducing = min(int(options.inducing or INDUCING), rows)
+    inducing = int(options.inducing or min(INDUCING, rows))
     optimizer = options.optimizer
     if optimizer == "auto":
         concave = log_concavity(program.translator, program.observations)

@@ -60,7 +60,8 @@ def start_layers(
             values = values + white * np.sqrt(np.asarray(_scale(program, group, parameters)))
         else:
             arguments = np.asarray(stack_inputs(group.inputs, known), float)
-            centres = kmeans_centres(arguments, min(inducing[place], count), rng)
+            moving = np.concatenate([np.full(_width(inputs, name), name in program.inner) for name in group.inputs])
+            centres = kmeans_centres(*_enough(arguments, inducing[place], moving, rng), rng)
             points[place] = placed(centres)
             mean, inner = np.zeros((1, group.size, len(centres))), bool(program.inner & set(group.names))
             if inner and not any(_reads_arguments(member.latent) for member in group.members):
@@ -72,6 +73,28 @@ def start_layers(
         latents[:, group.start : group.start + group.size] = values
         inputs |= _by_name(program, group, values)
     return points, start, {name: values for name, values in inputs.items() if name in program.inner}
+
+
+def _width(inputs: Mapping[str, np.ndarray], name: str) -> int:
+    """Columns of an argument; one of a number in every row."""
+    return int(np.prod(inputs[name].shape[1:], dtype=int)) if name in inputs else 1
+
+
+def _enough(
+    arguments: Float[np.ndarray, "rows D"], wanted: int, moving: np.ndarray, rng: np.random.Generator
+) -> tuple[Float[np.ndarray, "places D"], int]:
+    """Places of which so many centres can be had, and how many there will be.
+
+    Arguments that are known have one place in each row. Where some are not, as columns `moving` say, there may be more
+    points than rows: places beside those of the rows, as far as these are from each other.
+    """
+    count = len(arguments)
+    if wanted <= count or not moving.any():
+        return arguments, min(wanted, count)
+    spread = np.std(arguments, axis=0)
+    beside = np.tile(arguments, (-(-wanted // count) - 1, 1))
+    noise = rng.standard_normal(beside.shape) * np.where(spread > 0, spread, 1.0) * moving
+    return np.concatenate([arguments, beside + noise]), wanted
 
 
 def _full(mean: np.ndarray, sd: float) -> dict[str, np.ndarray]:

@@ -66,7 +66,8 @@ def _inputs(scope: Scope, statement: syntax.LatentStatement) -> tuple[tuple[str,
             axes = argument_axes(scope, argument.text)
             if argument.text in found:
                 name = statement.declared.name.text
-                scope.problems.fail(RepeatedArgument(argument.span, name, argument.text, f"latent {name}(x)"))
+                once = ", ".join(dict.fromkeys(each.text for each in statement.arguments))
+                scope.problems.fail(RepeatedArgument(argument.span, name, argument.text, f"latent {name}({once})"))
             if len(axes) > 1:
                 shown = ", ".join(axis.describe() for axis in axes)
                 scope.problems.fail(SeveralAxes(argument.span, argument.text, shown, _flat(scope, argument.text)))
