@@ -274,3 +274,21 @@ def test_densities_of_parameters_become_those_on_the_real_line(line: str, name: 
         values = jax.vmap(lambda number: program.parameters.constrain({name: number})[name])(numbers)
         found = jnp.sum(weights * of(values)) / jnp.sum(weights)
     assert abs(float(found) - mean) < 1e-4
+
+
+def test_long_tails_take_more_points() -> None:
+    """The spread of eight schools, against a grid over it with everything else in closed form."""
+    y, se = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+    fit = gpdsl.zoo("eight_schools").fit({"school": list("ABCDEFGH"), "y": y, "se": se}, hyperparameters="integrated")
+    line = np.linspace(np.log(1e-3), np.log(300), 3000)
+    tau, variance = np.exp(line), se**2 + np.exp(2 * line)[:, None]
+    precision = np.sum(1 / variance, axis=1)
+    centre = np.sum(y / variance, axis=1) / precision
+    log_density = stats.norm.logpdf(y, centre[:, None], np.sqrt(variance)).sum(axis=1) - 0.5 * np.log(precision)
+    log_density += stats.gamma.logpdf(tau, 2, scale=10) + line
+    weights = np.exp(log_density - log_density.max())
+    mean = np.average(tau, weights=weights)
+    sd = np.sqrt(np.average((tau - mean) ** 2, weights=weights))
+    assert float(fit.settings.mean("tau")) == pytest.approx(mean, abs=0.1 * sd)
+    assert float(fit.settings.sd("tau")) == pytest.approx(sd, rel=0.1)
+    assert "standard deviations within" in fit.summary()
