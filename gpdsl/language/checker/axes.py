@@ -282,6 +282,12 @@ def _wrong_index_remedy(place: Place, name: str, index: syntax.Identifier, axis:
     return f"take an element by number, or index by `{axis.name}` on both sides"
 
 
+def _restricted(place: Place, limit: str) -> str:
+    """The statement for some values of an index alone."""
+    name = place.left.name
+    return f"`{name}[{limit}] ~ ...`" if place.left.sort == "observation" else f"`let {name}[{limit}] = ...`"
+
+
 def check_shift(scope: Scope, place: Place, name: str, span: Span, subscript: IndexValue) -> None:
     """An index moved by a number must stay in range wherever it runs at this place."""
     index, offset = subscript.index, subscript.offset
@@ -289,14 +295,14 @@ def check_shift(scope: Scope, place: Place, name: str, span: Span, subscript: In
     shown = f"{name}[{index} {'+' if offset > 0 else '-'} {abs(offset)}]"
     if offset < 0 and reach.low + offset < 1:
         why = f"`{index}` starts at {reach.low} here"
-        remedy = f"restrict it on the left, `let {place.left.name}[{index} > {-offset}] = ...`, and define the rest"
+        remedy = f"restrict it on the left, {_restricted(place, f'{index} > {-offset}')}, and say what the rest is"
         scope.problems.fail(SubscriptOutOfRange(span, name, shown, why, remedy))
     if offset > 0 and (reach.high is None or size is None or reach.high + offset > size):
         end = str(reach.high) if reach.high is not None else f"the size that data give `{index}`"
         limit = f"{index} < {size - offset + 1}" if size is not None else f"{index} > {offset}"
-        condition = f"`let {place.left.name}[{limit}] = ...`"
+        condition = _restricted(place, limit)
         remedy = (
-            f"restrict it on the left, {condition}, and define the rest"
+            f"restrict it on the left, {condition}, and say what the rest is"
             if size is not None
             else f"count backwards instead, with a condition: {condition}"
         )
