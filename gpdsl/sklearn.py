@@ -67,6 +67,11 @@ y ~ Categorical(logits = f)
 WORDS_IN_Y = "Regressor: y holds words; expected numbers, or use Classifier for labels"
 
 
+DENSE_CLASSES, SPARSE = 500, {"inducing": 200, "batch": 300, "steps": 300}
+"""Rows of more than two classes above which the default model has some inducing points: on the digits of scikit-learn
+200 take 24 seconds a fold, one for every row more than ten minutes."""
+
+
 class NotNumbersError(GpdslError, ValueError):
     """Words or dates where numbers are expected; scikit-learn asks for a ValueError there."""
 
@@ -169,7 +174,15 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Fit rows: as they were given, and as scikit-learn has checked them."""
         table = self._table(X, checked) | {self._output.name: y}
         given = {"engine": self.engine, "posterior": self.posterior, "inducing": self.inducing, "steps": self.steps}
+        default = self.model is None and all(value is None for value in given.values())
+        if default and self._several and len(y) > DENSE_CLASSES:
+            given |= SPARSE
         self.fit_ = self.model_.fit(table, seed=self.seed, progress=False, **{**given, **(self.options or {})})
+
+    @property
+    def _several(self) -> bool:
+        """Whether there are more classes than two."""
+        return len(getattr(self, "classes_", ())) > 2
 
     def _start(self, X: Any, y: Any, **how: Any) -> tuple[np.ndarray | None, np.ndarray]:
         """A model that is given, and what scikit-learn has checked: no values of a frame that names inputs."""

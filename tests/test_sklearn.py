@@ -225,3 +225,14 @@ def test_words_in_new_rows_and_in_targets_are_told(regressor: Regressor) -> None
     with pytest.raises(ValueError, match="NaN") as caught:  # what scikit-learn says better remains
         Regressor().fit(np.array([[None], [1.0]], object), [1.0, 2.0])
     assert not isinstance(caught.value, gpdsl.GpdslError)
+
+
+@pytest.mark.slow
+def test_many_rows_of_several_classes_have_some_inducing_points() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(501, 2))
+    y = np.where(X[:, 0] > 0.7, "a", np.where(X[:, 1] > 0, "b", "c"))
+    found = Classifier().fit(X, y)
+    assert (found.fit_.choice.inducing, found.fit_.choice.batch) == (200, 300)
+    assert found.score(X, y) > 0.9
+    assert Classifier(inducing=10, steps=5).fit(X, y).fit_.choice.inducing == 10
