@@ -18,24 +18,26 @@ from gpdsl.cli.console import print_error
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import exit_code, loading, under_watch
 
-COMMANDS = (
-    "check",
-    "completion",
-    "explain",
-    "fit",
-    "fmt",
-    "graph",
-    "info",
-    "latex",
-    "lsp",
-    "new",
-    "predict",
-    "report",
-    "sbc",
-    "serve",
-    "simulate",
-    "zoo",
-)
+COMMANDS = {
+    "check": "report every mistake in model files",
+    "completion": "print a script that completes command lines in your shell",
+    "explain": "print how a model would be fitted to data, and why",
+    "fit": "fit a model to data",
+    "fmt": "lay model files out in the canonical way",
+    "graph": "draw a model as a graph with plates",
+    "info": "list what a model declares and what it wants of its data",
+    "latex": "print a model as LaTeX equations",
+    "lsp": "serve an editor: mistakes as you type, hover, completion, rename, format",
+    "new": "start a model of your own, from one of the zoo or from your data",
+    "predict": "predict rows of data with a saved fit",
+    "report": "write a web page about a saved fit",
+    "sbc": "calibrate: whether intervals hold what they say",
+    "serve": "offer a saved fit as an UM-Bridge server",
+    "simulate": "draw data from a model's own prior",
+    "zoo": "list, print or copy the models shipped with gpdsl",
+}
+"""What every command is for. Its module is loaded where it is asked for."""
+
 DONE, MISTAKE = 0, 1
 
 
@@ -48,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     try:
         with loading():
-            parser = make_parser()
+            own = sys.argv[1:] if argv is None else argv
+            parser = make_parser(own[0] if own else "")
         try:
             arguments, rest = parser.parse_known_args(argv)
             if rest:
@@ -70,17 +73,20 @@ def _run(argv: Sequence[str] | None) -> int:
     return code
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The whole command line; each command's module adds its own arguments."""
+def make_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The whole command line, or all commands and the arguments of one: each command's module adds its own."""
     parser = argparse.ArgumentParser(
         prog="gpdsl", description="Gaussian-process models, written as on paper and fitted."
     )
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    for name, purpose in COMMANDS.items():
+        if only not in (None, name):
+            commands.add_parser(name, help=purpose)
+            continue
         module = _module(name)
         sentence = (module.__doc__ or "").split("\n")[0]
-        command = commands.add_parser(name, help=module.HELP, description=sentence, allow_abbrev=False)
+        command = commands.add_parser(name, help=purpose, description=sentence, allow_abbrev=False)
         module.add_arguments(command)
         command.set_defaults(run=module.run, parser=command)
     return parser

@@ -24,8 +24,6 @@ from gpdsl.language.used import read_model
 from gpdsl.language.warnings import Report
 from gpdsl.symbolic.checking import all_warnings, compile_checked, grave_warnings
 
-HELP = "report every mistake in model files"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The files, how much to say, and the form of the report."""

@@ -211,7 +211,6 @@ WRITERS: Mapping[str, Callable[[Sequence[Command]], str]] = MappingProxyType({"b
 
 # The command itself.
 
-HELP = "print a script that completes command lines in your shell"
 
 EXAMPLES = """put it where your shell looks:
   bash:  gpdsl completion bash > ~/.local/share/bash-completion/completions/gpdsl

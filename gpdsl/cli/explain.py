@@ -15,8 +15,6 @@ from gpdsl.cli.options import (
     standardise_of,
 )
 
-HELP = "print how a model would be fitted to data, and why"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Model, data and choices."""

@@ -20,8 +20,6 @@ from gpdsl.cli.options import (
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import exit_code
 
-HELP = "fit a model to data"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Model, data, choices, and where the results go."""

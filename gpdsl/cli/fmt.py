@@ -16,8 +16,6 @@ from gpdsl.language import format_text
 from gpdsl.language.used import LARGEST, decoded, read_exactly
 from gpdsl.replacing import replacing
 
-HELP = "lay model files out in the canonical way"
-
 _STANDARD = "-"
 _CHANGED, _SAME, _FAILED = "changed", "same", "failed"
 

@@ -12,8 +12,6 @@ from gpdsl.errors import GpdslError
 OTHER = frozenset({".png", ".pdf", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".eps", ".ps"})
 """Forms of pictures that are not drawn."""
 
-HELP = "draw a model as a graph with plates"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, and the form of the drawing."""

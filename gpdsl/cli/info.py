@@ -15,8 +15,6 @@ from gpdsl.cli.options import add_model, model_of
 from gpdsl.cli.writing import add_out, show_or_write
 from gpdsl.errors import GpdslError
 
-HELP = "list what a model declares and what it wants of its data"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, and the form of the list."""

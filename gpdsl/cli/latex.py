@@ -7,8 +7,6 @@ import argparse
 from gpdsl.cli.options import add_model, model_of
 from gpdsl.cli.writing import add_out, show_or_write
 
-HELP = "print a model as LaTeX equations"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, and the form of the text."""

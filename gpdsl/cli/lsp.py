@@ -8,8 +8,6 @@ import sys
 
 from gpdsl.errors import GpdslError
 
-HELP = "serve an editor: mistakes as you type, hover, completion, rename, format"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Nothing to choose: editors add `--stdio` by habit."""

@@ -13,8 +13,6 @@ from gpdsl.cli.zoo import print_zoo
 from gpdsl.errors import GpdslError
 from gpdsl.replacing import replacing
 
-HELP = "start a model of your own, from one of the zoo or from your data"
-
 _NAME = re.compile(r"[^\W\d]\w*")
 _MODEL = re.compile(r"^(\s*model\s+)([^\W\d]\w*)", re.MULTILINE)
 

@@ -8,8 +8,6 @@ from gpdsl.cli.options import add_data, add_forward, check_writable, columns_of
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import honour_interrupts
 
-HELP = "predict rows of data with a saved fit"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The fit, the rows, what to predict, and where it goes."""

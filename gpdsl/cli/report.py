@@ -7,8 +7,6 @@ from pathlib import Path
 
 from gpdsl.cli.options import add_columns, add_forward, check_writable, columns_of
 
-HELP = "write a web page about a saved fit"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The fit, the data it is compared with, and the page."""

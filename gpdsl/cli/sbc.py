@@ -19,8 +19,6 @@ from gpdsl.cli.options import (
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import exit_code
 
-HELP = "calibrate: whether intervals hold what they say"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, how much is simulated, the choices of the fits, and where the results go."""

@@ -7,8 +7,6 @@ import argparse
 from gpdsl.cli.options import add_forward
 from gpdsl.errors import GpdslError
 
-HELP = "offer a saved fit as an UM-Bridge server"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The fit, what to offer, and where to listen."""

@@ -22,8 +22,6 @@ from gpdsl.inference.watch import honour_interrupts
 if TYPE_CHECKING:
     from gpdsl.simulation.simulate import Simulation
 
-HELP = "draw data from a model's own prior"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, how much data, what is given, and where the data go."""

@@ -8,8 +8,6 @@ from pathlib import Path
 from gpdsl.cli.options import check_writable
 from gpdsl.errors import GpdslError
 
-HELP = "list, print or copy the models shipped with gpdsl"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, and where to copy it."""

@@ -99,7 +99,7 @@ def test_signals_are_taken_over_before_anything_heavy_is_loaded() -> None:
     code = """
 import sys
 from gpdsl.inference import watch
-def stop():
+def stop(only):
     print(sorted(sys.modules.keys() & {"lark", "sympy", "numpy", "jax", "gpdsl.language"}))
     raise KeyboardInterrupt
 import gpdsl.cli
