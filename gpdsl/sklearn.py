@@ -173,16 +173,20 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _fit(self, X: Any, checked: np.ndarray | None, y: np.ndarray) -> None:
         """Fit rows: as they were given, and as scikit-learn has checked them."""
         table = self._table(X, checked) | {self._output.name: y}
-        given = {"engine": self.engine, "posterior": self.posterior, "inducing": self.inducing, "steps": self.steps}
-        default = self.model is None and all(value is None for value in given.values())
-        if default and self._several and len(y) > DENSE_CLASSES:
-            given |= SPARSE
-        self.fit_ = self.model_.fit(table, seed=self.seed, progress=False, **{**given, **(self.options or {})})
+        given: dict[str, Any] = {
+            "engine": self.engine,
+            "posterior": self.posterior,
+            "inducing": self.inducing,
+            "steps": self.steps,
+        }
+        given |= self.options or {}
+        if self.model is None and all(given.get(name) is None for name in ("engine", "posterior", *SPARSE)):
+            given |= self._sizes(len(y))
+        self.fit_ = self.model_.fit(table, seed=self.seed, progress=False, **given)
 
-    @property
-    def _several(self) -> bool:
-        """Whether there are more classes than two."""
-        return len(getattr(self, "classes_", ())) > 2
+    def _sizes(self, rows: int) -> dict[str, int]:
+        """Sizes of the default model's posterior that differ from those of any other model."""
+        return {}
 
     def _start(self, X: Any, y: Any, **how: Any) -> tuple[np.ndarray | None, np.ndarray]:
         """A model that is given, and what scikit-learn has checked: no values of a frame that names inputs."""
@@ -281,6 +285,9 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def _default(self, width: float) -> str:
         return (TWO_CLASSES if len(self.classes_) == 2 else CLASSES).format(width=width)
+
+    def _sizes(self, rows: int) -> dict[str, int]:
+        return SPARSE if len(self.classes_) > 2 and rows > DENSE_CLASSES else {}
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit rows X to labels y. Raises ValueError for other data, GpdslError for what the model refuses."""

@@ -51,7 +51,7 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         with loading():
             own = sys.argv[1:] if argv is None else argv
-            parser = make_parser(own[0] if own else "")
+            parser = make_parser(next((each for each in own if each in COMMANDS), ""))
         try:
             arguments, rest = parser.parse_known_args(argv)
             if rest:

@@ -211,7 +211,6 @@ WRITERS: Mapping[str, Callable[[Sequence[Command]], str]] = MappingProxyType({"b
 
 # The command itself.
 
-
 EXAMPLES = """put it where your shell looks:
   bash:  gpdsl completion bash > ~/.local/share/bash-completion/completions/gpdsl
   zsh:   gpdsl completion zsh > ~/.zfunc/_gpdsl    # with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc

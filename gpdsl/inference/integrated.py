@@ -288,22 +288,24 @@ def integrate(
     mode, top = _mode(density)
     split, open_ended = _split(density, mode, top)
     size, count = len(mode), points_of(len(mode))
-    points, values, densities = np.zeros((0, size)), np.zeros(0), [split]
+    points, values, densities, own = np.zeros((0, size)), np.zeros(0), [split], []
 
+    @jax.jit
+    @jax.vmap
     def measured(point: Array) -> Array:
         known = program.parameters.constrain(density.learnt(point))
         return ravel_pytree({name: known[name] for name in start if name not in open_ended})[0]
 
-    own = jax.jit(jax.vmap(measured))
     for number in range(ROUNDS):
         drawn = densities[-1].points(_uniform(size, count, seed, number))
         points = np.concatenate([points, drawn])
         values = np.concatenate([values, [density(each)[0] for each in drawn]])
+        own.append(np.asarray(measured(drawn)))
         each = np.stack([one.log_density(points) for one in densities])
         log_weights, shape = smoothed(values - np.logaddexp.reduce(each, axis=0))
         weights = np.exp(log_weights)
         effective = float(1.0 / np.sum(weights**2))
-        error = _error(np.asarray(own(points)), weights)
+        error = _error(np.concatenate(own), weights)
         if (effective >= EVEN * count and not shape > UNEVEN and error <= ERROR) or number == ROUNDS - 1:
             break
         densities.append(_fitted(points, weights, split))

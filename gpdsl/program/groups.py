@@ -256,7 +256,7 @@ def read_more(groups: Sequence[Group], readings: Mapping[str, Readings]) -> tupl
     return _placed(found)
 
 
-def with_sums(groups: Sequence[Group], *, jointly: bool) -> tuple[Group, ...]:
+def read_again(groups: Sequence[Group], *, jointly: bool) -> tuple[Group, ...]:
     """The same groups with sums of pairs of readings, or without, where covariances are worked out as such."""
     return _placed(replace(g, readings=make_readings(g.readings.basis, jointly=jointly)) for g in groups)
 

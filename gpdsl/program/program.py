@@ -23,9 +23,9 @@ from gpdsl.program.groups import (
     fitted_readings,
     make_groups,
     predicted_readings,
+    read_again,
     read_more,
     reads_of,
-    with_sums,
 )
 from gpdsl.program.parameters import Parameters, Prior, make_parameters, priors_of
 from gpdsl.program.reuse import Unique, identity
@@ -107,7 +107,7 @@ class Program:
         return self._reading(jointly=True)
 
     def _reading(self, *, jointly: bool) -> Program:
-        groups = with_sums(self.groups, jointly=jointly)
+        groups = read_again(self.groups, jointly=jointly)
         return replace(self, groups=groups, evaluator=RowEvaluator(self.translator, columns(groups)))
 
     def _translate(self, let: str) -> None:

@@ -28,10 +28,9 @@ from gpdsl.language.source import Source, Span
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.starts import unit_factors
 from gpdsl.results import expectation as ex
-from gpdsl.results.cells import inverse
 from gpdsl.results.draws import Draws, output_mean, row_by_row
 from gpdsl.results.named import names_of, of_output
-from gpdsl.results.shares import Shares, with_slope
+from gpdsl.results.shares import Shares, where_reached
 from gpdsl.symbolic.translate import NeedsElements, Translator
 
 # The units of the names in a condition: those of the data wherever the model tells them.
@@ -226,8 +225,10 @@ class Condition:
         if len({read.name for read in reads}) != 1 or len(places) != 1 or -1 in (place := places.pop()):
             return None
         name, (left, right) = reads[0].name, (self._line(each) for each in asked.operands)
-        if left is None or right is None or np.any(left[0] == right[0]):
-            return None if left is not None and right is not None else self._bent(asked, name, place)
+        if left is None or right is None:
+            return self._bent(asked, name, place)
+        if np.any(left[0] == right[0]):
+            return None
         slope = left[0] - right[0]
         if np.any(slope > 0) and np.any(slope < 0):
             return None
@@ -240,7 +241,7 @@ class Condition:
         if output is not None and output.kind != "real":
             return None  # rounding would decide whether a whole number reaches where they meet
         translator = Translator(self.declarations, {})
-        gap = sp.Add(*(sign * translator.scalar(each) for sign, each in zip((1, -1), asked.operands, strict=True)))
+        gap = translator.scalar(asked.operands[0]) - translator.scalar(asked.operands[1])
         own = [s for s in gap.free_symbols if translator.references[s].name == name]
         slope = sp.diff(gap, own[0]) if len(own) == 1 else sp.Integer(0)
         if not (slope.is_positive or slope.is_negative):
@@ -252,7 +253,7 @@ class Condition:
             whole = jnp.zeros((count, *shape), value.dtype).at[(slice(None), *place)].set(value)
             return evaluator(gap, Scope({}, Rows({**known, name: whole}, {}, {})))
 
-        meeting = inverse(lambda y: with_slope(difference, y), np.zeros(count), increasing=bool(slope.is_positive))
+        meeting = where_reached(difference, np.zeros(count), rising=bool(slope.is_positive))
         return self._beyond(name, place, meeting, asked.operator if slope.is_positive else TURNED[asked.operator])
 
     def _line(self, expression: m.Expression) -> tuple[np.ndarray, np.ndarray] | None:

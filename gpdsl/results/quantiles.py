@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -95,17 +96,35 @@ def weighted_share(values: Array, weights: Array, at: np.ndarray) -> np.ndarray:
     return found
 
 
+class Monotone(NamedTuple):
+    """A quantity that rises, or falls, with one Gaussian argument of this mean and sd [components, rows, *keys]."""
+
+    mean: Array
+    sd: Array
+    function: Callable[[jnp.ndarray], jnp.ndarray]
+    rising: bool
+
+
+def monotone_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Monotone | None:
+    """The quantity as a function of its one argument, where it is known to rise or to fall with it."""
+    integrand = integrand_in(beliefs, expression)
+    if len(integrand.arguments) != 1 or has_external(beliefs.program.translator, expression):
+        return None
+    (symbol,) = integrand.symbols
+    slope = sp.diff(integrand.expression, symbol)
+    if not (slope.is_positive or slope.is_negative):
+        return None
+    integral = beliefs.integral(integrand, keys)
+    mean, sd = np.asarray(integral.law.means[0]), np.asarray(integral.law.root[0][0])
+    return Monotone(mean, sd, lambda at: integral.integrand({symbol: at}), bool(slope.is_positive))
+
+
 def quantile_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], p: float) -> np.ndarray:
     """The quantile of a quantity that is no output, [rows, *keys]: exact for a monotone function of one latent."""
-    integrand = integrand_in(beliefs, expression)
-    if len(integrand.arguments) == 1 and not has_external(beliefs.program.translator, expression):
-        (symbol,) = integrand.symbols
-        slope = sp.diff(integrand.expression, symbol)
-        if slope.is_positive or slope.is_negative:
-            integral = beliefs.integral(integrand, keys)
-            mean, sd = np.asarray(integral.law.means[0]), np.asarray(integral.law.root[0][0])
-            at = mixture_of_normals(mean, sd**2, beliefs.weights, p if slope.is_positive else 1.0 - p)
-            return np.asarray(integral.integrand({symbol: jnp.asarray(at)}))
+    known = monotone_of(beliefs, expression, keys)
+    if known is not None:
+        at = mixture_of_normals(known.mean, known.sd**2, beliefs.weights, p if known.rising else 1.0 - p)
+        return np.asarray(known.function(jnp.asarray(at)))
     values, weights = nodes_of(beliefs, {"value": expression}, keys)
     nodes = np.asarray(values["value"])
     joint = weights[:, None] * beliefs.weights[None, :]  # of the nodes of all components, as one set

@@ -19,10 +19,10 @@ from gpdsl.results import expectation as ex
 from gpdsl.results.ancestral import picks
 from gpdsl.results.cells import inverse
 from gpdsl.results.draws import law_of_output
-from gpdsl.results.expectation import integrand_in
 from gpdsl.results.named import of_output, of_quantity
 from gpdsl.results.predictive import Predictive
-from gpdsl.symbolic.terms import ObservationTerms, has_external
+from gpdsl.results.quantiles import monotone_of
+from gpdsl.symbolic.terms import ObservationTerms
 
 if TYPE_CHECKING:
     from gpdsl.results.prediction import Prediction
@@ -74,18 +74,11 @@ class Shares:
     ) -> np.ndarray:
         """Of a function of one latent that is known to rise, or to fall: where it reaches the value, of the latent."""
         own = at if len(keys) == at.ndim - 1 else np.moveaxis(at, 0, -1)[next(places)]
-        integrand = integrand_in(self.beliefs, expression)
-        if len(integrand.arguments) != 1 or has_external(self.beliefs.program.translator, expression):
+        known = self._once((expression, keys), lambda: monotone_of(self.beliefs, expression, keys))
+        if known is None:
             raise NoLawError
-        (symbol,) = integrand.symbols
-        slope = sp.diff(integrand.expression, symbol)
-        if not (slope.is_positive or slope.is_negative):
-            raise NoLawError
-        integral = self._once((expression, keys), lambda: self.beliefs.integral(integrand, keys))
-        rising = bool(slope.is_positive)
-        reached = inverse(partial(with_slope, lambda y: integral.integrand({symbol: y})), own, increasing=rising)
-        above = (operator[0] == ">") == rising
-        return self._normal(np.asarray(integral.law.means[0]), np.asarray(integral.law.root[0][0]), reached, above)
+        reached = where_reached(known.function, own, rising=known.rising)
+        return self._normal(known.mean, known.sd, reached, (operator[0] == ">") == known.rising)
 
     def _normal(self, means: np.ndarray, sds: np.ndarray, at: np.ndarray, above: bool) -> np.ndarray:
         """The share of the mixture of normals [components, rows, *axes] on a side of values [rows, *axes]."""
@@ -104,11 +97,15 @@ class Shares:
         return self.kept[key]
 
 
-def with_slope(function: Callable[[Array], Array], at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """An elementwise function at some points, and its derivative."""
-    point = jnp.asarray(at)
-    value, slope = jax.jvp(function, (point,), (jnp.ones_like(point),))
-    return np.asarray(value, float), np.asarray(slope, float)
+def where_reached(function: Callable[[Array], Array], target: np.ndarray, *, rising: bool) -> np.ndarray:
+    """Where an elementwise function that rises, or falls, has these values."""
+
+    def with_slope(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        point = jnp.asarray(at)
+        value, slope = jax.jvp(function, (point,), (jnp.ones_like(point),))
+        return np.asarray(value, float), np.asarray(slope, float)
+
+    return inverse(with_slope, target, increasing=rising)
 
 
 def falls_below(prediction: Prediction, name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

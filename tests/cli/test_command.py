@@ -71,3 +71,9 @@ def test_a_closed_pipe_is_no_error() -> None:
     process.stdout.close()
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, b"")
+
+
+def test_an_option_before_the_command_is_refused_with_its_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the command that is asked for has arguments, wherever it stands."""
+    assert main(["--foo", "zoo"]) == 2
+    assert "unrecognized arguments: --foo" in capsys.readouterr().err

@@ -240,9 +240,10 @@ def make_options(infer: Mapping[str, Any], given: Mapping[str, Any] | Options) -
     if "init" in own and "init" in chosen:
         merged["init"] = {**own["init"], **chosen["init"]}
     if engine in SINGLE_PRECISION:
-        if merged.get("basis", AUTO) == AUTO and OF_FEATURES & merged.keys():
-            merged["basis"] = "fourier"
-        if merged.get("basis", AUTO) not in (AUTO, "inducing"):
+        basis = merged.setdefault("basis", AUTO)
+        if basis == AUTO and OF_FEATURES & merged.keys():
+            basis = merged["basis"] = "fourier"
+        if basis not in (AUTO, "inducing"):
             merged.setdefault("dtype", "float32")
     return Options(**merged)
 

@@ -249,7 +249,7 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
     check_order(scope, observations)
     own = _first(scope, statements, syntax.InferStatement, "infer")
     infer = Infer() if own is None else check_infer(scope, own)
-    _first(scope, statements, syntax.ModelStatement, "model")
+    titled = _first(scope, statements, syntax.ModelStatement, "model")
     if not tree.mistakes and not (library and is_library(tree)):
         check_observed(scope, statements, observations, _end(tree.source))
         check_elements(scope, observations, outputs_gone_wrong(scope, statements, observations))
@@ -257,7 +257,7 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
     mistakes = (*tree.mistakes, *problems.mistakes)
     if mistakes:
         raise ModelError(tree.source, in_order(mistakes))
-    return _declarations(scope, statements, observations, infer)
+    return _declarations(scope, titled, observations, infer)
 
 
 def _attempt_all(
@@ -312,10 +312,9 @@ def _end(source: Source) -> Span:
 
 
 def _declarations(
-    scope: Scope, statements: tuple[syntax.Statement, ...], observations: list[Observation], infer: Infer
+    scope: Scope, titled: syntax.ModelStatement | None, observations: list[Observation], infer: Infer
 ) -> Declarations:
-    titled = _of(statements, syntax.ModelStatement)
-    name, title = (titled[0].name.text, titled[0].title) if titled else ("model", "")
+    name, title = (titled.name.text, titled.title) if titled else ("model", "")
     tables = {key: MappingProxyType(dict(getattr(scope, key))) for key in _TABLES}
     return Declarations(
         name=name, title=title, source=scope.source, observations=tuple(observations), infer=infer, **tables
