@@ -53,12 +53,12 @@ y ~ Bernoulli(logit = f)
 """
 
 CLASSES = """\
-model classes "A smooth function of all columns for each class"
+model classes "A smooth function of all columns for each class, with a length-scale for each column"
 index  c in 1..C
 input  x   : real[D]
 output y   : label[c]
-param  s2  : positive = 4
-param  ell : positive = {width:.6g}
+param  s2  : positive    = 4 ~ LogNormal(1.4, 1)
+param  ell : positive[D] = {width:.6g} ~ LogNormal({far:.6g}, 1)
 latent f[c](x) ~ GP(0, s2 * RBF(ell))
 y ~ Categorical(logits = f)
 """
@@ -69,7 +69,7 @@ WORDS_IN_Y = "Regressor: y holds words; expected numbers, or use Classifier for 
 
 DENSE_CLASSES, SPARSE = 500, {"inducing": 200, "batch": 300, "steps": 300}
 """Rows of more than two classes above which the default model has some inducing points: on the digits of scikit-learn
-200 take 24 seconds a fold, one for every row more than ten minutes."""
+200 take half a minute a fold, one for every row more than ten minutes."""
 
 
 class NotNumbersError(GpdslError, ValueError):
@@ -246,7 +246,7 @@ class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     """
 
     def _default(self, width: float) -> str:
-        return REGRESSION.format(width=width, far=math.log(width) + 0.5)
+        return REGRESSION.format(**_lengths(width))
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit rows X to numbers y. Raises ValueError for other data, GpdslError for what the model refuses."""
@@ -284,7 +284,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     """
 
     def _default(self, width: float) -> str:
-        return (TWO_CLASSES if len(self.classes_) == 2 else CLASSES).format(width=width)
+        return (TWO_CLASSES if len(self.classes_) == 2 else CLASSES).format(**_lengths(width))
 
     def _sizes(self, rows: int) -> dict[str, int]:
         return SPARSE if len(self.classes_) > 2 and rows > DENSE_CLASSES else {}
@@ -327,6 +327,11 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         """The most probable class of every row."""
         chances = self.predict_proba(X)
         return self.classes_[np.argmax(chances, axis=1)]
+
+
+def _lengths(width: float) -> dict[str, float]:
+    """Where the length-scales of columns begin that are this far apart in all, and where their prior is centred."""
+    return {"width": width, "far": math.log(width) + 0.5}
 
 
 def _compiled(model: str | PathLike[str] | models.Model) -> models.Model:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from gpdsl.program.program import Program
 from gpdsl.program.quadrature import REACH, Integral, crossing, density, edges_of, gauss_hermite
@@ -164,14 +164,26 @@ def _ends(edges: Array, between: Array, low: Array, high: Array) -> tuple[Array,
     return before + low * (after - before), before + high * (after - before)
 
 
-def quick_or_fine(integral: Integral) -> Float[Array, "K rows *axes"]:
-    """An integral over one argument, finely where it has kinks or is steep in some row. Its kinks are no steps."""
-    if integral.kinks:
-        return fine_integral(integral)[0]
+def quick_integral(integral: Integral) -> tuple[Float[Array, "K rows *axes"], Bool[Array, ""]]:
+    """An integral over one argument without kinks, and whether that is right where it may be steep."""
     values = _even_values(integral)
     every, some, size = (jnp.sum(each, axis=0) for each in (values, 2 * values[::2], jnp.abs(values)))
-    agree = jnp.all(jnp.abs(every - some) <= AGREE * size)
-    return jax.lax.cond(agree, lambda: every, lambda: jnp.broadcast_to(fine_integral(integral)[0], every.shape))
+    return every, jnp.all(jnp.abs(every - some) <= AGREE * size)
+
+
+def quick_of_two(
+    integral: Integral, counts: Sequence[int]
+) -> tuple[Float[Array, "rules K rows *axes"], Bool[Array, ""]]:
+    """An integral over two arguments by rules of so many nodes along each, and whether the first two are right."""
+    found = jnp.stack([integral.by_rule(*gauss_hermite(2, count)) for count in counts])
+    size = jnp.maximum(jnp.abs(found[0]), jnp.abs(found[1]))
+    return found, jnp.all(jnp.abs(found[0] - found[1]) <= AGREE * size)
+
+
+def fine_of_two(integral: Integral, counts: Sequence[int]) -> tuple[Float[Array, "rules K rows *axes"], Array]:
+    """The same, with the first argument integrated over finely, and how wrong all of them may be besides."""
+    values, left = zip(*[fine_integral(replace(integral, beside=count)) for count in counts], strict=True)
+    return jnp.stack(values), left[0]
 
 
 def of_two(integral: Integral, counts: Sequence[int]) -> tuple[Float[Array, "rules K rows *axes"], Array]:
@@ -179,13 +191,12 @@ def of_two(integral: Integral, counts: Sequence[int]) -> tuple[Float[Array, "rul
 
     Where the first two of the rules do not agree, the first argument is integrated over finely, the second by nodes.
     """
-    found = jnp.stack([integral.by_rule(*gauss_hermite(2, count)) for count in counts])
+    found, agree = quick_of_two(integral, counts)
 
     def finely() -> tuple[Array, Array]:
-        values, left = zip(*[fine_integral(replace(integral, beside=count)) for count in counts], strict=True)
-        return jnp.broadcast_to(jnp.stack(values), found.shape), jnp.broadcast_to(left[0], found.shape[1:])
+        values, left = fine_of_two(integral, counts)
+        return jnp.broadcast_to(values, found.shape), jnp.broadcast_to(left, found.shape[1:])
 
-    agree = jnp.all(jnp.abs(found[0] - found[1]) <= AGREE * jnp.maximum(jnp.abs(found[0]), jnp.abs(found[1])))
     return jax.lax.cond(agree, lambda: (found, jnp.zeros_like(found[0])), finely)
 
 

@@ -81,6 +81,14 @@ class Program:
         derived = {"translator", "evaluator"}
         return Program, tuple(identity(getattr(self, each.name)) for each in fields(self) if each.name not in derived)
 
+    @cached_property
+    def known_by(self) -> Hashable:
+        """Its identity, and where there is none the program itself."""
+        try:
+            return self.identity
+        except Unique:
+            return self
+
     def log_prior(self, parameters: Mapping[str, Array]) -> Float[Array, ""] | float:
         """Log density of the learnt parameters that have priors (MAP), at these constrained values."""
         scope = Scope(parameters, Rows({}, {}, {}))

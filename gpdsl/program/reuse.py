@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 
-KEPT = 64
+KEPT = 256
 """Programs kept; of more, those go that have not been asked for the longest."""
 
 _programs: OrderedDict[Hashable, Callable[..., Any]] = OrderedDict()

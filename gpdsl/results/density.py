@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -48,8 +47,7 @@ def drawn_log_densities(beliefs: Beliefs) -> Float[np.ndarray, "S K rows"]:
     if is_opaque(beliefs.program):
         return np.asarray(opaque_log_densities(beliefs))
     latents, _ = sample_latents(beliefs, SAMPLES, need_externals=False)
-    compute = beliefs.compile("densities", lambda numbers, at: log_densities(beliefs.with_numbers(numbers), at, {}))
-    return np.asarray(compute(beliefs.numbers(), latents))
+    return np.asarray(beliefs.compile("densities", lambda known, at: log_densities(known, at, {}))(latents))
 
 
 def is_opaque(program: Program) -> bool:
@@ -107,10 +105,7 @@ def _of_folded(beliefs: Beliefs, rough: bool) -> Float[np.ndarray, "1 rows"]:
     involved = _columns(beliefs, densities)
     if not rough and _wants_cells(beliefs, densities, involved):
         return _in_cells(beliefs, involved)
-    if "density" not in beliefs.compiled:
-        method = _method(beliefs, densities, involved)
-        beliefs.compile("density", lambda numbers: method(beliefs.with_numbers(numbers), involved))
-    values = beliefs.compiled["density"](beliefs.numbers())
+    values = beliefs.compile("density", lambda known: _method(known, densities, involved)(known, involved))()
     if values.ndim == 2:
         return np.asarray(values)
     found, fewer = np.asarray(values)
@@ -185,8 +180,7 @@ def _certain(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
 
 def _in_cells(beliefs: Beliefs, involved: list[int]) -> Float[np.ndarray, "K rows"]:
     """By cells between the places where the outputs' densities jump or bend."""
-    lines, parts = beliefs.compile("lines", lambda numbers: _lines(beliefs.with_numbers(numbers), involved)), []
-    tables = lines(beliefs.numbers())
+    tables, parts = beliefs.compile("lines", lambda known: _lines(known, involved))(), []
     for k in range(len(beliefs.weights)):
         cuts = [(np.asarray(level[k]), np.asarray(slopes[k])) for level, slopes in tables]
         parts.append(log_mean(_log_function(beliefs, involved, k), cuts, beliefs.count, len(involved)))
@@ -196,9 +190,8 @@ def _in_cells(beliefs: Beliefs, involved: list[int]) -> Float[np.ndarray, "K row
 def _log_function(beliefs: Beliefs, involved: list[int], component: int) -> LogFunction:
     """The log density of rows at normals, some at a time; their number is rounded up, for few programs."""
 
-    def at(numbers: tuple[Any, ...], normals: Array) -> Array:
-        row = _row_function(beliefs.with_numbers(numbers), involved, component)
-        return jax.lax.map(row, normals)
+    def at(known: Beliefs, normals: Array) -> Array:
+        return jax.lax.map(_row_function(known, involved, component), normals)
 
     def function(rows: np.ndarray, normals: np.ndarray) -> np.ndarray:
         found = np.empty(normals.shape[:2])
@@ -208,8 +201,8 @@ def _log_function(beliefs: Beliefs, involved: list[int], component: int) -> LogF
             size = min(CELLS_AT_ONCE, max(64, 1 << (count - 1).bit_length()))
             chosen = np.pad(rows[part], (0, size - count))
             given = np.pad(np.moveaxis(normals[part], 1, 0), ((0, 0), (0, size - count), (0, 0)))
-            compute = beliefs.compile(("cells", component), at)
-            values = compute(beliefs.part(chosen).numbers(), jnp.asarray(given, beliefs.marginals.mean.dtype))
+            compute = beliefs.part(chosen).compile(("cells", component), at)
+            values = compute(jnp.asarray(given, beliefs.marginals.mean.dtype))
             found[part] = np.asarray(values)[:, :count].T
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,8 +25,13 @@ NEGLIGIBLE = 1e-9
 """Probability that degrees of freedom too few for a mean may have."""
 
 
-def poles(expression: sp.Expr, latents: tuple[sp.Symbol, ...]) -> Iterator[sp.Expr]:
+@lru_cache(maxsize=256)
+def poles(expression: sp.Expr, latents: tuple[sp.Symbol, ...]) -> tuple[sp.Expr, ...]:
     """The divisors of an expression, linear in a latent, at whose zeros it is infinite."""
+    return tuple(_poles(expression, latents))
+
+
+def _poles(expression: sp.Expr, latents: tuple[sp.Symbol, ...]) -> Iterator[sp.Expr]:
     powers = [each for each in expression.atoms(sp.Pow) if each.exp.is_negative and each.base.has(*latents)]
     if not latents or not powers:
         return

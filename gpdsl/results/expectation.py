@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -11,16 +12,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.posteriors.coupled import Block
 from gpdsl.inference.posteriors.posterior import ROWS_AT_ONCE
 from gpdsl.program.cache import jit
-from gpdsl.program.fine_quadrature import even_integral, may_be_steep, of_two, quick_or_fine
+from gpdsl.program.fine_quadrature import (
+    even_integral,
+    fine_integral,
+    fine_of_two,
+    may_be_steep,
+    quick_integral,
+    quick_of_two,
+)
 from gpdsl.program.joint import Marginals, moment_values
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import Integral, integral_of, split_integral
+from gpdsl.program.reuse import reused
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic.arguments import Integrand, integrand_of
@@ -68,8 +77,6 @@ class Beliefs:
     """Works out the covariances of the latents between all rows."""
     functions: Callable[[int, np.random.Generator], Float[np.ndarray, "S rows latents"]] | None = None
     """Draws the latents at all rows together, where rows go through layers."""
-    compiled: dict[Any, Callable[..., Any]] = field(default_factory=dict, repr=False)
-    """Functions that are compiled already, shared by all parts of the rows."""
 
     @property
     def count(self) -> int:
@@ -98,11 +105,10 @@ class Beliefs:
 
     def sets(self) -> list[Beliefs]:
         """The passes through layers in sets: what is found from each of them alone scatters by their error."""
-        compiled: dict[Any, Callable[..., Any]] = {}
         sets = []
         for index in np.split(np.arange(len(self.weights)), SETS):
             marginals, weights = jax.tree.map(lambda a, i=index: a[i], self.marginals), self.weights[index]
-            sets.append(replace(self, marginals=marginals, weights=weights / weights.sum(), compiled=compiled))
+            sets.append(replace(self, marginals=marginals, weights=weights / weights.sum()))
         return sets
 
     def folded(self) -> Beliefs:
@@ -113,19 +119,23 @@ class Beliefs:
         marginals = jax.tree.map(lambda a: a.reshape(1, -1, *a.shape[2:]), self.marginals)
         return replace(self, rows=rows, marginals=marginals, weights=np.ones(1))
 
-    def compile(self, key: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, compiled once for all parts of the rows: equal keys mean equal functions of their numbers."""
-        if key not in self.compiled:
-            self.compiled[key] = jit(function, brief=self.count <= FEW)
-        return self.compiled[key]
+    def compile(self, key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function(beliefs, ...)` at these beliefs, compiled once for as many rows and components of the program.
 
-    def numbers(self) -> tuple[Any, ...]:
-        """The arrays, as arguments of a compiled function."""
-        return (self.parameters, self.rows, self.marginals)
+        Equal keys mean equal functions. They read no weights and call nothing opaque: arrays are parameters, rows and
+        marginals alone, and what is compiled outlives these beliefs.
+        """
+        shell = replace(self, weights=np.full(len(self.weights), np.nan), simulations=None, blocks=None, functions=None)
+        shell = shell.about({}, Rows({}, {}, {}), None)
 
-    def with_numbers(self, numbers: tuple[Any, ...]) -> Beliefs:
-        """The same beliefs about other (traced) arrays."""
-        parameters, rows, marginals = numbers
+        def build() -> Callable[..., Any]:
+            return jit(lambda arrays, *others: function(shell.about(*arrays), *others), brief=self.count <= FEW)
+
+        made = reused((self.program.known_by, key, self.count, len(self.weights), self.seed), build)
+        return partial(made, (self.parameters, self.rows, self.marginals))
+
+    def about(self, parameters: Mapping[str, Array], rows: Rows, marginals: Any) -> Beliefs:
+        """The same beliefs with other (traced) arrays."""
         return replace(self, parameters=parameters, rows=rows, marginals=marginals)
 
     def scope(self, latents: Array | None = None, externals: Mapping[str, Array] | None = None) -> Scope:
@@ -168,15 +178,18 @@ def means_of(beliefs: Beliefs, expressions: Sequence[sp.Expr], keys: tuple[str, 
     """E[expression] of several expressions, compiled together."""
     if any(has_external(beliefs.program.translator, e) for e in expressions):
         return [mean_of(beliefs, e, keys) for e in expressions]
-    steep = [is_steep(beliefs, e, keys) for e in expressions]
-    compute = beliefs.compile(
-        (tuple(expressions), keys, *steep),
-        lambda numbers: [
-            _per_component(beliefs.with_numbers(numbers), e, keys, {}, at)
-            for e, at in zip(expressions, steep, strict=True)
-        ],
-    )
-    return [_mixed(beliefs, values, keys) for values in compute(beliefs.numbers())]
+    steep = tuple(is_steep(beliefs, e, keys) for e in expressions)
+    for fine in (False, True):
+        compute = beliefs.compile(
+            (tuple(expressions), keys, steep, fine),
+            lambda known, fine=fine: [
+                _per_component(known, e, keys, {}, at, fine) for e, at in zip(expressions, steep, strict=True)
+            ],
+        )
+        found = compute()
+        if all(right is None or bool(right) for _, right in found):
+            break
+    return [_mixed(beliefs, values, keys) for values, _ in found]
 
 
 def per_component(
@@ -187,13 +200,17 @@ def per_component(
         return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
     symbols, steep = list(given), is_steep(beliefs, expression, keys, given)
     places = {symbol: sp.Symbol(f"given {place}", real=True) for place, symbol in enumerate(symbols)}
-    compute = beliefs.compile(
-        (expression.xreplace(places), keys, steep),
-        lambda numbers, values: _per_component(
-            beliefs.with_numbers(numbers), expression, keys, dict(zip(symbols, values, strict=True)), steep
-        ),
-    )
-    return compute(beliefs.numbers(), list(given.values()))
+    for fine in (False, True):
+        compute = beliefs.compile(
+            (expression.xreplace(places), keys, steep, fine),
+            lambda known, values, fine=fine: _per_component(
+                known, expression, keys, dict(zip(symbols, values, strict=True)), steep, fine
+            ),
+        )
+        found, right = compute(list(given.values()))
+        if right is None or bool(right):
+            break
+    return found
 
 
 def without(expression: sp.Expr, given: Iterable[sp.Symbol]) -> sp.Expr:
@@ -216,26 +233,37 @@ def integrand_in(beliefs: Beliefs, expression: sp.Basic, given: Iterable[sp.Symb
 
 
 def _per_component(
-    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Array], steep: bool
-) -> Float[Array, "K rows *keys"]:
+    beliefs: Beliefs,
+    expression: sp.Expr,
+    keys: tuple[str, ...],
+    given: Mapping[sp.Symbol, Array],
+    steep: bool,
+    fine: bool,
+) -> tuple[Float[Array, "K rows *keys"], Bool[Array, ""] | None]:
+    """The expectation, and whether it is right in all rows where it is known to be so only afterwards: else `fine`."""
     evaluator = beliefs.program.evaluator
     latents = latents_in(beliefs.program.translator, without(expression, given))
     if not latents:
-        return _with_rows(evaluator(expression, beliefs.scope(), keys, given), beliefs, keys)
+        return _with_rows(evaluator(expression, beliefs.scope(), keys, given), beliefs, keys), None
     program = beliefs.program
     if beliefs.marginals.together and len(latents) > 1:  # values at different points are dependent
-        return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
+        return jnp.mean(sampled(beliefs, expression, keys, given), axis=0), None
     closed = beliefs.closed(expression, latents)
     if closed is not None:
         table = moment_values(program, latents, beliefs.marginals, keys, closed.free_symbols)
-        return _with_rows(evaluator(closed, beliefs.scope(), keys, {**table, **given}), beliefs, keys)
+        return _with_rows(evaluator(closed, beliefs.scope(), keys, {**table, **given}), beliefs, keys), None
     integrand = integrand_in(beliefs, expression, given)
     if integrand.kinks is None:
-        return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
-    integral = beliefs.integral(integrand, keys, given)
-    if len(integral.symbols) == 1 and not any(each.has(floor) for each in integral.kinks):
-        return (quick_or_fine if steep or integral.kinks else even_integral)(integral)
-    return split_integral(integral) if integral.kinks else of_two(integral, RULES[:2])[0][0]
+        return jnp.mean(sampled(beliefs, expression, keys, given), axis=0), None
+    integral, one = beliefs.integral(integrand, keys, given), len(integrand.symbols) == 1
+    if any(each.has(floor) for each in integral.kinks) or (integral.kinks and not one):
+        return split_integral(integral), None
+    if one and (integral.kinks or fine):
+        return fine_integral(integral)[0], None
+    if one:
+        return quick_integral(integral) if steep else (even_integral(integral), None)
+    values, right = (fine_of_two(integral, RULES[:2])[0], None) if fine else quick_of_two(integral, RULES[:2])
+    return values[0], right
 
 
 def _with_rows(value: Array, beliefs: Beliefs, keys: tuple[str, ...]) -> Array:

@@ -96,7 +96,6 @@ def conditioned(beliefs: ex.Beliefs, count: int) -> ex.Beliefs:
         weights=weights / weights.sum(),
         start=0,
         blocks=lambda: [block],
-        compiled={},
     )
 
 
@@ -134,15 +133,14 @@ def _expected(known: ex.Beliefs, program: Program) -> Expected:
     dtype, shape = known.marginals.mean.dtype, (known.count, program.latents)
     normals = base_normals(jax.random.key(known.seed), SAMPLES, 1, *shape) if program.sampled else None
 
-    def value(moments: tuple[jax.Array, jax.Array], numbers: tuple) -> jax.Array:
-        beliefs = known.with_numbers(numbers)
+    def value(moments: tuple[jax.Array, jax.Array], beliefs: ex.Beliefs) -> jax.Array:
         q = _marginals(program, moments[0][None], moments[1][None])
         return jnp.sum(expected_log_likelihood(program, beliefs.parameters, beliefs.rows, q, normals))
 
-    both = known.compile("given", jax.value_and_grad(value))
+    both = known.compile("given", lambda beliefs, moments: jax.value_and_grad(value)(moments, beliefs))
 
     def computed(mean: Array, covariance: Array) -> tuple[float, tuple[Array, Array]]:
-        found, slopes = both((jnp.asarray(mean, dtype), jnp.asarray(covariance, dtype)), known.numbers())
+        found, slopes = both((jnp.asarray(mean, dtype), jnp.asarray(covariance, dtype)))
         return float(found), tuple(np.asarray(each, float) for each in slopes)  # type: ignore[return-value]
 
     return computed

@@ -166,17 +166,23 @@ class Prediction(Scored):
         return {name: calendar.dates(name, moments) for name, moments in self.origin.data.moments.items()}
 
     @property
+    def labels(self) -> dict[str, np.ndarray]:
+        """The inputs that are labels, in the words of the data [rows, *axes]."""
+        if self.origin is None:
+            return {}
+        data = self.origin.data
+        return words_of(self._declarations.inputs, data.inputs, data.every_level)
+
+    @property
     def shown_inputs(self) -> dict[str, np.ndarray]:
         """The inputs [rows, *axes] as they were given: times as dates, labels in words."""
         assert self.origin is not None
-        data = self.origin.data
-        words = words_of(self._declarations.inputs, data.inputs, data.every_level)
-        return {**data.inputs, **self.times, **words}
+        return {**self.origin.data.inputs, **self.times, **self.labels}
 
     def to_frame(
         self, names: Sequence[str] | None = None, quantiles: float | Sequence[float] = (0.05, 0.95)
     ) -> DataFrame:
-        """A pandas frame: times, `y_mean`, `y_sd`, `y_q0.05` of each quantity, `y_label`, `y_p[4]` of labels.
+        """A pandas frame: inputs that are labels or times, `y_mean`, `y_sd`, `y_q0.05`, `y_label`, `y_p[4]` of labels.
 
         Names are those of outputs and lets by default. Rows keep the index of the frame that was predicted.
         """

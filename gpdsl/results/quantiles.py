@@ -16,7 +16,9 @@ from gpdsl.symbolic.conditions import choose
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.terms import has_external
 
-BISECTIONS = 60
+STEPS, CLOSE = 120, 1e-14
+"""Of a search for a quantile, and how wide it leaves the bracket, in units of the first one and of the place itself."""
+
 WIDENINGS = 200
 Array = np.ndarray
 
@@ -24,26 +26,56 @@ Array = np.ndarray
 def invert(
     cdf: Callable[[Array], Array], probability: float, low: Array, high: Array, *, discrete: bool = False
 ) -> np.ndarray:
-    """Smallest y with cdf(y) >= probability, elementwise, by bisection from a bracket that is widened as needed.
+    """Smallest y with cdf(y) >= probability, elementwise, from a bracket that is widened as needed.
 
-    Discrete distributions live on the whole numbers, and so does their bisection.
+    Discrete distributions live on the whole numbers, and so does the search.
     """
     low, high = np.array(low, float), np.array(high, float)
     if discrete:
         low, high = np.floor(low) - 1.0, np.ceil(high)
     for _ in range(WIDENINGS):
-        short, long = cdf(high) < probability, cdf(low) >= probability
+        lacking, beyond = cdf(low) - probability, cdf(high) - probability
+        short, long = beyond < 0, lacking >= 0
         if not (short.any() or long.any()):
             break
         width = high - low
         high, low = np.where(short, high + width, high), np.where(long, low - width, low)
-    for _ in range(BISECTIONS):
-        middle = np.floor(0.5 * (low + high)) if discrete else 0.5 * (low + high)
+    if not discrete:
+        return _root(lambda y: cdf(y) - probability, low, high, lacking, beyond)
+    for _ in range(STEPS):
+        middle = np.floor(0.5 * (low + high))
         if np.all((middle <= low) | (middle >= high)):
             break
         below = cdf(middle) < probability
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return high
+
+
+def _root(function: Callable[[Array], Array], low: Array, high: Array, at_low: Array, at_high: Array) -> Array:
+    """Where a rising function reaches zero between two places, elementwise, by Chandrupatla's method (1997).
+
+    A parabola in the function's value through the last three places says where to look next, if it is straight enough
+    there; else that is half-way. The bracket is [a, b] or [b, a], with the newest place a; c is the one before.
+    """
+    a, b, at_a, at_b, share = low, high, at_low, at_high, np.full(low.shape, 0.5)
+    least = CLOSE * np.abs(high - low)
+    for _ in range(STEPS):
+        place = a + share * (b - a)
+        value = function(place)
+        same = (value >= 0) == (at_a >= 0)
+        c, at_c = np.where(same, a, b), np.where(same, at_a, at_b)
+        b, at_b = np.where(same, b, a), np.where(same, at_b, at_a)
+        a, at_a = place, value
+        edge = (least + CLOSE * np.abs(a)) / np.maximum(np.abs(b - a), np.finfo(float).tiny)
+        if np.all(edge > 0.5):
+            break
+        with np.errstate(divide="ignore", invalid="ignore"):
+            xi, phi = (a - b) / (c - b), (at_a - at_b) / (at_c - at_b)
+            bent = at_a / (at_b - at_a) * at_c / (at_b - at_c)
+            bent += (c - a) / (b - a) * at_a / (at_c - at_a) * at_b / (at_c - at_b)
+            straight = (phi**2 < xi) & ((1.0 - phi) ** 2 < 1.0 - xi)
+        share = np.clip(np.where(straight, bent, 0.5), np.minimum(edge, 0.5), 1.0 - np.minimum(edge, 0.5))
+    return np.where(at_a >= 0, a, b)
 
 
 def mixture_of_normals(mean: Array, variance: Array, weights: Array, probability: float) -> np.ndarray:

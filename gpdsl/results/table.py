@@ -93,7 +93,7 @@ def predictable_outputs(declarations: Declarations) -> list[str]:
 def table_of(
     prediction: Any, declarations: Declarations, names: Iterable[str], quantiles: Sequence[float]
 ) -> dict[str, np.ndarray]:
-    """Columns of numbers (text for labels), each [rows], for every element of every name; after the times of the rows.
+    """Columns of numbers (text for labels), each [rows], for every element of every name; after labels and times.
 
     Of a field, and of what is computed from fields alone, the rows are its points. Raises GpdslError for such names
     beside others.
@@ -102,7 +102,7 @@ def table_of(
     apart = [name for name in names if name in fields]
     if apart and len(apart) < len(names):
         raise GpdslError(f"`{apart[0]}` is the same in every row: ask for it alone, and get one row for each point")
-    table = {} if apart else _time_columns(prediction.times)
+    table = {} if apart else _input_columns({**prediction.labels, **prediction.times})
     for name in names:
         output = declarations.outputs.get(name)
         if output is not None and output.label is not None:
@@ -133,12 +133,12 @@ def _number_columns(
     return columns
 
 
-def _time_columns(times: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The dates that rows are of."""
+def _input_columns(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The dates and the labels that rows are of."""
     return {
-        name + subscript(each + 1 for each in position): dates[(slice(None), *position)]
-        for name, dates in times.items()
-        for position in np.ndindex(*dates.shape[1:])
+        name + subscript(each + 1 for each in position): values[(slice(None), *position)]
+        for name, values in inputs.items()
+        for position in np.ndindex(*values.shape[1:])
     }
 
 

@@ -63,15 +63,15 @@ class Warped:
         """The transform and its slope at y [..., rows, *keys]."""
         evaluator, keys = self.beliefs.program.evaluator, self.base.keys
 
-        def both(numbers: tuple, y: jnp.ndarray) -> tuple:
-            beliefs, given = self.beliefs.with_numbers(numbers), {self.warp.symbol: y}
+        def both(beliefs: ex.Beliefs, y: jnp.ndarray) -> tuple:
+            given = {self.warp.symbol: y}
             value, slope = (evaluator(e, beliefs.scope(), keys, given) for e in (self.warp.value, self.warp.slope))
             return jnp.broadcast_to(value, y.shape), jnp.broadcast_to(slope, y.shape)
 
-        compiled, numbers = self.beliefs.compile(("warp", self.warp.value, keys), both), self.beliefs.numbers()
+        compiled = self.beliefs.compile(("warp", self.warp.value, keys), both)
 
         def at(y: Array) -> tuple[Array, Array]:
-            value, slope = compiled(numbers, jnp.asarray(y))
+            value, slope = compiled(jnp.asarray(y))
             return np.asarray(value), np.asarray(slope)
 
         return at

@@ -165,6 +165,9 @@ def observed_level(indicators: Sequence[sp.Expr], law: Law) -> sp.Expr:
 def _categorical(a: Mapping[str, Any]) -> tuple[sp.Expr, ...]:
     if "p" in a:
         return tuple(sp.log(p) for p in a["p"])
+    if len(a["logits"]) == 2:  # functions of one number
+        one, other = a["logits"]
+        return -softplus(other - one), -softplus(one - other)
     normaliser = logsumexp(*a["logits"])
     return tuple(f - normaliser for f in a["logits"])
 

@@ -41,7 +41,7 @@ def cavities(beliefs: Beliefs, at_rows: Posterior) -> tuple[Marginals, Bool[np.n
     What inducing values leave open of a row's latents stays open: its site tells of the inducing values.
     """
     program, q, basis = beliefs.program, beliefs.marginals, basis_columns(beliefs.program)
-    gradient = beliefs.compile("sites", lambda numbers: _slopes(beliefs.with_numbers(numbers)))(beliefs.numbers())
+    gradient = beliefs.compile("sites", _slopes)()
     sites = site_target(q, gradient)
     spread = np.asarray(with_sums(program, jnp.eye(len(basis), dtype=q.mean.dtype)), float)
     mean, variance = np.array(q.mean[0], float), np.array(q.variance[0], float)

@@ -1,0 +1,77 @@
+"""What a prediction computes is compiled once for as many rows of a model, whichever fit it is of."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import gpdsl
+
+MODEL = """\
+input x : real
+output n : count
+param ell : positive = {ell}
+latent f(x) ~ GP(0, RBF(ell))
+let wave = sin(f)
+n ~ Poisson(exp(f))
+"""
+
+
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Everything that is compiled by `jax.jit` from now on."""
+    found, original = [], jax.jit
+
+    def counted(function: object, **options: object) -> object:
+        found.append(function)
+        return original(function, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(jax, "jit", counted)
+    return found
+
+
+def numbers(fit: gpdsl.Fit, x: np.ndarray) -> list[np.ndarray]:
+    prediction = fit.predict({"x": x})
+    return [prediction.mean("n"), prediction.variance("n"), prediction.mean("wave"), prediction.quantile("n", 0.9)]
+
+
+def test_predictions_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one fit, of another one of the model with other data, and never with the numbers of the first."""
+    rng = np.random.default_rng(0)
+    x = np.linspace(0.0, 5.0, 20)
+    data = [{"x": x, "n": rng.poisson(np.exp(scale * np.sin(x)))} for scale in (1.0, 2.0)]
+    model = gpdsl.compile(MODEL.format(ell=1.0))
+    fits = [model.fit(each, steps=20, progress=False) for each in data]
+    first = numbers(fits[0], x)
+    calls = compiled(monkeypatch)
+    for again, before in zip(numbers(fits[0], x), first, strict=True):
+        np.testing.assert_array_equal(again, before)
+    assert not calls
+    other = numbers(fits[1], x)
+    assert all(np.max(np.abs(a - b)) > 1e-3 for a, b in zip(other, first, strict=True))
+    fresh = numbers(gpdsl.compile(MODEL.format(ell=1.0)).fit(data[1], steps=20, progress=False), x)
+    for again, before in zip(fresh, other, strict=True):
+        np.testing.assert_allclose(again, before, rtol=1e-9, atol=1e-9)
+
+
+def test_another_model_has_its_own() -> None:
+    """Constants of the text are part of what is compiled."""
+    x = np.linspace(0.0, 5.0, 20)
+    data = {"x": x, "n": np.full(20, 3.0)}
+    one, two = (
+        gpdsl.compile(MODEL.format(ell=1.0).replace("exp(f)", f"{k} * exp(f)")).fit(data, steps=20, progress=False)
+        for k in (1, 2)
+    )
+    ratio = two.predict({"x": x}).mean("n") / one.predict({"x": x}).mean("n")
+    latent = two.predict({"x": x}).mean("f") - one.predict({"x": x}).mean("f")
+    assert np.all(np.abs(np.log(ratio)) < 0.2)
+    assert np.all(latent < -0.3)
+
+
+@pytest.mark.parametrize("count", [7, 8])
+def test_parts_of_rows(count: int) -> None:
+    """Other numbers of rows are compiled for themselves, and agree row by row."""
+    x = np.linspace(0.0, 5.0, 20)
+    fit = gpdsl.compile(MODEL.format(ell=1.0)).fit({"x": x, "n": np.round(3 + 2 * np.sin(x))}, steps=20, progress=False)
+    for whole, some in zip(numbers(fit, x), numbers(fit, x[:count]), strict=True):
+        np.testing.assert_allclose(some, whole[:count], rtol=1e-9)
