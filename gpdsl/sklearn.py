@@ -35,7 +35,7 @@ model regression "A smooth function of all columns, each with a length-scale of 
 input  x     : real[D]
 output y     : real
 param  s2    : positive    = 1
-param  ell   : positive[D] = {width:.6g} ~ LogNormal({far:.6g}, 1)
+param  ell   : positive[D] = {width:.6g} ~ LogNormal({farther:.6g}, 0.7)
 param  sigma : positive    = 0.5
 latent f(x) ~ GP(0, s2 * RBF(ell))
 y ~ Normal(f, sigma)
@@ -45,8 +45,8 @@ TWO_CLASSES = """\
 model two_classes "Log odds that are a smooth function of all columns"
 input  x   : real[D]
 output y   : binary
-param  m   : real     = 0
-param  s2  : positive = 4
+param  m   : real     = 0 ~ Normal(0, 5)
+param  s2  : positive = 4 ~ LogNormal(2, 1.5)
 param  ell : positive = {width:.6g}
 latent f(x) ~ GP(m, s2 * RBF(ell))
 y ~ Bernoulli(logit = f)
@@ -330,8 +330,8 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
 
 def _lengths(width: float) -> dict[str, float]:
-    """Where the length-scales of columns begin that are this far apart in all, and where their prior is centred."""
-    return {"width": width, "far": math.log(width) + 0.5}
+    """Where the length-scales of columns begin that are this far apart in all, and where priors of them are centred."""
+    return {"width": width, "far": math.log(width) + 0.5, "farther": math.log(width) + 1.0}
 
 
 def _compiled(model: str | PathLike[str] | models.Model) -> models.Model:

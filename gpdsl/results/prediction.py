@@ -56,7 +56,7 @@ Keys = tuple[str, ...]
 
 
 class NotLinearError(Exception):
-    """An expression has slopes in the latents that depend on them, or a law is not normal."""
+    """Why something is not linear in the latents with normal noise."""
 
 
 def covariances(together: Together, name: str) -> Float[np.ndarray, "rows *axes rows *axes"]:
@@ -69,8 +69,8 @@ def covariances(together: Together, name: str) -> Float[np.ndarray, "rows *axes 
         noise = of_output(beliefs, name, partial(_noise, beliefs))
     except NotLinearError as problem:
         raise GpdslError(
-            f"covariance of `{name}`: it is not linear in the latents, or its noise is not normal, so that there is no "
-            f"formula; np.cov(prediction.draws({name!r}, 4000).T) estimates it"
+            f"covariance of `{name}`: {problem}, so that there is no formula; "
+            f"np.cov(prediction.draws({name!r}, 4000).T) estimates it"
         ) from problem
     return found + np.diag(noise.ravel()).reshape(found.shape)
 
@@ -84,11 +84,11 @@ def slopes_of(beliefs: ex.Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.
     numbers = np.arange(len(basis)).reshape(-1, 1, *(1,) * len(keys))
     total = np.zeros((len(basis), beliefs.count, *(1,) * len(keys)))
     if has_external(translator, expression):
-        raise NotLinearError
+        raise NotLinearError("it calls an opaque function")
     for symbol in latents_in(translator, expression):
         slope = sp.diff(expression, symbol)
         if latents_in(translator, slope):
-            raise NotLinearError
+            raise NotLinearError("it is not linear in the latents")
         value = np.asarray(program.evaluator(slope, beliefs.scope(), keys), float)
         column = np.asarray(program.evaluator.of_latent(symbol, jnp.asarray(places)[None], keys))
         total = total + np.where(numbers == column, value, 0.0)
@@ -99,10 +99,12 @@ def _normal(beliefs: ex.Beliefs, o: ObservationTerms) -> dict[str, sp.Expr]:
     """The arguments of a statement whose noise is normal and the same whatever the latents."""
     program = beliefs.program
     known = marginal(program.translator, program.observations, o)
-    if known is None or known.law is None or known.warp is not None or known.law.name != "Normal":
-        raise NotLinearError
+    if known is None or known.law is None or known.warp is not None:
+        raise NotLinearError("it is not a latent with normal noise")
+    if known.law.name != "Normal":
+        raise NotLinearError(f"its noise is not one number, and normal, but {known.law.name}")
     if latents_in(program.translator, known.law.arguments["sd"]):
-        raise NotLinearError
+        raise NotLinearError("its noise depends on the latents")
     return dict(known.law.arguments)
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.exact.evidence import factorised
+from gpdsl.inference.exact.predictive import _rounded
 from tests.inference.conftest import REGRESSION
 
 Case = tuple[gpdsl.Model, dict[str, np.ndarray]]
@@ -129,3 +131,25 @@ def test_some_repeated_rows_change_nothing_for_a_full_posterior(regression: Case
     assert len(fit.inducing[0]) == 42
     assert len(model.fit(few, fixed=held, posterior="diagonal").inducing[0]) == 40
     assert fit.elbo == pytest.approx(exact(fit, few, data["x"][:1])[2], abs=1e-5)
+
+
+def test_noise_free_data_are_predicted() -> None:
+    """A fit that ends at the noise of rounding predicts, though its matrix has no factor in another order of sums."""
+    rng = np.random.default_rng(5)
+    x = np.sort(rng.uniform(0.0, 6.0, 40))
+    text = "input x : real\noutput y : real\nparam ell : positive\nparam sigma : positive\n"
+    text += "latent f(x) ~ GP(0, RBF(ell))\ny ~ Normal(f, sigma)\n"
+    fit = gpdsl.compile(text).fit({"x": x, "y": np.sin(x)}, standardise=True, progress=False)
+    assert fit.parameters["sigma"] < 1e-5
+    new = np.linspace(x[0], x[-1], 9)
+    np.testing.assert_allclose(fit.predict({"x": new}).mean("y"), np.sin(new), atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_rounding_takes_from_a_matrix_is_given_back(dtype: str) -> None:
+    size = np.finfo(dtype).eps ** -1.1
+    signal = (size * np.cos(np.subtract.outer(*[np.linspace(0.0, 1.0, 30)] * 2))).astype(dtype)
+    assert factorised(signal) is None
+    factor = np.tril(_rounded(signal)).astype(float)
+    np.testing.assert_allclose(factor @ factor.T, signal, atol=1e4 * np.finfo(dtype).eps * size)
+    assert _rounded(np.full((3, 3), -4.0, dtype)) is None

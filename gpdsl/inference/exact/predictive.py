@@ -47,6 +47,9 @@ from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
+ROUNDING = (0, 1, 10, 100, 1000)
+"""Multiples of the rounding of the largest variance that may be added to the noise."""
+
 NUMBERS_AT_ONCE = 16_000_000
 """Covariances of new rows with the data that are held at a time: 128 MB."""
 
@@ -119,7 +122,7 @@ class Exact(Posterior):
     def numbers(self) -> tuple[Any, tuple[list[Factorised], list[Functionals]]]:
         """The parameters, every part factorised there, and what the rows of the data read.
 
-        Raises GpdslError where a matrix has no Cholesky factor, which a fit that ended well has.
+        Raises GpdslError where a matrix has no Cholesky factor, which a fit that ended well has but for rounding.
         """
         parameters, read = as_arrays((dict(self.parameters), list(self.inducing)), self.dtype)
         found = []
@@ -131,7 +134,7 @@ class Exact(Posterior):
             loadings = jnp.asarray(known.loadings)
             compute = self.compiled.setdefault(("part", number), jit(matrix))
             matrices = np.asarray(compute(loadings, parameters, read))
-            factors = [factor for each in matrices if (factor := factorised(each)) is not None]
+            factors = [factor for each in matrices if (factor := _rounded(each)) is not None]
             if len(factors) < len(matrices):
                 raise GpdslError(
                     "the covariance of the data has no Cholesky factor at the fitted parameters: the noise is too "
@@ -241,6 +244,16 @@ class Exact(Posterior):
             columns, cross = crossed(part, known.loadings, self.program, seen, read, rows)
             total = total.at[:, :, columns].add(jnp.einsum("scnv,svd->dnsc", cross, duals))
         return total
+
+
+def _rounded(signal: Float[np.ndarray, "values values"]) -> Float[np.ndarray, "values values"] | None:
+    """The factor of I + H K H', or of that with as little of its own size on the diagonal as its rounding may ask for.
+
+    The program that found the evidence rounds in another order, and noise-free data leave nothing but rounding.
+    """
+    size = float(np.finfo(signal.dtype).eps * np.max(np.diagonal(signal), initial=0.0))
+    tried = (factorised(signal + share * size * np.eye(len(signal), dtype=signal.dtype)) for share in ROUNDING)
+    return next((factor for factor in tried if factor is not None), None)
 
 
 def _lost(
