@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
 from gpdsl.program.fine_quadrature import of_two
-from gpdsl.results.expectation import RULES, Beliefs, integrand_in, mean_of, sampled, without
+from gpdsl.results.expectation import RULES, Beliefs, integrand_in, is_sampled, mean_of, sampled, terms_of, without
 from gpdsl.results.pieces import Externals, Piece
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.responses import COHERENT, in_the_tails
@@ -87,7 +87,9 @@ def _spread(predictive: Predictive, values: np.ndarray) -> np.ndarray:
 
 def error_of_mean(beliefs: Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
     """Of E[expression]; zeros where it is neither sampled nor a quadrature over two latents."""
-    return _error(beliefs, expression, keys, None, _average, is_sampled(beliefs, expression))
+    terms = terms_of(beliefs, expression)
+    errors = [_error(beliefs, each, keys, None, _average, is_sampled(beliefs, each)) for each in terms]
+    return sum(errors[1:], start=errors[0])
 
 
 def error_of_variance(
@@ -108,16 +110,6 @@ def error_of_quantile(
     """Of a quantile: that of the sets, and that of the mean, by which polynomials may shift it."""
     several = len(integrand_in(beliefs, expression).arguments) > 1 or _is_opaque(beliefs, expression)
     return _error(beliefs, expression, keys, None, lambda v: np.quantile(v, probability, axis=0), several)
-
-
-def is_sampled(beliefs: Beliefs, expression: sp.Expr) -> bool:
-    """Whether an expectation is an average over samples, and has their error."""
-    latents = latents_in(beliefs.program.translator, expression)
-    if _is_opaque(beliefs, expression):
-        return True
-    if not latents or (beliefs.marginals.together and len(latents) > 1):
-        return bool(latents)
-    return beliefs.closed(expression, latents) is None and integrand_in(beliefs, expression).kinks is None
 
 
 def _is_opaque(beliefs: Beliefs, expression: sp.Expr) -> bool:

@@ -156,7 +156,26 @@ class Beliefs:
 
 def mean_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[Array, "rows *keys"]:
     """E[expression] at every row."""
-    return _mixed(beliefs, per_component(beliefs, expression, keys, {}), keys)
+    means = [_mixed(beliefs, per_component(beliefs, each, keys, {}), keys) for each in terms_of(beliefs, expression)]
+    return sum(means[1:], start=means[0])
+
+
+def terms_of(beliefs: Beliefs, expression: sp.Expr) -> tuple[sp.Expr, ...]:
+    """Terms of which the means are found one by one: quadratures where the whole expression has to be sampled."""
+    terms = sp.Add.make_args(expression)
+    apart = len(terms) > 1 and is_sampled(beliefs, expression) and not any(is_sampled(beliefs, each) for each in terms)
+    return terms if apart else (expression,)
+
+
+def is_sampled(beliefs: Beliefs, expression: sp.Expr) -> bool:
+    """Whether an expectation is an average over samples, and has their error."""
+    translator = beliefs.program.translator
+    latents = latents_in(translator, expression)
+    if has_external(translator, expression):
+        return True
+    if not latents or (beliefs.marginals.together and len(latents) > 1):
+        return bool(latents)
+    return beliefs.closed(expression, latents) is None and integrand_in(beliefs, expression).kinks is None
 
 
 def variance_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[Array, "rows *keys"]:
