@@ -10,7 +10,7 @@ from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.watch import loading, watching
 from gpdsl.language import Source, check, parse
 from gpdsl.language.model import Declarations
-from gpdsl.language.options import FitOptions
+from gpdsl.language.options import FitOptions, with_options
 from gpdsl.language.shipped import shipped
 from gpdsl.language.used import PathLike, Reach, read_model
 from gpdsl.symbolic.checking import compile_checked
@@ -42,6 +42,7 @@ class Model:
         """The title on the `model` line, or nothing."""
         return self.declarations.title
 
+    @with_options
     def fit(
         self,
         data: Any,
@@ -79,6 +80,7 @@ class Model:
                 self, data, columns or {}, callback, progress, options, start, checkpoint, resume, standardise
             )
 
+    @with_options
     def explain(
         self,
         data: Any,

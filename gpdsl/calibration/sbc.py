@@ -21,7 +21,7 @@ from gpdsl.inference.plan.options import Options, make_options
 from gpdsl.inference.watch import Watch, watching
 from gpdsl.language.inducing import Whole
 from gpdsl.language.model import Declarations
-from gpdsl.language.options import FitOptions
+from gpdsl.language.options import FitOptions, with_options
 from gpdsl.language.used import called_in
 from gpdsl.model import Model
 from gpdsl.results.progress import SECONDS_BETWEEN_LINES, duration
@@ -118,6 +118,7 @@ FUTILE = 10
 Outcome = Shares | str | None
 
 
+@with_options
 def sbc(
     model: Model,
     data: Any = 50,

@@ -5,11 +5,12 @@ The checker of `infer` lines, the arguments of `fit`, the command line, completi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from types import MappingProxyType
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, TypeVar
 
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.language.inducing import (
@@ -376,3 +377,18 @@ class FitOptions(TypedDict, total=False):
     beta: float | None
     fixed: Sequence[str] | None
     init: Mapping[str, Any] | None
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def with_options(function: Function) -> Function:
+    """`function`, whose `**options` are spelt out in its signature: what notebooks complete, and `help` shows."""
+    own = signature(function)
+    parameters = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+    options = (
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind.__forward_arg__)
+        for name, kind in FitOptions.__annotations__.items()
+    )
+    function.__signature__ = own.replace(parameters=[*parameters, *options])  # type: ignore[attr-defined]
+    return function

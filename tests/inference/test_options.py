@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -172,6 +174,16 @@ def test_types_of_options_are_those_of_the_table() -> None:
         assert kinds[-1] is type(None)
         words = tuple(w for kind in kinds[:-1] if typing.get_origin(kind) is Literal for w in typing.get_args(kind))
         assert words == (option.takes.words if type(option.takes) is Words else ())
+
+
+@pytest.mark.parametrize("function", [gpdsl.Model.fit, gpdsl.Model.explain, gpdsl.sbc])
+def test_options_are_spelt_out(function: Callable[..., Any]) -> None:
+    """Notebooks complete keywords from the signature: every option once, None by default, and nothing else is open."""
+    parameters = inspect.signature(function).parameters
+    assert [name for name in parameters if name in OPTIONS] == list(OPTIONS)
+    assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in OPTIONS)
+    assert all(parameters[name].default is None for name in OPTIONS)
+    assert inspect.Parameter.VAR_KEYWORD not in {each.kind for each in parameters.values()}
 
 
 @pytest.mark.slow
