@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import sympy as sp
-from jaxtyping import Float
 
 from gpdsl.data import Data
 from gpdsl.data.errors import listed
@@ -19,19 +17,18 @@ from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage
 from gpdsl.inference.posteriors.posterior import by_parts
 from gpdsl.program.cache import in_precision
-from gpdsl.program.joint import basis_columns
 from gpdsl.results import expectation as ex
 from gpdsl.results.accuracy import error_of, error_of_law, of_passes, verify_asked
 from gpdsl.results.conditions import ROWS_AT_ONCE, condition_of
 from gpdsl.results.datatree import dataset_of
 from gpdsl.results.draws import (
     Together,
+    covariances,
     law_of_output,
     output_mean,
     output_quantile,
     output_variance,
     row_by_row,
-    sizes_of,
 )
 from gpdsl.results.existence import existing, said
 from gpdsl.results.named import check_draws, is_output, names_of, of_output, of_quantity
@@ -40,87 +37,12 @@ from gpdsl.results.scored import Scored
 from gpdsl.results.table import Total, ends_of, frame_of, html_of, total_of
 from gpdsl.shown import mimebundle
 from gpdsl.symbolic.reduced import field_quantities
-from gpdsl.symbolic.sources import marginal
-from gpdsl.symbolic.terms import ObservationTerms, has_external, latents_in
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from xarray import Dataset
 
     from gpdsl.results.fit import Fit
-
-
-# Covariances between rows of what is linear in the latents: exact, for the Gaussian or the mixture that q is.
-
-Keys = tuple[str, ...]
-
-
-class NotLinearError(Exception):
-    """Why something is not linear in the latents with normal noise."""
-
-
-def covariances(together: Together, name: str) -> Float[np.ndarray, "rows *axes rows *axes"]:
-    """Of a latent, a let or an output. Raises GpdslError where that is not linear in the latents."""
-    beliefs = together.beliefs
-    try:
-        if not is_output(beliefs, name):
-            return together.covariance(of_quantity(beliefs, name, partial(slopes_of, beliefs)))
-        found = together.covariance(of_output(beliefs, name, partial(_mean_slopes, beliefs)))
-        noise = of_output(beliefs, name, partial(_noise, beliefs))
-    except NotLinearError as problem:
-        raise GpdslError(
-            f"covariance of `{name}`: {problem}, so that there is no formula; "
-            f"np.cov(prediction.draws({name!r}, 4000).T) estimates it"
-        ) from problem
-    return found + np.diag(noise.ravel()).reshape(found.shape)
-
-
-def slopes_of(beliefs: ex.Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.ndarray, "columns rows *keys"]:
-    """Slopes of an expression in all that is read of the latents."""
-    program = beliefs.program
-    translator, basis = program.translator, basis_columns(program)
-    places = np.zeros(program.latents, int)
-    places[basis] = np.arange(len(basis))
-    numbers = np.arange(len(basis)).reshape(-1, 1, *(1,) * len(keys))
-    total = np.zeros((len(basis), beliefs.count, *(1,) * len(keys)))
-    if has_external(translator, expression):
-        raise NotLinearError("it calls an opaque function")
-    for symbol in latents_in(translator, expression):
-        slope = sp.diff(expression, symbol)
-        if latents_in(translator, slope):
-            raise NotLinearError("it is not linear in the latents")
-        value = np.asarray(program.evaluator(slope, beliefs.scope(), keys), float)
-        column = np.asarray(program.evaluator.of_latent(symbol, jnp.asarray(places)[None], keys))
-        total = total + np.where(numbers == column, value, 0.0)
-    return total
-
-
-def _normal(beliefs: ex.Beliefs, o: ObservationTerms) -> dict[str, sp.Expr]:
-    """The arguments of a statement whose noise is normal and the same whatever the latents."""
-    program = beliefs.program
-    known = marginal(program.translator, program.observations, o)
-    if known is None or known.law is None or known.warp is not None:
-        raise NotLinearError("it is not a latent with normal noise")
-    if known.law.name != "Normal":
-        raise NotLinearError(f"its noise is not one number, and normal, but {known.law.name}")
-    if latents_in(program.translator, known.law.arguments["sd"]):
-        raise NotLinearError("its noise depends on the latents")
-    return dict(known.law.arguments)
-
-
-def _mean_slopes(beliefs: ex.Beliefs, o: ObservationTerms, keys: Keys) -> Float[np.ndarray, "columns rows *keys"]:
-    found = slopes_of(beliefs, _normal(beliefs, o)["mean"], keys)
-    return np.broadcast_to(found, (*found.shape[:2], *sizes_of(beliefs, keys)))
-
-
-def _noise(beliefs: ex.Beliefs, o: ObservationTerms, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
-    variance = noise_of(beliefs, _normal(beliefs, o)["sd"], keys)
-    return np.broadcast_to(variance, (beliefs.count, *sizes_of(beliefs, keys)))
-
-
-def noise_of(beliefs: ex.Beliefs, sd: sp.Expr, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
-    """A variance that depends on no latent, one for all rows where it is the same."""
-    return np.asarray(ex.mean_of(beliefs, sd**2, keys), float)
 
 
 class Origin(NamedTuple):
