@@ -16,8 +16,8 @@ from gpdsl.symbolic.conditions import choose
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.terms import has_external
 
-STEPS, CLOSE = 120, 1e-14
-"""Of a search for a quantile, and how wide it leaves the bracket, in units of the first one and of the place itself."""
+STEPS, CLOSE = 250, 1e-14
+"""Of a search for a quantile, and how wide it leaves the bracket, in units of the place itself."""
 
 WIDENINGS = 200
 Array = np.ndarray
@@ -41,7 +41,7 @@ def invert(
         width = high - low
         high, low = np.where(short, high + width, high), np.where(long, low - width, low)
     if not discrete:
-        return _root(lambda y: cdf(y) - probability, low, high, lacking, beyond)
+        return _root(cdf, probability, low, high, lacking, beyond)
     for _ in range(STEPS):
         middle = np.floor(0.5 * (low + high))
         if np.all((middle <= low) | (middle >= high)):
@@ -51,31 +51,47 @@ def invert(
     return high
 
 
-def _root(function: Callable[[Array], Array], low: Array, high: Array, at_low: Array, at_high: Array) -> Array:
-    """Where a rising function reaches zero between two places, elementwise, by Chandrupatla's method (1997).
+def _root(
+    cdf: Callable[[Array], Array], probability: float, low: Array, high: Array, at_low: Array, at_high: Array
+) -> Array:
+    """Where a distribution function reaches a probability between two places, elementwise; Chandrupatla (1997).
 
     A parabola in the function's value through the last three places says where to look next, if it is straight enough
-    there; else that is half-way. The bracket is [a, b] or [b, a], with the newest place a; c is the one before.
+    there; else that is half-way. The bracket is [a, b] or [b, a], with the newest place a; c is the one before. Of a
+    first bracket that long tails have made wide, the place itself may be far below the rounding: there the probability
+    between the ends says whether the search is over.
     """
-    a, b, at_a, at_b, share = low, high, at_low, at_high, np.full(low.shape, 0.5)
-    least = CLOSE * np.abs(high - low)
+    a, b, at_a, at_b = low, high, at_low, at_high
+    least, nothing, tiny = CLOSE * np.abs(high - low), CLOSE * probability, np.finfo(float).tiny
+    place = np.where((low < 0) & (high > 0), 0.0, _half_way(low, high, least))
     for _ in range(STEPS):
-        place = a + share * (b - a)
-        value = function(place)
+        value = cdf(place) - probability
         same = (value >= 0) == (at_a >= 0)
         c, at_c = np.where(same, a, b), np.where(same, at_a, at_b)
         b, at_b = np.where(same, b, a), np.where(same, at_b, at_a)
         a, at_a = place, value
-        edge = (least + CLOSE * np.abs(a)) / np.maximum(np.abs(b - a), np.finfo(float).tiny)
-        if np.all(edge > 0.5):
+        width = np.abs(b - a)
+        near = np.where(np.abs(at_b - at_a) <= nothing, least, tiny) + CLOSE * np.abs(a)
+        if np.all(width <= 2 * near):
             break
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             xi, phi = (a - b) / (c - b), (at_a - at_b) / (at_c - at_b)
             bent = at_a / (at_b - at_a) * at_c / (at_b - at_c)
             bent += (c - a) / (b - a) * at_a / (at_c - at_a) * at_b / (at_c - at_b)
             straight = (phi**2 < xi) & ((1.0 - phi) ** 2 < 1.0 - xi)
-        share = np.clip(np.where(straight, bent, 0.5), np.minimum(edge, 0.5), 1.0 - np.minimum(edge, 0.5))
+            step = np.where(np.abs(at_a) <= nothing, least, 0.0) + CLOSE * np.abs(a)
+            place = a + np.minimum(np.maximum(bent, step / width), 1.0) * (b - a)
+        inside = straight & (place > np.minimum(a, b)) & (place < np.maximum(a, b))
+        place = np.where(inside, place, _half_way(a, b, least))
     return np.where(at_a >= 0, a, b)
+
+
+def _half_way(a: Array, b: Array, least: Array) -> Array:
+    """Between two places; by their orders of magnitude where these differ, down to `least` at first."""
+    small, large = np.minimum(np.abs(a), np.abs(b)), np.maximum(np.abs(a), np.abs(b))
+    small = np.maximum(small, np.where(large > 8 * least, least, np.finfo(float).tiny))
+    apart = (np.sign(a) * np.sign(b) >= 0) & (large > 8 * small)
+    return np.where(apart, np.sign(a + b) * np.sqrt(small) * np.sqrt(large), 0.5 * a + 0.5 * b)
 
 
 def mixture_of_normals(mean: Array, variance: Array, weights: Array, probability: float) -> np.ndarray:

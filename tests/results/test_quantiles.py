@@ -9,7 +9,7 @@ import pytest
 from scipy import optimize, stats
 
 import gpdsl
-from gpdsl.results.quantiles import weighted_quantile
+from gpdsl.results.quantiles import invert, weighted_quantile
 
 X = np.linspace(0, 4, 12)
 ROWS = {"x": np.array([1.3, 6.0])}
@@ -80,3 +80,29 @@ def test_a_root_of_the_average_is_found_by_another_method() -> None:
         lambda v: averaged(mean, variance, lambda f: stats.t.cdf(v, 4, f, 0.3)) - 0.95, -20, 20, xtol=1e-13
     )
     assert np.log(pred.quantile("y", 0.95)[0]) == pytest.approx(expected, rel=1e-8)
+
+
+def test_far_below_the_spread_of_a_long_tail() -> None:
+    """Where nothing is known the latent is the prior: of exp(f) with f of sd 5 the sd is 1e11 times the median."""
+    model = "input x : real\noutput y : positive\nlatent f(x) ~ GP(0, 25 * RBF(1))\ny ~ Gamma(2, 2*exp(-f))\n"
+    found = gpdsl.compile(model).fit({"x": [0.0], "y": [1.0]}, steps=1).predict({"x": [1e3]}).quantile("y", [1e-4, 0.5])
+    for p, each in zip([1e-4, 0.5], found[:, 0], strict=True):
+        reached = averaged(0.0, 25.0, lambda f: stats.gamma.cdf(each, 2, scale=np.exp(f) / 2))  # noqa: B023
+        assert reached == pytest.approx(p, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("cdf", "expected", "first"),
+    [
+        (stats.gamma(0.3).cdf, stats.gamma(0.3).ppf, (-1e11, 1e11)),
+        (stats.t(1).cdf, stats.t(1).ppf, (-4.0, 4.0)),
+        (stats.beta(0.1, 0.1).cdf, stats.beta(0.1, 0.1).ppf, (-1.0, 2.0)),
+        (lambda y: np.where(y < 0, 0.0, stats.norm.cdf(y)), lambda p: max(stats.norm.ppf(p), 0.0), (-7.0, 4.0)),
+    ],
+)
+@pytest.mark.parametrize("p", [1e-6, 0.05, 0.3, 0.7, 0.999])
+def test_the_search_ends_at_the_place_whatever_the_bracket(
+    cdf: Callable[[np.ndarray], np.ndarray], expected: Callable[[float], float], first: tuple[float, float], p: float
+) -> None:
+    low, high = (np.array([end]) for end in first)
+    assert invert(cdf, p, low, high)[0] == pytest.approx(expected(p), rel=1e-11, abs=0.0)
