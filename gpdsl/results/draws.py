@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import MappingProxyType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -194,10 +195,13 @@ def output_variance(beliefs: Beliefs, o: ObservationTerms, keys: Keys) -> np.nda
     return _draws(beliefs, o).var(axis=0) if law is None else law.variance()
 
 
-def output_quantile(beliefs: Beliefs, p: float, o: ObservationTerms, keys: Keys) -> np.ndarray:
-    """One quantile."""
-    law = law_of_output(beliefs, o, keys)
-    return np.quantile(_draws(beliefs, o), p, axis=0) if law is None else law.quantile(p)
+def output_quantile(beliefs: Beliefs, p: float, known: dict[Any, Any], o: ObservationTerms, keys: Keys) -> np.ndarray:
+    """One quantile, by the law of the statement that is `known`, or will be for the next one."""
+    if id(o) not in known:
+        known[id(o)] = law_of_output(beliefs, o, keys)
+    law = known[id(o)]
+    found: np.ndarray = np.quantile(_draws(beliefs, o), p, axis=0) if law is None else law.quantile(p)
+    return found
 
 
 def _draws(beliefs: Beliefs, o: ObservationTerms) -> np.ndarray:

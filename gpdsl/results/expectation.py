@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.posteriors.coupled import Block
-from gpdsl.inference.posteriors.posterior import ROWS_AT_ONCE
+from gpdsl.inference.posteriors.posterior import ROWS_AT_ONCE, few_sizes, filled_up
 from gpdsl.program.cache import jit
 from gpdsl.program.fine_quadrature import (
     even_integral,
@@ -134,6 +134,11 @@ class Beliefs:
         made = reused((self.program.known_by, key, self.count, len(self.weights), self.seed), build)
         return partial(made, (self.parameters, self.rows, self.marginals))
 
+    def filled_up(self) -> Beliefs:
+        """The beliefs about these rows and more, the last of them again, up to a number that programs are made for."""
+        size = self.count if self.marginals.together else few_sizes(self.count)
+        return self if size == self.count else self.part(filled_up(self.count, size))
+
     def about(self, parameters: Mapping[str, Array], rows: Rows, marginals: Any) -> Beliefs:
         """The same beliefs with other (traced) arrays."""
         return replace(self, parameters=parameters, rows=rows, marginals=marginals)
@@ -198,6 +203,7 @@ def means_of(beliefs: Beliefs, expressions: Sequence[sp.Expr], keys: tuple[str, 
     if any(has_external(beliefs.program.translator, e) for e in expressions):
         return [mean_of(beliefs, e, keys) for e in expressions]
     steep = tuple(is_steep(beliefs, e, keys) for e in expressions)
+    count, beliefs = beliefs.count, beliefs.filled_up()
     for fine in (False, True):
         compute = beliefs.compile(
             (tuple(expressions), keys, steep, fine),
@@ -208,7 +214,7 @@ def means_of(beliefs: Beliefs, expressions: Sequence[sp.Expr], keys: tuple[str, 
         found = compute()
         if all(right is None or bool(right) for _, right in found):
             break
-    return [_mixed(beliefs, values, keys) for values, _ in found]
+    return [_mixed(beliefs, values, keys)[:count] for values, _ in found]
 
 
 def per_component(
@@ -219,6 +225,8 @@ def per_component(
         return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
     symbols, steep = list(given), is_steep(beliefs, expression, keys, given)
     places = {symbol: sp.Symbol(f"given {place}", real=True) for place, symbol in enumerate(symbols)}
+    count, beliefs = beliefs.count, beliefs.filled_up()
+    known = [_filled_up(each, -1 - len(keys), count, beliefs.count) for each in given.values()]
     for fine in (False, True):
         compute = beliefs.compile(
             (expression.xreplace(places), keys, steep, fine),
@@ -226,10 +234,15 @@ def per_component(
                 known, expression, keys, dict(zip(symbols, values, strict=True)), steep, fine
             ),
         )
-        found, right = compute(list(given.values()))
+        found, right = compute(known)
         if right is None or bool(right):
             break
-    return found
+    return found[:, :count]
+
+
+def _filled_up(values: Array, axis: int, count: int, size: int) -> Array:
+    """Values of rows, which lie along an axis, for more of them; one for all rows stays one."""
+    return values if values.shape[axis] < count else jnp.take(values, filled_up(count, size), axis=axis)
 
 
 def without(expression: sp.Expr, given: Iterable[sp.Symbol]) -> sp.Expr:

@@ -200,13 +200,20 @@ class Prediction(Scored):
             )
         if is_output(self.beliefs, name) and self._declarations.outputs[name].kind == "label":
             raise GpdslError(f"`{name}` is a label: it has no quantiles; use mean for the levels' probabilities")
-        found = self._by_parts(name, lambda part, _: np.stack([part._quantile_of(name, p) for p in several]), axis=1)
+
+        def of_part(part: Prediction, _: int) -> np.ndarray:
+            known: dict[Any, Any] = {}
+            return np.stack([part._quantile_of(name, p, known) for p in several])
+
+        found = self._by_parts(name, of_part, axis=1)
         return self.standardised.back(name, found if np.ndim(probabilities) else found[0])
 
-    def _quantile_of(self, name: str, p: float) -> np.ndarray:
+    def _quantile_of(self, name: str, p: float, known: dict[Any, Any] | None = None) -> np.ndarray:
+        """One quantile; what several have in common is `known` from the first on."""
+        known = {} if known is None else known
         if is_output(self.beliefs, name):
-            return of_output(self.beliefs, name, partial(output_quantile, self.beliefs, p))
-        return of_quantity(self.beliefs, name, lambda e, keys: quantile_of(self.beliefs, e, keys, p))
+            return of_output(self.beliefs, name, partial(output_quantile, self.beliefs, p, known))
+        return of_quantity(self.beliefs, name, lambda e, keys: quantile_of(self.beliefs, e, keys, p, known))
 
     def interval(self, name: str, level: float = 0.9) -> np.ndarray:
         """The central interval of so much probability, [2, rows, *axes]: its lower and its upper end."""

@@ -91,9 +91,7 @@ class Predictive:
         if exact is not None:
             return self._full(mixture_of_normals(*exact, self.beliefs.weights, p))
         law, mixture, _ = self._mixture
-        centre, spread = self.mean(), np.sqrt(self.variance())
-        centre = np.where(np.isfinite(centre), centre, 0.0)
-        spread = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
+        centre, spread = self._around
         found = invert(mixture, p, centre - 4 * spread, centre + 4 * spread, discrete=conditional.is_discrete(law))
         return self._full(found)
 
@@ -116,6 +114,13 @@ class Predictive:
         law = self.law.filled(np.asarray(nodes[name]) for name in nodes)
         joint = weights[:, None] * self.beliefs.weights[None, :]
         return law, lambda y: np.tensordot(joint, conditional.cdf(law, y), axes=([0, 1], [0, 1])), joint.size
+
+    @cached_property
+    def _around(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation, and other numbers where there are none: where a search begins."""
+        centre, spread = self.mean(), np.sqrt(self.variance())
+        found = np.isfinite(spread) & (spread > 0)
+        return np.where(np.isfinite(centre), centre, 0.0), np.where(found, spread, 1.0)
 
     @property
     def nodes(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -167,13 +167,20 @@ def monotone_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) ->
     return Monotone(mean, sd, lambda at: integral.integrand({symbol: at}), bool(slope.is_positive))
 
 
-def quantile_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], p: float) -> np.ndarray:
-    """The quantile of a quantity that is no output, [rows, *keys]: exact for a monotone function of one latent."""
-    known = monotone_of(beliefs, expression, keys)
-    if known is not None:
-        at = mixture_of_normals(known.mean, known.sd**2, beliefs.weights, p if known.rising else 1.0 - p)
-        return np.asarray(known.function(jnp.asarray(at)))
-    values, weights = nodes_of(beliefs, {"value": expression}, keys)
+def quantile_of(
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], p: float, known: dict[Any, Any]
+) -> np.ndarray:
+    """The quantile of a quantity that is no output, [rows, *keys]: exact for a monotone function of one latent.
+
+    What other quantiles need too is `known` from the first on.
+    """
+    if expression not in known:
+        known[expression] = monotone_of(beliefs, expression, keys) or nodes_of(beliefs, {"value": expression}, keys)
+    found = known[expression]
+    if isinstance(found, Monotone):
+        at = mixture_of_normals(found.mean, found.sd**2, beliefs.weights, p if found.rising else 1.0 - p)
+        return np.asarray(found.function(jnp.asarray(at)))
+    values, weights = found
     nodes = np.asarray(values["value"])
     joint = weights[:, None] * beliefs.weights[None, :]  # of the nodes of all components, as one set
     smooth = not expression.has(choose, floor)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.posteriors.posterior import few_sizes
 
 MODEL = """\
 input x : real
@@ -68,10 +69,20 @@ def test_another_model_has_its_own() -> None:
     assert np.all(latent < -0.3)
 
 
-@pytest.mark.parametrize("count", [7, 8])
-def test_parts_of_rows(count: int) -> None:
-    """Other numbers of rows are compiled for themselves, and agree row by row."""
+@pytest.mark.parametrize("count", [1, 7, 17, 20])
+def test_other_numbers_of_rows(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """They agree row by row, and near ones share what is compiled."""
     x = np.linspace(0.0, 5.0, 20)
     fit = gpdsl.compile(MODEL.format(ell=1.0)).fit({"x": x, "n": np.round(3 + 2 * np.sin(x))}, steps=20, progress=False)
-    for whole, some in zip(numbers(fit, x), numbers(fit, x[:count]), strict=True):
-        np.testing.assert_allclose(some, whole[:count], rtol=1e-9)
+    whole = numbers(fit, x)
+    calls = compiled(monkeypatch)
+    for all_of_them, some in zip(whole, numbers(fit, x[:count]), strict=True):
+        assert some.shape == (count,)
+        np.testing.assert_allclose(some, all_of_them[:count], rtol=1e-9)
+    assert not calls or few_sizes(count) != few_sizes(20)
+
+
+def test_few_sizes() -> None:
+    sizes = [few_sizes(count) for count in range(1, 5000)]
+    assert all(count <= size < max(count + 8, 1.25 * count) for count, size in enumerate(sizes, start=1))
+    assert len(set(sizes)) < 45

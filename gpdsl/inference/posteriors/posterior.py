@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from gpdsl.errors import need
 from gpdsl.inference.bound import views
@@ -49,6 +49,21 @@ def parts(count: int, size: int = ROWS_AT_ONCE) -> Iterator[tuple[slice, int]]:
     for start in range(0, count, size):
         last = min(start + size, count)
         yield slice(last - size, last), size - (last - start)
+
+
+LEAST = 8
+"""Rows for which a program is compiled."""
+
+
+def few_sizes(count: int) -> int:
+    """A number of rows from this one up, of four in each octave: one program serves all numbers in between."""
+    step = max(LEAST, 1 << max(count.bit_length() - 3, 0))
+    return -(-count // step) * step
+
+
+def filled_up(count: int, size: int) -> Int[np.ndarray, " size"]:
+    """Places of so many rows, of which the last stands again for those that are missing."""
+    return np.minimum(np.arange(size), count - 1)
 
 
 def by_parts(
@@ -166,8 +181,11 @@ class Posterior:
         `program` says what is read of the latents: that of the fit, or more of them.
         """
         compute, numbers = self._compiled(self.marginals_at, program), self.numbers
-        found = []
-        for index, skip in parts(count, self.rows_at_once(program)):
+        found, most = [], self.rows_at_once(program)
+        if count < most:
+            whole = compute(take_rows(rows, filled_up(count, min(few_sizes(count), most))), *numbers)
+            return whole.part(slice(0, count))
+        for index, skip in parts(count, most):
             chunk = compute(take_rows(rows, index), *numbers)
             found.append(jax.tree.map(lambda a, skip=skip: a[:, skip:], chunk))
         return jax.tree.map(lambda *chunks: jnp.concatenate(chunks, axis=1), *found)
