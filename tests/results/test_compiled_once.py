@@ -84,5 +84,5 @@ def test_other_numbers_of_rows(monkeypatch: pytest.MonkeyPatch, count: int) -> N
 
 def test_few_sizes() -> None:
     sizes = [few_sizes(count) for count in range(1, 5000)]
-    assert all(count <= size < max(count + 8, 1.25 * count) for count, size in enumerate(sizes, start=1))
-    assert len(set(sizes)) < 45
+    assert all(count <= size < max(count + 4, 1.25 * count) for count, size in enumerate(sizes, start=1))
+    assert sizes[:9] == [1, 2, 4, 4, 8, 8, 8, 8, 12] and len(set(sizes)) < 45

@@ -51,13 +51,15 @@ def parts(count: int, size: int = ROWS_AT_ONCE) -> Iterator[tuple[slice, int]]:
         yield slice(last - size, last), size - (last - start)
 
 
-LEAST = 8
-"""Rows for which a program is compiled."""
+FEW = 8
+"""Rows up to which there are programs for powers of two."""
 
 
 def few_sizes(count: int) -> int:
     """A number of rows from this one up, of four in each octave: one program serves all numbers in between."""
-    step = max(LEAST, 1 << max(count.bit_length() - 3, 0))
+    if count <= FEW:
+        return 1 << (count - 1).bit_length()
+    step = max(FEW // 2, 1 << (count.bit_length() - 3))
     return -(-count // step) * step
 
 
