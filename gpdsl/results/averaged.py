@@ -7,15 +7,17 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import sympy as sp
 from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
 from gpdsl.data.standardised import Standardised
 from gpdsl.program.cache import in_precision
 from gpdsl.results.expectation import Beliefs
+from gpdsl.results.named import of_quantity
 from gpdsl.results.prediction import Origin, Prediction
-from gpdsl.results.quantiles import invert
-from gpdsl.results.shares import Shares
+from gpdsl.results.quantiles import invert, probabilities_of, quantile_over
+from gpdsl.results.shares import NoLawError, Shares
 
 PROBITS = (-4.0, -3.0, -2.2, -1.6, -1.1, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 1.1, 1.6, 2.2, 3.0, 4.0)
 """Where distribution functions without a formula are known, in standard normal deviates around the one asked for."""
@@ -76,10 +78,26 @@ class Averaged(Prediction):
     @in_precision
     def quantile(self, name: str, probabilities: float | Sequence[float]) -> np.ndarray:
         """Quantiles of the mixture [rows, *axes], or [probabilities, rows, *axes] for several."""
-        found = [self._one_quantile(name, float(p)) for p in np.atleast_1d(np.asarray(probabilities, float))]
+        found = [self._one_quantile(name, float(p)) for p in probabilities_of(name, probabilities)]
         return np.stack(found) if np.ndim(probabilities) else found[0]
 
+    def _of_one_latent(self, name: str, probability: float) -> np.ndarray | None:
+        """The quantile of what rises or falls with one latent, all settings together; None of anything else."""
+
+        def compute(expression: sp.Expr, keys: tuple[str, ...]) -> np.ndarray:
+            found = quantile_over(self.each, self.weights, expression, keys, probability)
+            if found is None:
+                raise NoLawError
+            return found
+
+        try:
+            return self.standardised.back(name, of_quantity(self.beliefs, name, compute))
+        except NoLawError:
+            return None
+
     def _one_quantile(self, name: str, probability: float) -> np.ndarray:
+        if name not in self._declarations.outputs and (known := self._of_one_latent(name, probability)) is not None:
+            return known
         ends = np.stack([each.quantile(name, probability) for each in self.settings])
         low, high = ends.min(axis=0), ends.max(axis=0)
         if np.array_equal(low, high):

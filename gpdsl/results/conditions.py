@@ -30,7 +30,8 @@ from gpdsl.program.starts import unit_factors
 from gpdsl.results import expectation as ex
 from gpdsl.results.draws import Draws, output_mean, row_by_row
 from gpdsl.results.named import names_of, of_output
-from gpdsl.results.shares import Shares, where_reached
+from gpdsl.results.quantiles import sloped, where_reached
+from gpdsl.results.shares import Shares
 from gpdsl.symbolic.translate import NeedsElements, Translator
 
 # The units of the names in a condition: those of the data wherever the model tells them.
@@ -227,10 +228,8 @@ class Condition:
         name, (left, right) = reads[0].name, (self._line(each) for each in asked.operands)
         if left is None or right is None:
             return self._bent(asked, name, place)
-        if np.any(left[0] == right[0]):
-            return None
         slope = left[0] - right[0]
-        if np.any(slope > 0) and np.any(slope < 0):
+        if not (np.all(slope > 0) or np.all(slope < 0)):
             return None
         operator = asked.operator if np.all(slope > 0) else TURNED[asked.operator]
         return self._beyond(name, place, (right[1] - left[1]) / slope, operator)
@@ -253,7 +252,7 @@ class Condition:
             whole = jnp.zeros((count, *shape), value.dtype).at[(slice(None), *place)].set(value)
             return evaluator(gap, Scope({}, Rows({**known, name: whole}, {}, {})))
 
-        meeting = where_reached(difference, np.zeros(count), rising=bool(slope.is_positive))
+        meeting = where_reached(partial(sloped, difference), np.zeros(count), rising=bool(slope.is_positive))
         return self._beyond(name, place, meeting, asked.operator if slope.is_positive else TURNED[asked.operator])
 
     def _line(self, expression: m.Expression) -> tuple[np.ndarray, np.ndarray] | None:

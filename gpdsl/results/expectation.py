@@ -125,8 +125,7 @@ class Beliefs:
         Equal keys mean equal functions. They read no weights and call nothing opaque: arrays are parameters, rows and
         marginals alone, and what is compiled outlives these beliefs.
         """
-        shell = replace(self, weights=np.full(len(self.weights), np.nan), simulations=None, blocks=None, functions=None)
-        shell = shell.about({}, Rows({}, {}, {}), None)
+        shell = self._shell()
 
         def build() -> Callable[..., Any]:
             return jit(lambda arrays, *others: function(shell.about(*arrays), *others), brief=self.count <= FEW)
@@ -138,6 +137,11 @@ class Beliefs:
         """The beliefs about these rows and more, the last of them again, up to a number that programs are made for."""
         size = self.count if self.marginals.together else few_sizes(self.count)
         return self if size == self.count else self.part(filled_up(self.count, size))
+
+    def _shell(self) -> Beliefs:
+        """What is compiled knows of these beliefs."""
+        shell = replace(self, weights=np.full(len(self.weights), np.nan), simulations=None, blocks=None, functions=None)
+        return shell.about({}, Rows({}, {}, {}), None)
 
     def about(self, parameters: Mapping[str, Array], rows: Rows, marginals: Any) -> Beliefs:
         """The same beliefs with other (traced) arrays."""
@@ -157,6 +161,27 @@ class Beliefs:
     ) -> Integral:
         """The expectation of an integrand, with some symbols given."""
         return integral_of(self.program, integrand, self.marginals, keys, self.scope(), given)
+
+
+def compile_together(each: Sequence[Beliefs], key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function(beliefs, ...)` [beliefs, ...] of beliefs about the same rows, by one call: see `Beliefs.compile`.
+
+    Other arguments have the beliefs first, too.
+    """
+    first, shell = each[0], each[0]._shell()
+
+    def build() -> Callable[..., Any]:
+        def one(rows: Rows, arrays: tuple[Any, Any], *others: Any) -> Any:
+            return function(shell.about(arrays[0], rows, arrays[1]), *others)
+
+        def all_of(rows: Rows, arrays: tuple[Any, Any], *others: Any) -> Any:
+            return jax.vmap(partial(one, rows))(arrays, *others)
+
+        return jit(all_of, brief=first.count <= FEW)
+
+    place = first.program.known_by, "together", key, first.count, len(first.weights), first.seed
+    arrays = jax.tree.map(lambda *a: jnp.stack(a), *((known.parameters, known.marginals) for known in each))
+    return partial(reused(place, build), first.rows, arrays)
 
 
 def mean_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[Array, "rows *keys"]:

@@ -32,7 +32,7 @@ from gpdsl.results.draws import (
 )
 from gpdsl.results.existence import existing, said
 from gpdsl.results.named import check_draws, is_output, names_of, of_output, of_quantity
-from gpdsl.results.quantiles import quantile_of
+from gpdsl.results.quantiles import probabilities_of, quantile_of
 from gpdsl.results.scored import Scored
 from gpdsl.results.table import Total, ends_of, frame_of, html_of, total_of
 from gpdsl.shown import mimebundle
@@ -193,11 +193,7 @@ class Prediction(Scored):
 
         Exact for latents, for monotone functions of one latent, and for outputs up to the quadrature over the latents.
         """
-        several = np.atleast_1d(np.asarray(probabilities, dtype=float))
-        if np.any((several <= 0) | (several >= 1)):
-            raise GpdslError(
-                f"quantile of `{name}`: probabilities must lie strictly between 0 and 1, got {probabilities}"
-            )
+        several = probabilities_of(name, probabilities)
         if is_output(self.beliefs, name) and self._declarations.outputs[name].kind == "label":
             raise GpdslError(f"`{name}` is a label: it has no quantiles; use mean for the levels' probabilities")
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 from scipy.special import ndtr, ndtri
 
-from gpdsl.results.expectation import Beliefs, integrand_in
+from gpdsl.errors import GpdslError
+from gpdsl.results.cells import inverse
+from gpdsl.results.expectation import Beliefs, compile_together, integrand_in
 from gpdsl.results.nodes import nodes_of
 from gpdsl.symbolic.conditions import choose
 from gpdsl.symbolic.functions import floor
@@ -20,7 +24,19 @@ STEPS, CLOSE = 250, 1e-14
 """Of a search for a quantile, and how wide it leaves the bracket, in units of the place itself."""
 
 WIDENINGS = 200
+
+AT_ONCE = 1 << 19
+"""Rows times beliefs of which quantiles are searched for together."""
+
 Array = np.ndarray
+
+
+def probabilities_of(name: str, probabilities: float | Sequence[float]) -> np.ndarray:
+    """Those of the quantiles that are asked for, at least one. Raises GpdslError where there is no such quantile."""
+    several = np.atleast_1d(np.asarray(probabilities, dtype=float))
+    if np.any((several <= 0) | (several >= 1)):
+        raise GpdslError(f"quantile of `{name}`: probabilities must lie strictly between 0 and 1, got {probabilities}")
+    return several
 
 
 def invert(
@@ -145,16 +161,21 @@ def weighted_share(values: Array, weights: Array, at: np.ndarray) -> np.ndarray:
 
 
 class Monotone(NamedTuple):
-    """A quantity that rises, or falls, with one Gaussian argument of this mean and sd [components, rows, *keys]."""
+    """A quantity that rises, or falls, with one Gaussian argument: its mean and sd [..., components, rows, *keys]."""
 
     mean: Array
     sd: Array
-    function: Callable[[jnp.ndarray], jnp.ndarray]
+    function: Callable[[Array], tuple[jnp.ndarray, jnp.ndarray]]
+    """Its values and slopes, elementwise."""
     rising: bool
 
 
 def monotone_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Monotone | None:
     """The quantity as a function of its one argument, where it is known to rise or to fall with it."""
+    return _monotone(beliefs, expression, keys, beliefs.compile)
+
+
+def _monotone(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], compiled: Callable) -> Monotone | None:
     integrand = integrand_in(beliefs, expression)
     if len(integrand.arguments) != 1 or has_external(beliefs.program.translator, expression):
         return None
@@ -162,9 +183,63 @@ def monotone_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) ->
     slope = sp.diff(integrand.expression, symbol)
     if not (slope.is_positive or slope.is_negative):
         return None
-    integral = beliefs.integral(integrand, keys)
-    mean, sd = np.asarray(integral.law.means[0]), np.asarray(integral.law.root[0][0])
-    return Monotone(mean, sd, lambda at: integral.integrand({symbol: at}), bool(slope.is_positive))
+
+    def moments(known: Beliefs) -> tuple[jnp.ndarray, jnp.ndarray]:
+        law = known.integral(integrand, keys).law
+        return law.means[0], law.root[0][0]
+
+    def values(known: Beliefs, at: jnp.ndarray) -> tuple[jnp.ndarray, jnp.ndarray]:
+        return sloped(lambda each: known.integral(integrand, keys).integrand({symbol: each}), at)
+
+    mean, sd = compiled(("argument", expression, keys), moments)()
+    return Monotone(
+        np.asarray(mean), np.asarray(sd), compiled(("monotone", expression, keys), values), slope.is_positive
+    )
+
+
+def sloped(function: Callable[[jnp.ndarray], jnp.ndarray], at: Array | jnp.ndarray) -> tuple[jnp.ndarray, jnp.ndarray]:
+    """Values and slopes of an elementwise function."""
+    point = jnp.asarray(at)
+    value, slope = jax.jvp(function, (point,), (jnp.ones_like(point),))
+    return value, slope
+
+
+def where_reached(
+    function: Callable[[Array], tuple[jnp.ndarray, jnp.ndarray]], target: Array, *, rising: bool
+) -> np.ndarray:
+    """Where an elementwise function that rises, or falls, has these values."""
+
+    def at_numbers(at: Array) -> tuple[Array, Array]:
+        value, slope = function(at)
+        return np.asarray(value, float), np.asarray(slope, float)
+
+    return inverse(at_numbers, target, increasing=rising)
+
+
+def quantile_over(
+    each: Sequence[Beliefs], weights: Array, expression: sp.Expr, keys: tuple[str, ...], p: float
+) -> np.ndarray | None:
+    """The quantile under a mixture of several beliefs about the same rows; None of what is not known to be monotone."""
+    size, count = max(1, AT_ONCE // len(each)), each[0].count
+    if count > size:
+        some = [[known.part(slice(at, at + size)) for known in each] for at in range(0, count, size)]
+        found = [q for part in some if (q := quantile_over(part, weights, expression, keys, p)) is not None]
+        return np.concatenate(found) if found else None
+    known = _monotone(each[0], expression, keys, partial(compile_together, each))
+    if known is None:
+        return None
+    deviate = ndtri(p if known.rising else 1.0 - p)
+    at = known.mean + known.sd * deviate
+    ends = np.stack([np.asarray(known.function(end)[0]) for end in (at.min(axis=1), at.max(axis=1))])
+    joint = np.asarray(weights)[:, None] * np.stack([some.weights for some in each])
+
+    def cdf(y: Array) -> Array:
+        at = where_reached(known.function, np.broadcast_to(y, (len(each), *y.shape)), rising=known.rising)
+        away = (at[:, None] - known.mean) / np.maximum(known.sd, np.finfo(float).tiny)
+        return np.tensordot(joint, ndtr(away if known.rising else -away), axes=2)
+
+    low, high = ends.min(axis=(0, 1)), ends.max(axis=(0, 1))
+    return low if np.array_equal(low, high) else invert(cdf, p, low - 1e-9 * (high - low), high)
 
 
 def quantile_of(
@@ -179,7 +254,7 @@ def quantile_of(
     found = known[expression]
     if isinstance(found, Monotone):
         at = mixture_of_normals(found.mean, found.sd**2, beliefs.weights, p if found.rising else 1.0 - p)
-        return np.asarray(found.function(jnp.asarray(at)))
+        return np.asarray(found.function(at)[0])
     values, weights = found
     nodes = np.asarray(values["value"])
     joint = weights[:, None] * beliefs.weights[None, :]  # of the nodes of all components, as one set

@@ -7,21 +7,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import sympy as sp
-from jaxtyping import Array
 from scipy.special import ndtr
 
 from gpdsl.program.cache import precision
 from gpdsl.results import expectation as ex
 from gpdsl.results.ancestral import picks
-from gpdsl.results.cells import inverse
 from gpdsl.results.draws import law_of_output
 from gpdsl.results.named import of_output, of_quantity
 from gpdsl.results.predictive import Predictive
-from gpdsl.results.quantiles import monotone_of
+from gpdsl.results.quantiles import monotone_of, where_reached
 from gpdsl.symbolic.terms import ObservationTerms
 
 if TYPE_CHECKING:
@@ -95,17 +91,6 @@ class Shares:
         if key not in self.kept:
             self.kept[key] = compute()
         return self.kept[key]
-
-
-def where_reached(function: Callable[[Array], Array], target: np.ndarray, *, rising: bool) -> np.ndarray:
-    """Where an elementwise function that rises, or falls, has these values."""
-
-    def with_slope(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        point = jnp.asarray(at)
-        value, slope = jax.jvp(function, (point,), (jnp.ones_like(point),))
-        return np.asarray(value, float), np.asarray(slope, float)
-
-    return inverse(with_slope, target, increasing=rising)
 
 
 def falls_below(prediction: Prediction, name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

@@ -106,3 +106,31 @@ def test_the_search_ends_at_the_place_whatever_the_bracket(
 ) -> None:
     low, high = (np.array([end]) for end in first)
     assert invert(cdf, p, low, high)[0] == pytest.approx(expected(p), rel=1e-11, abs=0.0)
+
+
+def test_of_what_rises_in_all_settings_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With integrated parameters, also of one that the quantity reads: no search asks setting by setting."""
+    model = gpdsl.compile("""
+input x : real
+output y : real
+param m : real ~ Normal(0, 1)
+param s : positive = 0.5 ~ HalfNormal(1)
+latent f(x) ~ GP(0, RBF(1))
+let rate = exp(f + m)
+let rest = 1 - s * rate
+y ~ Normal(f + m, s)
+""")
+    rows = {"x": np.array([1.3, 2.0, 6.0])}
+    fit = model.fit({"x": X, "y": 1 + np.sin(X)}, hyperparameters="integrated", progress=False)
+    alone = fit.predict(rows)
+    assert alone.settings  # what each of them says
+    monkeypatch.setattr("gpdsl.results.averaged.Prediction", None)
+    prediction = fit.predict(rows)
+    with pytest.raises(gpdsl.GpdslError, match="strictly between 0 and 1, got 1"):
+        prediction.quantile("rate", 1)
+    for name, probability in {"rate": 0.3, "rest": 0.9}.items():
+        end = prediction.quantile(name, probability)[2]
+        assert alone.probability(f"{name} < {end:.17g}")[2] == pytest.approx(probability, abs=1e-7)
+    whole = prediction.quantile("rate", [0.1, 0.9])
+    monkeypatch.setattr("gpdsl.results.quantiles.AT_ONCE", 1)  # row by row
+    np.testing.assert_allclose(prediction.quantile("rate", [0.1, 0.9]), whole, rtol=1e-12)
