@@ -18,7 +18,7 @@ from gpdsl.program.cache import precision
 from gpdsl.results.density import is_opaque, log_densities
 from gpdsl.results.draws import Together
 from gpdsl.results.named import check_draws
-from gpdsl.results.table import default_names, predictable_outputs
+from gpdsl.results.table import apart_from, default_names, predictable_outputs
 from gpdsl.symbolic.reduced import field_quantities
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def dataset_of(prediction: Prediction, names: Sequence[str] | None, quantiles: S
             coordinates["quantile"] = np.asarray(quantiles, float)
     if index is not None and len(index) == prediction.beliefs.count and getattr(index, "nlevels", 1) == 1:
         coordinates["row"] = np.asarray(index)
-    return xr.Dataset(found, coordinates, {"model": declared.name})
+    return xr.Dataset(found, apart_from(found, coordinates), {"model": declared.name})
 
 
 def _coordinates(prediction: Prediction) -> Iterator[tuple[str, Variable]]:

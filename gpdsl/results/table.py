@@ -102,7 +102,7 @@ def table_of(
     apart = [name for name in names if name in fields]
     if apart and len(apart) < len(names):
         raise GpdslError(f"`{apart[0]}` is the same in every row: ask for it alone, and get one row for each point")
-    table = {} if apart else _input_columns({**prediction.labels, **prediction.times})
+    table: dict[str, np.ndarray] = {}
     for name in names:
         output = declarations.outputs.get(name)
         if output is not None and output.label is not None:
@@ -111,7 +111,13 @@ def table_of(
             table |= _number_columns(prediction, name, quantiles, by_point=name in fields)
     if len({len(values) for values in table.values()}) > 1:
         raise GpdslError(f"{', '.join(names)} have different numbers of points: ask for one after the other")
-    return table
+    return table if apart else apart_from(table, _input_columns({**prediction.labels, **prediction.times})) | table
+
+
+def apart_from(predicted: Iterable[str], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs by their names, and `input y_mean` where something predicted has that name."""
+    taken = set(predicted)
+    return {f"input {name}" if name in taken else name: values for name, values in inputs.items()}
 
 
 def _number_columns(

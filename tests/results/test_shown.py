@@ -79,3 +79,15 @@ def test_a_frame_of_one_name_and_one_quantile() -> None:
     model = gpdsl.compile("input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 1)")
     prediction = model.fit(frame, columns={"x": 0, "y": 1}, steps=1).predict(frame, columns={"x": 0})
     assert list(prediction.to_frame("y", 0.5)) == ["y_mean", "y_sd", "y_q0.5"]
+
+
+def test_an_input_with_the_name_of_a_column_stands_apart() -> None:
+    """In tables and in xarray: neither takes the place of the other."""
+    text = "index s in 1..S\ninput y_mean : label[s]\noutput y : real\nparam a[s] : real ~ Normal(0, 1)\n"
+    fit = gpdsl.compile(f"{text}y ~ Normal(a[y_mean], 1)\n").fit({"y_mean": ["a", "b"], "y": [1.0, 2.0]})
+    prediction = fit.predict({"y_mean": ["b", "a"]})
+    frame, dataset = prediction.to_frame(quantiles=[]), prediction.to_xarray()
+    assert list(frame) == ["input y_mean", "y_mean", "y_sd"]
+    assert frame["input y_mean"].tolist() == dataset["input y_mean"].values.tolist() == ["b", "a"]
+    np.testing.assert_allclose(dataset["y_mean"], frame["y_mean"])
+    np.testing.assert_allclose(frame["y_mean"], [1.0, 0.5])
