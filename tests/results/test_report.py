@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,7 +18,7 @@ import pytest
 
 import gpdsl
 from gpdsl.cli import main
-from gpdsl.results.report.report import report
+from gpdsl.results.report.report import advice, report
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
 MODEL = gpdsl.compile("""
@@ -164,3 +165,12 @@ def test_it_says_what_the_diagnosis_doubts_and_how_much_was_checked() -> None:
     assert "start it elsewhere" in said
     assert "Nothing was noted" not in said
     assert f"none of {len(right.diagnose().findings)} checks says that it is to be doubted" in Tags(report(right)).text
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [("converged; best of 2 starts (1.0 from the first start, 1.0 from draw 1)", 0), ("12 steps; no step gains", 1)],
+)
+def test_one_of_several_starts_is_nothing_to_look_at(fit: gpdsl.Fit, message: str, shown: int) -> None:
+    said = advice(replace(fit, message=message), None)
+    assert sum("The optimiser ended so" in each for each in said) == shown

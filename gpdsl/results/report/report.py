@@ -46,7 +46,7 @@ def advice(fit: Fit, seen: Seen | None) -> list[str]:
     said = [*fit.notes]
     if fit.interrupted:
         said.append(f"The fit was interrupted ({fit.message}): go on from it with start=.")
-    elif "; " in fit.message:
+    elif "; " in fit.message.removeprefix("converged; best of"):  # that one start of several did is as it should be
         said.append(f"The optimiser ended so: {fit.message}.")
     if fit.inducing_loss is not None and not fit.choice.exact and not Loss(fit.inducing_loss, fit.rows).small:
         said.append(too_few(fit))
