@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +32,7 @@ from gpdsl.program.reuse import Unique, identity
 from gpdsl.program.rows import RowEvaluator, Rows, Scope, refuse_outside
 from gpdsl.program.tracing import traced_functions
 from gpdsl.symbolic.coupling import coupled_observations, mixing, quadratic
+from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.kinks import jumps
 from gpdsl.symbolic.terms import ObservationTerms, observation_terms, with_gradients
 from gpdsl.symbolic.translate import ExternalUse, NeedsElements, Translator, axis_key
@@ -72,6 +73,8 @@ class Program:
     gradients: str = "auto"
     control: str = "regression"
     """The control variate of score-function gradients: `inference.score`."""
+    registered: Mapping[str, str] = field(default_factory=dict)
+    """The registered distributions that the model needs, and what they were when the program was made."""
 
     @cached_property
     def identity(self) -> Hashable:
@@ -88,6 +91,16 @@ class Program:
             return self.identity
         except Unique:
             return self
+
+    def verify_registered(self) -> None:
+        """Raise GpdslError where a distribution has been registered again, as another one than here."""
+        for name, said in registered_in(self.declarations).items():
+            was = self.registered.get(name, said)
+            if said != was:
+                raise GpdslError(
+                    f"the model was fitted with {was[:300]}\n  and `{name}` is registered as {said[:300]}; "
+                    "fit it again, or register what it was"
+                )
 
     def log_prior(self, parameters: Mapping[str, Array]) -> Float[Array, ""] | float:
         """Log density of the learnt parameters that have priors (MAP), at these constrained values."""
@@ -261,7 +274,18 @@ def make_program(
         expectations,
         gradients=gradients,
         control=control,
+        registered=registered_in(declarations),
     )
+
+
+def registered_in(declarations: m.Declarations) -> dict[str, str]:
+    """The registered distributions that a model needs, and what they are."""
+    calls = [each.distribution for each in declarations.observations]
+    calls += [each.prior for each in declarations.params.values() if each.prior is not None]
+    for call in calls:  # grows by components as it goes
+        calls += call.components
+    names = {each.name for each in calls if each.log_density is None}
+    return {name: DENSITIES[name].said for name in sorted(names & DENSITIES.keys()) if DENSITIES[name].said}
 
 
 def _refuse_jumping_parameters(

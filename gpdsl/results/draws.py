@@ -37,6 +37,7 @@ def sizes_of(beliefs: ex.Beliefs, keys: tuple[str, ...]) -> tuple[int, ...]:
 
 def predictive_of(beliefs: ex.Beliefs, o: ObservationTerms, keys: tuple[str, ...]) -> Predictive | Warped | ByFormula:
     """The predictive distribution of what one statement observes."""
+    beliefs.program.verify_registered()
     law = None if o.law is None else Predictive(beliefs, o.law, keys, sizes_of(beliefs, keys))
     if o.formula is not None:
         return ByFormula(beliefs, o.formula, keys, sizes_of(beliefs, keys), None if o.warp else law)

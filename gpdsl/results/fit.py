@@ -284,6 +284,7 @@ class Fit(Shown, Criticised):
 
         Rows count as the fitted ones, with their row variables, where a program is given.
         """
+        self.program.verify_registered()
         dtype, budget = self.options.dtype, self.options.evaluations if evaluations is None else evaluations
         if budget is not None:
             budget = check_option("evaluations", budget)

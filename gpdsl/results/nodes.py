@@ -16,19 +16,20 @@ from gpdsl.symbolic.terms import has_external
 
 QUADRATURE_NODES = {1: 64, 2: 32}
 
-SPREAD_NODES, SPREAD = 301, 2.9
-"""Nodes sinh(t) for evenly spaced t up to this: dense near the mean, and out to nine standard deviations."""
+SPREAD_STEPS, SPREAD = 300, 2.9
+"""Steps between nodes sinh(t) for evenly spaced t up to this: dense near the mean, and nine standard deviations out."""
 
 
 def nodes_of(
-    beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...]
+    beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...], finer: int = 1
 ) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
     """Values of expressions at common nodes, and their weights, for a distribution function to be averaged over.
 
     For one latent the trapezoidal rule in t with nodes sinh(t): exact to rounding when the law is wide, and close by
-    when it is so narrow that the average is a staircase. For several latents samples.
+    when it is so narrow that the average is a staircase, whose steps are so many times `finer`. For several latents
+    samples.
     """
-    t = np.linspace(-SPREAD, SPREAD, SPREAD_NODES)
+    t = np.linspace(-SPREAD, SPREAD, finer * SPREAD_STEPS + 1)
     weights = np.exp(-0.5 * np.sinh(t) ** 2) * np.cosh(t)
     rule = gauss_hermite(1, ROUGH) if beliefs.rough else (np.sinh(t)[:, None], weights / weights.sum())
     return _common(beliefs, expressions, keys, {1: rule})

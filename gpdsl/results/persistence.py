@@ -51,7 +51,6 @@ from gpdsl.results.verification import (
     read_options,
     read_source,
     read_usage,
-    registered_in,
 )
 from gpdsl.results.verified_arrays import check_arrays, check_fit
 
@@ -82,7 +81,7 @@ def header_of(fit: Fit) -> dict[str, Any]:
         "model": source.text,
         "name": source.name,
         **({"used": [[each.line, each.name] for each in source.parts]} if source.parts else {}),
-        **({"registered": registered} if (registered := registered_in(program.declarations)) else {}),
+        **({"registered": dict(program.registered)} if program.registered else {}),
         **({"features": features} if (features := registered_features(fit.choice.features)) else {}),
         **({"averaged": fit.settings.about} if fit.settings is not None else {}),
         **({"standardised": sorted(fit.standardised.sds)} if fit.standardised.sds else {}),

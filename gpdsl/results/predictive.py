@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +20,7 @@ from gpdsl.program.cache import jit
 from gpdsl.results import conditional
 from gpdsl.results import expectation as ex
 from gpdsl.results.existence import degrees, existing, no_mean
-from gpdsl.results.nodes import nodes_of, weighted_nodes
+from gpdsl.results.nodes import SPREAD_STEPS, nodes_of, weighted_nodes
 from gpdsl.results.quantiles import invert, mixture_of_normals
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.curves import Curve, curve
@@ -110,8 +111,12 @@ class Predictive:
     @cached_property
     def _mixture(self) -> tuple[Law, Callable[[np.ndarray], np.ndarray], int]:
         """The law at nodes of its latents, its distribution function averaged over them, and how many they are."""
-        nodes, weights = nodes_of(self.beliefs, self.leaves(), self.keys)
-        law = self.law.filled(np.asarray(nodes[name]) for name in nodes)
+        for finer in FINER:
+            nodes, weights = nodes_of(self.beliefs, self.leaves(), self.keys, finer)
+            law = self.law.filled(np.asarray(nodes[name]) for name in nodes)
+            numbers = FINER[1] * len(weights) * len(self.beliefs.weights) * self.beliefs.count * math.prod(self.sizes)
+            if len(weights) != finer * SPREAD_STEPS + 1 or numbers > MOST or _steps(law, weights) < STEEP:
+                break
         joint = weights[:, None] * self.beliefs.weights[None, :]
         return law, lambda y: np.tensordot(joint, conditional.cdf(law, y), axes=([0, 1], [0, 1])), joint.size
 
@@ -177,6 +182,25 @@ class Predictive:
 
     def _spread(self, values: Any) -> np.ndarray:
         return np.array(np.broadcast_to(np.asarray(values), (*values.shape[:2], *self.sizes)))
+
+
+FINER, STEEP, MOST = (1, 4, 16), 0.25, 1 << 24
+"""Times as many nodes of a latent where the law is narrower than they are apart: where its distribution function rises
+by that much from node to node. No more numbers than these are held."""
+
+LOOKED_AT = (0.02, 0.5, 0.98)
+"""Shares of the nodes' weight below the nodes around which that is looked at."""
+
+
+def _steps(law: Law, weights: np.ndarray) -> float:
+    """The largest rise of the distribution function between neighbouring nodes, at the means of some of them."""
+    places = np.searchsorted(np.cumsum(weights), LOOKED_AT)
+    with np.errstate(all="ignore"):
+        means = np.broadcast_to(
+            conditional.moments(law)[0], np.broadcast_shapes(*(each.shape for each in law.leaves()))
+        )
+        rises = [np.abs(np.diff(conditional.cdf(law, means[place]), axis=0)) for place in places]
+    return float(np.nanmax(rises, initial=0.0))
 
 
 # Predictive distributions of outputs observed through a `density` of the file, integrated numerically.

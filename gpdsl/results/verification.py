@@ -61,16 +61,6 @@ def check_header(header: Mapping[str, Any]) -> None:
     need(isinstance(header["interrupted"], bool), f"interrupted is {shown(header['interrupted'])}")
 
 
-def registered_in(declarations: Declarations) -> dict[str, str]:
-    """The registered distributions that a model needs, and what they are."""
-    calls = [each.distribution for each in declarations.observations]
-    calls += [each.prior for each in declarations.params.values() if each.prior is not None]
-    for call in calls:  # grows by components as it goes
-        calls += call.components
-    names = {each.name for each in calls if each.log_density is None}
-    return {name: DENSITIES[name].said for name in sorted(names & DENSITIES.keys()) if DENSITIES[name].said}
-
-
 def check_registered(path: Path, header: Mapping[str, Any]) -> None:
     """That this process knows what was registered for a fit: distributions by their log densities, and features."""
     for name, wanted in header.get("features", {}).items():

@@ -160,11 +160,15 @@ def test_a_saved_fit_asks_for_its_distribution(tmp_path: Path) -> None:
     fit = gpdsl.compile(text).fit({"x": np.arange(3.0), "y": np.zeros(3)})
     fit.save(tmp_path / "a.gpfit")
     assert gpdsl.load_fit(tmp_path / "a.gpfit").elbo == fit.elbo
+    prediction = fit.predict({"x": np.arange(3.0)})
     gumbel()
     assert gpdsl.load_fit(tmp_path / "a.gpfit").elbo == fit.elbo
     gpdsl.register_distribution("Gumbel", PARAMETERS, "real", "-(y - location)^2/(2*scale^2) - log(2*pi*scale^2)/2")
     with pytest.raises(gpdsl.GpdslError, match=r"with Gumbel\(location: .*\n  and here Gumbel\(.* is registered"):
         gpdsl.load_fit(tmp_path / "a.gpfit")
+    for asked in (lambda: fit.predict({"x": np.arange(3.0)}), lambda: prediction.variance("y"), prediction.to_frame):
+        with pytest.raises(gpdsl.GpdslError, match=r"with Gumbel\(location: .*\n  and `Gumbel` is registered as"):
+            asked()
     enter("Gumbel", None, None, None)
     with pytest.raises(gpdsl.GpdslError, match=r"no `Gumbel` is registered; register it first \(gpdsl.register_dist"):
         gpdsl.load_fit(tmp_path / "a.gpfit")

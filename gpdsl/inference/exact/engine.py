@@ -168,7 +168,12 @@ def plan_exact(program: Program, data: Data, options: Options, _: Start | None =
         return None
     rows = make_rows(program, data)
     system = make_system(program, rows)
-    if system is None or not system.parts or (options.inducing is None and not _afforded(system)):
+    if system is None or not system.parts:
+        return None
+    sizes = np.asarray(system.sizes, float)
+    numbers = max(float(np.sum(sizes**2)), float(np.sum(sizes)) * program.latents)
+    afforded = len(system.parts) <= EXACT_PARTS and numbers <= EXACT_NUMBERS and np.sum(sizes**3) <= EXACT_VALUES**3
+    if options.inducing is None and not afforded:
         return None
     read = functionals(program, rows)
     plain = replace(options, inducing=0, batch=0, posterior="full", optimizer="lbfgs")
@@ -180,14 +185,6 @@ def plan_exact(program: Program, data: Data, options: Options, _: Start | None =
     posterior = "coupled" if program.mixing else "full"
     choice = replace(choice, posterior=posterior, reasons=reasons, exact=system.sizes)
     return Plan(choice, Layout(parse_family(posterior, True), True), read, EXACT)
-
-
-def _afforded(system: System) -> bool:
-    """Whether programs and memory are small, and it takes no longer than one matrix of the largest size."""
-    sizes = np.asarray(system.sizes, float)
-    loadings = float(np.sum(sizes)) * system.program.latents
-    numbers = max(float(np.sum(sizes**2)), loadings)
-    return len(system.parts) <= EXACT_PARTS and numbers <= EXACT_NUMBERS and np.sum(sizes**3) <= EXACT_VALUES**3
 
 
 def _asked_otherwise(program: Program, options: Options) -> bool:
