@@ -53,7 +53,8 @@ class Known:
 def test_numbers_arrays_and_labels() -> None:
     table = table_of(Known(), MODEL, ["t", "h", "y"], [0.05, 0.5])
     assert list(table) == [
-        "site", "day", "t[1]_mean", "t[1]_sd", "t[1]_q0.05", "t[1]_q0.5", "t[2]_mean", "t[2]_sd", "t[2]_q0.05", "t[2]_q0.5",
+        "site", "day",
+        "t[1]_mean", "t[1]_sd", "t[1]_q0.05", "t[1]_q0.5", "t[2]_mean", "t[2]_sd", "t[2]_q0.05", "t[2]_q0.5",
         "h_mean", "h_sd", "h_q0.05", "h_q0.5", "y_label", "y_p[4]", "y_p[7]",
     ]  # fmt: skip
     np.testing.assert_array_equal(table["t[2]_mean"], [2, 4])
