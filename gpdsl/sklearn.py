@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import numpy as np
 from gpdsl import model as models
 from gpdsl.data import read_table
 from gpdsl.data.columns import STYLES, spelt
-from gpdsl.errors import GpdslError, quoted
+from gpdsl.errors import GpdslError, GpdslWarning, quoted
 from gpdsl.language.model import Declarations, Output
 from gpdsl.results.prediction import Prediction
 
@@ -259,6 +260,11 @@ class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         if self.model is None:
             self._compile_default(checked)
             self._mean, self._sd = y.mean(), y.std() or 1.0
+            if np.ptp(y) == 0:
+                said = (
+                    f"Regressor: all {len(y)} values of y are {y[0]:g}: standard deviations of predictions say nothing"
+                )
+                warnings.warn(said, GpdslWarning, stacklevel=2)
         if self._output.label is not None or self._output.kind == "binary":
             raise GpdslError(f"Regressor: output `{self._output.name}` is a {self._output.kind}; use Classifier")
         self._fit(X, checked, (y - self._mean) / self._sd)

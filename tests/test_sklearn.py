@@ -236,3 +236,10 @@ def test_many_rows_of_several_classes_have_some_inducing_points() -> None:
     assert (found.fit_.choice.inducing, found.fit_.choice.batch) == (200, 300)
     assert found.score(X, y) > 0.9
     assert Classifier(inducing=10, steps=5).fit(X, y).fit_.choice.inducing == 10
+
+
+def test_a_constant_target_is_warned_of() -> None:
+    X = np.arange(6.0).reshape(-1, 1)
+    with pytest.warns(gpdsl.GpdslWarning, match="all 6 values of y are 2.5: standard deviations"):
+        fitted = Regressor().fit(X, np.full(6, 2.5))
+    np.testing.assert_allclose(fitted.predict([[2.2]]), 2.5)
