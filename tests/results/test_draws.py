@@ -75,7 +75,7 @@ def test_draws_of_all_rows_are_those_of_the_exact_process(options: dict[str, Any
     fit = gpdsl.compile(ONE).fit(DATA, seed=0, **options)
     prediction = fit.predict({"x": NEW})
     mean, covariance = exact()
-    slack = 3e-3 if options == WAYS["dense"] else 5e-4
+    slack = 8e-3 if options == WAYS["dense"] else 5e-4  # that of a search which ends 5e-5 nats below the top
     np.testing.assert_allclose(prediction.covariance("f"), covariance, atol=slack)
     np.testing.assert_allclose(np.diag(prediction.covariance("f")), prediction.variance("f"), atol=1e-6)
     np.testing.assert_allclose(prediction.covariance("y"), covariance + 0.04 * np.eye(len(NEW)), atol=slack)
