@@ -94,11 +94,11 @@ class Program:
 
     def verify_registered(self) -> None:
         """Raise GpdslError where a distribution has been registered again, as another one than here."""
-        for name, said in registered_in(self.declarations).items():
-            was = self.registered.get(name, said)
-            if said != was:
+        for name, was in self.registered.items():
+            now = DENSITIES.get(name)
+            if now is not None and now.said != was:
                 raise GpdslError(
-                    f"the model was fitted with {was[:300]}\n  and `{name}` is registered as {said[:300]}; "
+                    f"the model was fitted with {was[:300]}\n  and `{name}` is registered as {now.said[:300]}; "
                     "fit it again, or register what it was"
                 )
 

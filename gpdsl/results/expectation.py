@@ -227,19 +227,7 @@ def means_of(beliefs: Beliefs, expressions: Sequence[sp.Expr], keys: tuple[str, 
     """E[expression] of several expressions, compiled together."""
     if any(has_external(beliefs.program.translator, e) for e in expressions):
         return [mean_of(beliefs, e, keys) for e in expressions]
-    steep = tuple(is_steep(beliefs, e, keys) for e in expressions)
-    count, beliefs = beliefs.count, beliefs.filled_up()
-    for fine in (False, True):
-        compute = beliefs.compile(
-            (tuple(expressions), keys, steep, fine),
-            lambda known, fine=fine: [
-                _per_component(known, e, keys, {}, at, fine) for e, at in zip(expressions, steep, strict=True)
-            ],
-        )
-        found = compute()
-        if all(right is None or bool(right) for _, right in found):
-            break
-    return [_mixed(beliefs, values, keys)[:count] for values, _ in found]
+    return [_mixed(beliefs, values, keys) for values in _each_component(beliefs, expressions, keys, {})]
 
 
 def per_component(
@@ -248,21 +236,28 @@ def per_component(
     """Expectation under each mixture component; `given` are symbols that already have values."""
     if has_external(beliefs.program.translator, without(expression, given)):
         return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
-    symbols, steep = list(given), is_steep(beliefs, expression, keys, given)
+    return _each_component(beliefs, (expression,), keys, given)[0]
+
+
+def _each_component(
+    beliefs: Beliefs, expressions: Sequence[sp.Expr], keys: tuple[str, ...], given: Mapping[sp.Symbol, Array]
+) -> list[Float[Array, "K rows *keys"]]:
+    """The same of several expressions without opaque functions, compiled together; finely where that is needed."""
+    symbols, steep = list(given), tuple(is_steep(beliefs, each, keys, given) for each in expressions)
     places = {symbol: sp.Symbol(f"given {place}", real=True) for place, symbol in enumerate(symbols)}
     count, beliefs = beliefs.count, beliefs.filled_up()
-    known = [_filled_up(each, -1 - len(keys), count, beliefs.count) for each in given.values()]
+    numbers = [_filled_up(each, -1 - len(keys), count, beliefs.count) for each in given.values()]
     for fine in (False, True):
-        compute = beliefs.compile(
-            (expression.xreplace(places), keys, steep, fine),
-            lambda known, values, fine=fine: _per_component(
-                known, expression, keys, dict(zip(symbols, values, strict=True)), steep, fine
-            ),
-        )
-        found, right = compute(known)
-        if right is None or bool(right):
+
+        def compute(known: Beliefs, values: list[Array], fine: bool = fine) -> list[Any]:
+            table = dict(zip(symbols, values, strict=True))
+            return [_per_component(known, e, keys, table, at, fine) for e, at in zip(expressions, steep, strict=True)]
+
+        key = tuple(each.xreplace(places) for each in expressions), keys, steep, fine
+        found = beliefs.compile(key, compute)(numbers)
+        if all(right is None or bool(right) for _, right in found):
             break
-    return found[:, :count]
+    return [values[:, :count] for values, _ in found]
 
 
 def _filled_up(values: Array, axis: int, count: int, size: int) -> Array:

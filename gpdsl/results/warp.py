@@ -61,14 +61,14 @@ class Warped:
 
     def _compiled(self) -> Callable[[Array], tuple[Array, Array]]:
         """The transform and its slope at y [..., rows, *keys]."""
-        evaluator, keys = self.beliefs.program.evaluator, self.base.keys
+        warp, evaluator, keys = self.warp, self.beliefs.program.evaluator, self.base.keys
 
         def both(beliefs: ex.Beliefs, y: jnp.ndarray) -> tuple:
-            given = {self.warp.symbol: y}
-            value, slope = (evaluator(e, beliefs.scope(), keys, given) for e in (self.warp.value, self.warp.slope))
+            given = {warp.symbol: y}
+            value, slope = (evaluator(e, beliefs.scope(), keys, given) for e in (warp.value, warp.slope))
             return jnp.broadcast_to(value, y.shape), jnp.broadcast_to(slope, y.shape)
 
-        compiled = self.beliefs.compile(("warp", self.warp.value, keys), both)
+        compiled = self.beliefs.compile(("warp", warp.value, keys), both)
 
         def at(y: Array) -> tuple[Array, Array]:
             value, slope = compiled(jnp.asarray(y))

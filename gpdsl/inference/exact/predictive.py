@@ -26,7 +26,7 @@ from scipy.linalg import cho_solve as solve_with
 from gpdsl.errors import GpdslError, need, shown
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.exact.crossing import crossed, crossed_by_level, values_first
-from gpdsl.inference.exact.evidence import factorised
+from gpdsl.inference.exact.evidence import factorised_in_place
 from gpdsl.inference.exact.parts import Part, by_level, sets_of
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.exact.whitening import signal_covariance
@@ -252,8 +252,12 @@ def _rounded(signal: Float[np.ndarray, "values values"]) -> Float[np.ndarray, "v
     The program that found the evidence rounds in another order, and noise-free data leave nothing but rounding.
     """
     size = float(np.finfo(signal.dtype).eps * np.max(np.diagonal(signal), initial=0.0))
-    tried = (factorised(signal + share * size * np.eye(len(signal), dtype=signal.dtype)) for share in ROUNDING)
-    return next((factor for factor in tried if factor is not None), None)
+    for share in ROUNDING:
+        matrix = np.array(signal).T
+        matrix[np.diag_indices(len(matrix))] += share * size
+        if (factor := factorised_in_place(matrix)) is not None:
+            return factor
+    return None
 
 
 def _lost(
