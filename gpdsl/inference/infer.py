@@ -23,6 +23,7 @@ from gpdsl.inference.fields.plan import explain_fields, infer_fields
 from gpdsl.inference.fineness import finely
 from gpdsl.inference.layered.shallow import from_the_last_layer
 from gpdsl.inference.machine import machine_for
+from gpdsl.inference.mixtures import attempt_mixture, exact_parameters
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.explain import explain
 from gpdsl.inference.plan.options import Choice, Options
@@ -77,6 +78,8 @@ def infer(
         process = start
         planned = plan(program, data, options, process)
     choice, layout, engine = planned.choice, planned.layout, planned.engine
+    plain = layout.family.components == 1
+    known_exact = None if plain or start is not None else exact_parameters(layout.family, program, data, options, infer)
     program = trained(program, choice)
     monitor = Monitor(choice.steps, callback, f"{choice.posterior} posterior, {engine.name}")
     numbers: Any = np.arange(data.rows)
@@ -94,7 +97,7 @@ def infer(
         problem = replace(problem, begun_held=held, copies=count - data.rows, continued=start is not None)
         with machine_for(max(map(len, planned.inducing), default=0)):
             monitor.keep = None if keep is None else partial(keep, choice, jitter, monitor)
-            result = attempt(problem, engine.fit)
+            result = attempt(problem, engine.fit) if plain else attempt_mixture(problem, engine.fit, known_exact)
             if engine.refined:
                 result = finely(problem, from_all_sides(problem, result, engine.fit), engine.fit)
             monitor.ended(result)

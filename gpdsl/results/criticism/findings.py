@@ -22,7 +22,7 @@ from gpdsl.results.criticism.flexibility import flexibility
 from gpdsl.results.criticism.importance import importance
 from gpdsl.results.criticism.inspected import Ended, Inspection, at_edges, of_curvature
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound
-from gpdsl.results.criticism.structure import correlation, reach, symmetry
+from gpdsl.results.criticism.structure import correlation, one_gaussian, reach, symmetry
 from gpdsl.results.fitting import on_device
 from gpdsl.results.summary import estimate, in_data_units, more_points
 from gpdsl.results.table import predictable_outputs
@@ -165,6 +165,7 @@ LOOKS: dict[str, tuple[Callable[[Fit, Data], Iterator[Finding]], float]] = {
     "symmetry": (symmetry, -np.inf),
     "reach of latents": (reach, -np.inf),
     "correlation between latents": (correlation, -np.inf),
+    "mixture against one Gaussian": (one_gaussian, -np.inf),
     "effective parameters": (flexibility, 0.0),
     "data drawn anew": (_of_statistics, 0.0),
     "q against the posterior": (importance, 0.7),

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from gpdsl.data import Data
 from gpdsl.inference.bound import by_reading, views
 from gpdsl.inference.estimators.expected_log_likelihood import log_density
+from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.features import Features
 from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.covariance import covariance
@@ -41,6 +42,9 @@ of the rows least alike above which it is a constant."""
 IGNORED = 0.5
 """Correlation between latents from which leaving it out makes a posterior too narrow, by a seventh and more."""
 
+LARGEST, WORSE = 400, 1.0
+"""Whitened values up to which one Gaussian across all is soon found, and nats by which a mixture may be below it."""
+
 BY_DISTANCE = {"RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic"}
 
 
@@ -63,6 +67,32 @@ def symmetry(fit: Fit, _: Data) -> Iterator[Finding]:
             "means and deviations of these latents are those of one mode: read what does not depend on the sign, or "
             "fit with posterior = mixture_full(2)",
         )
+
+
+def one_gaussian(fit: Fit, data: Data) -> Iterator[Finding]:
+    """The bound of the Gaussian that a plan takes by itself, at the parameters and inducing points of a mixture."""
+    program = fit.program
+    plain = fit.options.beta == 1 and not (fit.choice.batch or program.sampled or program.opaque or program.inner)
+    values = sum(int(np.prod(q.mean.shape[1:])) for q in fit.posterior)
+    if not fit.choice.posterior.startswith("mixture") or not plain or values > LARGEST or not np.isfinite(fit.elbo):
+        return
+    from gpdsl.results.fitting import fit_model
+
+    inducing = None if fit.choice.dense else fit.choice.inducing
+    options = Options(
+        inducing=inducing, dtype=fit.options.dtype, seed=fit.options.seed, diagnose="no", fixed=tuple(fit.parameters)
+    )
+    single = fit_model(fit.model, data, fit.columns, None, False, options, start=fit)
+    gap = float(single.log_evidence_bound - fit.log_evidence_bound)
+    yield Finding(
+        "mixture against one Gaussian",
+        gap,
+        gap > WORSE,
+        f"one Gaussian across all values, at the same parameters, has a bound {abs(gap):.2g} nats "
+        + ("higher" if gap > 0 else "lower"),
+        f"fit with posterior = {single.choice.posterior}, which is nearer to the posterior"
+        + ("" if fit.choice.posterior.startswith("mixture_full") else ", or mixture_full(2), which keeps two modes"),
+    )
 
 
 def correlation(fit: Fit, data: Data) -> Iterator[Finding]:
