@@ -54,8 +54,8 @@ class Marginals:
         """Those of some of the rows."""
         return jax.tree.map(lambda a: a[:, index], self)
 
-    def at(self, program: Program, normals: Float[Array, "S K rows latents"]) -> Float[Array, "S K rows latents"]:
-        """Joint samples from standard normals, row by row."""
+    def at(self, program: Program, normals: Float[Array, "S K #rows latents"]) -> Float[Array, "S K rows latents"]:
+        """Joint samples from standard normals, row by row, or from the same ones for all rows."""
         if self.covariance is not None:
             basis = basis_columns(program)
             moved = jnp.einsum("...ij,...j->...i", block_root(self.covariance, basis), normals[..., basis])

@@ -52,7 +52,7 @@ class Rows:
     outputs: Mapping[str, Float[Array, "rows *axes"]]
     observed: Mapping[str, Float[Array, "rows *axes"]]
     indicators: Mapping[str, Float[Array, "rows *axes c"]] = field(default_factory=dict)
-    numbers: Float[Array, "rows"] | None = None
+    numbers: Float[Array | np.ndarray, "rows"] | None = None
     mesh: Mesh | None = field(default=None, metadata={"static": True})
 
     @property

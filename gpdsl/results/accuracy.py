@@ -18,7 +18,17 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
 from gpdsl.program.fine_quadrature import of_two
-from gpdsl.results.expectation import RULES, Beliefs, integrand_in, is_sampled, mean_of, sampled, terms_of, without
+from gpdsl.results.expectation import (
+    RULES,
+    Beliefs,
+    integrand_in,
+    is_sampled,
+    mean_of,
+    products_of,
+    sampled,
+    terms_of,
+    without,
+)
 from gpdsl.results.pieces import Externals, Piece
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.responses import COHERENT, in_the_tails
@@ -86,7 +96,9 @@ def _spread(predictive: Predictive, values: np.ndarray) -> np.ndarray:
 
 
 def error_of_mean(beliefs: Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
-    """Of E[expression]; zeros where it is neither sampled nor a quadrature over two latents."""
+    """Of E[expression]; zeros where it is neither sampled nor a quadrature over two latents at once."""
+    if is_sampled(beliefs, expression) and products_of(beliefs, expression) is not None:
+        return np.zeros((beliefs.count, *(1,) * len(keys)))
     terms = terms_of(beliefs, expression)
     errors = [_error(beliefs, each, keys, None, _average, is_sampled(beliefs, each)) for each in terms]
     return sum(errors[1:], start=errors[0])
@@ -97,7 +109,9 @@ def error_of_variance(
 ) -> Float[np.ndarray, "rows *keys"]:
     """Of Var[expression] + E[within]."""
     centre = sp.Dummy("mean", real=True)
-    asked = is_sampled(beliefs, expression**2) or is_sampled(beliefs, within)
+    asked = is_sampled(beliefs, within)
+    if is_sampled(beliefs, expression**2) and products_of(beliefs, expression) is None:
+        asked = True
     if not (asked or _by_nodes(beliefs, expression**2 + within)):  # what is open is the mean, if anything
         return 2.0 * np.abs(mean_of(beliefs, expression, keys)) * error_of_mean(beliefs, expression, keys)
     whole = (expression - centre) ** 2 + within

@@ -6,10 +6,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-import jax.numpy as jnp
 import numpy as np
 import sympy as sp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from gpdsl.errors import GpdslWarning
 from gpdsl.language.model import Declarations
@@ -50,17 +49,15 @@ def _poles(expression: sp.Expr, latents: tuple[sp.Symbol, ...]) -> Iterator[sp.E
 
 
 def existing(
-    beliefs: ex.Beliefs, expression: sp.Expr, keys: tuple[str, ...], moment: Callable[..., Array]
-) -> Float[Array, "rows *keys"]:
+    beliefs: ex.Beliefs, expression: sp.Expr, keys: tuple[str, ...], moment: Callable[..., np.ndarray]
+) -> Float[np.ndarray, "rows *keys"]:
     """The mean or variance of an expression, NaN in the rows where a divisor may be zero."""
     translator, value = beliefs.program.translator, moment(beliefs, expression, keys)
     if has_external(translator, expression):
         return value
     for base in poles(expression, latents_in(translator, expression)):
-        centre = sp.Dummy("centre", real=True)
-        mean = ex.per_component(beliefs, base, keys, {})
-        spread = ex.per_component(beliefs, (base - centre) ** 2, keys, {centre: mean})
-        value = jnp.where(jnp.any(mean**2 < REACH**2 * spread, axis=0), jnp.nan, value)
+        mean, square = ex.each_component(beliefs, (base, base**2), keys)
+        value = np.where(np.any(mean**2 < REACH**2 * (square - mean**2), axis=0), np.nan, value)
     return value
 
 

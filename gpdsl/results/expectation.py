@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import sympy as sp
 from jaxtyping import Array, Bool, Float
 
-from gpdsl.inference.estimators.sampling import base_normals
+from gpdsl.inference.estimators.sampling import host_normals
 from gpdsl.inference.posteriors.coupled import Block
 from gpdsl.inference.posteriors.posterior import ROWS_AT_ONCE, few_sizes, filled_up
 from gpdsl.program.cache import jit
@@ -31,11 +31,13 @@ from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import Integral, integral_of, split_integral
 from gpdsl.program.reuse import reused
 from gpdsl.program.rows import Rows, Scope
+from gpdsl.results.separated import Each, separated_mean, separated_variance
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic.arguments import Integrand, integrand_of
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.gaussian import pull_exponentials
-from gpdsl.symbolic.joint import joint_expectation
+from gpdsl.symbolic.joint import correlated, joint_expectation
+from gpdsl.symbolic.separate import Product, products
 from gpdsl.symbolic.terms import has_external, latents_in
 
 SAMPLES = 2048
@@ -184,10 +186,33 @@ def compile_together(each: Sequence[Beliefs], key: Hashable, function: Callable[
     return partial(reused(place, build), first.rows, arrays)
 
 
-def mean_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[Array, "rows *keys"]:
+def mean_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[np.ndarray, "rows *keys"]:
     """E[expression] at every row."""
+    if expression.is_Number:
+        return np.full((beliefs.count, *(1,) * len(keys)), float(expression))
+    separate = products_of(beliefs, expression) if is_sampled(beliefs, expression) else None
+    if separate is not None:
+        return _mixed(beliefs, separated_mean(separate, _each_of(beliefs, keys)), keys)
     means = [_mixed(beliefs, per_component(beliefs, each, keys, {}), keys) for each in terms_of(beliefs, expression)]
     return sum(means[1:], start=means[0])
+
+
+def products_of(beliefs: Beliefs, expression: sp.Expr) -> tuple[Product, ...] | None:
+    """The expression as a sum of products of functions of independent latents, whose moments are then no samples."""
+    translator = beliefs.program.translator
+    latents = latents_in(translator, expression)
+    if len(latents) < 2 or beliefs.rough or beliefs.marginals.covariance is not None or beliefs.marginals.together:
+        return None
+    if has_external(translator, expression) or correlated(translator, latents):
+        return None
+    found = products(expression, latents)
+    if found is None or any(is_sampled(beliefs, g) for each in found for g in each.factors.values()):
+        return None
+    return found
+
+
+def _each_of(beliefs: Beliefs, keys: tuple[str, ...]) -> Each:
+    return lambda expressions, given: each_component(beliefs, expressions, keys, given)
 
 
 def terms_of(beliefs: Beliefs, expression: sp.Expr) -> tuple[sp.Expr, ...]:
@@ -208,40 +233,50 @@ def is_sampled(beliefs: Beliefs, expression: sp.Expr) -> bool:
     return beliefs.closed(expression, latents) is None and integrand_in(beliefs, expression).kinks is None
 
 
-def variance_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[Array, "rows *keys"]:
+def variance_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[np.ndarray, "rows *keys"]:
     """Var[expression] at every row, as E[(expression - mean)^2] so that nothing cancels."""
     if not latents_in(beliefs.program.translator, expression):
-        return jnp.zeros((beliefs.count, *(1,) * len(keys)))
+        return np.zeros((beliefs.count, *(1,) * len(keys)))
+    separate = products_of(beliefs, expression) if is_sampled(beliefs, expression**2) else None
+    if separate is not None:
+        means = separated_mean(separate, _each_of(beliefs, keys))
+        apart = means - _mixed(beliefs, means, keys)
+        return _mixed(beliefs, separated_variance(separate, _each_of(beliefs, keys)) + apart**2, keys)
     mean = mean_of(beliefs, expression, keys)
     centre = sp.Dummy("mean", real=True)
     values = per_component(beliefs, (expression - centre) ** 2, keys, {centre: mean})
     return _mixed(beliefs, values, keys)
 
 
-def _mixed(beliefs: Beliefs, values: Array, keys: tuple[str, ...]) -> Array:
-    values = jnp.broadcast_to(values, (len(beliefs.weights), beliefs.count, *values.shape[values.ndim - len(keys) :]))
-    return jnp.tensordot(jnp.asarray(beliefs.weights), values, axes=1)
+def _mixed(beliefs: Beliefs, values: np.ndarray, keys: tuple[str, ...]) -> np.ndarray:
+    values = np.broadcast_to(values, (len(beliefs.weights), beliefs.count, *values.shape[values.ndim - len(keys) :]))
+    return np.tensordot(beliefs.weights, values, axes=1)
 
 
-def means_of(beliefs: Beliefs, expressions: Sequence[sp.Expr], keys: tuple[str, ...]) -> list[Array]:
+def means_of(
+    beliefs: Beliefs, expressions: Sequence[sp.Expr], keys: tuple[str, ...]
+) -> list[Float[np.ndarray, "rows *keys"]]:
     """E[expression] of several expressions, compiled together."""
     if any(has_external(beliefs.program.translator, e) for e in expressions):
-        return [mean_of(beliefs, e, keys) for e in expressions]
-    return [_mixed(beliefs, values, keys) for values in _each_component(beliefs, expressions, keys, {})]
+        return [_mixed(beliefs, per_component(beliefs, e, keys, {}), keys) for e in expressions]
+    return [_mixed(beliefs, values, keys) for values in each_component(beliefs, expressions, keys)]
 
 
 def per_component(
-    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Array]
-) -> Float[Array, "K rows *keys"]:
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
+) -> Float[np.ndarray, "K rows *keys"]:
     """Expectation under each mixture component; `given` are symbols that already have values."""
     if has_external(beliefs.program.translator, without(expression, given)):
-        return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
-    return _each_component(beliefs, (expression,), keys, given)[0]
+        return np.asarray(jnp.mean(sampled(beliefs, expression, keys, given), axis=0))
+    return each_component(beliefs, (expression,), keys, given)[0]
 
 
-def _each_component(
-    beliefs: Beliefs, expressions: Sequence[sp.Expr], keys: tuple[str, ...], given: Mapping[sp.Symbol, Array]
-) -> list[Float[Array, "K rows *keys"]]:
+def each_component(
+    beliefs: Beliefs,
+    expressions: Sequence[sp.Expr],
+    keys: tuple[str, ...],
+    given: Mapping[sp.Symbol, Any] = MappingProxyType({}),
+) -> list[Float[np.ndarray, "K rows *keys"]]:
     """The same of several expressions without opaque functions, compiled together; finely where that is needed."""
     symbols, steep = list(given), tuple(is_steep(beliefs, each, keys, given) for each in expressions)
     places = {symbol: sp.Symbol(f"given {place}", real=True) for place, symbol in enumerate(symbols)}
@@ -257,12 +292,13 @@ def _each_component(
         found = beliefs.compile(key, compute)(numbers)
         if all(right is None or bool(right) for _, right in found):
             break
-    return [values[:, :count] for values, _ in found]
+    return [np.asarray(values)[:, :count] for values, _ in found]
 
 
-def _filled_up(values: Array, axis: int, count: int, size: int) -> Array:
+def _filled_up(values: Any, axis: int, count: int, size: int) -> np.ndarray:
     """Values of rows, which lie along an axis, for more of them; one for all rows stays one."""
-    return values if values.shape[axis] < count else jnp.take(values, filled_up(count, size), axis=axis)
+    values = np.asarray(values)
+    return values if values.shape[axis] < count else np.take(values, filled_up(count, size), axis=axis)
 
 
 def without(expression: sp.Expr, given: Iterable[sp.Symbol]) -> sp.Expr:
@@ -325,7 +361,7 @@ def _with_rows(value: Array, beliefs: Beliefs, keys: tuple[str, ...]) -> Array:
 
 
 def sampled(
-    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Array]
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
 ) -> Float[Array, "S K rows *keys"]:
     """Values at samples of the latents, opaque functions included."""
     opaque = has_external(beliefs.program.translator, without(expression, given))
@@ -345,9 +381,24 @@ def sample_latents(
     if latents is None:
         components, rows, columns = beliefs.marginals.mean.shape
         scheme = "antithetic" if beliefs.marginals.together else "qmc"
-        keys = jax.random.split(jax.random.key(beliefs.seed), SETS)
-        # The same for every row: what is said of a row depends on no other, and varies smoothly from row to row.
-        sets = [base_normals(key, count // SETS, components, 1, columns, sampling=scheme) for key in keys]
-        normals = jnp.broadcast_to(jnp.concatenate(sets), (count, components, rows, columns))
-        latents = beliefs.marginals.at(beliefs.program, normals)
+        normals = _shared_normals(beliefs.seed, (count, components, columns), scheme, str(beliefs.marginals.mean.dtype))
+        latents = beliefs.marginals.at(beliefs.program, jnp.asarray(normals))
+        latents = jnp.broadcast_to(latents, (count, components, rows, columns))
     return (latents, {}) if simulations is None else simulations.draws(beliefs, latents)
+
+
+@lru_cache(maxsize=16)
+def _shared_normals(
+    seed: int, shape: tuple[int, int, int], scheme: str, dtype: str
+) -> Float[np.ndarray, "S K 1 latents"]:
+    """Standard normals that are the same for every row: what is said of a row depends on no other, and varies smoothly.
+
+    They are no part of what is compiled for the rows, of which compiling would take seconds with them.
+    """
+    count, *rest = shape
+    sets = [host_normals(generator, (count // SETS, *rest), scheme) for generator in _generators(seed)]
+    return np.concatenate(sets)[:, :, None].astype(dtype)
+
+
+def _generators(seed: int) -> list[np.random.Generator]:
+    return [np.random.default_rng([seed, number]) for number in range(SETS)]

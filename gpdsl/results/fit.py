@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import jax.numpy as jnp
 import numpy as np
 
 from gpdsl.data import Calendar, Data, bind
@@ -21,7 +20,7 @@ from gpdsl.inference.opaque.budget import predicted_uses
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Held, Whitened
 from gpdsl.inference.posteriors.posterior import Posterior, by_parts, parts
-from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.language.options import check_option
 from gpdsl.program.cache import precision
@@ -290,7 +289,7 @@ class Fit(Shown, Criticised):
             budget = check_option("evaluations", budget)
         with precision(dtype):
             made = make_rows(program or self.predicting, self.standardised.applied(data))
-            rows = as_arrays(made if program is None else replace(made, numbers=jnp.arange(data.rows)), dtype)
+            rows = as_numpy(as_arrays(made if program is None else replace(made, numbers=np.arange(data.rows)), dtype))
             program = program or self.predicting
             marginals = self.at_rows.marginals(program, rows, data.rows)
             return Beliefs(

@@ -22,7 +22,7 @@ SPREAD_STEPS, SPREAD = 300, 2.9
 
 def nodes_of(
     beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...], finer: int = 1
-) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
+) -> tuple[dict[str, Float[np.ndarray, "S K rows *keys"]], np.ndarray]:
     """Values of expressions at common nodes, and their weights, for a distribution function to be averaged over.
 
     For one latent the trapezoidal rule in t with nodes sinh(t): exact to rounding when the law is wide, and close by
@@ -37,14 +37,14 @@ def nodes_of(
 
 def smooth_nodes(
     beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...]
-) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
+) -> tuple[dict[str, Float[np.ndarray, "S K rows *keys"]], np.ndarray]:
     """Values of expressions at nodes, and their weights, for a smooth function to be averaged over, far out too."""
     return _common(beliefs, expressions, keys, {1: even_rule(), 2: gauss_hermite(2, QUADRATURE_NODES[2])})
 
 
 def weighted_nodes(
     beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...]
-) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
+) -> tuple[dict[str, Float[np.ndarray, "S K rows *keys"]], np.ndarray]:
     """The same for what is not steep, quicker: nodes of a quadrature over one or two latents; else samples."""
     rules = {n: gauss_hermite(n, ROUGH // n if beliefs.rough else nodes) for n, nodes in QUADRATURE_NODES.items()}
     return _common(beliefs, expressions, keys, rules)
@@ -55,27 +55,33 @@ def _common(
     expressions: Mapping[str, sp.Expr],
     keys: tuple[str, ...],
     rules: Mapping[int, tuple[np.ndarray, np.ndarray]],
-) -> tuple[dict[str, Float[Array, "S K rows *keys"]], np.ndarray]:
+) -> tuple[dict[str, Float[np.ndarray, "S K rows *keys"]], np.ndarray]:
     """Values at the nodes of the rule for that many arguments, or at samples where there is none."""
-    translator, evaluator = beliefs.program.translator, beliefs.program.evaluator
-    integrand = integrand_in(beliefs, sp.Tuple(*expressions.values()))
-    count = len(integrand.arguments)
-    opaque = any(has_external(translator, e) for e in expressions.values())
-    if count == 0 and not opaque:
-        table, scope, weights = {}, beliefs.scope(), np.ones(1)
-    elif count in rules and not opaque and not (beliefs.marginals.together and len(integrand.latents) > 1):
-        nodes, weights = rules[count]
-        integral = beliefs.integral(integrand, keys)
-        table, scope = integral.values(*map(integral.column, nodes.T)), integral.scope
-        expressions = dict(zip(expressions, integrand.expression.args, strict=True))
+    formulas = sp.Tuple(*expressions.values())
+    integrand = integrand_in(beliefs, formulas)
+    opaque, arguments = has_external(beliefs.program.translator, formulas), len(integrand.arguments)
+    by_rule = not (opaque or (beliefs.marginals.together and len(integrand.latents) > 1)) and arguments in rules
+
+    def compute(known: Beliefs, nodes: Array | None) -> list[Array]:
+        table, scope, each = {}, known.scope(), formulas
+        if nodes is not None:
+            integral = known.integral(integrand, keys)
+            table, scope, each = integral.values(*map(integral.column, nodes.T)), integral.scope, integrand.expression
+        elif arguments or opaque:
+            scope = known.scope(*sample_latents(known, known.samples, opaque))
+        values = [jnp.asarray(known.program.evaluator(e, scope, keys, table)) for e in each.args]
+        return [value.reshape((1,) * (3 + len(keys) - value.ndim) + value.shape) for value in values]
+
+    nodes, weights = rules[arguments] if by_rule else (None, np.full(beliefs.samples, 1.0 / beliefs.samples))
+    if not (arguments or opaque):
+        weights = np.ones(1)
+    if opaque:
+        found = compute(beliefs, None)
     else:
-        samples, externals = sample_latents(beliefs, beliefs.samples, opaque)
-        table, scope, weights = {}, beliefs.scope(samples, externals), np.full(len(samples), 1.0 / len(samples))
-    count = len(weights)
-    shape = (count, len(beliefs.weights), beliefs.count)
-    values = {}
-    for name, expression in expressions.items():
-        value = jnp.asarray(evaluator(expression, scope, keys, table))
-        axes = value.shape[value.ndim - len(keys) :] if value.ndim >= len(keys) else (1,) * len(keys)
-        values[name] = jnp.broadcast_to(value, (*shape, *axes))
-    return values, weights
+        filled = beliefs.filled_up()
+        found = filled.compile(("nodes", formulas, keys, by_rule), compute)(nodes)
+    shape = (len(weights), len(beliefs.weights), beliefs.count)
+    rows = (np.asarray(value)[:, :, : beliefs.count] for value in found)
+    return {
+        name: np.broadcast_to(a, (*shape, *a.shape[3:])) for name, a in zip(expressions, rows, strict=True)
+    }, weights

@@ -31,6 +31,32 @@ from gpdsl.symbolic.terms import Formula, has_external, latents_in
 ValuesOf = Callable[[sp.Expr], np.ndarray]
 
 
+THIN, MANY = 16, 128
+"""Of how many nodes one is looked at first, where there are so many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Average:
+    """A law at nodes [nodes, K, rows, *keys] of what its arguments depend on, and their weights [nodes, K]."""
+
+    law: Law
+    weights: np.ndarray
+
+    def cdf(self, y: np.ndarray) -> np.ndarray:
+        """The distribution function [rows, *keys], averaged over the nodes."""
+        return np.tensordot(self.weights, conditional.cdf(self.law, y), axes=([0, 1], [0, 1]))
+
+    @cached_property
+    def thinned(self) -> Average | None:
+        """The average over some of the nodes, where there are many."""
+        if self.weights.size < MANY:
+            return None
+        nodes, components = self.weights.shape
+        some = np.s_[::THIN] if nodes >= components else np.s_[:, : max(1, components // THIN)]
+        weights = self.weights[some]
+        return Average(self.law.map(lambda leaf: leaf[some]), weights / weights.sum())
+
+
 @dataclass(frozen=True, eq=False)
 class Predictive:
     """One observation at the rows of `beliefs`; results are [rows, *keys], with a last axis of levels for a label.
@@ -91,10 +117,10 @@ class Predictive:
         exact = self._normal
         if exact is not None:
             return self._full(mixture_of_normals(*exact, self.beliefs.weights, p))
-        law, mixture, _ = self._mixture
-        centre, spread = self._around
-        found = invert(mixture, p, centre - 4 * spread, centre + 4 * spread, discrete=conditional.is_discrete(law))
-        return self._full(found)
+        average, (centre, spread) = self._average, self._around
+        rough = None if average.thinned is None else average.thinned.cdf
+        low, high, discrete = centre - 4 * spread, centre + 4 * spread, conditional.is_discrete(average.law)
+        return self._full(invert(average.cdf, p, low, high, discrete=discrete, rough=rough))
 
     def share(self, y: np.ndarray, *, above: bool, reached: bool) -> np.ndarray | None:
         """P(Y < y) or P(Y > y), or also Y = y where `reached`, for y [rows, *keys]; None of levels and vectors."""
@@ -104,21 +130,19 @@ class Predictive:
         if exact is not None:
             away = (y - exact[0]) / np.sqrt(exact[1])
             return self._full(np.tensordot(self.beliefs.weights, ndtr(-away if above else away), axes=1))
-        law, mixture, _ = self._mixture
-        below = mixture(np.ceil(y) - 1.0 if conditional.is_discrete(law) and above == reached else y)
+        discrete = conditional.is_discrete(self._average.law)
+        below = self._average.cdf(np.ceil(y) - 1.0 if discrete and above == reached else y)
         return self._full(1.0 - below if above else below)
 
     @cached_property
-    def _mixture(self) -> tuple[Law, Callable[[np.ndarray], np.ndarray], int]:
-        """The law at nodes of its latents, its distribution function averaged over them, and how many they are."""
+    def _average(self) -> Average:
         for finer in FINER:
             nodes, weights = nodes_of(self.beliefs, self.leaves(), self.keys, finer)
             law = self.law.filled(np.asarray(nodes[name]) for name in nodes)
             numbers = FINER[1] * len(weights) * len(self.beliefs.weights) * self.beliefs.count * math.prod(self.sizes)
             if len(weights) != finer * SPREAD_STEPS + 1 or numbers > MOST or _steps(law, weights) < STEEP:
                 break
-        joint = weights[:, None] * self.beliefs.weights[None, :]
-        return law, lambda y: np.tensordot(joint, conditional.cdf(law, y), axes=([0, 1], [0, 1])), joint.size
+        return Average(law, weights[:, None] * self.beliefs.weights[None, :])
 
     @cached_property
     def _around(self) -> tuple[np.ndarray, np.ndarray]:
@@ -130,7 +154,7 @@ class Predictive:
     @property
     def nodes(self) -> int:
         """How many laws the distribution function is an average of."""
-        return len(self.beliefs.weights) if self._normal is not None else self._mixture[2]
+        return len(self.beliefs.weights) if self._normal is not None else self._average.weights.size
 
     def draw(self, values: ValuesOf, generator: np.random.Generator) -> np.ndarray:
         """Draws [count, rows, *keys], where `values` gives an expression at drawn latents; levels as numbers from 1."""

@@ -25,6 +25,9 @@ STEPS, CLOSE = 250, 1e-14
 
 WIDENINGS = 200
 
+NEARBY = 1e-4
+"""Of a bracket's width: how far apart the slope of a distribution function is taken."""
+
 AT_ONCE = 1 << 19
 """Rows times beliefs of which quantiles are searched for together."""
 
@@ -40,24 +43,36 @@ def probabilities_of(name: str, probabilities: float | Sequence[float]) -> np.nd
 
 
 def invert(
-    cdf: Callable[[Array], Array], probability: float, low: Array, high: Array, *, discrete: bool = False
+    cdf: Callable[[Array], Array],
+    probability: float,
+    low: Array,
+    high: Array,
+    *,
+    discrete: bool = False,
+    rough: Callable[[Array], Array] | None = None,
 ) -> np.ndarray:
     """Smallest y with cdf(y) >= probability, elementwise, from a bracket that is widened as needed.
 
-    Discrete distributions live on the whole numbers, and so does the search.
+    Discrete distributions live on the whole numbers, and so does the search. A `rough` function that is near, and takes
+    less time, is inverted first, to begin nearby.
     """
     low, high = np.array(low, float), np.array(high, float)
+    width, known = high - low, None
+    if rough is not None:
+        guess = invert(rough, probability, low, high, discrete=discrete)
+        low, high, known = (guess, guess, None) if discrete else _nearby(cdf, rough, probability, guess, width)
     if discrete:
         low, high = np.floor(low) - 1.0, np.ceil(high)
+    lacking, beyond = (cdf(low) - probability, cdf(high) - probability) if known is None else known
     for _ in range(WIDENINGS):
-        lacking, beyond = cdf(low) - probability, cdf(high) - probability
         short, long = beyond < 0, lacking >= 0
         if not (short.any() or long.any()):
             break
-        width = high - low
-        high, low = np.where(short, high + width, high), np.where(long, low - width, low)
+        more = np.maximum(high - low, CLOSE * np.maximum(np.abs(low), np.abs(high)))
+        high, low, width = np.where(short, high + more, high), np.where(long, low - more, low), np.maximum(width, more)
+        lacking, beyond = cdf(low) - probability, cdf(high) - probability
     if not discrete:
-        return _root(cdf, probability, low, high, lacking, beyond)
+        return _root(cdf, probability, (low, high), (lacking, beyond), CLOSE * width)
     for _ in range(STEPS):
         middle = np.floor(0.5 * (low + high))
         if np.all((middle <= low) | (middle >= high)):
@@ -67,19 +82,40 @@ def invert(
     return high
 
 
+def _nearby(
+    cdf: Callable[[Array], Array], rough: Callable[[Array], Array], probability: float, guess: Array, width: Array
+) -> tuple[Array, Array, tuple[Array, Array]]:
+    """A bracket that most likely holds the place, and what is missing, or too much, at its ends.
+
+    It goes from a guess by twice a step of Newton's, with the rough slope.
+    """
+    beside, at_guess = NEARBY * width, cdf(guess) - probability
+    with np.errstate(divide="ignore", invalid="ignore"):
+        step = -4.0 * beside * at_guess / (rough(guess + beside) - rough(guess - beside))
+    step = np.clip(np.where(np.isfinite(step), step, width), -width, width)
+    at_other, up = cdf(guess + step) - probability, step > 0
+    low, high = guess + np.minimum(step, 0.0), guess + np.maximum(step, 0.0)
+    return low, high, (np.where(up, at_guess, at_other), np.where(up, at_other, at_guess))
+
+
 def _root(
-    cdf: Callable[[Array], Array], probability: float, low: Array, high: Array, at_low: Array, at_high: Array
+    cdf: Callable[[Array], Array],
+    probability: float,
+    ends: tuple[Array, Array],
+    at_ends: tuple[Array, Array],
+    least: Array,
 ) -> Array:
     """Where a distribution function reaches a probability between two places, elementwise; Chandrupatla (1997).
 
     A parabola in the function's value through the last three places says where to look next, if it is straight enough
     there; else that is half-way. The bracket is [a, b] or [b, a], with the newest place a; c is the one before. Of a
     first bracket that long tails have made wide, the place itself may be far below the rounding: there the probability
-    between the ends says whether the search is over.
+    between the ends says whether the search is over, and `least` how far apart they may be. It is over, too, where the
+    function is the probability but for rounding.
     """
-    a, b, at_a, at_b = low, high, at_low, at_high
-    least, nothing, tiny = CLOSE * np.abs(high - low), CLOSE * probability, np.finfo(float).tiny
-    place = np.where((low < 0) & (high > 0), 0.0, _half_way(low, high, least))
+    (a, b), (at_a, at_b) = ends, at_ends
+    nothing, tiny, rounding = CLOSE * probability, np.finfo(float).tiny, 4 * np.finfo(float).eps * probability
+    place = np.where((a < 0) & (b > 0), 0.0, _half_way(a, b, least))
     for _ in range(STEPS):
         value = cdf(place) - probability
         same = (value >= 0) == (at_a >= 0)
@@ -88,7 +124,8 @@ def _root(
         a, at_a = place, value
         width = np.abs(b - a)
         near = np.where(np.abs(at_b - at_a) <= nothing, least, tiny) + CLOSE * np.abs(a)
-        if np.all(width <= 2 * near):
+        over = (width <= 2 * near) | (np.abs(at_a) <= rounding)
+        if over.all():
             break
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             xi, phi = (a - b) / (c - b), (at_a - at_b) / (at_c - at_b)
@@ -98,8 +135,8 @@ def _root(
             step = np.where(np.abs(at_a) <= nothing, least, 0.0) + CLOSE * np.abs(a)
             place = a + np.minimum(np.maximum(bent, step / width), 1.0) * (b - a)
         inside = straight & (place > np.minimum(a, b)) & (place < np.maximum(a, b))
-        place = np.where(inside, place, _half_way(a, b, least))
-    return np.where(at_a >= 0, a, b)
+        place = np.where(over, a, np.where(inside, place, _half_way(a, b, least)))
+    return np.where(at_a >= -rounding, a, b)
 
 
 def _half_way(a: Array, b: Array, least: Array) -> Array:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
+from scipy.special import ndtri as host_ndtri
 
 from gpdsl.kernels.counters import quick_normals
 from gpdsl.program.cache import jit
@@ -80,6 +81,21 @@ def _antithetic(key: Array, shape: Shape) -> Float[Array, "samples components ro
 
 def _independent(key: Array, shape: Shape) -> Float[Array, "samples components rows latents"]:
     return quick_normals(key, shape) if jnp.result_type(float) == jnp.float32 else jax.random.normal(key, shape)
+
+
+def host_normals(
+    generator: np.random.Generator, shape: tuple[int, ...], sampling: str
+) -> Float[np.ndarray, "S *shape"]:
+    """Normals by `qmc` or `antithetic` without a device, each column of the shape by itself: `S` points of one lattice,
+    or S / 2 and their mirrors.
+    """
+    if sampling == "antithetic":
+        drawn = generator.standard_normal(((shape[0] + 1) // 2, *shape[1:]))
+        return np.concatenate([drawn, -drawn])[: shape[0]]
+    uniform = np.arange(1, shape[0] + 1)[:, None] * _kronecker_slopes(shape[-1])
+    uniform = (uniform.reshape(shape[0], *(1,) * (len(shape) - 2), -1) + generator.random(shape[1:])) % 1.0
+    tiny = np.finfo(float).eps
+    return host_ndtri(np.clip(uniform, tiny, 1.0 - tiny))
 
 
 SCHEMES: dict[str, Callable[[Array, Shape], Array]] = {

@@ -22,7 +22,7 @@ from gpdsl.inference.bound import views
 from gpdsl.inference.posteriors.coupled import Block, marginals_of, unexplained, verify_size, whitened_blocks
 from gpdsl.inference.posteriors.family import Held, Whitened, parse_family
 from gpdsl.inference.posteriors.pathwise import bent, bent_at, refuse_unsuited
-from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals
@@ -178,7 +178,7 @@ class Posterior:
         return self.q, self.jitter, None
 
     def marginals(self, program: Program, rows: Rows, count: int) -> Marginals:
-        """Marginals of all latents at rows: SAVIGP eqs. 37 to 39, O(M^2) per row after one factorisation.
+        """Marginals of all latents at rows, on the host: SAVIGP eqs. 37 to 39, O(M^2) per row after one factorisation.
 
         `program` says what is read of the latents: that of the fit, or more of them.
         """
@@ -186,11 +186,11 @@ class Posterior:
         found, most = [], self.rows_at_once(program)
         if count < most:
             whole = compute(take_rows(rows, filled_up(count, min(few_sizes(count), most))), *numbers)
-            return whole.part(slice(0, count))
+            return as_numpy(whole).part(slice(0, count))
         for index, skip in parts(count, most):
-            chunk = compute(take_rows(rows, index), *numbers)
-            found.append(jax.tree.map(lambda a, skip=skip: a[:, skip:], chunk))
-        return jax.tree.map(lambda *chunks: jnp.concatenate(chunks, axis=1), *found)
+            chunk = as_numpy(compute(take_rows(rows, index), *numbers))
+            found.append(chunk.part(slice(skip, None)))
+        return jax.tree.map(lambda *chunks: np.concatenate(chunks, axis=1), *found)
 
     def left_open(self, program: Program, rows: Rows) -> Float[np.ndarray, "rows columns columns"] | None:
         """Covariances, in each row, of what inducing values leave open; None where there are none of these."""
