@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import sympy as sp
 from jaxtyping import Array, Bool, Float
 
-from gpdsl.inference.estimators.sampling import host_normals
+from gpdsl.inference.estimators.sampling import shared_normals
 from gpdsl.inference.posteriors.coupled import Block
 from gpdsl.inference.posteriors.posterior import ROWS_AT_ONCE, few_sizes, filled_up
 from gpdsl.program.cache import jit
@@ -381,24 +381,8 @@ def sample_latents(
     if latents is None:
         components, rows, columns = beliefs.marginals.mean.shape
         scheme = "antithetic" if beliefs.marginals.together else "qmc"
-        normals = _shared_normals(beliefs.seed, (count, components, columns), scheme, str(beliefs.marginals.mean.dtype))
-        latents = beliefs.marginals.at(beliefs.program, jnp.asarray(normals))
+        # The same for every row: what is said of a row depends on no other, and varies smoothly from row to row.
+        normals = shared_normals(beliefs.seed, count, components, columns, scheme)
+        latents = beliefs.marginals.at(beliefs.program, jnp.asarray(normals, beliefs.marginals.mean.dtype))
         latents = jnp.broadcast_to(latents, (count, components, rows, columns))
     return (latents, {}) if simulations is None else simulations.draws(beliefs, latents)
-
-
-@lru_cache(maxsize=16)
-def _shared_normals(
-    seed: int, shape: tuple[int, int, int], scheme: str, dtype: str
-) -> Float[np.ndarray, "S K 1 latents"]:
-    """Standard normals that are the same for every row: what is said of a row depends on no other, and varies smoothly.
-
-    They are no part of what is compiled for the rows, of which compiling would take seconds with them.
-    """
-    count, *rest = shape
-    sets = [host_normals(generator, (count // SETS, *rest), scheme) for generator in _generators(seed)]
-    return np.concatenate(sets)[:, :, None].astype(dtype)
-
-
-def _generators(seed: int) -> list[np.random.Generator]:
-    return [np.random.default_rng([seed, number]) for number in range(SETS)]

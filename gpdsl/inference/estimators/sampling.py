@@ -11,6 +11,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 from scipy.special import ndtri as host_ndtri
+from scipy.stats import qmc
 
 from gpdsl.kernels.counters import quick_normals
 from gpdsl.program.cache import jit
@@ -83,19 +84,23 @@ def _independent(key: Array, shape: Shape) -> Float[Array, "samples components r
     return quick_normals(key, shape) if jnp.result_type(float) == jnp.float32 else jax.random.normal(key, shape)
 
 
-def host_normals(
-    generator: np.random.Generator, shape: tuple[int, ...], sampling: str
-) -> Float[np.ndarray, "S *shape"]:
-    """Normals by `qmc` or `antithetic` without a device, each column of the shape by itself: `S` points of one lattice,
-    or S / 2 and their mirrors.
+@lru_cache(maxsize=4)
+def shared_normals(
+    seed: int, samples: int, components: int, latents: int, sampling: str
+) -> Float[np.ndarray, "samples components 1 latents"]:
+    """The same for all rows, by `qmc` or `antithetic`, without a device and without anything to compile.
+
+    A scrambled Sobol sequence, of which each component has a part; equal parts of it by a power of two are such sets
+    on their own, which scatter by more than the error of all of them.
     """
-    if sampling == "antithetic":
-        drawn = generator.standard_normal(((shape[0] + 1) // 2, *shape[1:]))
-        return np.concatenate([drawn, -drawn])[: shape[0]]
-    uniform = np.arange(1, shape[0] + 1)[:, None] * _kronecker_slopes(shape[-1])
-    uniform = (uniform.reshape(shape[0], *(1,) * (len(shape) - 2), -1) + generator.random(shape[1:])) % 1.0
+    generator = np.random.default_rng(seed)
+    if sampling == "antithetic" or latents > qmc.Sobol.MAXDIM:
+        drawn = generator.standard_normal(((samples + 1) // 2, components, 1, latents))
+        return np.concatenate([drawn, -drawn])[:samples]
+    sequence = qmc.Sobol(latents, seed=generator).random_base2((samples * components - 1).bit_length())
+    uniform = sequence[: samples * components].reshape(components, samples, 1, latents)
     tiny = np.finfo(float).eps
-    return host_ndtri(np.clip(uniform, tiny, 1.0 - tiny))
+    return host_ndtri(np.clip(np.swapaxes(uniform, 0, 1), tiny, 1.0 - tiny))
 
 
 SCHEMES: dict[str, Callable[[Array, Shape], Array]] = {

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.kernels.covariance import covariance, variance
@@ -129,7 +130,7 @@ def of_each_kernel(group: Group, function: Callable[[tuple[Array, ...]], Tree], 
 class RowFeatures:
     """Which rows of the training data are looked at; `numbers` is None for `new` rows that were not among them."""
 
-    numbers: Float[Array, "rows"] | None
+    numbers: Float[Array | np.ndarray, "rows"] | None
     new: Float[Array, "rows"]
 
 
