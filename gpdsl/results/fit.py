@@ -291,17 +291,17 @@ class Fit(Shown, Criticised):
             made = make_rows(program or self.predicting, self.standardised.applied(data))
             rows = as_numpy(as_arrays(made if program is None else replace(made, numbers=np.arange(data.rows)), dtype))
             program = program or self.predicting
-            marginals = self.at_rows.marginals(program, rows, data.rows)
+            at_rows = self.densities_at_rows if likelihoods else self.at_rows
             return Beliefs(
                 program,
                 as_arrays(dict(self.parameters), dtype),
                 rows,
-                marginals,
-                self.at_rows.shares(program),
+                at_rows.marginals(program, rows, data.rows),
+                at_rows.shares(program),
                 self.options.seed,
                 self._simulations(program, data.rows, np.inf if budget is None else budget, likelihoods),
-                blocks=partial(self.at_rows.blocks, program, rows, data.rows),
-                functions=self.at_rows.functions(program, rows),
+                blocks=partial(at_rows.blocks, program, rows, data.rows),
+                functions=at_rows.functions(program, rows),
             )
 
     @staticmethod
@@ -317,6 +317,11 @@ class Fit(Shown, Criticised):
         own = self.program, self.parameters, self.inducing, self.posterior, self.weights, self.jitter
         kind = next(each for each in POSTERIORS if each.suits(self.program, self.choice))
         return kind(*own, self.options.dtype, self.held)
+
+    @cached_property
+    def densities_at_rows(self) -> Posterior:
+        """The same for densities of outputs there."""
+        return self.at_rows.for_densities()
 
     @property
     def weight_space(self) -> Any:

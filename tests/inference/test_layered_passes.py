@@ -20,44 +20,70 @@ row w ~ Normal(0, 1)
 latent f(x, w) ~ GP(2 * w, 1e-9 * RBF(1))
 y ~ Normal(f, 0.1)
 """
+"""Passes are evenly spaced."""
+
+OF_TWO = NARROW.replace("(x, w) ~ GP(2 * w,", "(x, w, v) ~ GP(1.2 * w + 1.6 * v,") + "row v ~ Normal(0, 1)\n"
+"""Passes are a quasi-Monte-Carlo set."""
+
+
+def fitted(model: str) -> gpdsl.Fit:
+    x = 0.01 * np.arange(10.0)
+    return gpdsl.compile(model).fit({"x": x, "y": 2 * np.sin(10 * x)}, steps=5, inducing=3)
 
 
 @pytest.fixture(scope="module")
 def narrow() -> gpdsl.Fit:
-    x = 0.01 * np.arange(10.0)
-    return gpdsl.compile(NARROW).fit({"x": x, "y": 2 * np.sin(10 * x)}, steps=5, inducing=3)
+    return fitted(NARROW)
+
+
+@pytest.fixture(scope="module")
+def of_two() -> gpdsl.Fit:
+    return fitted(OF_TWO)
 
 
 KNOWN = stats.norm(0.0, np.sqrt(4.01))
 
 
-def test_densities_and_tails_under_narrow_noise_are_those_of_the_integral(narrow: gpdsl.Fit) -> None:
-    y = KNOWN.ppf([0.001, 0.02, 0.3, 0.5, 0.9, 0.999])
-    found = narrow.log_predictive_density({"x": np.zeros(6), "y": y})
-    np.testing.assert_allclose(found, KNOWN.logpdf(y), atol=0.03)
-    prediction = narrow.predict({"x": [0.0]})
-    np.testing.assert_allclose(prediction.quantile("y", [0.001, 0.5, 0.999])[:, 0], y[[0, 3, 5]], atol=2e-3)
-    np.testing.assert_allclose(prediction.variance("y"), 4.01, rtol=1e-3)
+@pytest.mark.parametrize(("name", "atol"), [("narrow", 1e-5), ("of_two", 0.15)])
+def test_densities_and_tails_under_narrow_noise_are_those_of_the_integral(
+    name: str, atol: float, request: pytest.FixtureRequest
+) -> None:
+    fit, y = request.getfixturevalue(name), KNOWN.ppf([0.001, 0.02, 0.3, 0.5, 0.9, 0.999])
+    found = fit.log_predictive_density({"x": np.zeros(6), "y": y})
+    np.testing.assert_allclose(found, KNOWN.logpdf(y), atol=atol)
+    prediction = fit.predict({"x": [0.0]})
+    quantiles = prediction.quantile("y", [0.001, 0.5, 0.999])[:, 0]
+    np.testing.assert_allclose(quantiles, y[[0, 3, 5]], atol=0.02 if name == "of_two" else 1e-5)
+    np.testing.assert_allclose(prediction.variance("y"), 4.01, rtol=2e-3)
     np.testing.assert_allclose(prediction.crps("y", [0.0]), np.sqrt(4.01 / np.pi) * (np.sqrt(2) - 1), rtol=0.05)
 
 
-def test_errors_of_passes_are_about_as_large_as_what_they_miss(narrow: gpdsl.Fit) -> None:
-    prediction = narrow.predict({"x": [0.0]})
+def test_errors_of_passes_are_about_as_large_as_what_they_miss(of_two: gpdsl.Fit) -> None:
+    prediction = of_two.predict({"x": [0.0]})
     for of, known, found in (
         ("mean", 0.0, prediction.mean("y")),
         ("variance", 4.01, prediction.variance("y")),
         (0.999, KNOWN.ppf(0.999), prediction.quantile("y", 0.999)),
     ):
         error = float(prediction.error("y", of)[0])
-        assert 0 < error < 0.01 and abs(float(found[0]) - known) < 10 * error
+        assert 0 < error < 0.2 and abs(float(found[0]) - known) < 5 * error
 
 
-def test_densities_that_passes_hardly_tell_are_warned_of(narrow: gpdsl.Fit) -> None:
-    with pytest.warns(GpdslWarning, match="log densities of 1 of 2 rows are known to"):
-        narrow.log_predictive_density({"x": np.zeros(2), "y": np.array([1.0, 14.0])})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", GpdslWarning)
-        narrow.log_predictive_density({"x": np.zeros(2), "y": np.array([1.0, 3.0])})
+def test_errors_of_evenly_spaced_passes_are_small(narrow: gpdsl.Fit) -> None:
+    prediction = narrow.predict({"x": [0.0]})
+    assert all(float(prediction.error("y", of)[0]) < 1e-6 for of in ("mean", "variance"))
+    assert float(prediction.error("y", 0.999)[0]) < 0.1  # each of the sets is a staircase
+
+
+def test_densities_that_passes_hardly_tell_are_warned_of(narrow: gpdsl.Fit, of_two: gpdsl.Fit) -> None:
+    far = narrow.log_predictive_density({"x": np.zeros(1), "y": np.array([14.0])})
+    np.testing.assert_allclose(far, KNOWN.logpdf([14.0]), atol=1e-4)
+    for fit, beyond in ((narrow, 25.0), (of_two, 14.0)):
+        with pytest.warns(GpdslWarning, match="log densities of 1 of 2 rows are known to"):
+            fit.log_predictive_density({"x": np.zeros(2), "y": np.array([1.0, beyond])})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", GpdslWarning)
+            fit.log_predictive_density({"x": np.zeros(2), "y": np.array([1.0, 3.0])})
 
 
 def _data() -> dict[str, np.ndarray]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 from scipy.stats import norm, qmc
 
@@ -17,48 +18,108 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.layered.propagation import Drawn, Layers, row_moments
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.coupled import MOST, Block, block_of
-from gpdsl.inference.posteriors.features import factorise, prior_covariances, row_features, sparse_features
+from gpdsl.inference.posteriors.features import (
+    Features,
+    RowFeatures,
+    factorise,
+    of_each_kernel,
+    prior_covariances,
+    prior_variances,
+    row_features,
+    sparse_features,
+)
 from gpdsl.inference.posteriors.posterior import Functions, Paths, Posterior
-from gpdsl.kernels.functionals import every_point
+from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at, prior_means
-from gpdsl.program.groups import kernel_values
+from gpdsl.program.groups import Group, KernelValues, kernel_values
 from gpdsl.program.joint import Marginals
-from gpdsl.program.program import Program
+from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows, row_count
 from gpdsl.symbolic.readings import OWN
 
-DRAWS, WITH_VARIABLES = 256, 4096
-"""Passes of every row, and where latents are functions of row variables: narrow noise shows how far apart these are."""
+DRAWS, WITH_VARIABLES, OF_DENSITIES = 256, 1024, 4096
+"""Passes of every row; where latents are functions of several row variables, or of others besides; and for densities
+where they are functions of any, since narrow noise shows how far apart passes are.
+"""
 
-WIDER = 1.5
-"""Standard deviations of up to so many `FEW` row variables in these passes, which weights make up for: tails count."""
+WIDER, FARTHEST = 1.5, 8.25
+"""Standard deviations of up to so many `FEW` row variables in these passes, which weights make up for: tails count. Of
+one, where passes are evenly spaced, how far out they go.
+"""
 
-FEW = 3
+FEW, SETS = 3, 8
 
 
-def pass_count(program: Program) -> int:
+def pass_count(program: Program, densities: bool = False) -> int:
     """Passes of every row."""
-    return WITH_VARIABLES if program.inner & program.declarations.rows.keys() else DRAWS
+    if not program.inner & program.declarations.rows.keys():
+        return DRAWS
+    if densities:
+        return OF_DENSITIES
+    return DRAWS if _alone(program) else WITH_VARIABLES
 
 
-def passes(program: Program) -> tuple[Float[np.ndarray, "S latents"], Float[np.ndarray, "S"]]:
+def _alone(program: Program) -> bool:
+    """Whether one number of each row is all that passes differ in."""
+    inner = [group for group in program.groups if program.inner & set(group.names)]
+    return all(group.per_row for group in inner) and sum(group.stop - group.start for group in inner) == 1
+
+
+def passes(program: Program, densities: bool = False) -> tuple[Float[np.ndarray, "S latents"], Float[np.ndarray, "S"]]:
     """Normals of the latents that others are functions of, more even than random ones, and the weights of passes.
 
-    Each eighth is such a set on its own. Row variables, which come first, are drawn wider than they are.
+    Each eighth is such a set on its own. Row variables, which come first, are drawn wider than they are; where one is
+    all that latents are functions of, passes are the nodes of the trapezoidal rule.
     """
     inner = [group for group in program.groups if program.inner & set(group.names)]
     columns = [c for g in sorted(inner, key=lambda g: not g.per_row) for c in range(g.start, g.stop)]
     variables = sum(group.stop - group.start for group in inner if group.per_row)
-    uniform = qmc.Sobol(len(columns), seed=0).random(pass_count(program))
-    drawn, logs = norm.ppf(np.clip(uniform, 1e-9, 1.0 - 1e-9)), np.zeros(len(uniform))
-    if 0 < variables <= FEW:
-        drawn[:, :variables] *= WIDER
-        logs = -0.5 * (1.0 - WIDER**-2) * np.sum(drawn[:, :variables] ** 2, axis=1)
-    normals = np.zeros((len(uniform), program.latents))
+    count = pass_count(program, densities)
+    if _alone(program):
+        drawn = np.linspace(-FARTHEST, FARTHEST, count).reshape(-1, SETS).T.reshape(-1, 1)
+        logs = -0.5 * drawn[:, 0] ** 2
+    else:
+        uniform = qmc.Sobol(len(columns), seed=0).random(count)
+        drawn, logs = norm.ppf(np.clip(uniform, 1e-9, 1.0 - 1e-9)), np.zeros(count)
+        if 0 < variables <= FEW:
+            drawn[:, :variables] *= WIDER
+            logs = -0.5 * (1.0 - WIDER**-2) * np.sum(drawn[:, :variables] ** 2, axis=1)
+    normals = np.zeros((count, program.latents))
     normals[:, columns] = drawn
     weights = np.exp(logs)
     return normals, weights / weights.sum()
+
+
+@dataclass(frozen=True)
+class Predicted(Layers):
+    """Layers whose posteriors are known beforehand: of a whitened root R, I - R R' = V diag(c) V'.
+
+    With a(x) = V' L^-1 k(z, x) for Kuu = L L' the variance is k(x, x) - sum_i c_i a_i(x)^2: one product of matrices for
+    each latent, where features and what the posterior makes of them would be a triangular solve and another product.
+    """
+
+    def _unscaled(
+        self,
+        group: Group,
+        rows: Rows,
+        kernel: KernelValues,
+        inducing: Functionals,
+        q: Any,
+        jitter: Array | float,
+    ) -> tuple[Array, Array, Features | RowFeatures | None]:
+        if group.per_row:
+            return super()._unscaled(group, rows, kernel, inducing, q, jitter)
+        root, factor = jnp.asarray(q.root)[0], factorise(group, kernel, inducing, jitter)
+        told, axes = jnp.linalg.eigh(jnp.eye(root.shape[-1], dtype=root.dtype) - root @ jnp.swapaxes(root, -1, -2))
+        read = functionals_at(group, group.readings.all, rows)
+        cross = of_each_kernel(group, lambda a: covariance(group.form, a, inducing, read), kernel)
+        across = solve_triangular(jnp.broadcast_to(factor, axes.shape), axes, lower=True, trans=1)  # L^-T V
+        along = jnp.swapaxes(across, -1, -2) @ cross
+        mean = jnp.einsum("lk,lkn->ln", jnp.einsum("lmk,lm->lk", axes, jnp.asarray(q.mean)[0]), along)
+        variance = prior_variances(group, kernel, read) - jnp.einsum("lk,lkn->ln", told, along**2)
+        return mean[None], jnp.maximum(variance, 0.0)[None], None
 
 
 PASSES_AT_ONCE = 1 << 16
@@ -70,25 +131,36 @@ class Layered(Posterior):
     """Of latents that are functions of others, or of row variables: rows are sampled through the layers."""
 
     whitened = False
+    densities: bool = False
 
     @staticmethod
     def suits(program: Program, choice: Choice) -> bool:
         return bool(program.inner)
 
+    def for_densities(self) -> Layered:
+        return replace(self, densities=True, compiled={})
+
     def shares(self, program: Program) -> Float[np.ndarray, " S"]:
-        return passes(program)[1]
+        return passes(program, self.densities)[1]
 
     def rows_at_once(self, program: Program) -> int:
-        return max(1, PASSES_AT_ONCE // pass_count(program))
+        return max(1, PASSES_AT_ONCE // pass_count(program, self.densities))
+
+    def marginals(self, program: Program, rows: Rows, count: int) -> Marginals:
+        """All new rows are alike where there are no inputs."""
+        if rows.inputs or rows.numbers is not None:
+            return super().marginals(program, rows, count)
+        one = super().marginals(program, take_rows(rows, slice(0, 1)), 1)
+        return jax.tree.map(lambda a: np.broadcast_to(a, (len(a), count, *a.shape[2:])), one)
 
     def marginals_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> Marginals:
         """One component for each pass, with the weights of `passes`.
 
         The passes are the same for every row: what is said of a row depends on no other.
         """
-        (posterior, inducing), layers = numbers, Layers(program, program.sharp)
+        (posterior, inducing), layers = numbers, Predicted(program, program.sharp)
         dtype = jax.tree.leaves(inducing)[0].dtype
-        shared = jnp.asarray(passes(program)[0], dtype)[:, None]
+        shared = jnp.asarray(passes(program, self.densities)[0], dtype)[:, None]
         normals = jnp.broadcast_to(shared, (len(shared), row_count(rows), program.latents))
         white = {}
         for place, group in enumerate(program.groups):

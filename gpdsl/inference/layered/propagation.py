@@ -151,12 +151,10 @@ class Layers:
     ) -> Moments:
         """Moments of a group at its arguments, and samples of what other latents are functions of."""
         rows, known = at
-        if group.per_row:
-            features: Features | RowFeatures = row_features(rows, kernel.scale.dtype)
-        else:
-            read = functionals_at(group, group.readings.all, rows)
-            features = sparse_features(group, kernel, inducing, read, factorise(group, kernel, inducing, jitter))
-        scale, (mean, variance) = kernel.scale[:, None], q.moments(features)
+        scale, (mean, variance, features) = (
+            kernel.scale[:, None],
+            self._unscaled(group, rows, kernel, inducing, q, jitter),
+        )
         mean, variance = by_reading(group, jnp.sqrt(scale) * mean)[0].T, by_reading(group, scale * variance)[0].T
         mean = mean + prior_means(self.program.evaluator, [group], parameters, rows, len(mean), known)
         mean, variance = (each.reshape(-1, count, each.shape[-1]) for each in (mean, variance))
@@ -168,6 +166,23 @@ class Layers:
         else:
             off = jnp.sqrt(jnp.maximum(variance, LEAST)) * self._in_sets(normals)
         return Moments(mean, variance, mean + off)
+
+    def _unscaled(
+        self,
+        group: Group,
+        rows: Rows,
+        kernel: KernelValues,
+        inducing: Functionals,
+        q: Posterior,
+        jitter: Array | float,
+    ) -> tuple[Array, Array, Features | RowFeatures | None]:
+        """Means and variances [1, latents, rows] at unit kernel scale, and the features by which they are found."""
+        if group.per_row:
+            features: Features | RowFeatures = row_features(rows, kernel.scale.dtype)
+        else:
+            read = functionals_at(group, group.readings.all, rows)
+            features = sparse_features(group, kernel, inducing, read, factorise(group, kernel, inducing, jitter))
+        return *q.moments(features), features
 
     @property
     def ties_replicas(self) -> bool:

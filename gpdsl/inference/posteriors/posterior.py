@@ -173,6 +173,10 @@ class Posterior:
         """Whether latents of different groups are independent in `q`, whose marginals are all there is."""
         return self.whitened and not self.program.coupled
 
+    def for_densities(self) -> Posterior:
+        """The same, as finely as densities of outputs need it."""
+        return self
+
     def carried(self) -> tuple[Sequence[Whitened], float, Held | None]:
         """What another fit starts from: whitened inducing values and their jitter, or what its engine alone knows."""
         return self.q, self.jitter, None
