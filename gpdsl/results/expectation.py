@@ -301,9 +301,9 @@ def _filled_up(values: Any, axis: int, count: int, size: int) -> np.ndarray:
     return values if values.shape[axis] < count else np.take(values, filled_up(count, size), axis=axis)
 
 
-def without(expression: sp.Expr, given: Iterable[sp.Symbol]) -> sp.Expr:
-    """The expression with the given symbols out of the way: those left are known by reference."""
-    return expression.xreplace({s: sp.Integer(0) for s in given})
+def without(expression: sp.Basic, given: Iterable[sp.Symbol]) -> sp.Tuple:
+    """The symbols of an expression but those that are given: they are known by reference."""
+    return sp.Tuple(*(expression.free_symbols - set(given)))
 
 
 def is_steep(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Any = (), near: float = NEAR) -> bool:

@@ -10,8 +10,10 @@ import sympy as sp
 from jaxtyping import Array, Float
 
 from gpdsl.program.fine_quadrature import even_rule
+from gpdsl.program.joint import moment_values
 from gpdsl.program.quadrature import gauss_hermite
-from gpdsl.results.expectation import ROUGH, Beliefs, integrand_in, sample_latents
+from gpdsl.results.expectation import ROUGH, Beliefs, integrand_in, sample_latents, without
+from gpdsl.symbolic.gaussian import joint_moments_of
 from gpdsl.symbolic.terms import has_external
 
 QUADRATURE_NODES = {1: 64, 2: 32}
@@ -21,18 +23,22 @@ SPREAD_STEPS, SPREAD = 300, 2.9
 
 
 def nodes_of(
-    beliefs: Beliefs, expressions: Mapping[str, sp.Expr], keys: tuple[str, ...], finer: int = 1
+    beliefs: Beliefs,
+    expressions: Mapping[str, sp.Expr],
+    keys: tuple[str, ...],
+    finer: int = 1,
+    averaged: tuple[sp.Symbol, ...] = (),
 ) -> tuple[dict[str, Float[np.ndarray, "S K rows *keys"]], np.ndarray]:
     """Values of expressions at common nodes, and their weights, for a distribution function to be averaged over.
 
     For one latent the trapezoidal rule in t with nodes sinh(t): exact to rounding when the law is wide, and close by
     when it is so narrow that the average is a staircase, whose steps are so many times `finer`. For several latents
-    samples.
+    samples. Moments of latents that are `averaged` over already are there to read.
     """
     t = np.linspace(-SPREAD, SPREAD, finer * SPREAD_STEPS + 1)
     weights = np.exp(-0.5 * np.sinh(t) ** 2) * np.cosh(t)
     rule = gauss_hermite(1, ROUGH) if beliefs.rough else (np.sinh(t)[:, None], weights / weights.sum())
-    return _common(beliefs, expressions, keys, {1: rule})
+    return _common(beliefs, expressions, keys, {1: rule}, averaged)
 
 
 def smooth_nodes(
@@ -55,11 +61,14 @@ def _common(
     expressions: Mapping[str, sp.Expr],
     keys: tuple[str, ...],
     rules: Mapping[int, tuple[np.ndarray, np.ndarray]],
+    averaged: tuple[sp.Symbol, ...] = (),
 ) -> tuple[dict[str, Float[np.ndarray, "S K rows *keys"]], np.ndarray]:
     """Values at the nodes of the rule for that many arguments, or at samples where there is none."""
-    formulas = sp.Tuple(*expressions.values())
-    integrand = integrand_in(beliefs, formulas)
-    opaque, arguments = has_external(beliefs.program.translator, formulas), len(integrand.arguments)
+    formulas, moments = sp.Tuple(*expressions.values()), joint_moments_of(averaged)
+    given = [symbol for each in (moments.mean, moments.variance, moments.covariance) for symbol in each.values()]
+    integrand = integrand_in(beliefs, formulas, given)
+    opaque = has_external(beliefs.program.translator, without(formulas, given))
+    arguments = len(integrand.arguments)
     by_rule = not (opaque or (beliefs.marginals.together and len(integrand.latents) > 1)) and arguments in rules
 
     def compute(known: Beliefs, nodes: Array | None) -> list[Array]:
@@ -69,6 +78,7 @@ def _common(
             table, scope, each = integral.values(*map(integral.column, nodes.T)), integral.scope, integrand.expression
         elif arguments or opaque:
             scope = known.scope(*sample_latents(known, known.samples, opaque))
+        table = {**table, **moment_values(known.program, averaged, known.marginals, keys)}
         values = [jnp.asarray(known.program.evaluator(e, scope, keys, table)) for e in each.args]
         return [value.reshape((1,) * (3 + len(keys) - value.ndim) + value.shape) for value in values]
 

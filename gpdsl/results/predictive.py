@@ -19,6 +19,7 @@ from gpdsl.lowering.table import evaluate
 from gpdsl.program.cache import jit
 from gpdsl.results import conditional
 from gpdsl.results import expectation as ex
+from gpdsl.results.collapsed import collapsed
 from gpdsl.results.existence import degrees, existing, no_mean
 from gpdsl.results.nodes import SPREAD_STEPS, nodes_of, weighted_nodes
 from gpdsl.results.quantiles import invert, mixture_of_normals
@@ -136,9 +137,11 @@ class Predictive:
 
     @cached_property
     def _average(self) -> Average:
+        whole, averaged = collapsed(self.beliefs, self.law)
+        leaves = {str(place): leaf for place, leaf in enumerate(whole.leaves())}
         for finer in FINER:
-            nodes, weights = nodes_of(self.beliefs, self.leaves(), self.keys, finer)
-            law = self.law.filled(np.asarray(nodes[name]) for name in nodes)
+            nodes, weights = nodes_of(self.beliefs, leaves, self.keys, finer, averaged)
+            law = whole.filled(np.asarray(nodes[name]) for name in nodes)
             numbers = FINER[1] * len(weights) * len(self.beliefs.weights) * self.beliefs.count * math.prod(self.sizes)
             if len(weights) != finer * SPREAD_STEPS + 1 or numbers > MOST or _steps(law, weights) < STEEP:
                 break

@@ -25,7 +25,7 @@ STEPS, CLOSE = 250, 1e-14
 
 WIDENINGS = 200
 
-NEARBY = 1e-4
+NEARBY = 1e-3
 """Of a bracket's width: how far apart the slope of a distribution function is taken."""
 
 AT_ONCE = 1 << 19

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,3 +154,43 @@ def test_narrow_laws_under_a_wide_latent(law: str, cdf: Callable[..., np.ndarray
     weights = stats.norm.pdf(z) / stats.norm.pdf(z).sum()
     for p in (0.05, 0.3, 0.95):
         assert weights @ cdf(prediction.quantile("y", p), f) == pytest.approx(p, abs=1e-6)
+
+
+SPREADING = """
+input x : real
+output y : real
+latent f(x) ~ GP(0, RBF(1))
+latent g(x) ~ GP(-1, RBF(2))
+y ~ Normal(0.3 + 2 * f, exp(g))
+"""
+
+
+@pytest.mark.parametrize("posterior", ["full", "coupled", "mixture(2)"])
+def test_a_latent_that_is_linear_in_the_mean_is_averaged_over_exactly(posterior: str) -> None:
+    x = np.linspace(0.0, 4.0, 12)
+    y = np.sin(2 * x) + 0.3 * x * np.cos(9 * x)
+    fit = gpdsl.compile(SPREADING).fit({"x": x, "y": y}, posterior=posterior, steps=15, seed=0, progress=False)
+    prediction = fit.predict({"x": [0.7, 2.5, 6.0]})
+    q = prediction.beliefs.marginals
+    z, w = np.polynomial.hermite_e.hermegauss(150)
+    w = w / w.sum()
+    for row in range(3):
+
+        def below(value: float, row: int = row) -> float:
+            """Given g, f is normal; g by Gauss and Hermite."""
+            total = 0.0
+            for share, m, v, c in zip(prediction.beliefs.weights, q.mean, q.variance, _covariances(q), strict=True):
+                sd = np.sqrt(v[row, 1])
+                level, left = m[row, 0] + c[row] / sd * z, v[row, 0] - c[row] ** 2 / v[row, 1]
+                spread = np.sqrt(4 * left + np.exp(2 * (m[row, 1] + sd * z)))
+                total += share * (w @ stats.norm.cdf((value - 0.3 - 2 * level) / spread))
+            return total
+
+        for p in (0.001, 0.3, 0.975):
+            known = optimize.brentq(lambda v, p=p, below=below: below(v) - p, -40, 40, xtol=1e-12)
+            np.testing.assert_allclose(prediction.quantile("y", p)[row], known, rtol=1e-7, atol=1e-9)
+
+
+def _covariances(q: Any) -> np.ndarray:
+    """Of f and g in every component and row."""
+    return np.zeros(q.mean.shape[:2]) if q.covariance is None else np.asarray(q.covariance)[..., 0, 1]
