@@ -145,9 +145,7 @@ def _looking(problem: Problem) -> Callable[[Result], tuple[float, float, float]]
         numbers = as_arrays(known, dtype)
         plain = space is None
         compiled = (
-            problem.shared(_added, numbers, some, brief=problem.brief)
-            if plain
-            else jit(_added(problem, space), brief=True)
+            problem.shared(_added, numbers, some, brief=True) if plain else jit(_added(problem, space), brief=True)
         )
         added, left, worst = (float(each) for each in compiled(numbers, some))
         share = problem.count / row_count(some)

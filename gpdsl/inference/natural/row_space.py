@@ -34,6 +34,9 @@ from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 from gpdsl.symbolic.concavity import KINKED
 
+FEW = 2000
+"""Rows up to which what works on rows, not on matrices, is compiled briefly."""
+
 Weights = list[tuple[Float[Array, "latents M"], Float[Array, "latents M"]]]
 """Of each group, precisions and linear terms of the sites about the prior's mean, for latents of unit scale."""
 
@@ -211,8 +214,10 @@ class Ascent:
     """The programs of a problem, compiled, and the loop between them."""
 
     def __init__(self, problem: Problem, place: Place, start: Any, sites: Sites, given: Given, normals: Any) -> None:
-        def compiled(name: str, *arguments: Any, fused: bool = False) -> Callable[..., Any]:
-            return problem.shared(_function, *arguments, context=(place, name), brief=problem.brief, fused=fused)
+        def compiled(
+            name: str, *arguments: Any, brief: bool = problem.brief, fused: bool = False
+        ) -> Callable[..., Any]:
+            return problem.shared(_function, *arguments, context=(place, name), brief=brief, fused=fused)
 
         self._begin = compiled("begin", start, sites, given, fused=True)
         _, _, progress, trial, weights = self._begin(start, sites, given)

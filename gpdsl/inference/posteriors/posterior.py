@@ -8,9 +8,9 @@ each other kind overrides what it does in another way, in its engine's folder, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, take_rows
+from gpdsl.program.reuse import reused
 from gpdsl.program.rows import Rows, row_count
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Posterior:
     by_data: ClassVar[bool] = False
     """Whether the data hold it: each row stands in it by a Gaussian site, and `inducing` is what rows are sums of."""
     compiled: dict[Any, Callable[..., Any]] = field(default_factory=dict, repr=False)
-    """Compiled once for each number of rows, however often the fit predicts, and whatever its numbers."""
+    """Of what is held: compiled once for each number of rows, however often the fit predicts, whatever its numbers."""
 
     @staticmethod
     def suits(program: Program, choice: Choice) -> bool:
@@ -186,7 +187,7 @@ class Posterior:
 
         `program` says what is read of the latents: that of the fit, or more of them.
         """
-        compute, numbers = self._compiled(self.marginals_at, program), self.numbers
+        compute, numbers = self._compiled("marginals_at", program), self.numbers
         found, most = [], self.rows_at_once(program)
         if count < most:
             whole = compute(take_rows(rows, filled_up(count, min(few_sizes(count), most))), *numbers)
@@ -200,11 +201,11 @@ class Posterior:
         """Covariances, in each row, of what inducing values leave open; None where there are none of these."""
         if not self.whitened:
             return None
-        return np.asarray(self._compiled(self.left_open_at, program)(rows, *self.numbers), float)
+        return np.asarray(self._compiled("left_open_at", program)(rows, *self.numbers), float)
 
     def blocks(self, program: Program, rows: Rows, count: int) -> list[Block]:
         """Covariances of all latents between rows. Raises GpdslError for too many of these, and for layers."""
-        compute = self._compiled(self.blocks_at, program)
+        compute = self._compiled("blocks_at", program)
         verify_size(jax.eval_shape(compute, rows, *self.numbers), count)
         return jax.tree.map(np.asarray, compute(rows, *self.numbers))
 
@@ -250,11 +251,25 @@ class Posterior:
         q, inducing = numbers
         return whitened_blocks(program.without_sums(), rows, parameters, q, inducing, self.jitter)
 
-    def _compiled(self, function: Callable[..., Any], program: Program) -> Callable[..., Any]:
-        key = function.__name__, program
-        if key not in self.compiled:
-            self.compiled[key] = jit(partial(function, program))
-        return self.compiled[key]
+    @property
+    def known_by(self) -> tuple[Any, ...]:
+        """All that what is compiled knows of it beside its arrays, where these are all among the arguments."""
+        return type(self), self.jitter, self.dtype
+
+    def _compiled(self, name: str, program: Program) -> Callable[..., Any]:
+        """The method of that name, compiled once for all fits of the program; once for this one where it is `held`."""
+        if self.held is not None:
+            key = name, program
+            if key not in self.compiled:
+                self.compiled[key] = jit(partial(getattr(self, name), program))
+            return self.compiled[key]
+
+        def build() -> Callable[..., Any]:
+            nothing = cast(Any, None)
+            bare = replace(self, program=nothing, parameters={}, inducing=(), q=(), weights=nothing, compiled={})
+            return jit(partial(getattr(bare, name), program))
+
+        return reused((name, program.known_by, *self.known_by), build)
 
 
 def arrays_of(q: Sequence[Whitened], held: Held | None) -> dict[str, np.ndarray]:
