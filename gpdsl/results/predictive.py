@@ -143,7 +143,11 @@ class Predictive:
             nodes, weights = nodes_of(self.beliefs, leaves, self.keys, finer, averaged)
             law = whole.filled(np.asarray(nodes[name]) for name in nodes)
             numbers = FINER[1] * len(weights) * len(self.beliefs.weights) * self.beliefs.count * math.prod(self.sizes)
-            if len(weights) != finer * SPREAD_STEPS + 1 or numbers > MOST or _steps(law, weights) < STEEP:
+            if len(weights) != finer * SPREAD_STEPS + 1 or numbers > MOST:
+                break
+            looked = _looked_at(law, weights)
+            if max(np.nanmax(np.abs(np.diff(each, axis=0)), initial=0.0) for each in looked) < STEEP:
+                law, weights = _coarser(law, weights, looked)
                 break
         return Average(law, weights[:, None] * self.beliefs.weights[None, :])
 
@@ -215,19 +219,30 @@ FINER, STEEP, MOST = (1, 4, 16), 0.25, 1 << 24
 """Times as many nodes of a latent where the law is narrower than they are apart: where its distribution function rises
 by that much from node to node. No more numbers than these are held."""
 
+COARSER, SAME = 4, 1e-14
+"""Of how many nodes one is enough where averages over them differ by less than that."""
+
 LOOKED_AT = (0.02, 0.5, 0.98)
 """Shares of the nodes' weight below the nodes around which that is looked at."""
 
 
-def _steps(law: Law, weights: np.ndarray) -> float:
-    """The largest rise of the distribution function between neighbouring nodes, at the means of some of them."""
+def _looked_at(law: Law, weights: np.ndarray) -> list[np.ndarray]:
+    """Distribution functions at all nodes [nodes, K, rows, *keys], of the means at some of them."""
     places = np.searchsorted(np.cumsum(weights), LOOKED_AT)
     with np.errstate(all="ignore"):
         means = np.broadcast_to(
             conditional.moments(law)[0], np.broadcast_shapes(*(each.shape for each in law.leaves()))
         )
-        rises = [np.abs(np.diff(conditional.cdf(law, means[place]), axis=0)) for place in places]
-    return float(np.nanmax(rises, initial=0.0))
+        return [conditional.cdf(law, means[place]) for place in places]
+
+
+def _coarser(law: Law, weights: np.ndarray, looked: list[np.ndarray]) -> tuple[Law, np.ndarray]:
+    """The law at some of the nodes, where their average is the same: where it is wide, and smooth."""
+    some = weights[::COARSER] / weights[::COARSER].sum()
+    apart = [np.tensordot(weights, v, axes=1) - np.tensordot(some, v[::COARSER], axes=1) for v in looked]
+    if not all(np.all(np.abs(each) < SAME) for each in apart):
+        return law, weights
+    return law.map(lambda leaf: leaf[::COARSER]), some
 
 
 # Predictive distributions of outputs observed through a `density` of the file, integrated numerically.

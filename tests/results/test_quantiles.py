@@ -10,6 +10,7 @@ import pytest
 from scipy import optimize, stats
 
 import gpdsl
+from gpdsl.results.averaged import Averaged
 from gpdsl.results.quantiles import invert, weighted_quantile
 
 X = np.linspace(0, 4, 12)
@@ -194,3 +195,26 @@ def test_a_latent_that_is_linear_in_the_mean_is_averaged_over_exactly(posterior:
 def _covariances(q: Any) -> np.ndarray:
     """Of f and g in every component and row."""
     return np.zeros(q.mean.shape[:2]) if q.covariance is None else np.asarray(q.covariance)[..., 0, 1]
+
+
+@pytest.mark.parametrize(("kind", "law"), [("real", "StudentT(4, f, 0.3)"), ("count", "Poisson(exp(f))")])
+def test_quantiles_of_many_settings_are_those_of_their_mixture(
+    kind: str, law: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a few settings of the most weight, by which a search begins, are not like the others."""
+    text = f"input x : real\noutput y : {kind}\nparam m : real = 0\nlatent f(x) ~ GP(m, RBF(1))\ny ~ {law}\n"
+    model, data = gpdsl.compile(text), {"x": np.linspace(0.0, 1.0, 3), "y": np.array([1.0, 2.0, 1.0])}
+    rng, rows = np.random.default_rng(0), {"x": np.array([0.5, 3.0, 9.0])}
+    fits = [model.fit(data, fixed=["m"], init={"m": float(m)}, steps=2, progress=False) for m in np.linspace(-2, 2, 4)]
+    beliefs = [fit.predict(rows).beliefs for fit in fits] * 5
+    monkeypatch.setattr("gpdsl.results.averaged.SOME", 4)
+    weights = np.where(np.arange(20) % 4 == 1, 3.0, rng.random(20))
+    prediction = Averaged(weights / weights.sum(), beliefs, "float64", fits[0].standardised, None)
+    for p in (0.02, 0.5, 0.99):
+        found = prediction.quantile("y", p)
+        for row, value in enumerate(found):
+            reached = prediction.probability(f"y <= {value:.17g}")[row]
+            if kind == "real":
+                assert reached == pytest.approx(p, abs=1e-10)
+            else:
+                assert reached >= p > prediction.probability(f"y <= {value - 1:.17g}")[row]
