@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -12,57 +12,29 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Shaped
-from scipy import stats
 
-from gpdsl.inference.ascent.lbfgs import flat, maximise
+from gpdsl.inference.ascent.lbfgs import flat
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.proposals import (
+    WIDER,
+    Kernels,
+    Proposal,
+    Split,
+    Sweeps,
+    error_of_spread,
+    mode_of,
+    moments,
+    over_prior,
+    points_of,
+    reach,
+    tops_along,
+    uniform_points,
+)
+from gpdsl.inference.smoothing import smoothed
 from gpdsl.program.program import Program
-
-# Importance weights whose largest are replaced by quantiles of a generalised Pareto distribution fitted to them.
-#
-# Vehtari, Simpson, Gelman, Yao and Gabry (2024), "Pareto smoothed importance sampling"; the fit is that of Zhang and
-# Stephens (2009), with the paper's weak prior on the shape.
-
-FEW = 25
-"""Weights below which no tail can be fitted: they stay as they are."""
-
-
-def smoothed(log_ratios: Float[np.ndarray, " draws"]) -> tuple[Float[np.ndarray, " draws"], float]:
-    """Log weights that add up to 1, and Pareto's k: NaN of few weights; above 0.7 averages are not to be trusted."""
-    found = np.asarray(log_ratios, float)
-    found = np.where(np.isfinite(found), found, -np.inf) - np.max(found)
-    count = len(found)
-    tail = int(np.ceil(min(0.2 * count, 3 * np.sqrt(count))))
-    shape = float("nan")
-    if count >= FEW and tail >= 5:
-        order = np.argsort(found)
-        largest, threshold = order[-tail:], found[order[-tail - 1]]
-        excess = np.exp(found[largest]) - np.exp(threshold)
-        if np.isfinite(threshold) and excess[0] < excess[-1]:
-            shape, scale = generalised_pareto(np.maximum(excess, np.finfo(float).tiny))
-            places = (np.arange(tail) + 0.5) / tail
-            quantiles = scale * (np.expm1(-shape * np.log1p(-places)) / shape if shape else -np.log1p(-places))
-            found[largest] = np.minimum(np.log(np.exp(threshold) + quantiles), 0.0)
-    return found - np.logaddexp.reduce(found), shape
-
-
-def generalised_pareto(excess: Float[np.ndarray, " tail"]) -> tuple[float, float]:
-    """Shape and scale of excesses in increasing order."""
-    count = len(excess)
-    candidates = 30 + int(np.sqrt(count))
-    quarter = excess[int(count / 4 + 0.5) - 1]
-    b = 1 / excess[-1] + (1 - np.sqrt(candidates / (np.arange(candidates) + 0.5))) / (3 * quarter)
-    shapes = np.mean(np.log1p(-b[:, None] * excess), axis=1)
-    likelihood = count * (np.log(-b / shapes) - shapes - 1)
-    weights = np.exp(likelihood - np.logaddexp.reduce(likelihood))
-    best = weights @ b
-    shape = float(np.mean(np.log1p(-best * excess)))
-    scale = -shape / best
-    return float((count * shape + 10 * 0.5) / (count + 10)), float(scale)
-
 
 # The evidence as a function of the learnt parameters alone, as an engine computes it: what integration explores.
 
@@ -135,8 +107,10 @@ class Integrated:
 # The idea is that of INLA (Rue, Martino and Chopin 2009, section 3), for whatever evidence an engine has: the mode of
 # p(theta | y) on the real line, axes from its curvature, the standard deviation on either side of each axis from how
 # far the log density falls there, and weights that make up for what this density is not (importance sampling, smoothed
-# after Vehtari et al. 2024). Where the weights are uneven, the density is fitted to the points so far and more are
-# drawn; all points count under the mixture of the densities that they came from.
+# after Vehtari et al. 2024). What a mode and its surroundings do not show (a long tail, a second mode where latents
+# explain nothing) is looked for by points over the whole prior, and along it for each parameter, through where the
+# evidence is highest when that is large. Where weights are uneven, or averages have long tails, more are drawn
+# near those that matter for means and standard deviations; all count under the mixture of all densities.
 #
 # A parameter without a prior is flat on the real line on which it is learnt: 1/theta for a positive one.
 
@@ -150,23 +124,7 @@ of parameters that are on it themselves has no such meaning."""
 LEAST_CURVED = 1e-3
 """Of a ridge, in units in which each parameter alone is curved by one."""
 
-FALL, TRIES = (0.3, 2.5), 24
-"""Nats of the fall that tells a width, and the most doublings and halvings to get there."""
-
-ASIDE = np.sqrt(2.0)
-"""Standard deviations from the mode at which the density is looked at first: a normal one falls by one nat."""
-
-TAILS = 6.0
-"""Degrees of freedom of the density that points are drawn from."""
-
-SETTLED = 1e-4
-"""Nats of the density that a step towards its mode has to gain."""
-
-WIDER = 1.2
-"""Times as wide as that points are drawn, so that they reach the tails: 128 points for three parameters of a regression
-then give standard deviations within one in a hundred, and means within 0.02 of these."""
-
-ROUNDS = 5
+ROUNDS = 6
 """Most times that points are drawn."""
 
 ERROR = 0.1
@@ -184,32 +142,7 @@ UNEVEN = 0.5
 """Pareto's k above which more points are drawn: standard deviations of averages are large."""
 
 LEAST = 1e-3
-"""Share of the weight below which a point is left out."""
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """A density with its own width on either side of each axis through `mode`: `axes` are columns."""
-
-    mode: Float[np.ndarray, " d"]
-    axes: Float[np.ndarray, "d d"]
-    below: Float[np.ndarray, " d"]
-    above: Float[np.ndarray, " d"]
-
-    def points(self, uniform: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """Points from uniform numbers."""
-        share = self.below / (self.below + self.above)
-        low = uniform < share
-        inside = np.where(low, 0.5 * uniform / share, 0.5 + 0.5 * (uniform - share) / (1.0 - share))
-        along = stats.t.ppf(inside, TAILS) * np.where(low, self.below, self.above)
-        return self.mode + along @ self.axes.T
-
-    def log_density(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
-        """At points, normalised."""
-        along = np.linalg.solve(self.axes, (points - self.mode).T).T
-        scaled = along / np.where(along < 0, self.below, self.above)
-        each = stats.t.logpdf(scaled, TAILS) + np.log(2.0 / (self.below + self.above))
-        return each.sum(axis=1) - np.linalg.slogdet(self.axes)[1]
+"""Share of the weight, and of a point's part in standard deviations, below which it is left out."""
 
 
 class Explored:
@@ -224,16 +157,27 @@ class Explored:
         self.evaluations = 0
         volume = jax.jit(jax.value_and_grad(lambda vector: log_volume(program, self.learnt(vector))))
         self._volume = volume if program.priors else None
+        self._prior = jax.jit(jax.value_and_grad(lambda vector: log_prior(program, self.learnt(vector))))
+        self.known = flat({n: np.full(np.shape(v), n in program.priors) for n, v in start.items()}).astype(bool)
+        """Which numbers belong to parameters with priors."""
+        positive = {n for n in start if declared[n].constraint == "positive" and declared[n].upper is None}
+        self.growing = flat({n: np.full(np.shape(v), n in positive) for n, v in start.items()}).astype(bool)
+        """Which are logarithms."""
 
     def most_moved(self, direction: Float[np.ndarray, " d"]) -> str:
         """The parameter that moves most, as far as it may."""
         moved = self.learnt(jnp.asarray(direction / self.widest))
         return max(moved, key=lambda name: float(np.max(np.abs(moved[name]))))
 
+    def prior(self, at: Float[np.ndarray, " d"]) -> tuple[float, Float[np.ndarray, " d"]]:
+        """The log prior density on the real line, and its gradient."""
+        value, slope = self._prior(jnp.asarray(at))
+        return float(value), np.asarray(slope, float)
+
     @property
     def most(self) -> int:
         """Evaluations that are to be expected."""
-        return 12 * len(self.start) + 2 * points_of(len(self.start))
+        return 22 * len(self.start) + 2 * points_of(len(self.start))
 
     def __call__(self, at: Float[np.ndarray, " d"]) -> tuple[float, Float[np.ndarray, " d"]]:
         """Value and gradient; -inf where the evidence has no finite value."""
@@ -246,6 +190,11 @@ class Explored:
             more, widening = self._volume(vector)
             value, slope = value + float(more), slope + np.asarray(widening, float)
         return (value if np.isfinite(value) else -np.inf), slope
+
+
+def log_prior(program: Program, learnt: Learnt) -> Array:
+    """Log density of the parameters that have priors, of their numbers on the real line."""
+    return program.log_prior(program.parameters.constrain(dict(learnt))) + log_volume(program, learnt)
 
 
 def log_volume(program: Program, learnt: Learnt) -> Array:
@@ -285,33 +234,15 @@ def integrate(
 ) -> Integrated:
     """The settings around the mode next to `start`; `report` is told how many evaluations were made, and will be."""
     density = Explored(program, profile, start, report)
-    mode, top = _mode(density)
+    mode, top = mode_of(density, density.start)
     split, open_ended = _split(density, mode, top)
-    size, count = len(mode), points_of(len(mode))
-    points, values, densities, own = np.zeros((0, size)), np.zeros(0), [split], []
-
-    @jax.jit
-    @jax.vmap
-    def measured(point: Array) -> Array:
-        known = program.parameters.constrain(density.learnt(point))
-        return ravel_pytree({name: known[name] for name in start if name not in open_ended})[0]
-
-    for number in range(ROUNDS):
-        drawn = densities[-1].points(_uniform(size, count, seed, number))
-        points = np.concatenate([points, drawn])
-        values = np.concatenate([values, [density(each)[0] for each in drawn]])
-        own.append(np.asarray(measured(drawn)))
-        each = np.stack([one.log_density(points) for one in densities])
-        log_weights, shape = smoothed(values - np.logaddexp.reduce(each, axis=0))
-        weights = np.exp(log_weights)
-        effective = float(1.0 / np.sum(weights**2))
-        error = _error(np.concatenate(own), weights)
-        if (effective >= EVEN * count and not shape > UNEVEN and error <= ERROR) or number == ROUNDS - 1:
-            break
-        densities.append(_fitted(points, weights, split))
-    kept = weights > LEAST * weights.max()
+    drawn = Drawn(density, _measured_by(program, density, [name for name in start if name not in open_ended]))
+    drawn.add(split, uniform_points(len(mode), points_of(len(mode)), seed, 0))
+    weights, shape, error = _more(drawn, split, mode, seed)
+    effective, parts = float(1.0 / np.sum(weights**2)), drawn.parts(weights)
+    kept = (weights > LEAST * weights.max()) | (parts > LEAST * parts.max())
     chosen = weights[kept] / weights[kept].sum()
-    results = tuple(profile.at(density.learnt(jnp.asarray(each))) for each in points[kept])
+    results = tuple(profile.at(density.learnt(jnp.asarray(each))) for each in drawn.points[kept])
     about = (
         f"over {len(chosen)} settings of the parameters, worth {effective:.0f}, Pareto k {shape:.2f}, "
         f"standard deviations within {100 * error:.0f}%"
@@ -320,30 +251,98 @@ def integrate(
     return Integrated(chosen, results, shape, effective, density.evaluations, lacking, about)
 
 
-def _error(values: Float[np.ndarray, "points d"], weights: Float[np.ndarray, " points"]) -> float:
-    """The largest standard error of a standard deviation, as a share of it: of a mean of influences of the points."""
-    gap = values - weights @ values
-    variance = weights @ gap**2
-    influence = 0.5 * (gap**2 / np.where(variance > 0, variance, 1.0) - 1.0)
-    return float(np.sqrt(np.max(weights**2 @ influence**2, initial=0.0)))
+def _more(
+    drawn: Drawn, split: Split, mode: Float[np.ndarray, " d"], seed: int
+) -> tuple[Float[np.ndarray, " points"], float, float]:
+    """Points over the prior, and others until averages are good enough: weights, Pareto's k, and the error left."""
+    density, size, count = drawn.density, len(mode), points_of(len(mode))
+    covariance = split.axes * (0.5 * (split.below + split.above)) ** 2 @ split.axes.T
+    known, half = density.known, count // 2 if density.known.any() else count
+    if known.any():
+        prior = over_prior(density.prior, density.start, known, (mode, np.sqrt(np.diag(covariance))))
+        drawn.add(prior, uniform_points(size, count // 4, seed, ROUNDS))
+        prior = prior.tilted(density.growing)
+        tops = tops_along(density, prior, known, mode)
+    for number in range(ROUNDS):
+        weights, shape = drawn.weights()
+        if number == 1 and known.any() and (alone := drawn.alone(count, weights)) is not None:
+            return alone
+        effective, error = float(1.0 / np.sum(weights**2)), error_of_spread(drawn.own, weights)
+        first = number < 2 and bool(known.any())  # a tail that no point has reached is in no error
+        enough = effective >= EVEN * count and not shape > UNEVEN and error <= ERROR and not first
+        if enough or number == ROUNDS - 1:
+            break
+        towards = drawn.points, 0.5 * (weights + drawn.parts(weights)), half, covariance
+        if known.any():
+            along = Sweeps.around(prior, known, *towards, tops)
+            drawn.add(along, uniform_points(size, half, seed, 2 * ROUNDS + number))
+        if number or not first:
+            drawn.add(Kernels.around(*towards), uniform_points(size, half, seed, 1 + number))
+    return weights, shape, error
 
 
-def _uniform(dimensions: int, count: int, seed: int, number: int) -> Float[np.ndarray, "n d"]:
-    """Quasi-random points of the unit cube: along each axis the middles of equal intervals, the first time."""
-    if number:
-        drawn = stats.qmc.Sobol(dimensions, seed=np.random.default_rng([seed, number])).random(count)
-        return np.clip(drawn, 1e-6, 1 - 1e-6)
-    return stats.qmc.Sobol(dimensions, scramble=False).random(count) + 0.5 / count
+def _measured_by(program: Program, density: Explored, names: Sequence[str]) -> Callable[[np.ndarray], Array]:
+    """Values of parameters in their own units, all in a row, at points."""
+
+    def measured(point: Array) -> Array:
+        known = program.parameters.constrain(density.learnt(point))
+        return ravel_pytree({name: known[name] for name in names})[0]
+
+    return jax.jit(jax.vmap(measured))
 
 
-def points_of(dimensions: int) -> int:
-    """Points of one round: a power of two, as quasi-random ones like to be."""
-    return 64 if dimensions == 1 else 128
+class Drawn:
+    """Points so far, the densities that they were drawn from, their values, and the parameters in their own units."""
 
+    def __init__(self, density: Explored, measured: Callable[[np.ndarray], Array]) -> None:
+        self.density, self._measured = density, measured
+        self.points, self.values = np.zeros((0, len(density.start))), np.zeros(0)
+        self.sources: list[tuple[Proposal, int]] = []
+        self._own: list[np.ndarray] = []
 
-def _mode(density: Explored) -> tuple[np.ndarray, float]:
-    found = maximise(density, density.start, steps=50, tolerance=SETTLED, report=lambda *_: None, size=1.0)
-    return np.asarray(found.point, float), float(found.value)
+    def add(self, source: Proposal, uniform: Float[np.ndarray, "n d"]) -> None:
+        """As many from a density as there are uniform numbers."""
+        drawn = source.points(uniform)
+        own = np.asarray(self._measured(drawn), float)
+        sound = np.all(np.isfinite(own), axis=1)  # a prior may reach beyond the largest number
+        values = [self.density(each)[0] if well else -np.inf for each, well in zip(drawn, sound, strict=True)]
+        self.points, self.values = np.concatenate([self.points, drawn]), np.concatenate([self.values, values])
+        self._own.append(np.where(sound[:, None], own, 0.0))
+        self.sources.append((source, len(drawn)))
+
+    @property
+    def own(self) -> Float[np.ndarray, "points d"]:
+        """The parameters that are averaged, in their own units."""
+        return np.concatenate(self._own)
+
+    def weights(self) -> tuple[Float[np.ndarray, " points"], float]:
+        """Under the mixture of all densities, smoothed, with Pareto's k."""
+        each = np.stack([source.log_density(self.points) + np.log(count) for source, count in self.sources])
+        log_weights, shape = smoothed(self.values - np.logaddexp.reduce(each, axis=0))
+        return np.exp(log_weights), shape
+
+    def alone(
+        self, count: int, weights: Float[np.ndarray, " points"]
+    ) -> tuple[Float[np.ndarray, " points"], float, float] | None:
+        """The regular set alone, where it is enough and the others have found nothing beside it: it is less noisy."""
+        of_first = self.values[:count] - self.sources[0][0].log_density(self.points[:count])
+        log_weights, shape = smoothed(of_first)
+        first = np.concatenate([np.exp(log_weights), np.zeros(len(weights) - count)])
+        error, own = error_of_spread(self.own, first), self.own
+        (mean, sd), (whole, wide) = (moments(own, each) for each in (first, weights))
+        same = np.all(np.abs(wide - sd) <= ERROR * sd) and np.all(np.abs(whole - mean) <= ERROR * sd)
+        enough = 1.0 / np.sum(first**2) >= EVEN * count and not shape > UNEVEN and error <= ERROR
+        return (first, shape, error) if same and enough else None
+
+    def parts(self, weights: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points"]:
+        """What each point adds to the variances of the parameters, as shares of them."""
+        own = self.own
+        if not own.size:
+            return weights
+        squares = weights[:, None] * (own - weights @ own) ** 2
+        shares = squares / np.maximum(squares.sum(axis=0), np.finfo(float).tiny)
+        found: Float[np.ndarray, " points"] = shares.mean(axis=1)
+        return found / max(float(found.sum()), np.finfo(float).tiny)
 
 
 def _split(density: Explored, mode: np.ndarray, top: float) -> tuple[Split, tuple[str, ...]]:
@@ -352,7 +351,7 @@ def _split(density: Explored, mode: np.ndarray, top: float) -> tuple[Split, tupl
     The curvature is that of differences over most of a standard deviation: at the mode itself there may be a kink.
     """
     units = np.eye(len(mode))
-    scales = np.array([min(_reach(density, mode, top, side * unit) for side in (-1, 1)) for unit in units])
+    scales = np.array([min(reach(density, mode, top, side * unit) for side in (-1, 1)) for unit in units])
     scales = np.minimum(scales, density.widest)
     differences = [_slope(density, mode, STEP * scale * unit) for scale, unit in zip(scales, units, strict=True)]
     scaled = -np.asarray(differences) * scales * scales[:, None]
@@ -363,7 +362,7 @@ def _split(density: Explored, mode: np.ndarray, top: float) -> tuple[Split, tupl
     for place, axis in enumerate(axes.T):
         most = np.min(density.widest / np.maximum(np.abs(axis), 1e-300))
         for side, sign in enumerate((-1, 1)):
-            found = _reach(density, mode, top, sign * axis)
+            found = reach(density, mode, top, sign * axis)
             widths[side, place] = min(found, most)
             if found > most:
                 open_ended.append(density.most_moved(axis))
@@ -373,27 +372,3 @@ def _split(density: Explored, mode: np.ndarray, top: float) -> tuple[Split, tupl
 def _slope(density: Explored, mode: np.ndarray, step: np.ndarray) -> np.ndarray:
     """Of the gradient, by a difference."""
     return (density(mode + step)[1] - density(mode - step)[1]) / (2 * float(np.linalg.norm(step)))
-
-
-def _reach(density: Explored, mode: np.ndarray, top: float, direction: np.ndarray) -> float:
-    """Standard deviations along a direction, in its own length: where the density has fallen by about a nat."""
-    at = ASIDE
-    for _ in range(TRIES):
-        fall = top - density(mode + at * direction)[0]
-        if not fall < FALL[1]:
-            at *= 0.5
-        elif fall < FALL[0]:
-            at *= 2.0
-        else:
-            break
-    return float(at / np.sqrt(2 * np.clip(fall, *FALL)))
-
-
-def _fitted(points: np.ndarray, weights: np.ndarray, before: Split) -> Split:
-    """The moments of weighted points, not far from what was there before."""
-    mean = weights @ points
-    share = 1.0 / np.sum(weights**2) / (1.0 / np.sum(weights**2) + 2 * points.shape[1])
-    apart = points - mean
-    spread = share * (apart.T * weights) @ apart + (1 - share) * before.axes @ before.axes.T
-    ones = np.ones(points.shape[1])
-    return Split(share * mean + (1 - share) * before.mode, np.linalg.cholesky(spread), ones, ones)

@@ -14,7 +14,8 @@ from scipy.interpolate import CubicSpline
 from scipy.special import ndtr
 
 import gpdsl
-from gpdsl.inference.integrated import generalised_pareto, log_volume, smoothed
+from gpdsl.inference.integrated import log_volume
+from gpdsl.inference.smoothing import generalised_pareto, smoothed
 from gpdsl.program.program import make_program
 from gpdsl.results.misplaced import PREDICTED
 

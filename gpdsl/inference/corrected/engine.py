@@ -14,13 +14,14 @@ from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.corrected.draws import Around, Drawn, Weighing, images_of, resampled
 from gpdsl.inference.driver import Plan, Planner
-from gpdsl.inference.integrated import UNTRUSTED, Integrated, smoothed
+from gpdsl.inference.integrated import UNTRUSTED, Integrated
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.mcmc.engine import Joint, sampled
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Result, as_arrays
+from gpdsl.inference.smoothing import smoothed
 from gpdsl.inference.warm import Start
 from gpdsl.program.program import Program
 

@@ -18,9 +18,10 @@ from jaxtyping import Array, Float
 from gpdsl.data import Data
 from gpdsl.inference.bound import views, whitened_marginals
 from gpdsl.inference.estimators.expected_log_likelihood import log_density
-from gpdsl.inference.integrated import UNTRUSTED, smoothed
+from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.smoothing import smoothed
 from gpdsl.program.cache import jit
 from gpdsl.program.program import make_rows
 from gpdsl.program.rows import Scope, row_count

@@ -16,8 +16,9 @@ from jaxtyping import Bool, Float
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
-from gpdsl.inference.integrated import UNTRUSTED, smoothed
+from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.posteriors.posterior import Posterior, by_parts
+from gpdsl.inference.smoothing import smoothed
 from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
 from gpdsl.results.criticism.cavity import cavities

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.inference.integrated import smoothed
+from gpdsl.inference.smoothing import smoothed
 
 RNG = np.random.default_rng(0)
 X = np.sort(RNG.uniform(0, 6, 20))
