@@ -174,7 +174,7 @@ def _root(value: Array) -> Array:
     return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, value)))
 
 
-def align(array: Array, positions: tuple[int | str, ...], keys: tuple[str, ...]) -> Array:
+def align(array: Any, positions: tuple[int | str, ...], keys: tuple[str, ...]) -> Any:
     """Bring the last `len(positions)` axes of an array into the order of `keys`.
 
     A number picks one element (from 1) and drops the axis; a key keeps it. Missing keys become axes of length one, so

@@ -38,7 +38,7 @@ def may_be_steep(
     integrand: Integrand,
     axes: tuple[str, ...],
     scope: Scope,
-    widest: Float[Array, "1 1 latents"],
+    widest: Float[Array | np.ndarray, "1 1 latents"],
     near: float,
 ) -> bool:
     """Whether a singularity may be nearer than so many standard deviations of its only argument; untraced.
@@ -49,12 +49,12 @@ def may_be_steep(
     found = widths(integrand.expression, symbol)
     if found is None:
         return True
-    evaluator, sd = program.evaluator, jnp.zeros(())
+    evaluator, sd = program.evaluator, np.zeros(())
     for latent in latents_in(program.translator, meaning):
         share = evaluator(sp.diff(meaning, latent), scope, axes)
-        sd = sd + jnp.abs(share) * evaluator.of_latent(latent, widest, axes)
-    slopes = [jnp.abs(evaluator(slope, scope, axes)) for slope, _ in found]
-    return not all(bool(jnp.all(s * sd * near <= radius)) for s, (_, radius) in zip(slopes, found, strict=True))
+        sd = sd + np.abs(share) * np.asarray(evaluator.of_latent(latent, widest, axes))
+    slopes = [np.abs(evaluator(slope, scope, axes)) for slope, _ in found]
+    return not all(bool(np.all(s * sd * near <= radius)) for s, (_, radius) in zip(slopes, found, strict=True))
 
 
 def fine_integral(integral: Integral) -> tuple[Float[Array, "K rows *axes"], Float[Array, "K rows *axes"]]:

@@ -187,8 +187,7 @@ def with_sums(program: Program, basis: Float[Array, "*lead basis"]) -> Float[Arr
 def _between(program: Program, pair: Pair, covariance: Array, axes: tuple[str, ...]) -> Array:
     """Covariances of two reads, for every element along the axes."""
     read, count = program.evaluator.of_latent, covariance.shape[-1]
-    with jax.ensure_compile_time_eval():
-        first, second = (np.asarray(read(s, jnp.arange(count)[None], axes))[0] for s in sorted(pair, key=str))
+    first, second = (np.asarray(read(s, np.arange(count)[None], axes))[0] for s in sorted(pair, key=str))
     return covariance[..., first, second]
 
 

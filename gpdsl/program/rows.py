@@ -169,12 +169,12 @@ class RowEvaluator:
             found.append(jnp.broadcast_to(values, (*full, *shape)).reshape(*(full if rows else lead), *shape))
         return found
 
-    def of_latent(self, symbol: sp.Symbol, values: Array, axes: tuple[str, ...]) -> Array:
+    def of_latent(self, symbol: sp.Symbol, values: Any, axes: tuple[str, ...]) -> Any:
         """`latent` for a symbol."""
         return self.latent(self.translator.references[symbol], values, axes)
 
-    def latent(self, ref: Ref, values: Shaped[Array, "*lead rows latents"], axes: tuple[str, ...]) -> Array:
-        """Values (or means, or variances) of one latent read, out of those of all latents."""
+    def latent(self, ref: Ref, values: Shaped[Array | np.ndarray, "*lead rows latents"], axes: tuple[str, ...]) -> Any:
+        """Values (or means, or variances) of one latent read, out of those of all latents; on the host as they are."""
         start, stop = self.columns[ref.name, ref.reading]
         shape = self.translator.shape_at(ref)
         block = values[..., start:stop].reshape(*values.shape[:-1], *shape)

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float
 from gpdsl.inference.estimators.sampling import shared_normals
 from gpdsl.inference.posteriors.coupled import Block
 from gpdsl.inference.posteriors.posterior import ROWS_AT_ONCE, few_sizes, filled_up
+from gpdsl.inference.problem import as_numpy
 from gpdsl.program.cache import jit
 from gpdsl.program.fine_quadrature import (
     even_integral,
@@ -309,9 +310,11 @@ def without(expression: sp.Basic, given: Iterable[sp.Symbol]) -> sp.Tuple:
 def is_steep(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Any = (), near: float = NEAR) -> bool:
     """Whether it has one argument and may have a singularity nearer than so many of its standard deviations."""
     integrand = integrand_in(beliefs, expression, given)
-    widest = jnp.sqrt(jnp.max(beliefs.marginals.variance, axis=(0, 1), keepdims=True))
-    one = len(integrand.arguments) == 1
-    return one and may_be_steep(beliefs.program, integrand, keys, beliefs.scope(), widest, near)
+    if len(integrand.arguments) != 1:
+        return False
+    widest = np.sqrt(np.max(np.asarray(beliefs.marginals.variance), axis=(0, 1), keepdims=True))
+    scope = Scope(as_numpy(dict(beliefs.parameters)), beliefs.rows)  # nothing is compiled for what is on the host
+    return may_be_steep(beliefs.program, integrand, keys, scope, widest, near)
 
 
 def integrand_in(beliefs: Beliefs, expression: sp.Basic, given: Iterable[sp.Symbol] = ()) -> Integrand:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 from jaxtyping import Array
@@ -209,7 +208,7 @@ class Predictive:
 
     def _full(self, values: Any) -> np.ndarray:
         """Broadcast over rows and over axes the value does not vary along."""
-        return np.asarray(jnp.broadcast_to(values, (self.beliefs.count, *self.sizes)))
+        return np.broadcast_to(np.asarray(values), (self.beliefs.count, *self.sizes))
 
     def _spread(self, values: Any) -> np.ndarray:
         return np.array(np.broadcast_to(np.asarray(values), (*values.shape[:2], *self.sizes)))
