@@ -140,10 +140,6 @@ class Layered(Posterior):
     def for_densities(self) -> Layered:
         return replace(self, densities=True, compiled={})
 
-    @property
-    def known_by(self) -> tuple[Any, ...]:
-        return *super().known_by, self.densities
-
     def shares(self, program: Program) -> Float[np.ndarray, " S"]:
         return passes(program, self.densities)[1]
 

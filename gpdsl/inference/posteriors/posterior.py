@@ -8,7 +8,7 @@ each other kind overrides what it does in another way, in its engine's folder, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -102,6 +102,10 @@ UNLIKE = "inducing: not one for every group of latents"
 
 Arrays = Mapping[str, np.ndarray]
 """Of a file, by name."""
+
+
+ARRAYS = frozenset({"program", "parameters", "inducing", "q", "weights", "compiled"})
+"""What programs compiled for a posterior get as arguments, or know nothing of; of all else they know."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,11 +255,6 @@ class Posterior:
         q, inducing = numbers
         return whitened_blocks(program.without_sums(), rows, parameters, q, inducing, self.jitter)
 
-    @property
-    def known_by(self) -> tuple[Any, ...]:
-        """All that what is compiled knows of it beside its arrays, where these are all among the arguments."""
-        return type(self), self.jitter, self.dtype
-
     def _compiled(self, name: str, program: Program) -> Callable[..., Any]:
         """The method of that name, compiled once for all fits of the program; once for this one where it is `held`."""
         if self.held is not None:
@@ -269,7 +268,8 @@ class Posterior:
             bare = replace(self, program=nothing, parameters={}, inducing=(), q=(), weights=nothing, compiled={})
             return jit(partial(getattr(bare, name), program))
 
-        return reused((name, program.known_by, *self.known_by), build)
+        rest = (getattr(self, each.name) for each in fields(self) if each.name not in ARRAYS)
+        return reused((type(self), name, program.known_by, *rest), build)
 
 
 def arrays_of(q: Sequence[Whitened], held: Held | None) -> dict[str, np.ndarray]:
