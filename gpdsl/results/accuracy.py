@@ -21,10 +21,10 @@ from gpdsl.program.fine_quadrature import of_two
 from gpdsl.results.expectation import (
     RULES,
     Beliefs,
+    by_factors,
     integrand_in,
     is_sampled,
     mean_of,
-    products_of,
     sampled,
     terms_of,
     without,
@@ -97,11 +97,13 @@ def _spread(predictive: Predictive, values: np.ndarray) -> np.ndarray:
 
 def error_of_mean(beliefs: Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
     """Of E[expression]; zeros where it is neither sampled nor a quadrature over two latents at once."""
-    if is_sampled(beliefs, expression) and products_of(beliefs, expression) is not None:
+    exact = by_factors(beliefs, expression, keys, "mean")
+    if exact is not None and not exact[1].any():
         return np.zeros((beliefs.count, *(1,) * len(keys)))
     terms = terms_of(beliefs, expression)
     errors = [_error(beliefs, each, keys, None, _average, is_sampled(beliefs, each)) for each in terms]
-    return sum(errors[1:], start=errors[0])
+    error = sum(errors[1:], start=errors[0])
+    return error if exact is None else np.where(exact[1], error, 0.0)
 
 
 def error_of_variance(
@@ -109,8 +111,9 @@ def error_of_variance(
 ) -> Float[np.ndarray, "rows *keys"]:
     """Of Var[expression] + E[within]."""
     centre = sp.Dummy("mean", real=True)
+    exact = by_factors(beliefs, expression, keys, "variance")
     asked = is_sampled(beliefs, within)
-    if is_sampled(beliefs, expression**2) and products_of(beliefs, expression) is None:
+    if is_sampled(beliefs, expression**2) and (exact is None or exact[1].any()):
         asked = True
     if not (asked or _by_nodes(beliefs, expression**2 + within)):  # what is open is the mean, if anything
         return 2.0 * np.abs(mean_of(beliefs, expression, keys)) * error_of_mean(beliefs, expression, keys)

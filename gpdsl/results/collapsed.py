@@ -16,7 +16,8 @@ from gpdsl.symbolic.joint import correlated
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.terms import has_external, latents_in
 
-TINY = sp.Float(1e-200)
+TINY = sp.Float(1e-36)
+"""A variance that is nothing, in single precision too."""
 
 
 def collapsed(beliefs: Beliefs, law: Law) -> tuple[Law, tuple[sp.Symbol, ...]]:

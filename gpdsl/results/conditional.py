@@ -30,6 +30,17 @@ def is_discrete(law: Law) -> bool:
     return all(map(is_discrete, law.components)) if law.components else DISTRIBUTIONS[law.name].support == "count"
 
 
+ENDS = {"unit": (0.0, 1.0), "positive": (0.0, np.inf), "count": (0.0, np.inf)}
+
+
+def ends(law: Law) -> tuple[float, float]:
+    """The least and the largest number that may be a value; bounds of a truncated or censored law lie between."""
+    if not law.components:
+        return ENDS.get(DISTRIBUTIONS[law.name].support, (-np.inf, np.inf))
+    lows, highs = zip(*map(ends, law.components), strict=True)
+    return min(lows), max(highs)
+
+
 def cdf(law: Law, y: Array) -> Array:
     """P(Y <= y), elementwise over the arrays of the arguments."""
     match law.name:

@@ -59,6 +59,9 @@ GENTLE = 1.0
 AS_MANY = 256
 """Components that the memory of a part of the rows is meant for."""
 
+CANCELLED = 1e-6
+"""Share of what is found, or of its standard deviation, that rounding may take from it."""
+
 FEW = 500
 """Rows up to which expectations take less time than compiling them well."""
 
@@ -128,7 +131,7 @@ class Beliefs:
         Equal keys mean equal functions. They read no weights and call nothing opaque: arrays are parameters, rows and
         marginals alone, and what is compiled outlives these beliefs.
         """
-        shell = self._shell()
+        shell = self.shell()
 
         def build() -> Callable[..., Any]:
             return jit(lambda arrays, *others: function(shell.about(*arrays), *others), brief=self.count <= FEW)
@@ -141,7 +144,7 @@ class Beliefs:
         size = self.count if self.marginals.together else few_sizes(self.count)
         return self if size == self.count else self.part(filled_up(self.count, size))
 
-    def _shell(self) -> Beliefs:
+    def shell(self) -> Beliefs:
         """What is compiled knows of these beliefs."""
         shell = replace(self, weights=np.full(len(self.weights), np.nan), simulations=None, blocks=None, functions=None)
         return shell.about({}, Rows({}, {}, {}), None)
@@ -166,36 +169,40 @@ class Beliefs:
         return integral_of(self.program, integrand, self.marginals, keys, self.scope(), given)
 
 
-def compile_together(each: Sequence[Beliefs], key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function(beliefs, ...)` [beliefs, ...] of beliefs about the same rows, by one call: see `Beliefs.compile`.
-
-    Other arguments have the beliefs first, too.
-    """
-    first, shell = each[0], each[0]._shell()
-
-    def build() -> Callable[..., Any]:
-        def one(rows: Rows, arrays: tuple[Any, Any], *others: Any) -> Any:
-            return function(shell.about(arrays[0], rows, arrays[1]), *others)
-
-        def all_of(rows: Rows, arrays: tuple[Any, Any], *others: Any) -> Any:
-            return jax.vmap(partial(one, rows))(arrays, *others)
-
-        return jit(all_of, brief=first.count <= FEW)
-
-    place = first.program.known_by, "together", key, first.count, len(first.weights), first.seed
-    arrays = jax.tree.map(lambda *a: jnp.stack(a), *((known.parameters, known.marginals) for known in each))
-    return partial(reused(place, build), first.rows, arrays)
-
-
 def mean_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[np.ndarray, "rows *keys"]:
     """E[expression] at every row."""
     if expression.is_Number:
         return np.full((beliefs.count, *(1,) * len(keys)), float(expression))
-    separate = products_of(beliefs, expression) if is_sampled(beliefs, expression) else None
-    if separate is not None:
-        return _mixed(beliefs, separated_mean(separate, _each_of(beliefs, keys)), keys)
+    exact, open_rows = by_factors(beliefs, expression, keys, "mean") or (None, np.ones(1, bool))
+    if exact is not None and not open_rows.any():
+        return exact
     means = [_mixed(beliefs, per_component(beliefs, each, keys, {}), keys) for each in terms_of(beliefs, expression)]
-    return sum(means[1:], start=means[0])
+    mean = sum(means[1:], start=means[0])
+    return mean if exact is None else np.where(open_rows, mean, exact)
+
+
+def by_factors(
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], of: str
+) -> tuple[Float[np.ndarray, "rows *keys"], Bool[np.ndarray, "rows *keys"]] | None:
+    """The mean or variance from moments of factors, and where terms cancel so far that it is open; None without them.
+
+    Only what would be sampled is found like this.
+    """
+    terms = (
+        products_of(beliefs, expression) if is_sampled(beliefs, expression if of == "mean" else expression**2) else None
+    )
+    if terms is None:
+        return None
+    each: Each = lambda expressions, given: each_component(beliefs, expressions, keys, given)  # noqa: E731
+    means, lost = separated_mean(terms, each)
+    mean, lost = _mixed(beliefs, means, keys), _mixed(beliefs, lost, keys)
+    if of == "mean" and not np.any(lost > CANCELLED * np.abs(mean)):
+        return mean, np.zeros(mean.shape, bool)
+    within, lost_within = separated_variance(terms, each)
+    variance, lost_within = _mixed(beliefs, within + (means - mean) ** 2, keys), _mixed(beliefs, lost_within, keys)
+    if of == "variance":
+        return variance, lost_within > CANCELLED * np.abs(variance)
+    return mean, lost > CANCELLED * np.maximum(np.abs(mean), np.sqrt(np.maximum(variance - lost_within, 0.0)))
 
 
 def products_of(beliefs: Beliefs, expression: sp.Expr) -> tuple[Product, ...] | None:
@@ -210,10 +217,6 @@ def products_of(beliefs: Beliefs, expression: sp.Expr) -> tuple[Product, ...] | 
     if found is None or any(is_sampled(beliefs, g) for each in found for g in each.factors.values()):
         return None
     return found
-
-
-def _each_of(beliefs: Beliefs, keys: tuple[str, ...]) -> Each:
-    return lambda expressions, given: each_component(beliefs, expressions, keys, given)
 
 
 def terms_of(beliefs: Beliefs, expression: sp.Expr) -> tuple[sp.Expr, ...]:
@@ -238,15 +241,13 @@ def variance_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) ->
     """Var[expression] at every row, as E[(expression - mean)^2] so that nothing cancels."""
     if not latents_in(beliefs.program.translator, expression):
         return np.zeros((beliefs.count, *(1,) * len(keys)))
-    separate = products_of(beliefs, expression) if is_sampled(beliefs, expression**2) else None
-    if separate is not None:
-        means = separated_mean(separate, _each_of(beliefs, keys))
-        apart = means - _mixed(beliefs, means, keys)
-        return _mixed(beliefs, separated_variance(separate, _each_of(beliefs, keys)) + apart**2, keys)
+    exact, open_rows = by_factors(beliefs, expression, keys, "variance") or (None, np.ones(1, bool))
+    if exact is not None and not open_rows.any():
+        return exact
     mean = mean_of(beliefs, expression, keys)
     centre = sp.Dummy("mean", real=True)
-    values = per_component(beliefs, (expression - centre) ** 2, keys, {centre: mean})
-    return _mixed(beliefs, values, keys)
+    variance = _mixed(beliefs, per_component(beliefs, (expression - centre) ** 2, keys, {centre: mean}), keys)
+    return variance if exact is None else np.where(open_rows, variance, exact)
 
 
 def _mixed(beliefs: Beliefs, values: np.ndarray, keys: tuple[str, ...]) -> np.ndarray:

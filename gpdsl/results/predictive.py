@@ -112,20 +112,24 @@ class Predictive:
         if self.law.levels:
             reached = np.cumsum(self.mean(), axis=-1) >= p - 1e-12
             return np.argmax(reached, axis=-1) + 1.0
-        if self.law.name == "LogNormal":
-            return np.exp(replace(self, law=Law("Normal", self.law.arguments)).quantile(p))
+        if self._of_log is not None:
+            return np.exp(self._of_log.quantile(p))
         exact = self._normal
         if exact is not None:
             return self._full(mixture_of_normals(*exact, self.beliefs.weights, p))
         average, (centre, spread) = self._average, self._around
         rough = None if average.thinned is None else average.thinned.cdf
         low, high, discrete = centre - 4 * spread, centre + 4 * spread, conditional.is_discrete(average.law)
-        return self._full(invert(average.cdf, p, low, high, discrete=discrete, rough=rough))
+        found = invert(average.cdf, p, low, high, discrete=discrete, rough=rough)
+        return self._full(np.clip(found, *conditional.ends(average.law)))
 
     def share(self, y: np.ndarray, *, above: bool, reached: bool) -> np.ndarray | None:
         """P(Y < y) or P(Y > y), or also Y = y where `reached`, for y [rows, *keys]; None of levels and vectors."""
         if self.law.vector or self.law.levels:
             return None
+        if self._of_log is not None:
+            with np.errstate(divide="ignore"):
+                return self._of_log.share(np.log(np.maximum(y, 0.0)), above=above, reached=reached)
         exact = self._normal
         if exact is not None:
             away = (y - exact[0]) / np.sqrt(exact[1])
@@ -133,6 +137,11 @@ class Predictive:
         discrete = conditional.is_discrete(self._average.law)
         below = self._average.cdf(np.ceil(y) - 1.0 if discrete and above == reached else y)
         return self._full(1.0 - below if above else below)
+
+    @cached_property
+    def _of_log(self) -> Predictive | None:
+        """The logarithm of a log-normal output, which is normal."""
+        return replace(self, law=Law("Normal", self.law.arguments)) if self.law.name == "LogNormal" else None
 
     @cached_property
     def _average(self) -> Average:
@@ -160,6 +169,8 @@ class Predictive:
     @property
     def nodes(self) -> int:
         """How many laws the distribution function is an average of."""
+        if self._of_log is not None:
+            return self._of_log.nodes
         return len(self.beliefs.weights) if self._normal is not None else self._average.weights.size
 
     def draw(self, values: ValuesOf, generator: np.random.Generator) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,8 +13,11 @@ import sympy as sp
 from scipy.special import ndtr, ndtri
 
 from gpdsl.errors import GpdslError
+from gpdsl.program.cache import jit
+from gpdsl.program.reuse import reused
+from gpdsl.program.rows import Rows
 from gpdsl.results.cells import inverse
-from gpdsl.results.expectation import Beliefs, compile_together, integrand_in
+from gpdsl.results.expectation import FEW, Beliefs, integrand_in
 from gpdsl.results.nodes import nodes_of
 from gpdsl.symbolic.conditions import choose
 from gpdsl.symbolic.functions import floor
@@ -253,6 +256,27 @@ def where_reached(
     return inverse(at_numbers, target, increasing=rising)
 
 
+def _compile_together(each: Sequence[Beliefs], key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function(beliefs, ...)` [beliefs, ...] of beliefs about the same rows, by one call: see `Beliefs.compile`.
+
+    Other arguments have the beliefs first, too.
+    """
+    first, shell = each[0], each[0].shell()
+
+    def build() -> Callable[..., Any]:
+        def one(rows: Rows, arrays: tuple[Any, Any], *others: Any) -> Any:
+            return function(shell.about(arrays[0], rows, arrays[1]), *others)
+
+        def all_of(rows: Rows, arrays: tuple[Any, Any], *others: Any) -> Any:
+            return jax.vmap(partial(one, rows))(arrays, *others)
+
+        return jit(all_of, brief=first.count <= FEW)
+
+    place = first.program.known_by, "together", key, first.count, len(first.weights), first.seed
+    arrays = jax.tree.map(lambda *a: jnp.stack(a), *((known.parameters, known.marginals) for known in each))
+    return partial(reused(place, build), first.rows, arrays)
+
+
 def quantile_over(
     each: Sequence[Beliefs], weights: Array, expression: sp.Expr, keys: tuple[str, ...], p: float
 ) -> np.ndarray | None:
@@ -262,7 +286,7 @@ def quantile_over(
         some = [[known.part(slice(at, at + size)) for known in each] for at in range(0, count, size)]
         found = [q for part in some if (q := quantile_over(part, weights, expression, keys, p)) is not None]
         return np.concatenate(found) if found else None
-    known = _monotone(each[0], expression, keys, partial(compile_together, each))
+    known = _monotone(each[0], expression, keys, partial(_compile_together, each))
     if known is None:
         return None
     deviate = ndtri(p if known.rising else 1.0 - p)

@@ -17,20 +17,26 @@ Each = Callable[[Sequence[sp.Expr], Mapping[sp.Symbol, np.ndarray]], list[np.nda
 """Expectations [K, rows, *keys] of expressions under every component, some symbols given."""
 
 
-def separated_mean(terms: Sequence[Product], each: Each) -> Float[np.ndarray, "K rows *keys"]:
+ROUNDING = 8 * float(np.finfo(float).eps)
+
+Moment = tuple[Float[np.ndarray, "K rows *keys"], Float[np.ndarray, "K rows *keys"]]
+"""A moment under every component, and what rounding may have lost of it where its terms cancel."""
+
+
+def separated_mean(terms: Sequence[Product], each: Each) -> Moment:
     """sum_t c_t prod_f E[g_tf]."""
     means = _means(terms, each)
-    whole: Any = sum(prod(means[e] for e in (term.coefficient, *term.factors.values())) for term in terms)
-    return whole
+    parts: list[Any] = [prod(means[e] for e in (term.coefficient, *term.factors.values())) for term in terms]
+    return sum(parts), ROUNDING * sum(map(np.abs, parts))
 
 
-def separated_variance(terms: Sequence[Product], each: Each) -> Float[np.ndarray, "K rows *keys"]:
-    """sum_st c_s c_t Cov[prod_f g_sf, prod_f g_tf], where nothing cancels that does not in the model.
+def separated_variance(terms: Sequence[Product], each: Each) -> Moment:
+    """sum_st c_s c_t Cov[prod_f g_sf, prod_f g_tf].
 
     That covariance is prod_f (a_f + C_f) - prod_f a_f, with products of means a_f and covariances C_f of the factors.
     """
     means = _means(terms, each)
-    covariances, total = _covariances(terms, means, each), np.zeros(())
+    covariances, total, size = _covariances(terms, means, each), np.zeros(()), np.zeros(())
     for s, t in combinations_with_replacement(terms, 2):
         whole: Any = 1.0
         apart: Any = 0.0
@@ -40,8 +46,9 @@ def separated_variance(terms: Sequence[Product], each: Each) -> Float[np.ndarray
             moved: Any = covariances[_pair(*factors)] if len(factors) == 2 else 0.0
             apart, whole = apart * level + whole * moved, whole * (level + moved)
         twice = 1.0 if s is t else 2.0
-        total = total + twice * means[s.coefficient] * means[t.coefficient] * apart
-    return total
+        part = twice * means[s.coefficient] * means[t.coefficient] * apart
+        total, size = total + part, size + np.abs(part)
+    return total, ROUNDING * size
 
 
 def _means(terms: Sequence[Product], each: Each) -> dict[sp.Expr, np.ndarray]:

@@ -24,13 +24,29 @@ class Product:
 
 
 def products(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> tuple[Product, ...] | None:
-    """The expression as a sum of such products; None where it is none, or one of too many."""
+    """The expression as a sum of such products; None where it is none, or one of too many.
+
+    Nothing is multiplied out that need not be: d^2 - 2 d e + e^2 has digits less than (d - e)^2.
+    """
     if sp.count_ops(expression) > MOST_TERMS:
         return None
-    terms = sp.Add.make_args(sp.expand(expression, power_base=False, log=False))
-    found = [_product(each, latents) for each in terms] if len(terms) <= MOST_TERMS else [None]
-    known = [each for each in found if each is not None]
-    return tuple(known) if len(known) == len(found) else None
+    found: list[Product | None] = []
+    for term in sp.Add.make_args(expression):
+        known = _product(term, latents)
+        parts = [known] if known is not None else [_product(each, latents) for each in _multiplied_out(term, latents)]
+        found += parts
+        if len(found) > MOST_TERMS or any(each is None for each in parts):
+            return None
+    return tuple(each for each in found if each is not None)
+
+
+def _multiplied_out(term: sp.Expr, latents: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    """A product as a sum of products, by those of its factors that read several latents."""
+    factors = sp.Mul.make_args(term)
+    several = [each for each in factors if sum(each.has(latent) for latent in latents) > 1]
+    others = sp.Mul(*(each for each in factors if each not in several))
+    whole = sp.expand(sp.Mul(*several), power_base=False, log=False)
+    return [each * others for each in sp.Add.make_args(whole)]
 
 
 def _product(term: sp.Expr, latents: Sequence[sp.Symbol]) -> Product | None:
