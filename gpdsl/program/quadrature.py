@@ -152,10 +152,10 @@ class Integral:
         """The expression at values of the arguments."""
         return jnp.asarray(self.program.evaluator(self.expression, self.scope, self.axes, {**table, **self.given}))
 
-    def column(self, numbers: Float[np.ndarray, " nodes"]) -> Float[Array, "nodes *rest"]:
-        """Numbers along the first axis of what leads."""
+    def column(self, numbers: Float[np.ndarray, " nodes *K"]) -> Float[Array, "nodes *rest"]:
+        """Numbers along the first axis of what leads, or as well along the one of components."""
         mean = self.law.means[0]
-        return jnp.asarray(numbers, mean.dtype).reshape(-1, *(1,) * mean.ndim)
+        return jnp.asarray(numbers, mean.dtype).reshape(*numbers.shape, *(1,) * (mean.ndim + 1 - numbers.ndim))
 
     def by_rule(self, nodes: Float[np.ndarray, "nodes arguments"], weights: Float[np.ndarray, " nodes"]) -> Array:
         """The sum over nodes of standard normals."""

@@ -79,6 +79,8 @@ class Beliefs:
     simulations: Simulations | None = None
     """The evaluations of opaque functions, shared by all parts of the rows; `start` says where this one begins."""
     start: int = 0
+    first: int = 0
+    """Of the components, the number of the first among those of all passes through layers."""
     blocks: Callable[[], list[Block]] | None = None
     """Works out the covariances of the latents between all rows."""
     functions: Callable[[int, np.random.Generator], Float[np.ndarray, "S rows latents"]] | None = None
@@ -114,7 +116,7 @@ class Beliefs:
         sets = []
         for index in np.split(np.arange(len(self.weights)), SETS):
             marginals, weights = jax.tree.map(lambda a, i=index: a[i], self.marginals), self.weights[index]
-            sets.append(replace(self, marginals=marginals, weights=weights / weights.sum()))
+            sets.append(replace(self, marginals=marginals, weights=weights / weights.sum(), first=int(index[0])))
         return sets
 
     def folded(self) -> Beliefs:

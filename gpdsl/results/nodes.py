@@ -22,6 +22,10 @@ SPREAD_STEPS, SPREAD = 300, 2.9
 """Steps between nodes sinh(t) for evenly spaced t up to this: dense near the mean, and nine standard deviations out."""
 
 
+APART, EACH_SIDE = 0.8, 8
+"""Standard deviations between nodes of each of many components, and nodes on either side."""
+
+
 def nodes_of(
     beliefs: Beliefs,
     expressions: Mapping[str, sp.Expr],
@@ -32,13 +36,35 @@ def nodes_of(
     """Values of expressions at common nodes, and their weights, for a distribution function to be averaged over.
 
     For one latent the trapezoidal rule in t with nodes sinh(t): exact to rounding when the law is wide, and close by
-    when it is so narrow that the average is a staircase, whose steps are so many times `finer`. For several latents
-    samples. Moments of latents that are `averaged` over already are there to read.
+    when it is so narrow that the average is a staircase, whose steps are so many times `finer`. Of many components
+    each has few nodes of its own, and weights are [S, K]. For several latents samples. Moments of latents that are
+    `averaged` over already are there to read.
     """
     t = np.linspace(-SPREAD, SPREAD, finer * SPREAD_STEPS + 1)
     weights = np.exp(-0.5 * np.sinh(t) ** 2) * np.cosh(t)
-    rule = gauss_hermite(1, ROUGH) if beliefs.rough else (np.sinh(t)[:, None], weights / weights.sum())
+    rule = (
+        _shifted(beliefs.first + np.arange(len(beliefs.weights)))
+        if beliefs.rough
+        else (np.sinh(t)[:, None], weights / weights.sum())
+    )
     return _common(beliefs, expressions, keys, {1: rule}, averaged)
+
+
+def joint_weights(weights: np.ndarray, beliefs: Beliefs) -> Float[np.ndarray, "S K"]:
+    """Of the nodes of all components, as one set."""
+    return weights.reshape(len(weights), -1) * beliefs.weights
+
+
+def _shifted(components: np.ndarray) -> tuple[Float[np.ndarray, "S K 1"], Float[np.ndarray, "S K"]]:
+    """The trapezoidal rule, exact to rounding wherever it begins, from elsewhere for each component.
+
+    Components that are alike, as far from the data, so have as many nodes together as there are of all, and what is
+    narrow beside the latent is averaged over these.
+    """
+    begin = components * 0.5 * (np.sqrt(5.0) - 1.0) % 1.0 - 0.5
+    nodes = APART * (np.arange(2 * EACH_SIDE + 1)[:, None] - EACH_SIDE + begin)
+    weights = np.exp(-0.5 * nodes**2)
+    return nodes[..., None], weights / weights.sum(axis=0)
 
 
 def smooth_nodes(
@@ -75,7 +101,8 @@ def _common(
         table, scope, each = {}, known.scope(), formulas
         if nodes is not None:
             integral = known.integral(integrand, keys)
-            table, scope, each = integral.values(*map(integral.column, nodes.T)), integral.scope, integrand.expression
+            at = map(integral.column, jnp.moveaxis(nodes, -1, 0))
+            table, scope, each = integral.values(*at), integral.scope, integrand.expression
         elif arguments or opaque:
             scope = known.scope(*sample_latents(known, known.samples, opaque))
         table = {**table, **moment_values(known.program, averaged, known.marginals, keys)}

@@ -20,7 +20,7 @@ from gpdsl.results import conditional
 from gpdsl.results import expectation as ex
 from gpdsl.results.collapsed import collapsed
 from gpdsl.results.existence import degrees, existing, no_mean
-from gpdsl.results.nodes import SPREAD_STEPS, nodes_of, weighted_nodes
+from gpdsl.results.nodes import SPREAD_STEPS, joint_weights, nodes_of, weighted_nodes
 from gpdsl.results.quantiles import invert, mixture_of_normals
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.curves import Curve, curve
@@ -157,7 +157,7 @@ class Predictive:
             if max(np.nanmax(np.abs(np.diff(each, axis=0)), initial=0.0) for each in looked) < STEEP:
                 law, weights = _coarser(law, weights, looked)
                 break
-        return Average(law, weights[:, None] * self.beliefs.weights[None, :])
+        return Average(law, joint_weights(weights, self.beliefs))
 
     @cached_property
     def _around(self) -> tuple[np.ndarray, np.ndarray]:
@@ -190,7 +190,7 @@ class Predictive:
         steep = any(ex.is_steep(self.beliefs, each, self.keys, near=ex.GENTLE) for each in self.law.leaves())
         values, weights = (nodes_of if steep else weighted_nodes)(self.beliefs, self.leaves(), self.keys)
         mean, variance = conditional.moments(self.law.filled(np.asarray(values[name]) for name in values))
-        joint = weights[:, None] * self.beliefs.weights[None, :]
+        joint = joint_weights(weights, self.beliefs)
         centre = np.tensordot(joint, mean, axes=([0, 1], [0, 1]))
         return self._full(centre), self._full(
             np.tensordot(joint, variance + (mean - centre) ** 2, axes=([0, 1], [0, 1]))
@@ -336,7 +336,7 @@ class ByFormula:
         named = {str(place): symbol for place, symbol in enumerate(symbols)}
         steep = bends or ex.is_steep(self.beliefs, self.formula.log_density, self.keys, near=ex.GENTLE)
         values, weights = (nodes_of if steep else weighted_nodes)(self.beliefs, named, self.keys)
-        joint = (weights[:, None] * self.beliefs.weights[None, :]).reshape(-1)
+        joint = joint_weights(weights, self.beliefs).reshape(-1)
         count = self.beliefs.count * int(np.prod(self.sizes))
         flat = {}
         for name, symbol in named.items():

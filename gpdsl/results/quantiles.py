@@ -18,7 +18,7 @@ from gpdsl.program.reuse import reused
 from gpdsl.program.rows import Rows
 from gpdsl.results.cells import inverse
 from gpdsl.results.expectation import FEW, Beliefs, integrand_in
-from gpdsl.results.nodes import nodes_of
+from gpdsl.results.nodes import joint_weights, nodes_of
 from gpdsl.symbolic.conditions import choose
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.terms import has_external
@@ -318,6 +318,6 @@ def quantile_of(
         return np.asarray(found.function(at)[0])
     values, weights = found
     nodes = np.asarray(values["value"])
-    joint = weights[:, None] * beliefs.weights[None, :]  # of the nodes of all components, as one set
+    joint = joint_weights(weights, beliefs)
     smooth = not expression.has(choose, floor)
     return weighted_quantile(nodes.reshape(-1, *nodes.shape[2:]), joint.reshape(-1), p, smooth=smooth)
