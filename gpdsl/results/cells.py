@@ -28,10 +28,12 @@ Line = tuple[np.ndarray, np.ndarray]
 """Level [rows] and slopes [rows, J] in the normals of what is zero where the function jumps or bends."""
 
 
-def log_mean(function: LogFunction, lines: Sequence[Line], rows: int, count: int) -> Float[np.ndarray, "rows"]:
-    """log E[exp(function)] over `count` normals, one or two."""
+def log_mean(
+    function: LogFunction, lines: Sequence[Line], rows: int, count: int, enough: float = ENOUGH
+) -> Float[np.ndarray, "rows"]:
+    """log E[exp(function)] over `count` normals, one or two, of a function that is known to `enough` digits."""
     if count == 1:
-        return _integrated(function, _stacked([_crossing(a, b[:, 0]) for a, b in lines], rows))
+        return _integrated(function, _stacked([_crossing(a, b[:, 0]) for a, b in lines], rows), enough)
 
     def given_first(chosen: np.ndarray, first: np.ndarray) -> np.ndarray:
         row, at = np.repeat(chosen, first.shape[1]), first.reshape(-1)
@@ -41,13 +43,13 @@ def log_mean(function: LogFunction, lines: Sequence[Line], rows: int, count: int
             return function(row[places], np.concatenate([known, second], axis=-1))
 
         cuts = [_crossing(a[row] + b[row, 0] * at, b[row, 1]) for a, b in lines]
-        return _integrated(inner, _stacked(cuts, len(row))).reshape(first.shape[:2])
+        return _integrated(inner, _stacked(cuts, len(row)), enough).reshape(first.shape[:2])
 
     cuts = [_crossing(a, b[:, 0]) for a, b in lines]
     for i, (a, b) in enumerate(lines):
         for c, d in lines[:i]:
             cuts.append(_crossing(a * d[:, 1] - c * b[:, 1], b[:, 0] * d[:, 1] - d[:, 0] * b[:, 1]))
-    return _integrated(given_first, _stacked(cuts, rows))
+    return _integrated(given_first, _stacked(cuts, rows), enough)
 
 
 def _crossing(level: np.ndarray, slope: np.ndarray) -> np.ndarray:
@@ -61,7 +63,9 @@ def _stacked(cuts: Sequence[np.ndarray], rows: int) -> Float[np.ndarray, "rows e
     return np.sort(np.concatenate([even, *[each[:, None] for each in cuts]], axis=1), axis=1)
 
 
-def _integrated(function: LogFunction, edges: Float[np.ndarray, "rows edges"]) -> Float[np.ndarray, "rows"]:
+def _integrated(
+    function: LogFunction, edges: Float[np.ndarray, "rows edges"], enough: float
+) -> Float[np.ndarray, "rows"]:
     """log of the integral of exp(function) under a standard normal, from the first edge to the last."""
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
 
@@ -90,7 +94,7 @@ def _integrated(function: LogFunction, edges: Float[np.ndarray, "rows edges"]) -
         parts = np.logaddexp(left, right)
         reference = total.copy()
         np.logaddexp.at(reference, row, parts)
-        open_ = _open(whole - reference[row], parts - reference[row], inside) & (turn < HALVINGS - 1)
+        open_ = _open(whole - reference[row], parts - reference[row], inside, enough) & (turn < HALVINGS - 1)
         np.logaddexp.at(total, row[~open_], parts[~open_])
         row = np.concatenate([row[open_], row[open_]])
         low, high = np.concatenate([low[open_], middle[open_]]), np.concatenate([middle[open_], high[open_]])
@@ -101,10 +105,10 @@ def _integrated(function: LogFunction, edges: Float[np.ndarray, "rows edges"]) -
     return total - 0.5 * math.log(2 * math.pi)
 
 
-def _open(whole: np.ndarray, parts: np.ndarray, inside: np.ndarray) -> np.ndarray:
+def _open(whole: np.ndarray, parts: np.ndarray, inside: np.ndarray, enough: float) -> np.ndarray:
     """Whether cells need halving, by what they are of the integral, and by what they may be: a narrow peak."""
     with np.errstate(invalid="ignore", over="ignore"):
-        changed = np.abs(np.exp(np.minimum(whole, 50.0)) - np.exp(np.minimum(parts, 50.0))) > ENOUGH
+        changed = np.abs(np.exp(np.minimum(whole, 50.0)) - np.exp(np.minimum(parts, 50.0))) > enough
         peak = inside & (np.abs(whole - parts) > UNSEEN)
     return np.nan_to_num(changed) | peak
 

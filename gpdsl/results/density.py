@@ -17,7 +17,7 @@ from gpdsl.inference.estimators.expected_log_likelihood import log_density
 from gpdsl.program.joint import column_roots
 from gpdsl.program.program import Program
 from gpdsl.program.quadrature import STEPS, gauss_hermite
-from gpdsl.results.cells import LogFunction, log_mean
+from gpdsl.results.cells import ENOUGH, LogFunction, log_mean
 from gpdsl.results.expectation import Beliefs, sample_latents
 from gpdsl.results.simulations import SETS
 from gpdsl.symbolic.coupling import quadratic
@@ -109,11 +109,16 @@ def _of_folded(beliefs: Beliefs, rough: bool) -> Float[np.ndarray, "1 rows"]:
     if values.ndim == 2:
         return np.asarray(values)
     found, fewer = np.asarray(values)
-    unsure = np.flatnonzero(np.any(~(np.abs(found - fewer) <= AGREE), axis=0))
+    unsure = np.flatnonzero(np.any(~(np.abs(found - fewer) <= _at_least(AGREE, beliefs)), axis=0))
     if unsure.size and not rough:
         found = found.copy()
         found[:, unsure] = _in_cells(beliefs.part(unsure), involved)
     return found
+
+
+def _at_least(tolerance: float, beliefs: Beliefs) -> float:
+    """A tolerance that rounding allows: in single precision cells would be halved for ever."""
+    return max(tolerance, 64.0 * float(jnp.finfo(beliefs.marginals.mean.dtype).eps))
 
 
 def _wants_cells(beliefs: Beliefs, densities: Sequence[sp.Expr], involved: Sequence[int]) -> bool:
@@ -181,9 +186,10 @@ def _certain(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
 def _in_cells(beliefs: Beliefs, involved: list[int]) -> Float[np.ndarray, "K rows"]:
     """By cells between the places where the outputs' densities jump or bend."""
     tables, parts = beliefs.compile("lines", lambda known: _lines(known, involved))(), []
+    enough = _at_least(ENOUGH, beliefs)
     for k in range(len(beliefs.weights)):
         cuts = [(np.asarray(level[k]), np.asarray(slopes[k])) for level, slopes in tables]
-        parts.append(log_mean(_log_function(beliefs, involved, k), cuts, beliefs.count, len(involved)))
+        parts.append(log_mean(_log_function(beliefs, involved, k), cuts, beliefs.count, len(involved), enough))
     return np.stack(parts)
 
 

@@ -223,3 +223,24 @@ def test_steep_functions_of_a_difference_are_exact() -> None:
         assert np.all(prediction.error(name) < 1e-9)
     low = prediction.quantile("share", 0.3)
     np.testing.assert_allclose(stats.norm.cdf((-np.log(1 / low - 1) / 40 - level[:, 0]) / spread[:, 0]), 0.3, atol=1e-6)
+
+
+def test_log_densities_over_two_latents_end_in_single_precision() -> None:
+    """Cells were halved until halves agreed to more digits than there are: minutes, and all memory."""
+    model = gpdsl.compile("""
+        input x : real
+        output y : real
+        latent f(x) ~ GP(0, RBF(1))
+        latent g(x) ~ GP(-1, RBF(1))
+        y ~ StudentT(4, f, 0.3 * exp(g))
+    """)
+    x = np.linspace(0.0, 3.0, 8)
+    fit = model.fit({"x": x, "y": np.sin(2 * x)}, dtype="float32", posterior="full", steps=8)
+    new = {"x": [0.3, 5.0], "y": [0.1, 2.0]}
+    prediction, z, few = fit.predict(new), np.linspace(-8.0, 8.0, 8001), np.linspace(-8.0, 8.0, 161)
+    means, sds = ([each(name)[:, None] for name in ("f", "g")] for each in (prediction.mean, prediction.sd))
+    at, scale = means[0] + sds[0] * z, 0.3 * np.exp(means[1] + sds[1] * few)
+    densities = stats.t.pdf(np.array(new["y"])[:, None, None], 4, at[..., None], scale[:, None])
+    weights = [np.exp(-0.5 * each**2) / np.exp(-0.5 * each**2).sum() for each in (z, few)]
+    expected = np.log(np.einsum("nij,i,j->n", densities, *weights))
+    assert np.allclose(fit.log_predictive_density(new), expected, atol=1e-4)
