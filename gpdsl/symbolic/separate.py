@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import comb, prod
 
 import sympy as sp
 
 MOST_TERMS = 64
 """Of a sum that is taken apart."""
+
+MULTIPLIED_OUT = 1024
+"""Terms up to which a product of sums is multiplied out, of which some may cancel."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,18 @@ def _multiplied_out(term: sp.Expr, latents: Sequence[sp.Symbol]) -> list[sp.Expr
     """A product as a sum of products, by those of its factors that read several latents."""
     factors = sp.Mul.make_args(term)
     several = [each for each in factors if sum(each.has(latent) for latent in latents) > 1]
+    if prod(map(_terms, several)) > MULTIPLIED_OUT:
+        return [term]
     others = sp.Mul(*(each for each in factors if each not in several))
     whole = sp.expand(sp.Mul(*several), power_base=False, log=False)
     return [each * others for each in sp.Add.make_args(whole)]
+
+
+def _terms(factor: sp.Expr) -> int:
+    """Of a power of a sum, when it is multiplied out."""
+    base, power = factor.as_base_exp()
+    several = power.is_Integer and power > 0
+    return comb(len(sp.Add.make_args(base)) + int(power) - 1, int(power)) if several else 1
 
 
 def _product(term: sp.Expr, latents: Sequence[sp.Symbol]) -> Product | None:
