@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 from scipy.interpolate import CubicSpline
 from scipy.special import ndtr
 
@@ -293,3 +293,16 @@ def test_long_tails_take_more_points() -> None:
     assert float(fit.settings.mean("tau")) == pytest.approx(mean, abs=0.1 * sd)
     assert float(fit.settings.sd("tau")) == pytest.approx(sd, rel=0.1)
     assert "standard deviations within" in fit.summary()
+
+
+def test_the_largest_weights_are_quantiles_in_the_middles_of_equal_shares() -> None:
+    """Of 100 weights the tail is 20, and a prior of k = 0.5 counts as ten of them."""
+    ratios = np.sort(stats.genpareto.rvs(0.3, size=100, random_state=2))
+    excess = (ratios[80:] - ratios[79]) / ratios[-1]
+    shape, scale = generalised_pareto(excess)
+    alone = optimize.brentq(lambda k: np.mean(np.log1p(k * excess / scale)) - k, 0.01, 5.0)  # that of the scale
+    assert shape == pytest.approx((20 * alone + 5) / 30, rel=1e-9)
+    logs, k = smoothed(np.log(ratios))
+    assert k == pytest.approx(shape)
+    tail = ratios[79] / ratios[-1] + stats.genpareto.ppf((np.arange(20) + 0.5) / 20, shape, scale=scale)
+    np.testing.assert_allclose(np.exp(logs[80:] - logs[79]), np.minimum(tail, 1.0) * ratios[-1] / ratios[79], rtol=1e-9)

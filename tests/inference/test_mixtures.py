@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.mixtures import NONE_HIGHER
+from gpdsl.inference.mixtures import NONE_HIGHER, parted
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.program.program import make_program
 
 NOISY = """
 input x : real
@@ -124,3 +130,16 @@ def test_interrupted_mixtures_are_mixtures() -> None:
         assert fit.interrupted and len(fit.weights) == 2 and np.isfinite(fit.elbo)
         assert len(seen) == stop
         fit.predict(data).mean("f")
+
+
+def test_halves_of_a_gaussian_lie_on_either_side_of_it() -> None:
+    """Four components without a symmetry: apart along the two widest directions, by 0.7 of their widths."""
+    declarations = gpdsl.compile(NOISY).declarations
+    root, mean = np.diag([0.5, 2.0, 1.0])[None, None], np.array([[[1.0, 2.0, 3.0]]])
+    program = make_program(declarations, {}, {}, {})
+    one = [Whitened(np.repeat(mean, 4, axis=0), np.repeat(root, 4, axis=0))]
+    problem: Any = SimpleNamespace(program=replace(program, observations=()))
+    (found,) = parted(problem, one)
+    np.testing.assert_allclose(
+        found.mean[:, 0] - mean[0, 0], 0.7 * np.array([[0, 2, 0], [0, -2, 0], [0, 0, 1], [0, 0, -1]]), atol=1e-12
+    )

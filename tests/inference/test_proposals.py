@@ -172,3 +172,20 @@ def test_tops_are_where_the_others_go_when_one_is_large() -> None:
     prior = Split(np.zeros(2), np.eye(2), np.full(2, 3.6), np.full(2, 3.6))
     found = tops_along(ridge, prior, np.array([True, False]), np.zeros(2))
     np.testing.assert_allclose(found, [[3.0, -3.0]], atol=0.1)
+
+
+def test_kernels_are_as_wide_as_points_and_their_number_say() -> None:
+    """Silverman's rule, whatever the mean of the points; centres as often as weights say."""
+    points, weights = np.array([[8.0], [10.0], [12.0]]), np.array([0.25, 0.5, 0.25])
+    effective = 1 / 0.375
+    share, narrow = effective / (effective + 2), (4 / (3 * effective)) ** 0.2
+    around = Kernels.around(points, weights, 8, np.array([[5.0]]))
+    np.testing.assert_allclose(around.root**2, [[narrow**2 * (share * 2.0 + (1 - share) * 5.0)]])
+    np.testing.assert_array_equal(around.centres[:, 0], [8, 8, 10, 10, 10, 10, 12, 12])
+
+
+def test_tilted_densities_reach_where_squares_of_exponentials_are_highest() -> None:
+    ones = np.ones(2)
+    found = Split(np.zeros(2), np.eye(2), ones, 0.5 * ones).tilted(np.array([True, False]))
+    np.testing.assert_allclose(found.above, [0.5 + 2 * 0.5**2, 0.5])
+    np.testing.assert_allclose(found.below, ones)

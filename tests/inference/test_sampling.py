@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.errors import GpdslError
 from gpdsl.inference.estimators.expected_log_likelihood import NODES, expected_log_likelihood, score_gradients
-from gpdsl.inference.estimators.sampling import SCHEMES, base_normals
+from gpdsl.inference.estimators.sampling import SCHEMES, base_normals, shared_normals
 from gpdsl.inference.problem import as_arrays
 from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals
@@ -185,3 +186,14 @@ def test_pathwise_gradients_cannot_pass_through_an_opaque_function() -> None:
     model = gpdsl.compile(text + "y ~ Normal(g(f), 1)\n", externals={"g": lambda f: f**2})
     with pytest.raises(GpdslError, match="cannot pass through an opaque function; use gradients = auto or score"):
         model.fit({"x": [0.0, 1.0], "y": [0.0, 1.0]}, gradients="pathwise")
+
+
+def test_shared_normals_of_each_component_are_even_on_their_own() -> None:
+    """One in each interval of equal probability; antithetic ones come with their opposites."""
+    drawn = shared_normals(3, 64, 4, 2, "qmc")
+    assert drawn.shape == (64, 4, 1, 2)
+    places = np.sort(np.floor(64 * ndtr(drawn)), axis=0)
+    np.testing.assert_array_equal(places, np.broadcast_to(np.arange(64.0)[:, None, None, None], places.shape))
+    opposite = shared_normals(3, 64, 4, 2, "antithetic")
+    np.testing.assert_allclose(opposite.mean(axis=0), 0.0, atol=1e-15)
+    assert len(np.unique(opposite)) == opposite.size

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import jax
 import numpy as np
 import pytest
 from scipy.special import expit
 
 import gpdsl
+from gpdsl.results.expectation import by_factors
+from gpdsl.results.nodes import nodes_of
 
 MODEL = """\
 input x : real
@@ -67,3 +72,28 @@ def test_variances_by_factors(prediction: gpdsl.Prediction) -> None:
     mean = average(prediction, "a", np.sin) * average(prediction, "c", np.tanh)
     mean -= 3 * average(prediction, "a", np.cos) * average(prediction, "d", np.exp)
     np.testing.assert_allclose(prediction.mean("shared"), mean, rtol=1e-6)
+
+
+def test_variances_under_a_mixture_are_those_within_and_between(prediction: gpdsl.Prediction) -> None:
+    one, weights = prediction.beliefs, np.array([0.3, 0.7])
+    expression = one.program.translator.let("ratios", ())
+    parts = [replace(one, marginals=replace(one.marginals, mean=one.marginals.mean + far)) for far in (0.0, 0.7)]
+    both = jax.tree.map(lambda *a: np.concatenate(a), *(each.marginals for each in parts))
+    found, lacking = by_factors(replace(one, marginals=both, weights=weights), expression, (), "variance")
+    means, variances = (np.stack([by_factors(b, expression, (), of)[0] for b in parts]) for of in ("mean", "variance"))
+    assert not lacking.any()
+    np.testing.assert_allclose(found, weights @ variances + weights @ (means - weights @ means) ** 2, rtol=1e-9)
+
+
+def test_parts_of_many_components_have_the_nodes_of_the_whole(prediction: gpdsl.Prediction) -> None:
+    """Each component has nodes from elsewhere, by its number among all of them; weights are those of a normal."""
+    one, count = prediction.beliefs, 130
+    many = jax.tree.map(lambda a: np.repeat(np.zeros_like(a), count, axis=0), one.marginals)
+    whole = replace(one, marginals=replace(many, variance=np.ones_like(many.mean)), weights=np.full(count, 1 / count))
+    expressions = {"a": one.program.translator.value("a", ())}
+    nodes, weights = nodes_of(whole, expressions, ())
+    np.testing.assert_allclose(weights.sum(axis=0), 1.0)
+    np.testing.assert_allclose(np.sum(weights[..., None] * nodes["a"] ** 2, axis=0), 1.0, rtol=1e-6)
+    assert len(np.unique(np.round(nodes["a"][0, :, 0], 9))) == count
+    later, _ = nodes_of(replace(whole, first=5), expressions, ())
+    np.testing.assert_allclose(later["a"][:, :-5], nodes["a"][:, 5:], atol=1e-12)
