@@ -13,7 +13,7 @@ from math import comb, prod
 import sympy as sp
 
 MOST_TERMS = 64
-"""Of a sum that is taken apart."""
+"""Of a sum that is taken apart, and operations in it."""
 
 MULTIPLIED_OUT = 1024
 """Terms up to which a product of sums is multiplied out, of which some may cancel."""

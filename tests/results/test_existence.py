@@ -113,3 +113,13 @@ def test_the_power_of_a_tail(order: float) -> None:
     assert curve(lambda y: -(order + 1) * np.log1p(y), 1, "positive").tail == pytest.approx(order, rel=1e-6)
     assert curve(lambda y: -(order + 1) / 2 * np.log1p(y**2), 1, "real").tail == pytest.approx(order, rel=1e-6)
     assert curve(lambda y: -(y**2), 1, "real").tail > 1e9
+
+
+def test_a_divisor_some_deviations_from_zero_leaves_no_mean_and_one_further_out_does() -> None:
+    """At x = 9 the posterior is the prior: 5 standard deviations from zero, then 8."""
+    for mean, exists in (("5", False), ("8", True)):
+        found = prediction("real", "let ratio = f / g\ny ~ Normal(f + 0 * g, 0.5)\n", mean)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GpdslWarning)
+            assert np.isfinite(found.mean("ratio")[1]) == exists
+            assert np.isfinite(found.variance("ratio")[1]) == exists
