@@ -218,3 +218,14 @@ def test_quantiles_of_many_settings_are_those_of_their_mixture(
                 assert reached == pytest.approx(p, abs=1e-10)
             else:
                 assert reached >= p > prediction.probability(f"y <= {value - 1:.17g}")[row]
+
+
+def test_one_setting_says_what_it_says_alone() -> None:
+    text = (
+        "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\nlet falling = 1 - exp(f)\ny ~ Normal(f, 0.3)\n"
+    )
+    fit = gpdsl.compile(text).fit({"x": X, "y": np.sin(X)}, steps=2, progress=False)
+    alone = fit.predict(ROWS)
+    prediction = Averaged(np.ones(1), [alone.beliefs], "float64", fit.standardised, None)
+    for name in ("f", "falling", "y"):
+        np.testing.assert_allclose(prediction.quantile(name, 0.1), alone.quantile(name, 0.1), rtol=1e-9)
