@@ -106,11 +106,18 @@ def densities() -> list[Proposal]:
     return [Split(np.array([0.3, -0.2]), axes, np.array([0.5, 1.0]), np.array([1.5, 0.4])), around]
 
 
+def plane() -> tuple[np.ndarray, np.ndarray]:
+    """Places in the plane and the area of each, dense around zero and far out."""
+    t = np.linspace(-5, 5, 301)
+    line, width = np.sinh(t), np.cosh(t) * (t[1] - t[0])
+    grid = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
+    return grid, np.outer(width, width).ravel()
+
+
 @pytest.mark.parametrize("density", densities(), ids=["split", "kernels"])
 def test_densities_are_normalised_and_those_of_their_points(density: Proposal) -> None:
-    line = np.linspace(-40, 40, 801)
-    grid = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
-    share = np.exp(density.log_density(grid)) * (line[1] - line[0]) ** 2
+    grid, area = plane()
+    share = np.exp(density.log_density(grid)) * area
     assert share.sum() == pytest.approx(1.0, abs=0.01)
     rng = np.random.default_rng(1)
     drawn = np.concatenate([density.points(rng.uniform(size=(64, 2))) for _ in range(100)])
@@ -141,9 +148,8 @@ def test_sweeps_are_normalised_and_go_along_the_prior() -> None:
     points, weights = np.array([[1.0, -1.0], [1.2, -0.8]]), np.array([0.5, 0.5])
     tops = np.array([[3.0, 0.0], [0.0, 3.0]])
     density = Sweeps.around(prior, np.array([True, True]), points, weights, 64, 0.04 * np.eye(2), tops)
-    line = np.linspace(-60, 60, 1601)
-    grid = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
-    share = np.exp(density.log_density(grid)) * (line[1] - line[0]) ** 2
+    grid, area = plane()
+    share = np.exp(density.log_density(grid)) * area
     assert share.sum() == pytest.approx(1.0, abs=0.02)
     rng = np.random.default_rng(1)
     drawn = np.concatenate([density.points(rng.uniform(size=(64, 2))) for _ in range(100)])
