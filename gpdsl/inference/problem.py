@@ -252,15 +252,15 @@ def as_arrays(tree: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda a: jnp.asarray(a if isinstance(a, jax.Array) else np.asarray(a, dtype), dtype), tree)
 
 
-def as_numpy(tree: Any) -> Any:
-    """Every leaf as a NumPy array, those whose parts other processes hold too."""
-    return jax.tree.map(_on_host, tree)
+def as_numpy(tree: Any, dtype: Any = None) -> Any:
+    """Every leaf as a NumPy array (of this dtype, if any), those whose parts other processes hold too."""
+    return jax.tree.map(lambda leaf: _on_host(leaf, dtype), tree)
 
 
-def _on_host(value: Any) -> np.ndarray:
+def _on_host(value: Any, dtype: Any) -> np.ndarray:
     if isinstance(value, jax.Array) and not (value.is_fully_addressable or value.is_fully_replicated):
-        return np.asarray(process_allgather(value, tiled=True))
-    return np.asarray(value)
+        return np.asarray(process_allgather(value, tiled=True), dtype)
+    return np.asarray(value, dtype)
 
 
 def tidy(posterior: Sequence[Whitened]) -> list[Whitened]:

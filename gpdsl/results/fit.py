@@ -289,7 +289,7 @@ class Fit(Shown, Criticised):
             budget = check_option("evaluations", budget)
         with precision(dtype):
             made = make_rows(program or self.predicting, self.standardised.applied(data))
-            rows = as_numpy(as_arrays(made if program is None else replace(made, numbers=np.arange(data.rows)), dtype))
+            rows = as_numpy(made if program is None else replace(made, numbers=np.arange(data.rows)), dtype)
             program = program or self.predicting
             at_rows = self.densities_at_rows if likelihoods else self.at_rows
             return Beliefs(
