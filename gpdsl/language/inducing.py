@@ -94,21 +94,21 @@ class Families(Words):
 
 @dataclass(frozen=True)
 class Encoding(Words):
-    """`free`, or a network with so many units in each layer."""
+    """`auto`, `free`, or a network with so many units in each layer."""
 
     @property
     def expected(self) -> str:
-        return f"free, or network(20, 20): 1 to {MOST_LAYERS} layers of 1 to {MOST_UNITS} units"
+        return f"auto, free, or network(20, 20): 1 to {MOST_LAYERS} layers of 1 to {MOST_UNITS} units"
 
     @property
     def example(self) -> str:
-        return self.words[1]
+        return self.words[-1]
 
     def read(self, value: Any) -> str | None:
         text = re.sub(r"\s", "", value) if isinstance(value, str) else ""
         units = text.removeprefix("network(").removesuffix(")").split(",")
         if not re.fullmatch(r"network\([1-9][0-9]{0,3}(,[1-9][0-9]{0,3})*\)", text):
-            return text if text == "free" else None
+            return text if text in self.words else None
         fits = len(units) <= MOST_LAYERS and all(int(each) <= MOST_UNITS for each in units)
         return f"network({', '.join(units)})" if fits else None
 

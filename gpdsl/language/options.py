@@ -278,10 +278,10 @@ _TABLE = (
     ),
     Option(
         "rows",
-        Encoding(("free", "network(20, 20)")),
-        "free",
+        Encoding(("auto", "free", "network(20, 20)")),
+        "auto",
         "q of row variables that latents are functions of: `free`, each row's own, or by a `network(20, 20)` of inputs "
-        "and outputs",
+        "and outputs; `auto` takes that network where steps are on minibatches",
         ("vi",),
     ),
     Option(

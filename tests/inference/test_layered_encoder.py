@@ -98,8 +98,17 @@ def test_what_a_network_sees_is_standardised_and_marked(rng: np.random.Generator
 
 @pytest.mark.parametrize("written", ["network", "network()", "network(0)", "network(20, 2000)", "network(2,2,2,2,2,2)"])
 def test_no_such_network(written: str) -> None:
-    with pytest.raises(GpdslError, match=r"rows = .*: expected free, or network\(20, 20\): 1 to 5 layers"):
+    with pytest.raises(GpdslError, match=r"rows = .*: expected auto, free, or network\(20, 20\): 1 to 5 layers"):
         gpdsl.compile(FORKED).fit({"x": np.arange(4.0), "y": np.arange(4.0)}, rows=written)
+
+
+def test_minibatches_are_taught_by_a_network() -> None:
+    text = FORKED.replace("rows = network(10, 5)", "samples = 2")
+    few, many = ({"x": np.linspace(0, 1, n), "y": np.linspace(0, 1, n)} for n in (50, 2_001))
+    explained = [gpdsl.compile(text).explain(data) for data in (few, many)]
+    assert "by a network" not in explained[0]
+    assert "rows: by a network(20, 20), taught by every step: 1000 of 2001 rows" in explained[1]
+    assert "by a network" not in gpdsl.compile(text).explain(many, rows="free")
 
 
 def test_a_network_is_refused_without_variables_to_find() -> None:

@@ -128,7 +128,7 @@ class LayeredSearch:
         natural = last_layers(program) if choice.optimizer == "natural" else ()
         self.families = [PerRow() if group.per_row else Full() for group in program.groups]
         q = {p: each for p, each in enumerate(as_arrays(start, dtype)) if p not in natural}
-        self.encoders, q = encoders(program, problem.rows, problem.options.rows, q, problem.options.seed, dtype)
+        self.encoders, q = encoders(program, problem.rows, choice.rows, q, problem.options.seed, dtype)
         moving = problem.options.learn_inducing is not False
         points = {p: z for p, z in enumerate(problem.inducing) if moving and not program.groups[p].per_row}
         last = {p: Precise.prior(program.groups[p].size, len(problem.inducing[p]), dtype) for p in natural}

@@ -33,6 +33,9 @@ INDUCING, LAST, BATCH, STEPS = 100, 256, 1_000, 3_000
 FEW = 500_000
 """Rows times squares of inducing points: up to so many, averages over row variables cost little more than samples."""
 
+NETWORK = "network(20, 20)"
+"""What finds q of row variables where minibatches visit a row now and then."""
+
 PASSES, MOST_PASSES = 1_000, 10
 """Passes of rows through the layers in a step, about, and of each row."""
 
@@ -60,7 +63,7 @@ UNREAD = {
 def plan_layered(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan | None:
     """The plan for a model with latents over latents or row variables. Raises GpdslError for what it cannot fit."""
     told = f"importance = {options.importance} weighs replicas" if options.importance > 1 else ""
-    told = told or (f"rows = {options.rows} finds q" if options.rows != "free" else "")
+    told = told or (f"rows = {options.rows} finds q" if options.rows.startswith("network") else "")
     if told and not program.inner & program.declarations.rows.keys():
         raise GpdslError(
             f"{told} of row variables that latents are functions of, and this model has none: leave it out, or write "
@@ -104,8 +107,12 @@ def _decide(program: Program, rows: int, options: Options) -> Choice:
         reasons["optimizer"] = concave.reason
     samples = options.samples or max(1, min(MOST_PASSES, PASSES // ((batch or rows) * options.importance)))
     rate = 0.03 if options.learning_rate is None else options.learning_rate
-    steps = options.steps or STEPS
-    return Choice(False, inducing, batch, samples, optimizer, steps, reasons, "full", rate)
+    steps, written = options.steps or STEPS, options.rows
+    if written == "auto":
+        written = NETWORK if batch else "free"
+        if batch and program.inner & program.declarations.rows.keys():
+            reasons["rows"] = f"by a {NETWORK}, taught by every step: {batch} of {rows} rows are visited in one"
+    return Choice(False, inducing, batch, samples, optimizer, steps, reasons, "full", rate, rows=written)
 
 
 def _without_samples(program: Program, rows: int, options: Options, choice: Choice) -> Choice:
@@ -174,7 +181,7 @@ def explain_layers(program: Program, options: Options, plan: Plan, rows: int) ->
         if group.per_row:
             lines.append(row_variable(group)[0])
             how = "argument" if set(group.names) & program.inner else "term"
-            whose = "one Gaussian per row and element" + (f" by a {options.rows}" if options.rows != "free" else "")
+            whose = "one Gaussian per row and element" + (f" by a {choice.rows}" if choice.rows != "free" else "")
             lines.append(f"    {whose} ({how} of others); the prior at new rows")
             continue
         lines.append(described(program, group))
@@ -194,7 +201,7 @@ def explain_layers(program: Program, options: Options, plan: Plan, rows: int) ->
         lines.append("  natural gradients for the last layer, Adam for everything else")
     else:
         lines.append("  Adam for everything")
-    lines += [f"  {name}: {choice.reasons[name]}" for name in ("batch", "optimizer") if name in choice.reasons]
+    lines += [f"  {name}: {choice.reasons[name]}" for name in ("batch", "optimizer", "rows") if name in choice.reasons]
     lines.append(f"  learnt with q: {', '.join(program.parameters.initial) or 'nothing'}")
     if program.parameters.held:
         lines.append(f"  held: {', '.join(program.parameters.held)}")

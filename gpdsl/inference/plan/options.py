@@ -282,6 +282,8 @@ class Choice:
     """Sizes of the sets of latent values that share no level, where the posterior is a small matrix for each."""
     features: str = ""
     """Inducing features that are not points alone, as written."""
+    rows: str = "free"
+    """q of row variables that latents are functions of: each row's own, or by a network as written."""
 
     @property
     def support(self) -> str:
