@@ -133,8 +133,10 @@ def _check_scale(found: Found, values: np.ndarray) -> None:
         raise Wrong(OutOfScale(column, row, shown(float(values[at])), unit))
 
 
-def two_words(found: Found) -> tuple[str, ...]:
-    """The two words that a binary output holds, by alphabet, the first of which is 0; none where it says 0 and 1."""
+def two_words(found: Found) -> tuple[Level, ...]:
+    """The two words that a binary output holds, by alphabet, the first of which is 0, or -1 and 1; none of 0 and 1."""
+    if found.values.dtype != object and set(np.unique(found.values[~np.isnan(found.values)]).tolist()) == {-1.0, 1.0}:
+        return -1, 1
     values = found.values.ravel().tolist() if found.values.dtype == object else []
     words = sorted({str(each) for each in values if not _absent(each)})
     known = all(_two_valued(word) is not None for word in words)
@@ -144,7 +146,7 @@ def two_words(found: Found) -> tuple[str, ...]:
 def binary_values(found: Found, words: Sequence[Level] = ()) -> np.ndarray:
     """A binary output as 0 and 1, or the places of its two words; NaN where not observed."""
     values = found.values
-    if words:
+    if words and isinstance(words[0], str):
         places = {str(word): float(place) for place, word in enumerate(words)}
         flat = values.ravel().tolist()
         placed = [np.nan if _absent(each) else places.get(str(each)) for each in flat]

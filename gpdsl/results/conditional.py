@@ -60,6 +60,19 @@ def cdf(law: Law, y: Array) -> Array:
     return function(y, law.arguments)
 
 
+def below(law: Law, y: Array) -> Array:
+    """P(Y < y): less than P(Y <= y) at whole numbers, and at bounds where values are censored."""
+    match law.name:
+        case "Mixture":
+            parts = zip(laws.weights(law), law.components, strict=True)
+            return np.asarray(sum(weight * below(each, y) for weight, each in parts))
+        case "Censored":
+            window = _window(law)
+            inner = below(law.components[0], y)
+            return np.where(y <= window.lower, 0.0, np.where(y > window.upper, 1.0, inner))
+    return cdf(law, np.ceil(y) - 1.0 if is_discrete(law) else y)
+
+
 def draw_categorical(generator: np.random.Generator, log_chances: Array) -> Array:
     """Level numbers (from 0) drawn with probabilities proportional to exp(log_chances) along the last axis (Gumbel)."""
     return np.argmax(log_chances + generator.gumbel(size=log_chances.shape), axis=-1).astype(float)

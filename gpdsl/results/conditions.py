@@ -144,8 +144,8 @@ BEFORE = "let _holds = if "
 
 WORD = r"(?P<word>\"[^\"\n]*\"|'[^'\n]*')"
 COMPARED = (
-    re.compile(rf"\b(?P<name>\w+)\s*(\[[^\]]*\])?\s*[!=]=\s*{WORD}"),
-    re.compile(rf"{WORD}\s*[!=]=\s*(?P<name>\w+)"),
+    re.compile(rf"\b(?P<name>\w+)\s*(\[[^\]]*\])?\s*(?:[!=]=|[<>]=?)\s*{WORD}"),
+    re.compile(rf"{WORD}\s*(?:[!=]=|[<>]=?)\s*(?P<name>\w+)"),
 )
 """A level in quotes beside what has it."""
 
@@ -288,6 +288,10 @@ class Condition:
             chances = np.moveaxis(of_output(beliefs, name, partial(output_mean, beliefs)), 0, -1)[place]
             numbers = _numbered(beliefs, name, np.arange(1.0, len(chances) + 1.0))
             return np.sum(chances * SIGNS[operator](numbers[:, None], threshold), axis=0)
+        if output is not None and output.kind == "binary":
+            yes = np.moveaxis(of_output(beliefs, name, partial(output_mean, beliefs)), 0, -1)[place]
+            low, high = (SIGNS[operator](_numbered(beliefs, name, each), threshold) for each in (0.0, 1.0))
+            return (1.0 - yes) * low + yes * high
         shares, at = Shares(beliefs), self.units.into(name, every)
         if operator in {"==", "!="}:
             reached, short = shares.beyond(name, at, "<="), shares.beyond(name, at, "<")
@@ -303,10 +307,10 @@ def _is_random(beliefs: ex.Beliefs, expression: m.Expression) -> bool:
 
 
 def _numbered(beliefs: ex.Beliefs, name: str, drawn: np.ndarray) -> np.ndarray:
-    """Draws of labels whose levels are numbers as these; other levels by their place, from 1."""
+    """Draws of labels whose levels are numbers as these, and of -1 and 1; other levels by their place, from 1."""
     output = beliefs.program.declarations.outputs.get(name)
     if output is None or output.label is None:
-        return drawn
+        return 2.0 * drawn - 1.0 if beliefs.program.levels.get(name) == (-1, 1) else drawn
     levels = beliefs.program.levels.get(str(output.label.name), ())
     if not levels or not all(isinstance(each, int | float) for each in levels):
         return drawn
@@ -371,6 +375,9 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Conditi
     for sign, word in {"&": "and", "|": "or"}.items():
         if sign in text:
             raise GpdslError(f"probability: {quoted(written)} has `{sign}`; conditions are joined by `{word}`")
+    alone = re.fullmatch(r"\s*(not\s)?\s*(?P<name>\w+)\s*", text)
+    if alone and alone["name"] in names_of(beliefs):
+        raise GpdslError(f"probability: {quoted(written)} compares nothing; write `{alone['name']} == 1`, or `> 0`")
     if any(each in text for each in '\n\r#"'):
         raise GpdslError('probability: expected one condition on one line, as in "y > 3 and rate < 2"')
     _refuse_python(text)

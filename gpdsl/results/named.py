@@ -180,8 +180,9 @@ class DrawnFunctions(Sequence["DrawnFunction"]):
         drawn = []
         for index, skip in parts(data.rows):
             drawn.append(self._compute(program)(take_rows(rows, index), *self.paths.numbers)[:, skip:])
-        around = prior_means(program.evaluator, program.groups, parameters, rows, data.rows)
-        latents = around + with_sums(program, jnp.concatenate(drawn, axis=1))
+        latents = with_sums(program, jnp.concatenate(drawn, axis=1))
+        if not self.paths.whole:
+            latents = latents + prior_means(program.evaluator, program.groups, parameters, rows, data.rows)
         nothing = Marginals(latents, jnp.zeros_like(latents))
         return Beliefs(program, parameters, rows, nothing, np.full(self.draws, 1.0 / self.draws), fit.options.seed)
 

@@ -311,7 +311,7 @@ class Prediction(Scored):
     def label(self, name: str) -> np.ndarray:
         """Most probable level of a label output (the levels as in the data), or most probable value of a binary one.
 
-        That is 0 or 1, or one of its two words, where the data have these.
+        That is 0 or 1, or one of the two words, or of -1 and 1, where the data have these.
         """
         declared = self._declarations.outputs.get(name)
         if declared is None or declared.kind not in {"label", "ordinal", "binary"}:
@@ -322,8 +322,11 @@ class Prediction(Scored):
         return np.asarray(self.levels(name))[np.argmax(self.mean(name), axis=-1)]
 
     def levels(self, name: str) -> tuple:
-        """Levels of a label output, in the order of its probabilities."""
-        axis = self._declarations.outputs[name].label if name in self._declarations.outputs else None
+        """Levels of a label output, in the order of its probabilities; the two values of a binary one."""
+        output = self._declarations.outputs.get(name)
+        if output is not None and output.kind == "binary":
+            return self.beliefs.program.levels.get(name, (0, 1))
+        axis = None if output is None else output.label
         if axis is None:
             raise GpdslError(f"`{name}` is not a label output, and has no levels")
         count = self.beliefs.program.translator.size(axis)

@@ -46,6 +46,10 @@ class Average:
         """The distribution function [rows, *keys], averaged over the nodes."""
         return np.tensordot(self.weights, conditional.cdf(self.law, y), axes=([0, 1], [0, 1]))
 
+    def below(self, y: np.ndarray) -> np.ndarray:
+        """The probability of less [rows, *keys], averaged over the nodes."""
+        return np.tensordot(self.weights, conditional.below(self.law, y), axes=([0, 1], [0, 1]))
+
     @cached_property
     def thinned(self) -> Average | None:
         """The average over some of the nodes, where there are many."""
@@ -134,8 +138,7 @@ class Predictive:
         if exact is not None:
             away = (y - exact[0]) / np.sqrt(exact[1])
             return self._full(np.tensordot(self.beliefs.weights, ndtr(-away if above else away), axes=1))
-        discrete = conditional.is_discrete(self._average.law)
-        below = self._average.cdf(np.ceil(y) - 1.0 if discrete and above == reached else y)
+        below = (self._average.below if above == reached else self._average.cdf)(y)
         return self._full(1.0 - below if above else below)
 
     @cached_property

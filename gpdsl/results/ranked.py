@@ -39,13 +39,7 @@ def crps_of(prediction: Prediction, name: str, observed: Any, draws: int, seed: 
     declared = beliefs.program.declarations.outputs[name]
     if declared.label is not None:
         raise GpdslError(f"crps of `{name}`: a label has no distances; use the log density, `gpdsl.score.nlpd`")
-    try:
-        values = from_object(name, observed, f"crps of `{name}`")
-        given = Found(name, values, (name,) * int(np.prod(values.shape[1:])))
-        words = beliefs.program.levels.get(name, ())
-        y = np.asarray(binary_values(given, words) if declared.kind == "binary" else numbers(given), float)
-    except Wrong as wrong:
-        raise GpdslError(f"crps of `{name}`: {wrong.mistake.message_text()}") from None
+    y = observed_numbers(beliefs, name, observed, f"crps of `{name}`")
     shape = (beliefs.count, *beliefs.program.translator.shape(declared.axes))
     if y.shape != shape:
         raise GpdslError(f"crps of `{name}`: the values have the shape {y.shape}, expected {shape}")
@@ -63,6 +57,18 @@ def crps_of(prediction: Prediction, name: str, observed: Any, draws: int, seed: 
         except NoLawError:
             score = _of_draws(at, drawn)
     return prediction.standardised.widened(name, score)
+
+
+def observed_numbers(beliefs: Beliefs, name: str, observed: Any, what: str) -> Array:
+    """Values of an output that is no label as the data hold them. Raises GpdslError for what is none of `what`."""
+    try:
+        values = from_object(name, observed, what)
+        given = Found(name, values, (name,) * int(np.prod(values.shape[1:])))
+        if beliefs.program.declarations.outputs[name].kind == "binary":
+            return np.asarray(binary_values(given, beliefs.program.levels.get(name, ())), float)
+        return np.asarray(numbers(given), float)
+    except Wrong as wrong:
+        raise GpdslError(f"{what}: {wrong.mistake.message_text()}") from None
 
 
 def _components(prediction: Prediction, name: str) -> tuple[Array, Array, Array]:

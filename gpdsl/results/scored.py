@@ -10,7 +10,7 @@ import numpy as np
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.program.cache import in_precision
 from gpdsl.results.named import is_output
-from gpdsl.results.ranked import crps_of
+from gpdsl.results.ranked import crps_of, observed_numbers
 from gpdsl.results.shares import falls_below
 
 if TYPE_CHECKING:
@@ -29,7 +29,10 @@ def pit_of(prediction: Prediction, name: str, observed: Any, seed: int) -> np.nd
     if not is_output(beliefs, name):
         raise GpdslError(f"pit of `{name}`: expected an output, of which there are observations")
     declared = beliefs.program.declarations.outputs[name]
-    values = np.asarray(observed, float) if declared.label is None else _numbered(prediction, name, observed)
+    if declared.label is None:
+        values = observed_numbers(beliefs, name, observed, f"pit of `{name}`")
+    else:
+        values = _numbered(prediction, name, observed)
     shape = (beliefs.count, *beliefs.program.translator.shape(declared.axes))
     if values.shape != shape:
         raise GpdslError(f"pit of `{name}`: the values have the shape {values.shape}, expected {shape}")

@@ -18,6 +18,7 @@ from gpdsl.results.draws import law_of_output
 from gpdsl.results.named import of_output, of_quantity
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import monotone_of, where_reached
+from gpdsl.results.warp import Warped
 from gpdsl.symbolic.terms import ObservationTerms
 
 if TYPE_CHECKING:
@@ -54,11 +55,11 @@ class Shares:
     @property
     def nodes(self) -> int:
         """How many conditional distributions those so far have been averages of."""
-        return max(each.nodes for each in self.kept.values() if isinstance(each, Predictive))
+        return max(each.nodes for each in self.kept.values() if isinstance(each, Predictive | Warped))
 
     def _of_output(self, at: np.ndarray, operator: str, o: ObservationTerms, keys: Keys) -> np.ndarray:
         law = self._once((o.outputs, o.positions), lambda: law_of_output(self.beliefs, o, keys))
-        if not isinstance(law, Predictive) or len(o.positions) != at.ndim - 1:
+        if not isinstance(law, Predictive | Warped) or len(o.positions) != at.ndim - 1:
             raise NoLawError
         found = law.share(at[picks(o.positions)], above=operator[0] == ">", reached=operator[-1] == "=")
         if found is None:

@@ -117,9 +117,8 @@ def check_sizes(declarations: Declarations, header: Mapping[str, Any]) -> None:
     need(levels.keys() == {axis.name for axis in labels} | words, "levels: not those of the labels of the model")
     for name in words:
         two = levels[name]
-        need(
-            isinstance(two, list) and len(two) == 2 and all(isinstance(each, str) for each in two), f"levels of {name}"
-        )
+        need(isinstance(two, list) and len(two) == 2, f"levels of {name}")
+        need(two == [-1, 1] or all(isinstance(each, str) for each in two), f"levels of {name}")
         need(two[0] < two[1], f"levels of {name}: not in their order")
     for axis in labels:
         _check_levels(declarations, axis, levels[axis.name], _length(axis, sizes))

@@ -41,6 +41,18 @@ class Warped:
         """Exact: the quantile of the transform taken back, or the opposite one when the transform decreases."""
         return self.back(self.base.quantile(p if self.increasing else 1.0 - p))
 
+    def share(self, y: Array, *, above: bool, reached: bool) -> Array | None:
+        """P(Y < y) or P(Y > y), or also Y = y where `reached`: of the transform, which may decrease."""
+        line = LINES[self.warp.kind]
+        inside = line.forward(line.inverse(np.asarray(y, float)))
+        values = self._compiled()(np.broadcast_to(inside, self._shape))[0]
+        return self.base.share(values, above=above == self.increasing, reached=reached)
+
+    @property
+    def nodes(self) -> int:
+        """How many laws the distribution function is an average of."""
+        return self.base.nodes
+
     def draw(self, values: ValuesOf, generator: np.random.Generator) -> Array:
         """Draws [count, rows, *keys] of the transform, taken back."""
         return self.back(self.base.draw(values, generator))

@@ -95,6 +95,9 @@ CHUNK = 25
 SLOWEST = 0.02
 """What is left of the steps' lengths at the end, to which they fall like a cosine."""
 
+RISE = 0.1
+"""Share of the steps in which their lengths rise from nothing: Adam's first ones are as long as any, whatever the slope."""
+
 SHARE = 0.1
 """How far natural gradients go at first."""
 
@@ -139,7 +142,8 @@ class LayeredSearch:
         self.paces = [VISITED if place in free else 1.0 for place in range(len(program.groups))]
         self.point: State = {"parameters": problem.parameters, "inducing": points, "q": q}
         self.last = last
-        self.optimiser = optax.adam(optax.cosine_decay_schedule(choice.learning_rate, choice.steps, alpha=SLOWEST))
+        rate, rising = choice.learning_rate, int(RISE * choice.steps)
+        self.optimiser = optax.adam(optax.warmup_cosine_decay_schedule(0.0, rate, rising, choice.steps, SLOWEST * rate))
         self.memory = self.optimiser.init(self.point)
         self.values: list[float] = []
         self.done, self.key = 0, jax.random.key(problem.options.seed)

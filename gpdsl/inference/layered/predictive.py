@@ -14,30 +14,25 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 from scipy.stats import norm, qmc
 
-from gpdsl.errors import GpdslError
+from gpdsl.inference.layered.joint import composed, covariances, drawn_together
 from gpdsl.inference.layered.propagation import Drawn, Layers, row_moments
 from gpdsl.inference.plan.options import Choice
-from gpdsl.inference.posteriors.coupled import MOST, Block, block_of
+from gpdsl.inference.posteriors.coupled import Block
 from gpdsl.inference.posteriors.features import (
     Features,
     RowFeatures,
     factorise,
     of_each_kernel,
-    prior_covariances,
     prior_variances,
-    row_features,
-    sparse_features,
 )
 from gpdsl.inference.posteriors.posterior import Functions, Paths, Posterior
 from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.functionals import Functionals, every_point
-from gpdsl.program.cache import jit
-from gpdsl.program.evaluation import functionals_at, prior_means
-from gpdsl.program.groups import Group, KernelValues, kernel_values
+from gpdsl.kernels.functionals import Functionals
+from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.groups import Group, KernelValues
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows, row_count
-from gpdsl.symbolic.readings import OWN
 
 DRAWS, WITH_VARIABLES, OF_DENSITIES = 256, 1024, 4096
 """Passes of every row; where latents are functions of several row variables, or of others besides; and for densities
@@ -171,17 +166,11 @@ class Layered(Posterior):
         return layers.marginals(parameters, inducing, dict(enumerate(posterior)), rows, drawn, self.jitter)
 
     def blocks(self, program: Program, rows: Rows, count: int) -> list[Block]:
-        raise self._without_covariances()
+        """One block of all latents, estimated from `JOINT_DRAWS` draws of those that others are functions of."""
+        return [covariances(self, program, rows)]
 
     def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
-        raise self._without_covariances()
-
-    def _without_covariances(self) -> GpdslError:
-        names = ", ".join(f"`{name}`" for name in sorted(self.program.inner))
-        return GpdslError(
-            f"latents that are functions of {names} have no covariances between rows in closed form, and no drawn "
-            "functions that take any rows: `prediction.draws` draws all rows of a prediction together"
-        )
+        return composed(self, component, rng, seed)
 
     def functions(self, program: Program, rows: Rows) -> Functions:
         """Each draw (SGPVI eq. 79) has one function of each layer, at all its arguments.
@@ -189,64 +178,4 @@ class Layered(Posterior):
         Drawing raises GpdslError for more rows than have room for their covariances, and for latents read in other
         ways.
         """
-        return partial(self._drawn, program, rows)
-
-    def _drawn(
-        self, program: Program, rows: Rows, count: int, rng: np.random.Generator
-    ) -> Float[np.ndarray, "draws rows latents"]:
-        size, whole = row_count(rows), np.zeros((count, row_count(rows), program.latents))
-        parameters, (posterior, inducing) = self.numbers
-        computing, given = {}, (parameters, inducing, posterior)
-        held: dict[int, tuple[np.ndarray, list[np.ndarray]]] = {}
-        for place in program.order:
-            group = program.groups[place]
-            if group.readings.all != (OWN,):
-                raise GpdslError(
-                    f"`{group.names[0]}` is read at several places: `prediction.sample` draws each row on its own"
-                )
-            if group.size * size**2 > MOST:
-                most = int((MOST / group.size) ** 0.5)
-                raise GpdslError(f"{size} rows: draws of all of them together go to {most} rows; ask for fewer")
-            computing[place] = jit(partial(_together, program, place, self.jitter), brief=True)
-        for number, known in enumerate(whole):
-            for place in program.order:
-                group = program.groups[place]
-                inner = bool(set(group.inputs) & program.inner)
-                if number == 0 or inner:
-                    mean, covariance = (np.asarray(a) for a in computing[place](*given, rows, jnp.asarray(known)))
-                    roots = [block_of((0,), each[None, None, :, None]).root(0) for each in covariance]
-                    held[place] = mean, roots
-                mean, roots = held[place]
-                own = known[:, group.start : group.stop]
-                own[:] = mean + np.stack([root @ rng.standard_normal(root.shape[1]) for root in roots], axis=1)
-        return whole
-
-
-def _together(
-    program: Program,
-    place: int,
-    jitter: float,
-    parameters: Any,
-    inducing: Any,
-    posterior: Any,
-    rows: Rows,
-    known: Array,
-) -> tuple[Float[Array, "rows latents"], Float[Array, "latents rows rows"]]:
-    """Means of a group at all rows, and covariances between them, given the latents that they are functions of."""
-    group = program.groups[place]
-    at, values = Layers(program, frozenset()).at_samples(group, rows, known[None])
-    kernel = kernel_values(program.evaluator, group, parameters, every_point(inducing[place]).shape[-1])
-    prior = prior_means(program.evaluator, [group], parameters, at, row_count(rows), values)
-    if group.per_row:
-        mean, variance = posterior[place].moments(row_features(rows, prior.dtype))
-        among = jax.vmap(jnp.diag)(variance[0])
-    else:
-        points = functionals_at(group, group.readings.all, at)
-        factor = factorise(group, kernel, inducing[place], jitter)
-        features = sparse_features(group, kernel, inducing[place], points, factor)
-        mean, _ = posterior[place].moments(features)
-        told = features.phi @ jnp.asarray(posterior[place].root)[0]
-        among = prior_covariances(group, kernel, points) - features.phi @ jnp.swapaxes(features.phi, -1, -2)
-        among = among + told @ jnp.swapaxes(told, -1, -2)
-    scale = kernel.scale[:, None]
-    return prior + (jnp.sqrt(scale) * mean[0]).T, scale[..., None] * among
+        return partial(drawn_together, self, program, rows)

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.posteriors.family import Whitened
@@ -65,7 +65,8 @@ def random_waves(program: Program, draws: int, rng: np.random.Generator) -> list
     found, first = [], 0
     for group in program.groups:
         shape = group.size, draws, WAVES
-        found.append(PriorDraws(jnp.asarray(rng.rayleigh(size=shape)), jnp.asarray(rng.random(shape)), first))
+        sizes, starts = jnp.asarray(rng.rayleigh(size=shape)), jnp.asarray(rng.random(shape))
+        found.append(PriorDraws(sizes, starts, first * draws * WAVES + np.arange(group.size) * draws * WAVES))
         first += group.size
     return found
 
@@ -73,11 +74,16 @@ def random_waves(program: Program, draws: int, rng: np.random.Generator) -> list
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PriorDraws:
-    """Sums of waves: their sizes and starts, with normal sines and cosines, and the number of the first process."""
+    """Sums of waves: their sizes and starts, with normal sines and cosines, and the number of each process's first."""
 
     sizes: Float[Array, "processes draws waves"]
     starts: Float[Array, "processes draws waves"]
-    first: int = field(metadata={"static": True})
+    first: Int[Array | np.ndarray, "processes"]
+
+    def alone(self, number: Array) -> PriorDraws:
+        """The draw of this number."""
+        sizes, starts = (jax.lax.dynamic_slice_in_dim(a, number, 1, axis=1) for a in (self.sizes, self.starts))
+        return PriorDraws(sizes, starts, self.first + number * self.sizes.shape[-1])
 
     def at(
         self, group: Group, kernel: KernelValues, at: Functionals, seed: int
@@ -87,7 +93,7 @@ class PriorDraws:
 
         def one(process: int) -> Array:
             arguments = arguments_of(group, kernel, process)
-            index = jnp.arange((self.first + process) * draws * count, (self.first + process + 1) * draws * count)
+            index = self.first[process] + jnp.arange(draws * count)
             size, start = self.sizes[process].ravel(), self.starts[process].ravel()
 
             def some(points: Float[Array, "n D"]) -> Float[Array, "n draws"]:
@@ -162,6 +168,10 @@ class Bent:
 
     prior: PriorDraws
     weights: Float[Array, "processes M draws"]
+
+    def alone(self, number: Array) -> Bent:
+        """The draw of this number."""
+        return Bent(self.prior.alone(number), jax.lax.dynamic_slice_in_dim(self.weights, number, 1, axis=2))
 
 
 def bent(

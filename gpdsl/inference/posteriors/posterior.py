@@ -85,11 +85,12 @@ def by_parts(
 class Paths:
     """Drawn functions of all latents: `compute(program, rows, *numbers)` is [draws, rows, columns] of their values.
 
-    They are around the prior mean, and of a program without sums.
+    They are around the prior mean unless they are `whole`, and of a program without sums.
     """
 
     compute: Callable[..., Float[Array, "draws rows columns"]]
     numbers: tuple[Any, ...]
+    whole: bool = False
 
 
 Functions = Callable[[int, np.random.Generator], Float[np.ndarray, "S rows latents"]]
@@ -208,7 +209,7 @@ class Posterior:
         return np.asarray(self._compiled("left_open_at", program)(rows, *self.numbers), float)
 
     def blocks(self, program: Program, rows: Rows, count: int) -> list[Block]:
-        """Covariances of all latents between rows. Raises GpdslError for too many of these, and for layers."""
+        """Covariances of all latents between rows. Raises GpdslError for too many of these."""
         compute = self._compiled("blocks_at", program)
         verify_size(jax.eval_shape(compute, rows, *self.numbers), count)
         return jax.tree.map(np.asarray, compute(rows, *self.numbers))

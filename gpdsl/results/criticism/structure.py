@@ -53,7 +53,11 @@ def symmetry(fit: Fit, _: Data) -> Iterator[Finding]:
     if fit.program.fields or not fit.program.groups:
         return
     sets = mirrored(fit.program.translator, fit.program.observations)
-    count, several = 2 ** len(sets), fit.choice.posterior.startswith("mixture")
+    count = 2 ** len(sets)
+    several = fit.choice.posterior.startswith("mixture") or fit.options.posterior == "corrected"
+    invariant = "read what does not depend on the sign, or "
+    if fit.options.engine == "ep":
+        invariant = "those of what does not depend on the sign are wrong as well, where modes lie apart: "
     if not sets:
         yield Finding("symmetry", 1.0, False, "no latents can change their signs together")
     for some in sets:
@@ -64,8 +68,9 @@ def symmetry(fit: Fit, _: Data) -> Iterator[Finding]:
             float(count),
             not several,
             f"{names} {verb}, and no density knows: the posterior has two modes alike, and q is at one of them",
-            "means and deviations of these latents are those of one mode: read what does not depend on the sign, or "
-            "fit with posterior = mixture_full(2)",
+            f"means and deviations of these latents are those of one mode: {invariant}fit with "
+            + "engine = vi and " * (fit.options.engine == "ep")
+            + "posterior = mixture_full(2)",
         )
 
 

@@ -1,0 +1,200 @@
+"""All rows of a prediction together: draws through the layers, covariances, and whole functions that are composed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from gpdsl.errors import GpdslError
+from gpdsl.inference.layered.propagation import Layers
+from gpdsl.inference.posteriors.coupled import MOST, Block, block_of
+from gpdsl.inference.posteriors.features import (
+    factorise,
+    of_each_kernel,
+    prior_covariances,
+    row_features,
+    sparse_features,
+)
+from gpdsl.inference.posteriors.pathwise import Bent, bent, by_column, refuse_unsuited
+from gpdsl.inference.posteriors.posterior import Paths, Posterior
+from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.program.cache import jit
+from gpdsl.program.evaluation import functionals_at, prior_means
+from gpdsl.program.groups import kernel_values
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows, row_count
+from gpdsl.symbolic.readings import OWN
+
+JOINT_DRAWS = 512
+"""Draws of the latents that others are functions of, from which covariances between rows are estimated."""
+
+AT_ONCE = 1 << 22
+"""Numbers in the covariances of draws that are made together: 32 MB."""
+
+Given = Callable[[int, Float[np.ndarray, "draws rows latents"]], tuple[np.ndarray, np.ndarray]]
+"""Means of a group at all rows, and covariances between them, given the latents below it in some draws."""
+
+
+def drawn_together(
+    posterior: Posterior, program: Program, rows: Rows, count: int, rng: np.random.Generator
+) -> Float[np.ndarray, "draws rows latents"]:
+    """Draws of all latents at all rows. Raises GpdslError for too many rows, and latents read in other ways."""
+    return np.concatenate([known for known, _ in _passes(posterior, program, rows, count, rng, program.order)])
+
+
+def covariances(posterior: Posterior, program: Program, rows: Rows) -> Block:
+    """Covariances of all latents between all rows: those given the layers below, on average, and of the means there.
+
+    Raises GpdslError for too many rows, and latents read in other ways.
+    """
+    count, latents = row_count(rows), program.latents
+    _verify(program.groups, latents**2, count)
+    last = [place for place in program.order if not set(program.groups[place].names) & program.inner]
+    rng, below = np.random.default_rng(0), [place for place in program.order if place not in last]
+    total, means = np.zeros((latents, count, latents, count)), []
+    for known, given in _passes(posterior, program, rows, JOINT_DRAWS, rng, below):
+        for place in last:
+            own = np.arange(program.groups[place].start, program.groups[place].stop)
+            known[..., own], among = given(place, known)
+            total[own, :, own] += among.sum(axis=0) / JOINT_DRAWS
+        means.append(np.swapaxes(known, 1, 2).reshape(len(known), -1))
+    total += np.cov(np.concatenate(means).T, bias=True).reshape(total.shape)
+    return Block(tuple(range(latents)), total[None])
+
+
+def _verify(groups: Sequence[Any], numbers: int, rows: int) -> None:
+    for group in groups:
+        if group.readings.all != (OWN,):
+            raise GpdslError(
+                f"`{group.names[0]}` is read at several places: `prediction.sample` draws each row on its own"
+            )
+    if numbers * rows**2 > MOST:
+        most = int((MOST / numbers) ** 0.5)
+        raise GpdslError(f"{rows} rows: all of them together go to {most} rows for this model; ask for fewer")
+
+
+def _passes(
+    posterior: Posterior, program: Program, rows: Rows, count: int, rng: np.random.Generator, places: Sequence[int]
+) -> Iterator[tuple[Float[np.ndarray, "draws rows latents"], Given]]:
+    """Draws of the groups at some places, which come before others that are functions of them; some at a time."""
+    widest, size = max((program.groups[place].size for place in places), default=1), row_count(rows)
+    _verify(program.groups, widest, size)
+
+    def given(place: int, known: Float[np.ndarray, "draws rows latents"]) -> tuple[np.ndarray, np.ndarray]:
+        key = "together", program, place
+        if key not in posterior.compiled:
+            one = partial(_together, program, place, posterior.jitter)
+            posterior.compiled[key] = jit(jax.vmap(one, (None, None, None, None, 0)), brief=True)
+        parameters, (q, inducing) = posterior.numbers
+        alike = not set(program.groups[place].inputs) & program.inner
+        below = jnp.asarray(known[:1] if alike else known, posterior.dtype)
+        mean, among = (np.asarray(a) for a in posterior.compiled[key](parameters, inducing, q, rows, below))
+        return np.broadcast_to(mean, known.shape[:1] + mean.shape[1:]), np.broadcast_to(
+            among, known.shape[:1] + among.shape[1:]
+        )
+
+    at_once = max(1, AT_ONCE // (widest * size**2))
+    for start in range(0, count, at_once):
+        known = np.zeros((min(at_once, count - start), size, program.latents))
+        for place in places:
+            mean, among = given(place, known)
+            own = slice(program.groups[place].start, program.groups[place].stop)
+            known[..., own] = mean + _around(among, rng)
+        yield known, given
+
+
+def _around(
+    covariance: Float[np.ndarray, "draws latents rows rows"], rng: np.random.Generator
+) -> Float[np.ndarray, "draws rows latents"]:
+    """A deviation with each of these covariances."""
+    found, roots = np.zeros(covariance.shape[:3]), {}
+    for number, of_draw in enumerate(covariance):
+        for latent, each in enumerate(of_draw):
+            if number == 0 or covariance.strides[0]:  # else the draws share them
+                roots[latent] = block_of((0,), each[None, None, :, None]).root(0)
+            found[number, latent] = roots[latent] @ rng.standard_normal(roots[latent].shape[1])
+    return np.swapaxes(found, 1, 2)
+
+
+def _together(
+    program: Program,
+    place: int,
+    jitter: float,
+    parameters: Any,
+    inducing: Any,
+    posterior: Any,
+    rows: Rows,
+    known: Array,
+) -> tuple[Float[Array, "rows latents"], Float[Array, "latents rows rows"]]:
+    """Means of a group at all rows, and covariances between them, given the latents that they are functions of."""
+    group = program.groups[place]
+    at, values = Layers(program, frozenset()).at_samples(group, rows, known[None])
+    kernel = kernel_values(program.evaluator, group, parameters, every_point(inducing[place]).shape[-1])
+    prior = prior_means(program.evaluator, [group], parameters, at, row_count(rows), values)
+    if group.per_row:
+        mean, variance = posterior[place].moments(row_features(rows, prior.dtype))
+        among = jax.vmap(jnp.diag)(variance[0])
+    else:
+        points = functionals_at(group, group.readings.all, at)
+        factor = factorise(group, kernel, inducing[place], jitter)
+        features = sparse_features(group, kernel, inducing[place], points, factor)
+        mean, _ = posterior[place].moments(features)
+        told = features.phi @ jnp.asarray(posterior[place].root)[0]
+        among = prior_covariances(group, kernel, points) - features.phi @ jnp.swapaxes(features.phi, -1, -2)
+        among = among + told @ jnp.swapaxes(told, -1, -2)
+    scale = kernel.scale[:, None]
+    return prior + (jnp.sqrt(scale) * mean[0]).T, scale[..., None] * among
+
+
+# Whole functions: a draw of each layer (Wilson et al., 2020) at the values of the draws below it.
+
+
+def composed(posterior: Posterior, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
+    """One function of every latent for each of these. Raises GpdslError where some are functions of row variables."""
+    program = posterior.program
+    names = sorted(program.inner & program.declarations.rows.keys())
+    if names:
+        raise GpdslError(
+            f"no whole functions can be drawn: latents are functions of `{names[0]}`, which has a value of its own in "
+            "each row; prediction.draws draws all rows of a prediction together"
+        )
+    parameters, (q, inducing) = posterior.numbers
+    refuse_unsuited(program, inducing)
+    drawn = bent(program, parameters, q, inducing, posterior.jitter, component, rng, seed)
+    compute = partial(_composed_at, count=len(component), seed=seed)
+    return Paths(compute, (parameters, inducing, drawn), whole=True)
+
+
+def _composed_at(
+    program: Program,
+    rows: Rows,
+    parameters: Mapping[str, Array],
+    inducing: Sequence[Functionals],
+    drawn: Sequence[Bent],
+    count: int,
+    seed: int,
+) -> Float[Array, "draws rows columns"]:
+    """All latents of each draw, means included."""
+    layers = Layers(program, frozenset())
+
+    def one(number: Array) -> Float[Array, "rows columns"]:
+        values = jnp.zeros((row_count(rows), program.latents), jax.tree.leaves(inducing)[0].dtype)
+        for place in program.order:
+            group, points, own = program.groups[place], inducing[place], drawn[place].alone(number)
+            at, known = layers.at_samples(group, rows, values[None])
+            new = functionals_at(group, group.readings.all, at)
+            kernel = kernel_values(program.evaluator, group, parameters, every_point(new).shape[-1])
+            cross = of_each_kernel(group, lambda a, g=group, n=new, p=points: covariance(g.form, a, n, p), kernel)
+            found = by_column(group, kernel, own.prior.at(group, kernel, new, seed) + cross @ own.weights)[0]
+            found = found + prior_means(program.evaluator, [group], parameters, at, len(found), known)
+            values = values.at[:, group.start : group.stop].set(found)
+        return values
+
+    return jax.lax.map(one, jnp.arange(count))

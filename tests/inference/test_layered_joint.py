@@ -1,0 +1,78 @@
+"""All rows together through layers: whole functions, and covariances between rows."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.errors import GpdslError
+
+SKIPS = """
+index q in 1..2
+input x : real
+output y : real
+param ell : positive = 1
+latent h[q](x) ~ GP(x, 0.3 * RBF(1))
+latent g(h) ~ GP(h[1], 0.3 * Matern52(2))
+latent f(g, x) ~ GP(0, RBF(ell, on = g) + 0.1 * Linear(on = x))
+latent k(x) ~ GP(0, 0.2 * RBF(0.5))
+let eta = f + 2 * k
+y ~ Normal(eta, 0.2)
+"""
+
+
+@pytest.fixture(scope="module")
+def fit() -> gpdsl.Fit:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, 40)
+    data = {"x": x, "y": np.where(x > 0.2, 1.0, -1.0) + 0.1 * rng.standard_normal(40)}
+    return gpdsl.compile(SKIPS).fit(data, inducing=8, steps=60, progress=False)
+
+
+NEW = {"x": np.array([-3.0, 0.1, 0.1001, 0.6, 4.0])}
+
+
+def test_drawn_functions_have_the_joint_law_of_draws_of_all_rows(fit: gpdsl.Fit) -> None:
+    """Both are samples: compared within five of their standard errors, latent by latent, with means and covariances."""
+    functions, prediction, count = fit.draw_functions(400, seed=3), fit.predict(NEW), 1500
+    for name in ("g", "f", "eta"):
+        drawn, known = functions(NEW, name), prediction.draws(name, count, seed=4)
+        error = np.sqrt(known.var(axis=0) * (1 / count + 1 / 400))
+        assert np.all(np.abs(drawn.mean(axis=0) - known.mean(axis=0)) < 5 * error)
+        kurtosis = np.mean((known - known.mean(axis=0)) ** 4, axis=0) / known.var(axis=0) ** 2
+        relative = np.sqrt((kurtosis - 1) * (1 / count + 1 / 400))
+        assert np.all(np.abs(drawn.var(axis=0) / known.var(axis=0) - 1) < 5 * relative)
+        np.testing.assert_allclose(np.corrcoef(drawn.T), np.corrcoef(known.T), atol=0.2)
+        assert np.corrcoef(drawn[:, 1], drawn[:, 2])[0, 1] > 0.999
+
+
+def test_drawn_functions_are_the_same_wherever_and_however_often_they_are_asked(fit: gpdsl.Fit) -> None:
+    functions = fit.draw_functions(3, seed=1)
+    whole = functions(NEW, "f")
+    np.testing.assert_allclose(functions[2]({"x": NEW["x"][1:2]}, "f"), whole[2, 1:2], rtol=1e-9)
+    np.testing.assert_array_equal(copy.deepcopy(functions)(NEW, "f"), whole)
+    np.testing.assert_allclose(functions(NEW, "eta"), whole + 2 * functions(NEW, "k"), rtol=1e-12)
+
+
+def test_covariances_are_those_of_draws(fit: gpdsl.Fit) -> None:
+    prediction, count = fit.predict(NEW), 2000
+    for name in ("k", "f", "eta", "y"):
+        found, drawn = prediction.covariance(name), prediction.draws(name, count, seed=2)
+        sd = np.sqrt(np.diag(found))
+        np.testing.assert_allclose(found / np.outer(sd, sd), np.cov(drawn.T) / np.outer(sd, sd), atol=0.15)
+        np.testing.assert_allclose(sd, np.sqrt(prediction.variance(name)), rtol=0.1)
+
+
+def test_functions_of_row_variables_are_refused_with_a_reason(rng: np.random.Generator) -> None:
+    text = "input x : real\noutput y : real\nrow w ~ Normal(0, 1)\nlatent f(x, w) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)"
+    data = {"x": rng.standard_normal(12), "y": rng.standard_normal(12)}
+    fit: Any = gpdsl.compile(text).fit(data, steps=5, progress=False)
+    with pytest.raises(GpdslError, match="latents are functions of `w`, which has a value of its own in each row"):
+        fit.draw_functions(2)
+    assert fit.predict(data).covariance("f").shape == (12, 12)
+    with pytest.raises(GpdslError, match="rows: all of them together go to"):
+        fit.predict({"x": np.zeros(40_000)}).covariance("f")
