@@ -96,7 +96,11 @@ SLOWEST = 0.02
 """What is left of the steps' lengths at the end, to which they fall like a cosine."""
 
 RISE = 0.1
-"""Share of the steps in which their lengths rise from nothing: Adam's first ones are as long as any, whatever the slope."""
+"""Share of the steps in which their lengths rise from nothing: Adam's first ones are long, however flat the bound."""
+
+FALL = 10.0
+"""Standard deviations of its single values below the best mean of some steps from which the search goes back there, to
+steps of half the length: inducing points that are close together bear no long ones."""
 
 SHARE = 0.1
 """How far natural gradients go at first."""
@@ -142,8 +146,7 @@ class LayeredSearch:
         self.paces = [VISITED if place in free else 1.0 for place in range(len(program.groups))]
         self.point: State = {"parameters": problem.parameters, "inducing": points, "q": q}
         self.last = last
-        rate, rising = choice.learning_rate, int(RISE * choice.steps)
-        self.optimiser = optax.adam(optax.warmup_cosine_decay_schedule(0.0, rate, rising, choice.steps, SLOWEST * rate))
+        self.optimiser, self.pace = optax.scale_by_adam(), choice.learning_rate
         self.memory = self.optimiser.init(self.point)
         self.values: list[float] = []
         self.done, self.key = 0, jax.random.key(problem.options.seed)
@@ -154,13 +157,18 @@ class LayeredSearch:
 
     def run(self) -> str:
         """All steps."""
-        steps = self.problem.choice.steps
+        steps, best = self.problem.choice.steps, (-np.inf, 0.0, (self.point, self.last, self.memory))
         while self.done < steps:
             given = *self._next(), self.problem.rows
             self.point, self.last, self.memory, values = self.chunk(self.point, self.last, self.memory, *given)
             self.values += np.asarray(values, float)[: steps - self.done].tolist()
             self.done = min(self.done + self.size, steps)
-            self.problem.monitor.report(self.done, float(np.nanmean(np.asarray(values))))
+            mean, spread = float(np.nanmean(np.asarray(values))), float(np.nanstd(np.asarray(values)))
+            self.problem.monitor.report(self.done, mean)
+            if mean > best[0]:
+                best = mean, spread, (self.point, self.last, self.memory)
+            elif self.done > RISE * steps and mean < best[0] - FALL * best[1]:
+                (self.point, self.last, self.memory), self.pace = best[2], 0.5 * self.pace
             if not np.any(np.isfinite(np.asarray(values))):
                 return "stopped: the bound is not a finite number"
         return ALL_DONE
@@ -188,26 +196,28 @@ class LayeredSearch:
         return replace(self._result(*self._assessed()), notes=self._rising())
 
     def _next(self) -> tuple[Array, Array, Array]:
-        """Row numbers, random keys and lengths of natural gradients of some steps."""
+        """Row numbers, random keys and lengths of some steps: of Adam's, and shares of natural gradients."""
         index = np.stack([*itertools.islice(self.batches, self.size)])
         keys = jax.random.split(jax.random.fold_in(self.key, self.done), self.size)
         at = np.minimum(self.done + np.arange(self.size), self.problem.choice.steps) / self.problem.choice.steps
-        shares = SHARE * (SLOWEST + (1.0 - SLOWEST) * 0.5 * (1.0 + np.cos(np.pi * at)))
-        return jnp.asarray(index), keys, jnp.asarray(shares, self.problem.options.dtype)
+        lengths = SLOWEST + (1.0 - SLOWEST) * 0.5 * (1.0 + np.cos(np.pi * at))
+        lengths = np.stack([self.pace * np.minimum(at / RISE, 1.0) * lengths, SHARE * lengths], axis=1)
+        return jnp.asarray(index), keys, jnp.asarray(lengths, self.problem.options.dtype)
 
     def _chunk(
-        self, point: State, last: Any, memory: Any, index: Array, keys: Array, shares: Array, rows: Rows
+        self, point: State, last: Any, memory: Any, index: Array, keys: Array, lengths: Array, rows: Rows
     ) -> tuple[State, Any, Any, Array]:
         expected = self._expected()
 
         def step(carry: Any, at: Any) -> Any:
             point, last, memory = carry
-            number, key, share = at
+            number, key, (length, share) = at
             batch = take_rows(rows, number)
             given = {place: each.gaussians() for place, each in last.items()}
             value, (slope, last_slope) = jax.value_and_grad(self._value, (0, 1))(point, given, batch, key, expected)
             value = value - sum(each.divergence(given[place]) for place, each in last.items())
-            updates, moved = self.optimiser.update(jax.tree.map(jnp.negative, slope), memory, point)
+            updates, moved = self.optimiser.update(slope, memory, point)
+            updates = jax.tree.map(partial(jnp.multiply, length), updates)
             updates["q"] = {
                 p: jax.tree.map(partial(jnp.multiply, self.paces[p]), each) for p, each in updates["q"].items()
             }
@@ -216,7 +226,7 @@ class LayeredSearch:
             ahead = {place: each.moved(last_slope[place], share) for place, each in last.items()}
             return (keep(optax.apply_updates(point, updates), point), keep(ahead, last), keep(moved, memory)), value
 
-        (point, last, memory), values = jax.lax.scan(step, (point, last, memory), (index, keys, shares))
+        (point, last, memory), values = jax.lax.scan(step, (point, last, memory), (index, keys, lengths))
         return point, last, memory, values
 
     def _expected(self) -> Expected:
