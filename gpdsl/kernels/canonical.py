@@ -62,7 +62,7 @@ def _call(kernel: m.KernelCall | m.KernelFormula, space: Space) -> Canonical:
 
 def _seen(kernel: m.KernelCall | m.KernelFormula, space: Space) -> Canonical:
     if isinstance(kernel, m.KernelFormula):
-        formula, arguments = formula_of(kernel, space.translator, space.width)
+        formula, arguments = formula_of(kernel, space.translator, space.width - bool(kernel.levels))
         require_variance(formula, kernel.name, kernel.body.span, space.translator)
         return Canonical((), ByFormula(formula, kernel.name), arguments)
     if kernel.name == "Patch":

@@ -230,6 +230,8 @@ def _by_formula(scales: Scales, kernel: m.KernelFormula, columns: Sequence[Size]
 
     Arguments with a value per column are all alike: the formula is read for one column.
     """
-    if not columns:
+    points = columns[:-1] if kernel.levels else columns
+    if not points:
         raise Unsized
-    return scales.by_formula(kernel.body, dict.fromkeys(kernel.points, _typical(columns)), kernel.arguments, env)
+    known = dict.fromkeys(kernel.points, _typical(points)) | dict.fromkeys(kernel.levels, NO_UNIT)
+    return scales.by_formula(kernel.body, known, kernel.arguments, env)

@@ -310,6 +310,10 @@ def formula_definition(expressions: Expressions, kernel: m.KernelDefinition) -> 
     vectors = vector_locals(kernel.body)
     shown = [symbols.of(name).render(bold=name in vectors) for name in kernel.arguments]
     parameters = [symbols.of(name).render(bold=name in vectors) for name in kernel.parameters]
+    if kernel.levels:  # at either point, or beside the distance
+        levels = [symbols.of(name).render() for name in kernel.levels]
+        pairs = [f"({point}, {level})" for point, level in zip(shown, levels, strict=False)]
+        shown = pairs if len(shown) == 2 else [*shown, *levels]
     left = f"{kernel_symbol(kernel.name)}({', '.join(shown)}{'; ' if parameters else ''}{', '.join(parameters)})"
     right = printer.text(kernel.body)
     if len(kernel.arguments) == 1:
