@@ -21,7 +21,8 @@ from gpdsl.kernels.functionals import DIRECT_COLUMNS, squared_distance
 from gpdsl.kernels.radial import profile
 from gpdsl.lowering.table import evaluate
 from gpdsl.symbolic.kernel_calculus import can_be_expanded
-from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, Reduced, at_zero, element_of, elements_read
+from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, Reduced, at_zero, element_of
+from gpdsl.symbolic.kernel_values import elements_read
 
 Points = Float[Array, "n D"]
 OtherPoints = Float[Array, "m D"]

@@ -24,8 +24,15 @@ from gpdsl.symbolic.kernel_calculus import (
     RoughFormula,
     expanded,
 )
-from gpdsl.symbolic.kernel_formula import Formula, element_of, elements_read, formula_of, require_variance
-from gpdsl.symbolic.kernel_values import UNKNOWN_SIZE, UnknownSizes, at_distances, matrix, numbers_near
+from gpdsl.symbolic.kernel_formula import Formula, element_of, formula_of, require_variance
+from gpdsl.symbolic.kernel_values import (
+    UNKNOWN_SIZE,
+    UnknownSizes,
+    at_distances,
+    elements_read,
+    matrix,
+    numbers_near,
+)
 from gpdsl.symbolic.spectral import lowest_density
 from gpdsl.symbolic.translate import NeedsElements, Translator
 

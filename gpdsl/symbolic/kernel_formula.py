@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import sympy as sp
 
@@ -248,12 +247,7 @@ class _Inside(Translator):
 
 
 def _shown(subscript: m.Subscript) -> str:
-    match subscript:
-        case m.Fixed(position=position):
-            return str(position)
-        case m.IndexValue(index=index, offset=offset):
-            return f"{index}{offset:+d}" if offset else index
-    return "*"
+    return str(subscript.position) if isinstance(subscript, m.Fixed) else "*"
 
 
 def _columns_axis(kernel: m.KernelFormula) -> m.Axis | None:
@@ -384,29 +378,3 @@ def require_variance(formula: Formula, name: str, span: Span, translator: Transl
         where = "at distance 0" if formula.radial else "where its two points are the same"
         raise translator.failure(NoVariance(span, name, where))
     return value
-
-
-# Numbers: the elements of arrays that a formula reads, at the levels of its points. For NumPy and JAX alike.
-
-
-def elements_read(formula: Formula, numbers: Mapping[str, Any], levels: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of a formula with what it gathers in the place of its arrays, [..., columns] where it has these.
-
-    `levels` are the values of the index at the points, from 1, in shapes that broadcast against each other; between two
-    levels the nearer one counts.
-    """
-    arrays = dict(formula.arrays)
-    found = {name: value for name, value in numbers.items() if name not in arrays}
-    found |= {name: level.round() for name, level in levels.items()}
-    for each in formula.gathered:
-        array = numbers[each.array]
-        places = [
-            slice(None) if p is None else p - 1 if isinstance(p, int) else _at_level(levels[p], array.shape[k])
-            for k, p in enumerate(each.positions)
-        ]
-        found[each.symbol.name] = array[tuple(places)]
-    return found
-
-
-def _at_level(level: Any, count: int) -> Any:
-    return (level.round().astype(int) - 1).clip(0, count - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import sympy as sp
@@ -10,7 +11,7 @@ import sympy as sp
 from gpdsl.language import model as m
 from gpdsl.symbolic.conditions import DIGITS
 from gpdsl.symbolic.kernel_calculus import at_values, differentiated
-from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, Reduced, element_of, elements_read
+from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, Reduced, element_of
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.translate import Translator, axis_key
 
@@ -152,6 +153,32 @@ class _Generic(dict):
         if name in self.elements:
             return self.elements[name][..., 0 if position is None else position - 1]
         return self.numbers[name] if position is None else self.numbers[name][..., position - 1]
+
+
+# Numbers: the elements of arrays that a formula reads, at the levels of its points. For NumPy and JAX alike.
+
+
+def elements_read(formula: Formula, numbers: Mapping[str, Any], levels: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a formula with what it gathers in the place of its arrays, [..., columns] where it has these.
+
+    `levels` are the values of the index at the points, from 1, in shapes that broadcast against each other; between two
+    levels the nearer one counts.
+    """
+    arrays = dict(formula.arrays)
+    found = {name: value for name, value in numbers.items() if name not in arrays}
+    found |= {name: level.round() for name, level in levels.items()}
+    for each in formula.gathered:
+        array = numbers[each.array]
+        places = [
+            slice(None) if p is None else p - 1 if isinstance(p, int) else _at_level(levels[p], array.shape[k])
+            for k, p in enumerate(each.positions)
+        ]
+        found[each.symbol.name] = array[tuple(places)]
+    return found
+
+
+def _at_level(level: Any, count: int) -> Any:
+    return (level.round().astype(int) - 1).clip(0, count - 1)
 
 
 # How often a process can be differentiated (mean-square), from its covariance as a function of the distance.

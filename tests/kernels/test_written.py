@@ -121,6 +121,7 @@ def of_levels(over: str, head: str, body: str, formula: Callable[..., float], ca
 BY_LEVEL = {
     "windows": of_levels("s, t", "a, b; kappa", WINDOWS.format("kappa", "(a - b)"), smoothed),
     "windows of a distance": of_levels("x, t", "r; kappa", WINDOWS.format("kappa", "r"), smoothed),
+    "windows of a sum": of_levels("x, t", "a, b; kappa", WINDOWS.format("kappa", "norm(a - b)"), smoothed),
     "windows of the model": of_levels("s, t", "a, b", WINDOWS.format("kappa", "(a - b)"), smoothed),
     "windows before the columns": of_levels(
         "t, x",

@@ -19,7 +19,8 @@ from gpdsl.kernels.waves import families
 from gpdsl.kernels.waves.algebra import Points, Waves, mixture, product
 from gpdsl.lowering.table import evaluate
 from gpdsl.symbolic.kernel_calculus import expanded
-from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, element_of, elements_read
+from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, element_of
+from gpdsl.symbolic.kernel_values import elements_read
 from gpdsl.symbolic.spectral import spectral_density
 
 Numbers = Mapping[str, Array]
