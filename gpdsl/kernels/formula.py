@@ -254,14 +254,20 @@ def patches_of(images: Images, image: tuple[int, int], patch: tuple[int, int]) -
     return jnp.stack(parts, axis=-1).reshape(images.shape[0], down * across, rows * columns)
 
 
-def mean_over_pairs(between: Between, a: Float[Array, "n P d"], b: Float[Array, "m P d"]) -> Float[Array, "n m"]:
-    """The mean covariance of the patches of each two images."""
-    pair = jax.checkpoint(lambda p, q: jnp.mean(between(p, q)))
+def mean_over_pairs(
+    between: Between, a: Float[Array, "n P d"], b: Float[Array, "m P d"], weights: Float[Array, "P"] | None
+) -> Float[Array, "n m"]:
+    """The mean covariance of the patches of each two images, each patch times its weight where there are weights."""
+    pair = jax.checkpoint(lambda p, q: _mean(between(p, q), weights))
     batch = max(1, AT_ONCE // (a.shape[1] * b.shape[1]))
     return jax.lax.map(lambda p: jax.lax.map(lambda q: pair(p, q), b, batch_size=batch), a)
 
 
-def mean_within(between: Between, a: Float[Array, "n P d"]) -> Float[Array, "n"]:
+def _mean(values: Float[Array, "P P"], weights: Float[Array, "P"] | None) -> Float[Array, ""]:
+    return jnp.mean(values) if weights is None else weights @ values @ weights / weights.size**2
+
+
+def mean_within(between: Between, a: Float[Array, "n P d"], weights: Float[Array, "P"] | None) -> Float[Array, "n"]:
     """The mean covariance of the patches of each image among themselves."""
-    pair = jax.checkpoint(lambda p: jnp.mean(between(p, p)))
+    pair = jax.checkpoint(lambda p: _mean(between(p, p), weights))
     return jax.lax.map(pair, a, batch_size=max(1, AT_ONCE // a.shape[1] ** 2))

@@ -71,7 +71,8 @@ class Writer:
         for parameter in KERNELS[call.name].parameters:
             if parameter.name in call.arguments:
                 given = call.arguments[parameter.name]
-                shown.append(self._passed(given) if parameter.array else self.expression(given))
+                value = self._passed(given) if parameter.array else self.expression(given)
+                shown.append(f"{parameter.name} = {value}" if parameter.optional else value)
             elif parameter.name in call.sizes:
                 shown.append(f"{parameter.name} = [{', '.join(map(str, call.sizes[parameter.name]))}]")
             elif (inner := next(kernels, None)) is not None:

@@ -103,6 +103,9 @@ def _call(scales: Scales, kernel: m.KernelCall, columns: Sequence[Size], env: En
         case "ChangePoint":
             return _change(scales, kernel, columns, env)
         case "Patch":
+            _without_unit(scales, arguments.get("weights"), env)
+            for found in scales.elements(arguments["weights"], env) if "weights" in arguments else []:
+                scales.places |= dict.fromkeys(found.reals, 1.0)
             inside = [_typical(columns)] * int(np.prod(kernel.sizes["patch"]))
             return kernel_size(scales, kernel.kernels[0], inside, env)
         case "ArcCosine" | "Linear" | "Polynomial":

@@ -37,6 +37,7 @@ _EXAMPLES = {
     "SpectralMixture": "SpectralMixture(w, mu, s)` with `index q in 1..3` and `param w[q] : positive",
     "Coregion": "Coregion(W, kappa, on = task)` with `param W[t, r] : real`, `param kappa[t] : positive",
     "ChangePoint": "ChangePoint(RBF(1), Linear(1), at = 3, on = x[1])",
+    "Patch": "weights = w` with `index p in 1..36` and `param w[p] : real = 1",
 }
 
 
@@ -66,19 +67,22 @@ def check_family(scope: Scope, place: Place, call: syntax.Call, domain: Domain, 
     arguments: dict[str, Expression] = {}
     sizes: dict[str, tuple[int, ...]] = {}
     kernels: list[Kernel] = []
+    left_out = [each.name for each in family.parameters if each.optional and each.name not in matched]
     for parameter in family.parameters:
         given = matched.get(parameter.name)
+        if parameter.name in left_out:
+            continue
         with scope.problems.contained():
             if parameter.role == "sizes" and given is not None:
                 sizes[parameter.name] = _sizes(scope, call, parameter, given)
             elif parameter.role == "number":
                 arguments[parameter.name] = _number(this, parameter, given)
-    inner = _images(scope, call, sizes, seen) if len(sizes) == 2 else domain
+    inner = _images(this, sizes, matched.get("weights")) if len(sizes) == 2 else domain
     for parameter in family.parameters:
         if parameter.role == "kernel":
             with scope.problems.contained():
                 kernels.append(check_kernel(scope, place, matched[parameter.name], inner))
-    if len(arguments) + len(sizes) + len(kernels) < len(names):
+    if len(arguments) + len(sizes) + len(kernels) + len(left_out) < len(names):
         scope.problems.give_up()
     return KernelCall(call.span, family.name, arguments, tuple(kernels), on, sizes)
 
@@ -185,8 +189,9 @@ def _sizes(scope: Scope, call: syntax.Call, parameter: Parameter, formula: synta
     return tuple(whole(scope, item, what, 1, MAX_AXIS) for item in formula.items)
 
 
-def _images(scope: Scope, call: syntax.Call, sizes: dict[str, tuple[int, ...]], domain: Domain) -> Domain:
-    """The domain of a kernel between patches; the image must be the input, and hold a patch."""
+def _images(this: _Call, sizes: dict[str, tuple[int, ...]], weights: syntax.Formula | None) -> Domain:
+    """The domain of a kernel between patches; the image must be the input, hold a patch, and have a weight for each."""
+    scope, call, domain = this.scope, this.call, this.domain
     (height, width), (rows, columns) = sizes["image"], sizes["patch"]
     if rows > height or columns > width:
         why = f"a patch of {rows} by {columns} is larger than the image of {height} by {width}"
@@ -196,6 +201,12 @@ def _images(scope: Scope, call: syntax.Call, sizes: dict[str, tuple[int, ...]], 
         why = f"an image of {height} by {width} has {height * width} pixels, but the input is {domain.describe()}"
         remedy = f"declare `input x : real[{height * width}]`, or select the pixels: `on = x[1..{height * width}]`"
         scope.problems.fail(BadImage(call.span, why, remedy))
+    count, axis_of_weights = (height - rows + 1) * (width - columns + 1), this.arrays.get("patches")
+    if weights is not None and axis_of_weights is not None and axis_of_weights.size != count:
+        found = f"an image of {height} by {width} has {count} patches of {rows} by {columns}"
+        why = f"{found}, and there are {axis_of_weights.describe()} weights"
+        remedy = f"declare `index p in 1..{count}` and `param w[p] : real = 1`, and write `weights = w`"
+        scope.problems.fail(BadImage(weights.span, why, remedy))
     area = rows * columns
     axis = Axis(None, size=area) if area > 1 else None
     return replace(domain, input_axis=axis, patches=call.function.text)

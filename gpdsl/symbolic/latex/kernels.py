@@ -131,8 +131,9 @@ def _coregion(p: Points) -> str:
 
 def _patch(p: Points) -> str:
     x, z = p.first, p.second
+    weighted = r"w_i w_j\, " if "weights" in p.shape.parameters else ""
     return (
-        rf"\frac{{1}}{{P^2}} \sum_{{i=1}}^{{P}} \sum_{{j=1}}^{{P}} k_1\bigl({x}^{{[i]}}, {z}^{{[j]}}\bigr), "
+        rf"\frac{{1}}{{P^2}} \sum_{{i=1}}^{{P}} \sum_{{j=1}}^{{P}} {weighted}k_1\bigl({x}^{{[i]}}, {z}^{{[j]}}\bigr), "
         rf"\quad {x}^{{[1]}}, \dots, {x}^{{[P]}} \text{{ the patches of }} {x}"
     )
 
