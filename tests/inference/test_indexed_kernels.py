@@ -109,6 +109,7 @@ def test_slopes_are_those_of_one_window() -> None:
     assert found.elbo == pytest.approx(evidence(noisy, values), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_inducing_points_stay_below_the_evidence(fit: gpdsl.Fit) -> None:
     model, data = gpdsl.compile(MODEL), {"x": X, "y": Y}
     few, all_of_them = (model.fit(data, **HELD, inducing=count).elbo for count in (6, 3 * ROWS))

@@ -204,7 +204,7 @@ def _images(this: _Call, sizes: dict[str, tuple[int, ...]], weights: syntax.Form
     count, axis_of_weights = (height - rows + 1) * (width - columns + 1), this.arrays.get("patches")
     if weights is not None and axis_of_weights is not None and axis_of_weights.size != count:
         found = f"an image of {height} by {width} has {count} patches of {rows} by {columns}"
-        why = f"{found}, and there are {axis_of_weights.describe()} weights"
+        why = f"{found}, and there are {axis_of_weights.size or axis_of_weights.dimension} weights"
         remedy = f"declare `index p in 1..{count}` and `param w[p] : real = 1`, and write `weights = w`"
         scope.problems.fail(BadImage(weights.span, why, remedy))
     area = rows * columns
