@@ -77,13 +77,12 @@ def travel_time(depth: np.ndarray, velocity: np.ndarray) -> np.ndarray:
 
 
 def windows(rows: int) -> dict[str, np.ndarray]:
-    """A sum of sines, every second row through a window: sines stay sines there, and are lower."""
+    """White noise on a fine grid, summed up through windows of three widths, every third row through the same."""
     rng = np.random.default_rng(0)
-    x, wide = rng.uniform(0, 10, rows), np.arange(rows) % 2
-    speed, height = np.array([0.7, 1.6, 2.4]), np.array([1, 0.8, 0.6])
-    lower = np.exp(-0.5 * (0.6 * speed * wide[:, None]) ** 2)
-    y = np.sum(height * lower * np.sin(speed * x[:, None] + [0.5, 2, 4]), axis=1) + 0.1 * rng.standard_normal(rows)
-    return {"x": x, "wide": wide, "y": y}
+    x, grid, instrument = rng.uniform(0, 12, rows), np.arange(-5, 17, 0.01), np.arange(rows) % 3
+    white, width = rng.standard_normal(len(grid)) / np.sqrt(0.01), np.array([0.2, 0.5, 1.0])[instrument, None]
+    window = np.exp(-0.5 * ((x[:, None] - grid) / width) ** 2) / (np.sqrt(2 * np.pi) * width)
+    return {"x": x, "instrument": instrument + 1, "y": 0.01 * window @ white + 0.1 * rng.standard_normal(rows)}
 
 
 def totals(rows: int) -> dict[str, np.ndarray]:
@@ -149,7 +148,7 @@ def data_of(name: str, model: Any, shown: Shown) -> tuple[Any, str]:
     if name == "eight_schools":
         return SCHOOLS, "the effects of coaching in eight schools (Rubin 1981)"
     if name == "convolutional":
-        return windows(120), "60 rows of either instrument, of a sum of sines; the window is 0.6 wide"
+        return windows(120), "40 rows of each instrument, of white noise through windows of widths 0.2, 0.5 and 1"
     if name == "integral":
         return totals(40), "40 totals over intervals that follow one another, of a rate of 1 + sin(t)"
     if name == "image_convolutional":

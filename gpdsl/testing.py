@@ -166,7 +166,7 @@ def check_kernel(name: str, *, seed: int = 0) -> None:
     translator = Translator(model.declarations, {})
     formula, arguments = formula_of(latent.kernel, translator, 1)  # type: ignore[arg-type]
     points = np.sort(np.random.default_rng(seed).uniform(-2, 2, (16, 1)), axis=0)
-    plain = matrix(formula, numbers_near(translator, formula.parameters, arguments, None), points, points)
+    plain = matrix(formula, numbers_near(translator, formula, arguments, None), points, points)
     with precision("float64"):
         kernel, values = prepared(model.declarations)
         K = np.asarray(covariance(kernel.form, values, Values(jnp.asarray(points))))

@@ -1,4 +1,4 @@
-"""GPyTorch's deep GP on the first split of a data set: `python deep_gpytorch.py SET SECONDS DATA_FOLDER` prints JSON lines.
+"""GPyTorch's deep GP on the first split of a data set: `python deep_gpytorch.py SET SECONDS DATA_FOLDER` prints JSON.
 
 Run by an interpreter that has GPyTorch: GPDSL_PEERS names it. Two layers as in its documentation: `DeepGPLayer`, linear
 means between layers, 128 inducing inputs a layer, 10 samples, Adam at 0.01, minibatches of 1024. The hidden layer is as

@@ -62,7 +62,7 @@ def _call(kernel: m.KernelCall | m.KernelFormula, space: Space) -> Canonical:
 
 def _seen(kernel: m.KernelCall | m.KernelFormula, space: Space) -> Canonical:
     if isinstance(kernel, m.KernelFormula):
-        formula, arguments = formula_of(kernel, space.translator, space.width)
+        formula, arguments = formula_of(kernel, space.translator, space.width - bool(kernel.levels))
         require_variance(formula, kernel.name, kernel.body.span, space.translator)
         return Canonical((), ByFormula(formula, kernel.name), arguments)
     if kernel.name == "Patch":
@@ -82,7 +82,9 @@ def _patch(kernel: m.KernelCall, space: Space) -> Canonical:
         mistake = ImageSize(kernel.span, height, width, space.width, pixels=height * width)
         raise space.translator.failure(mistake)
     inner = canonical(kernel.kernels[0], space.of_width(rows * columns))
-    return Canonical(inner.factors, Patches(inner.form, (height, width), (rows, columns)), inner.arguments)
+    weights = tuple(kernel.arguments.values())  # the only numbers of it
+    form = Patches(inner.form, (height, width), (rows, columns), bool(weights))
+    return Canonical(inner.factors, form, (*weights, *inner.arguments))
 
 
 def _change(kernel: m.KernelCall) -> m.Kernel:

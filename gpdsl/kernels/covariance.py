@@ -230,10 +230,11 @@ def _evaluate(form: Form, parameters: Iterator[Parameter], a: Values, b: Values 
             first = Values(selected(form, known, a.points))
             second = None if b is None else Values(selected(form, known, b.points))
             return _evaluate(kernel, parameters, first, second)
-        case Patches(image=image, patch=patch):
+        case Patches(image=image, patch=patch, weighted=weighted):
+            weights = next(parameters) if weighted else None
             first_patches = patches_of(a.points, image, patch)
             second_patches = first_patches if b is None else patches_of(b.points, image, patch)
-            return mean_over_pairs(_between(form, parameters), first_patches, second_patches)
+            return mean_over_pairs(_between(form.kernel, parameters), first_patches, second_patches, weights)
         case Scaled(kernel=kernel):
             factor = next(parameters)
             return factor * _evaluate(kernel, parameters, a, b)
@@ -253,8 +254,9 @@ def _diagonal(form: Form, parameters: Iterator[Parameter], points: Points) -> Ar
             return formula_variance(formula, _take(form, parameters), points)
         case On(numbers=numbers, kernel=kernel):
             return _diagonal(kernel, parameters, selected(form, [next(parameters) for _ in numbers], points))
-        case Patches(image=image, patch=patch):
-            return mean_within(_between(form, parameters), patches_of(points, image, patch))
+        case Patches(image=image, patch=patch, weighted=weighted):
+            weights = next(parameters) if weighted else None
+            return mean_within(_between(form.kernel, parameters), patches_of(points, image, patch), weights)
         case Scaled(kernel=kernel):
             factor = next(parameters)
             return factor * _diagonal(kernel, parameters, points)
@@ -273,7 +275,7 @@ def _take(form: Form, parameters: Iterator[Parameter]) -> list[Parameter]:
     return [next(parameters) for _ in range(count(form))]
 
 
-def _between(form: Patches, parameters: Iterator[Parameter]) -> Callable[[Points, OtherPoints], Array]:
+def _between(kernel: Form, parameters: Iterator[Parameter]) -> Callable[[Points, OtherPoints], Array]:
     """The covariance of the patches of two images."""
-    known = _take(form, parameters)
-    return lambda p, q: _evaluate(form.kernel, iter(known), Values(p), Values(q))
+    known = _take(kernel, parameters)
+    return lambda p, q: _evaluate(kernel, iter(known), Values(p), Values(q))

@@ -44,11 +44,15 @@ class On:
 
 @dataclass(frozen=True)
 class Patches:
-    """The mean of a kernel over all pairs of patches of two images; heights and widths."""
+    """The mean of a kernel over all pairs of patches of two images; heights and widths.
+
+    `weighted`: it takes the weights of the patches before the parameters of the kernel.
+    """
 
     kernel: Form
     image: tuple[int, int]
     patch: tuple[int, int]
+    weighted: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,8 @@ def count(form: Form) -> int:
             return len(formula.parameters)
         case On(numbers=numbers, kernel=kernel):
             return len(numbers) + count(kernel)
-        case Patches(kernel=kernel):
-            return count(kernel)
+        case Patches(kernel=kernel, weighted=weighted):
+            return weighted + count(kernel)
         case Scaled(kernel=kernel):
             return 1 + count(kernel)
         case Sum(terms=parts) | Product(factors=parts):
@@ -156,8 +160,8 @@ def describe(form: Form) -> str:
             return f"{name}({', '.join(formula.parameters)})"
         case On(columns=columns, kernel=kernel):
             return f"{describe(kernel)} on {len(columns)} selected or computed"
-        case Patches(kernel=kernel, patch=(height, width)):
-            return f"Patch({describe(kernel)}, {height} by {width})"
+        case Patches(kernel=kernel, patch=(height, width), weighted=weighted):
+            return f"Patch({describe(kernel)}, {height} by {width}{', weighted' if weighted else ''})"
         case Scaled(kernel=kernel):
             return f"c * {describe(kernel)}"
         case Sum(terms=terms):

@@ -22,6 +22,7 @@ from gpdsl.kernels.radial import profile
 from gpdsl.lowering.table import evaluate
 from gpdsl.symbolic.kernel_calculus import can_be_expanded
 from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, Reduced, at_zero, element_of
+from gpdsl.symbolic.kernel_values import elements_read
 
 Points = Float[Array, "n D"]
 OtherPoints = Float[Array, "m D"]
@@ -39,7 +40,9 @@ _WHOLE: Mapping[str, Callable[..., Array]] = MappingProxyType(
 
 def formula_covariance(formula: Formula, parameters: Sequence[Array], a: Points, b: OtherPoints) -> Float[Array, "n m"]:
     """The formula for every pair of points."""
-    numbers = dict(zip(formula.parameters, parameters, strict=True))
+    numbers: Numbers = dict(zip(formula.parameters, parameters, strict=True))
+    if formula.arrays or formula.levels:
+        numbers, a, b = _at_levels(formula, numbers, a, b)
     if formula.radial:
         squares, signed = _distances(formula, numbers, a, b)
         value = profile(formula.expression, numbers, squares, signed)
@@ -50,12 +53,49 @@ def formula_covariance(formula: Formula, parameters: Sequence[Array], a: Points,
 
 def formula_variance(formula: Formula, parameters: Sequence[Array], a: Points) -> Float[Array, "n"]:
     """The formula where its two points are the same."""
-    numbers = dict(zip(formula.parameters, parameters, strict=True))
+    numbers: Numbers = dict(zip(formula.parameters, parameters, strict=True))
+    inside: Numbers = numbers
+    if formula.arrays or formula.levels:
+        formula = _met(formula)
+        numbers, inside, a = _at_one_level(formula, numbers, a)
     if formula.radial:
         value = evaluate(at_zero(formula.expression, DISTANCE), lambda s: _number(s, numbers))
     else:
-        value = _meeting(formula, numbers, a)
+        value = _meeting(formula, numbers, inside, a)
     return jnp.broadcast_to(jnp.asarray(value, a.dtype), a.shape[:1])
+
+
+# --- levels -----------------------------------------------------------------------------------------------------
+
+
+def _at_levels(formula: Formula, numbers: Numbers, a: Points, b: OtherPoints) -> tuple[Numbers, Array, Array]:
+    """Numbers [n, m] or smaller for every pair of points, columns before these; and the points without their levels."""
+    levels: dict[str, Array] = {}
+    if formula.levels:
+        first, second = (each.name for each in formula.levels)
+        levels = {first: a[:, -1][:, None], second: b[:, -1][None, :]}
+        a, b = a[:, :-1], b[:, :-1]
+    columns = {each.symbol.name for each in formula.gathered if None in each.positions}
+    found = elements_read(formula, numbers, levels)
+    return {name: jnp.moveaxis(v, -1, 0) if name in columns else v for name, v in found.items()}, a, b
+
+
+@functools.lru_cache(maxsize=256)
+def _met(formula: Formula) -> Formula:
+    """The formula of two points at one level, that of the first."""
+    reductions = tuple(replace(each, body=formula.met(each.body)) for each in formula.reductions)
+    return replace(formula, expression=formula.met(formula.expression), reductions=reductions)
+
+
+def _at_one_level(formula: Formula, numbers: Numbers, a: Points) -> tuple[Numbers, Numbers, Array]:
+    """Numbers [n] at each point, and [n, 1] or [n, columns] for what is summed over columns; and the points alone."""
+    if not formula.levels:
+        both = elements_read(formula, numbers, {})
+        return both, both, a
+    level = a[:, -1]
+    at = elements_read(formula, numbers, {each.name: level for each in formula.levels})
+    beside = elements_read(formula, numbers, {each.name: level[:, None] for each in formula.levels})
+    return at, {name: v[:, 0] if v.ndim == 3 else v for name, v in beside.items()}, a[:, :-1]
 
 
 def _number(symbol: sp.Symbol, numbers: Numbers) -> Array:
@@ -103,7 +143,7 @@ def _pairwise(formula: Formula, numbers: Numbers, a: Points, b: OtherPoints) -> 
 @functools.lru_cache(maxsize=256)
 def _with_factor_inside(formula: Formula) -> Formula:
     """A factor of a sum over columns in each of its terms, where it costs once per row and not per pair."""
-    if len(formula.reductions) != 1 or formula.reductions[0].operator != "sum":
+    if len(formula.reductions) != 1 or formula.reductions[0].operator != "sum" or formula.levels:
         return formula
     only = formula.reductions[0]
     factor, rest = formula.expression.as_independent(only.symbol, as_Add=False)
@@ -120,7 +160,7 @@ def _reduce(reduced: Reduced, formula: Formula, numbers: Numbers, a: Points, b: 
     # What only multiplies its points loses no digits in a matrix product; a squared difference may.
     if terms is not None and (columns > DIRECT_COLUMNS or all(i and j for i, j, _ in terms)):
         return sum(_matrix_product(term, formula, numbers, a, b) for term in terms)  # type: ignore[return-value]
-    vectors = {name: value for name, value in numbers.items() if value.ndim}
+    vectors = {name: value for name, value in numbers.items() if value.ndim in (1, 3)}
     if columns <= MOST_UNROLLED:
         each = [
             _generic(reduced, formula, {**numbers, **{n: v[d] for n, v in vectors.items()}}, a[:, d], b[:, d])
@@ -150,7 +190,9 @@ Term = tuple[int, int, sp.Expr]
 
 
 def _products(reduced: Reduced, formula: Formula) -> tuple[Term, ...] | None:
-    return _polynomial_terms(reduced, formula.points) if reduced.operator == "sum" else None
+    if reduced.operator != "sum" or reduced.body.free_symbols & formula.by_level():
+        return None
+    return _polynomial_terms(reduced, formula.points)
 
 
 @functools.lru_cache(maxsize=256)
@@ -174,13 +216,13 @@ def _matrix_product(term: Term, formula: Formula, numbers: Numbers, a: Points, b
     return (weight * a**i) @ (b**j).T
 
 
-def _meeting(formula: Formula, numbers: Numbers, a: Points) -> Array:
-    """The formula at pairs of equal points."""
+def _meeting(formula: Formula, numbers: Numbers, summed: Numbers, a: Points) -> Array:
+    """The formula at pairs of equal points; `summed` are the numbers of what it sums over columns."""
     reduced = {each.symbol: each for each in formula.reductions}
     names = [point.name for point in formula.points]
 
     def inside(symbol: sp.Symbol) -> Array:
-        return a if symbol in formula.points else _number(symbol, numbers)
+        return a if symbol in formula.points else _number(symbol, summed)
 
     def load(symbol: sp.Symbol) -> Array:
         if symbol in reduced:
@@ -212,14 +254,20 @@ def patches_of(images: Images, image: tuple[int, int], patch: tuple[int, int]) -
     return jnp.stack(parts, axis=-1).reshape(images.shape[0], down * across, rows * columns)
 
 
-def mean_over_pairs(between: Between, a: Float[Array, "n P d"], b: Float[Array, "m P d"]) -> Float[Array, "n m"]:
-    """The mean covariance of the patches of each two images."""
-    pair = jax.checkpoint(lambda p, q: jnp.mean(between(p, q)))
+def mean_over_pairs(
+    between: Between, a: Float[Array, "n P d"], b: Float[Array, "m P d"], weights: Float[Array, "P"] | None
+) -> Float[Array, "n m"]:
+    """The mean covariance of the patches of each two images, each patch times its weight where there are weights."""
+    pair = jax.checkpoint(lambda p, q: _mean(between(p, q), weights))
     batch = max(1, AT_ONCE // (a.shape[1] * b.shape[1]))
     return jax.lax.map(lambda p: jax.lax.map(lambda q: pair(p, q), b, batch_size=batch), a)
 
 
-def mean_within(between: Between, a: Float[Array, "n P d"]) -> Float[Array, "n"]:
+def _mean(values: Float[Array, "P P"], weights: Float[Array, "P"] | None) -> Float[Array, ""]:
+    return jnp.mean(values) if weights is None else weights @ values @ weights / weights.size**2
+
+
+def mean_within(between: Between, a: Float[Array, "n P d"], weights: Float[Array, "P"] | None) -> Float[Array, "n"]:
     """The mean covariance of the patches of each image among themselves."""
-    pair = jax.checkpoint(lambda p: jnp.mean(between(p, p)))
+    pair = jax.checkpoint(lambda p: _mean(between(p, p), weights))
     return jax.lax.map(pair, a, batch_size=max(1, AT_ONCE // a.shape[1] ** 2))

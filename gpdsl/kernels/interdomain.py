@@ -105,7 +105,8 @@ class _Reading:
         raise Unsuited(f"the kernel {describe(form)} has no features of this kind")
 
     def _patches(self, form: Patches, seen: Seen) -> Basis:
-        """Values g(z), each divided by its standard deviation: cov(g(z), f(x)) is the mean of k(z, x[p]) over p."""
+        """Values g(z), each divided by its standard deviation: cov(g(z), f(x)) is the mean of w[p] k(z, x[p])."""
+        weights = next(self.parameters) if form.weighted else None
         known = [next(self.parameters) for _ in range(count(form.kernel))]
         at = patches_of(seen(self.features.points), form.image, form.patch)[:, 0]
 
@@ -117,10 +118,15 @@ class _Reading:
 
         def functions(points: Points) -> Float[Array, "n M"]:
             images = patches_of(seen(points), form.image, form.patch)
-            mean = jax.checkpoint(lambda patches: jnp.mean(kernel(patches, at), axis=0))
+            mean = jax.checkpoint(lambda patches: _mean(kernel(patches, at), weights))
             return jax.lax.map(mean, images, batch_size=max(1, AT_ONCE // (images.shape[1] * len(at))))
 
         return Basis(scale, scale[:, None] * among * scale[None, :], functions)
+
+
+def _mean(values: Float[Array, "P M"], weights: Float[Array, "P"] | None) -> Float[Array, "M"]:
+    """Over the patches of one image, each times its weight where there are weights."""
+    return jnp.mean(values, axis=0) if weights is None else weights @ values / weights.size
 
 
 def _columns_alone(form: On) -> bool:

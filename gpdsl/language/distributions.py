@@ -20,7 +20,7 @@ class Parameter:
     from `least` to `most`. `per`: a parameter of a distribution that holds one value per `level`, `cutpoint`,
     `component`, `element` or `pair`. `role`: an argument of a kernel is a `number`, a `kernel` or a list of whole
     numbers, `sizes`. `array` names the axes that a parameter of a kernel must have; `columns` are those of the input,
-    which it may lack.
+    which it may lack. `optional`: an array that may be left out, which stands last and is given by name.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Parameter:
     most: int = 20
     role: str = "number"
     array: tuple[str, ...] = ()
+    optional: bool = False
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,14 @@ class At:
     input: str
 
 
-Subscript = IndexValue | Fixed | Whole | Slice | At
+@dataclass(frozen=True)
+class Level:
+    """Subscript `d` in `kernel k[d, e](a, b) = ...`: the element of the level that one of the two points is at."""
+
+    name: str
+
+
+Subscript = IndexValue | Fixed | Whole | Slice | At | Level
 
 
 @dataclass(frozen=True)
@@ -247,7 +254,9 @@ class KernelFormula(Kernel):
     """A covariance function by formula. `points` names its two points (`a`, `b`) or its distance (`r`).
 
     `body` is the formula, in which the points and the arguments are `Local`; the bare axis of a point, and of an
-    argument with one value per column, are the columns of the input.
+    argument with one value per column, are the columns of the input. `levels` name the values of an index at either
+    point, which are then the last column of `on`; `arrays` are the arguments read by them, with the axes that their
+    subscripts stand along.
     """
 
     name: str
@@ -255,6 +264,8 @@ class KernelFormula(Kernel):
     points: tuple[str, ...]
     body: Expression
     on: tuple[Expression, ...] = ()
+    levels: tuple[str, ...] = ()
+    arrays: Mapping[str, tuple[Axis, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,13 @@ KERNELS: Mapping[str, KernelFamily] = table(
                 Parameter("kernel", "kernel between patches", role="kernel"),
                 Parameter("image", "height and width", role="sizes"),
                 Parameter("patch", "height and width", role="sizes"),
+                Parameter(
+                    "weights",
+                    "what each patch counts, row by row; one value of an index for each",
+                    default=1.0,
+                    array=("patches",),
+                    optional=True,
+                ),
             ),
             "image-convolutional: the mean over all pairs of patches of two images (van der Wilk et al.)",
         ),

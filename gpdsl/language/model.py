@@ -30,6 +30,7 @@ from gpdsl.language.expressions import (
     KernelProduct,
     KernelScale,
     KernelSum,
+    Level,
     Local,
     Number,
     Operation,
@@ -70,7 +71,9 @@ class Function(Declaration):
 
 @dataclass(frozen=True)
 class KernelDefinition(Function):
-    """`kernel spiral(r; ell, p) = ...`: `arguments` are the distance, or two points."""
+    """`kernel spiral(r; ell, p) = ...`: `arguments` are the distance, or two points at the `levels` of an index."""
+
+    levels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,7 @@ __all__ = [
     "KernelSum",
     "Latent",
     "Let",
+    "Level",
     "Local",
     "Number",
     "Observation",
@@ -361,10 +365,7 @@ class Declarations:
     densities: Mapping[str, Density] = field(default_factory=lambda: MappingProxyType({}))
 
     def axes_of(self, name: str) -> tuple[Axis, ...]:
-        """The axes of any quantity as it is read: the declared ones, and those of points and levels of a latent.
-
-        An index is one number, as an argument of a latent.
-        """
+        """The axes of any quantity as it is read, points and levels of a latent among them; an index is one number."""
         if name in self.latents:
             return self.latents[name].values
         if name in self.indices:

@@ -171,12 +171,13 @@ class FunctionStatement(Node):
 
 @dataclass(frozen=True)
 class KernelStatement(Node):
-    """`kernel spiral(r; ell, p) = ...` or `kernel k(a, b; ell) = ...`."""
+    """`kernel spiral(r; ell, p) = ...` or `kernel k(a, b; ell) = ...`; `levels` are the names in `k[d, e](a, b)`."""
 
     name: Identifier
     arguments: tuple[Identifier, ...]
     parameters: tuple[Identifier, ...]
     value: Formula
+    levels: tuple[Identifier, ...] = ()
 
 
 @dataclass(frozen=True)

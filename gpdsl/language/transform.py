@@ -100,8 +100,8 @@ class ToSyntax(Transformer):
         return syntax.FunctionStatement(self.span(meta), name, arguments, parameters or (), value)
 
     def kernel(self, meta: Meta, children: list) -> syntax.KernelStatement:
-        name, arguments, parameters, value = children
-        return syntax.KernelStatement(self.span(meta), name, arguments, parameters or (), value)
+        name, levels, arguments, parameters, value = children
+        return syntax.KernelStatement(self.span(meta), name, arguments, parameters or (), value, levels or ())
 
     def density(self, meta: Meta, children: list) -> syntax.DensityStatement:
         name, observed, arguments, parameters, value = children

@@ -40,8 +40,9 @@ class Writer:
             case m.KernelProduct(factors=factors):
                 shown = [self._kernel_factor(each) for each in factors]
                 return f"{shown[0]}^{len(shown)}" if len(shown) > 1 and len(set(shown)) == 1 else " * ".join(shown)
-            case m.KernelFormula(name=name, arguments=arguments, on=on):
-                return f"{name}({', '.join([*map(self.expression, arguments.values()), *self._on(on)])})"
+            case m.KernelFormula(name=name, arguments=arguments, on=on, arrays=arrays):
+                shown = [self._passed(e) if n in arrays else self.expression(e) for n, e in arguments.items()]
+                return f"{name}({', '.join([*shown, *self._on(on)])})"
             case m.KernelCall():
                 return self._kernel_call(kernel)
         raise TypeError(f"not a kernel: {type(kernel).__name__}")
@@ -70,7 +71,8 @@ class Writer:
         for parameter in KERNELS[call.name].parameters:
             if parameter.name in call.arguments:
                 given = call.arguments[parameter.name]
-                shown.append(self._passed(given) if parameter.array else self.expression(given))
+                value = self._passed(given) if parameter.array else self.expression(given)
+                shown.append(f"{parameter.name} = {value}" if parameter.optional else value)
             elif parameter.name in call.sizes:
                 shown.append(f"{parameter.name} = [{', '.join(map(str, call.sizes[parameter.name]))}]")
             elif (inner := next(kernels, None)) is not None:
@@ -176,6 +178,6 @@ def _subscript(subscript: m.Subscript) -> str:
             return f"{index} {'+' if offset > 0 else '-'} {abs(offset)}" if offset else index
         case m.Slice(axis=axis, start=start):
             return f"{start}..{start + (axis.size or 1) - 1}"
-        case m.At(input=label):
+        case m.At(input=label) | m.Level(name=label):
             return label
     return subscript.axis.describe()

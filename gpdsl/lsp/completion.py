@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from gpdsl.language import syntax
 from gpdsl.language import vocabulary as v
 from gpdsl.language.checker.scope import SORTS
 from gpdsl.language.parser import split
@@ -131,7 +132,9 @@ def _arguments(document: Document, callee: str) -> Iterator[Suggestion]:
         yield from (Suggestion(f"{each.name} = ", "argument", each.meaning) for each in entry.parameters)
         yield from [Suggestion("on = ", "argument", "the columns it looks at")] if callee in v.KERNELS else []
     for statement in document.statements_of(callee):
-        yield from (Suggestion(f"{each.text} = ", "argument", f"of {callee}") for each in own_names(statement))
+        # What a kernel compares is not given in a call.
+        named = statement.parameters if isinstance(statement, syntax.KernelStatement) else own_names(statement)
+        yield from (Suggestion(f"{each.text} = ", "argument", f"of {callee}") for each in named)
 
 
 def _infer(document: Document, bare: str, head: str) -> Iterator[Suggestion]:

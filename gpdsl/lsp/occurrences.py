@@ -38,7 +38,9 @@ def own_names(statement: syntax.Statement) -> tuple[syntax.Identifier, ...]:
     match statement:
         case syntax.DensityStatement():
             return (statement.observed, *statement.arguments, *statement.parameters)
-        case syntax.FunctionStatement() | syntax.KernelStatement():
+        case syntax.KernelStatement():
+            return (*statement.levels, *statement.arguments, *statement.parameters)
+        case syntax.FunctionStatement():
             return (*statement.arguments, *statement.parameters)
         case syntax.ExternalStatement():
             return tuple(each.name for each in statement.arguments)

@@ -161,6 +161,11 @@ def register_kernel(name: str, definition: str, *, parameters: Mapping[str, str]
     matrices at random points have negative eigenvalues, or whose gradient at equal points is not finite.
     """
     statement = statement_of(name, definition)
+    if statement.levels:
+        raise GpdslError(
+            f"kernel {name}: it compares values of an index, which belong to a model; define it in a file of "
+            "definitions, which models name by `use`"
+        )
     names = [each.text for each in statement.parameters]
     said = dict(parameters or {})
     if odd := sorted(set(said) - set(names)):

@@ -48,7 +48,7 @@ def information(declarations: m.Declarations) -> Entry:
         "latents": [_latent(write, each) for each in d.latents.values()],
         "lets": [_let(write, each, each.name in varying) for each in d.lets.values()],
         "functions": [_function(write, each) for each in d.functions.values()],
-        "kernels": [_function(write, each) for each in d.kernels.values()],
+        "kernels": [_function(write, each) | {"levels": list(each.levels)} for each in d.kernels.values()],
         "densities": [_function(write, each) | {"observed": each.observed} for each in d.densities.values()],
         "externals": [*_externals(d)],
         "observations": [_observation(write, each) for each in d.observations],

@@ -182,10 +182,11 @@ class Asymmetric(Mistake):
     points: str
     swapped: str
     difference: str
+    forms: str = "(a - b)^2, abs(a - b), a*b or a + b"
     code: ClassVar = "E540"
-    message: ClassVar = "`{kernel}` is not symmetric: `{kernel}({points})` differs from `{kernel}({swapped})`"
+    message: ClassVar = "`{kernel}` is not symmetric: `{kernel}{points}` differs from `{kernel}{swapped}`"
     label: ClassVar = "not a covariance: {difference}"
-    help: ClassVar = "a covariance of two points is the same in either order; use (a - b)^2, abs(a - b), a*b or a + b"
+    help: ClassVar = "a covariance of two points is the same in either order; use {forms}"
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,20 @@ from gpdsl.symbolic.kernel_calculus import (
     expanded,
 )
 from gpdsl.symbolic.kernel_formula import Formula, element_of, formula_of, require_variance
-from gpdsl.symbolic.kernel_values import UnknownSizes, at_distances, matrix, numbers_near
+from gpdsl.symbolic.kernel_values import (
+    UNKNOWN_SIZE,
+    UnknownSizes,
+    at_distances,
+    elements_read,
+    matrix,
+    numbers_near,
+)
 from gpdsl.symbolic.spectral import lowest_density
 from gpdsl.symbolic.translate import NeedsElements, Translator
 
 POINTS, SETS = 40, 32
+FEW = 4
+"""Elements of a vector that a message shows."""
 MOST_COLUMNS = 20
 SPREADS = 10.0 ** np.linspace(-2.0, 3.0, SETS)
 """Spreads of the random points: a formula shows what it is at distances near its own scales, which are not known."""
@@ -40,6 +49,10 @@ SEVERAL = (
     "a covariance over one column may be none over several: multiply one per column, `k(on = x[1]) * k(on = x[2])`"
 )
 BOUNDS = "it may be one for some values of its parameters: bound them, as in `param p : real(lower = 0, upper = 2)`"
+APART = (
+    "where levels differ in a number, a covariance often has a factor of both: for windows of widths w[d] and w[e] "
+    "it is sqrt(2 * w[d] * w[e] / (w[d]^2 + w[e]^2))"
+)
 MOST_CALLS = 40
 """No more different calls are judged, so that a text cannot keep the checker busy."""
 LARGE = 300
@@ -123,9 +136,10 @@ def _finding(use: _Use) -> tuple[str, str] | None:
         smallest, largest, numbers = eigenvalues(use.formula, use.translator, use.arguments, use.columns, around)
         if smallest < -TOLERANCE * largest:
             shown = f"it has eigenvalues from {smallest:.2g} to {largest:.2g} at {POINTS} random points{several}"
-            return shown + _with(numbers), BOUNDS if around else advice
-    if use.formula.radial:
-        numbers = numbers_near(use.translator, use.formula.parameters, use.arguments, None)
+            beyond = APART if use.formula.gathered and use.formula.levels else BOUNDS
+            return shown + _with(numbers), beyond if around else advice
+    if use.formula.radial and not use.formula.levels:
+        numbers = elements_read(use.formula, numbers_near(use.translator, use.formula, use.arguments, None), {})
         if lowest_density(lambda r: at_distances(use.formula, numbers, r), use.columns) is not None:
             return f"its spectral density{several} is negative at some frequencies" + _with(numbers), advice
     return None
@@ -133,6 +147,9 @@ def _finding(use: _Use) -> tuple[str, str] | None:
 
 def _with(numbers: Mapping[str, np.ndarray]) -> str:
     shown = [f"{name} = {float(value):.3g}" for name, value in numbers.items() if not np.ndim(value)]
+    for name, value in numbers.items():
+        if np.ndim(value) == 1 and len(value) <= FEW:
+            shown.append(f"{name.removesuffix('()')} = [{', '.join(f'{each:.3g}' for each in value)}]")
     return f", with {', '.join(shown)}" if shown else ""
 
 
@@ -150,8 +167,9 @@ def eigenvalues(
     rng = np.random.default_rng(0)
     worst: tuple[float, float, dict[str, np.ndarray]] = (0.0, 1.0, {})
     for turn, spread in enumerate(np.tile(_spreads(formula), 3 if around else 1)):
-        numbers = numbers_near(translator, formula.parameters, arguments, rng if around else None)
+        numbers = numbers_near(translator, formula, arguments, rng if around else None)
         points = spread * (rng.normal(size=(POINTS, columns)) if turn % 2 else rng.uniform(size=(POINTS, columns)))
+        points = _with_levels(formula, numbers, points)
         values = matrix(formula, numbers, points, points)
         if not np.all(np.isfinite(values)):  # perhaps a logarithm or a root: such a formula is for positive inputs
             points = np.abs(points)
@@ -164,6 +182,16 @@ def eigenvalues(
         if smallest / largest < worst[0] / worst[1]:
             worst = smallest, float(found[-1]), numbers
     return worst
+
+
+def _with_levels(formula: Formula, numbers: Mapping[str, np.ndarray], points: np.ndarray) -> np.ndarray:
+    """The points with a level each behind them, in turns, as many as the arrays have that it reads by levels."""
+    if not formula.levels:
+        return points
+    along = [each for each in formula.gathered if any(isinstance(p, str) for p in each.positions)]
+    counts = [numbers[g.array].shape[k] for g in along for k, p in enumerate(g.positions) if isinstance(p, str)]
+    level = 1.0 + np.arange(len(points)) % min(counts, default=UNKNOWN_SIZE)
+    return np.concatenate([points, level[:, None]], axis=1)
 
 
 def uses_formula(kernel: m.Kernel) -> bool:
@@ -219,7 +247,8 @@ def _use(declarations: m.Declarations, latent: m.Latent, kernel: m.KernelFormula
 def _columns(translator: Translator, latent: m.Latent, kernel: m.KernelFormula) -> int:
     own = {axis.name for axis in latent.axes}
     if kernel.on:
-        axes = [[axis for axis in each.axes if axis.name is None or axis.name not in own] for each in kernel.on]
+        points = kernel.on[:-1] if kernel.levels else kernel.on
+        axes = [[axis for axis in each.axes if axis.name is None or axis.name not in own] for each in points]
     else:
         axes = [list(translator.declarations.columns_of(name)) for name in latent.arguments]
     return sum(int(np.prod(translator.shape(tuple(each)))) for each in axes)
@@ -235,7 +264,7 @@ def _mistake(use: _Use) -> Mistake | None:
 def _symmetric(formula: Formula) -> bool:
     """Whether algebra shows that the points may change places."""
     if formula.radial:
-        return True
+        return not formula.levels or _same(formula.swapped(formula.expression), formula.expression)
     a, b = formula.points
     swap: dict[sp.Symbol, sp.Expr] = {a: b, b: a}
     for symbol in formula.expression.free_symbols:
@@ -243,24 +272,37 @@ def _symmetric(formula: Formula) -> bool:
         if position is not None and name in (a.name, b.name):
             other = b if name == a.name else a
             swap[symbol] = sp.Symbol(f"{other.name}[{position}]", real=True)
-    bodies = [each.body for each in formula.reductions]
-    if any(body.subs(swap, simultaneous=True) != body for body in bodies):
+
+    def swapped(expression: sp.Expr) -> sp.Expr:
+        moved = expression.subs(swap, simultaneous=True)
+        return formula.swapped(moved) if formula.levels else moved
+
+    if any(swapped(each.body) != each.body for each in formula.reductions):
         return False
-    return bool(expanded(formula.expression.subs(swap, simultaneous=True) - formula.expression) == 0)
+    return _same(swapped(formula.expression), formula.expression)
+
+
+def _same(one: sp.Expr, other: sp.Expr) -> bool:
+    return bool(expanded(one - other) == 0)
 
 
 def _asymmetry(use: _Use) -> Mistake | None:
     rng = np.random.default_rng(1)
-    names = [point.name for point in use.formula.points]
+    levels = bool(use.formula.levels)
     for spread in (1.0, 0.1, 10.0):
-        numbers = numbers_near(use.translator, use.formula.parameters, use.arguments, None)
+        numbers = numbers_near(use.translator, use.formula, use.arguments, rng if levels else None)
         points = spread * np.abs(rng.normal(size=(POINTS, use.columns)))
+        points = _with_levels(use.formula, numbers, points)
         values = matrix(use.formula, numbers, points, points)
         gap = np.where(np.isfinite(values) & np.isfinite(values.T), np.abs(values - values.T), 0.0)
         if np.max(gap) > 1e-8 * np.max(np.abs(values[np.isfinite(values)]), initial=1e-300):
             i, j = np.unravel_index(int(np.argmax(gap)), gap.shape)
             shown = f"{values[i, j]:.3g} and {values[j, i]:.3g} for the same two points"
-            return Asymmetric(use.kernel.body.span, use.kernel.name, ", ".join(names), ", ".join(names[::-1]), shown)
+            first, second = use.kernel.levels or use.kernel.points
+            pair = "[{}, {}]" if levels else "({}, {})"
+            forms = (f"w[{first}] + w[{second}], w[{first}] * w[{second}] and the like",) if levels else ()
+            written = pair.format(first, second), pair.format(second, first)
+            return Asymmetric(use.kernel.body.span, use.kernel.name, *written, shown, *forms)
     return None
 
 
@@ -271,7 +313,8 @@ def _values(use: _Use) -> Mistake | None:
     largest = -np.inf
     for spread in _spreads(use.formula):
         points = spread * np.abs(rng.normal(size=(POINTS, use.columns)))
-        numbers = numbers_near(use.translator, use.formula.parameters, use.arguments, None)
+        numbers = numbers_near(use.translator, use.formula, use.arguments, None)
+        points = _with_levels(use.formula, numbers, points)
         values = matrix(use.formula, numbers, points, points)
         known = np.diag(values)[np.isfinite(np.diag(values))]
         finite = finite or bool(np.isfinite(values).any())

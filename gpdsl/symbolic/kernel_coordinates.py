@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TypeAlias
 
@@ -267,11 +267,15 @@ def _change_point(kernel: m.KernelCall, state: _State) -> sp.Expr:
 
 
 def _formula(kernel: m.KernelFormula, state: _State) -> sp.Expr:
-    _, _, columns = _coordinates(kernel, state)
+    points = replace(kernel, on=kernel.on[:-1]) if kernel.levels else kernel
+    a, b, columns = _coordinates(points, state)
     formula, arguments = formula_of(kernel, state.translator, columns)
-    a, b, _ = _coordinates(kernel, state)
     expression = written_out(formula, a, b)
     names = dict(zip(formula.parameters, arguments, strict=True))
+    if kernel.levels:
+        first, second, _ = _coordinates(replace(kernel, on=kernel.on[-1:]), state)
+        levels = dict(zip(kernel.levels, (first[0], second[0]), strict=True))
+        expression = expression.subs(_by_level(formula, levels), simultaneous=True)
     pairs = {}
     for symbol in expression.free_symbols - {*a, *b}:
         name, position = element_of(symbol)
@@ -279,6 +283,17 @@ def _formula(kernel: m.KernelFormula, state: _State) -> sp.Expr:
             value = _argument(names[name], state, len(a))
             pairs[symbol] = value[(position or 1) - 1] if isinstance(value, Sequence) else value
     return expression.subs(pairs, simultaneous=True).replace(absolute, sp.Abs)
+
+
+def _by_level(formula: Formula, levels: Mapping[str, sp.Expr]) -> dict[sp.Symbol, sp.Expr]:
+    """What is gathered as functions of the levels, and the levels themselves."""
+    found = {symbol: levels[symbol.name] for symbol in formula.levels}
+    for each in formula.gathered:
+        places = [levels[p] if isinstance(p, str) else sp.Integer(p) for p in each.positions if p is not None]
+        if any(isinstance(p, str) for p in each.positions):
+            function = sp.Function(each.array.removesuffix("()"), **each.symbol.assumptions0)
+            found[each.symbol] = function(*places)
+    return found
 
 
 def written_out(formula: Formula, a: Sequence[sp.Expr], b: Sequence[sp.Expr]) -> sp.Expr:

@@ -7,6 +7,7 @@ however many columns there are. A formula that depends on a weighted distance on
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import sympy as sp
@@ -36,12 +37,24 @@ class Reduced:
 
 
 @dataclass(frozen=True)
+class Gathered:
+    """An element of an array in a formula: at the level of a point, or at a number; `None` runs along the columns."""
+
+    symbol: sp.Symbol
+    array: str
+    positions: tuple[str | int | None, ...]
+
+
+@dataclass(frozen=True)
 class Formula:
     """A covariance by formula, without its numbers.
 
     `points` are the generic elements of the two points, empty when `expression` depends on `DISTANCE` alone: the root
     of the sum over columns of `weights` times the squared difference. `parameters` are the symbols of its numbers, in
     the order of the arguments; element `k` of a vector is the symbol `name[k]`.
+
+    `levels` are the values of an index at the two points, which are then the last column of either; `arrays` are the
+    parameters read by them, with their axes, and `gathered` what is read, also where the levels change places or meet.
     """
 
     expression: sp.Expr
@@ -49,6 +62,32 @@ class Formula:
     reductions: tuple[Reduced, ...]
     parameters: tuple[str, ...]
     weights: sp.Expr = sp.Integer(1)
+    levels: tuple[sp.Symbol, ...] = ()
+    arrays: tuple[tuple[str, tuple[m.Axis, ...]], ...] = ()
+    gathered: tuple[Gathered, ...] = ()
+
+    def at_levels(self, expression: sp.Expr, levels: Mapping[sp.Symbol, sp.Symbol]) -> sp.Expr:
+        """An expression of the formula where each level stands for another one."""
+        names = {old.name: new.name for old, new in levels.items()}
+        known = {(each.array, each.positions): each.symbol for each in self.gathered}
+        pairs: dict[sp.Symbol, sp.Symbol] = dict(levels)
+        for each in self.gathered:
+            moved = tuple(names.get(p, p) if isinstance(p, str) else p for p in each.positions)
+            pairs[each.symbol] = known[each.array, moved]
+        return expression.subs(pairs, simultaneous=True)
+
+    def swapped(self, expression: sp.Expr) -> sp.Expr:
+        """An expression of the formula with its levels in each other's places."""
+        return self.at_levels(expression, dict(zip(self.levels, self.levels[::-1], strict=True)))
+
+    def met(self, expression: sp.Expr) -> sp.Expr:
+        """An expression of the formula where both points are at the level of the first."""
+        return self.at_levels(expression, {self.levels[1]: self.levels[0]}) if self.levels else expression
+
+    def by_level(self) -> frozenset[sp.Symbol]:
+        """The symbols that depend on the levels."""
+        told = {each.symbol for each in self.gathered if any(isinstance(p, str) for p in each.positions)}
+        return frozenset({*self.levels, *told})
 
     @property
     def radial(self) -> bool:
@@ -77,9 +116,15 @@ def formula_of(
     inner = _Inside(kernel, translator, columns)
     expression = translator.bounded(inner.scalar(kernel.body), f"`{kernel.name}`", kernel.body.span)
     points = tuple(inner.points.values())
-    found = Formula(expression, points, tuple(inner.reductions), tuple(inner.parameters))
-    if len(kernel.points) == 1:
-        found = Formula(expression, (), (), found.parameters)
+    of_points = (points, tuple(inner.reductions)) if len(kernel.points) == 2 else ((), ())
+    found = Formula(
+        expression,
+        *of_points,
+        tuple(inner.parameters),
+        levels=tuple(inner.levels.values()),
+        arrays=tuple(inner.arrays.items()),
+        gathered=inner.everywhere(),
+    )
     if translator.operations(expression) <= MAX_SIMPLIFIED:
         found = found if found.radial else _in_distance(found)
         found = _scaled(found) if found.radial else found
@@ -97,6 +142,9 @@ class _Inside(Translator):
         self.axis = _columns_axis(kernel)
         self.points = {n: sp.Symbol(n, real=True) for n in kernel.points} if len(kernel.points) == 2 else {}
         self.parameters: dict[str, m.Expression] = dict(kernel.arguments)
+        self.levels = {n: sp.Symbol(n, integer=True, positive=True) for n in kernel.levels}
+        self.arrays: dict[str, tuple[m.Axis, ...]] = dict(kernel.arrays)
+        self.gathered: dict[tuple[str, tuple[str | int | None, ...]], Gathered] = {}
         self.reductions: list[Reduced] = []
         self._positive: dict[str, bool] = {}
 
@@ -104,6 +152,10 @@ class _Inside(Translator):
         match expression:
             case m.Number(value=math.pi):
                 return sp.pi
+            case m.Local(name=name) if name in self.levels:
+                return self.levels[name]
+            case m.Local(name=name, subscripts=subscripts) if name in self.arrays:
+                return self._element(name, subscripts, env)
             case m.Local(name=name, subscripts=subscripts):
                 return self._at(self._symbol(name), subscripts, env)
             case m.Reduction(axis=axis) if self.axis is not None and m.same_axis(axis, self.axis):
@@ -112,7 +164,14 @@ class _Inside(Translator):
         return super()._scalar(expression, env)
 
     def _read(self, read: m.Read, env: Environment) -> sp.Expr:
-        """A quantity of the model inside the formula is one more parameter."""
+        """A quantity of the model inside the formula is one more parameter; read by an index, as a whole."""
+        if any(isinstance(each, m.Level | m.IndexValue) for each in read.subscripts):
+            axes = self.declarations.axes_of(read.name)
+            every = tuple(m.IndexValue(axis.name) if axis.name is not None else m.Whole(axis) for axis in axes)
+            name = f"{read.name}()"
+            self.parameters.setdefault(name, m.Read(read.span, axes, read.name, every))
+            self.arrays.setdefault(name, axes)
+            return self._element(name, read.subscripts, env)
         name = f"{read.name}({', '.join(map(_shown, read.subscripts))})" if read.subscripts else read.name
         self.parameters.setdefault(name, read)
         wholes = tuple(s for s in read.subscripts if isinstance(s, m.Whole))
@@ -124,6 +183,34 @@ class _Inside(Translator):
         if name not in self._positive:
             self._positive[name] = _is_positive(self.outer, self.parameters[name])
         return sp.Symbol(name, positive=True) if self._positive[name] else sp.Symbol(name, real=True)
+
+    def _element(self, name: str, subscripts: tuple[m.Subscript, ...], env: Environment) -> sp.Expr:
+        """An element of an array: at a level, a number or along the columns."""
+        positions: list[str | int | None] = []
+        for subscript, axis in zip(subscripts, self.arrays[name], strict=True):
+            place = subscript.name if isinstance(subscript, m.Level) else self.position(subscript, env)
+            positions.append(place if isinstance(place, int) or isinstance(subscript, m.Level) else None)
+            if isinstance(place, int) and place > self.size(axis):
+                shown, where = f"{name.removesuffix('()')}[{place}]", axis.describe()
+                raise self.failure(BeyondData(self.kernel.span, shown, where, self.size(axis)))
+        return self._gathered(name, tuple(positions)).symbol
+
+    def _gathered(self, name: str, positions: tuple[str | int | None, ...]) -> Gathered:
+        if (name, positions) not in self.gathered:
+            shown = ", ".join("*" if each is None else str(each) for each in positions)
+            symbol = sp.Symbol(f"{name.removesuffix('()')}({shown})", **self._symbol(name).assumptions0)
+            self.gathered[name, positions] = Gathered(symbol, name, positions)
+        return self.gathered[name, positions]
+
+    def everywhere(self) -> tuple[Gathered, ...]:
+        """All that is gathered, also with the levels in each other's places and both at the same."""
+        levels = tuple(self.levels)
+        if levels:
+            first, second = levels
+            for moved in ({first: second, second: first}, {second: first}, {first: second}):
+                for name, positions in list(self.gathered):
+                    self._gathered(name, tuple(moved.get(p, p) if isinstance(p, str) else p for p in positions))
+        return tuple(self.gathered.values())
 
     def _at(self, symbol: sp.Symbol, subscripts: tuple[m.Subscript, ...], env: Environment) -> sp.Expr:
         if not subscripts:
@@ -160,12 +247,7 @@ class _Inside(Translator):
 
 
 def _shown(subscript: m.Subscript) -> str:
-    match subscript:
-        case m.Fixed(position=position):
-            return str(position)
-        case m.IndexValue(index=index, offset=offset):
-            return f"{index}{offset:+d}" if offset else index
-    return "*"
+    return str(subscript.position) if isinstance(subscript, m.Fixed) else "*"
 
 
 def _columns_axis(kernel: m.KernelFormula) -> m.Axis | None:
@@ -205,18 +287,19 @@ def _in_distance(formula: Formula) -> Formula:
         if inside is None:
             return formula
         weight = expanded(inside / _DIFFERENCE**2)
-        if _DIFFERENCE in weight.free_symbols or not (weight.is_nonnegative or (1 / weight).is_nonnegative):
+        one_for_all = not weight.free_symbols & {_DIFFERENCE, *formula.by_level()}
+        if not one_for_all or not (weight.is_nonnegative or (1 / weight).is_nonnegative):
             return formula
         expression = formula.expression.subs(only.symbol, DISTANCE**2)
     else:
         return formula
-    return Formula(expression, (), (), formula.parameters, weight)
+    return replace(formula, expression=expression, points=(), reductions=(), weights=weight)
 
 
 def _scaled(formula: Formula) -> Formula:
     """The same formula with length-scales taken into the distance, where they cost once per row and not per pair."""
     expression, weights = formula.expression, formula.weights
-    for symbol in sorted(expression.free_symbols - {DISTANCE}, key=str):
+    for symbol in sorted(expression.free_symbols - {DISTANCE, *formula.by_level()}, key=str):
         if not symbol.is_positive:
             continue
         for factor in (symbol, 1 / symbol):
@@ -270,9 +353,8 @@ def _finite(value: sp.Expr) -> bool:
 
 def diagonal(formula: Formula) -> sp.Expr | None:
     """The variance: the formula where its points meet, in the first of them; None when it is not finite there."""
-    if formula.radial:
-        return at_zero(formula.expression, DISTANCE)
-    return _meeting(formula, formula.expression)
+    expression = formula.met(formula.expression)
+    return at_zero(expression, DISTANCE) if formula.radial else _meeting(formula, expression)
 
 
 def _meeting(formula: Formula, expression: sp.Expr) -> sp.Expr | None:
@@ -283,7 +365,7 @@ def _meeting(formula: Formula, expression: sp.Expr) -> sp.Expr | None:
         if name == b.name and position is not None:
             pairs[symbol] = element(a, position)
     for each in formula.reductions:
-        if each.body.subs(b, a) == 0 and each.operator == "sum":
+        if formula.met(each.body).subs(b, a) == 0 and each.operator == "sum":
             pairs[each.symbol] = sp.Integer(0)
     value = expression.subs(pairs, simultaneous=True)
     return value if _finite(value) else None

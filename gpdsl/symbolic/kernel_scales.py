@@ -103,6 +103,9 @@ def _call(scales: Scales, kernel: m.KernelCall, columns: Sequence[Size], env: En
         case "ChangePoint":
             return _change(scales, kernel, columns, env)
         case "Patch":
+            _without_unit(scales, arguments.get("weights"), env)
+            for found in scales.elements(arguments["weights"], env) if "weights" in arguments else []:
+                scales.places |= dict.fromkeys(found.reals, 1.0)
             inside = [_typical(columns)] * int(np.prod(kernel.sizes["patch"]))
             return kernel_size(scales, kernel.kernels[0], inside, env)
         case "ArcCosine" | "Linear" | "Polynomial":
@@ -230,6 +233,8 @@ def _by_formula(scales: Scales, kernel: m.KernelFormula, columns: Sequence[Size]
 
     Arguments with a value per column are all alike: the formula is read for one column.
     """
-    if not columns:
+    points = columns[:-1] if kernel.levels else columns
+    if not points:
         raise Unsized
-    return scales.by_formula(kernel.body, dict.fromkeys(kernel.points, _typical(columns)), kernel.arguments, env)
+    known = dict.fromkeys(kernel.points, _typical(points)) | dict.fromkeys(kernel.levels, NO_UNIT)
+    return scales.by_formula(kernel.body, known, kernel.arguments, env)

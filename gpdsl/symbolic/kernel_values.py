@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import sympy as sp
@@ -38,27 +39,30 @@ class UnknownSizes(dict):
 
 
 def numbers_near(
-    translator: Translator, names: tuple[str, ...], arguments: tuple[m.Expression, ...], rng: np.random.Generator | None
+    translator: Translator, formula: Formula, arguments: tuple[m.Expression, ...], rng: np.random.Generator | None
 ) -> dict[str, np.ndarray]:
-    """The value of each argument, an array along the columns where it has that axis.
+    """The value of each argument, an array along the columns where it has that axis, and along those of `arrays`.
 
     Parameters have their initial values, or with `rng` random ones around them. Of a latent with indices it is the
     first element.
     """
     drawn: dict[sp.Symbol, float] = {}
-    return {name: _argument(translator, argument, rng, drawn) for name, argument in zip(names, arguments, strict=True)}
+    arrays = dict(formula.arrays)
+    found = {}
+    for name, argument in zip(formula.parameters, arguments, strict=True):
+        along = arrays.get(name) or tuple(axis for axis in argument.axes if axis.name is None)
+        first = {axis_key(axis): 1 for axis in argument.axes if axis.name is not None}
+        shape = translator.shape(along)
+        values = [
+            _one(translator, translator.scalar(argument, first | _place(along, each)), rng, drawn)
+            for each in np.ndindex(shape)
+        ]
+        found[name] = np.asarray(values).reshape(shape)
+    return found
 
 
-def _argument(
-    translator: Translator, argument: m.Expression, rng: np.random.Generator | None, drawn: dict[sp.Symbol, float]
-) -> np.ndarray:
-    columns = [axis for axis in argument.axes if axis.name is None]
-    first = {axis_key(axis): 1 for axis in argument.axes if axis.name is not None}
-    if not columns:
-        return np.asarray(_one(translator, translator.scalar(argument, first), rng, drawn))
-    key = axis_key(columns[0])
-    each = [translator.scalar(argument, {**first, key: i}) for i in range(1, translator.size(columns[0]) + 1)]
-    return np.asarray([_one(translator, value, rng, drawn) for value in each])
+def _place(axes: tuple[m.Axis, ...], position: tuple[int, ...]) -> dict[str, int]:
+    return {axis_key(axis): k + 1 for axis, k in zip(axes, position, strict=True)}
 
 
 def _one(
@@ -91,16 +95,33 @@ def start_of(translator: Translator, symbol: sp.Symbol, rng: np.random.Generator
 
 def matrix(formula: Formula, numbers: Numbers, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The formula for every pair of the points a [n, D] and b [m, D], as it stands: slow and plain."""
+    inside: Numbers = numbers
+    if formula.arrays or formula.levels:
+        numbers, inside, a, b = _at_levels(formula, numbers, a, b)
     first, second = a[:, None, :], b[None, :, :]
     shape = (a.shape[0], b.shape[0])
     if formula.radial:
         weights = evaluate(formula.weights, _Generic(numbers, {}))
         return at_distances(formula, numbers, np.sqrt(np.sum(weights * (first - second) ** 2, axis=-1)))
     wholes = dict(zip(formula.points, (first, second), strict=True))
-    inside = _Generic(numbers, wholes)
-    reduced = {each.symbol: _reduced(each, inside, (*shape, a.shape[1])) for each in formula.reductions}
+    generic = _Generic(inside, wholes)
+    reduced = {each.symbol: _reduced(each, generic, (*shape, a.shape[1])) for each in formula.reductions}
     elements = dict(zip((p.name for p in formula.points), (first, second), strict=True))
     return np.broadcast_to(evaluate(formula.expression, _Generic(numbers, reduced, elements)), shape)
+
+
+def _at_levels(
+    formula: Formula, numbers: Numbers, a: np.ndarray, b: np.ndarray
+) -> tuple[Numbers, Numbers, np.ndarray, np.ndarray]:
+    """The numbers of each pair of points, those for sums over columns, and the points without their last column."""
+    levels: dict[str, np.ndarray] = {}
+    if formula.levels:
+        first, second = (each.name for each in formula.levels)
+        levels = {first: a[:, -1][:, None], second: b[:, -1][None, :]}
+        a, b = a[:, :-1], b[:, :-1]
+    found = elements_read(formula, numbers, levels)
+    pairs = {each.symbol.name for each in formula.gathered if None not in each.positions} | set(levels)
+    return found, {name: v[..., None] if name in pairs and np.ndim(v) else v for name, v in found.items()}, a, b
 
 
 def at_distances(formula: Formula, numbers: Numbers, distances: np.ndarray) -> np.ndarray:
@@ -132,6 +153,32 @@ class _Generic(dict):
         if name in self.elements:
             return self.elements[name][..., 0 if position is None else position - 1]
         return self.numbers[name] if position is None else self.numbers[name][..., position - 1]
+
+
+# Numbers: the elements of arrays that a formula reads, at the levels of its points. For NumPy and JAX alike.
+
+
+def elements_read(formula: Formula, numbers: Mapping[str, Any], levels: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a formula with what it gathers in the place of its arrays, [..., columns] where it has these.
+
+    `levels` are the values of the index at the points, from 1, in shapes that broadcast against each other; between two
+    levels the nearer one counts.
+    """
+    arrays = dict(formula.arrays)
+    found = {name: value for name, value in numbers.items() if name not in arrays}
+    found |= {name: level.round() for name, level in levels.items()}
+    for each in formula.gathered:
+        array = numbers[each.array]
+        places = [
+            slice(None) if p is None else p - 1 if isinstance(p, int) else _at_level(levels[p], array.shape[k])
+            for k, p in enumerate(each.positions)
+        ]
+        found[each.symbol.name] = array[tuple(places)]
+    return found
+
+
+def _at_level(level: Any, count: int) -> Any:
+    return (level.round().astype(int) - 1).clip(0, count - 1)
 
 
 # How often a process can be differentiated (mean-square), from its covariance as a function of the distance.

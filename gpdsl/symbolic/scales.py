@@ -158,7 +158,9 @@ class Scales:
     def positions(self, subscripts: Iterable[m.Subscript], env: Environment) -> tuple[int, ...]:
         """Where subscripts point. Raises Unsized where that is no single element."""
         try:
-            found = tuple(1 if isinstance(each, m.At) else self.translator.position(each, env) for each in subscripts)
+            found = tuple(
+                1 if isinstance(each, m.At | m.Level) else self.translator.position(each, env) for each in subscripts
+            )
         except NeedsElements as error:
             raise Unsized from error
         numbers = tuple(each for each in found if isinstance(each, int))

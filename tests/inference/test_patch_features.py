@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.form import Base, Patches, Scaled, Sum
 from gpdsl.kernels.functionals import Coefficients, Values
 from gpdsl.kernels.interdomain import images_of
@@ -92,6 +93,80 @@ def test_what_has_no_such_features_is_refused() -> None:
     plain = gpdsl.compile(MODEL.replace("Patch(RBF(ell), image = [3, 3], patch = [2, 2])", "RBF(ell)"))
     with pytest.raises(GpdslError, match=r"E546.*family `patches`"):
         plain.fit(data(), inducing="patches(5)")
+
+
+WEIGHTS = np.array([1.0, -0.5, 0.3, 2.0])
+WEIGHTED = MODEL.replace("input x", "index p in 1..4\nparam w[p] : real\ninput x").replace("2])", "2], weights = w)")
+
+
+def test_covariances_of_weighted_patches_are_sums_over_pairs() -> None:
+    """Between images, of each alone, with features; and slopes in the weights, against differences."""
+    x, z = np.random.default_rng(1).normal(size=(2, 5, 9))
+    form = Patches(Base("RBF", ("ell",)), (3, 3), (2, 2), weighted=True)
+    both = np.zeros((5, 5))
+    for i, a in enumerate(patches(x)):
+        for j, b in enumerate(patches(z)):
+            pairs = [WEIGHTS[k] * WEIGHTS[n] * rbf(a[[k]], b[[n]], 0.8)[0, 0] for k in range(4) for n in range(4)]
+            both[i, j] = sum(pairs) / 16
+    corner = patches(z)[:, 0]
+    with precision("float64"):
+        known, values = [jnp.asarray(WEIGHTS), jnp.asarray(0.8)], Values(jnp.asarray(x))
+        found, own = covariance(form, known, values, Values(jnp.asarray(z))), covariance(form, known, values)
+        features = Coefficients(jnp.asarray(z), "patches", 5, 5)
+        cross, among = covariance(form, known, features, values), covariance(form, known, features)
+        diagonal = variance(form, known, values)
+
+        def total(weights: jax.Array) -> jax.Array:
+            return jnp.sum(jnp.sin(covariance(form, [weights, known[1]], values, Values(jnp.asarray(z)))))
+
+        slopes, ahead = jax.grad(total)(known[0]), np.eye(4) * 1e-5
+        steps = [float(total(known[0] + step) - total(known[0] - step)) / 2e-5 for step in ahead]
+    np.testing.assert_allclose(found, both, atol=1e-12)
+    np.testing.assert_allclose(diagonal, np.diag(own), atol=1e-12)
+    expected = np.einsum("npm,p->mn", rbf(patches(x), corner, 0.8), WEIGHTS) / 4
+    np.testing.assert_allclose(cross, expected, atol=1e-12)
+    np.testing.assert_allclose(among, rbf(corner, corner, 0.8), atol=1e-12)
+    np.testing.assert_allclose(slopes, steps, rtol=1e-6, atol=1e-9)
+
+
+def test_with_weights_all_patches_leave_nothing_open() -> None:
+    rows, model, held = data(), gpdsl.compile(WEIGHTED), [*HELD, "w"]
+    exact = model.fit(rows, fixed=held, init={"w": WEIGHTS})
+    whole, few = (model.fit(rows, fixed=held, init={"w": WEIGHTS}, inducing=f"patches({m})") for m in (48, 10))
+    assert few.elbo < whole.elbo <= exact.elbo + 1e-6
+    assert whole.elbo == pytest.approx(exact.elbo, abs=1e-4)
+    ones = model.fit(rows, fixed=held, init={"w": np.ones(4)})
+    assert ones.elbo == pytest.approx(gpdsl.compile(MODEL).fit(rows, fixed=HELD).elbo, abs=1e-9)
+
+
+@pytest.mark.slow
+def test_weights_tell_places() -> None:
+    """Bars in the upper and in the lower half of images are the same to a mean over patches."""
+    rng = np.random.default_rng(0)
+    lower = rng.integers(0, 2, 160)
+    images = 0.15 * np.abs(rng.normal(size=(160, 6, 6)))
+    for image, row, column in zip(images, 2 + lower, rng.integers(0, 4, 160), strict=True):
+        image[row, column : column + 3] += 1.0
+    x, right = images.reshape(160, 36), {}
+    for name, weights in {"mean": "", "weighted": ", weights = w"}.items():
+        fit = gpdsl.compile(PLACES.format(weights)).fit({"x": x[:60], "y": lower[:60]}, fixed=["ell"])
+        right[name] = np.mean((fit.predict({"x": x[60:]}).mean("y") > 0.5) == lower[60:])
+    assert right["mean"] < 0.75 < 0.95 < right["weighted"]
+    learnt = fit.parameters["w"].reshape(4, 4)  # the last one's, upper rows against lower ones
+    assert np.sign(learnt[0].mean()) != np.sign(learnt[3].mean())
+
+
+PLACES = """
+index p in 1..16
+input x : real[36]
+output y : binary
+param s2 : positive = 50 ~ LogNormal(4, 1)
+param ell : positive = 1
+param w[p] : real ~ Normal(0, 1)
+latent f(x) ~ GP(0, s2 * Patch(RBF(ell), image = [6, 6], patch = [3, 3]{}))
+y ~ Bernoulli(logit = f)
+infer vi: inducing f = patches(15)
+"""
 
 
 def test_classes_that_a_part_tells_are_learnt_wherever_it_is() -> None:

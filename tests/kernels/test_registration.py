@@ -70,6 +70,7 @@ BAD = {
     "k4": ("kernel k4(a, b) = a + b^2", r"(?s)error\[E540\].*not symmetric"),
     "k5": ("kernel k5(r; q) = exp(-(r^q))", "bound them, as in"),
     "k6": ("kernel k6(r; q) = 1/(q*r)", r"(?s)error\[E541\]"),
+    "k8": ("kernel k8[d, e](r; w) = w[d] * w[e] * exp(-r)", "compares values of an index.*by `use`"),
     "k7": ("kernel k7(r) = exp(-scale*r)", "unknown name `scale`"),
 }
 

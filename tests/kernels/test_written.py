@@ -21,7 +21,7 @@ from gpdsl.symbolic.kernel_coordinates import FORMULAS
 from .test_covariance import DEGREE, REFERENCES
 from .written import Numbers, drawn, placed, written
 
-WIDTH = {"x": 3, "s": 1, "z": 7, "w": 20, "task": 1}
+WIDTH = {"x": 3, "s": 1, "z": 7, "w": 20, "task": 1, "t": 1}
 
 
 def sigmoid(v: float) -> float:
@@ -81,6 +81,76 @@ class Case:
 
 def by_formula(over: str, head: str, body: str, formula: Callable[..., float]) -> Case:
     return Case(over, "k()", formula, f"kernel k({head}) = {body}")
+
+
+# Of the points of these the last column is the value of an index at each, from 1.
+
+
+def windows(v: np.ndarray, u: np.ndarray, t: np.ndarray) -> float:
+    return np.prod(np.sqrt(2 * v * u / (v**2 + u**2)) * np.exp(-(t**2) / (v**2 + u**2)))
+
+
+def smoothed(a: np.ndarray, b: np.ndarray, kappa: np.ndarray) -> float:
+    return windows(kappa[level(a)], kappa[level(b)], norm(a[:-1] - b[:-1]))
+
+
+def smoothed_by_column(a: np.ndarray, b: np.ndarray, **widths: np.ndarray) -> float:
+    (each,) = widths.values()
+    return windows(each[level(a)], each[level(b)], a[:-1] - b[:-1])
+
+
+def mixed(a: np.ndarray, b: np.ndarray, W: np.ndarray) -> float:
+    return W[level(a)] @ W[level(b)] * np.exp(-((a[0] - b[0]) ** 2))
+
+
+def own(a: np.ndarray, b: np.ndarray, kappa: np.ndarray, ls: float) -> float:
+    return (1 + kappa[level(a)] * (level(a) == level(b))) * np.exp(-((a[0] - b[0]) ** 2) / ls)
+
+
+def late(a: np.ndarray, b: np.ndarray, kappa: np.ndarray, ls: float) -> float:
+    return np.exp(-abs(a[0] - kappa[level(a)] - b[0] + kappa[level(b)]) / ls)
+
+
+WINDOWS = "sqrt(2 * {0}[d] * {0}[e] / ({0}[d]^2 + {0}[e]^2)) * exp(-{1}^2 / ({0}[d]^2 + {0}[e]^2))"
+
+
+def of_levels(over: str, head: str, body: str, formula: Callable[..., float], call: str = "k()") -> Case:
+    return Case(over, call, formula, f"kernel k[d, e]({head}) = {body}")
+
+
+BY_LEVEL = {
+    "windows": of_levels("s, t", "a, b; kappa", WINDOWS.format("kappa", "(a - b)"), smoothed),
+    "windows of a distance": of_levels("x, t", "r; kappa", WINDOWS.format("kappa", "r"), smoothed),
+    "windows of a sum": of_levels("x, t", "a, b; kappa", WINDOWS.format("kappa", "norm(a - b)"), smoothed),
+    "windows of the model": of_levels("s, t", "a, b", WINDOWS.format("kappa", "(a - b)"), smoothed),
+    "windows before the columns": of_levels(
+        "t, x",
+        "r; kappa",
+        WINDOWS.format("kappa", "r"),
+        lambda a, b, kappa: smoothed(np.roll(a, -1), np.roll(b, -1), kappa),
+        "k(on = [t, x])",
+    ),
+    "windows of some columns": of_levels(
+        "z, t",
+        "r; v",
+        WINDOWS.format("v", "r"),
+        lambda a, b, kappa: smoothed(np.append(2 * a[1:3], a[-1]), np.append(2 * b[1:3], b[-1]), kappa),
+        "k(kappa, on = [2 * z[2..3], t])",
+    ),
+    "windows by column": of_levels("z, t", "a, b; ex", f"prod({WINDOWS.format('ex', '(a - b)')})", smoothed_by_column),
+    "windows by many columns": of_levels(
+        "w, t", "a, b; ew", f"prod({WINDOWS.format('ew', '(a - b)')})", smoothed_by_column
+    ),
+    "mixed levels": of_levels("s, t", "a, b; W", "sum(r, W[d, r] * W[e, r]) * exp(-(a - b)^2)", mixed),
+    "the same level": of_levels("s, t", "r; kappa, ls", "(if d == e then 1 + kappa[d] else 1) * exp(-r^2 / ls)", own),
+    "late levels": of_levels("s, t", "a, b; kappa, ls", "exp(-abs(a - kappa[d] - b + kappa[e]) / ls)", late),
+    "many scales": Case(
+        "s",
+        "k()",
+        lambda a, b, weights, sds: sum(weights * np.exp(-((a - b) ** 2) * sds)),
+        "kernel k(r; weights, sds) = sum(q, weights[q] * exp(-sds[q] * r^2))",
+    ),
+}
 
 
 CASES = {
@@ -204,6 +274,7 @@ CASES = {
     "arc-cosine 0": Case("x", "ArcCosine(0, ell, p)", arc_cosine(0)),
     "arc-cosine 1": Case("x", "ArcCosine(1, ell, p)", arc_cosine(1)),
     "arc-cosine 2": Case("x", "ArcCosine(2, ell, p)", arc_cosine(2)),
+    **BY_LEVEL,
 }
 
 
@@ -236,9 +307,11 @@ def test_the_formulas_that_are_analysed_are_those_that_are_computed(name: str, o
 
 
 def points(case: Case, rows: int, rng: np.random.Generator) -> np.ndarray:
-    """Random rows; a task is a number from 1."""
+    """Random rows; a task is a number from 1, and so is the value of an index."""
     columns = [
-        rng.integers(1, 4, size=(rows, 1)).astype(float) if name == "task" else rng.normal(size=(rows, WIDTH[name]))
+        rng.integers(1, 4, size=(rows, 1)).astype(float)
+        if name in ("task", "t")
+        else rng.normal(size=(rows, WIDTH[name]))
         for name in case.over.split(", ")
     ]
     return np.concatenate(columns, axis=1)

@@ -31,6 +31,8 @@ param means[q] : positive[3] = 1
 param sds[q] : positive = 1
 param W[t, r] : real = 1
 param kappa[t] : positive = 1
+param ex[t] : positive[7] = 1
+param ew[t] : positive[20] = 1
 """
 
 Numbers = dict[str, np.ndarray]
@@ -38,7 +40,8 @@ Numbers = dict[str, np.ndarray]
 
 def written(over: str, kernel: str, definition: str = "") -> Canonical:
     """A kernel over some of the declared inputs."""
-    text = f"{DECLARED}{definition}\nlatent f({over}) ~ GP(0, {kernel})\ny ~ Normal(f, 1)\n"
+    read = "f[1]" if "t" in over.split(", ") else "f"  # `t` is an index
+    text = f"{DECLARED}{definition}\nlatent f({over}) ~ GP(0, {kernel})\ny ~ Normal({read}, 1)\n"
     declarations = compile_text(text)
     latent = declarations.latents["f"]
     return canonical(latent.kernel, Space.of(Translator(declarations, {}), latent))

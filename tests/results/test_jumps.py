@@ -1,4 +1,4 @@
-"""Probabilities of outputs with values of their own: bounds of censored ones, two classes, levels; and of transforms."""
+"""Probabilities of outputs that have values of their own: bounds, classes and levels; and of transforms."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def test_words_of_a_binary_output_have_places() -> None:
 
 
 def test_levels_in_words_are_compared_in_their_order() -> None:
-    text = 'const cut = [-0.5, 0.5]\nindex k in {"low", "mid", "high"}\noutput y : ordinal[k]\ny ~ Ordinal(probit = f, cutpoints = cut)'
+    levels = 'const cut = [-0.5, 0.5]\nindex k in {"low", "mid", "high"}\noutput y : ordinal[k]\n'
+    text = levels + "y ~ Ordinal(probit = f, cutpoints = cut)"
     prediction = fit(text, np.array(["low", "mid", "high"] * 4)).predict(NEW)
     chances = prediction.mean("y")
     np.testing.assert_allclose(prediction.probability('y >= "mid"'), chances[:, 1:].sum(axis=1), rtol=1e-12)

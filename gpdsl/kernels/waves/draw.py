@@ -69,7 +69,7 @@ def unsuited(form: Form, columns: int) -> str | None:
         case Base(name=name):
             return None if name in WAVES else f"`{name}` has no known spectral density"
         case ByFormula(formula=formula, name=name):
-            if not formula.radial:
+            if not formula.radial or formula.levels:
                 return f"`{name}` is a formula that does not depend on the distance between its points alone"
             known = terms(formula.expression, columns) is not None
             return None if known else f"no spectral density of the formula `{name}` is known that is nowhere negative"

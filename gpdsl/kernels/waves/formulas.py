@@ -20,6 +20,7 @@ from gpdsl.kernels.waves.algebra import Points, Waves, mixture, product
 from gpdsl.lowering.table import evaluate
 from gpdsl.symbolic.kernel_calculus import expanded
 from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, element_of
+from gpdsl.symbolic.kernel_values import elements_read
 from gpdsl.symbolic.spectral import spectral_density
 
 Numbers = Mapping[str, Array]
@@ -62,7 +63,7 @@ Term = tuple[sp.Expr, tuple[Piece, ...]]
 
 def formula_waves(formula: Formula, parameters: Sequence[Array], points: Points, stream: Stream) -> Waves:
     """Random waves of a formula that `terms` knows."""
-    numbers = dict(zip(formula.parameters, parameters, strict=True))
+    numbers = elements_read(formula, dict(zip(formula.parameters, parameters, strict=True)), {})
     if formula.weights != 1:
         points = points * _value(sp.sqrt(formula.weights), numbers)
     found = terms(formula.expression, points.shape[1])

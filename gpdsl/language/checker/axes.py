@@ -29,6 +29,7 @@ from gpdsl.language.model import (
     Fixed,
     FunctionCall,
     IndexValue,
+    Level,
     Local,
     Operation,
     Read,
@@ -180,6 +181,8 @@ def _explicit(scope: Scope, place: Place, name: syntax.Name, axes: tuple[Axis, .
 def _one(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axis: Axis) -> Subscript:
     if subscript.stop is not None:
         return _slice(scope, name, subscript, subscript.stop, axis)
+    if (level := _level(scope, place, name, subscript, axis)) is not None:
+        return level
     _refuse_column(scope, name, subscript, axis)
     index, offset = subscript_parts(scope, subscript)
     if subscript.comparison is not None:
@@ -194,6 +197,27 @@ def _one(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axi
     _check_index(scope, place, name, index, axis)
     check_shift(scope, place, name, subscript.span, IndexValue(index.text, offset))
     return IndexValue(index.text, offset)
+
+
+def _level(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axis: Axis) -> Level | None:
+    """`width[d]` in the definition of `kernel k[d, e](a, b; width)`."""
+    value = subscript.value.left if isinstance(subscript.value, syntax.Binary) else subscript.value
+    given = value.identifier.text if isinstance(value, syntax.Name) else ""
+    if given not in place.levels:
+        return None
+    if value is not subscript.value or subscript.comparison is not None:
+        scope.problems.fail(BadSubscript(subscript.span))
+    level = place.levels[given]
+    if level is not None and not alike(level, axis):
+        own, told = axis.describe(), f"`{given}` is a level of `{level.describe()}` where the kernel is called"
+        remedy = f"call it for a latent over `{own}`, or read what is indexed by `{level.describe()}`"
+        scope.problems.fail(WrongIndex(subscript.span, name, own, given, told, remedy))
+    return Level(given)
+
+
+def alike(level: Axis, axis: Axis) -> bool:
+    """Whether every level of an index numbers an element of an axis: of its own, or of one that is as long."""
+    return same_axis(level, axis) or (level.size, level.dimension) == (axis.size, axis.dimension)
 
 
 def _refuse_column(scope: Scope, name: str, subscript: syntax.Subscript, axis: Axis) -> None:

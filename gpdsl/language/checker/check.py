@@ -13,7 +13,7 @@ from gpdsl.language.checker.externals import check_external, check_likelihood
 from gpdsl.language.checker.functions import check_functions, nodes
 from gpdsl.language.checker.groups import check_levels
 from gpdsl.language.checker.inference import check_infer
-from gpdsl.language.checker.kernel_calls import check_definition
+from gpdsl.language.checker.kernel_formulas import check_definition
 from gpdsl.language.checker.latents import check_latent
 from gpdsl.language.checker.layers import in_layers
 from gpdsl.language.checker.lets import check_let

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpdsl.language import syntax
@@ -49,6 +50,18 @@ class Domain:
         return ", or ".join(found)
 
 
+def argument_axes(scope: Scope, name: str) -> tuple[Axis, ...]:
+    """The axes of what a latent is a function of, at one point. Gives up when that could not be checked itself."""
+    if name in scope.consts:
+        return scope.consts[name].axes[1:]
+    if name in scope.indices:
+        return ()
+    for table in (scope.inputs, scope.rows, scope.latents):
+        if name in table:
+            return table[name].axes  # type: ignore[attr-defined]
+    return scope.problems.give_up()
+
+
 def selected(
     scope: Scope, place: Place, formula: syntax.Formula | None, domain: Domain
 ) -> tuple[tuple[Expression, ...], Domain]:
@@ -66,7 +79,7 @@ def selected(
             chosen.append(_column(scope, place, item, domain))
     if len(chosen) < len(items):
         scope.problems.give_up()
-    return tuple(chosen), replace(domain, input_axis=_axis(chosen, domain))
+    return tuple(chosen), replace(domain, input_axis=columns_axis(chosen, domain))
 
 
 def _column(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain) -> Expression:
@@ -91,7 +104,7 @@ def _own_axes(expression: Expression, domain: Domain) -> tuple[Axis, ...]:
     return tuple(axis for axis in expression.axes if not contains(domain.axes, axis))
 
 
-def _axis(chosen: list[Expression], domain: Domain) -> Axis | None:
+def columns_axis(chosen: Sequence[Expression], domain: Domain) -> Axis | None:
     """The axis of all chosen columns side by side; None when they are one."""
     axes = [_own_axes(each, domain) for each in chosen]
     if len(axes) == 1:

@@ -169,8 +169,12 @@ def _name(scope: Scope, place: Place, name: syntax.Name) -> Expression:
             return remember(scope, Read(name.span, (), text), Fact())
         return _index_number(scope, place, name)
     if sort not in place.readable:
-        advice = _ADVICE[sort].format(name=text)
-        scope.problems.fail(NotReadable(name.identifier.span, text, SORTS[sort], place.words, advice))
+        advice, what = _ADVICE[sort].format(name=text), SORTS[sort]
+        group = scope.by_group.get(text)
+        if group is not None and set(scope.latents[group.latent].arguments) <= set(scope.labels.values()):
+            what = "inferred for each level, by its prior,"
+            advice = "give it another prior, such as `Gamma(2, 2)`, or none: it is then a parameter"
+        scope.problems.fail(NotReadable(name.identifier.span, text, what, place.words, advice))
     axes = _axes_of(scope, place, name.identifier)
     if scope.labels and (at_level := read_at_level(scope, place, name, axes)) is not None:
         return at_level

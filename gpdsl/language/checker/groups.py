@@ -150,6 +150,8 @@ def _seen(kernel: Kernel, arguments: tuple[str, ...]) -> list[tuple[tuple[Span, 
     match kernel:
         case KernelCall(kernels=inside) if inside:
             return [each for part in inside for each in _seen(part, arguments)]
+        case KernelFormula(levels=levels, on=on) if levels:
+            return _seen(replace(kernel, levels=(), on=on[:-1]), arguments)
         case KernelCall(name=name) | KernelFormula(name=name):
             names = [each.name for one in kernel.on for each in _reads(one)] if kernel.on else arguments
             return [((kernel.span, name), each) for each in names]

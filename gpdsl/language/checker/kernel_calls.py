@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import carrier, contains
-from gpdsl.language.checker.build import fact_of, match_arguments, number, remember
+from gpdsl.language.checker.build import fact_of, match_arguments, number
 from gpdsl.language.checker.constraints import check_domain
 from gpdsl.language.checker.domains import ON, Domain, selected
 from gpdsl.language.checker.expressions import check_expression
-from gpdsl.language.checker.facts import Fact
-from gpdsl.language.checker.scope import Left, Place, Scope, describe_axes
+from gpdsl.language.checker.scope import Place, Scope, describe_axes
 from gpdsl.language.errors.axes import KernelAxis
 from gpdsl.language.errors.calls import NotWhole
 from gpdsl.language.errors.kernels import (
     ArrayNeeded,
     BadImage,
-    KernelPoints,
-    MustBePositional,
     NotAPlainColumn,
     OneColumnNeeded,
-    RepeatedName,
-    VectorInDistance,
-    WrittenForOneColumn,
 )
 from gpdsl.language.model import (
     Axis,
@@ -32,21 +26,18 @@ from gpdsl.language.model import (
     Fixed,
     Kernel,
     KernelCall,
-    KernelDefinition,
-    KernelFormula,
-    Local,
     Read,
-    Whole,
     same_axis,
 )
 from gpdsl.language.source import MAX_AXIS
-from gpdsl.language.vocabulary import KERNELS, REDUCTIONS, KernelFamily, Parameter, signature
+from gpdsl.language.vocabulary import KERNELS, KernelFamily, Parameter, signature
 
 CheckKernel = Callable[[Scope, Place, syntax.Formula, Domain], Kernel]
 _EXAMPLES = {
     "SpectralMixture": "SpectralMixture(w, mu, s)` with `index q in 1..3` and `param w[q] : positive",
     "Coregion": "Coregion(W, kappa, on = task)` with `param W[t, r] : real`, `param kappa[t] : positive",
     "ChangePoint": "ChangePoint(RBF(1), Linear(1), at = 3, on = x[1])",
+    "Patch": "weights = w` with `index p in 1..36` and `param w[p] : real = 1",
 }
 
 
@@ -76,19 +67,22 @@ def check_family(scope: Scope, place: Place, call: syntax.Call, domain: Domain, 
     arguments: dict[str, Expression] = {}
     sizes: dict[str, tuple[int, ...]] = {}
     kernels: list[Kernel] = []
+    left_out = [each.name for each in family.parameters if each.optional and each.name not in matched]
     for parameter in family.parameters:
         given = matched.get(parameter.name)
+        if parameter.name in left_out:
+            continue
         with scope.problems.contained():
             if parameter.role == "sizes" and given is not None:
                 sizes[parameter.name] = _sizes(scope, call, parameter, given)
             elif parameter.role == "number":
                 arguments[parameter.name] = _number(this, parameter, given)
-    inner = _images(scope, call, sizes, seen) if len(sizes) == 2 else domain
+    inner = _images(this, sizes, matched.get("weights")) if len(sizes) == 2 else domain
     for parameter in family.parameters:
         if parameter.role == "kernel":
             with scope.problems.contained():
                 kernels.append(check_kernel(scope, place, matched[parameter.name], inner))
-    if len(arguments) + len(sizes) + len(kernels) < len(names):
+    if len(arguments) + len(sizes) + len(kernels) + len(left_out) < len(names):
         scope.problems.give_up()
     return KernelCall(call.span, family.name, arguments, tuple(kernels), on, sizes)
 
@@ -195,8 +189,9 @@ def _sizes(scope: Scope, call: syntax.Call, parameter: Parameter, formula: synta
     return tuple(whole(scope, item, what, 1, MAX_AXIS) for item in formula.items)
 
 
-def _images(scope: Scope, call: syntax.Call, sizes: dict[str, tuple[int, ...]], domain: Domain) -> Domain:
-    """The domain of a kernel between patches; the image must be the input, and hold a patch."""
+def _images(this: _Call, sizes: dict[str, tuple[int, ...]], weights: syntax.Formula | None) -> Domain:
+    """The domain of a kernel between patches; the image must be the input, hold a patch, and have a weight for each."""
+    scope, call, domain = this.scope, this.call, this.domain
     (height, width), (rows, columns) = sizes["image"], sizes["patch"]
     if rows > height or columns > width:
         why = f"a patch of {rows} by {columns} is larger than the image of {height} by {width}"
@@ -206,173 +201,12 @@ def _images(scope: Scope, call: syntax.Call, sizes: dict[str, tuple[int, ...]], 
         why = f"an image of {height} by {width} has {height * width} pixels, but the input is {domain.describe()}"
         remedy = f"declare `input x : real[{height * width}]`, or select the pixels: `on = x[1..{height * width}]`"
         scope.problems.fail(BadImage(call.span, why, remedy))
+    count, axis_of_weights = (height - rows + 1) * (width - columns + 1), this.arrays.get("patches")
+    if weights is not None and axis_of_weights is not None and axis_of_weights.size != count:
+        found = f"an image of {height} by {width} has {count} patches of {rows} by {columns}"
+        why = f"{found}, and there are {axis_of_weights.size or axis_of_weights.dimension} weights"
+        remedy = f"declare `index p in 1..{count}` and `param w[p] : real = 1`, and write `weights = w`"
+        scope.problems.fail(BadImage(weights.span, why, remedy))
     area = rows * columns
     axis = Axis(None, size=area) if area > 1 else None
     return replace(domain, input_axis=axis, patches=call.function.text)
-
-
-# Kernels by formula: `kernel spiral(r; ell, p) = ...` in the distance, `kernel k(a, b; ell) = ...` in two points.
-
-COLUMNS = Axis(None, dimension="columns")
-"""The axis of a point in a definition that is checked before it is known over which input it will be called."""
-
-_OVER_COLUMNS = frozenset({*REDUCTIONS, "dot", "norm"})
-_READABLE = frozenset({"const", "param", "function"})
-
-
-def check_definition(scope: Scope, statement: syntax.KernelStatement) -> None:
-    """Check a definition as it stands, for one column or for any number when its formula says so."""
-    name = statement.name.text
-    points, parameters = statement.arguments, statement.parameters
-    if not 1 <= len(points) <= 2:
-        scope.problems.fail(KernelPoints(points[-1].span if points else statement.span, name, len(points)))
-    seen: set[str] = set()
-    for each in (*points, *parameters):
-        if each.text in seen:
-            scope.problems.fail(RepeatedName(each.span, each.text))
-        seen.add(each.text)
-    texts = tuple(each.text for each in points)
-    axis = COLUMNS if len(points) == 2 and _over_columns(statement.value, frozenset(texts)) else None
-    local = _points(scope, statement, axis) | {each.text: _local(scope, each, ()) for each in parameters}
-    body = _body(scope, statement, local, axis)
-    names = tuple(each.text for each in parameters)
-    scope.kernels[name] = KernelDefinition(name, statement.name.span, texts, names, body)
-    scope.kernel_statements[name] = statement
-
-
-def check_formula(scope: Scope, place: Place, call: syntax.Call, domain: Domain) -> Kernel:
-    """A call: parameters given, or else the quantities of the same names; the formula over this call's columns."""
-    name = call.function.text
-    if name not in scope.kernel_statements:
-        scope.problems.give_up()
-    statement = scope.kernel_statements[name]
-    names = [each.text for each in statement.parameters]
-    signature = f"{name}({', '.join(names)})"
-    for argument in call.arguments:
-        if argument.name is not None and argument.name.text in scope.kernels[name].arguments:
-            scope.problems.fail(MustBePositional(argument.name.span, name, argument.name.text, signature))
-    matched = match_arguments(scope, call, names, signature, required=(), named_only=(ON,))
-    on, seen = selected(scope, place, matched.get(ON), domain)
-    arguments: dict[str, Expression] = {}
-    for parameter in statement.parameters:
-        formula = matched.get(parameter.text)
-        if formula is None:
-            formula = syntax.Name(call.span, syntax.Identifier(call.span, parameter.text))
-        with scope.problems.contained():
-            arguments[parameter.text] = _argument(scope, place, statement, parameter, formula, seen)
-    if len(arguments) < len(names):
-        scope.problems.give_up()
-    body = _over(scope, place, call, statement, arguments, seen)
-    return KernelFormula(call.span, name, arguments, scope.kernels[name].arguments, body, on)
-
-
-def _argument(
-    scope: Scope,
-    place: Place,
-    statement: syntax.KernelStatement,
-    parameter: syntax.Identifier,
-    formula: syntax.Formula,
-    domain: Domain,
-) -> Expression:
-    checked = check_expression(scope, place, formula)
-    points = statement.arguments
-    columns = domain.input_axis
-    if len(points) == 1 and columns is not None and any(_is_columns(a, columns, domain) for a in checked.axes):
-        scope.problems.fail(VectorInDistance(formula.span, statement.name.text, parameter.text, points[0].text))
-    fit_argument(scope, checked, domain, vector=len(points) == 2)
-    return checked
-
-
-def _is_columns(axis: Axis, columns: Axis, domain: Domain) -> bool:
-    return contains((columns,), axis) and not contains(domain.axes, axis)
-
-
-def _over(
-    scope: Scope,
-    place: Place,
-    call: syntax.Call,
-    statement: syntax.KernelStatement,
-    arguments: dict[str, Expression],
-    domain: Domain,
-) -> Expression:
-    """The formula over the columns of this call; its points and parameters are `Local`."""
-    points = statement.arguments
-    axis = domain.input_axis if len(points) == 2 else None
-    if axis is None and len(points) == 2 and _over_columns(statement.value, frozenset(p.text for p in points)):
-        axis = Axis(None, size=1)
-    columns = (axis,) if axis is not None else ()
-    local = _points(scope, statement, axis)
-    for parameter in statement.parameters:
-        own = tuple(each for each in arguments[parameter.text].axes if contains(columns, each))
-        own = tuple(each for each in own if not contains(domain.axes, each))
-        local[parameter.text] = _local(scope, parameter, own)
-    body = _body(scope, statement, local, axis)
-    if body.axes:
-        point = points[0].text
-        scope.problems.fail(WrittenForOneColumn(call.span, statement.name.text, domain.describe(), point))
-    return body
-
-
-def _points(scope: Scope, statement: syntax.KernelStatement, axis: Axis | None) -> dict[str, Expression]:
-    axes = (axis,) if axis is not None and len(statement.arguments) == 2 else ()
-    return {each.text: _local(scope, each, axes) for each in statement.arguments}
-
-
-def _local(scope: Scope, name: syntax.Identifier, axes: tuple[Axis, ...]) -> Expression:
-    return remember(scope, Local(name.span, axes, name.text, tuple(Whole(axis) for axis in axes)), Fact())
-
-
-def _body(
-    scope: Scope, statement: syntax.KernelStatement, local: dict[str, Expression], axis: Axis | None
-) -> Expression:
-    """The checked formula; along an axis other than the columns it would be several covariances."""
-    name = statement.name.text
-    names = ", ".join(each.text for each in statement.arguments)
-    left = Left("kernel", name, f"kernel {name}({names}; ...)")
-    body = check_expression(scope, Place("a kernel", _READABLE, left, local=local), statement.value)
-    for each in body.axes:
-        if axis is None or not contains((axis,), each):
-            source = carrier(body, each)
-            shown = scope.quote(source.span).strip("`")
-            one = f"one number: take an element, such as `{shown}[1]`, or sum over the axis"
-            scope.problems.fail(KernelAxis(source.span, shown, each.describe(), "one number", one))
-    return body
-
-
-def _over_columns(formula: syntax.Formula, points: frozenset[str]) -> bool:
-    """Whether a formula takes elements of its points, or sums and the like over their columns."""
-    for part in _walk(formula):
-        match part:
-            case syntax.Name(identifier=word, subscripts=subscripts) if subscripts is not None and word.text in points:
-                return True
-            case syntax.Call(function=word, arguments=inside) if word.text in _OVER_COLUMNS:
-                own = inside[0].value if len(inside) == 1 or word.text == "dot" else None
-                if own is not None and any(_is_point(each, points) for each in _walk(own)):
-                    return True
-            case syntax.Binary(operator="@", left=left):
-                if any(_is_point(each, points) for each in _walk(left)):
-                    return True
-    return False
-
-
-def _is_point(formula: syntax.Formula, points: frozenset[str]) -> bool:
-    return isinstance(formula, syntax.Name) and formula.identifier.text in points
-
-
-def _walk(formula: object) -> Iterator[syntax.Formula]:
-    """A formula and everything inside it."""
-    stack = [formula]
-    while stack:
-        node = stack.pop()
-        yield node  # type: ignore[misc]
-        match node:
-            case syntax.Call(arguments=arguments):
-                stack += [each.value for each in arguments]
-            case syntax.Binary(left=left, right=right) | syntax.Comparison(left=left, right=right):
-                stack += [left, right]
-            case syntax.Negation(operand=operand):
-                stack.append(operand)
-            case syntax.Logical(operands=operands):
-                stack += list(operands)
-            case syntax.Conditional(condition=condition, then=then, otherwise=otherwise):
-                stack += [condition, then, otherwise]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import declared_axes
 from gpdsl.language.checker.build import match_arguments, number, require_axes
-from gpdsl.language.checker.domains import Domain
+from gpdsl.language.checker.domains import Domain, argument_axes
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.group_reads import over_levels
 from gpdsl.language.checker.groups import check_labels_seen, latent_of_levels, refuse_levels_in_kernel, whole
@@ -111,18 +111,6 @@ def _flat(scope: Scope, name: str) -> str:
         flat = "D" if None in sizes else math.prod(filter(None, sizes))
         return f"declare one axis, `input {name} : real[{flat}]`, or several inputs: `latent f(x, t) ~ ...`"
     return f"declare `{name}` along one index, or pass several latents: `latent f(g, h) ~ ...`"
-
-
-def argument_axes(scope: Scope, name: str) -> tuple[Axis, ...]:
-    """The axes of what a latent is a function of, at one point. Gives up when that could not be checked itself."""
-    if name in scope.consts:
-        return scope.consts[name].axes[1:]
-    if name in scope.indices:
-        return ()
-    for table in (scope.inputs, scope.rows, scope.latents):
-        if name in table:
-            return table[name].axes  # type: ignore[attr-defined]
-    return scope.problems.give_up()
 
 
 def _input_axis(scope: Scope, inputs: tuple[str, ...]) -> Axis | None:

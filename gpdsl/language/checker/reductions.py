@@ -197,7 +197,7 @@ def reduction(scope: Scope, place: Place, call: syntax.Call, check: Check) -> Ex
         if has_unknown_axes(place, body):
             return unknown_reduction(scope, call.span, name, body)
         return _reduced(scope, call.span, name, _only_axis(scope, place, name, body), body)
-    axis = _index(scope, call, signature)
+    axis = _index(scope, place, call, signature)
     inner = replace(place, bound={**place.bound, axis.name or "": IndexRange.of(axis)})
     body = check(scope, inner, call.arguments[1].value)
     if has_unknown_axes(place, body) and not contains(body.axes, axis):
@@ -207,11 +207,14 @@ def reduction(scope: Scope, place: Place, call: syntax.Call, check: Check) -> Ex
     return _reduced(scope, call.span, name, axis, body)
 
 
-def _index(scope: Scope, call: syntax.Call, signature: str) -> Axis:
+def _index(scope: Scope, place: Place, call: syntax.Call, signature: str) -> Axis:
     name, first = call.function.text, call.arguments[0].value
     if not isinstance(first, syntax.Name) or first.subscripts is not None:
         scope.problems.fail(WrongArity(first.span, name, "an index as its first argument", 2, signature))
     index = first.identifier
+    if index.text in place.levels:
+        advice, words = f"give the level another name than `{index.text}`", f"the first argument of `{name}`"
+        scope.problems.fail(NotReadable(index.span, index.text, "the level of a point", words, advice))
     if scope.sort_of(index) != "index":
         advice = f"write `{signature}` with a declared index `q`"
         words = f"the first argument of `{name}`"

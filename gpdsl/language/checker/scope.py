@@ -212,6 +212,7 @@ def describe_axes(axes: tuple[Axis, ...]) -> str:
 NOTHING: Mapping[str, IndexRange] = MappingProxyType({})
 NO_LOCALS: Mapping[str, Expression] = MappingProxyType({})
 NOT_PASSED: Mapping[str, Passed] = MappingProxyType({})
+NO_LEVELS: Mapping[str, Axis | None] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -253,8 +254,9 @@ class Left:
         if axis.name is None:
             return f"take one element, `[1]`, or declare `index q in 1..{axis.describe()}` and `sum(q, ...)` over it"
         if axis.name in self.levels:
-            kernel = f"`Coregion(W, kappa, on = {axis.name})` has a number for each pair"
-            return f"a covariance is of two points, each with its own `{axis.name}`: {kernel}"
+            d = axis.name
+            kernels = f"`Coregion(W, kappa, on = {d})`, or a formula of both, `kernel k[{d}, {d}2](a, b; ...) = ...`"
+            return f"a covariance is of two points, each with its own `{d}`: write {kernels}"
         indexed = f"{self.name}[{', '.join((*self.indices, axis.name))}]"
         total = f"sum over it: `sum({axis.name}, ...)`"
         forms = {
@@ -279,7 +281,8 @@ class Place:
     `recursion` is the `let` being defined, with its axes. `local` says what each argument of the definition being
     checked stands for; it comes before the names of the file. In a call, `passed` says how each came there; in the
     definition of a function, which is `generic`, nothing is known of their axes. `columns` are the indices that are
-    columns of a latent here.
+    columns of a latent here. `levels` are the names of the values of an index at the two points of a kernel, with its
+    axis, which the definition alone does not tell.
     """
 
     words: str
@@ -293,6 +296,7 @@ class Place:
     passed: Mapping[str, Passed] = field(default_factory=lambda: NOT_PASSED)
     generic: bool = False
     columns: frozenset[str] = frozenset()
+    levels: Mapping[str, Axis | None] = field(default_factory=lambda: NO_LEVELS)
 
     def runs(self, index: str) -> bool:
         """Whether an argument of the call being written out varies along an index that has a value at the call."""

@@ -128,6 +128,6 @@ def _place(subscript: m.Subscript, env: Mapping[str, int]) -> int:
             return position
         case m.IndexValue(index=index, offset=offset):
             return env.get(index, 1) + offset
-        case m.At():
+        case m.At() | m.Level():
             return 1
     return env.get(f"*{subscript.axis.describe()}", 1)

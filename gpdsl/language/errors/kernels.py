@@ -1,4 +1,4 @@
-"""E340 to E349: kernels that do not fit the columns of their input, and kernels by formula."""
+"""E340 to E349, E389: kernels that do not fit the columns of their input, and kernels by formula."""
 
 from __future__ import annotations
 
@@ -111,6 +111,32 @@ class KernelPoints(Mistake):
         "write `kernel {name}(r; ...)` in the distance or `kernel {name}(a, b; ...)` in two points; "
         "parameters stand after `;`"
     )
+
+
+@dataclass(frozen=True)
+class KernelLevels(Mistake):
+    """A kernel by formula with one name in brackets, or three."""
+
+    name: str
+    given: str
+    code: ClassVar = "E346"
+    message: ClassVar = "`{name}` has {given} in brackets, and each of its two points one value of an index"
+    label: ClassVar = "expected two names in brackets"
+    help: ClassVar = "write `kernel {name}[d, e](a, b; ...)`: `w[d]` is then that of `a`, and `w[e]` that of `b`"
+
+
+@dataclass(frozen=True)
+class LevelNotSeen(Mistake):
+    """`smooth[d, e]` of a latent over no index, or over several."""
+
+    kernel: str
+    seen: str
+    latent: str
+    remedy: str
+    code: ClassVar = "E389"
+    message: ClassVar = "`{kernel}` compares the values of one index, and sees {seen}"
+    label: ClassVar = "in `{latent}`"
+    help: ClassVar = "{remedy}"
 
 
 @dataclass(frozen=True)

@@ -131,8 +131,9 @@ def _coregion(p: Points) -> str:
 
 def _patch(p: Points) -> str:
     x, z = p.first, p.second
+    weighted = r"w_i w_j\, " if "weights" in p.shape.parameters else ""
     return (
-        rf"\frac{{1}}{{P^2}} \sum_{{i=1}}^{{P}} \sum_{{j=1}}^{{P}} k_1\bigl({x}^{{[i]}}, {z}^{{[j]}}\bigr), "
+        rf"\frac{{1}}{{P^2}} \sum_{{i=1}}^{{P}} \sum_{{j=1}}^{{P}} {weighted}k_1\bigl({x}^{{[i]}}, {z}^{{[j]}}\bigr), "
         rf"\quad {x}^{{[1]}}, \dots, {x}^{{[P]}} \text{{ the patches of }} {x}"
     )
 
@@ -310,6 +311,10 @@ def formula_definition(expressions: Expressions, kernel: m.KernelDefinition) -> 
     vectors = vector_locals(kernel.body)
     shown = [symbols.of(name).render(bold=name in vectors) for name in kernel.arguments]
     parameters = [symbols.of(name).render(bold=name in vectors) for name in kernel.parameters]
+    if kernel.levels:  # at either point, or beside the distance
+        levels = [symbols.of(name).render() for name in kernel.levels]
+        pairs = [f"({point}, {level})" for point, level in zip(shown, levels, strict=False)]
+        shown = pairs if len(shown) == 2 else [*shown, *levels]
     left = f"{kernel_symbol(kernel.name)}({', '.join(shown)}{'; ' if parameters else ''}{', '.join(parameters)})"
     right = printer.text(kernel.body)
     if len(kernel.arguments) == 1:

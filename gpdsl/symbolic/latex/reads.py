@@ -64,6 +64,8 @@ class Reads:
             case m.IndexValue(index=index, offset=offset):
                 shift = f"{offset:+d}" if offset else ""
                 return f"{self.symbols.of(index).render()}{shift}"
+            case m.Level(name=name):
+                return self.symbols.of(name).render()
             case m.At(input=label):
                 return self.symbols.of(label).render([self.symbols.row] if self.row else [])
         raise TypeError(subscript)

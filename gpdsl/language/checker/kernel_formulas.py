@@ -1,0 +1,343 @@
+"""Kernels by formula, in the distance or in two points: `kernel spiral(r; ell, p) = ...`, `kernel k(a, b; ell) = ...`.
+
+`kernel k[d, e](a, b; width) = ...` also has the values of an index at its two points, so that `width[d]` and `width[e]`
+are those of either: the covariance of outputs that differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from gpdsl.language import syntax
+from gpdsl.language.checker.axes import alike, carrier, contains
+from gpdsl.language.checker.build import match_arguments, remember
+from gpdsl.language.checker.domains import ON, Domain, argument_axes, columns_axis, selected
+from gpdsl.language.checker.expressions import check_expression
+from gpdsl.language.checker.facts import Fact
+from gpdsl.language.checker.groups import whole
+from gpdsl.language.checker.kernel_calls import fit_argument
+from gpdsl.language.checker.scope import Left, Place, Scope, describe_axes
+from gpdsl.language.errors.axes import KernelAxis
+from gpdsl.language.errors.kernels import (
+    ArrayNeeded,
+    KernelLevels,
+    KernelPoints,
+    LevelNotSeen,
+    MustBePositional,
+    NoInputsHere,
+    RepeatedName,
+    VectorInDistance,
+    WrittenForOneColumn,
+)
+from gpdsl.language.model import (
+    Axis,
+    Expression,
+    Kernel,
+    KernelDefinition,
+    KernelFormula,
+    Local,
+    Read,
+    Whole,
+    same_axis,
+)
+from gpdsl.language.vocabulary import REDUCTIONS
+
+COLUMNS = Axis(None, dimension="columns")
+"""The axis of a point in a definition that is checked before it is known over which input it will be called."""
+
+LEVELS = Axis(None, dimension="levels")
+"""The axis along which a definition reads an argument by levels, before it is known of which index."""
+
+_OVER_COLUMNS = frozenset({*REDUCTIONS, "dot", "norm"})
+_READABLE = frozenset({"const", "param", "function"})
+
+
+def check_definition(scope: Scope, statement: syntax.KernelStatement) -> None:
+    """Check a definition as it stands, for one column or for any number when its formula says so."""
+    name = statement.name.text
+    points, parameters, levels = statement.arguments, statement.parameters, statement.levels
+    if not 1 <= len(points) <= 2:
+        scope.problems.fail(KernelPoints(points[-1].span if points else statement.span, name, len(points)))
+    if len(levels) not in (0, 2):
+        scope.problems.fail(
+            KernelLevels(levels[-1].span, name, "1 name" if len(levels) == 1 else f"{len(levels)} names")
+        )
+    seen: set[str] = set()
+    for each in (*levels, *points, *parameters):
+        if each.text in seen:
+            scope.problems.fail(RepeatedName(each.span, each.text))
+        seen.add(each.text)
+    texts = _texts(points)
+    axis = COLUMNS if len(points) == 2 and _over_columns(statement.value, frozenset(texts)) else None
+    arrays = _arrays(scope, statement)
+    local = _points(scope, statement, axis)
+    local |= {each.text: _local(scope, each, arrays.get(each.text, ())) for each in parameters}
+    body = _body(scope, statement, local, axis, None)
+    definition = KernelDefinition(name, statement.name.span, texts, _texts(parameters), body, _texts(levels))
+    scope.kernels[name] = definition
+    scope.kernel_statements[name] = statement
+
+
+def _texts(names: tuple[syntax.Identifier, ...]) -> tuple[str, ...]:
+    return tuple(each.text for each in names)
+
+
+def check_formula(scope: Scope, place: Place, call: syntax.Call, domain: Domain) -> Kernel:
+    """A call: parameters given, or else the quantities of the same names; the formula over this call's columns."""
+    name = call.function.text
+    if name not in scope.kernel_statements:
+        scope.problems.give_up()
+    statement, definition = scope.kernel_statements[name], scope.kernels[name]
+    names = definition.parameters
+    signature = f"{name}({', '.join(names)})"
+    for argument in call.arguments:
+        if argument.name is not None and argument.name.text in (*definition.arguments, *definition.levels):
+            scope.problems.fail(MustBePositional(argument.name.span, name, argument.name.text, signature))
+    matched = match_arguments(scope, call, names, signature, required=(), named_only=(ON,))
+    on, seen = selected(scope, place, matched.get(ON), domain)
+    level = None
+    if definition.levels:
+        on, seen, level = _at_levels(scope, call, definition, on, seen)
+    arrays = _arrays(scope, statement)
+    arguments: dict[str, Expression] = {}
+    for parameter in statement.parameters:
+        formula = matched.get(parameter.text)
+        if formula is None:
+            formula = syntax.Name(call.span, syntax.Identifier(call.span, parameter.text))
+        with scope.problems.contained():
+            checked = check_expression(scope, place, formula)
+            if parameter.text in arrays:
+                _fit_array(scope, statement, parameter.text, checked, arrays[parameter.text], seen, level)
+            else:
+                _fit_number(scope, statement, parameter.text, checked, seen, level)
+            arguments[parameter.text] = checked
+    if len(arguments) < len(names):
+        scope.problems.give_up()
+    own = {each: _own(arguments[each], seen) for each in arrays}
+    body = _over(scope, call, statement, arguments, own, seen, level)
+    return KernelFormula(call.span, name, arguments, definition.arguments, body, on, definition.levels, own)
+
+
+# The levels of an index at the two points: which column they are, and what is read by them.
+
+
+def _at_levels(
+    scope: Scope, call: syntax.Call, definition: KernelDefinition, on: tuple[Expression, ...], domain: Domain
+) -> tuple[tuple[Expression, ...], Domain, Axis]:
+    """The columns that a call sees with the levels last, the domain of the others, and the axis of the levels."""
+    name, (first, _) = definition.name, definition.levels
+    if domain.patches:
+        scope.problems.fail(NoInputsHere(call.span, domain.patches))
+    columns = on or tuple(whole(call.span, each, argument_axes(scope, each)) for each in domain.arguments)
+    levels = [(each, axis) for each in columns if (axis := _level_axis(scope, each)) is not None]
+    others = tuple(each for each in columns if all(each is not level for level, _ in levels))
+    if len(levels) == 1 and others:
+        (level, axis) = levels[0]
+        return (*others, level), replace(domain, input_axis=columns_axis(others, domain)), axis
+    shown = ", ".join(f"`{scope.labels.get(each.name, each.name)}`" for each, _ in levels if isinstance(each, Read))
+    seen, remedy = f"only {shown}", f"add the column that its points are: `on = [x, {first}]`"
+    if not levels:
+        seen = "no index"
+        remedy = f"make an index an argument, `latent f(x, {first})`, or a column, `input task : label[{first}]`"
+        remedy += f"; with `on`, name it there: `on = [x, {first}]`"
+    elif len(levels) > 1:
+        seen, remedy = f"several: {shown}", f"say which one: `on = [x, {first}]`"
+    return scope.problems.fail(LevelNotSeen(call.span, name, seen, domain.latent, remedy))
+
+
+def _level_axis(scope: Scope, column: Expression) -> Axis | None:
+    """The axis of a column of levels: an index among the arguments, or an input that is a label."""
+    if not isinstance(column, Read):
+        return None
+    if column.name in scope.indices:
+        return scope.indices[column.name].axis
+    return scope.inputs[column.name].label if column.name in scope.inputs else None
+
+
+def _arrays(scope: Scope, statement: syntax.KernelStatement) -> dict[str, tuple[Axis, ...]]:
+    """The parameters read by a level or an index, `width[d]`, with the axes that their subscripts stand along."""
+    parameters, levels = _texts(statement.parameters), _texts(statement.levels)
+    found: dict[str, list[Axis]] = {}
+    by_index: set[str] = set()
+    for part in _walk(statement.value):
+        name = part.identifier.text if isinstance(part, syntax.Name) else ""
+        if name not in parameters or not isinstance(part, syntax.Name) or part.subscripts is None:
+            continue
+        axes = [_subscripted(scope, levels, each, k) for k, each in enumerate(part.subscripts)]
+        by_index |= {name} if any(axis.name is not None or axis == LEVELS for axis in axes) else set()
+        # What another place says of the same axis tells more than a number there.
+        known = found.setdefault(name, axes)
+        for k, axis in enumerate(axes[: len(known)]):
+            known[k] = axis if known[k].name is None and known[k] != LEVELS else known[k]
+    return {name: tuple(axes) for name, axes in found.items() if name in by_index}
+
+
+def _subscripted(scope: Scope, levels: tuple[str, ...], subscript: syntax.Subscript, position: int) -> Axis:
+    value = subscript.value.left if isinstance(subscript.value, syntax.Binary) else subscript.value
+    name = value.identifier.text if isinstance(value, syntax.Name) else ""
+    if name in levels:
+        return LEVELS
+    return scope.indices[name].axis if name in scope.indices else Axis(None, dimension=f"?{position}")
+
+
+def _own(argument: Expression, domain: Domain) -> tuple[Axis, ...]:
+    """The axes of an argument that are not those of the latent."""
+    return tuple(axis for axis in argument.axes if not contains(domain.axes, axis))
+
+
+def _fit_array(
+    scope: Scope,
+    statement: syntax.KernelStatement,
+    parameter: str,
+    checked: Expression,
+    wanted: tuple[Axis, ...],
+    domain: Domain,
+    level: Axis | None,
+) -> None:
+    """An argument read by levels has their axis where the formula reads it so, and perhaps that of the columns last."""
+    own, columns = _own(checked, domain), domain.input_axis
+    expected = [level if axis == LEVELS and level is not None else axis for axis in wanted]
+    rest = own[len(wanted) :]
+    fits = len(own) >= len(wanted) and all(
+        alike(one, axis) if want == LEVELS else one.name is None or same_axis(one, axis)
+        for one, want, axis in zip(expected, wanted, own, strict=False)
+    )
+    if rest:
+        fits = fits and len(statement.arguments) == 2 and columns is not None and _same(rest, (columns,))
+    if not fits:
+        shown = ", ".join(axis.name or f"q{k}" for k, axis in enumerate(expected, 1))
+        words = f"the axes `{shown}`" if len(expected) > 1 else f"one axis, `{shown}`"
+        example = f"param {parameter}[{shown}] : positive"
+        name = statement.name.text
+        scope.problems.fail(ArrayNeeded(checked.span, parameter, name, words, describe_axes(own), example))
+
+
+def _same(one: tuple[Axis, ...], other: tuple[Axis, ...]) -> bool:
+    return len(one) == len(other) and all(map(same_axis, one, other))
+
+
+def _fit_number(
+    scope: Scope,
+    statement: syntax.KernelStatement,
+    parameter: str,
+    checked: Expression,
+    domain: Domain,
+    level: Axis | None,
+) -> None:
+    """An argument is one number, or in a formula of two points one for each of their columns."""
+    if level is not None and contains(_own(checked, domain), level):
+        first, second = _texts(statement.levels)
+        one = f"one number: in the formula, read `{parameter}[{first}]` and `{parameter}[{second}]`"
+        scope.problems.fail(KernelAxis(checked.span, parameter, level.describe(), domain.describe(), one))
+    points, columns = statement.arguments, domain.input_axis
+    if len(points) == 1 and columns is not None and any(_is_columns(a, columns, domain) for a in checked.axes):
+        scope.problems.fail(VectorInDistance(checked.span, statement.name.text, parameter, points[0].text))
+    fit_argument(scope, checked, domain, vector=len(points) == 2)
+
+
+def _is_columns(axis: Axis, columns: Axis, domain: Domain) -> bool:
+    return contains((columns,), axis) and not contains(domain.axes, axis)
+
+
+# The formula as one call has it.
+
+
+def _over(
+    scope: Scope,
+    call: syntax.Call,
+    statement: syntax.KernelStatement,
+    arguments: Mapping[str, Expression],
+    arrays: Mapping[str, tuple[Axis, ...]],
+    domain: Domain,
+    level: Axis | None,
+) -> Expression:
+    """The formula over the columns of this call; its points and parameters are `Local`."""
+    points = statement.arguments
+    axis = domain.input_axis if len(points) == 2 else None
+    if axis is None and len(points) == 2 and _over_columns(statement.value, frozenset(p.text for p in points)):
+        axis = Axis(None, size=1)
+    columns = (axis,) if axis is not None else ()
+    local = _points(scope, statement, axis)
+    for parameter in statement.parameters:
+        own = _own(arguments[parameter.text], domain)
+        if parameter.text not in arrays:
+            own = tuple(each for each in own if contains(columns, each))
+        local[parameter.text] = _local(scope, parameter, own)
+    body = _body(scope, statement, local, axis, level)
+    if body.axes:
+        point = points[0].text
+        scope.problems.fail(WrittenForOneColumn(call.span, statement.name.text, domain.describe(), point))
+    return body
+
+
+def _points(scope: Scope, statement: syntax.KernelStatement, axis: Axis | None) -> dict[str, Expression]:
+    """The points along their columns, and their levels, which are numbers."""
+    axes = (axis,) if axis is not None and len(statement.arguments) == 2 else ()
+    points: dict[str, Expression] = {each.text: _local(scope, each, axes) for each in statement.arguments}
+    return points | {each.text: _local(scope, each, ()) for each in statement.levels}
+
+
+def _local(scope: Scope, name: syntax.Identifier, axes: tuple[Axis, ...]) -> Expression:
+    return remember(scope, Local(name.span, axes, name.text, tuple(Whole(axis) for axis in axes)), Fact())
+
+
+def _body(
+    scope: Scope,
+    statement: syntax.KernelStatement,
+    local: Mapping[str, Expression],
+    axis: Axis | None,
+    level: Axis | None,
+) -> Expression:
+    """The checked formula; along an axis other than the columns it would be several covariances."""
+    name, levels = statement.name.text, _texts(statement.levels)
+    left = Left("kernel", name, f"kernel {name}({', '.join(_texts(statement.arguments))}; ...)")
+    place = Place("a kernel", _READABLE, left, local=local, levels=dict.fromkeys(levels, level))
+    body = check_expression(scope, place, statement.value)
+    for each in body.axes:
+        if axis is None or not contains((axis,), each):
+            source = carrier(body, each)
+            shown = scope.quote(source.span).strip("`")
+            element = levels[0] if levels else "1"
+            one = f"one number: take an element, such as `{shown}[{element}]`, or sum over the axis"
+            scope.problems.fail(KernelAxis(source.span, shown, each.describe(), "one number", one))
+    return body
+
+
+def _over_columns(formula: syntax.Formula, points: frozenset[str]) -> bool:
+    """Whether a formula takes elements of its points, or sums and the like over their columns."""
+    for part in _walk(formula):
+        match part:
+            case syntax.Name(identifier=word, subscripts=subscripts) if subscripts is not None and word.text in points:
+                return True
+            case syntax.Call(function=word, arguments=inside) if word.text in _OVER_COLUMNS:
+                own = inside[0].value if len(inside) == 1 or word.text == "dot" else None
+                if own is not None and any(_is_point(each, points) for each in _walk(own)):
+                    return True
+            case syntax.Binary(operator="@", left=left):
+                if any(_is_point(each, points) for each in _walk(left)):
+                    return True
+    return False
+
+
+def _is_point(formula: syntax.Formula, points: frozenset[str]) -> bool:
+    return isinstance(formula, syntax.Name) and formula.identifier.text in points
+
+
+def _walk(formula: object) -> Iterator[syntax.Formula]:
+    """A formula and everything inside it."""
+    stack = [formula]
+    while stack:
+        node = stack.pop()
+        yield node  # type: ignore[misc]
+        match node:
+            case syntax.Call(arguments=arguments):
+                stack += [each.value for each in arguments]
+            case syntax.Binary(left=left, right=right) | syntax.Comparison(left=left, right=right):
+                stack += [left, right]
+            case syntax.Negation(operand=operand):
+                stack.append(operand)
+            case syntax.Logical(operands=operands):
+                stack += list(operands)
+            case syntax.Conditional(condition=condition, then=then, otherwise=otherwise):
+                stack += [condition, then, otherwise]
