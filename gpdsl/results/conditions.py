@@ -290,7 +290,7 @@ class Condition:
             return np.sum(chances * SIGNS[operator](numbers[:, None], threshold), axis=0)
         if output is not None and output.kind == "binary":
             yes = np.moveaxis(of_output(beliefs, name, partial(output_mean, beliefs)), 0, -1)[place]
-            low, high = (SIGNS[operator](_numbered(beliefs, name, each), threshold) for each in (0.0, 1.0))
+            low, high = (SIGNS[operator](_numbered(beliefs, name, np.asarray(each)), threshold) for each in (0.0, 1.0))
             return (1.0 - yes) * low + yes * high
         shares, at = Shares(beliefs), self.units.into(name, every)
         if operator in {"==", "!="}:

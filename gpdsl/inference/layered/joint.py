@@ -24,6 +24,7 @@ from gpdsl.inference.posteriors.features import (
 from gpdsl.inference.posteriors.pathwise import Bent, bent, by_column, refuse_unsuited
 from gpdsl.inference.posteriors.posterior import Paths, Posterior
 from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.form import Form
 from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at, prior_means
@@ -191,10 +192,14 @@ def _composed_at(
             at, known = layers.at_samples(group, rows, values[None])
             new = functionals_at(group, group.readings.all, at)
             kernel = kernel_values(program.evaluator, group, parameters, every_point(new).shape[-1])
-            cross = of_each_kernel(group, lambda a, g=group, n=new, p=points: covariance(g.form, a, n, p), kernel)
+            cross = of_each_kernel(group, partial(_between, group.form, new, points), kernel)
             found = by_column(group, kernel, own.prior.at(group, kernel, new, seed) + cross @ own.weights)[0]
             found = found + prior_means(program.evaluator, [group], parameters, at, len(found), known)
             values = values.at[:, group.start : group.stop].set(found)
         return values
 
     return jax.lax.map(one, jnp.arange(count))
+
+
+def _between(form: Form, a: Functionals, b: Functionals, arguments: tuple[Array, ...]) -> Array:
+    return covariance(form, arguments, a, b)
