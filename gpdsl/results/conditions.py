@@ -128,11 +128,9 @@ def _element(beliefs: ex.Beliefs, name: str, positions: tuple[int | str, ...]) -
     return translator.value(name, positions)
 
 
-ROWS_AT_ONCE = 256
-"""Of which all draws are held at a time."""
-
-NEVER = 3.0
-"""Over the number of draws: what a probability may still be, at 95%, when none of them says so."""
+ROWS_AT_ONCE, NEVER = 256, 3.0
+"""Rows of which all draws are held at a time; over the number of draws, what a probability may still be, at 95%, when
+none of them says so."""
 
 TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 """What comparisons become when both sides are exchanged."""
@@ -284,14 +282,11 @@ class Condition:
         shape = beliefs.program.translator.shape(declared.axes_of(name))
         every = np.broadcast_to(threshold.reshape(-1, *(1,) * len(shape)), (beliefs.count, *shape))
         output = declared.outputs.get(name)
-        if output is not None and output.label is not None:
+        if output is not None and (output.label is not None or output.kind == "binary"):
             chances = np.moveaxis(of_output(beliefs, name, partial(output_mean, beliefs)), 0, -1)[place]
-            numbers = _numbered(beliefs, name, np.arange(1.0, len(chances) + 1.0))
+            chances = chances if output.label is not None else np.stack([1.0 - chances, chances])
+            numbers = _numbered(beliefs, name, np.arange(len(chances)) + float(output.label is not None))
             return np.sum(chances * SIGNS[operator](numbers[:, None], threshold), axis=0)
-        if output is not None and output.kind == "binary":
-            yes = np.moveaxis(of_output(beliefs, name, partial(output_mean, beliefs)), 0, -1)[place]
-            low, high = (SIGNS[operator](_numbered(beliefs, name, np.asarray(each)), threshold) for each in (0.0, 1.0))
-            return (1.0 - yes) * low + yes * high
         shares, at = Shares(beliefs), self.units.into(name, every)
         if operator in {"==", "!="}:
             reached, short = shares.beyond(name, at, "<="), shares.beyond(name, at, "<")
@@ -384,8 +379,7 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Conditi
     translator = beliefs.program.translator
     declared = translator.declarations
     lines = ["model asked", *(f"index {n} in 1..{translator.size(i.axis)}" for n, i in declared.indices.items())]
-    tables: tuple[Mapping[str, m.Declaration], ...] = (declared.inputs, declared.consts, declared.params)
-    for name in (*(name for table in tables for name in table), *names_of(beliefs)):
+    for name in (*declared.inputs, *declared.consts, *declared.params, *names_of(beliefs)):
         axes = declared.axes_of(name)
         sizes = [axis.name if axis.name in declared.indices else str(translator.size(axis)) for axis in axes]
         lines.append(f"input {name} : real" + (f"[{', '.join(map(str, sizes))}]" if sizes else ""))
