@@ -54,7 +54,7 @@ def test_bounds_rise_to_the_evidence() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["Matern12", "Matern32", "Matern52"])
 def test_projections_are_below_the_evidence_and_lose_less_than_points(kernel: str) -> None:
-    """With as many numbers as points: a third less for a rough process."""
+    """Few of them lose less than as many points or waves, of a rough process."""
     data, model, bounds = series(), gpdsl.compile(SERIES.replace("Matern32", kernel)), []
     exact = model.fit(data, fixed=HELD).elbo
     for count in (8, 16, 48):
@@ -63,8 +63,8 @@ def test_projections_are_below_the_evidence_and_lose_less_than_points(kernel: st
     rough = kernel == "Matern12"
     assert exact - bounds[2] < (2.5 if rough else 0.02)
     if rough:
-        assert bounds[1] > model.fit(data, inducing=16, fixed=HELD).elbo
-        assert bounds[1] > model.fit(data, inducing="fourier(16, over = [-2, 1.5])", fixed=HELD).elbo
+        assert bounds[0] > model.fit(data, inducing=8, fixed=HELD).elbo + 5
+        assert bounds[0] > model.fit(data, inducing="fourier(8, over = [-2, 1.5])", fixed=HELD).elbo
 
 
 def test_hyperparameters_are_learnt_and_predictions_reach_beyond_the_interval(tmp_path: Path) -> None:
