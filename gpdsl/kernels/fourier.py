@@ -212,7 +212,7 @@ class _Functions:
 def eigen(kernel: str, arguments: Mapping[str, Array], corners: Float[Array, "2 D"], count: int) -> Basis:
     """`count` eigenfunctions, by the sum of their degrees."""
     if kernel != "RBF":
-        raise Unsuited(f"eigenfunctions are known of RBF, not of {kernel}")
+        raise Unsuited(f"eigenfunctions are known of RBF, Matern12, Matern32 and Matern52, not of {kernel}")
     width, dtype = corners.shape[1], corners.dtype
     degrees = lowest_degrees(count, width)
     most = int(degrees.max())

@@ -21,7 +21,7 @@ import numpy as np
 from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float
 
-from gpdsl.kernels import fourier
+from gpdsl.kernels import fourier, projections
 from gpdsl.kernels.columns import selected
 from gpdsl.kernels.form import (
     Base,
@@ -44,7 +44,7 @@ Points = Float[Array, "n D"]
 Seen = Callable[[Points], Points]
 """The columns that a kernel sees of points, or functions of them."""
 
-FAMILIES: dict[str, Family] = {"fourier": fourier.fourier, "eigen": fourier.eigen}
+FAMILIES: dict[str, Family] = {"fourier": fourier.fourier, "eigen": projections.eigen}
 """What a family's features are for one kernel of the table, of the columns that it sees."""
 
 PATCHES = "patches"

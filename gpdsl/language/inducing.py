@@ -226,7 +226,7 @@ OWN: Mapping[str, str] = MappingProxyType(
         "points": "values at points",
         "slopes": "derivatives at points, along every column",
         "fourier": "Fourier features between bounds: `Matern12`, `Matern32` and `Matern52` of single columns",
-        "eigen": "eigenfunctions of `RBF` under a normal density of the inputs",
+        "eigen": "eigenfunctions: of `RBF` under a normal density, of the Laplacian between bounds for Matérn kernels",
         "patches": "values at patches of images, of the process that `Patch` is the mean of",
     }
 )

@@ -51,6 +51,22 @@ def test_bounds_rise_to_the_evidence() -> None:
     assert exact - bounds[2] < 0.01
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["Matern12", "Matern32", "Matern52"])
+def test_projections_are_below_the_evidence_and_lose_less_than_points(kernel: str) -> None:
+    """Few of them lose less than as many points or waves, of a rough process."""
+    data, model, bounds = series(), gpdsl.compile(SERIES.replace("Matern32", kernel)), []
+    exact = model.fit(data, fixed=HELD).elbo
+    for count in (8, 16, 48):
+        bounds.append(model.fit(data, inducing=f"eigen({count}, over = [-2, 1.5])", fixed=HELD).elbo)
+    assert bounds[0] < bounds[1] < bounds[2] <= exact + 1e-6
+    rough = kernel == "Matern12"
+    assert exact - bounds[2] < (2.5 if rough else 0.02)
+    if rough:
+        assert bounds[0] > model.fit(data, inducing=8, fixed=HELD).elbo + 5
+        assert bounds[0] > model.fit(data, inducing="fourier(8, over = [-2, 1.5])", fixed=HELD).elbo
+
+
 def test_hyperparameters_are_learnt_and_predictions_reach_beyond_the_interval(tmp_path: Path) -> None:
     data, model = series(), gpdsl.compile(SERIES + "infer vi: inducing f = fourier(30)")
     fit, exact = model.fit(data), model.fit(data, inducing=0)

@@ -189,11 +189,83 @@ def test_eigenfunctions_of_rbf() -> None:
     assert np.abs(open_part).max() < 1e-4 and np.linalg.eigvalsh(open_part).min() > -1e-9
 
 
+def eigen(count: int, size: int | None = None, width: int = 1) -> Coefficients:
+    corners = jnp.asarray([[START] * width, [END] * width])
+    return Coefficients(corners, "eigen", count, count if size is None else size)
+
+
+def kernel_of(name: str, r: float) -> float:
+    u = np.sqrt({"Matern12": 1, "Matern32": 3, "Matern52": 5}[name]) * abs(r) / ELL
+    return float({"Matern12": 1, "Matern32": 1 + u, "Matern52": 1 + u + u**2 / 3}[name] * np.exp(-u))
+
+
+@pytest.mark.parametrize("name", MATERN)
+def test_projections_of_matern_kernels_are_integrals(name: str) -> None:
+    """With values inside and outside, and among themselves, each by quadrature of its definition."""
+    places = [START - 1.1, START, -0.7, 0.4, END, END + 0.3]
+    at, features = Values(jnp.asarray(places)[:, None]), eigen(8)
+    found = basis(matern(name), one(), features)
+    cross = np.asarray(covariance(matern(name), one(), features, at)) / np.asarray(found.weights)[:, None]
+    among = np.asarray(found.among) / np.outer(found.weights, found.weights)
+
+    def wave(j: int, x: float) -> float:
+        return float(np.cos(j * np.pi * (x - START) / (END - START)))
+
+    def with_value(j: int, x: float) -> float:
+        cut = [x] if START < x < END else None
+        return quad(lambda z: kernel_of(name, x - z) * wave(j, z), START, END, points=cut, epsabs=1e-12)[0]
+
+    for j in (0, 1, 7):
+        np.testing.assert_allclose(cross[j], [with_value(j, x) for x in places], atol=1e-10)
+    for i, j in ((0, 0), (1, 1), (7, 7), (0, 2), (3, 7), (1, 2)):
+        both = quad(lambda x, i=i, j=j: with_value(i, x) * wave(j, x), START, END, epsabs=1e-10)[0]
+        np.testing.assert_allclose(among[i, j], both, atol=1e-9)
+    np.testing.assert_allclose(np.diag(found.among), 1.0, rtol=1e-12)
+    # In a box much longer than the process is correlated, what the ends cut off is nothing beside the density.
+    wide = Coefficients(jnp.asarray([[-350.0], [350.0]]), "eigen", 40, 40)
+    assert np.abs(np.asarray(basis(matern(name), one(), wide).among) - np.eye(40)).max() < 5e-3
+
+
+@pytest.mark.parametrize("name", MATERN)
+def test_projections_explain_all_of_the_interval_in_the_end(name: str) -> None:
+    points, left = np.linspace(START, END, 24)[:, None], []
+    for count in (6, 24, 96):
+        open_part = explained(matern(name), one(), eigen(count), points)
+        assert np.linalg.eigvalsh(open_part).min() > -1e-9
+        left.append(np.trace(open_part))
+    assert left[0] > left[1] > left[2]
+    assert left[2] < 24 * {"Matern12": 5e-2, "Matern32": 1e-3, "Matern52": 1e-4}[name]
+    beyond = np.array([[START - 0.4], [END + 0.8]])  # what the ends tell, of which projections learn slowly
+    outside, known = (np.diag(explained(matern(name), one(), u, beyond)) for u in (eigen(96), fourier(120)))
+    assert np.all(outside > known - 1e-3) and np.all(outside < known + 5e-2)
+
+
+def test_projections_have_slopes() -> None:
+    """In places, and in the length-scale; in single precision too they are finite."""
+    points, step = jnp.asarray([[-1.0], [0.3], [END + 0.4]]), 1e-5
+    cov = jax.jit(lambda a, b: covariance(matern("Matern52"), one(), a, b))
+    there = cov(eigen(12), Derivatives(points, (0,)))
+    sides = [cov(eigen(12), Values(points + h)) for h in (step, -step)]
+    np.testing.assert_allclose(there, (sides[0] - sides[1]) / (2 * step), atol=1e-7)
+
+    def total(ell: Array) -> Array:
+        made = basis(matern("Matern32"), [ell], eigen(12))
+        return jnp.sum(jnp.cos(made.among)) + jnp.sum(made.weights[:, None] * made.functions(points).T)
+
+    slope = jax.jit(jax.grad(total))(jnp.asarray(ELL))
+    ahead = [float(total(jnp.asarray(ELL + h))) for h in (step, -step)]
+    np.testing.assert_allclose(slope, (ahead[0] - ahead[1]) / (2 * step), rtol=1e-6)
+    single = basis(
+        matern("Matern52"), [jnp.asarray(ELL, "f4")], Coefficients(jnp.asarray([[0.0], [1.0]], "f4"), "eigen", 50, 50)
+    )
+    assert single.among.dtype == jnp.float32 and float(jnp.linalg.eigvalsh(single.among).min()) > 0
+
+
 @pytest.mark.parametrize(
     ("form", "family", "why"),
     [
         (Base("RBF", ("ell",)), "fourier", "not of RBF"),
-        (matern("Matern32"), "eigen", "not of Matern32"),
+        (Base("Periodic", ("ell", "period")), "eigen", "not of Periodic"),
         (Product((matern("Matern32"), Base("Periodic", ("ell", "period")))), "fourier", "not of Periodic"),
         (Base("White", ()), "fourier", "not of White"),
     ],

@@ -43,7 +43,10 @@ _output ~ Normal(_latent, 1)
 """
 
 
-_KERNELS: dict[str, tuple[tuple[str, ...], int]] = {"fourier": (tuple(SMOOTHNESS), 1), "eigen": (("RBF",), 1)}
+_KERNELS: dict[str, tuple[tuple[str, ...], int]] = {
+    "fourier": (tuple(SMOOTHNESS), 1),
+    "eigen": (("RBF", *SMOOTHNESS), 1),
+}
 
 
 _said: dict[str, str] = {}
