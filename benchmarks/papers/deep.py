@@ -1,8 +1,9 @@
 """Deep Gaussian processes: layers on four sets of regression, and the tutorial's figure 7, beside published numbers.
 
 `python benchmarks/papers/deep.py layers --sets energy kin8nm --splits 5` and `python benchmarks/papers/deep.py figure7`
-(`--keep FILE` goes on where a run stopped, `--record` puts the rows into the tables of RESULTS.md). Every fit is at
-default settings but for what is given: `--steps`, `--inducing`, and in figure 7 its 50 inducing points and 5 replicas.
+(`--keep FILE` goes on where a run stopped, `--record` puts the rows into the tables of RESULTS.md); `figure7 --seeds 0
+--picture FILE.png` draws it: data, and draws of each model's outputs at many inputs. Every fit is at default settings
+but for what is given: `--steps`, `--inducing`, and in figure 7 its 50 inducing points and 5 replicas.
 Inputs and outputs are standardised by the training rows of each split; toy_dgp.csv is taken as it is.
 """
 
@@ -128,6 +129,31 @@ def figure_7(kept: Kept, seeds: int, options: dict[str, Any], keep: bool) -> Non
     show("Figure 7, M = 50, mean ± standard error of seeds; ceiling -0.308, one Gaussian -2.057", columns, rows)
 
 
+def picture(path: Path, options: dict[str, Any]) -> None:
+    """Figure 7: the training rows, and draws from the four models (one fit each), white on black."""
+    import matplotlib.pyplot as plt
+
+    paths = find_data("toy_dgp.csv")
+    if paths is None:
+        return
+    table = np.genfromtxt(paths[0], delimiter=",", names=True)
+    train = {name: table[name][table["test"] == 0] for name in ("x", "y")}
+    figure, panels = plt.subplots(1, 5, figsize=(15, 3), layout="constrained", sharey=True)
+    panels[0].plot(train["x"], train["y"], "k,")
+    panels[0].set_title("data")
+    new = {"x": np.linspace(-3.5, 3.5, 500)}
+    for panel, (model, (text, replicas, _)) in zip(panels[1:], FIGURE_7.items(), strict=True):
+        given = {"inducing": 50, **({"importance": replicas} if replicas > 1 else {}), **options}
+        fit = gpdsl.compile(text + "\ny ~ Normal(f, sigma)").fit(train, progress=False, **given)
+        drawn = fit.predict(new).sample("y", 60)
+        panel.set_facecolor("black")
+        panel.plot(np.broadcast_to(new["x"], drawn.shape).ravel(), drawn.ravel(), "w,", alpha=0.6)
+        panel.set_title(model)
+    for panel in panels:
+        panel.set(xlim=(-3.5, 3.5), ylim=(-4, 4))
+    figure.savefig(path, dpi=80)
+
+
 def _density(text: str, train: dict[str, Any], test: dict[str, Any], options: dict[str, Any]) -> list[float]:
     """Mean log density of test rows, bound of a training row, processor seconds with compiling."""
     start = time.process_time()
@@ -159,6 +185,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="of figure 7")
     for option in ("steps", "inducing"):
         parser.add_argument(f"--{option}", type=int, help="of all fits, gpdsl's choice by default")
+    parser.add_argument("--picture", type=Path, help="where to draw figure 7")
     parser.add_argument("--record", action="store_true", help="put what is found into the tables of RESULTS.md")
     parser.add_argument("--keep", type=Path, help="file of measurements to go on from, and to add to")
     given = parser.parse_args()
@@ -166,7 +193,9 @@ def main() -> None:
     options = {name: getattr(given, name) for name in ("steps", "inducing") if getattr(given, name)}
     if "layers" in given.what:
         layered(kept, list(given.sets), given.splits, given.depths, options, given.record)
-    if "figure7" in given.what:
+    if given.picture is not None:
+        picture(given.picture, options)
+    if "figure7" in given.what and given.seeds:
         figure_7(kept, given.seeds, options, given.record)
 
 
