@@ -95,12 +95,12 @@ class Gridded(Exact):
     def grid(self) -> Grid:
         """Where the values stand. Raises ValueError where they stand on no grid."""
         parts, groups = self.held.parts, self.program.groups
-        need(len(parts) == len(groups) == 1 and parts[0].grid is not None, NO_GRID)
-        (read,) = self.inducing
+        need(len(parts) == len(groups) == 1, NO_GRID)
+        (read,), known = self.inducing, parts[0].grid
         need(all(isinstance(each[0][1], Values) for each in blocks(read)), NO_GRID)
-        found = grid_of(groups[0], parts[0], np.asarray(points_of(read)))
-        need(found is not None and (found.mixes(parts[0]) or 0 < parts[0].grid[0] < len(found.shape)), NO_GRID)
-        assert found is not None
+        found = None if known is None else grid_of(groups[0], parts[0], np.asarray(points_of(read)))
+        if found is None or known is None or not 0 < known[0] < len(found.shape):
+            raise ValueError(NO_GRID)
         return found
 
     def check(self, choice: Choice, options: Options) -> None:
@@ -165,7 +165,9 @@ class Gridded(Exact):
             here = np.arange(number * size, (number + 1) * size)
             mean = mean.at[:, here].add(_along(told, each).T)
             variance = variance.at[:, here].add(-_between(alone, each, each).T)
-            for second, other in enumerate(reach) if covariance is not None else ():
+            if covariance is None:
+                continue
+            for second, other in enumerate(reach):
                 across = _between(every, each, other).T.reshape(-1, size, size)
                 covariance = covariance.at[:, here[:, None], np.arange(size) + second * size].add(-across)
         variance = jnp.maximum(variance, 0.0)
@@ -219,15 +221,15 @@ class Gridded(Exact):
         rows: Rows,
         parameters: Mapping[str, Array],
         read: Sequence[Functionals],
-        known: Turned,
+        parts: Any,
         drawn: Conditioned,
         seed: int,
     ) -> Float[Array, "draws rows columns"]:
         """What is read at rows of drawn functions, around their prior means."""
         view, (duals,) = prior_view(program, program.groups[0], rows, parameters), drawn.duals
-        told = jnp.einsum("je,de...->jd...", known.processes, duals)
+        told = jnp.einsum("je,de...->jd...", parts.processes, duals)
         told = told.reshape(-1, *told.shape[2:])
-        found = jnp.stack([_along(told, each) for each in self._reached(view, known, read, rows)])
+        found = jnp.stack([_along(told, each) for each in self._reached(view, parts, read, rows)])
         apart = jnp.transpose(found.reshape(len(found), view.group.size, len(duals), -1), (2, 3, 0, 1))
         return prior_at([view], rows, drawn.prior, seed) + apart.reshape(*apart.shape[:2], -1)
 

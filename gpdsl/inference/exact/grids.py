@@ -77,7 +77,8 @@ def factors_of(form: Form, width: int, first: int = 0) -> list[Factor]:
             first += count(each)
         return found
     numbers = tuple(range(first, first + count(form)))
-    inner, selected = form, list(range(width))
+    inner: Form = form
+    selected = list(range(width))
     if isinstance(form, On) and not form.numbers:
         inner, selected = form.kernel, _selected(form)
     if isinstance(inner, Base) and inner.name in BY_COLUMN and selected:
@@ -277,14 +278,15 @@ def gridded(system: System, rows: Rows, dtype: Any = float) -> System | None:
     several = len(group.readings.basis) > 1
     if told is None or (several and (group.size > 1 or reads is None)):
         return None
-    part = replace(part, grid=np.concatenate([[1], reads if several else np.zeros(part.elements.shape[1], int)]))
+    places = reads if several and reads is not None else np.zeros(part.elements.shape[1], int)
+    part = replace(part, grid=np.concatenate([[1], places]))
     grid = grid_of(group, part, np.asarray(points_of(read), dtype))
     if grid is None:
         return None
     along = _along(grid, told, mixed=grid.mixes(part))
     if along is None:
         return None
-    part = replace(part, grid=np.concatenate([[along], part.grid[1:]]))
+    part = replace(part, grid=np.concatenate([[along], places]))
     return replace(system, parts=(part,), grid=grid)
 
 

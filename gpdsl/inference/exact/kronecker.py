@@ -52,7 +52,7 @@ def in_cells(grid: Grid, values: Float[Array, "*lead values"]) -> Float[Array, "
 
 def weights(
     part: Part, grid: Grid, loadings: Float[Array, "1 columns elements rows"]
-) -> tuple[Float[Array, "columns outputs"], list[Float[Array, " n"]]]:
+) -> tuple[Float[Array, "processes outputs"], list[Float[Array, " n"]]]:
     """Loadings as a product: of every process on every output, and of the values of each side."""
     assert part.grid is not None
     ones = [jnp.ones(n, loadings.dtype) for n in grid.shape[1:]]

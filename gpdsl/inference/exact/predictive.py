@@ -120,7 +120,7 @@ class Exact(Posterior):
             return list(as_numpy(compute(parameters, read)))
 
     @cached_property
-    def numbers(self) -> tuple[Any, tuple[list[Factorised], list[Functionals]]]:
+    def numbers(self) -> tuple[Any, tuple[Any, list[Functionals]]]:
         """The parameters, every part factorised there, and what the rows of the data read.
 
         Raises GpdslError where a matrix has no Cholesky factor, which a fit that ended well has but for rounding.
@@ -226,7 +226,7 @@ class Exact(Posterior):
         rows: Rows,
         parameters: Mapping[str, Array],
         read: Sequence[Functionals],
-        parts: Sequence[Factorised],
+        parts: Any,
         drawn: Conditioned,
         seed: int,
     ) -> Float[Array, "draws rows columns"]:
