@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Float
 from scipy.special import ndtr
 from scipy.stats import kstest
 
