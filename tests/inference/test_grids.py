@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
 from scipy.stats import multivariate_normal
 
 import gpdsl
@@ -424,3 +426,36 @@ def test_it_starts_no_variational_fit_and_single_precision_is_near(rng: np.rando
     assert model.fit(data, start=fit).elbo >= fit.elbo - 1e-6
     with pytest.raises(gpdsl.GpdslError, match=r"values on a grid starts no fit .* init = fit\.parameters"):
         model.fit(data, start=fit, inducing=5)
+
+
+DAMAGES: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    "another side": ("regression.0.grid", lambda a: a + [9, 0, 0, 0]),
+    "no side": ("regression.0.grid", lambda a: a * [0, 1, 1, 1]),
+    "columns that are not there": ("regression.0.grid", lambda a: a + 3),
+    "a column twice": ("regression.0.grid", lambda a: a * [1, 0, 0, 0]),
+    "not of all elements": ("regression.0.grid", lambda a: a[:-1]),
+    "no grid": ("inducing.0.0", lambda a: a + 0.01 * np.arange(len(a))[:, None]),
+}
+
+
+@pytest.mark.usefixtures("any_size")
+def test_a_file_whose_values_are_on_no_grid_is_damaged(rng: np.random.Generator, tmp_path: Path) -> None:
+    case = CASES["outputs side by side"]
+    data, _, _ = drawn(case, rng)
+    fit = gpdsl.compile(case.text).fit(data, init=case.parameters, fixed=list(case.parameters))
+    fit.save(tmp_path / "a.gpfit")
+    with safe_open(tmp_path / "a.gpfit", framework="numpy") as handle:
+        arrays = {key: handle.get_tensor(key) for key in handle.keys()}  # noqa: SIM118
+        header = handle.metadata()
+    new = {"x": rng.uniform(0, 3, 4)}
+    np.testing.assert_array_equal(
+        gpdsl.load_fit(tmp_path / "a.gpfit").predict(new).mean("y"), fit.predict(new).mean("y")
+    )
+    for name, change in DAMAGES.values():
+        changed = {**arrays, name: np.ascontiguousarray(change(arrays[name]))}
+        save_file(changed, tmp_path / "b.gpfit", header)
+        with pytest.raises(gpdsl.GpdslError, match="damaged"):
+            gpdsl.load_fit(tmp_path / "b.gpfit")
+    save_file({name: a for name, a in arrays.items() if not name.endswith(".grid")}, tmp_path / "b.gpfit", header)
+    with pytest.raises(gpdsl.GpdslError, match="damaged"):
+        gpdsl.load_fit(tmp_path / "b.gpfit")

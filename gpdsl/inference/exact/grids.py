@@ -180,6 +180,8 @@ def grid_of(group: Group, part: Part, points: np.ndarray) -> Grid | None:
     elements, rows = part.elements.shape[1], part.rows[0]
     total, one = len(points) // len(group.readings.basis), len(group.readings.basis) == 1
     readings = (part.columns[0][part.grid[1:]] - group.start) // group.size
+    if np.max(part.columns) >= group.start + group.size * len(group.readings.basis):
+        return None
     places = rows if one else (readings[:, None] * total + rows).ravel()
     seen = np.asarray(points)[places]
     factors = factors_of(group.form, points.shape[1])

@@ -97,6 +97,7 @@ class Exact(Posterior):
         apart = bool(choice.sets) and choice.posterior == "full"
         need(apart or choice.posterior == kind, f"choice: posterior is {shown(choice.posterior)}: expected {kind}")
         need((choice.exact or choice.sets) == self.held.sizes, "choice: exact is not the sizes of the data")
+        need(choice.grid or all(part.grid is None for part in parts), "choice: the data are on a grid, and it has none")
         places = [getattr(part, name) for part in parts for name in PLACES]
         whole = all(each is None or each.dtype.kind == "i" for each in places)
         need(whole, "the places of the data are no whole numbers")
