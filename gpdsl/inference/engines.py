@@ -15,6 +15,7 @@ from gpdsl.inference.by_level import plan_by_level
 from gpdsl.inference.corrected.engine import plan_corrected
 from gpdsl.inference.driver import CheckedSearch, Engine, Plan, Planner, Search, searching
 from gpdsl.inference.exact.engine import plan_exact
+from gpdsl.inference.exact.gridded import Gridded
 from gpdsl.inference.exact.predictive import Exact
 from gpdsl.inference.expectation_propagation.engine import fit_ep
 from gpdsl.inference.fields.posterior import OverFields
@@ -69,7 +70,7 @@ PLANNERS: list[Planner] = [plan_layered, plan_qsgp, plan_exact, plan_by_level, p
 """Asked one after the other, after the engines that users have registered."""
 
 
-POSTERIORS: list[type[Posterior]] = [Exact, OverWeights, OverFields, Layered, Posterior]
+POSTERIORS: list[type[Posterior]] = [Exact, Gridded, OverWeights, OverFields, Layered, Posterior]
 """What holds the posterior of a fit: the first that suits its choices."""
 
 

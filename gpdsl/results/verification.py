@@ -179,7 +179,7 @@ def read_choice(kept: Mapping[str, Any]) -> Choice:
     _texts([kept[name] for name in ("posterior", "optimizer", "inducing_start", "features")], "choice")
     need(not kept["features"] or read_features(kept["features"]), "choice: features are none")
     _texts([*kept["reasons"], *kept["reasons"].values()], "choice: reasons")
-    sizes = {name: tuple(kept.get(name, ())) for name in ("exact", "sets")}
+    sizes = {name: tuple(kept.get(name, ())) for name in ("exact", "grid", "sets")}
     for name, each in sizes.items():
         for size in each:
             _whole(size, 1, f"choice: {name}")

@@ -16,6 +16,7 @@ from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, looked_at, maximis
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
 from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
+from gpdsl.inference.exact.grids import gridded, separable, work
 from gpdsl.inference.exact.parts import falls_apart
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.exact.system import System, make_system, statement
@@ -160,11 +161,15 @@ EXACT_PARTS = 24
 EXACT_NUMBERS = 4 * EXACT_VALUES**2
 """Numbers in all matrices together, and in the loadings of all values on all latents, up to which it is: 512 MB."""
 
+GRID_VALUES, GRID_WORK = 1000, 4.0 * EXACT_VALUES**3
+"""Observed values from which a grid is looked for, and work of an evaluation up to which it is the default."""
+
 
 def plan_exact(program: Program, data: Data, options: Options, _: Start | None = None) -> Plan | None:
     """The choice of exact inference and what the rows read of each group; None where something else is asked or due."""
     many = data.rows > EXACT_VALUES and not all(falls_apart(group) for group in program.groups)
-    if _asked_otherwise(program, options) or (options.inducing is None and many):
+    may_be_grid = sum(each.size for each in data.outputs.values()) >= GRID_VALUES and separable(program)
+    if _asked_otherwise(program, options) or (options.inducing is None and many and not may_be_grid):
         return None
     rows = make_rows(program, data)
     system = make_system(program, rows)
@@ -173,8 +178,10 @@ def plan_exact(program: Program, data: Data, options: Options, _: Start | None =
     sizes = np.asarray(system.sizes, float)
     numbers = max(float(np.sum(sizes**2)), float(np.sum(sizes)) * program.latents)
     afforded = len(system.parts) <= EXACT_PARTS and numbers <= EXACT_NUMBERS and np.sum(sizes**3) <= EXACT_VALUES**3
-    if options.inducing is None and not afforded:
+    on_grid = _on_grid(system, rows, options) if may_be_grid else None
+    if options.inducing is None and on_grid is None and (many or not afforded):
         return None
+    system = on_grid or system
     read = functionals(program, rows)
     plain = replace(options, inducing=0, batch=0, posterior="full", optimizer="lbfgs")
     choice = decide(plain, data.rows, opaque=False, sampled=False)
@@ -183,8 +190,20 @@ def plan_exact(program: Program, data: Data, options: Options, _: Start | None =
         reason += f"; {', '.join(f'`{name}`' for name in program.mixing)} mixes latents, which makes them correlated"
     reasons = {"posterior": reason, "optimizer": "the evidence itself, without q"}
     posterior = "coupled" if program.mixing else "full"
-    choice = replace(choice, posterior=posterior, reasons=reasons, exact=system.sizes)
+    lengths = () if system.grid is None else system.grid.lengths
+    choice = replace(choice, posterior=posterior, reasons=reasons, exact=system.sizes, grid=lengths)
     return Plan(choice, Layout(parse_family(posterior, True), True), read, EXACT)
+
+
+def _on_grid(system: System, rows: Rows, options: Options) -> System | None:
+    """The system as one on a grid, where that costs less and is afforded."""
+    found = gridded(system, rows, options.dtype)
+    if found is None or found.grid is None or sum(length > 1 for length in found.grid.lengths) < 2:
+        return None
+    needed, otherwise = work(found.grid.lengths), sum(float(size) ** 3 for size in system.sizes)
+    most = max(float(np.prod(found.grid.shape)) * system.program.latents, max(found.grid.shape) ** 2)
+    afforded = needed <= GRID_WORK and most <= EXACT_NUMBERS
+    return found if needed < otherwise and (afforded or options.inducing == 0) else None
 
 
 def _asked_otherwise(program: Program, options: Options) -> bool:
@@ -200,7 +219,7 @@ class ExactSearch:
     """The parameters of greatest evidence (times their priors), and the exact posterior there."""
 
     def __init__(self, problem: Problem) -> None:
-        system = make_system(problem.program, problem.rows)
+        system = make_system(problem.program, problem.rows, on_grid=bool(problem.choice.grid))
         assert system is not None  # the plan has seen to it
         self.problem, self.system = problem, system
         self.evidence = Remembered(evidence_of(problem, system), problem.parameters)
@@ -226,7 +245,7 @@ class ExactSearch:
             return looked_at(evidence, start, problem.monitor.report)
         if problem.continued:
             return _maximised(problem, evidence, start)
-        if problem.count < SAMPLED_FROM:
+        if problem.count < SAMPLED_FROM or problem.choice.grid:
             begin = starts(problem, evidence)
             found = rough_search(problem, evidence, begin if len(begin) > 1 else ())
             return _maximised(problem, evidence, found.point)
@@ -242,7 +261,7 @@ class ExactProfile:
     """The evidence at any parameters, and the exact posterior there."""
 
     def __init__(self, problem: Problem, _: Result) -> None:
-        system = make_system(problem.program, problem.rows)
+        system = make_system(problem.program, problem.rows, on_grid=bool(problem.choice.grid))
         assert system is not None  # the plan has seen to it
         self.problem, self.system, self.evidence = problem, system, evidence_of(problem, system)
 
@@ -302,7 +321,7 @@ def explain_exact(
 ) -> list[str]:
     """The posterior, the observations with what was found out of each, the optimiser, and what an evaluation costs."""
     lines = ["posterior", f"  exact: {choice.reasons['posterior']}"]
-    lines.append(f"  {_matrices(choice.exact)}; no jitter: the noise makes them positive definite")
+    lines += _matrices(choice)
     lines += ["", "observations, in units of their noise"]
     for observation, noted in zip(program.observations, notes, strict=True):
         found = statement(program, observation)
@@ -311,16 +330,26 @@ def explain_exact(
         lines.append(f"  {observation.outputs[0]}{where} ~ {observation.distribution}: {written(found.residual)}")
         lines += [f"    {each}" for each in noted]
     lines += ["", "optimiser", *optimiser]
-    flops = sum(float(size) ** 3 for size in choice.exact)
-    memory = 4.0 * NUMBERS[options.dtype] * sum(float(size) ** 2 for size in choice.exact)
+    matrices, values = choice.grid or choice.exact, float(sum(choice.exact)) if choice.grid else 0.0
+    memory = 4.0 * NUMBERS[options.dtype] * (values + sum(float(size) ** 2 for size in matrices))
+    flops = work(choice.grid) if choice.grid else sum(float(size) ** 3 for size in matrices)
     lines += ["", "cost of one evaluation of the evidence and its gradient (estimate)"]
     lines.append(f"  {quantity(flops, 'flop')}, {quantity(memory, 'B')} of working memory in {options.dtype}")
     return lines
 
 
-def _matrices(sizes: Sequence[int]) -> str:
+def _matrices(choice: Choice) -> list[str]:
+    """What is factorised, and for a grid why not otherwise."""
+    sizes, no_jitter = choice.exact, "no jitter: the noise makes them positive definite"
+    if choice.grid:
+        sides, dense = " x ".join(map(str, choice.grid)), quantity(float(sum(sizes)) ** 3, "flop")
+        return [
+            f"  the {sum(sizes)} values are a complete grid of {sides}, and the kernel is a product over its sides:",
+            f"  eigenvectors of a matrix for each side an evaluation, where one of all values takes {dense}; no jitter",
+        ]
     if len(sizes) == 1:
-        return f"one Cholesky factor and one inverse of size {sizes[0]} an evaluation"
+        return [f"  one Cholesky factor and one inverse of size {sizes[0]} an evaluation; {no_jitter}"]
     largest, smallest = max(sizes), min(sizes)
     shown = str(largest) if largest == smallest else f"{smallest} to {largest}"
-    return f"{len(sizes)} parts that share no latent: a Cholesky factor and an inverse each, of size {shown}"
+    apart = f"{len(sizes)} parts that share no latent: a Cholesky factor and an inverse each, of size {shown}"
+    return [f"  {apart}; {no_jitter}"]

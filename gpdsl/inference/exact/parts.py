@@ -36,13 +36,15 @@ class Part:
     The first axis of everything counts the sets. `elements` [sets, elements, 2] are statement and number of its
     element; `columns` [sets, columns] those of the marginals that they read; `rows` [sets, rows] the numbers of the
     rows in which any of them is observed; `kept` [sets, values] the places among [elements * rows] that are, None for
-    all of them, and -1 for no value, which fills up the smaller sets.
+    all of them, and -1 for no value, which fills up the smaller sets. Of a set on a grid (`grids`) `grid` says along
+    which side loadings may differ, and then the place of the column that each element reads.
     """
 
     elements: np.ndarray
     columns: np.ndarray
     rows: np.ndarray
     kept: np.ndarray | None
+    grid: np.ndarray | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:

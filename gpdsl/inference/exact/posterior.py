@@ -20,6 +20,9 @@ from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import Program
 
+PLACES = "elements", "columns", "rows", "kept", "grid"
+"""What a file keeps of a part."""
+
 
 @dataclass(frozen=True, eq=False)
 class Regression:
@@ -37,7 +40,7 @@ class Regression:
         """What a file keeps."""
         kept: dict[str, np.ndarray] = {}
         for number, (part, known) in enumerate(zip(self.parts, self.values, strict=True)):
-            own = {name: getattr(part, name) for name in ("elements", "columns", "rows", "kept")}
+            own = {name: getattr(part, name) for name in PLACES}
             own |= {"z": known.z, "loadings": known.loadings}
             kept |= {f"regression.{number}.{name}": np.asarray(v) for name, v in own.items() if v is not None}
         return kept
@@ -48,7 +51,7 @@ class Regression:
         parts: list[Part] = []
         values: list[Whitened] = []
         while (prefix := f"regression.{len(parts)}.") + "z" in arrays:
-            own = {name: arrays.get(prefix + name) for name in ("elements", "columns", "rows", "kept", "z", "loadings")}
+            own = {name: arrays.get(prefix + name) for name in (*PLACES, "z", "loadings")}
             values.append(Whitened(own.pop("z"), own.pop("loadings")))  # type: ignore[arg-type]  # checked by `check`
             parts.append(Part(**own))  # type: ignore[arg-type]
         return cls(tuple(parts), tuple(values))
@@ -73,6 +76,14 @@ class Regression:
                 *(_within(own, program.latents) for own in np.unique(part.columns, axis=0)),
                 *(_within(np.unique(own), rows) for own in part.rows),
             ]
+            if part.grid is not None:
+                found += [
+                    part.kept is None,
+                    sets == 1,
+                    part.grid.shape == (elements + 1,),
+                    bool(np.all(part.grid >= 0)),
+                ]
+                found += [bool(np.all(part.grid[1:] < part.columns.shape[1]))]
             if part.kept is not None:
                 found += [len(part.kept) == sets, *(_within(own[own >= 0], elements * seen) for own in part.kept)]
         if not all(found):

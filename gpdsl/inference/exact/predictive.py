@@ -11,7 +11,7 @@ functions from GP posteriors, eq. 12.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -22,13 +22,14 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 from scipy.linalg import cho_solve as solve_with
+from scipy.linalg import get_lapack_funcs
 
 from gpdsl.errors import GpdslError, need, shown
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.exact.crossing import crossed, crossed_by_level, values_first
 from gpdsl.inference.exact.evidence import factorised_in_place
 from gpdsl.inference.exact.parts import Part, by_level, sets_of
-from gpdsl.inference.exact.posterior import Regression
+from gpdsl.inference.exact.posterior import PLACES, Regression
 from gpdsl.inference.exact.whitening import signal_covariance
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.coupled import Block, block_of, left_open, processes, unexplained, with_processes
@@ -82,7 +83,7 @@ class Exact(Posterior):
 
     @staticmethod
     def suits(program: Program, choice: Choice) -> bool:
-        return bool(choice.exact or choice.sets)
+        return bool(choice.exact or choice.sets) and not choice.grid
 
     def stored(self, arrays: Arrays, rows: int, options: Options) -> tuple[tuple[Whitened, ...], Regression]:
         need(len(self.inducing) == len(self.program.groups), UNLIKE)
@@ -96,7 +97,8 @@ class Exact(Posterior):
         apart = bool(choice.sets) and choice.posterior == "full"
         need(apart or choice.posterior == kind, f"choice: posterior is {shown(choice.posterior)}: expected {kind}")
         need((choice.exact or choice.sets) == self.held.sizes, "choice: exact is not the sizes of the data")
-        places = [array for part in parts for array in (part.elements, part.columns, part.rows, part.kept)]
+        need(choice.grid or all(part.grid is None for part in parts), "choice: the data are on a grid, and it has none")
+        places = [getattr(part, name) for part in parts for name in PLACES]
         whole = all(each is None or each.dtype.kind == "i" for each in places)
         need(whole, "the places of the data are no whole numbers")
         numbers = [array for each in self.held.values for array in (each.z, each.loadings)]
@@ -119,7 +121,7 @@ class Exact(Posterior):
             return list(as_numpy(compute(parameters, read)))
 
     @cached_property
-    def numbers(self) -> tuple[Any, tuple[list[Factorised], list[Functionals]]]:
+    def numbers(self) -> tuple[Any, tuple[Any, list[Functionals]]]:
         """The parameters, every part factorised there, and what the rows of the data read.
 
         Raises GpdslError where a matrix has no Cholesky factor, which a fit that ended well has but for rounding.
@@ -156,10 +158,8 @@ class Exact(Posterior):
         """With covariances among all that is read where the program asks for these."""
         (parts, read), fitted = numbers, self.program
         seen = [prior_view(program, group, rows, parameters) for group in program.groups]
-        scale = jnp.concatenate([jnp.tile(v.kernel.scale, len(v.group.readings.all)) for v in seen])
-        count = _by_row(seen[0]).shape[0]
-        mean = prior_means(program.evaluator, program.groups, parameters, rows, count)
-        variance = scale * jnp.concatenate([_by_row(view) for view in seen], axis=1)
+        variance = prior_variance_of_rows(seen)
+        mean = prior_means(program.evaluator, program.groups, parameters, rows, len(variance))
         covariance = unexplained(seen, mean) if program.coupled else None
         for part, known in zip(self.held.parts, parts, strict=True):
             if by_level(part, fitted.groups):
@@ -193,36 +193,33 @@ class Exact(Posterior):
             for number, own in enumerate(map(tuple, each.tolist())):
                 its = lost[np.flatnonzero(which.ravel() == number)]
                 told[own] = told.get(own, 0.0) - jnp.einsum("svcn,svdm->cndm", its, its)  # type: ignore[arg-type]
-        found = [block_of(own, with_processes(lost, own, seen, left)[None]) for own, lost in told.items()]
-        told_about = {column for block in found for column in block.columns}
-        for view, of_group in zip(seen, left, strict=True):
-            alone = zip(processes(view.group), of_group, strict=True)
-            found += [block_of(own, each[None]) for own, each in alone if int(own[0]) not in told_about]
-        return found
+        return blocks_told(told, seen, left)
 
     def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
         """So many draws of the prior of each group, and B^-1 (z - H g - e) of each part of the observed values."""
-        fitted, count, (parameters, (parts, read)) = self.program, len(component), self.numbers
+        fitted, count, (parameters, (known, read)) = self.program, len(component), self.numbers
         refuse_unsuited(fitted)
         prior = random_waves(fitted, count, rng)
-        drawn = np.zeros((count, len(read[0]) // len(fitted.groups[0].readings.basis), fitted.latents))
-        for group, at, own in zip(fitted.groups, read, prior, strict=True):
-            kernel = kernel_values(fitted.evaluator, group, parameters, every_point(at).shape[-1])
-            basis = len(group.readings.basis)
-            scaled = np.sqrt(np.asarray(kernel.scale))[:, None, None] * np.asarray(
-                own.compiled(fitted, group, parameters, at, seed)
-            )
-            apart = scaled.reshape(group.size, basis, -1, count).transpose(3, 2, 1, 0)
-            own_columns = slice(group.start, group.start + basis * group.size)
-            drawn[:, : apart.shape[1], own_columns] = apart.reshape(*apart.shape[:2], -1)
+        drawn = at_the_data(fitted, parameters, read, prior, seed)
         duals = []
-        for part, known, held in zip(self.held.parts, self.held.values, parts, strict=True):
+        for number, (part, held) in enumerate(zip(self.held.parts, self.held.values, strict=True)):
             g = drawn[:, part.rows[:, :, None], part.columns[:, None, :]]
-            signal = jnp.einsum("scen,dsnc->sden", held.loadings, g)
+            signal = jnp.einsum("scen,dsnc->sden", jnp.asarray(held.loadings), g)
             told = part.values_of(signal.reshape(*signal.shape[:2], -1))
-            left = jnp.asarray(known.z)[:, None] - told - rng.standard_normal(told.shape)
-            duals.append(jax.vmap(lambda factor, b: cho_solve((factor, True), b.T))(held.factor, left))
-        return Paths(partial(self._drawn_at, seed=seed), (parameters, read, parts, Conditioned(prior, duals)))
+            duals.append(self.dual(number, jnp.asarray(held.z)[:, None] - told - rng.standard_normal(told.shape)))
+        return Paths(partial(self._drawn_at, seed=seed), (parameters, read, known, Conditioned(prior, duals)))
+
+    def dual(self, number: int, left: Float[Array, "sets draws values"]) -> Float[Array, "sets values draws"]:
+        """B^-1 times something, of one part."""
+        (factors, _) = self.numbers[1]
+        return jax.vmap(lambda factor, b: cho_solve((factor, True), b.T))(factors[number].factor, left)
+
+    def inverses(self) -> Iterator[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]]:
+        _, (parts, _) = self.numbers
+        for part in parts:
+            for factor, alpha in zip(np.asarray(part.factor, float), np.asarray(part.alpha, float), strict=True):
+                (potri,) = get_lapack_funcs(("potri",), (factor,))
+                yield np.diagonal(potri(np.asfortranarray(factor), lower=1)[0]), alpha
 
     def _drawn_at(
         self,
@@ -230,20 +227,60 @@ class Exact(Posterior):
         rows: Rows,
         parameters: Mapping[str, Array],
         read: Sequence[Functionals],
-        parts: Sequence[Factorised],
+        parts: Any,
         drawn: Conditioned,
         seed: int,
     ) -> Float[Array, "draws rows columns"]:
         """What is read at rows of drawn functions, around their prior means."""
-        seen, found = [prior_view(program, group, rows, parameters) for group in program.groups], []
-        for view, own in zip(seen, drawn.prior, strict=True):
-            new = functionals_at(view.group, view.group.readings.all, rows)
-            found.append(by_column(view.group, view.kernel, own.at(view.group, view.kernel, new, seed)))
-        total = jnp.concatenate(found, axis=-1)
+        seen = [prior_view(program, group, rows, parameters) for group in program.groups]
+        total = prior_at(seen, rows, drawn.prior, seed)
         for part, known, duals in zip(self.held.parts, parts, drawn.duals, strict=True):
             columns, cross = crossed(part, known.loadings, self.program, seen, read, rows)
             total = total.at[:, :, columns].add(jnp.einsum("scnv,svd->dnsc", cross, duals))
         return total
+
+
+def at_the_data(
+    fitted: Program,
+    parameters: Mapping[str, Array],
+    read: Sequence[Functionals],
+    prior: Sequence[PriorDraws],
+    seed: int,
+) -> Float[np.ndarray, "draws rows columns"]:
+    """What the rows of the data read of draws of the prior."""
+    count = prior[0].sizes.shape[1]
+    drawn = np.zeros((count, len(read[0]) // len(fitted.groups[0].readings.basis), fitted.latents))
+    for group, at, own in zip(fitted.groups, read, prior, strict=True):
+        kernel = kernel_values(fitted.evaluator, group, parameters, every_point(at).shape[-1])
+        basis = len(group.readings.basis)
+        scaled = np.sqrt(np.asarray(kernel.scale))[:, None, None] * np.asarray(
+            own.compiled(fitted, group, parameters, at, seed)
+        )
+        apart = scaled.reshape(group.size, basis, -1, count).transpose(3, 2, 1, 0)
+        own_columns = slice(group.start, group.start + basis * group.size)
+        drawn[:, : apart.shape[1], own_columns] = apart.reshape(*apart.shape[:2], -1)
+    return drawn
+
+
+def prior_at(
+    seen: Sequence[GroupView], rows: Rows, prior: Sequence[PriorDraws], seed: int
+) -> Float[Array, "draws rows columns"]:
+    """What new rows read of draws of the prior."""
+    found = []
+    for view, own in zip(seen, prior, strict=True):
+        new = functionals_at(view.group, view.group.readings.all, rows)
+        found.append(by_column(view.group, view.kernel, own.at(view.group, view.kernel, new, seed)))
+    return jnp.concatenate(found, axis=-1)
+
+
+def blocks_told(told: Mapping[tuple[int, ...], Array], seen: Sequence[GroupView], left: Sequence[Array]) -> list[Block]:
+    """Blocks of the columns that are told about, `told` less than their prior covariances, and of all others."""
+    found = [block_of(own, with_processes(lost, own, seen, left)[None]) for own, lost in told.items()]
+    told_about = {column for block in found for column in block.columns}
+    for view, of_group in zip(seen, left, strict=True):
+        alone = zip(processes(view.group), of_group, strict=True)
+        found += [block_of(own, each[None]) for own, each in alone if int(own[0]) not in told_about]
+    return found
 
 
 def _rounded(signal: Float[np.ndarray, "values values"]) -> Float[np.ndarray, "values values"] | None:
@@ -299,6 +336,12 @@ def prior_view(program: Program, group: Group, rows: Rows, parameters: Mapping[s
     prior = prior_variances(group, kernel, at)
     nothing = jnp.zeros((*prior.shape, 1), prior.dtype)
     return GroupView(group, kernel, Features(nothing, prior, nothing))
+
+
+def prior_variance_of_rows(seen: Sequence[GroupView]) -> Float[Array, "rows columns"]:
+    """Prior variances of everything that is read."""
+    scale = jnp.concatenate([jnp.tile(v.kernel.scale, len(v.group.readings.all)) for v in seen])
+    return scale * jnp.concatenate([_by_row(view) for view in seen], axis=1)
 
 
 def _by_row(view: GroupView) -> Float[Array, "rows columns"]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from gpdsl.inference.exact.grids import Grid, gridded
 from gpdsl.inference.exact.parts import Part, batched, together
 from gpdsl.program.groups import Group
 from gpdsl.program.program import Program
@@ -78,6 +79,10 @@ class System:
     program: Program
     statements: tuple[Statement, ...]
     parts: tuple[Part, ...]
+    reads: Mapping[tuple[int, int], frozenset[int]]
+    """The columns of the marginals that each element of a statement reads."""
+    grid: Grid | None = None
+    """Where its values stand on one: there is one part then."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -85,8 +90,11 @@ class System:
         return tuple(size for part in self.parts for size in part.sizes)
 
 
-def make_system(program: Program, rows: Rows) -> System | None:
-    """The system of some rows, None where an observation is not normal about a linear function of the latents."""
+def make_system(program: Program, rows: Rows, *, on_grid: bool = False) -> System | None:
+    """The system of some rows, None where an observation is not normal about a linear function of the latents.
+
+    `on_grid` asks for the one part on a grid that the plan has found.
+    """
     if program.fields or program.opaque or not program.conjugate or any(group.per_row for group in program.groups):
         return None
     found = [statement(program, observation) for observation in program.observations]
@@ -101,7 +109,9 @@ def make_system(program: Program, rows: Rows) -> System | None:
         for number, position in enumerate(itertools.product(*[range(1, n + 1) for n in masks[s].shape[1:]]))
     }
     apart = [part for elements in _sharing(program, reads) for part in _parts(program, rows, elements, reads, flat)]
-    return System(program, statements, batched(program.groups, [part for part in apart if part.width]))
+    parts = batched(program.groups, [part for part in apart if part.width])
+    system = System(program, statements, parts, reads)
+    return gridded(system, rows) if on_grid else system
 
 
 def _parts(

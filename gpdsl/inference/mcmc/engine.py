@@ -16,7 +16,7 @@ from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.driver import Plan, Planner
 from gpdsl.inference.exact.engine import ExactProfile
-from gpdsl.inference.exact.evidence import log_normal, parts_of
+from gpdsl.inference.exact.evidence import log_evidence
 from gpdsl.inference.integrated import STATISTICS, Integrated, log_volume
 from gpdsl.inference.log_joint import LogJoint
 from gpdsl.inference.machine import machine_for
@@ -61,9 +61,7 @@ class Collapsed:
     def log_density(self, position: Position, data: Any) -> Float[Array, ""]:
         """The log evidence, with log priors."""
         system, learnt = self.profile.system, position["learnt"]
-        matrices, vectors, constant = parts_of(system, learnt, data)
-        total = constant + log_volume(system.program, learnt)
-        return total + sum(jnp.sum(jax.vmap(log_normal)(*each)) for each in zip(matrices, vectors, strict=True))
+        return log_evidence(system, learnt, data) + log_volume(system.program, learnt)
 
     def at(self, position: Position) -> Result:
         """The exact posterior."""

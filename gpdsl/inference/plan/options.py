@@ -278,6 +278,8 @@ class Choice:
     power: float = 1.0
     exact: tuple[int, ...] = ()
     """Sizes of the matrices of exact inference, where the evidence is known in closed form and maximised itself."""
+    grid: tuple[int, ...] = ()
+    """Lengths of the sides of the grid that all values of exact inference stand on, several outputs one of them."""
     sets: tuple[int, ...] = ()
     """Sizes of the sets of latent values that share no level, where the posterior is a small matrix for each."""
     features: str = ""

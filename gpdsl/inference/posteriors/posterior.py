@@ -208,6 +208,10 @@ class Posterior:
             return None
         return np.asarray(self._compiled("left_open_at", program)(rows, *self.numbers), float)
 
+    def inverses(self) -> Iterator[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]]:
+        """Where the data hold it: the diagonal of B^-1 and alpha of every set of values (`exact.predictive`)."""
+        return iter(())
+
     def blocks(self, program: Program, rows: Rows, count: int) -> list[Block]:
         """Covariances of all latents between rows. Raises GpdslError for too many of these."""
         compute = self._compiled("blocks_at", program)

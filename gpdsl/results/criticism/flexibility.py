@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import get_lapack_funcs
 from scipy.special import ndtr
 from scipy.stats import kstest
 
@@ -41,7 +40,7 @@ def flexibility(fit: Fit, data: Data) -> Iterator[Finding]:
     if fit.at_rows.by_data:
         if values > LARGEST:
             return
-        inverses = list(_inverses(fit))
+        inverses = list(fit.at_rows.inverses())
         yield _used(sum(float(np.sum(1.0 - inverse)) for inverse, _ in inverses), values, "")
         yield _calibrated(np.concatenate([alpha / np.sqrt(inverse) for inverse, alpha in inverses]))
     elif fit.posterior and fit.choice.posterior in ONE_GAUSSIAN and not fit.program.inner:
@@ -49,16 +48,6 @@ def flexibility(fit: Fit, data: Data) -> Iterator[Finding]:
         shared = [np.asarray(q.root, float) for group, q in groups if not group.per_row]
         used = sum(float(np.prod(root.shape[1:3]) - np.sum(root[0] ** 2)) for root in shared)
         yield _used(used, values, spreading(fit.program))
-
-
-def _inverses(fit: Fit) -> Iterator[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]]:
-    """The diagonal of B^-1 and alpha of every set of values."""
-    _, (parts, _) = fit.at_rows.numbers
-    for part in parts:
-        for factor, alpha in zip(np.asarray(part.factor, float), np.asarray(part.alpha, float), strict=True):
-            (potri,) = get_lapack_funcs(("potri",), (factor,))
-            inverse, _ = potri(np.asfortranarray(factor), lower=1)
-            yield np.diagonal(inverse), alpha
 
 
 def spreading(program: Program) -> str:
