@@ -363,6 +363,7 @@ def simulated(rng: np.random.Generator, rows: int, columns: int) -> tuple[dict[s
     return {**at, "y": y.ravel()[order]}, true
 
 
+@pytest.mark.slow
 def test_ten_thousand_values_are_exact_and_give_the_parameters_back(rng: np.random.Generator, tmp_path: Path) -> None:
     data, true = simulated(rng, 100, 100)
     model = gpdsl.compile(SIMULATED)
@@ -381,6 +382,7 @@ def test_ten_thousand_values_are_exact_and_give_the_parameters_back(rng: np.rand
     assert np.all(prediction.variance("f")[:2] < 0.5) and prediction.variance("f")[2] > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("any_size")
 def test_slopes_draws_and_conditions_are_those_of_dense_inference(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
