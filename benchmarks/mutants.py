@@ -15,23 +15,30 @@ import ast
 import compileall
 import functools
 import hashlib
+import importlib
+import itertools
 import json
+import math
 import os
 import random
 import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.append(str(ROOT))
 
 from tests import selection  # noqa: E402 - the repository is not installed
+from tests.conftest import QUICK  # noqa: E402
+
+SLOW_IMPORTS = ("jax", "optax", "sympy", "scipy.optimize", "scipy.stats", "pandas", "polars", "hypothesis")
 
 CHOSEN = tuple(
     f"gpdsl/{room}/*.py"
@@ -41,8 +48,11 @@ CHOSEN = tuple(
 FEW = 20
 """Tests that run first: most faults are noticed by one of them, and the others need not be read."""
 
-STUCK, MEMORY = 60, 12 << 30
-"""Seconds after which a test counts as failed, and bytes that it may ask for: a fault may make a loop endless."""
+MEMORY = 12 << 30
+"""Bytes that tests may ask for: a fault may make a loop endless."""
+
+ROOM, TIMES, STUCK = 20, 3, 900
+"""Seconds of processor time that tests have, beside so many times their own, and seconds that one of them has."""
 
 LIMITED = ("-x", "-o", f"faulthandler_timeout={STUCK}", "-o", "faulthandler_exit_on_timeout=true")
 
@@ -177,16 +187,19 @@ class Core:
                 path = "gpdsl/" + file.rpartition("/gpdsl/")[2]
                 self.running.setdefault(path, {}).setdefault(line, set()).add(test)
 
-    def tests_of(self, mutant: Mutant) -> list[str]:
+    def tests_of(self, mutant: Mutant, most: float = math.inf) -> list[str]:
         """The tests that pass and run the statement, those of the file's name first and then the quickest.
 
-        Where it runs while modules are imported these are all that run anything of the file.
+        Where it runs while modules are imported these are all that run anything of the file. Together they take at
+        most so many seconds of processor time.
         """
         found = self._running(mutant.path, mutant.lines)
         if found and not found & self.seconds.keys():
             found = self._running(mutant.path, self.running[mutant.path])
         named = f"test_{Path(mutant.path).stem}.py::"
-        return sorted(found & self.seconds.keys(), key=lambda test: (named not in test, self.seconds[test], test))
+        order = sorted(found & self.seconds.keys(), key=lambda test: (named not in test, self.seconds[test], test))
+        total = itertools.accumulate(self.seconds[test] for test in order)
+        return [test for test, seconds in zip(order, total, strict=True) if seconds <= most]
 
     def _running(self, path: str, lines: Iterable[int]) -> set[str]:
         return set().union(*(self.running.get(path, {}).get(line, ()) for line in lines))
@@ -200,6 +213,9 @@ class Bench:
         ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".hypothesis", "_build", ".*_cache")
         shutil.copytree(ROOT, folder, ignore=ignored, dirs_exist_ok=True)
         compileall.compile_dir(folder, quiet=2)
+        os.environ["XLA_FLAGS"] = QUICK
+        for name in SLOW_IMPORTS:
+            importlib.import_module(name)
 
     def look(self, seen: Path) -> None:
         """Run all core tests without any fault, and leave in a folder what they run."""
@@ -207,38 +223,56 @@ class Bench:
         self._run(["-n", "1"], {selection.FOLDER: str(seen.resolve())})
         (seen / TEXT).write_text(digest())
 
-    def noticed(self, mutant: Mutant, tests: list[str]) -> str:
+    def noticed(self, mutant: Mutant, tests: list[str], seconds: Mapping[str, float]) -> str:
         """The first of the tests that notices a fault, or nothing."""
         path = self.folder / mutant.path
         source = path.read_bytes()
         path.write_bytes(source[: mutant.start] + mutant.text.encode() + source[mutant.stop :])
         try:
             for some in (tests[:FEW], tests[FEW:]):
-                if some and (failed := self.failed(*LIMITED, *some)):
+                limit = ROOM + TIMES * sum(seconds[test] for test in some)
+                if some and (failed := self.failed(*LIMITED, *some, limit=limit)):
                     return failed[0]
         finally:
             path.write_bytes(source)
         return ""
 
-    def failed(self, *arguments: str) -> list[str]:
+    def failed(self, *arguments: str, limit: float = math.inf) -> list[str]:
         """The tests that fail, or what ended all of them."""
-        done = self._run(list(arguments), {})
-        said = (line.partition(" ") for line in done.stdout.splitlines())
+        code, told = self._run(arguments, {}, limit)
+        said = (line.partition(" ") for line in told.splitlines())
         failed = [rest.partition(" - ")[0] for word, _, rest in said if word in ("FAILED", "ERROR")]
-        return failed or [f"exit code {done.returncode}"] * (done.returncode != 0)
+        return failed or [f"exit code {code}"] * (code != 0)
 
-    def _run(self, arguments: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *arguments]
-        paths = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
-        own = {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run(
-            command,
-            cwd=self.folder,
-            env={**os.environ, **own, **variables},
-            capture_output=True,
-            text=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY)),
-        )
+    def _run(self, arguments: Iterable[str], variables: Mapping[str, str], limit: float = math.inf) -> tuple[int, str]:
+        """The exit code of pytest and what it prints, from a copy of this process, which has imported what is slow."""
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as told:
+            if child := os.fork():
+                _, status = os.waitpid(child, 0)
+                told.seek(0)
+                return os.waitstatus_to_exitcode(status), told.read()
+            code = 1
+            try:
+                os.dup2(told.fileno(), 1)
+                os.dup2(told.fileno(), 2)
+                if limit < math.inf:
+                    resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 1))
+                code = self._here(arguments, variables)
+            finally:
+                os._exit(code)
+
+    def _here(self, arguments: Iterable[str], variables: Mapping[str, str]) -> int:
+        os.chdir(self.folder)
+        os.environ.update(variables, PYTHONPATH=str(self.folder), PYTHONDONTWRITEBYTECODE="1")
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        sys.dont_write_bytecode = True
+        sys.path[:] = [str(self.folder), *(path for path in sys.path if path not in (str(ROOT), sys.path[0]))]
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "gpdsl")]:
+            del sys.modules[name]
+        sys.argv = ["pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *arguments]
+        code = int(pytest.main(sys.argv[1:]))
+        sys.stdout.flush()
+        return code
 
 
 def digest() -> str:
@@ -269,6 +303,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seen", type=Path, required=True, help="folder of what tests run without faults")
     parser.add_argument("--keep", type=Path, help="file of what is known, to go on from and to add to")
+    parser.add_argument("--most", type=float, default=math.inf, help="seconds of processor time of tests of a fault")
     parser.add_argument("--list", action="store_true", help="print the faults, run nothing")
     given = parser.parse_args()
     mutants = chosen(given.paths, given.count, given.seed)
@@ -288,8 +323,8 @@ def main() -> None:
         for mutant in mutants:
             if mutant.name in known:
                 continue
-            start, tests = time.monotonic(), core.tests_of(mutant)
-            known[mutant.name] = bench.noticed(mutant, tests)
+            start, tests = time.monotonic(), core.tests_of(mutant, given.most)
+            known[mutant.name] = bench.noticed(mutant, tests, core.seconds)
             said = known[mutant.name] or "NOT NOTICED"
             print(f"{mutant.name}\n    {said} ({len(tests)} tests, {time.monotonic() - start:.0f} s)", flush=True)
             if given.keep is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
@@ -94,18 +93,18 @@ def test_what_tests_say_of_a_fault_is_read(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "bound.py").write_text("half = 0.5 * 3", encoding="utf-8")
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
     bench = mutants.Bench(tmp_path / "copy")
-    said: list[list[str]] = []
+    said: list[tuple[str, ...]] = []
 
-    def run(arguments: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    def run(arguments: tuple[str, ...], variables: dict[str, str], limit: float) -> tuple[int, str]:
         wrong = "2.0" in (tmp_path / "copy" / "bound.py").read_text(encoding="utf-8")
         said.append(arguments)
         failed = wrong and "b::t[a b]" in arguments
-        text = ".F\nFAILED b::t[a b] - assert 1 == 2\n" if failed else "..\n"
-        return subprocess.CompletedProcess(arguments, int(failed), text, "")
+        return (1, ".F\nFAILED b::t[a b] - assert 1 == 2\n") if failed else (0, "..\n")
 
     monkeypatch.setattr(bench, "_run", run)
     monkeypatch.setattr(mutants, "FEW", 1)
     fault = next(m for m in mutants.mutants_of(tmp_path / "bound.py") if m.text.startswith("(2.0"))
-    assert bench.noticed(fault, ["a::t"]) == "" and len(said) == 1
-    assert bench.noticed(fault, ["a::t", "b::t[a b]"]) == "b::t[a b]" and len(said) == 3
+    seconds = {"a::t": 1.0, "b::t[a b]": 2.0}
+    assert bench.noticed(fault, ["a::t"], seconds) == "" and len(said) == 1
+    assert bench.noticed(fault, ["a::t", "b::t[a b]"], seconds) == "b::t[a b]" and len(said) == 3
     assert (tmp_path / "copy" / "bound.py").read_text(encoding="utf-8") == "half = 0.5 * 3"
