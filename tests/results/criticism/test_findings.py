@@ -110,6 +110,16 @@ def test_what_there_is_no_time_for_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert looked == ["a", "b", "c", "free"]
 
 
+def test_effective_parameters_are_the_trace_of_what_the_data_took_from_the_prior() -> None:
+    """n - tr(K^-1 S), with S the posterior covariance at the rows, in NumPy."""
+    data = {"x": X[::4], "y": COUNTS["y"][::4]}
+    fit = gpdsl.compile(TEXT.format(kind="count", ell=1, law="Poisson(exp(f))")).fit(data)
+    (found,) = (each for each in fit.diagnose(data).findings if each.name == "effective parameters")
+    prior = np.exp(-0.5 * (data["x"][:, None] - data["x"]) ** 2)
+    left = np.linalg.solve(prior, fit.predict(data).covariance("f"))
+    assert found.number == pytest.approx(10 - np.trace(left), abs=1e-3)
+
+
 def test_one_row_has_no_neighbours() -> None:
     found = (
         gpdsl.compile(TEXT.format(kind="real", ell=1, law="Normal(f, 0.5)")).fit({"x": [0.0], "y": [1.0]}).diagnose()
