@@ -51,7 +51,7 @@ FEW = 20
 MEMORY = 12 << 30
 """Bytes that tests may ask for: a fault may make a loop endless."""
 
-ROOM, TIMES, STUCK = 20, 3, 900
+ROOM, TIMES, STUCK = 200, 3, 900
 """Seconds of processor time that tests have, beside so many times their own, and seconds that one of them has."""
 
 LIMITED = ("-x", "-o", f"faulthandler_timeout={STUCK}", "-o", "faulthandler_exit_on_timeout=true")

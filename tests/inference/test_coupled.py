@@ -368,11 +368,11 @@ def test_what_does_not_go_with_it_is_said() -> None:
             gpdsl.compile(NOISY).fit(data, posterior="coupled", **options)
 
 
-def test_the_covariance_of_each_latent_between_rows_is_that_of_dense_algebra() -> None:
+def test_covariances_and_draws_of_each_latent_are_those_of_dense_algebra() -> None:
     """Of two latents that the data only see the sum of."""
     text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, 0.5 * Matern12(2))\n"
     x, new = np.linspace(0, 4, 6), np.array([0.5, 1.7, 6.0])
-    fit = gpdsl.compile(text + "y ~ Normal(f + g, 0.3)").fit({"x": x, "y": np.sin(x)}, posterior="coupled")
+    fit = gpdsl.compile(text + "y ~ Normal(f + g, 0.3)").fit({"x": x, "y": np.sin(x)}, posterior="coupled", inducing=6)
     found = fit.predict({"x": new})
 
     def smooth(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -386,3 +386,5 @@ def test_the_covariance_of_each_latent_between_rows_is_that_of_dense_algebra() -
         cross = kernel(new, x)
         expected = kernel(new, new) - cross @ np.linalg.solve(seen, cross.T)
         np.testing.assert_allclose(found.covariance(name), expected, atol=1e-5)
+        drawn = found.draws(name, 4000, seed=0)
+        np.testing.assert_allclose(np.cov(drawn.T), expected, atol=0.07)  # five standard errors
