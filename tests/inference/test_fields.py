@@ -240,7 +240,8 @@ def test_a_fit_is_saved_and_drawn_from(tmp_path: Any) -> None:
     again = gpdsl.load_fit(tmp_path / "rays.gpfit", externals={"travel": called})
     for name in ("f", "t"):
         np.testing.assert_array_equal(again.predict(drawn.data).mean(name), fit.predict(drawn.data).mean(name))
-    assert "does not factorise" in model.explain(drawn.data)
+    plan = model.explain(drawn.data, samples=30)
+    assert "does not factorise" in plan and "evaluations: 30 calls a round;" in plan
     assert "all 25 values of f jointly" in fit.summary()
     assert np.isfinite(fit.log_predictive_density(drawn.data)).all()
 

@@ -12,7 +12,7 @@ import gpdsl
 from gpdsl.inference.diagnosis import Curvature
 from gpdsl.results.criticism import findings
 from gpdsl.results.criticism.finding import Finding
-from gpdsl.results.criticism.findings import Diagnosis
+from gpdsl.results.criticism.findings import LOOKS, Diagnosis
 from gpdsl.results.criticism.inspected import of_curvature
 
 RNG = np.random.default_rng(3)
@@ -88,6 +88,11 @@ def test_overdispersed_counts_are_told_from_a_short_length_scale() -> None:
     fit = gpdsl.compile(f"input x : real\noutput y : count\n{text}\ny ~ Poisson(exp(f + m))").fit(data, diagnose="full")
     (found,) = (each for each in fit.diagnose().doubtful if each.name == "effective parameters")
     assert "overdispersion" in found.remedy and "NegativeBinomial" in found.remedy
+
+
+def test_costly_looks_come_last_and_free_ones_are_never_left_out() -> None:
+    prices = [price for _, price in LOOKS.values()]
+    assert prices == sorted(prices) and prices[0] == prices[4] == -np.inf
 
 
 def test_what_there_is_no_time_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
