@@ -56,8 +56,9 @@ bench: $(BENCH_STAMP) $(PEERS_STAMP) $(PEERS_TF_STAMP)  # tables beside peers; a
 papers: $(STAMP)  # the tables of benchmarks/papers/RESULTS.md, from what was measured and recorded
 	$(BIN)/python benchmarks/papers/recorded.py
 
-mutants: $(STAMP)  # small faults in the mathematics, one at a time: which of them do the tests notice?
-	$(BIN)/python benchmarks/mutants.py --keep benchmarks/mutants.jsonl
+mutants: $(STAMP)  # small faults in the mathematics, one at a time: which of them do the tests notice? An hour
+	@$(BIN)/python -m pip install --quiet coverage
+	$(BIN)/python benchmarks/mutants.py --seen benchmarks/mutants.seen --keep benchmarks/mutants.jsonl
 
 gpu-check: $(GPU_STAMP)  # float32 on the GPU against float64 on the CPU, then seconds per step
 	$(VENV)-gpu/bin/python benchmarks/gpu_check.py

@@ -1,112 +1,63 @@
-"""Whether the tests notice faults: small wrong changes to the mathematics, one at a time, and the tests next to each.
+"""Whether the core tests notice faults: small wrong changes to the mathematics, one at a time.
 
-`python benchmarks/mutants.py --count 25 --seed 0 --keep FILE [PATH ...]`, or `make mutants`. Faults are changed signs,
-factors of 2 and 1/2, numbers and orders off by one, dropped jitter, swapped operands and arguments, and comparisons
-turned round. Each is made in a copy of the repository, never in the working tree. What no test notices is printed with
-its line; `--keep` makes a run go on where it stopped.
+`python benchmarks/mutants.py --count 25 --seed 0 --seen FOLDER --keep FILE [PATH ...]`, or `make mutants`. Faults are
+changed signs, factors of 2 and 1/2, numbers and orders off by one, dropped jitter, swapped operands and arguments, and
+comparisons turned round. Each is made in a copy of the repository, never in the working tree. First all core tests run
+once without any fault, which tells what lines each of them runs; then those that run the line of a fault run with it,
+up to the first that fails. What none of them notices is printed with its line. `--seen` keeps what was seen without
+faults, and `--keep` what became of each: a run goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import compileall
 import functools
+import hashlib
+import importlib
+import itertools
 import json
+import math
 import os
 import random
+import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))
 
-TESTS = {
-    "gpdsl/inference/exact/": [
-        "inference/test_exact_evidence.py",
-        "inference/test_exact.py",
-        "inference/test_pieces_by_hand.py",
-    ],
-    "gpdsl/inference/natural/row_space": ["inference/test_row_space.py", "inference/test_iterations.py"],
-    "gpdsl/inference/natural/tied": ["inference/test_tied.py", "inference/test_minibatch.py", "inference/test_warm.py"],
-    "gpdsl/inference/natural/minibatch": ["inference/test_minibatch.py", "inference/test_tied.py"],
-    "gpdsl/inference/natural/tied_ends": ["inference/test_minibatch.py"],
-    "gpdsl/inference/natural/refine": [
-        "inference/test_iterations.py",
-        "inference/test_ridges.py",
-        "inference/test_minibatch.py",
-        "inference/test_saddle.py",
-        "inference/test_warm.py",
-    ],
-    "gpdsl/inference/natural/site_starts": ["inference/test_departure.py", "inference/test_saddle.py"],
-    "gpdsl/inference/natural/": [
-        "inference/test_iterations.py",
-        "inference/test_ridges.py",
-        "inference/test_coupled.py",
-        "inference/test_exact.py",
-        "inference/test_blocks.py",
-    ],
-    "gpdsl/inference/quadruply_stochastic/": ["inference/quadruply_stochastic"],
-    "gpdsl/inference/expectation_propagation/": [
-        "inference/test_guards_by_hand.py",
-        "inference/test_expectation_propagation.py",
-        "inference/test_expectation_propagation_visits.py",
-        "inference/test_expectation_propagation_opaque.py",
-    ],
-    "gpdsl/inference/posteriors/": ["inference/test_families.py", "inference/test_coupled.py"],
-    "gpdsl/inference/estimators/": ["inference/test_estimators.py", "inference/test_sampling.py"],
-    "gpdsl/inference/inducing/": ["inference/test_inducing.py"],
-    "gpdsl/inference/opaque/": [
-        "inference/test_surrogates.py",
-        "inference/test_opaque_trust.py",
-        "inference/test_opaque_faults.py",
-    ],
-    "gpdsl/inference/plan/": ["inference/test_inducing.py", "inference/quadruply_stochastic/test_cost.py"],
-    "gpdsl/inference/ascent/": ["inference/test_schedules.py", "inference/test_off_saddles.py"],
-    "gpdsl/inference/fields/": ["inference/test_fields.py"],
-    "gpdsl/inference/": ["inference/test_engines.py", "inference/test_warm.py", "inference/test_pieces_by_hand.py"],
-    "gpdsl/kernels/waves/": ["kernels/test_waves.py"],
-    "gpdsl/kernels/integrals": ["inference/test_integrals.py"],
-    "gpdsl/kernels/interdomain": ["kernels/test_interdomain.py", "inference/test_patch_features.py"],
-    "gpdsl/kernels/": ["kernels", "inference/test_exact_evidence.py", "inference/test_functionals.py"],
-    "gpdsl/lowering/": ["lowering", "symbolic/test_stable.py", "symbolic/test_truncated.py", "kernels/test_waves.py"],
-    "gpdsl/program/white": ["inference/test_white.py"],
-    "gpdsl/program/field": ["inference/test_fields.py"],
-    "gpdsl/program/": ["program", "results/test_composed.py", "inference/test_functionals.py"],
-    "gpdsl/symbolic/kernel": ["symbolic/test_kernel_analysis.py", "symbolic/test_kernel_checks.py", "kernels"],
-    "gpdsl/symbolic/": ["symbolic", "inference/test_units.py"],
-    "gpdsl/results/": ["results", "simulation"],
-}
-CLOSED = [
-    "test_conditions.py",
-    "test_stable.py",
-    "test_gaussian_joint.py",
-    "test_gaussian_random.py",
-    "test_closed_models.py",
-]
-LAWS = ["test_laws.py", "test_densities.py", "test_extremes.py"]
-for stem in ("gaussian", "expectations", "conditions", "kinks", "functions", "stable", "numeric", "joint"):
-    TESTS[f"gpdsl/symbolic/{stem}"] = [f"symbolic/{each}" for each in CLOSED]
-TESTS["gpdsl/symbolic/closed"] = ["symbolic/test_tilted.py", "symbolic/test_truncated.py", "symbolic/test_stable.py"]
-for stem in ("laws", "densities", "density_mass", "likelihoods"):
-    TESTS[f"gpdsl/symbolic/{stem}"] = [f"symbolic/{each}" for each in LAWS]
-TESTS["gpdsl/symbolic/concavity"] = ["symbolic/test_concavity.py"]
-for stem in ("scales", "data_scales", "law_scales", "kernel_scales", "sources"):
-    TESTS[f"gpdsl/symbolic/{stem}"] = ["inference/test_units.py"]
-"""The tests next to a file, after those of its name: the longest beginning of its path counts."""
+from tests import selection  # noqa: E402 - the repository is not installed
+from tests.conftest import QUICK  # noqa: E402
 
-CHOSEN = (
-    "gpdsl/inference/**/*.py",
-    "gpdsl/kernels/**/*.py",
-    "gpdsl/lowering/*.py",
-    "gpdsl/program/*.py",
-    "gpdsl/symbolic/*.py",
-    "gpdsl/results/*.py",
+SLOW_IMPORTS = ("jax", "optax", "sympy", "scipy.optimize", "scipy.stats", "pandas", "polars", "hypothesis")
+
+CHOSEN = tuple(
+    f"gpdsl/{room}/*.py"
+    for room in ("inference/**", "kernels/**", "lowering", "program", "symbolic", "results", "results/criticism")
 )
+
+FEW = 20
+"""Tests that run first: most faults are noticed by one of them, and the others need not be read."""
+
+MEMORY = 12 << 30
+"""Bytes that tests may ask for: a fault may make a loop endless."""
+
+ROOM, TIMES, STUCK = 200, 3, 900
+"""Seconds of processor time that tests have, beside so many times their own, and seconds that one of them has."""
+
+LIMITED = ("-x", "-o", f"faulthandler_timeout={STUCK}", "-o", "faulthandler_exit_on_timeout=true")
+
+TEXT = "text"
+"""The file that says of which text of gpdsl the others tell."""
 
 OPPOSITE: dict[type[ast.operator] | type[ast.cmpop], type] = {
     ast.Add: ast.Sub,
@@ -132,7 +83,7 @@ WORDS = (ast.JoinedStr, ast.Raise, ast.Assert)
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault: characters `start` to `stop` of a file become `text`."""
+    """A fault: characters `start` to `stop` of a file become `text`; `lines` are those of the statement around it."""
 
     path: str
     kind: str
@@ -141,6 +92,7 @@ class Mutant:
     stop: int
     old: str
     text: str
+    lines: range
 
     @property
     def name(self) -> str:
@@ -153,26 +105,30 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
     offsets = [0]
     for line in source.split(b"\n"):
         offsets.append(offsets[-1] + len(line) + 1)
-    for node in _formulas(ast.parse(source)):
+    for node, lines in _formulas(ast.parse(source)):
         for kind, changed in _changes(node):
             start = offsets[node.lineno - 1] + node.col_offset
             stop = offsets[node.end_lineno - 1] + node.end_col_offset  # type: ignore[operator]
             old, text = source[start:stop].decode(), ast.unparse(changed)
-            yield Mutant(path.relative_to(ROOT).as_posix(), kind, node.lineno, start, stop, old, f"({text})")
+            yield Mutant(path.relative_to(ROOT).as_posix(), kind, node.lineno, start, stop, old, f"({text})", lines)
 
 
-def _formulas(node: ast.AST) -> Iterator[ast.expr]:
-    """The expressions that compute: not annotations, messages or texts."""
+def _formulas(node: ast.AST, lines: range = range(0)) -> Iterator[tuple[ast.expr, range]]:
+    """The expressions that compute (not annotations, messages or texts), with the lines of their statements."""
     if isinstance(node, WORDS):
         return
     if isinstance(node, ast.expr):
-        yield node
+        yield node, lines
+    if isinstance(node, (ast.stmt, ast.Lambda)):
+        inner = getattr(node, "body", None)
+        last = inner[0].lineno - 1 if isinstance(inner, list) else node.end_lineno
+        lines = range(node.lineno, max(node.lineno, last or 0) + 1)
     skipped = {"annotation", "returns", "decorator_list", "type_params", "bases"}
     for name, value in ast.iter_fields(node):
         children = value if isinstance(value, list) else [value]
         for child in children if name not in skipped else ():
             if isinstance(child, ast.AST):
-                yield from _formulas(child)
+                yield from _formulas(child, lines)
 
 
 def _changes(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
@@ -197,7 +153,7 @@ def _changes(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
         case ast.Subscript(value, ast.Slice(lower, ast.Constant(int(upper)), None), context) if upper > 0:
             slices = ast.Slice(lower, ast.Constant(upper - 1), None)
             yield "off by one", ast.Subscript(value, slices, context)
-        case ast.Call(ast.Name("range" | "arange") as called, [*first, last], []):
+        case ast.Call(ast.Name("range" | "arange") as called, [*first, last], []) if not _starred(last):
             yield "off by one", ast.Call(called, [*first, ast.BinOp(last, ast.Sub(), ast.Constant(1))], [])
         case ast.Call(ast.Attribute(value, name, context), arguments, keywords) if name in EXTREMES:
             yield "extreme", ast.Call(ast.Attribute(value, EXTREMES[name], context), arguments, keywords)
@@ -220,52 +176,109 @@ def _starred(*nodes: ast.expr) -> bool:
     return any(isinstance(node, ast.Starred) for node in nodes)
 
 
-def tests_of(path: str) -> list[str]:
-    """The tests next to a file, first those of its name. Ends the run where the table has none."""
-    found = [prefix for prefix in TESTS if path.startswith(prefix)]
-    if not found:
-        raise SystemExit(f"{path}: add a line to TESTS that says which tests look at it")
-    named = sorted(each.relative_to(ROOT).as_posix() for each in ROOT.glob(f"tests/**/test_{Path(path).stem}.py"))
-    return list(dict.fromkeys([*named, *(f"tests/{each}" for each in TESTS[max(found, key=len)])]))
+class Core:
+    """What the core tests do without any fault, from the folder where `tests/selection.py` leaves it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.seconds, lines = selection.read(folder)
+        self.running: dict[str, dict[int, set[str]]] = {}
+        for test, places in lines.items():
+            for file, line in places:
+                path = "gpdsl/" + file.rpartition("/gpdsl/")[2]
+                self.running.setdefault(path, {}).setdefault(line, set()).add(test)
+
+    def tests_of(self, mutant: Mutant, most: float = math.inf) -> list[str]:
+        """The tests that pass and run the statement, those of the file's name first and then the quickest.
+
+        Where it runs while modules are imported these are all that run anything of the file. Together they take at
+        most so many seconds of processor time.
+        """
+        found = self._running(mutant.path, mutant.lines)
+        if found and not found & self.seconds.keys():
+            found = self._running(mutant.path, self.running[mutant.path])
+        named = f"test_{Path(mutant.path).stem}.py::"
+        order = sorted(found & self.seconds.keys(), key=lambda test: (named not in test, self.seconds[test], test))
+        total = itertools.accumulate(self.seconds[test] for test in order)
+        return [test for test, seconds in zip(order, total, strict=True) if seconds <= most]
+
+    def _running(self, path: str, lines: Iterable[int]) -> set[str]:
+        return set().union(*(self.running.get(path, {}).get(line, ()) for line in lines))
 
 
 class Bench:
     """A copy of the repository, in which faults are made one at a time."""
 
-    def __init__(self, folder: Path, limit: float) -> None:
-        self.folder, self.limit, self.sound = folder, limit, set[str]()
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".hypothesis", "_build", ".*_cache")
         shutil.copytree(ROOT, folder, ignore=ignored, dirs_exist_ok=True)
+        compileall.compile_dir(folder, quiet=2)
+        os.environ["XLA_FLAGS"] = QUICK
+        for name in SLOW_IMPORTS:
+            importlib.import_module(name)
 
-    def passes(self, test: str) -> tuple[bool, str]:
-        """Whether tests pass within the limit, and what failed first."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", test]
-        environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        try:
-            done = subprocess.run(
-                command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=self.limit
-            )
-        except subprocess.TimeoutExpired:
-            return False, f"{test}: no end within {self.limit:g} s"
-        failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return done.returncode == 0, failed[0] if failed else f"{test}: exit code {done.returncode}"
+    def look(self, seen: Path) -> None:
+        """Run all core tests without any fault, and leave in a folder what they run."""
+        seen.mkdir(parents=True, exist_ok=True)
+        self._run(["-n", "1"], {selection.FOLDER: str(seen.resolve())})
+        (seen / TEXT).write_text(digest())
 
-    def noticed(self, mutant: Mutant) -> str:
-        """The test that notices a fault, or nothing. Ends the run for a test that fails without it too."""
+    def noticed(self, mutant: Mutant, tests: list[str], seconds: Mapping[str, float]) -> str:
+        """The first of the tests that notices a fault, or nothing."""
         path = self.folder / mutant.path
         source = path.read_bytes()
-        for test in tests_of(mutant.path):
-            path.write_bytes(source[: mutant.start] + mutant.text.encode() + source[mutant.stop :])
-            try:
-                passed, why = self.passes(test)
-            finally:
-                path.write_bytes(source)
-            if not passed and test not in self.sound and not self.passes(test)[0]:
-                raise SystemExit(f"{why} fails without any fault")
-            if not passed:
-                self.sound.add(test)
-                return why
+        path.write_bytes(source[: mutant.start] + mutant.text.encode() + source[mutant.stop :])
+        try:
+            for some in (tests[:FEW], tests[FEW:]):
+                limit = ROOM + TIMES * sum(seconds[test] for test in some)
+                if some and (failed := self.failed(*LIMITED, *some, limit=limit)):
+                    return failed[0]
+        finally:
+            path.write_bytes(source)
         return ""
+
+    def failed(self, *arguments: str, limit: float = math.inf) -> list[str]:
+        """The tests that fail, or what ended all of them."""
+        code, told = self._run(arguments, {}, limit)
+        said = (line.partition(" ") for line in told.splitlines())
+        failed = [rest.partition(" - ")[0] for word, _, rest in said if word in ("FAILED", "ERROR")]
+        return failed or [f"exit code {code}"] * (code != 0)
+
+    def _run(self, arguments: Iterable[str], variables: Mapping[str, str], limit: float = math.inf) -> tuple[int, str]:
+        """The exit code of pytest and what it prints, from a copy of this process, which has imported what is slow."""
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as told:
+            if child := os.fork():
+                _, status = os.waitpid(child, 0)
+                told.seek(0)
+                return os.waitstatus_to_exitcode(status), told.read()
+            code = 1
+            try:
+                os.dup2(told.fileno(), 1)
+                os.dup2(told.fileno(), 2)
+                if limit < math.inf:
+                    resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 1))
+                code = self._here(arguments, variables)
+            finally:
+                os._exit(code)
+
+    def _here(self, arguments: Iterable[str], variables: Mapping[str, str]) -> int:
+        os.chdir(self.folder)
+        os.environ.update(variables, PYTHONPATH=str(self.folder), PYTHONDONTWRITEBYTECODE="1")
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        sys.dont_write_bytecode = True
+        sys.path[:] = [str(self.folder), *(path for path in sys.path if path not in (str(ROOT), sys.path[0]))]
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "gpdsl")]:
+            del sys.modules[name]
+        sys.argv = ["pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *arguments]
+        code = int(pytest.main(sys.argv[1:]))
+        sys.stdout.flush()
+        return code
+
+
+def digest() -> str:
+    """A name for the text of gpdsl, whose lines are told apart by their numbers."""
+    files = sorted(ROOT.glob("gpdsl/**/*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def chosen(paths: list[str], count: int, seed: int) -> list[Mutant]:
@@ -288,10 +301,9 @@ def main() -> None:
     parser.add_argument("paths", nargs="*", default=list(CHOSEN), help="files of gpdsl, also as patterns")
     parser.add_argument("--count", type=int, default=25)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--limit", type=float, default=900.0, help="seconds after which tests that run count as noticing"
-    )
+    parser.add_argument("--seen", type=Path, required=True, help="folder of what tests run without faults")
     parser.add_argument("--keep", type=Path, help="file of what is known, to go on from and to add to")
+    parser.add_argument("--most", type=float, default=math.inf, help="seconds of processor time of tests of a fault")
     parser.add_argument("--list", action="store_true", help="print the faults, run nothing")
     given = parser.parse_args()
     mutants = chosen(given.paths, given.count, given.seed)
@@ -302,22 +314,28 @@ def main() -> None:
     if given.keep is not None and given.keep.exists():
         known = dict(json.loads(line) for line in given.keep.read_text(encoding="utf-8").splitlines())
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), given.limit)
+        bench = Bench(Path(folder))
+        if not (given.seen / TEXT).exists():
+            bench.look(given.seen)
+        if (given.seen / TEXT).read_text() != digest():
+            raise SystemExit(f"gpdsl has changed since {given.seen} was made: remove it")
+        core = Core(given.seen)
         for mutant in mutants:
             if mutant.name in known:
                 continue
-            start = time.monotonic()
-            known[mutant.name] = bench.noticed(mutant)
-            print(
-                f"{mutant.name}\n    {known[mutant.name] or 'NOT NOTICED'} ({time.monotonic() - start:.0f} s)",
-                flush=True,
-            )
+            start, tests = time.monotonic(), core.tests_of(mutant, given.most)
+            known[mutant.name] = bench.noticed(mutant, tests, core.seconds)
+            said = known[mutant.name] or "NOT NOTICED"
+            print(f"{mutant.name}\n    {said} ({len(tests)} tests, {time.monotonic() - start:.0f} s)", flush=True)
             if given.keep is not None:
                 with given.keep.open("a", encoding="utf-8") as file:
                     file.write(json.dumps([mutant.name, known[mutant.name]]) + "\n")
-    missed = [mutant.name for mutant in mutants if not known[mutant.name]]
+        noticing = {known[mutant.name] for mutant in mutants} & core.seconds.keys()
+        unsound = set(bench.failed(*noticing)) if noticing else set()
+    missed = [mutant.name for mutant in mutants if not known[mutant.name] or known[mutant.name] in unsound]
     print(f"\n{len(mutants) - len(missed)} of {len(mutants)} faults noticed (seed {given.seed}); not noticed:")
     print("\n".join(missed) or "none")
+    print("\n".join(f"{test} fails without any fault" for test in sorted(unsound)))
 
 
 if __name__ == "__main__":

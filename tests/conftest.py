@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.selection import FOLDER, Seen
+from tests.selection import ANEW, FOLDER, Seen
 from tests.shapes import check_shapes, next_module
 
 QUICK = (
@@ -79,7 +79,7 @@ SLOW_CASES = Path(__file__).with_name("slow_cases.txt")
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark them, but where they are to be chosen anew."""
-    slow = set() if os.environ.get(FOLDER) else set(SLOW_CASES.read_text().splitlines())
+    slow = set() if os.environ.get(ANEW) else set(SLOW_CASES.read_text().splitlines())
     for item in items:
         if item.nodeid in slow:
             item.add_marker(pytest.mark.slow)

@@ -23,6 +23,9 @@ LIST = ROOT / "tests" / "slow_cases.txt"
 FOLDER = "GPDSL_SELECTION"
 """The environment variable that names the folder where workers leave what they have seen."""
 
+ANEW = "GPDSL_SELECTION_ANEW"
+"""The environment variable that makes the list count for nothing."""
+
 LONG = 1.0
 """Seconds of processor time from which on a test may be slow."""
 
@@ -31,7 +34,7 @@ ALWAYS = ("tests/test_house.py", "tests/test_error_pages.py", "tests/test_every_
 
 
 class Seen:
-    """A plugin of a worker: the lines and the time of each test."""
+    """A plugin of a worker: the lines of each test, and the time of those that pass."""
 
     def __init__(self, folder: Path) -> None:
         from coverage import Coverage
@@ -44,9 +47,10 @@ class Seen:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.coverage.switch_context(item.nodeid)
-        begun = time.process_time()
+        begun, failed = time.process_time(), item.session.testsfailed
         yield
-        self.seconds[item.nodeid] = time.process_time() - begun
+        if item.session.testsfailed == failed:
+            self.seconds[item.nodeid] = time.process_time() - begun
 
     def pytest_sessionfinish(self) -> None:
         self.coverage.stop()
@@ -58,7 +62,7 @@ Lines = dict[str, set[tuple[str, int]]]
 
 
 def read(folder: Path) -> tuple[dict[str, float], Lines]:
-    """Seconds and lines of each test."""
+    """Seconds of each test that passes, and lines of each."""
     from coverage import CoverageData
 
     seconds: dict[str, float] = {}
@@ -94,7 +98,7 @@ def main() -> None:
     """Run all tests that are not marked as slow, and write the list."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-n", "auto", "--dist", "loadfile"]
-        subprocess.run(command, cwd=ROOT, env={**os.environ, FOLDER: folder}, check=False)
+        subprocess.run(command, cwd=ROOT, env={**os.environ, FOLDER: folder, ANEW: "1"}, check=False)
         LIST.write_text("\n".join(chosen(*read(Path(folder)))) + "\n")
 
 

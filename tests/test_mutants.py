@@ -56,10 +56,55 @@ def test_a_fault_is_another_program_in_the_place_it_names(found: dict[str, list]
         assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(SOURCE)), mutant.name
 
 
-def test_a_seed_chooses_the_same_faults_and_every_file_has_its_tests() -> None:
-    one, two = (mutants.chosen(list(mutants.CHOSEN), 30, seed=3) for _ in range(2))
-    assert one == two and len(one) == 30
-    for pattern in mutants.CHOSEN:
-        for file in mutants.ROOT.glob(pattern):
-            for test in mutants.tests_of(file.relative_to(mutants.ROOT).as_posix()):
-                assert (mutants.ROOT / test).exists(), test
+def test_the_lines_of_a_fault_are_those_of_its_statement(found: dict[str, list]) -> None:
+    assert {(mutant.line, *mutant.lines) for mutant in found["comparison"]} == {(6, 6), (8, 8)}
+
+
+def test_a_seed_chooses_the_same_faults() -> None:
+    one, two = (mutants.chosen(["gpdsl/kernels/*.py"], 10, seed=3) for _ in range(2))
+    assert one == two and len(one) == 10
+
+
+def test_the_tests_of_a_fault_run_its_line_and_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = {
+        "tests/test_quick.py::t": {3, 4},
+        "tests/test_bound.py::t": {4},
+        "tests/test_long.py::t": {4},
+        "tests/test_other.py::t": {3},
+        "tests/test_broken.py::t": {4},
+    }
+    seconds = {test: float(number) for number, test in enumerate(runs) if "broken" not in test}
+    lines = {test: {("/copy/gpdsl/bound.py", line) for line in each} for test, each in runs.items()}
+    lines[""] = {("/copy/gpdsl/bound.py", 1), ("/copy/gpdsl/bound.py", 3)}  # at import
+    monkeypatch.setattr(mutants.selection, "read", lambda folder: (seconds, lines))
+    core = mutants.Core(Path())
+
+    def stems(*at: int) -> list[str]:
+        fault = mutants.Mutant("gpdsl/bound.py", "sign", at[0], 0, 1, "a", "b", range(at[0], at[-1] + 1))
+        return [test.removeprefix("tests/test_").partition(".")[0] for test in core.tests_of(fault)]
+
+    assert stems(4) == ["bound", "quick", "long"]
+    assert stems(2, 3) == ["quick", "other"]
+    assert stems(1) == ["bound", "quick", "long", "other"]
+    assert stems(7) == []
+
+
+def test_what_tests_say_of_a_fault_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bound.py").write_text("half = 0.5 * 3", encoding="utf-8")
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    bench = mutants.Bench(tmp_path / "copy")
+    said: list[tuple[str, ...]] = []
+
+    def run(arguments: tuple[str, ...], variables: dict[str, str], limit: float) -> tuple[int, str]:
+        wrong = "2.0" in (tmp_path / "copy" / "bound.py").read_text(encoding="utf-8")
+        said.append(arguments)
+        failed = wrong and "b::t[a b]" in arguments
+        return (1, ".F\nFAILED b::t[a b] - assert 1 == 2\n") if failed else (0, "..\n")
+
+    monkeypatch.setattr(bench, "_run", run)
+    monkeypatch.setattr(mutants, "FEW", 1)
+    fault = next(m for m in mutants.mutants_of(tmp_path / "bound.py") if m.text.startswith("(2.0"))
+    seconds = {"a::t": 1.0, "b::t[a b]": 2.0}
+    assert bench.noticed(fault, ["a::t"], seconds) == "" and len(said) == 1
+    assert bench.noticed(fault, ["a::t", "b::t[a b]"], seconds) == "b::t[a b]" and len(said) == 3
+    assert (tmp_path / "copy" / "bound.py").read_text(encoding="utf-8") == "half = 0.5 * 3"

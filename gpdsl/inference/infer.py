@@ -64,12 +64,12 @@ def infer(
     Raises GpdslError, naming the latents, when no jitter makes their covariance matrices positive definite, and
     KeyboardInterrupt when the user stops it before there is anything to return.
     """
+    if program.account is not None and options.evaluations is not None:
+        program.account.budget = options.evaluations
     if program.fields:
         return infer_fields(program, data, options, callback, start, keep)
     if start is not None:
         check_start(start, program)
-    if program.account is not None and options.evaluations is not None:
-        program.account.budget = options.evaluations
     process = start if start is not None and start.held is None else None
     planned = plan(program, data, options, process)
     if planned.engine.name == "layered" and start is None:

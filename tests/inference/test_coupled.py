@@ -366,3 +366,25 @@ def test_what_does_not_go_with_it_is_said() -> None:
     for options in ({"optimizer": "adam"}, {"batch": 5, "inducing": 4}):
         with pytest.raises(gpdsl.GpdslError, match="posterior = coupled is found by natural gradients on all rows"):
             gpdsl.compile(NOISY).fit(data, posterior="coupled", **options)
+
+
+def test_covariances_and_draws_of_each_latent_are_those_of_dense_algebra() -> None:
+    """Of two latents that the data only see the sum of."""
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, 0.5 * Matern12(2))\n"
+    x, new = np.linspace(0, 4, 6), np.array([0.5, 1.7, 6.0])
+    fit = gpdsl.compile(text + "y ~ Normal(f + g, 0.3)").fit({"x": x, "y": np.sin(x)}, posterior="coupled", inducing=6)
+    found = fit.predict({"x": new})
+
+    def smooth(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.exp(-0.5 * (a[:, None] - b) ** 2)
+
+    def rough(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return 0.5 * np.exp(-abs(a[:, None] - b) / 2)
+
+    seen = smooth(x, x) + rough(x, x) + 0.09 * np.eye(6)
+    for name, kernel in (("f", smooth), ("g", rough)):
+        cross = kernel(new, x)
+        expected = kernel(new, new) - cross @ np.linalg.solve(seen, cross.T)
+        np.testing.assert_allclose(found.covariance(name), expected, atol=1e-5)
+        drawn = found.draws(name, 4000, seed=0)
+        np.testing.assert_allclose(np.cov(drawn.T), expected, atol=0.07)  # five standard errors

@@ -11,6 +11,7 @@ from scipy.stats import multivariate_normal
 
 import gpdsl
 from gpdsl.inference.exact.evidence import evidence_of, one_program, parts_of
+from gpdsl.inference.exact.posterior import _within
 from gpdsl.inference.exact.system import System, make_system
 from gpdsl.program.cache import precision
 from gpdsl.program.rows import Rows
@@ -146,3 +147,9 @@ def test_batches_are_kept_in_files_and_begin_other_fits(rng: np.random.Generator
         mean, variance = root @ np.asarray(q.mean)[0, p], np.sum((root @ np.asarray(q.root)[0, p]) ** 2, axis=1)
         np.testing.assert_allclose(0.5 + mean, known.mean("f")[:, p], atol=1e-5)
         np.testing.assert_allclose(variance, known.variance("f")[:, p], atol=1e-5)
+
+
+@pytest.mark.parametrize("places", [[0, 5], [-1, 2], [1, 1], [0.0, 1.0], []])
+def test_places_are_different_whole_numbers_within_the_values(places: list[float]) -> None:
+    assert _within(np.array([4, 0, 2]), 5)
+    assert not _within(np.array(places), 5)

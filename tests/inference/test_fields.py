@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.fields.calls import _kernel
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.program.evaluation import field_means, roots
 
@@ -240,7 +241,8 @@ def test_a_fit_is_saved_and_drawn_from(tmp_path: Any) -> None:
     again = gpdsl.load_fit(tmp_path / "rays.gpfit", externals={"travel": called})
     for name in ("f", "t"):
         np.testing.assert_array_equal(again.predict(drawn.data).mean(name), fit.predict(drawn.data).mean(name))
-    assert "does not factorise" in model.explain(drawn.data)
+    plan = model.explain(drawn.data, samples=30)
+    assert "does not factorise" in plan and "evaluations: 30 calls a round;" in plan
     assert "all 25 values of f jointly" in fit.summary()
     assert np.isfinite(fit.log_predictive_density(drawn.data)).all()
 
@@ -272,3 +274,9 @@ def test_jitter_of_single_precision_is_raised_by_tens(monkeypatch: pytest.Monkey
     data = {"path": np.eye(SIDE**2)[:3], "t": np.ones(3)}
     fit = gpdsl.compile(WRITTEN).fit(data, dtype="float32", steps=1, fixed=["s"])
     assert fit.jitter == pytest.approx(1e-5)
+
+
+@pytest.mark.parametrize("inner", [-0.6, 0.1, 0.8])
+def test_the_kernel_of_the_emulator_is_an_exponential_to_third_order(inner: float) -> None:
+    """rho (exp(inner / rho) - 1), but for inner^4 / 24 rho^3 and what is smaller."""
+    assert abs(_kernel(inner, 4.0) - 4.0 * np.expm1(inner / 4.0)) < 1.2 * inner**4 / (24.0 * 4.0**3)

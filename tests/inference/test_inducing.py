@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -266,3 +267,18 @@ def test_losses_are_judged_by_the_rows() -> None:
     assert Loss(0.9, 10).small and Loss(4.9, 5000).small and not Loss(5.1, 5000).small
     assert Loss(51.0, 5000).much and not Loss(49.0, 5000).much
     assert Loss(1.0, 10).plus(2.0).nats == 3.0
+
+
+def test_as_many_points_are_affordable_as_the_budget_pays() -> None:
+    """Of steps on minibatches, of evaluations at all rows, and of latents that are coupled, one more costs too much."""
+    problem = problem_of(COUNTS, {"x": np.arange(5.0), "n": np.arange(5)})
+
+    def points(rows: int, **chosen: Any) -> int:
+        return growth.affordable(problem.program, replace(problem.choice, **chosen), rows)
+
+    batch = points(10**6, batch=1000)
+    cost = [1000 * m**2 + growth.CUBES * m**3 for m in (batch, batch + 1)]
+    assert cost[0] < growth.BATCH_BUDGET <= cost[1]
+    all_rows = points(10_000, batch=0)
+    assert 10_000 * all_rows**2 <= growth.BUDGET < 10_000 * (all_rows + 1) ** 2
+    assert points(100_000, batch=0, posterior="coupled") == points(100_000, batch=0)  # of one latent

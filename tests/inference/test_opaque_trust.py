@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import gpdsl
 from gpdsl.inference.opaque.evaluations import Judged, Trust
@@ -111,3 +112,21 @@ def test_a_fit_that_ends_below_its_start_is_an_error() -> None:
     with pytest.raises(WorseThanStart, match="where it started from .* a smaller learning_rate") as raised:
         model.fit({"x": x, "y": np.sin(2 * x)}, optimizer="adam", learning_rate=10.0, samples=8, steps=12, seed=0)
     assert raised.value.fit.elbo < raised.value.fit.history[0, 1]
+
+
+def test_the_bound_of_a_stochastic_fit_is_that_of_its_gaussian() -> None:
+    """E_q[log N(y; 2 f, s)] - KL(q | N(0, K)) + log p(s), in NumPy: g is 2 f, and few steps leave q off its optimum."""
+    text = "input x : real\noutput y : real\nparam s : positive = 0.5 ~ LogNormal(0, 1)\nexternal g(f: real) -> real\n"
+    model = gpdsl.compile(text + "latent f(x) ~ GP(0, RBF(1))\ny ~ Normal(g(f), s)", externals={"g": lambda f: 2 * f})
+    data = {"x": np.linspace(0, 6, 5), "y": np.array([3.0, -2.0, 1.0, 4.0, -3.0])}
+    fit = model.fit(data, optimizer="adam", learning_rate=0.1, samples=64, steps=40)
+    found, s = fit.predict(data), float(fit.parameters["s"])
+    mean, covariance = found.mean("f"), found.covariance("f")
+    prior = np.exp(-0.5 * (data["x"][:, None] - data["x"]) ** 2)
+    wide = np.linalg.solve(prior, covariance + np.outer(mean, mean))
+    divergence = 0.5 * (np.trace(wide) - 5 + np.linalg.slogdet(prior)[1] - np.linalg.slogdet(covariance)[1])
+    squares = (data["y"] - 2 * mean) ** 2 + 4 * np.diag(covariance)
+    expected = np.sum(stats.norm.logpdf(0.0, 0.0, s) - 0.5 * squares / s**2)
+    bound = expected - divergence + stats.lognorm.logpdf(s, 1.0)
+    assert divergence > 1 and fit.elbo == pytest.approx(bound, abs=4 * fit.elbo_se)
+    assert fit.elbo_se < 0.2

@@ -55,7 +55,8 @@ output y : real
 param ell_f : positive = 1.2
 param ell_g : positive = 0.7
 param m : real = -1
-latent f(x) ~ GP(0, 1.3 * RBF(ell_f))
+param s2 : positive = 1.3
+latent f(x) ~ GP(0, s2 * RBF(ell_f))
 latent g(x) ~ GP(m, 0.5 * RBF(ell_g))
 y ~ Normal(f, exp(g))
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,9 +15,11 @@ import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.carrying import carry
 from gpdsl.inference.natural.minibatch import Schedule
+from gpdsl.inference.starts import SMALLEST_WEIGHT, start_logits
 from gpdsl.kernels.functionals import Values
 from gpdsl.results.fitting import start_of
 from tests.inference.conftest import COUNTS, NOISY
+from tests.inference.problems import problem_of
 from tests.inference.test_exact import Case
 
 
@@ -198,3 +201,16 @@ def test_known_sites_are_not_gathered_again() -> None:
     np.testing.assert_allclose(pace.keep + pace.gain, 1.0)
     assert pace.length[0] < 0.06 * pace.length.max()
     assert pace.gain[0] < 0.2 * pace.gain.max()
+
+
+def test_weights_of_a_mixture_begin_where_they_were() -> None:
+    """Those that have all but vanished at the least that has a logarithm, and equal ones of another number."""
+    problem = problem_of(COUNTS, {"x": np.arange(5.0), "n": np.arange(5)}, posterior="mixture(3)")
+
+    def begun(*weights: float) -> np.ndarray:
+        started = replace(problem, begun=SimpleNamespace(weights=np.array(weights)))
+        return np.exp(start_logits(started))
+
+    np.testing.assert_allclose(begun(0.7, 0.25, 0.05), [0.7, 0.25, 0.05])
+    np.testing.assert_allclose(begun(0.7, 0.3, 0.0), [0.7, 0.3, SMALLEST_WEIGHT])
+    np.testing.assert_allclose(begun(0.7, 0.3), 1.0)

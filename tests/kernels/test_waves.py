@@ -17,12 +17,14 @@ from gpdsl.inference.quadruply_stochastic.features import FourierFeatures, fouri
 from gpdsl.kernels.counters import Stream, quick_normal_quantile, threefry
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
+from gpdsl.kernels.waves.families import SPREAD, table_radii
 from gpdsl.kernels.waves.formulas import Circle, Quadratic, Wave, terms
 from gpdsl.lowering.gammas import gamma_quantile
 from gpdsl.lowering.table import cosine
 from gpdsl.program.cache import jit
 from gpdsl.program.program import Program, make_program
 from gpdsl.symbolic.kernel_formula import DISTANCE as R
+from gpdsl.symbolic.spectral import FREQUENCY
 
 MODEL = """
 model waves
@@ -256,3 +258,13 @@ def test_gamma_quantiles_and_their_derivative_in_the_shape() -> None:
     step = 1e-4
     ahead, behind = (stats.gamma.ppf(probability, shape + h) for h in (step, -step))
     np.testing.assert_allclose(slopes, (ahead - behind) / (2 * step), rtol=1e-5)
+
+
+def test_radii_leave_room_for_parameters_to_move() -> None:
+    """A hundredth on either side of where the mass of a density without any lies; three hundred times as far of one."""
+    still = sp.exp(-(FREQUENCY**2) / 2)
+    moving = sp.exp(-(FREQUENCY**2) * sp.Symbol("ell", positive=True) ** 2 / 2)  # the same at 1, where it is looked at
+    fixed, free = (table_radii(each, 2) for each in (still, moving))
+    mass = special.gammainc(1.0, fixed[[0, -1]] ** 2 / 2)  # of a chi squared variable with two degrees of freedom
+    assert mass[0] < 1e-6 and mass[1] > 1 - 1e-6
+    np.testing.assert_allclose([fixed[0] / free[0], free[-1] / fixed[-1]], SPREAD / 1.02)

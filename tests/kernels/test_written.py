@@ -205,6 +205,7 @@ CASES = {
     "points, powers": by_formula(
         "z", "a, b; ls, ez", "sum(ez*a^2*b^2 + ls)", lambda a, b, ls, ez: sum(ez * a**2 * b**2 + ls)
     ),
+    "points, a product of products": by_formula("z", "a, b; ez", "prod(a*b/ez)", lambda a, b, ez: np.prod(a * b / ez)),
     "points, a product over columns": by_formula(
         "z", "a, b; ez", "prod(1 + exp(-abs(a-b)/ez))", lambda a, b, ez: np.prod(1 + np.exp(-abs(a - b) / ez))
     ),

@@ -43,7 +43,16 @@ def test_what_is_said_of_one_output_is_exact(prediction: gpdsl.Prediction) -> No
     two, more = (each @ weights / weights.sum() for each in (stats.poisson.pmf(2, rates), stats.poisson.sf(2, rates)))
     for condition in ("k == 2", "2 * k + x == x + 4", "not k != 2"):
         np.testing.assert_allclose(exactly(prediction, condition), two, rtol=1e-6)
-    for condition in ("k > 2", "not k <= 2", "k - 1 > 1", "-k / 2 < -1", "2 * k > 4", "not (k < 3)", "4 - k < k"):
+    for condition in (
+        "k > 2",
+        "not k <= 2",
+        "k - 1 > 1",
+        "-k / 2 < -1",
+        "2 * k > 4",
+        "not (k < 3)",
+        "4 - k < k",
+        "2 * (k - 1) > 2",
+    ):
         np.testing.assert_allclose(exactly(prediction, condition), more, rtol=1e-6)
     np.testing.assert_allclose(exactly(prediction, "b == 1"), prediction.mean("b"), rtol=1e-9)
     np.testing.assert_allclose(exactly(prediction, "kind != 1"), prediction.mean("kind")[:, 1], rtol=1e-9)
@@ -53,6 +62,14 @@ def test_what_is_said_of_one_output_is_exact(prediction: gpdsl.Prediction) -> No
 def test_a_share_of_no_draw_or_of_all_has_an_error(prediction: gpdsl.Prediction) -> None:
     assert not prediction.probability("k > 1000 and f > 0").any()
     np.testing.assert_allclose(prediction.probability("k > 1000 and f > 0", error=True), 3 / 4096)
+
+
+def test_shares_of_draws_have_the_error_of_their_number(prediction: gpdsl.Prediction) -> None:
+    assert np.all(prediction.probability("k < 1000 and f > -99") == 1)
+    np.testing.assert_allclose(prediction.probability("k < 1000 and f > -99", error=True), 3 / 4096)
+    share, error = (prediction.probability("k > 1 and f > -0.5", error=each) for each in (False, True))
+    spread = np.sqrt(share * (1 - share) / 4096)
+    np.testing.assert_allclose(error, np.where(spread > 0, spread, 3 / 4096))
 
 
 def test_levels_are_named_in_words(prediction: gpdsl.Prediction) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.results import given as module
 
 TWO = """model two
 index p in 1..2
@@ -85,8 +86,10 @@ def test_one_of_several_outputs_may_be_known() -> None:
     np.testing.assert_array_equal(some.mean("y"), full.mean("y"))
     known = fit.predict({"x": [2.1]}, given={"x": [2.1], "y1": [3.0]})
     assert known.mean("y")[0, 1] > fit.predict({"x": [2.1]}).mean("y")[0, 1]
-    with pytest.raises(gpdsl.GpdslError, match="given: 4000 rows, known and new, are too many"):
+    with pytest.raises(gpdsl.GpdslError, match="given: 4000 rows, known and new, are too many") as raised:
         fit.predict({"x": np.zeros(2000)}, given={"x": np.zeros(2000), "y": np.zeros((2000, 2))})
+    most = int(str(raised.value).split("takes ")[1].split()[0])
+    assert (2 * most) ** 2 <= module.MOST < (2 * (most + 1)) ** 2
 
 
 def test_units_transforms_and_missing_outputs() -> None:

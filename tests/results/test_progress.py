@@ -12,7 +12,8 @@ from rich.console import Console
 
 import gpdsl
 from gpdsl.forward import Usage
-from gpdsl.inference.monitor import Report
+from gpdsl.inference import monitor
+from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.results import progress
 
 SHOWN = "12,800 evaluations, 6,400/s, 50% of the time inside"
@@ -35,6 +36,17 @@ def test_a_fit_that_is_soon_done_shows_nothing(monkeypatch: pytest.MonkeyPatch) 
         callback(report(Usage()))
     assert "step 3 of at most 10" in written.getvalue()
     assert len(told) == 2
+
+
+def test_the_time_left_after_a_search_is_that_of_its_own_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of eight settings in six seconds leave eighteen, however long the search before them took."""
+    now, told = [100.0], list[Report]()
+    monkeypatch.setattr(monitor.time, "perf_counter", lambda: now[0])
+    one = Monitor(10, told.append, _start=0.0)
+    one.explored(0, 8)
+    now[0] += 6.0
+    one.explored(2, 8)
+    assert [(each.step, each.steps, each.remaining) for each in told] == [(0, 8, None), (2, 8, 18.0)]
 
 
 @pytest.mark.parametrize(("asked", "shown"), [(None, True), (True, True), (False, False)])

@@ -79,6 +79,15 @@ def test_powers_of_the_tail_of_a_log_laplace(b: float, sign: int) -> None:
         np.testing.assert_allclose(moments.variance[0], np.exp(1.4) / (1 - 4 * b**2) - mean**2, rtol=1e-9)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_lies_beyond_all_numbers_counts(sign: int) -> None:
+    """A density that falls like y^-3.004 has a sixteenth of its second moment there."""
+    law = Law("Laplace", {"mean": sign * 0.7, "scale": 0.499})
+    moments = found("positive", lambda y: sign * sp.log(y), law, increasing=sign > 0)
+    reference = np.exp(1.4) / (1 - 4 * 0.499**2) - (np.exp(0.7) / (1 - 0.499**2)) ** 2
+    np.testing.assert_allclose(moments.variance[0], reference, rtol=2e-3)
+
+
 @pytest.mark.parametrize("shape", [0.9, 1.05, 1.5, 2.05, 9.0])
 def test_an_inverse_gamma(shape: float) -> None:
     moments = found("positive", lambda y: 1 / y, Law("Gamma", {"shape": shape, "rate": 3.0}), increasing=False)

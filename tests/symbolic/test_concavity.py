@@ -8,7 +8,7 @@ import sympy as sp
 
 import gpdsl
 from gpdsl.symbolic import functions as f
-from gpdsl.symbolic.concavity import Concavity, concave, log_concavity
+from gpdsl.symbolic.concavity import PLACES, Concavity, _curvature, concave, log_concavity
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.terms import observation_terms
 from gpdsl.symbolic.translate import Translator
@@ -120,6 +120,23 @@ def test_the_place_told_for_student_t_is_where_it_bends_upwards() -> None:
     words = of("real", "StudentT(4, f, s)").reason.split(" at ")[-1]
     place = {name: float(value) for name, value in (each.split(" = ") for each in words.split(", "))}
     assert abs(place["y"] - place["f"]) > 2 * place["s"]
+
+
+def test_the_second_derivative_told_is_that_of_the_formula() -> None:
+    """Of -(nu + 1)/2 log(1 + t^2/(nu s^2)), by SymPy; the place is told with three digits."""
+    words = of("real", "StudentT(4, f, s)").reason
+    told = dict(each.split(" = ") for each in words.split(" at ")[-1].split(", "))
+    t, s = float(told["y"]) - float(told["f"]), float(told["s"])
+    slope = 5 * (t**2 - 4 * s**2) / (t**2 + 4 * s**2) ** 2
+    assert float(words.split("its second derivative is ")[1].split(" ")[0]) == pytest.approx(slope, rel=0.05)
+
+
+@pytest.mark.parametrize(("bend", "certain"), [(0.5, True), (0.05, False), (-0.5, False)])
+def test_curvature_is_told_from_rounding(bend: float, certain: bool) -> None:
+    """Values of a million may be wrong by 1e-4, which second differences over the squared step of 1/40 make 0.16."""
+    x = sp.Symbol("x", real=True)
+    found = _curvature(1e6 + bend * x**2 / 2, {x: PLACES})
+    np.testing.assert_allclose(found, bend if certain else 0.0, rtol=1e-2)
 
 
 @pytest.mark.parametrize(("name", "expected"), ZOO.items())

@@ -11,7 +11,9 @@ from gpdsl.inference.plan.explain import explain_kernels
 from gpdsl.symbolic.checking import compile_checked
 from gpdsl.symbolic.information import information
 from gpdsl.symbolic.kernel_analysis import KernelAnalysis, analyse
+from gpdsl.symbolic.kernel_formula import DISTANCE, formula_of
 from gpdsl.symbolic.numeric import evaluate
+from gpdsl.symbolic.translate import Translator
 
 
 def text(kernel: str, definition: str = "", columns: int = 1) -> str:
@@ -63,6 +65,13 @@ def test_what_a_formula_is(
     assert (found.kind, found.smoothness) == (kind, smoothness)
     if variance is not None:
         assert found.summary()["variance"] == variance
+
+
+@pytest.mark.parametrize("body", ["exp(-sum((a - b)^2/c^2))", "exp(-sum(c^2*(a - b)^2))"])
+def test_a_scale_of_either_sign_leaves_a_distance(body: str) -> None:
+    declarations = compile_checked(text("k(c)", f"param c : real = 0.8\nkernel k(a, b; c) = {body}", 3))
+    found, _ = formula_of(declarations.latents["f"].kernel, Translator(declarations, {}), 3)
+    assert found.radial and found.expression == sp.exp(-(DISTANCE**2))
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,11 @@ ONE_LATENT: dict[str, tuple[sp.Expr, Callable[[float], float], tuple[float, ...]
         (math.log(0.7 / 0.3),),
     ),
     "square": (choose(less(F**2, B), ONE, F), lambda f: 1.0 if f * f < 1.3 else f, (-math.sqrt(1.3), math.sqrt(1.3))),
+    "square, of any sign": (
+        choose(less(F**2, Y), ONE, choose(less(F**2, A), ONE, F)),
+        lambda f: 1.0 if f * f < 0.7 else f,
+        (-math.sqrt(0.7), math.sqrt(0.7)),
+    ),
     "slope of any sign": (choose(less(A * F, Y), F**2, F), lambda f: f * f if -0.4 * f < 0.7 else f, (-1.75,)),
     "nested": (
         choose(less(F, A), ONE, choose(less(F, Y), F, absolute(F - 2))),

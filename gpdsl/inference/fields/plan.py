@@ -107,8 +107,6 @@ def infer_fields(
     if start is not None:
         raise GpdslError("start: the fit of a field begins at its prior; leave start out")
     choice = decide_fields(program, options)
-    if program.account is not None and options.evaluations is not None:
-        program.account.budget = options.evaluations
     monitor = Monitor(choice.steps, callback, "fields, natural")
     rows = as_arrays(make_rows(program, data), options.dtype)
     learnt = as_arrays(program.parameters.unconstrained(), options.dtype)

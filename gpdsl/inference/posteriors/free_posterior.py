@@ -47,8 +47,7 @@ def carried(
         columns = slice(was.group.start, was.group.stop)
         shift = by_latent(was.group, (before - after)[:, columns])
         groups.append(_rewhitened(layout.family_of(was.group), q, was, now, shift))
-    kept = {name: value for name, value in state.items() if name != "inducing"}
-    return {**kept, "parameters": moved, "posterior": {**state["posterior"], "groups": groups}}
+    return {"parameters": moved, "posterior": {**state["posterior"], "groups": groups}}
 
 
 def by_latent(group: Group, values: Float[Array, "rows columns"]) -> Float[Array, "latents values"]:

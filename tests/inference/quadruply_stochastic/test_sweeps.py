@@ -13,7 +13,12 @@ import pytest
 
 from gpdsl.inference.quadruply_stochastic.sums import Held, added, best_length, newton_step, surveyed
 from gpdsl.inference.quadruply_stochastic.swept import Batches, State, Sweeps
-from gpdsl.inference.quadruply_stochastic.weights import first_functions, solutions_of, start_weights
+from gpdsl.inference.quadruply_stochastic.weights import (
+    Weights,
+    first_functions,
+    solutions_of,
+    start_weights,
+)
 from gpdsl.program.cache import jit
 from gpdsl.program.program import take_rows
 from tests.inference.quadruply_stochastic.conftest import CLASSES, Case, make_case
@@ -121,3 +126,14 @@ def test_no_step_is_longer_than_the_likelihood_allows() -> None:
     assert 0.0 < float(length) < 0.1
     assert float(jnp.sum(gain(length * gram @ step))) > 0.0
     assert best_length(lambda moved: jnp.full(1, jnp.nan), gram, jnp.zeros(1), step) == 0.0
+
+
+def test_solutions_are_those_of_the_columns() -> None:
+    """Unit vectors of a q that knows no row, whose columns are 1 / sqrt(1 + h) of them; C L' of any other."""
+    found, lengths = solutions_of(start_weights(5, 2, 3.0, "float64"), fresh=True)
+    np.testing.assert_allclose(found.vectors, np.eye(3, 5, k=-1), atol=1e-12)
+    np.testing.assert_allclose(lengths.prior, np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(lengths.likelihood, 3.0 * np.eye(2), atol=1e-12)
+    columns = np.array([[2.0, 0.0], [0.5, 1.5], [-1.0, 3.0]])
+    found, lengths = solutions_of(Weights(np.concatenate([np.ones((1, 3)), columns.T]), np.zeros(3)), fresh=False)
+    np.testing.assert_allclose(found.vectors[1:].T, columns @ columns[:2].T, atol=1e-12)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import gpdsl
 from gpdsl.inference.diagnosis import Curvature
+from gpdsl.results.criticism import findings
 from gpdsl.results.criticism.finding import Finding
-from gpdsl.results.criticism.findings import Diagnosis
+from gpdsl.results.criticism.findings import LOOKS, Diagnosis
 from gpdsl.results.criticism.inspected import of_curvature
 
 RNG = np.random.default_rng(3)
@@ -84,6 +88,41 @@ def test_overdispersed_counts_are_told_from_a_short_length_scale() -> None:
     fit = gpdsl.compile(f"input x : real\noutput y : count\n{text}\ny ~ Poisson(exp(f + m))").fit(data, diagnose="full")
     (found,) = (each for each in fit.diagnose().doubtful if each.name == "effective parameters")
     assert "overdispersion" in found.remedy and "NegativeBinomial" in found.remedy
+
+
+def test_costly_looks_come_last_and_free_ones_are_never_left_out() -> None:
+    prices = [price for _, price in LOOKS.values()]
+    assert prices == sorted(prices) and prices[0] == prices[4] == -np.inf
+
+
+def test_what_there_is_no_time_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two seconds, of looks that take 0.9 each; what has no price is looked at whenever its turn comes."""
+    fit = gpdsl.compile(TEXT.format(kind="real", ell=1, law="Normal(f, 0.5)")).fit({"x": [0.0], "y": [1.0]})
+    now, looked = [50.0], []
+
+    def look(name: str) -> Callable[..., list[Finding]]:
+        def found(*_: object) -> list[Finding]:
+            now[0] += 0.9
+            looked.append(name)
+            return []
+
+        return found
+
+    prices = {"a": -np.inf, "b": 0.0, "dear": 0.7, "c": 0.0, "late": 0.0, "free": -np.inf}
+    monkeypatch.setattr(findings, "LOOKS", {name: (look(name), price) for name, price in prices.items()})
+    monkeypatch.setattr(findings, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    assert fit.inspection.left == ("dear", "late")
+    assert looked == ["a", "b", "c", "free"]
+
+
+def test_effective_parameters_are_the_trace_of_what_the_data_took_from_the_prior() -> None:
+    """n - tr(K^-1 S), with S the posterior covariance at the rows, in NumPy."""
+    data = {"x": X[::4], "y": COUNTS["y"][::4]}
+    fit = gpdsl.compile(TEXT.format(kind="count", ell=1, law="Poisson(exp(f))")).fit(data)
+    (found,) = (each for each in fit.diagnose(data).findings if each.name == "effective parameters")
+    prior = np.exp(-0.5 * (data["x"][:, None] - data["x"]) ** 2)
+    left = np.linalg.solve(prior, fit.predict(data).covariance("f"))
+    assert found.number == pytest.approx(10 - np.trace(left), abs=1e-3)
 
 
 def test_one_row_has_no_neighbours() -> None:

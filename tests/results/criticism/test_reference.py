@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl.results.criticism.reference import Distance
 
 RNG = np.random.default_rng(2)
 X = np.linspace(0, 4, 15)
@@ -40,6 +41,40 @@ def test_distances_of_two_exact_fits_are_those_of_their_normals() -> None:
     assert "`f`, `g` of 2 differ" in repr(found)
     assert one.check(DATA, one).verdict == "all 2 agree with the reference"
     assert list(found.to_frame().index) == ["f", "g"]
+
+
+def test_verdicts_allow_for_what_the_reference_is_unsure_of() -> None:
+    def verdict(mean: float, sd: float, slack: float) -> str:
+        return Distance("f", mean, 9.0, sd, 0.9, slack).verdict
+
+    assert [verdict(mean, 1.0, 0.0) for mean in (0.19, 0.21)] == ["ok", "shifted"]
+    assert [verdict(mean, 1.0, 0.05) for mean in (0.21, 0.29, 0.31)] == ["ok", "ok", "shifted"]
+    assert verdict(0.1, 1.0, 0.11) == "too few draws to tell" and verdict(0.5, 1.0, 0.11) == "shifted"
+    assert [verdict(0.0, sd, 0.0) for sd in (0.79, 0.81, 1.24, 1.26)] == ["too narrow", "ok", "ok", "too wide"]
+    assert [verdict(0.0, sd, 0.05) for sd in (0.72, 0.73, 1.37, 1.38)] == ["too narrow", "ok", "ok", "too wide"]
+    assert verdict(0.3, np.nan, 0.0) == "shifted, one value"
+
+
+def test_elements_are_named_as_in_the_model() -> None:
+    text = "index k in 1..2" + TEXT.replace("f(x)", "f[k](x)").replace("let g = 2 * f\n", "").replace(
+        "(f,", "(f[1] + f[2],"
+    )
+    one, other = (gpdsl.compile(text).fit(DATA, fixed=["sigma"], init={"sigma": s}) for s in (0.3, 0.6))
+    assert [row.name for row in one.check(DATA, other).rows] == ["f[1]", "f[2]"]
+
+
+def test_a_parameter_is_beside_its_settings() -> None:
+    text = TEXT.replace("let g = 2 * f\n", "")
+    point, spread = (gpdsl.compile(text).fit(DATA, hyperparameters=how) for how in ("point", "integrated"))
+    found, settings = point.check(DATA, spread).rows[0], spread.settings
+    values = np.array([each.parameters["sigma"] for each in settings.each])
+    mean = settings.weights @ values
+    sd = np.sqrt(settings.weights @ (values - mean) ** 2)
+    assert found.name == "sigma" and np.isnan(found.sd) and "one value" in found.verdict
+    assert found.mean == found.worst == pytest.approx(abs(point.parameters["sigma"] - mean) / sd)
+    assert found.slack == pytest.approx(settings.effective**-0.5) and found.slack > 0
+    itself = spread.check(DATA, spread).rows[0]
+    assert itself.mean == 0 and itself.sd == pytest.approx(1) and itself.inside == pytest.approx(0.9, abs=0.1)
 
 
 @pytest.mark.slow
