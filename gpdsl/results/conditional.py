@@ -52,9 +52,9 @@ def cdf(law: Law, y: Array) -> Array:
             inside = window.share(np.clip(y, window.lower, window.upper))
             return np.where(y < window.lower, 0.0, np.where(y >= window.upper, 1.0, inside))
         case "Censored":
-            window = _window(law)
+            (lower, _), (upper, _) = _at_bounds(law)
             inner = law.components[0]
-            return np.where(y < window.lower, 0.0, np.where(y >= window.upper, 1.0, cdf(inner, y)))
+            return np.where(y < lower, 0.0, np.where(y >= upper, 1.0, cdf(inner, y)))
     function = DENSITIES[law.name].cdf
     assert function is not None
     return function(y, law.arguments)
@@ -67,9 +67,9 @@ def below(law: Law, y: Array) -> Array:
             parts = zip(laws.weights(law), law.components, strict=True)
             return np.asarray(sum(weight * below(each, y) for weight, each in parts))
         case "Censored":
-            window = _window(law)
+            (_, lower), (_, upper) = _at_bounds(law)
             inner = below(law.components[0], y)
-            return np.where(y <= window.lower, 0.0, np.where(y > window.upper, 1.0, inner))
+            return np.where(y <= lower, 0.0, np.where(y > upper, 1.0, inner))
     return cdf(law, np.ceil(y) - 1.0 if is_discrete(law) else y)
 
 
@@ -141,6 +141,21 @@ def _window(law: Law) -> Window:
     lower = np.asarray(law.arguments.get("lower", -np.inf), float)
     upper = np.asarray(law.arguments.get("upper", np.inf), float)
     return Window(inner.name, inner.arguments, lower, upper)
+
+
+ROUNDED = 8.0
+"""Times the rounding of a bound that a value may be away from it and be at it: bounds have the precision of the fit."""
+
+
+def _at_bounds(law: Law) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """From where to where values are at the lower bound, and at the upper one."""
+    found = []
+    for name, none in (("lower", -np.inf), ("upper", np.inf)):
+        given = np.asarray(law.arguments.get(name, none))
+        bound, precision = np.asarray(given, float), given.dtype if given.dtype.kind == "f" else float
+        near = np.where(np.isfinite(bound), ROUNDED * np.finfo(precision).eps * (1.0 + np.abs(bound)), 0.0)
+        found.append((bound - near, bound + near))
+    return found[0], found[1]
 
 
 def _inside(window: Window) -> tuple[Array, Array]:

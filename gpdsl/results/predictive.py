@@ -139,7 +139,7 @@ class Predictive:
             away = (y - exact[0]) / np.sqrt(exact[1])
             return self._full(np.tensordot(self.beliefs.weights, ndtr(-away if above else away), axes=1))
         below = (self._average.below if above == reached else self._average.cdf)(y)
-        return self._full(1.0 - below if above else below)
+        return self._full(np.clip(1.0 - below if above else below, 0.0, 1.0))
 
     @cached_property
     def _of_log(self) -> Predictive | None:

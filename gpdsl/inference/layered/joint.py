@@ -67,6 +67,13 @@ def covariances(posterior: Posterior, program: Program, rows: Rows) -> Block:
             total[own, :, own] += among.sum(axis=0) / JOINT_DRAWS
         means.append(np.swapaxes(known, 1, 2).reshape(len(known), -1))
     total += np.cov(np.concatenate(means).T, bias=True).reshape(total.shape)
+    for place in below:
+        group = program.groups[place]
+        if not set(group.inputs) & program.inner:  # known as it is
+            own = np.arange(group.start, group.stop)
+            every = np.arange(count)
+            total[np.ix_(own, every, own, every)] = 0.0
+            total[own, :, own] = given(place, known)[1][0]
     return Block(tuple(range(latents)), total[None])
 
 
