@@ -151,6 +151,29 @@ def block_of(symbol: sp.Symbol) -> tuple[int, int] | None:
     return int(start), int(stop)
 
 
+def columns_read(form: Form, width: int) -> frozenset[int]:
+    """The columns that a kernel over so many reads."""
+    match form:
+        case Base(name="Constant"):
+            return frozenset()
+        case On(columns=columns):
+            known = [block_of(symbol) for each in columns for symbol in each.free_symbols]
+            return frozenset(k for each in known if each is not None for k in range(*each))
+        case Scaled(kernel=kernel):
+            return columns_read(kernel, width)
+        case Sum(terms=parts) | Product(factors=parts):
+            return frozenset.union(*[columns_read(part, width) for part in parts])
+    return frozenset(range(width))
+
+
+def columns_taken(form: On) -> list[int] | None:
+    """The columns that a kernel is a function of, if it takes them as they are."""
+    known = [block_of(each) if isinstance(each, sp.Symbol) else None for each in form.columns]
+    if form.numbers or None in known:
+        return None
+    return [k for each in known if each is not None for k in range(*each)]
+
+
 def describe(form: Form) -> str:
     """The form in the language's words, for `explain`."""
     match form:

@@ -41,36 +41,26 @@ def ends(law: Law) -> tuple[float, float]:
     return min(lows), max(highs)
 
 
-def cdf(law: Law, y: Array) -> Array:
-    """P(Y <= y), elementwise over the arrays of the arguments."""
-    match law.name:
-        case "Mixture":
-            parts = zip(laws.weights(law), law.components, strict=True)
-            return np.asarray(sum(weight * cdf(each, y) for weight, each in parts))
-        case "Truncated":
-            window = _window(law)
-            inside = window.share(np.clip(y, window.lower, window.upper))
-            return np.where(y < window.lower, 0.0, np.where(y >= window.upper, 1.0, inside))
-        case "Censored":
-            (lower, _), (upper, _) = _at_bounds(law)
-            inner = law.components[0]
-            return np.where(y < lower, 0.0, np.where(y >= upper, 1.0, cdf(inner, y)))
+def cdf(law: Law, y: Array, reached: bool = True) -> Array:
+    """P(Y <= y), elementwise over the arrays of the arguments; P(Y < y) where y itself is not `reached`.
+
+    That is less at whole numbers of counts, and at bounds where values are censored.
+    """
+    if law.name == "Mixture":
+        parts = zip(laws.weights(law), law.components, strict=True)
+        return np.asarray(sum(weight * cdf(each, y, reached) for weight, each in parts))
+    if law.name == "Censored":
+        (before_lower, lower), (upper, beyond_upper) = _at_bounds(law)
+        none, every = (y < before_lower, y >= upper) if reached else (y <= lower, y > beyond_upper)
+        return np.where(none, 0.0, np.where(every, 1.0, cdf(law.components[0], y, reached)))
+    y = y if reached or not is_discrete(law) else np.ceil(y) - 1.0
+    if law.name == "Truncated":
+        window = _window(law)
+        inside = window.share(np.clip(y, window.lower, window.upper))
+        return np.where(y < window.lower, 0.0, np.where(y >= window.upper, 1.0, inside))
     function = DENSITIES[law.name].cdf
     assert function is not None
     return function(y, law.arguments)
-
-
-def below(law: Law, y: Array) -> Array:
-    """P(Y < y): less than P(Y <= y) at whole numbers, and at bounds where values are censored."""
-    match law.name:
-        case "Mixture":
-            parts = zip(laws.weights(law), law.components, strict=True)
-            return np.asarray(sum(weight * below(each, y) for weight, each in parts))
-        case "Censored":
-            (_, lower), (_, upper) = _at_bounds(law)
-            inner = below(law.components[0], y)
-            return np.where(y <= lower, 0.0, np.where(y > upper, 1.0, inner))
-    return cdf(law, np.ceil(y) - 1.0 if is_discrete(law) else y)
 
 
 def draw_categorical(generator: np.random.Generator, log_chances: Array) -> Array:

@@ -160,11 +160,12 @@ class Together:
         basis = basis_columns(self.beliefs.program)
         means = np.einsum("cne,knc->kne", apart, np.asarray(self.beliefs.marginals.mean[:, :, basis], float))
         centred = means - np.tensordot(weights, means, axes=1)
-        whole = self.beliefs.functions is not None  # then blocks say how components differ, too
-        total = np.einsum("k,kne,kmf->nemf", weights, 0.0 * centred if whole else centred, centred)
+        if self.beliefs.functions is not None:  # blocks say how components differ, too
+            weights, centred = np.ones(1), np.zeros_like(centred[:1])
+        total = np.einsum("k,kne,kmf->nemf", weights, centred, centred)
         for block in self.blocks:
             own = apart[list(block.columns)]
-            among = np.tensordot(np.ones(1) if whole else weights, np.asarray(block.covariance, float), axes=1)
+            among = np.tensordot(weights, np.asarray(block.covariance, float), axes=1)
             total += np.einsum("cne,cndm,dmf->nemf", own, among, own, optimize=True)
         return total.reshape(rows, *axes, rows, *axes)
 

@@ -42,13 +42,9 @@ class Average:
     law: Law
     weights: np.ndarray
 
-    def cdf(self, y: np.ndarray) -> np.ndarray:
-        """The distribution function [rows, *keys], averaged over the nodes."""
-        return np.tensordot(self.weights, conditional.cdf(self.law, y), axes=([0, 1], [0, 1]))
-
-    def below(self, y: np.ndarray) -> np.ndarray:
-        """The probability of less [rows, *keys], averaged over the nodes."""
-        return np.tensordot(self.weights, conditional.below(self.law, y), axes=([0, 1], [0, 1]))
+    def cdf(self, y: np.ndarray, reached: bool = True) -> np.ndarray:
+        """P(Y <= y) [rows, *keys], or P(Y < y) where y is not `reached`, averaged over the nodes."""
+        return np.tensordot(self.weights, conditional.cdf(self.law, y, reached), axes=([0, 1], [0, 1]))
 
     @cached_property
     def thinned(self) -> Average | None:
@@ -138,7 +134,7 @@ class Predictive:
         if exact is not None:
             away = (y - exact[0]) / np.sqrt(exact[1])
             return self._full(np.tensordot(self.beliefs.weights, ndtr(-away if above else away), axes=1))
-        below = (self._average.below if above == reached else self._average.cdf)(y)
+        below = self._average.cdf(y, reached=above != reached)
         return self._full(np.clip(1.0 - below if above else below, 0.0, 1.0))
 
     @cached_property

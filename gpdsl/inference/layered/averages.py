@@ -20,13 +20,12 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import sympy as sp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.posteriors.features import factorise, of_each_kernel
 from gpdsl.kernels.covariance import covariance, variance
-from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum, block_of, count, has_white
+from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum, columns_read, columns_taken, count, has_white
 from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.language import model as m
 from gpdsl.program.groups import Group, KernelValues
@@ -60,14 +59,14 @@ class Arguments:
     points: Float[Array, "M D"]
     open: Columns
 
-    def of(self, columns: np.ndarray) -> Arguments:
+    def of(self, columns: list[int]) -> Arguments:
         """Some of the columns."""
         return Arguments(self.mean[:, columns], self.variance[:, columns], self.points[:, columns], self.open[columns])
 
 
 def has_averages(form: Form, open_: Columns) -> bool:
     """Whether the averages of a kernel have a formula here, where these columns are uncertain."""
-    if not np.any(_seen(form, len(open_)) & open_):
+    if not _open(form, open_):
         return not has_white(form)
     match form:
         case Base(name=name):
@@ -75,46 +74,22 @@ def has_averages(form: Form, open_: Columns) -> bool:
         case Scaled(kernel=kernel):
             return has_averages(kernel, open_)
         case On(kernel=kernel):
-            columns = _picked(form)
+            columns = columns_taken(form)
             return columns is not None and len(set(columns)) == len(columns) and has_averages(kernel, open_[columns])
         case Sum(terms=parts) | Product(factors=parts):
-            apart = [_seen(part, len(open_)) & open_ for part in parts]
-            return all(has_averages(p, open_) for p in parts) and not any(
-                np.any(a & b) for a, b in combinations(apart, 2)
-            )
+            apart = [_open(part, open_) for part in parts]
+            return all(has_averages(p, open_) for p in parts) and not any(a & b for a, b in combinations(apart, 2))
     return False
 
 
-def _seen(form: Form, width: int) -> Columns:
-    """The columns that a kernel looks at."""
-    found = np.zeros(width, bool)
-    match form:
-        case Base(name="Constant"):
-            return found
-        case Scaled(kernel=kernel):
-            return _seen(kernel, width)
-        case On(columns=columns):
-            for symbol in set().union(*(each.free_symbols for each in columns)):
-                known = block_of(symbol)
-                if known is not None:
-                    found[slice(*known)] = True
-            return found
-        case Sum(terms=parts) | Product(factors=parts):
-            return reduce(np.logical_or, (_seen(part, width) for part in parts))
-    return ~found
-
-
-def _picked(form: On) -> np.ndarray | None:
-    """The columns that a kernel is a function of, if it takes them as they are."""
-    known = [block_of(each) if isinstance(each, sp.Symbol) else None for each in form.columns]
-    if form.numbers or any(each is None for each in known):
-        return None
-    return np.concatenate([np.arange(*each) for each in known if each is not None])
+def _open(form: Form, open_: Columns) -> frozenset[int]:
+    """The uncertain columns that a kernel reads."""
+    return columns_read(form, len(open_)) & set(np.flatnonzero(open_).tolist())
 
 
 def averages(form: Form, parameters: Parameters, at: Arguments) -> Averages:
     """psi0, psi1 and psi2 of a kernel that `has_averages`, at unit scale."""
-    if not np.any(_seen(form, len(at.open)) & at.open):
+    if not _open(form, at.open):
         known = Values(at.mean)
         cross = covariance(form, parameters, known, Values(at.points))
         return Averages(variance(form, parameters, known), cross, _outer(cross, cross))
@@ -127,7 +102,7 @@ def averages(form: Form, parameters: Parameters, at: Arguments) -> Averages:
             own, cross, square = averages(kernel, parameters[1:], at)
             return Averages(parameters[0] * own, parameters[0] * cross, parameters[0] ** 2 * square)
         case On(kernel=kernel):
-            columns = _picked(form)
+            columns = columns_taken(form)
             assert columns is not None
             return averages(kernel, parameters, at.of(columns))
         case Product(factors=parts):

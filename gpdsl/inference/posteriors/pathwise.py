@@ -66,7 +66,7 @@ def random_waves(program: Program, draws: int, rng: np.random.Generator) -> list
     for group in program.groups:
         shape = group.size, draws, WAVES
         sizes, starts = jnp.asarray(rng.rayleigh(size=shape)), jnp.asarray(rng.random(shape))
-        found.append(PriorDraws(sizes, starts, first * draws * WAVES + np.arange(group.size) * draws * WAVES))
+        found.append(PriorDraws(sizes, starts, (first + np.arange(group.size)) * draws * WAVES))
         first += group.size
     return found
 
