@@ -461,3 +461,19 @@ def test_a_file_whose_values_are_on_no_grid_is_damaged(rng: np.random.Generator,
     save_file({name: a for name, a in arrays.items() if not name.endswith(".grid")}, tmp_path / "b.gpfit", header)
     with pytest.raises(gpdsl.GpdslError, match="damaged"):
         gpdsl.load_fit(tmp_path / "b.gpfit")
+
+
+def test_rows_of_many_places_are_not_searched_for_a_grid(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at the first rows tells that a side would be too long; with `inducing = 0` any length may be asked for."""
+    looked: list[bool] = []
+    monkeypatch.setattr("gpdsl.inference.exact.engine.gridded", lambda *given: looked.append(True))
+    text = "input x : real[2]\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)"
+    side = np.linspace(0, 1, 60)
+    apart = {"x": rng.standard_normal((3_600, 2)), "y": rng.standard_normal(3_600)}
+    grid = {**apart, "x": np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)}
+    for data, options, expected in ((apart, {}, 0), (apart, {"inducing": 0}, 1), (grid, {}, 1)):
+        looked.clear()
+        gpdsl.compile(text).explain(data, **options)
+        assert len(looked) == expected

@@ -111,6 +111,16 @@ def test_minibatches_are_taught_by_a_network() -> None:
     assert "by a network" not in gpdsl.compile(text).explain(many, rows="free")
 
 
+def test_no_network_finds_what_is_only_added() -> None:
+    text = (
+        "input x : real\noutput y : real\nrow e ~ Normal(0, 1)\nlatent h(x) ~ GP(x, RBF(1))\n"
+        "latent f(h) ~ GP(0, RBF(1))\ny ~ Normal(f + 0.1 * e, 0.1)"
+    )
+    many = {"x": np.linspace(0, 1, 2_001), "y": np.linspace(0, 1, 2_001)}
+    explained = gpdsl.compile(text).explain(many)
+    assert "one Gaussian per row" in explained and "network" not in explained
+
+
 def test_a_network_is_refused_without_variables_to_find() -> None:
     text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)"
     with pytest.raises(GpdslError, match=r"rows = network\(20\) finds q of row variables"):

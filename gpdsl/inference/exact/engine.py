@@ -16,7 +16,7 @@ from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, looked_at, maximis
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
 from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
-from gpdsl.inference.exact.grids import gridded, separable, work
+from gpdsl.inference.exact.grids import EIGEN, gridded, may_be_grid, work
 from gpdsl.inference.exact.parts import falls_apart
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.exact.system import System, make_system, statement
@@ -168,8 +168,11 @@ GRID_VALUES, GRID_WORK = 1000, 4.0 * EXACT_VALUES**3
 def plan_exact(program: Program, data: Data, options: Options, _: Start | None = None) -> Plan | None:
     """The choice of exact inference and what the rows read of each group; None where something else is asked or due."""
     many = data.rows > EXACT_VALUES and not all(falls_apart(group) for group in program.groups)
-    may_be_grid = sum(each.size for each in data.outputs.values()) >= GRID_VALUES and separable(program)
-    if _asked_otherwise(program, options) or (options.inducing is None and many and not may_be_grid):
+    if _asked_otherwise(program, options):
+        return None
+    longest = data.rows if options.inducing == 0 else int((GRID_WORK / EIGEN) ** (1 / 3))
+    looked = sum(each.size for each in data.outputs.values()) >= GRID_VALUES and may_be_grid(program, data, longest)
+    if options.inducing is None and many and not looked:
         return None
     rows = make_rows(program, data)
     system = make_system(program, rows)
@@ -178,7 +181,7 @@ def plan_exact(program: Program, data: Data, options: Options, _: Start | None =
     sizes = np.asarray(system.sizes, float)
     numbers = max(float(np.sum(sizes**2)), float(np.sum(sizes)) * program.latents)
     afforded = len(system.parts) <= EXACT_PARTS and numbers <= EXACT_NUMBERS and np.sum(sizes**3) <= EXACT_VALUES**3
-    on_grid = _on_grid(system, rows, options) if may_be_grid else None
+    on_grid = _on_grid(system, rows, options) if looked else None
     if options.inducing is None and on_grid is None and (many or not afforded):
         return None
     system = on_grid or system

@@ -19,26 +19,15 @@ import numpy as np
 import sympy as sp
 from jaxtyping import Array, Int
 
+from gpdsl.data import Data
 from gpdsl.inference.exact.parts import Part
-from gpdsl.kernels.form import (
-    Base,
-    ByFormula,
-    Form,
-    On,
-    Patches,
-    Product,
-    Scaled,
-    Sum,
-    block,
-    block_of,
-    count,
-    has_white,
-)
+from gpdsl.kernels.form import Base, Form, On, Product, block, columns_read, columns_taken, count, has_white
 from gpdsl.kernels.functionals import Functionals, Values, blocks
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
+from gpdsl.symbolic.readings import OWN
 from gpdsl.symbolic.terms import latents_in
 
 if TYPE_CHECKING:
@@ -77,36 +66,11 @@ def factors_of(form: Form, width: int, first: int = 0) -> list[Factor]:
             first += count(each)
         return found
     numbers = tuple(range(first, first + count(form)))
-    inner: Form = form
-    selected = list(range(width))
-    if isinstance(form, On) and not form.numbers:
-        inner, selected = form.kernel, _selected(form)
-    if isinstance(inner, Base) and inner.name in BY_COLUMN and selected:
-        apart = [(On((block(c, c + 1),), (), inner), frozenset({c})) for c in selected]
+    inner, taken = (form.kernel, columns_taken(form)) if isinstance(form, On) else (form, list(range(width)))
+    if isinstance(inner, Base) and inner.name in BY_COLUMN and taken:
+        apart = [(On((block(c, c + 1),), (), inner), frozenset({c})) for c in taken]
         return [Factor(own, numbers, read, place) for place, (own, read) in enumerate(apart)]
-    return [Factor(form, numbers, _read(form, width))]
-
-
-def _selected(form: On) -> list[int]:
-    """The columns, where none of them is computed; else none."""
-    found = [block_of(each) if isinstance(each, sp.Symbol) else None for each in form.columns]
-    return [] if None in found else [k for each in found if each is not None for k in range(*each)]
-
-
-def _read(form: Form, width: int) -> frozenset[int]:
-    """The columns that a kernel reads."""
-    match form:
-        case Base(name="Constant"):
-            return frozenset()
-        case Base() | ByFormula() | Patches():
-            return frozenset(range(width))
-        case On(columns=columns):
-            known = [block_of(symbol) for each in columns for symbol in each.free_symbols]
-            return frozenset(k for each in known if each is not None for k in range(*each))
-        case Scaled(kernel=kernel):
-            return _read(kernel, width)
-        case Sum(terms=parts) | Product(factors=parts):
-            return frozenset.union(*[_read(part, width) for part in parts])
+    return [Factor(form, numbers, columns_read(form, width))]
 
 
 def _linked(factors: Sequence[Factor], width: int) -> list[frozenset[int]]:
@@ -263,6 +227,25 @@ def separable(program: Program) -> bool:
         return False
     width = columns_of(group, program.translator)
     return group.size > 1 or len(_linked(factors_of(group.form, width), width)) > 1
+
+
+LOOKED_AT = 10_000
+"""Of the first rows, for whether their columns have few enough values."""
+
+
+def may_be_grid(program: Program, data: Data, longest: int) -> bool:
+    """Whether values may stand on a grid with no side longer than that: what costs next to nothing to see.
+
+    A side has at least as many values as any of its columns.
+    """
+    if not separable(program):
+        return False
+    (group,) = program.groups
+    if group.readings.all != (OWN,):
+        return True
+    some = [np.asarray(data.inputs[name][:LOOKED_AT]) for name in group.inputs if name in data.inputs]
+    columns = (column for each in some for column in each.reshape(len(each), -1).T)
+    return all(len(np.unique(column)) <= longest for column in columns)
 
 
 def gridded(system: System, rows: Rows, dtype: Any = float) -> System | None:

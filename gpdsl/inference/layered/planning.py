@@ -109,8 +109,9 @@ def _decide(program: Program, rows: int, options: Options) -> Choice:
     rate = 0.03 if options.learning_rate is None else options.learning_rate
     steps, written = options.steps or STEPS, options.rows
     if written == "auto":
-        written = NETWORK if batch else "free"
+        written = "free"
         if batch and program.inner & program.declarations.rows.keys():
+            written = NETWORK
             reasons["rows"] = f"by a {NETWORK}, taught by every step: {batch} of {rows} rows are visited in one"
     return Choice(False, inducing, batch, samples, optimizer, steps, reasons, "full", rate, rows=written)
 
