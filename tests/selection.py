@@ -1,7 +1,9 @@
 """Which tests are slow: `make slow-cases` writes tests/slow_cases.txt, from the lines that each test runs and its time.
 
-From the longest on, a test of more than a second of processor time is left to the slow tests where other quick tests
-run every line of gpdsl that it runs, and where it is not the only one of its file. It takes an hour.
+From the longest on, a test of more than half a second of processor time is left to the slow tests where other quick
+tests run every line of gpdsl that it runs, where it is not the only one of its file, and where no fault that it alone
+is known to notice stands in tests/noticed.txt. It takes an hour. `python -m tests.selection FOLDER` adds to the list
+by what was seen already, in a folder that `benchmarks/mutants.py --seen FOLDER` has written.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,13 +21,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "tests" / "slow_cases.txt"
+NOTICED = ROOT / "tests" / "noticed.txt"
+"""Tests that noticed a fault of `make mutants`, a line each: lines alone do not tell what their numbers prove."""
+
 FOLDER = "GPDSL_SELECTION"
 """The environment variable that names the folder where workers leave what they have seen."""
 
 ANEW = "GPDSL_SELECTION_ANEW"
 """The environment variable that makes the list count for nothing."""
 
-LONG = 1.0
+LONG = 0.5
 """Seconds of processor time from which on a test may be slow."""
 
 ALWAYS = ("tests/test_house.py", "tests/test_error_pages.py", "tests/test_every_engine.py")
@@ -47,15 +51,20 @@ class Seen:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.coverage.switch_context(item.nodeid)
-        begun, failed = time.process_time(), item.session.testsfailed
+        begun, failed = _processor_time(), item.session.testsfailed
         yield
         if item.session.testsfailed == failed:
-            self.seconds[item.nodeid] = time.process_time() - begun
+            self.seconds[item.nodeid] = _processor_time() - begun
 
     def pytest_sessionfinish(self) -> None:
         self.coverage.stop()
         self.coverage.save()
         Path(f"{self.place}.json").write_text(json.dumps(self.seconds))
+
+
+def _processor_time() -> float:
+    """Seconds of this process and of those that it has seen the end of."""
+    return sum(os.times()[:4])
 
 
 Lines = dict[str, set[tuple[str, int]]]
@@ -80,12 +89,13 @@ def read(folder: Path) -> tuple[dict[str, float], Lines]:
 
 def chosen(seconds: dict[str, float], lines: Lines) -> list[str]:
     """The slow ones."""
+    noticed = set(NOTICED.read_text().splitlines())
     run_by = collections.Counter(line for each in lines.values() for line in each)
     in_file = collections.Counter(test.partition("::")[0] for test in seconds)
     slow = []
     for test in sorted(seconds, key=lambda each: -seconds[each]):
         file = test.partition("::")[0]
-        if seconds[test] < LONG or file in ALWAYS or in_file[file] == 1:
+        if seconds[test] < LONG or file in ALWAYS or in_file[file] == 1 or test in noticed:
             continue
         if all(run_by[line] > 1 for line in lines[test]):
             slow.append(test)
@@ -94,8 +104,15 @@ def chosen(seconds: dict[str, float], lines: Lines) -> list[str]:
     return sorted(slow)
 
 
-def main() -> None:
-    """Run all tests that are not marked as slow, and write the list."""
+def main(seen: str | None = None) -> None:
+    """Run all tests that are not marked as slow, and write the list; or add to it, by what was seen."""
+    if seen:
+        slow = set(LIST.read_text().splitlines())
+        seconds, lines = read(Path(seen))
+        quick = {test: second for test, second in seconds.items() if test not in slow}
+        slow |= set(chosen(quick, {test: lines[test] for test in quick}))
+        LIST.write_text("\n".join(sorted(slow)) + "\n")
+        return
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-n", "auto", "--dist", "loadfile"]
         subprocess.run(command, cwd=ROOT, env={**os.environ, FOLDER: folder, ANEW: "1"}, check=False)
@@ -103,4 +120,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
