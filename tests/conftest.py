@@ -73,7 +73,7 @@ def _unregistered() -> Iterator[None]:
 
 
 SLOW_CASES = Path(__file__).with_name("slow_cases.txt")
-"""Tests of more than half a second that run no line of gpdsl which other quick tests do not run (`tests/selection.py`)."""
+"""Tests of more than half a second that run no line of gpdsl which no other quick test runs (`tests/selection.py`)."""
 
 
 @pytest.hookimpl(tryfirst=True)
