@@ -61,16 +61,18 @@ class Draws:
         expression: sp.Expr,
         keys: tuple[str, ...],
         drawn: Mapping[sp.Symbol, np.ndarray] = MappingProxyType({}),
-    ) -> Float[Array, "S rows *keys"]:
+    ) -> Float[np.ndarray, "S rows *keys"]:
         """An expression at the draws, with the outputs `drawn` before [draws, rows, *keys]."""
         beliefs, given = self.beliefs, {symbol: jnp.asarray(each)[:, None] for symbol, each in drawn.items()}
         opaque = has_external(beliefs.program.translator, expression)
         latents, externals = ex.sample_latents(beliefs, len(self.component), opaque, self.latents)
         values = jnp.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys, given))
         axes = values.shape[values.ndim - len(keys) :] if values.ndim >= len(keys) else (1,) * len(keys)
-        every = jnp.broadcast_to(values, (*latents.shape[:2], beliefs.count, *axes))
-        draws, rows = np.indices(self.component.shape)
-        return every[draws, self.component, rows]
+        every = np.broadcast_to(np.asarray(values), (*latents.shape[:2], beliefs.count, *axes))
+        if every.shape[1] == 1:
+            return every[:, 0]
+        # on the host: JAX compiles a dozen programs for such an index of every new shape
+        return every[np.arange(len(every))[:, None], self.component, np.arange(beliefs.count)]
 
     def of(self, name: str) -> Float[np.ndarray, "S rows *axes"]:
         """Draws of a latent, a row variable, a let or an output by its name."""
@@ -85,7 +87,7 @@ class Draws:
     @cached_property
     def _outputs(self) -> Ancestral:
         def values(expression: sp.Expr, keys: tuple[str, ...], drawn: Mapping[sp.Symbol, np.ndarray]) -> np.ndarray:
-            return np.asarray(self.values(expression, keys, drawn))
+            return self.values(expression, keys, drawn)
 
         observations = self.beliefs.program.observations
         own = dict(zip(map(_statement, observations), self.rng.spawn(len(observations)), strict=True))

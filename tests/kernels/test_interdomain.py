@@ -204,9 +204,16 @@ def test_projections_of_matern_kernels_are_integrals(name: str) -> None:
     """With values inside and outside, and among themselves, each by quadrature of its definition."""
     places = [START - 1.1, START, -0.7, 0.4, END, END + 0.3]
     at, features = Values(jnp.asarray(places)[:, None]), eigen(8)
-    found = basis(matern(name), one(), features)
-    cross = np.asarray(covariance(matern(name), one(), features, at)) / np.asarray(found.weights)[:, None]
-    among = np.asarray(found.among) / np.outer(found.weights, found.weights)
+    # In a box much longer than the process is correlated, what the ends cut off is nothing beside the density.
+    wide = Coefficients(jnp.asarray([[-350.0], [350.0]]), "eigen", 40, 40)
+
+    @jax.jit
+    def every(numbers: list[Array]) -> tuple[Array, ...]:
+        made, in_wide = (basis(matern(name), numbers, each) for each in (features, wide))
+        return covariance(matern(name), numbers, features, at), made.among, made.weights, in_wide.among
+
+    whole, scaled, weights, far = map(np.asarray, every(one()))
+    cross, among = whole / weights[:, None], scaled / np.outer(weights, weights)
 
     def wave(j: int, x: float) -> float:
         return float(np.cos(j * np.pi * (x - START) / (END - START)))
@@ -220,10 +227,8 @@ def test_projections_of_matern_kernels_are_integrals(name: str) -> None:
     for i, j in ((0, 0), (1, 1), (7, 7), (0, 2), (3, 7), (1, 2)):
         both = quad(lambda x, i=i, j=j: with_value(i, x) * wave(j, x), START, END, epsabs=1e-10)[0]
         np.testing.assert_allclose(among[i, j], both, atol=1e-9)
-    np.testing.assert_allclose(np.diag(found.among), 1.0, rtol=1e-12)
-    # In a box much longer than the process is correlated, what the ends cut off is nothing beside the density.
-    wide = Coefficients(jnp.asarray([[-350.0], [350.0]]), "eigen", 40, 40)
-    assert np.abs(np.asarray(basis(matern(name), one(), wide).among) - np.eye(40)).max() < 5e-3
+    np.testing.assert_allclose(np.diag(scaled), 1.0, rtol=1e-12)
+    assert np.abs(far - np.eye(40)).max() < 5e-3
 
 
 @pytest.mark.parametrize("name", MATERN)
@@ -248,17 +253,18 @@ def test_projections_have_slopes() -> None:
     sides = [cov(eigen(12), Values(points + h)) for h in (step, -step)]
     np.testing.assert_allclose(there, (sides[0] - sides[1]) / (2 * step), atol=1e-7)
 
+    @jax.jit
+    @jax.value_and_grad
     def total(ell: Array) -> Array:
         made = basis(matern("Matern32"), [ell], eigen(12))
         return jnp.sum(jnp.cos(made.among)) + jnp.sum(made.weights[:, None] * made.functions(points).T)
 
-    slope = jax.jit(jax.grad(total))(jnp.asarray(ELL))
-    ahead = [float(total(jnp.asarray(ELL + h))) for h in (step, -step)]
+    slope = total(jnp.asarray(ELL))[1]
+    ahead = [float(total(jnp.asarray(ELL + h))[0]) for h in (step, -step)]
     np.testing.assert_allclose(slope, (ahead[0] - ahead[1]) / (2 * step), rtol=1e-6)
-    single = basis(
-        matern("Matern52"), [jnp.asarray(ELL, "f4")], Coefficients(jnp.asarray([[0.0], [1.0]], "f4"), "eigen", 50, 50)
-    )
-    assert single.among.dtype == jnp.float32 and float(jnp.linalg.eigvalsh(single.among).min()) > 0
+    narrow = Coefficients(jnp.asarray([[0.0], [1.0]], "f4"), "eigen", 50, 50)
+    single = jax.jit(lambda ell: basis(matern("Matern52"), [ell], narrow).among)(jnp.asarray(ELL, "f4"))
+    assert single.dtype == jnp.float32 and float(jnp.linalg.eigvalsh(single).min()) > 0
 
 
 @pytest.mark.parametrize(
@@ -279,11 +285,18 @@ def test_features_stand_beside_points_and_are_kept() -> None:
     points = Values(jnp.asarray([[-1.0], [0.5]]))
     both = Stacked((points, fourier(7)))
     assert len(both) == 9
-    among = np.asarray(covariance(matern("Matern32"), one(), both))
-    np.testing.assert_allclose(among[:2, :2], covariance(matern("Matern32"), one(), points))
-    np.testing.assert_allclose(among[2:, 2:], covariance(matern("Matern32"), one(), fourier(7)))
-    np.testing.assert_allclose(among[2:, :2], covariance(matern("Matern32"), one(), fourier(7), points))
+
+    @jax.jit
+    def every(numbers: list[Array]) -> tuple[Array, ...]:
+        pairs = (both,), (points,), (fourier(7),), (fourier(7), points)
+        found = [covariance(matern("Matern32"), numbers, *pair) for pair in pairs]
+        return *found, variance(matern("Matern32"), numbers, both)
+
+    among, of_points, of_waves, across, own = map(np.asarray, every(one()))
+    np.testing.assert_allclose(among[:2, :2], of_points)
+    np.testing.assert_allclose(among[2:, 2:], of_waves)
+    np.testing.assert_allclose(among[2:, :2], across)
     np.testing.assert_allclose(among, among.T, atol=1e-14)
-    np.testing.assert_allclose(variance(matern("Matern32"), one(), both), np.diag(among))
+    np.testing.assert_allclose(own, np.diag(among))
     again = from_outline(outline(both), iter([points.points, both.parts[1].points]))
     assert outline(again) == outline(both) and len(again) == 9
