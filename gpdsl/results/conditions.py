@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -43,6 +43,7 @@ WITHOUT_UNIT = {"unit", "simplex", "correlation_factor"}
 """Constraints of parameters that are the same in any units."""
 
 Affine = tuple[np.ndarray, np.ndarray]
+_compiled = lru_cache(maxsize=64)(compile_text)  # hundreds of settings may be asked one condition
 """What is 0 in the fit, and what 1 is more, in the units of the data; [*axes]."""
 
 
@@ -376,8 +377,7 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Conditi
     if any(each in text for each in '\n\r#"'):
         raise GpdslError('probability: expected one condition on one line, as in "y > 3 and rate < 2"')
     _refuse_python(text)
-    translator = beliefs.program.translator
-    declared = translator.declarations
+    translator, declared = beliefs.program.translator, beliefs.program.declarations
     lines = ["model asked", *(f"index {n} in 1..{translator.size(i.axis)}" for n, i in declared.indices.items())]
     for name in (*declared.inputs, *declared.consts, *declared.params, *names_of(beliefs)):
         axes = declared.axes_of(name)
@@ -385,7 +385,7 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Conditi
         lines.append(f"input {name} : real" + (f"[{', '.join(map(str, sizes))}]" if sizes else ""))
     lines += ["output _none : real", "_none ~ Normal(0, 1)", f"{BEFORE}{text} then 1 else 0"]
     try:
-        asked = compile_text("\n".join(lines), "<condition>")
+        asked = _compiled("\n".join(lines), "<condition>")
     except ModelError as error:
         names = listed(f"`{name}`" for name in (*declared.inputs, *declared.params, *names_of(beliefs)))
         own = tuple(_moved(_said(each, names), len(BEFORE), len(written)) for each in error.diagnostics)

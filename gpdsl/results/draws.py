@@ -252,7 +252,7 @@ def slopes_of(beliefs: ex.Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.
         if latents_in(translator, slope):
             raise NotLinearError("it is not linear in the latents")
         value = np.asarray(program.evaluator(slope, beliefs.scope(), keys), float)
-        column = np.asarray(program.evaluator.of_latent(symbol, jnp.asarray(places)[None], keys))
+        column = np.asarray(program.evaluator.of_latent(symbol, places[None], keys))
         total = total + np.where(numbers == column, value, 0.0)
     return total
 

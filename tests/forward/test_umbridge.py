@@ -183,15 +183,15 @@ def test_a_server_killed_in_mid_fit_leaves_the_fit_to_go_on_from() -> None:
         (-20.0, "ServerError: .*/Evaluate answered with status 500"),
         (-7.0, "the result is NaN in row 6"),
         (-3.0, "says InvalidOutput: Output vector 0 has invalid length! Model declared 2 but returned 1"),
-        (-1.0, "TimeoutError: no answer from .*/Evaluate within 2 s"),
+        (-1.0, "TimeoutError: no answer from .*/Evaluate within 1 s"),
     ],
 )
 def test_faults_of_the_solver_name_the_row_in_the_words_of_the_server(server: str, value: float, text: str) -> None:
-    model = gpdsl.umbridge(server, "times", timeout=2.0)
+    model = gpdsl.umbridge(server, "times", timeout=1.0)
     with pytest.raises(ForwardModelError, match=text) as caught:
         times(model, with_first(value))
     assert f"argument 1 = [{value:g}, {value:g}]" in str(caught.value)
-    penalised = gpdsl.umbridge(server, "times", timeout=2.0, policy="penalise")
+    penalised = gpdsl.umbridge(server, "times", timeout=1.0, policy="penalise")
     found = evaluate(penalised, [with_first(value), SPEED], (2,))
     assert np.flatnonzero(found.failed).tolist() == [5]
 
@@ -291,7 +291,7 @@ def odd_server(**special: bytes | float | None) -> Iterator[str]:
         ({"Evaluate": b'{"output": [[1, null]]}'}, "the result is NaN"),
         ({"Evaluate": b'{"error": {"type": "Broken", "message": "no mesh"}}'}, "says Broken: no mesh"),
         ({"Evaluate": b"[" * 100_000}, "answered with status 200"),
-        ({"Evaluate": 8.0}, "no answer from .* within 2 s"),
+        ({"Evaluate": 8.0}, "no answer from .* within 1 s"),
         ({"Evaluate": None}, "cannot be reached any more"),
         ({"Info": b'{"protocolVersion": 2.0, "models": ["times"]}'}, "speaks version 2.0 of the protocol"),
         ({"Info": b'{"protocolVersion": 1.0, "models": ["a", "b"]}'}, "has no model 'times', but 'a', 'b'"),
@@ -310,7 +310,7 @@ def odd_server(**special: bytes | float | None) -> Iterator[str]:
 )
 def test_garbage_ends_in_an_error_that_shows_it(special: dict[str, Any], text: str) -> None:
     with odd_server(**special) as url, pytest.raises(ForwardModelError, match=text):
-        times(gpdsl.umbridge(url, "times", timeout=2.0))
+        times(gpdsl.umbridge(url, "times", timeout=1.0))
 
 
 def test_the_only_model_needs_no_name() -> None:

@@ -75,12 +75,13 @@ def estimates() -> dict[tuple[str, str, str], np.ndarray]:
     with precision("float64"), pytest.MonkeyPatch.context() as patch:
         patch.setitem(NODES, 2, 60)
         q = marginals_of(np.random.default_rng(77))
-        found = {("exact", "", ""): np.asarray(slopes(*program_of("quadrature"), q))}
+        quadrature = program_of("quadrature")
+        found = {("exact", "", ""): np.asarray(jit(lambda q: slopes(*quadrature, q))(q))}
         keys = jax.random.split(jax.random.key(5), 2000)
         drawn = {
-            (sampling, halves): jax.vmap(lambda k, s=sampling, h=halves: base_normals(k, SAMPLES, 1, ROWS, 2, h, s))(
-                keys
-            )
+            (sampling, halves): jit(
+                jax.vmap(lambda k, s=sampling, h=halves: base_normals(k, SAMPLES, 1, ROWS, 2, h, s))
+            )(keys)
             for sampling in SCHEMES
             for halves in (False, True)
         }

@@ -214,9 +214,8 @@ def _opaque_columns(program: Program) -> tuple[int, ...]:
 
 def read_columns(program: Program, symbol: Any, axes: Sequence[str]) -> list[int]:
     """The columns that a latent symbol stands for along these axes."""
-    with jax.ensure_compile_time_eval():
-        every = program.evaluator.of_latent(symbol, jnp.arange(program.latents)[None], tuple(axes))
-        return [int(column) for column in np.unique(np.asarray(every))]
+    every = program.evaluator.of_latent(symbol, np.arange(program.latents)[None], tuple(axes))
+    return [int(column) for column in np.unique(every)]
 
 
 def column_covariance(program: Program, q: Marginals, columns: Sequence[int]) -> Float[Array, "rows J J"]:
