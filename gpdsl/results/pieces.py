@@ -81,7 +81,7 @@ def make_piece(
     values: Externals,
 ) -> Piece:
     """The piece of some rows, whose marginals these are; `latents` are of all rows, `values` of these."""
-    latents, whitening = np.asarray(latents)[:, :, rows], _whitening(program, columns, marginals)
+    latents, whitening = latents[:, :, rows], _whitening(program, columns, marginals)
     flat = {key: by_row(np.asarray(value, float)) for key, value in values.items()}
     u = whitening(by_row(np.asarray(latents[..., np.asarray(columns, int)], float)))
     return Piece(rows, latents, dict(values), regress(u, flat), whitening)
