@@ -24,7 +24,7 @@ X = np.linspace(0, 3, 12)
 
 @pytest.fixture(scope="module")
 def fit() -> gpdsl.Fit:
-    return gpdsl.compile(MODEL).fit({"x": X, "y": np.sin(X), "k": np.where(X > 1, "b", "a<i>")}, seed=0)
+    return gpdsl.compile(MODEL).fit({"x": X, "y": np.sin(X), "k": np.where(X > 1, "b", "a<i>")}, seed=0, steps=5)
 
 
 def test_one_line_says_what_it_is(fit: gpdsl.Fit) -> None:
