@@ -25,6 +25,7 @@ from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.errors.names import Unexpected, UnknownName
 from gpdsl.language.source import Source, Span
+from gpdsl.program.cache import jit
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.starts import unit_factors
 from gpdsl.results import expectation as ex
@@ -209,8 +210,7 @@ class Condition:
         return np.broadcast_to(known, (1 if draws is None else len(draws.component), *known.shape))
 
     def _evaluated(self, expression: m.Expression, inputs: Mapping[str, jnp.ndarray]) -> np.ndarray:
-        translator = Translator(self.declarations, {})
-        scope = Scope({}, Rows(inputs, {}, {}))
+        translator, scope = Translator(self.declarations, {}), Scope({}, Rows(inputs, {}, {}))
         return np.asarray(RowEvaluator(translator, {})(translator.scalar(expression), scope), float)
 
     def _by_law(self, asked: m.Expression) -> np.ndarray | None:
@@ -251,7 +251,7 @@ class Condition:
             whole = jnp.zeros((count, *shape), value.dtype).at[(slice(None), *place)].set(value)
             return evaluator(gap, Scope({}, Rows({**known, name: whole}, {}, {})))
 
-        meeting = where_reached(partial(sloped, difference), np.zeros(count), rising=bool(slope.is_positive))
+        meeting = where_reached(jit(partial(sloped, difference), brief=True), np.zeros(count), rising=slope.is_positive)
         return self._beyond(name, place, meeting, asked.operator if slope.is_positive else TURNED[asked.operator])
 
     def _line(self, expression: m.Expression) -> tuple[np.ndarray, np.ndarray] | None:
