@@ -96,6 +96,9 @@ def test_images_of_a_gaussian_are_found_by_its_symmetry(components: int) -> None
     mean = np.asarray(fit.predict(data).beliefs.marginals.mean[..., 0])
     signs = {int(np.sign(each[0])) for each, weight in zip(mean, fit.weights, strict=True) if weight > 0.01}
     assert signs == {-1, 1}
+    positive = fit.weights @ (mean > 0)
+    for drawn in (getattr(fit.predict(data), how)("f", 400, seed=0) for how in ("sample", "draws")):
+        np.testing.assert_allclose(np.mean(drawn > 0, axis=0), positive, atol=0.12)
     assert fit.elbo > model.fit(data, posterior="full").elbo + np.log(2) - 1e-2
 
 
