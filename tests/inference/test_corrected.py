@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl.inference.corrected import engine
 from gpdsl.inference.corrected.draws import _generated
 
 X = np.array([-1.0, -0.4, 0.1, 0.6])
@@ -17,7 +18,7 @@ TEXT = """
 input x : real
 output y : real
 latent f(x) ~ GP(0, RBF(1.5))
-latent g(x) ~ GP(0, RBF({ell}))
+latent g(x) ~ GP(0, RBF(1.5))
 let h = {mean}
 y ~ Normal(h, 0.3)
 """
@@ -28,16 +29,22 @@ def prior_draws(rng: np.random.Generator, ell: float, count: int) -> np.ndarray:
     return rng.standard_normal((count, len(X))) @ np.linalg.cholesky(covariance).T
 
 
-@pytest.mark.parametrize(
-    ("mean", "ell", "images"), [("f*g", 1.5, 4), pytest.param("f^2 + 0.1*g", 1.5, 2, marks=pytest.mark.slow)]
-)
-def test_modes_and_spreads_of_products_are_those_of_brute_force(
-    mean: str, ell: float, images: int, tmp_path: Path
-) -> None:
-    fit = gpdsl.compile(TEXT.format(mean=mean, ell=ell)).fit({"x": X, "y": Y}, posterior="corrected")
+MEANS = {
+    "f*g": (lambda f, g: f * g, 4),
+    "f^2 + 0.1*g": (lambda f, g: f**2 + 0.1 * g, 2),
+    "f + g^2": (lambda f, g: f + g**2, 2),
+    "sin(3*f) + 0.1*g": (lambda f, g: np.sin(3 * f) + 0.1 * g, 2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mean", MEANS)
+def test_modes_and_spreads_of_products_are_those_of_brute_force(mean: str, tmp_path: Path) -> None:
+    fit = gpdsl.compile(TEXT.format(mean=mean)).fit({"x": X, "y": Y}, posterior="corrected")
     rng = np.random.default_rng(0)
-    f, g = prior_draws(rng, 1.5, 400_000), prior_draws(rng, ell, 400_000)
-    h = f * g if mean == "f*g" else f**2 + 0.1 * g
+    f, g = prior_draws(rng, 1.5, 400_000), prior_draws(rng, 1.5, 400_000)
+    of, images = MEANS[mean]
+    h = of(f, g)
     weights = np.exp(stats.norm.logpdf(Y, h, 0.3).sum(axis=1))
     weights /= weights.sum()
     assert fit.settings is not None and f"{images} images" in fit.summary()
@@ -51,6 +58,22 @@ def test_modes_and_spreads_of_products_are_those_of_brute_force(
     again = gpdsl.load_fit(tmp_path / "a.gpfit")
     assert again.summary() == fit.summary()
     np.testing.assert_array_equal(again.predict({"x": X}).mean("h"), prediction.mean("h"))
+
+
+def test_modes_that_q_never_visits_are_found_from_the_prior(monkeypatch: pytest.MonkeyPatch) -> None:
+    """q of the larger of two latents has half of their standard deviations, and its weights look even."""
+    monkeypatch.setattr(engine, "DRAWS", 1024)
+    fit = gpdsl.compile(TEXT.format(mean="max(f, g)")).fit({"x": X, "y": Y}, posterior="corrected")
+    rng = np.random.default_rng(0)
+    f, g = prior_draws(rng, 1.5, 400_000), prior_draws(rng, 1.5, 400_000)
+    weights = np.exp(stats.norm.logpdf(Y, np.maximum(f, g), 0.3).sum(axis=1))
+    weights /= weights.sum()
+    exact = weights @ f
+    sd = np.sqrt(weights @ (f - exact) ** 2)
+    prediction = fit.predict({"x": X})
+    for name in ("f", "g"):
+        np.testing.assert_allclose(np.sqrt(prediction.variance(name)), sd, rtol=0.25, err_msg=name)
+        np.testing.assert_allclose(prediction.mean(name), exact, atol=0.3 * sd.max(), err_msg=name)
 
 
 def test_parameters_too_are_corrected_from_the_bound_to_the_evidence() -> None:

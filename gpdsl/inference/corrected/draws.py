@@ -4,6 +4,10 @@ With z = (w - m) R^-1 standard normal under q, weights are r(w) = p(y, w) / q'(w
 images of w under the symmetries of p: draws of q under images at random have this density. Where the weights are too
 uneven, the draws go to p through q r^t with t from 0 to 1 (annealed importance sampling with resampling, Neal 2001, Del
 Moral et al. 2006), moved by elliptical slice sampling about q (Murray et al. 2010; Nishihara et al. 2014).
+
+Weights do not see what q never visits. So draws move on about a Gaussian that is wider than they are themselves, twice
+as often each time, until their means and squares stay; and weighted draws are believed where some of them, moved, stay.
+Other modes are found by draws that go from the prior to the joint density in the same way: they find the same evidence.
 """
 
 from __future__ import annotations
@@ -177,7 +181,19 @@ EVEN = 0.5
 """Effective share of the draws that a step of t leaves."""
 
 MOVES = 20
-"""Of each draw after a step of t; as many once more at the end."""
+"""Of each draw after a step of t, and at first beyond the last one."""
+
+ROUNDS = 5
+"""Most times that draws are moved at the end, each time twice as often as before."""
+
+BEYOND = 1.5
+"""Times as wide as the draws is the Gaussian about which they are moved at the end."""
+
+STAYS = 1.5
+"""Standard errors, as a root mean square over all means and squares, within which draws have stayed."""
+
+LOOKED_AT, LEAST = 512, 32
+"""Weighted draws of which is looked whether they stay, at most and at least."""
 
 STAGES = 40
 """Most steps of t."""
@@ -194,13 +210,27 @@ class Around:
         """The parameters."""
         return self.numbers[0]
 
+    def prior(self) -> Around:
+        """The prior of w in place of q."""
+        mean, unit = jnp.zeros_like(self.numbers[1]), jnp.eye(len(self.numbers[1]), dtype=self.numbers[1].dtype)
+        return Around((self.learnt, mean, unit, unit, 0.0))
+
 
 @dataclass(frozen=True)
 class Drawn:
-    """Draws of w with log weights whose mean is the evidence p(y | parameters), p(parameters) included."""
+    """Draws of w with log weights whose mean is the evidence p(y | parameters), p(parameters) included.
+
+    `settled` says whether they stayed where they were when moved on; None where nobody has looked.
+    """
 
     white: Float[np.ndarray, "draws D"]
     log_weights: Float[np.ndarray, " draws"]
+    settled: bool | None = None
+
+    @property
+    def log_evidence(self) -> float:
+        """The logarithm of the mean weight."""
+        return float(np.logaddexp.reduce(self.log_weights) - np.log(len(self.log_weights)))
 
 
 class Weighing:
@@ -210,6 +240,7 @@ class Weighing:
         self.joint, self.images, self.draws = joint, images, draws
         self._log_ratios = jit(jax.vmap(self._log_ratio, (0, None, None)))
         self._moved = jit(self._all_moved)
+        self._moved_on = jit(self._all_moved_on)
 
     def weighed(self, q: Around, key: Array) -> Drawn:
         """Draws of q with the weights that correct them."""
@@ -230,15 +261,47 @@ class Weighing:
             evidence += step * float(np.max(log_ratios)) + float(np.log(np.mean(weights)))
             reached += step
             kept = resampled(weights / weights.sum(), self.draws, rng)
-            ends = reached >= 1.0 - 1e-12
-            own = jax.random.split(jax.random.fold_in(key, stage), 2 if ends else 1)
-            z = z[kept]
-            for each in own:
-                z = self._moved(z, reached, each, q.numbers, self.joint.data)
-            if ends:
+            z = self._moved(z[kept], reached, jax.random.fold_in(key, stage), q.numbers, self.joint.data)
+            if reached >= 1.0 - 1e-12:
                 break
             log_ratios = np.asarray(self._log_ratios(z, q.numbers, self.joint.data), float)
-        return Drawn(self._white(q, z), np.full(self.draws, evidence))
+        z, settled = self._until_settled(q, z, jax.random.fold_in(key, STAGES))
+        return Drawn(self._white(q, z), np.full(self.draws, evidence), settled)
+
+    def stays(self, q: Around, drawn: Drawn, key: Array) -> bool:
+        """Whether draws of q, as often as their weights say, stay where they are when moved."""
+        _, mean, _, inverse, _ = q.numbers
+        weights = np.exp(drawn.log_weights - np.max(drawn.log_weights))
+        weights /= weights.sum()
+        count = int(min(LOOKED_AT, max(1.0 / np.sum(weights**2), LEAST)))
+        kept = resampled(weights, count, np.random.default_rng(np.asarray(jax.random.key_data(key))))
+        before = jnp.asarray((drawn.white[kept] - np.asarray(mean)) @ np.asarray(inverse).T)
+        return self._stayed(before, self._on(q, before, key))
+
+    def _until_settled(self, q: Around, z: Float[Array, "draws D"], key: Array) -> tuple[Float[Array, "draws D"], bool]:
+        """Draws moved on until twice as many moves change nothing, and whether that came to pass."""
+        for number in range(ROUNDS):
+            before = z
+            for own in jax.random.split(jax.random.fold_in(key, number), 2**number):
+                z = self._on(q, z, own)
+            if self._stayed(before, z):
+                return z, True
+        return z, False
+
+    def _on(self, q: Around, z: Float[Array, "draws D"], key: Array) -> Float[Array, "draws D"]:
+        """Moved about a Gaussian with the draws' mean and covariance, wider; few draws are no narrower than q says."""
+        count, size = z.shape
+        share, mean = count / (count + size), jnp.mean(z, axis=0)
+        spread = share * jnp.atleast_2d(jnp.cov(z.T)) + (1 - share) * jnp.eye(size)
+        return self._moved_on(z, mean, BEYOND * jnp.linalg.cholesky(spread), key, q.numbers, self.joint.data)
+
+    @staticmethod
+    def _stayed(before: Float[Array, "draws D"], after: Float[Array, "draws D"]) -> bool:
+        """Whether means and squares about the mean are as before, within what so many independent draws differ by."""
+        centre = np.mean(before, axis=0)
+        old, new = (np.concatenate([np.asarray(z), (np.asarray(z) - centre) ** 2], axis=1) for z in (before, after))
+        apart = (new.mean(axis=0) - old.mean(axis=0)) / np.sqrt((np.var(new, axis=0) + np.var(old, axis=0)) / len(old))
+        return bool(np.sqrt(np.mean(apart**2)) <= STAYS)
 
     @staticmethod
     def _white(q: Around, z: Float[Array, "draws D"]) -> Float[np.ndarray, "draws D"]:
@@ -256,14 +319,35 @@ class Weighing:
     def _all_moved(
         self, z: Float[Array, "draws D"], reached: Array, key: Array, q: tuple[Any, ...], data: Any
     ) -> Float[Array, "draws D"]:
-        def density(z: Float[Array, " D"]) -> Float[Array, ""]:
-            return reached * self._log_ratio(z, q, data)
+        return _moves(lambda z: reached * self._log_ratio(z, q, data), z, key)
 
-        def once(z: Float[Array, "draws D"], key: Array) -> tuple[Float[Array, "draws D"], None]:
-            return jax.vmap(lambda own, k: moved(density, own, k))(z, jax.random.split(key, len(z))), None
+    def _all_moved_on(
+        self,
+        z: Float[Array, "draws D"],
+        mean: Float[Array, " D"],
+        root: Float[Array, "D D"],
+        key: Array,
+        q: tuple[Any, ...],
+        data: Any,
+    ) -> Float[Array, "draws D"]:
+        def density(u: Float[Array, " D"]) -> Float[Array, ""]:
+            z = mean + root @ u
+            return self._log_ratio(z, q, data) + 0.5 * (u @ u - z @ z)
 
-        found, _ = jax.lax.scan(once, z, jax.random.split(key, MOVES))
-        return found
+        u = jax.scipy.linalg.solve_triangular(root, (z - mean).T, lower=True).T
+        return mean + _moves(density, u, key) @ root.T
+
+
+def _moves(
+    density: Callable[[Float[Array, " D"]], Float[Array, ""]], z: Float[Array, "draws D"], key: Array
+) -> Float[Array, "draws D"]:
+    """All draws, moved under a density over N(0, I)."""
+
+    def once(z: Float[Array, "draws D"], key: Array) -> tuple[Float[Array, "draws D"], None]:
+        return jax.vmap(lambda own, k: moved(density, own, k))(z, jax.random.split(key, len(z))), None
+
+    found, _ = jax.lax.scan(once, z, jax.random.split(key, MOVES))
+    return found
 
 
 def resampled(weights: Float[np.ndarray, " n"], count: int, rng: np.random.Generator) -> np.ndarray:

@@ -28,8 +28,14 @@ from gpdsl.program.program import Program
 DRAWS, LEAST = 4096, 64
 """Of q in all, and of each setting of the parameters at least."""
 
-FEWER = 4
+FEWER = 8
 """Times fewer of those that are moved."""
+
+FROM_PRIOR = 64
+"""Whitened values up to which draws are sent from the prior too: beyond, they come to the posterior too slowly."""
+
+MORE = 0.2
+"""Nats of the evidence by which they may differ: two estimates of one number do so by about half of that."""
 
 KEPT = 400
 """Draws that predictions average over."""
@@ -42,6 +48,8 @@ SITES = {"natural", "ep"}
 
 ROOM = 3e8
 """Bytes, about, that the draws of a setting may take at once."""
+
+UNSETTLED = "the corrected draws were moved and have not come to rest"
 
 UNEVEN = "the corrected draws have uneven weights"
 
@@ -117,9 +125,10 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
     weighing, how = Weighing(target.joint, images, draws), "reweighted"
     found = _drawn(weighing.weighed, settings, options.seed, monitor)
     log_weights, shape = smoothed(np.concatenate([each.log_weights for each in found]))
-    if shape > UNTRUSTED:
-        how, draws = "moved to the posterior", max(draws // FEWER, LEAST)
-        found = _drawn(Weighing(target.joint, images, draws).tempered, settings, options.seed, monitor)
+    moving = Weighing(target.joint, images, max(draws // FEWER, LEAST))
+    if shape > UNTRUSTED or not _complete(weighing, moving, settings, found, options.seed):
+        found, how = _moved(moving, settings, options.seed, monitor)
+        draws = moving.draws
         log_weights, shape = smoothed(np.concatenate([each.log_weights for each in found]))
     weights, rng = np.exp(log_weights), np.random.default_rng(options.seed)
     worth, chosen = float(1.0 / np.sum(weights**2)), resampled(weights, KEPT, rng)
@@ -133,6 +142,8 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
     about += f", Pareto k {shape:.2f}" if np.isfinite(shape) else ""
     about += f", {len(images)} images by signs and exchanges of latents" if len(images) > 1 else ""
     doubts = (f"{UNEVEN} (Pareto k {shape:.2f}): compare with engine = mcmc",) if shape > UNTRUSTED else ()
+    if any(each.settled is False for each in found):
+        doubts += (f"{UNSETTLED}: means or standard deviations still changed; compare with engine = mcmc",)
     return Integrated(np.full(KEPT, 1.0 / KEPT), results, shape, min(worth, float(KEPT)), 0, about=about), doubts
 
 
@@ -162,14 +173,44 @@ def _joint_root(posterior: Sequence[Whitened], size: int) -> Float[np.ndarray, "
     return np.asarray(block_diag(*own))
 
 
+def _complete(
+    weighing: Weighing, moving: Weighing, settings: Sequence[_Setting], found: Sequence[Drawn], seed: int
+) -> bool:
+    """Whether weighted draws stay when moved, and draws from the prior find no more: where it counts most."""
+    most = int(np.argmax([each.log_evidence for each in found]))
+    q, own, key = settings[most].q, found[most], jax.random.key(seed)
+    if not weighing.stays(q, own, key):
+        return False
+    if weighing.joint.dimension > FROM_PRIOR:
+        return True
+    [other] = _drawn(moving.tempered, [replace(settings[most], q=q.prior())], seed)
+    return other.log_evidence - own.log_evidence <= MORE
+
+
+def _moved(moving: Weighing, settings: Sequence[_Setting], seed: int, monitor: Monitor) -> tuple[list[Drawn], str]:
+    """Draws that went to the posterior from the prior, or from q where these find more, and how."""
+    found = _drawn(moving.tempered, settings, seed, monitor)
+    if moving.joint.dimension > FROM_PRIOR:
+        return found, "moved to the posterior"
+    others = _drawn(moving.tempered, [replace(each, q=each.q.prior()) for each in settings], seed, monitor)
+    if _log_evidence(others) > _log_evidence(found) - MORE:
+        return others, "moved to the posterior from the prior"
+    return found, "moved to the posterior"
+
+
+def _log_evidence(found: Sequence[Drawn]) -> float:
+    return float(np.logaddexp.reduce([each.log_evidence for each in found]))
+
+
 Drawing = Callable[[Around, Array], Drawn]
 
 
-def _drawn(draw: Drawing, settings: Sequence[_Setting], seed: int, monitor: Monitor) -> list[Drawn]:
+def _drawn(draw: Drawing, settings: Sequence[_Setting], seed: int, monitor: Monitor | None = None) -> list[Drawn]:
     """Draws about q of every setting, with weights among those of all settings."""
     found, keys = [], jax.random.split(jax.random.key(seed), len(settings))
     for number, (each, key) in enumerate(zip(settings, keys, strict=True)):
-        monitor.explored(number, len(settings), stage="correcting")
+        if monitor:
+            monitor.explored(number, len(settings), stage="correcting")
         own = draw(each.q, key)
         found.append(replace(own, log_weights=own.log_weights + np.log(each.weight) - each.value))
     return found
