@@ -141,7 +141,9 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
     about = f"{len(weights)} draws of q, {how}, worth {worth:.0f}"
     about += f", Pareto k {shape:.2f}" if np.isfinite(shape) else ""
     about += f", {len(images)} images by signs and exchanges of latents" if len(images) > 1 else ""
-    doubts = (f"{UNEVEN} (Pareto k {shape:.2f}): compare with engine = mcmc",) if shape > UNTRUSTED else ()
+    doubts: tuple[str, ...] = (
+        (f"{UNEVEN} (Pareto k {shape:.2f}): compare with engine = mcmc",) if shape > UNTRUSTED else ()
+    )
     if any(each.settled is False for each in found):
         doubts += (f"{UNSETTLED}: means or standard deviations still changed; compare with engine = mcmc",)
     return Integrated(np.full(KEPT, 1.0 / KEPT), results, shape, min(worth, float(KEPT)), 0, about=about), doubts
