@@ -55,3 +55,20 @@ def test_the_gap_of_the_bound_is_that_of_quadrature(count: float, two_modes: boo
     gap = float(found.said.split("about ")[1].split(" nats")[0])
     assert gap == pytest.approx(evidence - fit.elbo, abs=0.05)
     assert "symmetry" in {each.name for each in fit.diagnose().doubtful}
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "doubtful"), [("Normal(max(f, g), 0.3)", True), ("StudentT(4, f + g, 0.3)", False)]
+)
+def test_few_rows_are_doubted_by_the_gap_itself(likelihood: str, doubtful: bool) -> None:
+    """The larger of two latents has half of its standard deviations, and k does not say so."""
+    text = f"""
+    input x : real
+    output y : real
+    latent f(x) ~ GP(0, RBF(1))
+    latent g(x) ~ GP(0, RBF(1))
+    y ~ {likelihood}
+    """
+    data = {"x": np.array([-1.0, -0.4, 0.1, 0.6, 1.3]), "y": np.array([1.2, 0.9, 1.5, 1.1, 0.3])}
+    found = named(gpdsl.compile(text).fit(data, diagnose="full"), "q against the posterior")
+    assert found.number < 0.7 and found.doubtful is doubtful
