@@ -203,7 +203,7 @@ def _beliefs(fit: Fit, bound: Data) -> Beliefs:
             f"rows cannot be left out of posterior = {fit.choice.posterior} without inducing points, which takes each "
             "row's latents as if all others were known: fit with posterior = full"
         )
-    program = training(fit.program, dense=True).with_sums()  # a row leaves with all that it reads, together
+    program = training(fit.program, dense=True).for_prediction()  # a row leaves with all that it reads, together
     if any(white_beside(group) for group in program.groups):
         raise GpdslError(
             "rows cannot be left out where White() in a kernel is not the noise of one normal output; write it as a "

@@ -216,3 +216,15 @@ def test_refusals() -> None:
         counts.fit(data, posterior="diagonal", inducing=0, steps=5).loo(data)
     with pytest.raises(gpdsl.GpdslError, match="rows are left out by weighted draws"):
         counts.fit(data, engine="ep").loo(data).pit("y")
+
+
+def test_places_of_classes_that_two_readings_of_a_latent_tell() -> None:
+    """A comparison reads f(a) - f(b); what its class has among all others is the width of where it may lie."""
+    model = gpdsl.zoo("preference")
+    data = model.sample_prior(rows=20, seed=1).data
+    left = model.fit(data).loo(data)
+    own, y = np.exp(left.pointwise), np.asarray(data["y"], float)
+    places = np.stack([left.pit("y", seed=seed) for seed in range(50)])
+    low, high = np.where(y > 0, 1 - own, 0), np.where(y > 0, 1, own)
+    assert np.all(places >= low - 1e-9) and np.all(places <= high + 1e-9)
+    assert np.all(np.ptp(places, axis=0) > 0.8 * own)
