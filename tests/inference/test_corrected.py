@@ -33,7 +33,7 @@ MEANS = {
     "f*g": (lambda f, g: f * g, 4),
     "f^2 + 0.1*g": (lambda f, g: f**2 + 0.1 * g, 2),
     "f + g^2": (lambda f, g: f + g**2, 2),
-    "sin(3*f) + 0.1*g": (lambda f, g: np.sin(3 * f) + 0.1 * g, 2),
+    "sin(3*f) + 0.1*g": (lambda f, g: np.sin(3 * f) + 0.1 * g, 1),
 }
 
 
@@ -47,7 +47,7 @@ def test_modes_and_spreads_of_products_are_those_of_brute_force(mean: str, tmp_p
     h = of(f, g)
     weights = np.exp(stats.norm.logpdf(Y, h, 0.3).sum(axis=1))
     weights /= weights.sum()
-    assert fit.settings is not None and f"{images} images" in fit.summary()
+    assert fit.settings is not None and (f"{images} images" in fit.summary()) is (images > 1)
     prediction = fit.predict({"x": X})
     for name, values in (("f", f), ("g", g), ("h", h)):
         exact = weights @ values
