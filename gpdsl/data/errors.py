@@ -337,6 +337,17 @@ class OtherWord(DataMistake):
 
 
 @dataclass(frozen=True)
+class DifferentWords(DataMistake):
+    """Elements of a binary output that have two values each, and not the same two."""
+
+    output: str
+    columns: str
+    code: ClassVar = "D167"
+    message: ClassVar = "the elements of `{output}` have different values: {columns}"
+    help: ClassVar = "all elements share one coding: write 0 and 1, or the same two words, in every column"
+
+
+@dataclass(frozen=True)
 class CannotStandardise(DataMistake):
     """A column without any spread."""
 

@@ -13,6 +13,7 @@ from gpdsl.data.columns import Found
 from gpdsl.data.convert import number_of
 from gpdsl.data.errors import (
     DataMistake,
+    DifferentWords,
     InfiniteOutput,
     NotACount,
     NotAProportion,
@@ -134,19 +135,39 @@ def _check_scale(found: Found, values: np.ndarray) -> None:
 
 
 def two_words(found: Found) -> tuple[Level, ...]:
-    """The two words that a binary output holds, by alphabet, the first of which is 0, or -1 and 1; none of 0 and 1."""
-    if found.values.dtype != object and set(np.unique(found.values[~np.isnan(found.values)]).tolist()) == {-1.0, 1.0}:
-        return -1, 1
-    values = found.values.ravel().tolist() if found.values.dtype == object else []
-    words = sorted({str(each) for each in values if not _absent(each)})
-    known = all(_two_valued(word) is not None for word in words)
-    return tuple(words) if len(words) == 2 and not known else ()
+    """The two values that a binary output holds in place of 0 and 1: -1 and 1, or two words, the first of which is 0.
+
+    None of 0 and 1 themselves, and of several spellings of no and yes.
+    """
+    if found.values.dtype != object:
+        held = set(np.unique(found.values[~np.isnan(found.values)]).tolist())
+    else:
+        words = {str(each) for each in found.values.ravel().tolist() if not _absent(each)}
+        numbers = [number_of(word) for word in words]
+        if None in numbers:
+            known = [_two_valued(word) for word in words]
+            same = None not in known and (len({*known}) == 1 or any(word.lower() not in WORDS for word in words))
+            return tuple(in_order(words)) if len(words) == 2 and not same else ()
+        held = {each for each in numbers if each is not None and each == each}
+    return (-1, 1) if -1.0 in held and held <= {-1.0, 1.0} else ()
+
+
+def two_valued(levels: Sequence[object]) -> bool:
+    """Whether levels are 0 and 1, or words for these, of which there are several spellings."""
+    return tuple(levels) == (0, 1) or (bool(levels) and all(str(each).lower() in WORDS for each in levels))
+
+
+def in_order(words: Iterable[str]) -> list[str]:
+    """Two words by alphabet, but those of no and yes in this order, whatever their capitals."""
+    alphabet = sorted(words)
+    return sorted(alphabet, key=lambda word: WORDS[word.lower()]) if two_valued(alphabet) else alphabet
 
 
 def binary_values(found: Found, words: Sequence[Level] = ()) -> np.ndarray:
     """A binary output as 0 and 1, or the places of its two words; NaN where not observed."""
     values = found.values
-    if words and isinstance(words[0], str):
+    worded = bool(words) and isinstance(words[0], str)
+    if worded and not two_valued(words):
         places = {str(word): float(place) for place, word in enumerate(words)}
         flat = values.ravel().tolist()
         placed = [np.nan if _absent(each) else places.get(str(each)) for each in flat]
@@ -155,12 +176,14 @@ def binary_values(found: Found, words: Sequence[Level] = ()) -> np.ndarray:
         return np.array(placed, dtype=np.float64).reshape(values.shape)
     if values.dtype == object:
         said = [np.nan if each is None else _two_valued(str(each)) for each in values.ravel().tolist()]
+        if None in said and worded:
+            raise Wrong(OtherWord(found.columns[0], shown(values.ravel().tolist()[said.index(None)]), listed(words)))
         if None in said:
-            raise Wrong(NotBinary(found.columns[0], _distinct(values)))
+            raise Wrong(_not_binary(found))
         values = np.array(said, dtype=np.float64).reshape(values.shape)
     known = set(np.unique(values[~np.isnan(values)]).tolist())
     if not (known <= {0.0, 1.0} or known <= {-1.0, 1.0}):
-        raise Wrong(NotBinary(found.columns[0], _distinct(found.values)))
+        raise Wrong(_not_binary(found))
     return np.where(values == -1.0, 0.0, values)
 
 
@@ -169,8 +192,22 @@ def _two_valued(word: str) -> float | None:
     return number_of(word) if known is None else known
 
 
-def _distinct(values: np.ndarray) -> str:
-    return listed((f"`{shown(each)}`" for each in _sorted_levels(values.ravel().tolist())), limit=4)
+def _not_binary(found: Found) -> DataMistake:
+    """Of a column with other values than two, or of columns with two each that are not those of the others."""
+    columns = found.values.reshape(len(found.values), -1).T
+    held = [_sorted_levels(column.tolist()) for column in columns]
+    every = _sorted_levels(found.values.ravel().tolist())
+    wrong = [place for place, levels in enumerate(held) if len(levels) > 2]
+    if len(held) > 1 and len(every) > 2 and not wrong:
+        shared = {column: _distinct(levels) for column, levels in zip(found.columns, held, strict=True) if levels}
+        said = "; ".join(f"`{shown(column)}` holds {values}" for column, values in list(shared.items())[:4])
+        return DifferentWords(found.name, said + ("; and so on" if len(shared) > 4 else ""))
+    place = wrong[0] if wrong else 0
+    return NotBinary(found.columns[min(place, len(found.columns) - 1)], _distinct(held[place] if wrong else every))
+
+
+def _distinct(levels: Sequence[Level]) -> str:
+    return listed((f"`{shown(each)}`" for each in levels), limit=4)
 
 
 def label_values(found: Found, index: str, levels: Sequence[Level]) -> np.ndarray:

@@ -29,6 +29,7 @@ from gpdsl.results.expectation import (
     terms_of,
     without,
 )
+from gpdsl.results.levels import in_levels
 from gpdsl.results.pieces import Externals, Piece
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.responses import COHERENT, in_the_tails
@@ -66,7 +67,7 @@ def error_of(beliefs: Beliefs, expression: sp.Expr, keys: Keys, of: str | float)
 def of_passes(sets: Sequence[Prediction], name: str, of: str | float) -> np.ndarray:
     """The same of passes through layers, in sets that cover the layers each on its own."""
     found = {"mean": lambda each: each._mean(name), "variance": lambda each: each._variance(name)}
-    find = found.get(str(of), lambda each: each._quantile_of(name, float(of)))
+    find = found.get(str(of), lambda each: in_levels(each.beliefs.program, name, each._quantile_of(name, float(of))))
     return np.std([find(each) for each in sets], axis=0, ddof=1) / np.sqrt(len(sets))
 
 

@@ -16,7 +16,7 @@ from gpdsl.program.cache import in_precision
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.named import of_quantity
 from gpdsl.results.prediction import Origin, Prediction
-from gpdsl.results.quantiles import invert, probabilities_of, quantile_over
+from gpdsl.results.quantiles import invert, quantile_over
 from gpdsl.results.shares import NoLawError, Shares
 
 PROBITS = (-4.0, -3.0, -2.2, -1.6, -1.1, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 1.1, 1.6, 2.2, 3.0, 4.0)
@@ -81,10 +81,9 @@ class Averaged(Prediction):
         return within + np.tensordot(self.weights, (means - mean) ** 2, axes=1)
 
     @in_precision
-    def quantile(self, name: str, probabilities: float | Sequence[float]) -> np.ndarray:
-        """Quantiles of the mixture [rows, *axes], or [probabilities, rows, *axes] for several."""
-        found = [self._one_quantile(name, float(p)) for p in probabilities_of(name, probabilities)]
-        return np.stack(found) if np.ndim(probabilities) else found[0]
+    def _quantiles(self, name: str, several: Sequence[float] | np.ndarray) -> np.ndarray:
+        """Quantiles of the mixture, [probabilities, rows, *axes]."""
+        return np.stack([self._one_quantile(name, float(p)) for p in several])
 
     def _of_one_latent(self, name: str, probability: float) -> np.ndarray | None:
         """The quantile of what rises or falls with one latent, all settings together; None of anything else."""
@@ -105,7 +104,9 @@ class Averaged(Prediction):
             return known
         some = np.argsort(-self.weights)[:SOME]
         beside = 0.5 if abs(probability - 0.5) > 0.1 else 0.2
-        ends, others = np.stack([self.settings[place].quantile(name, [probability, beside]) for place in some], axis=1)
+        ends, others = np.stack(
+            [self.settings[place]._quantiles(name, [probability, beside]) for place in some], axis=1
+        )
         low, high = ends.min(axis=0), ends.max(axis=0)
         if len(some) == len(self.weights) and np.array_equal(low, high):
             return low
@@ -135,7 +136,7 @@ class Averaged(Prediction):
         if share(like) is not None:
             return partial(_known, share)
         deviates = ndtri(probability) + np.asarray(PROBITS)
-        quantiles = np.asarray(each.quantile(name, ndtr(deviates)))
+        quantiles = np.asarray(each._quantiles(name, ndtr(deviates)))
         return lambda y: _between(quantiles, deviates, y)
 
     def error(self, name: str, of: str | float = "mean") -> np.ndarray:

@@ -17,7 +17,7 @@ import sympy as sp
 
 from gpdsl.data.errors import listed
 from gpdsl.data.standardised import Standardised
-from gpdsl.data.values import WORDS
+from gpdsl.data.values import WORDS, two_valued
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.posteriors.posterior import parts
 from gpdsl.language import compile_text
@@ -30,6 +30,7 @@ from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.starts import unit_factors
 from gpdsl.results import expectation as ex
 from gpdsl.results.draws import Draws, output_mean, row_by_row
+from gpdsl.results.levels import in_levels, numbered_levels
 from gpdsl.results.named import names_of, of_output
 from gpdsl.results.quantiles import sloped, where_reached
 from gpdsl.results.shares import Shares
@@ -200,9 +201,9 @@ class Condition:
         declared = program.declarations
         if name in names_of(self.beliefs):
             assert draws is not None
-            return _numbered(self.beliefs, name, self.units.back(name, draws.of(name)))
+            return in_levels(program, name, self.units.back(name, draws.of(name)))
         if name in declared.inputs:
-            known = self.units.back(name, np.asarray(scope.rows.inputs[name], float))
+            known = in_levels(program, name, self.units.back(name, np.asarray(scope.rows.inputs[name], float)))
         else:
             values = scope.parameters[name] if name in declared.params else declared.consts[name].values
             known = self.units.back(name, np.asarray(values, float))
@@ -286,7 +287,7 @@ class Condition:
         if output is not None and (output.label is not None or output.kind == "binary"):
             chances = np.moveaxis(of_output(beliefs, name, partial(output_mean, beliefs)), 0, -1)[place]
             chances = chances if output.label is not None else np.stack([1.0 - chances, chances])
-            numbers = _numbered(beliefs, name, np.arange(len(chances)) + float(output.label is not None))
+            numbers = in_levels(beliefs.program, name, np.arange(len(chances)) + float(output.label is not None))
             return np.sum(chances * SIGNS[operator](numbers[:, None], threshold), axis=0)
         shares, at = Shares(beliefs), self.units.into(name, every)
         if operator in {"==", "!="}:
@@ -302,36 +303,20 @@ def _is_random(beliefs: ex.Beliefs, expression: m.Expression) -> bool:
     return bool(names_in(expression) & set(names_of(beliefs)))
 
 
-def _numbered(beliefs: ex.Beliefs, name: str, drawn: np.ndarray) -> np.ndarray:
-    """Draws of labels whose levels are numbers as these, and of -1 and 1; other levels by their place, from 1."""
-    output = beliefs.program.declarations.outputs.get(name)
-    if output is None or output.label is None:
-        return 2.0 * drawn - 1.0 if beliefs.program.levels.get(name) == (-1, 1) else drawn
-    levels = beliefs.program.levels.get(str(output.label.name), ())
-    if not levels or not all(isinstance(each, int | float) for each in levels):
-        return drawn
-    return np.asarray(levels, float)[np.rint(drawn).astype(int) - 1]
-
-
 def _without_words(beliefs: ex.Beliefs, text: str) -> str:
     """A condition with the number of each level in quotes in its place. Raises GpdslError for what is no level."""
-    declared = beliefs.program.declarations
 
     def number(match: re.Match[str]) -> str:
         name, word = match["name"], match["word"][1:-1]
-        quantity = declared.outputs.get(name) or declared.inputs.get(name)
-        label = None if quantity is None else quantity.label
-        levels = () if label is None else beliefs.program.levels.get(str(label.name), ())
-        numbers = _numbered(beliefs, name, np.arange(1.0, len(levels) + 1.0)).tolist()
-        known = dict(zip(map(str, levels), numbers, strict=True))
-        if quantity is not None and quantity.kind == "binary":
-            words = beliefs.program.levels.get(name)
-            known = dict(WORDS) if words is None else {str(each): float(place) for place, each in enumerate(words)}
-            word = word.lower() if words is None else word
-        if word not in known:
+        levels, first = numbered_levels(beliefs.program, name)
+        numbers = in_levels(beliefs.program, name, np.arange(len(levels)) + float(first))
+        known = dict(zip(map(str, levels), numbers.tolist(), strict=True))
+        spellings = WORDS if first == 0 and two_valued(levels) else {}
+        value = known.get(word, spellings.get(word.lower()))
+        if value is None:
             expected = f"one of {listed(known)}" if known else "a number: it has no levels in words"
             raise GpdslError(f"probability: `{name}` is compared with {match['word']}; expected {expected}")
-        return match[0].replace(match["word"], f"{known[word]:<{len(match['word'])}g}")
+        return match[0].replace(match["word"], f"{value:<{len(match['word'])}.17g}")
 
     for pattern in COMPARED:
         text = pattern.sub(number, text)

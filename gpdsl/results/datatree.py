@@ -17,6 +17,7 @@ from gpdsl.language.model import Axis
 from gpdsl.program.cache import precision
 from gpdsl.results.density import is_opaque, log_densities
 from gpdsl.results.draws import Together
+from gpdsl.results.levels import in_levels, in_words
 from gpdsl.results.named import check_draws
 from gpdsl.results.table import apart_from, default_names, predictable_outputs
 from gpdsl.symbolic.reduced import field_quantities
@@ -55,7 +56,8 @@ def datatree(fit: Fit, data: Any, draws: int, seed: int) -> DataTree:
         groups["posterior_predictive"] = {name: drawn(name) for name in predictable_outputs(declared)}
         seen = {name: np.where(bound.observed[name], each, np.nan) for name, each in bound.outputs.items()}
         first = {name: 0 if declared.outputs[name].label is None else 1 for name in seen}  # draws number levels from 1
-        groups["observed_data"] = {name: _named(fit, name, ("row",), each + first[name]) for name, each in seen.items()}
+        told = {name: in_levels(fit.program, name, each + first[name]) for name, each in seen.items()}
+        groups["observed_data"] = {name: _named(fit, name, ("row",), each) for name, each in told.items()}
         if bound.observed and not (declared.rows or is_opaque(fit.program)):
             name = "rows" if len(seen) > 1 else next(iter(seen))
             values = _log_likelihood(fit, bound, prediction, drawing)
@@ -177,7 +179,8 @@ def dataset_of(prediction: Prediction, names: Sequence[str] | None, quantiles: S
         parts = {"mean": prediction.mean(name), "sd": np.sqrt(prediction.variance(name))}
         found |= {f"{name}_{part}": _named(fit, name, lead, values) for part, values in parts.items()}
         if quantiles:
-            found[f"{name}_quantile"] = _named(fit, name, ("quantile", *lead), prediction.quantile(name, quantiles))
+            ends = in_words(fit.program, name, prediction.quantile(name, quantiles))
+            found[f"{name}_quantile"] = _named(fit, name, ("quantile", *lead), ends)
             coordinates["quantile"] = np.asarray(quantiles, float)
     if index is not None and len(index) == prediction.beliefs.count and getattr(index, "nlevels", 1) == 1:
         coordinates["row"] = np.asarray(index)

@@ -358,8 +358,9 @@ class Fit(Shown, Criticised):
 
         Parameters are the same in every draw, unless they are drawn or integrated over. With `data` there are draws of
         latents and lets at its rows, together, of outputs in `posterior_predictive`, the data, and at the same draws
-        the log likelihood of each row's outputs together, but for row variables and opaque functions; levels count from
-        1. Of Markov chains there are then the draws that predictions average over, and all of them without `data`.
+        the log likelihood of each row's outputs together, but for row variables and opaque functions; levels are those
+        of `Prediction.draws`. Of Markov chains there are then the draws that predictions average over, and all of them
+        without `data`.
         """
         from gpdsl.results.datatree import datatree
 

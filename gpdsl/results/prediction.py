@@ -31,6 +31,7 @@ from gpdsl.results.draws import (
     row_by_row,
 )
 from gpdsl.results.existence import existing, said
+from gpdsl.results.levels import in_levels, levels_of
 from gpdsl.results.named import check_draws, is_output, names_of, of_output, of_quantity
 from gpdsl.results.quantiles import probabilities_of, quantile_of
 from gpdsl.results.scored import Scored
@@ -152,7 +153,8 @@ class Prediction(Scored):
     def mean(self, name: str) -> np.ndarray:
         """Posterior (predictive) mean, SAVIGP eqs. 36 and 38; probabilities for a label output.
 
-        NaN, with a warning, where there is none: of a Student-t of one degree of freedom, of a ratio.
+        Of a binary one it is the probability of the second of its `levels`, whatever these are, and the variance that
+        of 0 and 1. NaN, with a warning, where there is none: of a Student-t of one degree of freedom, of a ratio.
         """
         found = self.standardised.back(name, self._by_parts(name, lambda part, _: part._mean(name)))
         return said(name, "mean", found, self._declarations)
@@ -192,17 +194,23 @@ class Prediction(Scored):
         """Quantiles [rows, *axes], or [probabilities, rows, *axes] for several.
 
         Exact for latents, for monotone functions of one latent, and for outputs up to the quadrature over the latents.
+        Ordinal and binary outputs have those of their levels that are numbers; of words, see `draws`.
         """
         several = probabilities_of(name, probabilities)
         if is_output(self.beliefs, name) and self._declarations.outputs[name].kind == "label":
             raise GpdslError(f"`{name}` is a label: it has no quantiles; use mean for the levels' probabilities")
+        found = in_levels(self.beliefs.program, name, self._quantiles(name, several))
+        return found if np.ndim(probabilities) else found[0]
+
+    @in_precision
+    def _quantiles(self, name: str, several: Sequence[float] | np.ndarray) -> np.ndarray:
+        """Several, [probabilities, rows, *axes], with levels as the fit numbers them."""
 
         def of_part(part: Prediction, _: int) -> np.ndarray:
             known: dict[Any, Any] = {}
             return np.stack([part._quantile_of(name, p, known) for p in several])
 
-        found = self._by_parts(name, of_part, axis=1)
-        return self.standardised.back(name, found if np.ndim(probabilities) else found[0])
+        return self.standardised.back(name, self._by_parts(name, of_part, axis=1))
 
     def _quantile_of(self, name: str, p: float, known: dict[Any, Any] | None = None) -> np.ndarray:
         """One quantile; what several have in common is `known` from the first on."""
@@ -243,13 +251,17 @@ class Prediction(Scored):
 
     @in_precision
     def sample(self, name: str, count: int, seed: int = 0) -> np.ndarray:
-        """`count` draws [count, rows, *axes], each row on its own; label outputs give level numbers from 1."""
+        """`count` draws [count, rows, *axes], each row on its own; levels as in `draws`."""
         seed = check_draws(f"sample of `{name}`", count, seed, self.beliefs.marginals.mean[0].size)
 
         def draw(part: Prediction, number: int) -> np.ndarray:
             return part._sample(name, count, np.random.default_rng([seed, number] if number else seed))
 
-        return self.standardised.back(name, self._by_parts(name, draw, axis=1))
+        return self._in_units(name, self._by_parts(name, draw, axis=1))
+
+    def _in_units(self, name: str, drawn: np.ndarray) -> np.ndarray:
+        """Draws as the data have them: in their units, and levels that are numbers as these."""
+        return in_levels(self.beliefs.program, name, self.standardised.back(name, drawn))
 
     def _sample(self, name: str, count: int, rng: np.random.Generator) -> np.ndarray:
         return row_by_row(self.beliefs, count, rng).of(name)
@@ -258,12 +270,13 @@ class Prediction(Scored):
     def draws(self, name: str, count: int, seed: int = 0) -> np.ndarray:
         """`count` draws [count, rows, *axes] of all rows together, each a whole function of the posterior.
 
-        Draws with one seed belong together, whatever names are asked for. Raises GpdslError for more rows than have
-        room for their covariances, 5000 with one latent; `sample` has no such limit.
+        Draws with one seed belong together, whatever names are asked for. Levels that are numbers are drawn as these;
+        words by their places in `levels`, from 1 for labels, and 0 and 1 of a binary output. Raises GpdslError for more
+        rows than have room for their covariances, 5000 with one latent; `sample` has no such limit.
         """
         seed = check_draws(f"draws of `{name}`", count, seed, self.beliefs.marginals.mean[0].size)
         is_output(self.beliefs, name)
-        found = self.standardised.back(name, self._together.draws(count, np.random.default_rng(seed)).of(name))
+        found = self._in_units(name, self._together.draws(count, np.random.default_rng(seed)).of(name))
         return found[:, 0] if name in field_quantities(self._declarations) else found
 
     @in_precision
@@ -316,18 +329,10 @@ class Prediction(Scored):
         declared = self._declarations.outputs.get(name)
         if declared is None or declared.kind not in {"label", "ordinal", "binary"}:
             raise GpdslError(f"`{name}` is not a label, ordinal or binary output")
-        if declared.label is None:
-            words, likely = self.beliefs.program.levels.get(name), (self.mean(name) > 0.5).astype(int)
-            return likely if words is None else np.asarray(words)[likely]
-        return np.asarray(self.levels(name))[np.argmax(self.mean(name), axis=-1)]
+        mean = self.mean(name)
+        likely = (mean > 0.5).astype(int) if declared.label is None else np.argmax(mean, axis=-1)
+        return np.asarray(self.levels(name))[likely]
 
     def levels(self, name: str) -> tuple:
         """Levels of a label output, in the order of its probabilities; the two values of a binary one."""
-        output = self._declarations.outputs.get(name)
-        if output is not None and output.kind == "binary":
-            return self.beliefs.program.levels.get(name, (0, 1))
-        axis = None if output is None else output.label
-        if axis is None:
-            raise GpdslError(f"`{name}` is not a label output, and has no levels")
-        count = self.beliefs.program.translator.size(axis)
-        return self.beliefs.program.levels.get(str(axis.name), tuple(range(1, count + 1)))
+        return levels_of(self.beliefs.program, name)

@@ -51,7 +51,9 @@ def summarise(fit: Fit) -> str:
     ]
     for name, output in fit.program.declarations.outputs.items():
         if output.kind == "binary" and (words := fit.program.levels.get(name)):
-            lines.append(f"  {name:<11} 1 is {words[1]}, and 0 is {words[0]}")
+            zero, one = words
+            said = f"1 is {one}, and 0 is {zero}" if isinstance(one, str) else f"{zero} or {one}; its mean is P({one})"
+            lines.append(f"  {name:<11} {said}")
     if fit.standardised.sds:
         lines.append(f"  standardised {'; '.join(_standard(fit, name) for name in fit.standardised.sds)}")
     if fit.settings is not None:

@@ -17,6 +17,7 @@ from gpdsl.data.errors import listed
 from gpdsl.data.times import texts_of
 from gpdsl.errors import GpdslError, GpdslWarning, preformatted, printable
 from gpdsl.language.model import Declarations
+from gpdsl.results.levels import in_words
 from gpdsl.symbolic.reduced import field_quantities
 
 if TYPE_CHECKING:
@@ -129,7 +130,8 @@ def _number_columns(
             warnings.filterwarnings("ignore", f"`{re.escape(name)}` has no variance", GpdslWarning)
         parts["sd"] = np.sqrt(prediction.variance(name))
     if quantiles:
-        parts |= {f"q{p:g}": values for p, values in zip(quantiles, prediction.quantile(name, quantiles), strict=True)}
+        ends = in_words(prediction.beliefs.program, name, prediction.quantile(name, quantiles))
+        parts |= {f"q{p:g}": values for p, values in zip(quantiles, ends, strict=True)}
     if by_point:  # the last axis numbers the points; a number computed from a field is a table of one row
         parts = {part: np.moveaxis(np.atleast_1d(values), -1, 0) for part, values in parts.items()}
     columns: dict[str, np.ndarray] = {}

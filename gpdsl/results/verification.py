@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpdsl.data import Calendar
+from gpdsl.data.values import in_order
 from gpdsl.errors import GpdslError, need, shown
 from gpdsl.forward import Usage
 from gpdsl.inference.inducing.registered import registered_features
@@ -119,7 +120,8 @@ def check_sizes(declarations: Declarations, header: Mapping[str, Any]) -> None:
         two = levels[name]
         need(isinstance(two, list) and len(two) == 2, f"levels of {name}")
         need(two == [-1, 1] or all(isinstance(each, str) for each in two), f"levels of {name}")
-        need(two[0] < two[1], f"levels of {name}: not in their order")
+        need(two == [-1, 1] or two == in_order(two), f"levels of {name}: not in their order")
+        need(two[0] != two[1], f"levels of {name}: one word twice")
     for axis in labels:
         _check_levels(declarations, axis, levels[axis.name], _length(axis, sizes))
 

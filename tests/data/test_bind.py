@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -107,6 +108,32 @@ def test_missing_outputs_are_not_observed() -> None:
 )
 def test_binary(values: list[object], expected: list[int]) -> None:
     np.testing.assert_array_equal(bind(models.BINARY, {"x": [1, 2, 3], "y": values}).outputs["y"], expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "levels", "expected"),
+    [
+        (["no", "yes", None], ("no", "yes"), [0, 1, 0]),
+        (["Y", "n", "n"], ("n", "Y"), [1, 0, 0]),
+        (["True", "False", "True"], ("False", "True"), [1, 0, 1]),
+        (["t", "f", "f"], ("f", "t"), [1, 0, 0]),
+        (["nein", "ja", "ja"], ("ja", "nein"), [1, 0, 0]),
+        (["f", "m", "m"], ("f", "m"), [0, 1, 1]),
+        (["-1", "1", None], (-1, 1), [0, 1, 0]),
+        ([-1, -1, -1], (-1, 1), [0, 0, 0]),
+        ([-1, 1, NAN], (-1, 1), [0, 1, 0]),
+        (["0", "1", "1"], None, [0, 1, 1]),
+        ([True, False, None], None, [1, 0, 0]),
+        (["no", "yes", "Yes"], None, [0, 1, 1]),
+        (["no", "1", "1"], None, [0, 1, 1]),
+        (["no", "n", "no"], None, [0, 0, 0]),
+        ([1, 1, 1], None, [1, 1, 1]),
+    ],
+)
+def test_the_two_values_of_a_binary_output_are_kept(values: list[object], levels: Any, expected: list[int]) -> None:
+    data = bind(models.BINARY, {"x": [1, 2, 3], "y": values})
+    assert data.levels.get("y") == levels
+    np.testing.assert_array_equal(data.outputs["y"], expected)
 
 
 def test_labels_found_in_the_data_are_sorted_and_counted() -> None:

@@ -48,6 +48,12 @@ LISTS = models.compile_text(
 )
 
 
+BINARIES = models.compile_text(
+    "model m\nindex p in 1..P\ninput x : real\noutput y[p] : binary\nlatent f[p](x) ~ GP(0, RBF(1))\n"
+    "y[p] ~ Bernoulli(logit = f[p])\n"
+)
+
+
 def sites(declared: str) -> Declarations:
     return models.compile_text(
         "model m\nindex s in 1..S\ninput site : label[s]\noutput y : real\n"
@@ -99,6 +105,8 @@ EXAMPLES: dict[str, Example] = {
     "not_a_proportion": Example(models.scalar("unit", "Beta(exp(f), 2)"), sheet("x,y", "1,0.5", "2,1", "3,0.2")),
     "order_unknown": Example(models.ORDINAL, sheet("x,y", "1,low", "2,mid", "3,high")),
     "not_binary": Example(models.BINARY, sheet("x,y", "1,0", "2,1", "3,2")),
+    "different_words": Example(BINARIES, sheet("x,y1,y2,y3", "1,a,no,", "2,b,yes,", "3,b,no,"), outputs_required=False),
+    "one_element_not_binary": Example(BINARIES, sheet("x,y1,y2", "1,0,0", "2,1,1", "3,1,2")),
     "other_word": Example(models.BINARY, sheet("x,y", "1,sick", "2,dead"), sizes={}, levels={"y": ("healthy", "sick")}),
     "not_binary_text": Example(models.BINARY, sheet("x,y", "1,yes", "2,no", "3,maybe")),
     "label_outside": Example(models.label("{4, 7, 9}"), sheet("x,y", "1,4", "2,8", "3,9")),

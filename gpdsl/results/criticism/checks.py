@@ -13,6 +13,7 @@ from gpdsl.errors import GpdslError, described, preformatted, quoted
 from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, fitted_rows, leave_one_out
 from gpdsl.results.fit import Fit
+from gpdsl.results.levels import in_levels
 from gpdsl.results.named import check_draws
 
 if TYPE_CHECKING:
@@ -71,13 +72,13 @@ def check(fit: Fit, data: Any, statistic: str | Statistic, name: str | None, dra
 def checks(fit: Fit, bound: Data, statistics: dict[str, Statistic], output: str, seed: int, draws: int) -> list[Check]:
     """Several statistics of the same draws."""
     known = bound.observed[output]
-    observed = bound.outputs[output][known]
     first = 0 if fit.program.declarations.outputs[output].label is None else 1  # draws number levels from 1
+    observed = in_levels(fit.program, output, bound.outputs[output][known] + first)
     if not observed.size:
         raise GpdslError(f"`{output}` has no observed value")
     drawn = fit.predict_bound(bound, None, None).draws(output, draws, seed)[:, known]
     return [
-        Check(name, output, _value(name, each, observed + first), np.array([_value(name, each, one) for one in drawn]))
+        Check(name, output, _value(name, each, observed), np.array([_value(name, each, one) for one in drawn]))
         for name, each in statistics.items()
     ]
 

@@ -91,7 +91,7 @@ def _reliability(axis: Axes, prediction: Prediction, name: str, values: np.ndarr
     chances, known = prediction.mean(name), np.isfinite(values)
     output = prediction.beliefs.program.declarations.outputs[name]
     if output.label is None:
-        lines = [(plain(f"{name} = 1"), chances[known], values[known] == 1)]
+        lines = [(plain(f"{name} = {prediction.levels(name)[1]}"), chances[known], values[known] == 1)]
     else:
         levels = enumerate(prediction.levels(name))
         lines = [(plain(str(level)), chances[known][:, n], values[known] == n) for n, level in levels]

@@ -1,0 +1,184 @@
+"""What comes back of outputs with levels is in these levels: labels, draws, quantiles, tables, totals and checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl import GpdslError
+from gpdsl.results.averaged import Averaged
+
+X = np.linspace(0, 6, 24)
+SIDE = np.sin(2 * X) > 0
+NEW = {"x": np.array([0.3, 2.0, 4.5])}
+HEAD = "input x : real\nlatent f(x) ~ GP(0, RBF(1))\n"
+BINARY = HEAD + "output y : binary\ny ~ Bernoulli(probit = f)\n"
+ORDINAL = (
+    HEAD + "index k in {}\nconst cut = [-0.5, 0.5]\noutput y : ordinal[k]\ny ~ Ordinal(probit = f, cutpoints = cut)\n"
+)
+LABEL = "input x : real\nindex k in {4, 7, 9}\nlatent f[k](x) ~ GP(0, RBF(1))\noutput y : label[k]\n"
+LABEL += "y ~ Categorical(logits = f)\n"
+
+
+def fitted(text: str, y: Any) -> gpdsl.Fit:
+    return gpdsl.compile(text).fit({"x": X, "y": y})
+
+
+def binary(first: Any, second: Any) -> gpdsl.Fit:
+    return fitted(BINARY, np.where(SIDE, second, first))
+
+
+@pytest.fixture(scope="module")
+def sides() -> gpdsl.Fit:
+    return binary(-1, 1)
+
+
+@pytest.fixture(scope="module")
+def zeros() -> gpdsl.Fit:
+    return binary(0, 1)
+
+
+@pytest.fixture(scope="module")
+def tens() -> gpdsl.Fit:
+    return fitted(ORDINAL.format("{10, 20, 35}"), np.array([10, 20, 35] * 8))
+
+
+def assert_same_in_levels(own: gpdsl.Fit, coded: gpdsl.Fit, to: Any, seen: dict[str, Any]) -> None:
+    """All that comes back is `to` of what comes back where the data hold the numbers of levels."""
+    ours, theirs = own.predict(NEW), coded.predict(NEW)
+    assert own.elbo == coded.elbo
+    np.testing.assert_array_equal(ours.mean("y"), theirs.mean("y"))
+    for name, asked in {
+        "sample": lambda each: each.sample("y", 50, seed=1),
+        "draws": lambda each: each.draws("y", 50, seed=1),
+        "quantile": lambda each: each.quantile("y", [0.1, 0.5, 0.9]),
+        "one quantile": lambda each: each.quantile("y", 0.5),
+        "interval": lambda each: each.interval("y"),
+    }.items():
+        np.testing.assert_array_equal(asked(ours), to(asked(theirs)), err_msg=name)
+    check = own.check_predictive(seen, "mean", draws=20)
+    assert check.observed == pytest.approx(np.mean(seen["y"]))
+    drawn = own.predict(seen).draws("y", 20, seed=0)
+    np.testing.assert_allclose(check.drawn, drawn.mean(axis=1))
+    if pytest.importorskip("xarray"):
+        tree = own.to_datatree(seen, draws=4)
+        np.testing.assert_array_equal(tree["observed_data"]["y"], seen["y"])
+        assert set(np.unique(tree["posterior_predictive"]["y"])) <= set(np.unique(seen["y"]))
+
+
+def test_minus_one_and_one(sides: gpdsl.Fit, zeros: gpdsl.Fit) -> None:
+    seen = {"x": X, "y": np.where(SIDE, 1, -1)}
+    assert_same_in_levels(sides, zeros, lambda codes: 2 * codes - 1, seen)
+    ours = sides.predict(NEW)
+    np.testing.assert_array_equal(ours.total("y", count=50, seed=1).draws, ours.draws("y", 50, seed=1).sum(axis=1))
+    assert "-1 or 1; its mean is P(1)" in sides.summary()
+    for condition, share in {'y == "1"': ours.mean("y"), '"-1" == y': 1 - ours.mean("y")}.items():
+        np.testing.assert_allclose(ours.probability(condition), share, rtol=1e-12)
+    pytest.importorskip("pandas")
+    frame = ours.to_frame(quantiles=[0.001, 0.999])
+    assert set(frame["y_q0.001"]) == {-1.0} and set(frame["y_q0.999"]) == {1.0}
+    pytest.importorskip("xarray")
+    assert set(np.unique(ours.to_xarray(quantiles=[0.001, 0.999])["y_quantile"])) == {-1.0, 1.0}
+
+
+def test_ordinal_levels_that_are_numbers(tens: gpdsl.Fit, tmp_path: Path) -> None:
+    coded = fitted(ORDINAL.format("1..3"), np.array([1, 2, 3] * 8))
+    levels = np.array([10.0, 20.0, 35.0])
+    seen = {"x": X, "y": np.array([10, 20, 35] * 8)}
+    tens.save(tmp_path / "a.gpfit")
+    for each in (tens, gpdsl.load_fit(tmp_path / "a.gpfit")):
+        assert_same_in_levels(each, coded, lambda codes: levels[codes.astype(int) - 1], seen)
+    with pytest.raises(GpdslError, match="a label or a field has no sum over rows"):
+        tens.predict(NEW).total("y")
+
+
+def test_what_is_missing_stays_so(tens: gpdsl.Fit) -> None:
+    pytest.importorskip("xarray")
+    values = np.array([10, 20, 35] * 8, float)
+    values[3] = np.nan
+    tree = tens.to_datatree({"x": X, "y": values}, draws=2)
+    np.testing.assert_array_equal(tree["observed_data"]["y"], values)
+
+
+def test_labels_that_are_numbers() -> None:
+    fit = fitted(LABEL, np.array([4, 7, 9] * 8))
+    prediction = fit.predict(NEW)
+    drawn = prediction.sample("y", 4000, seed=0)
+    shares = np.stack([np.mean(drawn == level, axis=0) for level in (4, 7, 9)], axis=-1)
+    np.testing.assert_allclose(shares, prediction.mean("y"), atol=0.04)
+    assert set(np.unique(prediction.draws("y", 200))) == {4.0, 7.0, 9.0}
+    assert fit.check_predictive({"x": X, "y": np.array([4, 7, 9] * 8)}, "max").observed == 9
+
+
+def test_an_average_over_parameters_has_the_levels(tens: gpdsl.Fit) -> None:
+    other = fitted(ORDINAL.format("{10, 20, 35}"), np.array([35, 10] * 12)).predict(NEW)
+    one = tens.predict(NEW)
+    prediction = Averaged(np.array([0.4, 0.6]), [one.beliefs, other.beliefs], one.dtype, one.standardised, None)
+    chances = np.cumsum(prediction.mean("y"), axis=-1)
+    for p in (0.1, 0.5, 0.9):
+        expected = np.array([10.0, 20.0, 35.0])[np.argmax(chances >= p, axis=-1)]
+        np.testing.assert_array_equal(prediction.quantile("y", p), expected)
+    assert set(np.unique(prediction.draws("y", 200))) == {10.0, 20.0, 35.0}
+
+
+def test_words_have_numbers_in_arrays_and_names_in_tables(zeros: gpdsl.Fit) -> None:
+    fit = binary("no", "yes")
+    prediction, coded = fit.predict(NEW), zeros.predict(NEW)
+    np.testing.assert_array_equal(prediction.draws("y", 9), coded.draws("y", 9))
+    np.testing.assert_array_equal(prediction.quantile("y", 0.9), coded.quantile("y", 0.9))
+    pytest.importorskip("pandas")
+    frame = prediction.to_frame(quantiles=[0.001, 0.999])
+    assert set(frame["y_q0.001"]) == {"no"} and set(frame["y_q0.999"]) == {"yes"}
+    pytest.importorskip("xarray")
+    found = prediction.to_xarray(quantiles=[0.001])["y_quantile"]
+    assert set(found.values.ravel().tolist()) == {"no"}
+
+
+@pytest.mark.parametrize("pair", [("F", "T"), ("no", "Yes"), ("ja", "nein")])
+def test_words_come_back_as_they_are(pair: tuple[str, str], zeros: gpdsl.Fit, tmp_path: Path) -> None:
+    fit = binary(*pair)
+    assert fit.elbo == zeros.elbo
+    fit.save(tmp_path / "a.gpfit")
+    for each in (fit, gpdsl.load_fit(tmp_path / "a.gpfit")):
+        prediction = each.predict({"x": X})
+        assert prediction.levels("y") == pair and set(prediction.label("y").tolist()) == set(pair)
+        for word, share in zip(pair, (1 - prediction.mean("y"), prediction.mean("y")), strict=True):
+            np.testing.assert_allclose(prediction.probability(f'y == "{word}"'), share, rtol=1e-12)
+    assert f"1 is {pair[1]}, and 0 is {pair[0]}" in fit.summary()
+
+
+def test_other_spellings_of_no_and_yes_are_known_to_a_fit() -> None:
+    fit = binary("no", "yes")
+    expected = fit.log_predictive_density({"x": [0.3, 2.0], "y": ["no", "yes"]})
+    for same in (["No", "y"], [0, 1], [False, True], ["false", "1"]):
+        np.testing.assert_array_equal(fit.log_predictive_density({"x": [0.3, 2.0], "y": same}), expected)
+    with pytest.raises(GpdslError, match=r"D166.*holds `maybe`, where the fit knows no, yes"):
+        fit.log_predictive_density({"x": [0.3, 2.0], "y": ["no", "maybe"]})
+    prediction = fit.predict(NEW)
+    np.testing.assert_array_equal(prediction.probability('y == "TRUE"'), prediction.probability('y == "yes"'))
+    with pytest.raises(GpdslError, match="expected one of no, yes"):
+        prediction.probability('y == "maybe"')
+
+
+def test_numbers_in_quotes_are_levels(zeros: gpdsl.Fit) -> None:
+    prediction = zeros.predict(NEW)
+    np.testing.assert_allclose(prediction.probability('y == "1"'), prediction.mean("y"), rtol=1e-12)
+    np.testing.assert_allclose(prediction.probability('y == "yes"'), prediction.mean("y"), rtol=1e-12)
+
+
+def test_an_input_that_is_a_label_is_compared_by_its_levels() -> None:
+    text = "index s in 1..S\ninput site : label[s]\noutput y : real\nparam a[s] : real ~ Normal(0, 1)\n"
+    site = np.array([1234567, 1234567, 8, 8, 20, 20])
+    fit = gpdsl.compile(text + "y ~ Normal(a[site], 0.1)").fit({"site": site, "y": np.arange(6.0)})
+    prediction = fit.predict({"site": [8, 20, 1234567, 99]})
+    for condition, expected in {
+        "site == 20": [0, 1, 0, 0],
+        'site == "20"': [0, 1, 0, 0],
+        'site == "1234567"': [0, 0, 1, 0],
+        "site != 8": [0, 1, 1, 1],
+    }.items():
+        np.testing.assert_array_equal(prediction.probability(condition), expected, err_msg=condition)
