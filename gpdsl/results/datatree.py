@@ -179,7 +179,9 @@ def dataset_of(prediction: Prediction, names: Sequence[str] | None, quantiles: S
         parts = {"mean": prediction.mean(name), "sd": np.sqrt(prediction.variance(name))}
         found |= {f"{name}_{part}": _named(fit, name, lead, values) for part, values in parts.items()}
         if quantiles:
-            ends = in_words(fit.program, name, prediction.quantile(name, quantiles))
+            ends = prediction.quantile(name, quantiles)
+            if output is not None and output.kind == "binary":
+                ends = in_words(prediction.levels(name), ends)
             found[f"{name}_quantile"] = _named(fit, name, ("quantile", *lead), ends)
             coordinates["quantile"] = np.asarray(quantiles, float)
     if index is not None and len(index) == prediction.beliefs.count and getattr(index, "nlevels", 1) == 1:

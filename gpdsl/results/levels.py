@@ -45,12 +45,11 @@ def in_levels(program: Program, name: str, numbers: np.ndarray) -> np.ndarray:
     return _looked_up(np.asarray([*levels, np.nan], float), first, numbers)
 
 
-def in_words(program: Program, name: str, numbers: np.ndarray) -> np.ndarray:
-    """What `in_levels` gives, for a table: levels that are words as these."""
-    levels, first = numbered_levels(program, name)
-    if all(isinstance(each, int | float) for each in levels):
+def in_words(levels: tuple, numbers: np.ndarray) -> np.ndarray:
+    """What `in_levels` gives of a binary output, for a table: words in place of 0 and 1 where these are its levels."""
+    if not isinstance(levels[0], str):
         return numbers
-    return _looked_up(np.asarray([*levels, None], object), first, numbers)
+    return _looked_up(np.asarray([*levels, None], object), 0, numbers)
 
 
 def _looked_up(table: np.ndarray, first: int, numbers: np.ndarray) -> np.ndarray:

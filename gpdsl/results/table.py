@@ -109,7 +109,8 @@ def table_of(
         if output is not None and output.label is not None:
             table |= _label_columns(prediction, name)
         else:
-            table |= _number_columns(prediction, name, quantiles, by_point=name in fields)
+            binary = output is not None and output.kind == "binary"
+            table |= _number_columns(prediction, name, quantiles, by_point=name in fields, binary=binary)
     if len({len(values) for values in table.values()}) > 1:
         raise GpdslError(f"{', '.join(names)} have different numbers of points: ask for one after the other")
     return table if apart else apart_from(table, _input_columns({**prediction.labels, **prediction.times})) | table
@@ -122,7 +123,7 @@ def apart_from(predicted: Iterable[str], inputs: Mapping[str, Any]) -> dict[str,
 
 
 def _number_columns(
-    prediction: Any, name: str, quantiles: Sequence[float], *, by_point: bool = False
+    prediction: Any, name: str, quantiles: Sequence[float], *, by_point: bool = False, binary: bool = False
 ) -> dict[str, np.ndarray]:
     parts = {"mean": prediction.mean(name)}
     with warnings.catch_warnings():
@@ -130,7 +131,8 @@ def _number_columns(
             warnings.filterwarnings("ignore", f"`{re.escape(name)}` has no variance", GpdslWarning)
         parts["sd"] = np.sqrt(prediction.variance(name))
     if quantiles:
-        ends = in_words(prediction.beliefs.program, name, prediction.quantile(name, quantiles))
+        ends = prediction.quantile(name, quantiles)
+        ends = in_words(prediction.levels(name), ends) if binary else ends
         parts |= {f"q{p:g}": values for p, values in zip(quantiles, ends, strict=True)}
     if by_point:  # the last axis numbers the points; a number computed from a field is a table of one row
         parts = {part: np.moveaxis(np.atleast_1d(values), -1, 0) for part, values in parts.items()}
