@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
-import numpy as np
-from jaxtyping import Float
-
+from gpdsl.cli.clock import CYCLES, clock_of
+from gpdsl.cli.weak_priors import Weak, lengths, spread
 from gpdsl.data.columns import places, spelt
 from gpdsl.data.errors import DataError, NoRows, listed
 from gpdsl.data.looks import Look, dispersion, heavy, look, output_kind, whole
@@ -20,52 +19,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.language.formatter import format_text
 from gpdsl.language.highlight import CLAUSE_WORDS, LOGICAL_WORDS
 from gpdsl.language.source import closest
-from gpdsl.language.vocabulary import BUILTINS, STATEMENTS, TIME_UNITS
-
-# Times in a first model: the unit they are counted in, and the cycles that they are long and fine enough to show.
-
-CYCLES = {"day": 3, "week": 3, "year": 2}
-"""Periods that may show, and how many of each it takes."""
-PER_CYCLE = 4
-"""Moments in a cycle that it takes."""
-UNITS = ("second", "minute", "hour", "day", "year")
-LONG = 20 * TIME_UNITS["day"]
-"""Seconds between moments from which years are counted."""
-
-
-@dataclass(frozen=True)
-class Clock:
-    """The unit of an input that is a time, and its cycles with their periods in this unit."""
-
-    unit: str
-    cycles: dict[str, float]
-
-    def params(self, name: str) -> Iterator[str]:
-        """The parameters of a trend and of the cycles."""
-        yield f"param ell_drift : positive    # steady growth: {self.unit}s that change f by 1"
-        yield f"param s2_trend : positive    # a trend along {name}, and over how many {self.unit}s it turns"
-        yield "param ell_trend : positive"
-        for cycle in self.cycles:
-            yield f"param s2_{cycle} : positive    # a cycle of one {cycle}"
-            yield f"param ell_{cycle} : positive = 1 ~ LogNormal(0, 1)    # its smoothness within one"
-
-    def terms(self, name: str) -> list[str]:
-        """The kernels."""
-        trend = f"Linear(ell_drift, on = {name})", f"s2_trend * RBF(ell_trend, on = {name})"
-        cycles = (f"s2_{c} * Periodic(ell_{c}, {period:g}, on = {name})" for c, period in self.cycles.items())
-        return [*trend, *cycles]
-
-
-def clock_of(seconds: Float[np.ndarray, " rows"]) -> Clock:
-    """The unit and the cycles by how far the distinct moments are apart, and how long they last."""
-    moments = np.unique(seconds)
-    gap, span = float(np.median(np.diff(moments))), float(moments[-1] - moments[0])
-    fitting = [unit for unit in UNITS[:-1] if TIME_UNITS[unit] <= 1.5 * gap]
-    unit = "year" if gap >= LONG else fitting[-1] if fitting else UNITS[0]
-    lengths = {cycle: TIME_UNITS[cycle] for cycle in CYCLES}
-    shown = {c: n for c, n in lengths.items() if span >= CYCLES[c] * n and PER_CYCLE * gap <= n}
-    return Clock(unit, {c: n / TIME_UNITS[unit] for c, n in shown.items()})
-
+from gpdsl.language.vocabulary import BUILTINS, STATEMENTS
 
 OUTPUT_NAMES = ("y", "target", "output", "response", "outcome", "label", "class")
 """Columns that are the output where nobody says which is; otherwise it is the last."""
@@ -140,7 +94,8 @@ def draft(table: Table, name: str, output: str | None) -> Draft:
     renamed = {name: column for name, column in renamed.items() if name not in given_back}
     lines = [
         f"# A first model of {_line(table.source)}, to be edited. Parameters without a value start where the data say.",
-        "#   fit it with --standardise: its columns may have any size",
+        "#   fit it with --standardise: its columns may have any size, and its priors are for what is standardised",
+        "#   the priors are weak: they keep a fit of few rows from following each of them",
         *(f"#   `{name}` is the column `{_line(column)}`" for name, column in renamed.items()),
         *(f"#   left out: `{_line(each.column)}`, {_why(each)}" for each in left),
         *_body(name, target, used, names),
@@ -240,17 +195,17 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
     yield ""
     if likelihood.level is not None:
         yield f"param m : real    # {likelihood.level}"
-    terms = []
+    terms, weak = [], Weak(spread(target))
     for each, clock in clocks.items():
-        yield from clock.params(each)
+        yield from clock.params(each, weak)
         terms += clock.terms(each)
     if numbers:
         these = "these numbers explain" if len(numbers) > 1 else f"{names[numbers[0].column]} explains"
-        yield f"param s2 : positive    # variance of what {these}"
+        yield f"param s2 : positive{weak.variance}    # variance of what {these}"
         each = "a length-scale for each of them: short ones matter most" if len(numbers) > 1 else "its length-scale"
-        yield f"param ell : positive{_size(numbers)}    # {each}"
+        yield f"param ell : positive{_size(numbers)}{lengths(len(numbers))}    # {each}"
     for name in texts:
-        yield f"param sd_{name} : positive    # how far the levels of {name} differ"
+        yield f"param sd_{name} : positive{weak.effect}    # how far the levels of {name} differ"
         yield f"param of_{name}[each_{name}{classes}] : real ~ Normal(0, sd_{name})"
     yield from likelihood.params
     yield ""
@@ -298,7 +253,7 @@ def _likelihood(y: str, target: Look, predictor: str, used: Sequence[Look]) -> L
         return Likelihood(kind, f"Is {y} true?", "log odds on average", (), (line,))
     if kind == "count":
         return _counts(y, target, predictor, used)
-    noise = "param sigma : positive    # standard deviation of the noise"
+    noise = f"param sigma : positive{Weak(spread(target)).noise}    # standard deviation of the noise"
     counted = (COUNTED.format(y=y, predictor=predictor),) if whole(target.known) else ()
     if kind == "positive":
         lines = (

@@ -14,7 +14,8 @@ import pytest
 
 import gpdsl
 from gpdsl.cli import main
-from gpdsl.cli.draft import clock_of, draft
+from gpdsl.cli.clock import clock_of
+from gpdsl.cli.draft import draft
 from gpdsl.data import read_table
 from gpdsl.data.looks import dispersion, look, output_kind
 
@@ -106,6 +107,46 @@ def test_the_likelihood_follows_from_the_output_and_is_compiled_and_fitted(kind:
         told, same = (m.fit(d, standardise=True, steps=20) for m, d in ((model, data), (binary, numbers)))
         assert told.elbo == pytest.approx(same.elbo)
         assert set(told.predict(data).label("y")) == {"kept", "sold"}
+
+
+def sine_of_dates() -> dict[str, Any]:
+    """Forty days of a sine and noise of 0.1, beside columns that say nothing."""
+    made = np.random.default_rng(1)
+    return {
+        "day": dates(timedelta(days=1), 40),
+        "site": ["red", "green", "blue", "red"] * 10,
+        "heat": 20 + 5 * made.standard_normal(40),
+        "stars": made.integers(1, 6, 40).astype(float),
+        "huge": 1e12 * (1 + made.random(40)),
+        "y": np.sin(np.arange(40) / 4) + 0.1 * made.standard_normal(40),
+    }
+
+
+def test_few_rows_are_not_followed_one_by_one() -> None:
+    columns = sine_of_dates()
+    text = draft(read_table(columns), "d", None).text
+    fit = gpdsl.compile(text).fit(columns, standardise=True)
+    assert float(fit.parameters_in_data_units["sigma"]) == pytest.approx(0.1, rel=0.4)
+    assert "effective parameters" not in fit.summary()
+    truth = np.sin(np.arange(40) / 4)
+    assert np.sqrt(np.mean((fit.predict(columns).mean("y") - truth) ** 2)) < 0.08  # 0.098 without priors
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_every_length_scale_variance_and_noise_has_a_prior(kind: str) -> None:
+    columns = {**sine_of_dates(), "y": OUTPUTS[kind][0][:40]}
+    text = draft(read_table(columns), "d", "y").text
+    scales = [line for line in text.splitlines() if re.match(r"param (s2|ell|sd|sigma)", line)]
+    assert len(scales) >= 7 and all("~ LogNormal(" in line for line in scales)
+    gpdsl.compile(text)
+
+
+def test_the_priors_go_with_the_scale_of_the_output() -> None:
+    """Of a positive output a thousand times as large they are the same; of one that varies e times as much, not."""
+    texts = [draft(read_table({"x": X, "y": np.exp(v)}), "d", None).text for v in (CURVE, CURVE + 7, 3 * CURVE)]
+    found = [re.findall(r"sigma : positive ~ LogNormal\((\S+), ", text)[0] for text in texts]
+    assert found[0] == found[1]
+    assert float(found[2]) - float(found[0]) == pytest.approx(np.log(3), abs=0.11)
 
 
 def test_columns_keep_names_that_a_draft_likes_itself() -> None:
