@@ -145,7 +145,7 @@ def inverse(function: Function, target: Array, *, increasing: bool = True) -> Ar
             low, high = np.where(value < 0, at, low), np.where(value >= 0, at, high)
             step = at - value / slope
             middle = 0.5 * (low + high)
-            good = np.isfinite(step) & (step > low) & (step < high)
+            good = np.isfinite(step) & (step >= low) & (step <= high)  # at the root the step is none
             following = np.where(good, step, middle)
             done = np.abs(following - at) <= 4 * np.finfo(float).eps * np.maximum(np.abs(at), 1e-300)
         if np.all(done | (high - low <= 4 * np.finfo(float).eps * np.abs(at))):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from gpdsl.results.cells import inverse
 
@@ -39,3 +40,18 @@ def test_what_is_never_reached_gives_an_end_of_the_line() -> None:
     assert found[0] < -1e10
     assert abs(found[1]) < 1e-12
     assert found[2] > 1e10
+
+
+def test_the_root_once_found_is_not_left() -> None:
+    """Half of the quantiles of a mixture came to a step of nothing at an end of the bracket, and were bisected."""
+    rng, asked = np.random.default_rng(0), []
+    mean, sd, weight = rng.normal(size=(200, 8)), np.exp(rng.normal(size=(200, 8))), rng.dirichlet(np.ones(8), 200)
+
+    def function(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(y)
+        z = (y[:, None] - mean) / sd
+        return np.sum(weight * stats.norm.cdf(z), axis=1), np.sum(weight * stats.norm.pdf(z) / sd, axis=1)
+
+    found = inverse(function, np.full(200, 0.05))
+    assert len(asked) < 40
+    np.testing.assert_allclose(function(found)[0], 0.05, rtol=1e-13)
