@@ -122,7 +122,7 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
     images = images_of(target.joint, settings[0].q.learnt)
     room = int(ROOM / 8 / (len(images) * target.joint.dimension + 4 * target.joint.problem.count))
     draws = max(min(DRAWS // len(settings), room), LEAST)
-    weighing, how = Weighing(target.joint, images, draws), "reweighted"
+    weighing, how = Weighing(target.joint, images, draws), "q, reweighted"
     found = _drawn(weighing.weighed, settings, options.seed, monitor)
     log_weights, shape = smoothed(np.concatenate([each.log_weights for each in found]))
     moving = Weighing(target.joint, images, max(draws // FEWER, LEAST))
@@ -138,7 +138,7 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
         target.at({"learnt": settings[number].q.learnt, "white": white})
         for number, white in zip(owner.tolist(), turned, strict=True)
     )
-    about = f"{len(weights)} draws of q, {how}, worth {worth:.0f}"
+    about = f"{len(weights)} draws of {how}, worth {worth:.0f}"
     about += f", Pareto k {shape:.2f}" if np.isfinite(shape) else ""
     about += f", {len(images)} images by signs and exchanges of latents" if len(images) > 1 else ""
     doubts: tuple[str, ...] = (
@@ -193,11 +193,11 @@ def _moved(moving: Weighing, settings: Sequence[_Setting], seed: int, monitor: M
     """Draws that went to the posterior from the prior, or from q where these find more, and how."""
     found = _drawn(moving.tempered, settings, seed, monitor)
     if moving.joint.dimension > FROM_PRIOR:
-        return found, "moved to the posterior"
+        return found, "q, moved to the posterior"
     others = _drawn(moving.tempered, [replace(each, q=each.q.prior()) for each in settings], seed, monitor)
     if _log_evidence(others) > _log_evidence(found) - MORE:
-        return others, "moved to the posterior from the prior"
-    return found, "moved to the posterior"
+        return others, "the prior, moved to the posterior"
+    return found, "q, moved to the posterior"
 
 
 def _log_evidence(found: Sequence[Drawn]) -> float:
