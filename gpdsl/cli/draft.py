@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 
 from gpdsl.cli.clock import CYCLES, clock_of
+from gpdsl.cli.grades import cutpoints, if_grades, index_of
 from gpdsl.cli.weak_priors import Weak, lengths, spread
 from gpdsl.data.columns import places, spelt
 from gpdsl.data.errors import DataError, NoRows, listed
-from gpdsl.data.looks import Look, dispersion, heavy, look, output_kind, whole
+from gpdsl.data.looks import Look, dispersion, heavy, in_order, look, output_kind, whole
 from gpdsl.data.table import Table
 from gpdsl.data.values import WORDS
 from gpdsl.errors import GpdslError
@@ -32,6 +33,7 @@ OWN = (
     "phi",
     "c",
     "odds",
+    "cut",
     *ascii_uppercase,
     *(name + part for name in ("s2", "ell") for part in PARTS),
 )
@@ -177,7 +179,7 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
     clocks = {names[each.column]: clock_of(each.values) for each in used if each.kind == "time"}
     texts = {names[each.column]: each for each in used if each.kind == "text"}
     smooth = [each for each in used if each.kind != "text"]
-    level = ["f"] if smooth else [] if _several(target) else ["m"]
+    level = ["f"] if smooth else [] if _several(target) or in_order(target) else ["m"]
     predictor = " + ".join([*level, *(f"of_{each}[{each}]" for each in texts)])
     classes = ", c" if _several(target) else ""
     likelihood = _likelihood(y, target, predictor, used)
@@ -243,8 +245,10 @@ def _likelihood(y: str, target: Look, predictor: str, used: Sequence[Look]) -> L
     kind = output_kind(target)
     if kind == "label":
         index = f"index c in 1..C    # {len(target.levels)} classes: the distinct words of the data"
-        lines = (f"{y} ~ Categorical(logits = {predictor})",)
+        lines = (*if_grades(y, target, predictor), f"{y} ~ Categorical(logits = {predictor})")
         return Likelihood("label[c]", f"Which class is {y}?", None, (), lines, "f[c]", (index,))
+    if kind == "ordinal":
+        return _grades(y, target, predictor)
     if kind == "binary":
         line = f"{y} ~ Bernoulli(logit = {predictor})"
         if target.kind == "text" and any(str(each).lower() not in WORDS for each in target.levels):
@@ -270,14 +274,25 @@ def _likelihood(y: str, target: Look, predictor: str, used: Sequence[Look]) -> L
     return Likelihood("real", f"{y} as a smooth function", f"level of {y}", (noise,), lines)
 
 
+def _grades(y: str, target: Look, predictor: str) -> Likelihood:
+    levels = in_order(target)
+    index = f"{index_of(levels)}    # from lowest to highest; if they have no order: `label[c]`, `Categorical`"
+    line = f"{y} ~ Ordinal(probit = {predictor}, cutpoints = cut)"
+    counted = (COUNTED.format(y=y, predictor=predictor),) if target.kind == "number" else ()
+    return Likelihood(
+        "ordinal[c]", f"Grades of {y}", None, (cutpoints(target, levels),), (*counted, line), "f", (index,)
+    )
+
+
 def _counts(y: str, target: Look, predictor: str, used: Sequence[Look]) -> Likelihood:
     ratio = dispersion(used, target.values)
     rounded = ROUNDED.format(y=y, predictor=predictor)
     if ratio < OVERDISPERSED:
-        lines = (rounded, f"{y} ~ Poisson(exp({predictor}))")
+        lines = (*if_grades(y, target, predictor), rounded, f"{y} ~ Poisson(exp({predictor}))")
         return Likelihood("count", f"Counts of {y}", "log of the rate", (), lines)
     spread = "param phi : positive = 5    # the variance is rate + rate^2 / phi"
     lines = (
+        *if_grades(y, target, predictor),
         rounded,
         f"{y} ~ NegativeBinomial(exp({predictor}), phi)    # they vary {ratio:.2g} times as much as Poisson's",
     )

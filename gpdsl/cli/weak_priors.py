@@ -10,13 +10,13 @@ import numpy as np
 from gpdsl.data.looks import Look, output_kind
 
 LOGITS = 2.0
-"""How far log odds differ, in a model of which nothing is known."""
+"""How far log odds, or what cutpoints divide, differ, in a model of which nothing is known."""
 
 
 def spread(target: Look) -> float:
     """How far the latent of an output varies: 1 of one that is standardised, else as far as the data on its scale."""
     kind, known = output_kind(target), target.known
-    if kind in ("binary", "label"):
+    if kind in ("binary", "label", "ordinal"):
         return LOGITS
     if kind == "real":
         return 1.0

@@ -89,6 +89,19 @@ YEARS = 1000, 2999
 """Whole numbers that a column called a year may hold."""
 YEAR_NAME = re.compile(r"(.*[\W_])?year", re.IGNORECASE)
 IDENTIFIER = re.compile(r"(.*[\W_])?id|.*[a-z]I[Dd]", re.IGNORECASE)
+GRADES = 10
+"""Grades that whole numbers from 1 may be; counts have a 0, or are more."""
+GRADE_NAME = re.compile(r"(.*[\W_])?(grade|rating|mark|score|level|rank|quality)s?", re.IGNORECASE)
+ORDERS = (
+    ("low", "medium", "high"),
+    ("low", "mid", "high"),
+    ("small", "medium", "large"),
+    ("bad", "fair", "good"),
+    ("poor", "fair", "good"),
+    ("poor", "fair", "good", "excellent"),
+    ("never", "rarely", "sometimes", "often", "always"),
+)
+"""Words that everybody orders in one way."""
 SKEWED = 0.5
 """Skewness from which positive values are not nearly symmetric."""
 COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -198,6 +211,8 @@ def _seconds(moment: datetime | None) -> float:
 
 def output_kind(found: Look) -> str:
     """The kind of an output whose values these are, as the language has it: `label` for more than two words."""
+    if in_order(found):
+        return "ordinal"
     if found.kind == "text":
         return "binary" if len(found.levels) == 2 else "label"
     known = found.known
@@ -208,6 +223,25 @@ def output_kind(found: Look) -> str:
     if np.all(known > 0):
         return "unit" if np.all(known < 1) else "positive" if _skewed(known) else "real"
     return "real"
+
+
+def in_order(found: Look) -> tuple[Level, ...]:
+    """The levels of an output that looks like grades, from lowest to highest; nothing of others.
+
+    Numbers are grades where each of 1 to 3, or up to 10, is there and none else, often; words where they are known
+    to be, or letters of a column that is called so.
+    """
+    if found.kind == "text":
+        words = tuple(str(each) for each in found.levels)
+        known = next((each for each in ORDERS if sorted(each) == sorted(word.lower() for word in words)), ())
+        if known:
+            return tuple(sorted(words, key=lambda word: known.index(word.lower())))
+        letters = len(words) > 2 and words in (tuple("ABCDEF"[: len(words)]), tuple("abcdef"[: len(words)]))
+        return words if letters and GRADE_NAME.fullmatch(found.column) else ()
+    values = np.unique(found.known)
+    count = len(values)
+    few = 3 <= count <= GRADES and len(found.known) >= 4 * count
+    return tuple(range(1, count + 1)) if few and np.array_equal(values, np.arange(1, count + 1)) else ()
 
 
 def whole(known: np.ndarray) -> bool:

@@ -149,6 +149,40 @@ def test_the_priors_go_with_the_scale_of_the_output() -> None:
     assert float(found[2]) - float(found[0]) == pytest.approx(np.log(3), abs=0.11)
 
 
+GRADES = np.digitize(CURVE, np.quantile(CURVE, [0.2, 0.5, 0.8])) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "index"),
+    [
+        ("stars", GRADES.astype(float), "index c in 1..4"),
+        ("grade", np.array(list("ABCD"), object)[GRADES - 1], 'index c in {"A", "B", "C", "D"}'),
+        ("y", np.array(["Low", "Low", "High", "Medium"], object)[GRADES - 1], 'index c in {"Low", "Medium", "High"}'),
+    ],
+)
+def test_grades_are_ordered(name: str, values: np.ndarray, index: str) -> None:
+    """Numbers from 1, letters of a column of that name, and words that everybody orders in one way."""
+    for columns in ({"x": X, "area": AREA}, {"site": ["n", "s"] * (ROWS // 2)}):
+        text = draft(read_table({**columns, name: values}), "d", name).text
+        assert index in re.sub(" +", " ", text) and f"{name} ~ Ordinal(probit =" in text
+        model = gpdsl.compile(text)
+        if "x" in columns and name == "stars":
+            fit = model.fit({**columns, name: values}, standardise=True)
+            assert np.mean(np.asarray(fit.predict(columns).label(name), float) == values) > 0.6
+
+
+def test_what_may_be_grades_is_told_how_to_say_so() -> None:
+    letters = np.array(list("ABCD"), object)[GRADES - 1]
+    many = rng.poisson(1, ROWS) + 1.0
+    for values in (letters, np.where(many == 2, 5, many)):
+        text = draft(read_table({"x": X, "area": AREA, "y": values}), "d", "y").text
+        found = re.findall("`(.*?)`", text[text.index("# If the") :].split("highest:")[1].split(";")[0])
+        dropped = ("#", "y ~", "output", "index c", "param m")
+        lines = [line for line in text.splitlines() if not line.startswith(dropped)]
+        body = "\n".join([*lines, *found]).replace("f[c]", "f").replace("GP(m,", "GP(0,")
+        assert gpdsl.compile(body).declarations.outputs["y"].kind == "ordinal"
+
+
 def test_columns_keep_names_that_a_draft_likes_itself() -> None:
     """scikit-learn's diabetes data have a column `s2`: the variance is called otherwise."""
     found = draft(read_table({"s2": X, "m": AREA, "c": CURVE, "y": 30 * CURVE}), "d", None)
