@@ -37,6 +37,7 @@ LARGEST = 1e40
 """Whole numbers below are floats without rounding."""
 
 WORDS = {"true": 1.0, "yes": 1.0, "y": 1.0, "t": 1.0, "false": 0.0, "no": 0.0, "n": 0.0, "f": 0.0}
+OPPOSITE = {"true": "false", "yes": "no", "y": "n", "t": "f", "false": "true", "no": "yes", "n": "y", "f": "t"}
 Level = int | float | str
 
 
@@ -137,7 +138,8 @@ def _check_scale(found: Found, values: np.ndarray) -> None:
 def two_words(found: Found) -> tuple[Level, ...]:
     """The two values that a binary output holds in place of 0 and 1: -1 and 1, or two words, the first of which is 0.
 
-    None of 0 and 1 themselves, and of several spellings of no and yes.
+    None of 0 and 1 themselves, and of several spellings of no and yes. A column of -1 alone, or of one of the words for
+    no and yes, tells the other value.
     """
     if found.values.dtype != object:
         held = set(np.unique(found.values[~np.isnan(found.values)]).tolist())
@@ -145,11 +147,18 @@ def two_words(found: Found) -> tuple[Level, ...]:
         words = {str(each) for each in found.values.ravel().tolist() if not _absent(each)}
         numbers = [number_of(word) for word in words]
         if None in numbers:
+            words |= {_opposite(word) for word in words if len(words) == 1 and word.lower() in WORDS}
             known = [_two_valued(word) for word in words]
             same = None not in known and (len({*known}) == 1 or any(word.lower() not in WORDS for word in words))
             return tuple(in_order(words)) if len(words) == 2 and not same else ()
         held = {each for each in numbers if each is not None and each == each}
     return (-1, 1) if -1.0 in held and held <= {-1.0, 1.0} else ()
+
+
+def _opposite(word: str) -> str:
+    """`no` of `yes`, in its capitals."""
+    other = OPPOSITE[word.lower()]
+    return other.upper() if word.isupper() else other.capitalize() if word[0].isupper() else other
 
 
 def two_valued(levels: Sequence[object]) -> bool:

@@ -127,6 +127,9 @@ def test_binary(values: list[object], expected: list[int]) -> None:
         (["no", "yes", "Yes"], None, [0, 1, 1]),
         (["no", "1", "1"], None, [0, 1, 1]),
         (["no", "n", "no"], None, [0, 0, 0]),
+        (["yes", "yes", None], ("no", "yes"), [1, 1, 0]),
+        (["False"] * 3, ("False", "True"), [0, 0, 0]),
+        (["Y"] * 3, ("N", "Y"), [1, 1, 1]),
         ([1, 1, 1], None, [1, 1, 1]),
     ],
 )

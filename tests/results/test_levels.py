@@ -10,7 +10,10 @@ import pytest
 
 import gpdsl
 from gpdsl import GpdslError
+from gpdsl.errors import Damaged
 from gpdsl.results.averaged import Averaged
+from gpdsl.results.persistence import header_of
+from gpdsl.results.verification import check_sizes
 
 X = np.linspace(0, 6, 24)
 SIDE = np.sin(2 * X) > 0
@@ -149,6 +152,14 @@ def test_words_come_back_as_they_are(pair: tuple[str, str], zeros: gpdsl.Fit, tm
         for word, share in zip(pair, (1 - prediction.mean("y"), prediction.mean("y")), strict=True):
             np.testing.assert_allclose(prediction.probability(f'y == "{word}"'), share, rtol=1e-12)
     assert f"1 is {pair[1]}, and 0 is {pair[0]}" in fit.summary()
+
+
+@pytest.mark.parametrize("wrong", [["yes", "no"], ["no", "no"], ["no"], [0, 1], [1, -1], ["b", "a"]])
+def test_a_file_whose_words_are_in_no_order_is_refused(wrong: list[Any], zeros: gpdsl.Fit) -> None:
+    declared, header = zeros.program.declarations, header_of(zeros)
+    check_sizes(declared, header | {"levels": {"y": ["no", "Yes"]}})
+    with pytest.raises(Damaged, match="levels of y"):
+        check_sizes(declared, header | {"levels": {"y": wrong}})
 
 
 def test_other_spellings_of_no_and_yes_are_known_to_a_fit() -> None:
