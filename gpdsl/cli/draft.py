@@ -13,6 +13,7 @@ from gpdsl.cli.grades import cutpoints, if_grades, index_of
 from gpdsl.cli.weak_priors import Weak, lengths, spread
 from gpdsl.data.columns import places, spelt
 from gpdsl.data.errors import DataError, NoRows, listed
+from gpdsl.data.file_mistakes import NOT_UTF8, SAVE_AGAIN, Unreadable
 from gpdsl.data.looks import Look, dispersion, heavy, in_order, look, output_kind, whole
 from gpdsl.data.table import Table
 from gpdsl.data.values import WORDS
@@ -79,6 +80,7 @@ def draft(table: Table, name: str, output: str | None) -> Draft:
     """A model of a table. Raises GpdslError where no column can be the output, or the one that is named cannot."""
     if not table.rows:
         raise DataError(NoRows(), source=table.source)
+    _refuse_encoding(table)
     looks = [look(table, column) for column in table.columns]
     target = _target(looks, output)
     names = _names([each.column for each in looks])
@@ -108,6 +110,18 @@ def draft(table: Table, name: str, output: str | None) -> Draft:
         text = re.sub(rf"\b{each}\b", own, re.sub(rf"\b{own}\b", f"{own}_f", text))
     found = places(table, [names[each.column] for each in (*used, target)], {}, {})
     return Draft(format_text(text), target.column, {n: c for n, c in renamed.items() if found[n] != c})
+
+
+def _refuse_encoding(table: Table) -> None:
+    """Raise DataError for a file that is not UTF-8 anywhere: its names and words would be written into the model."""
+    for column in table.columns:
+        wrong = "\ufffd" in column
+        try:
+            table.columns[column]
+        except DataError as problem:
+            wrong |= getattr(problem.mistakes[0], "reason", "") == NOT_UTF8
+        if wrong:
+            raise DataError(Unreadable(NOT_UTF8, SAVE_AGAIN.format(encoding="LATIN1")), source=table.source)
 
 
 def _target(looks: Sequence[Look], wanted: str | None) -> Look:

@@ -13,9 +13,19 @@ class Unreadable(DataMistake):
     """A file that is absent, locked, or not text."""
 
     reason: str
+    advice: str = "check the path and the contents"
     code: ClassVar = "D120"
     message: ClassVar = "the file cannot be read: {reason}"
-    help: ClassVar = "check the path and the contents"
+    help: ClassVar = "{advice}"
+
+
+NOT_UTF8 = "it is not UTF-8 text"
+SAVE_AGAIN = (
+    "save it as UTF-8, which spreadsheets call `CSV UTF-8`, or convert it: "
+    "iconv -f {encoding} -t UTF-8 OLD.csv > NEW.csv"
+)
+ZERO_BYTE = "it is damaged: write it again, or drop these bytes: tr -d '\\000' < OLD.csv > NEW.csv"
+"""What to do about text that is none."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,20 @@ class RaggedRow(DataMistake):
     code: ClassVar = "D123"
     message: ClassVar = "row {row} has {found} fields, expected {expected} as in the first line"
     help: ClassVar = "complete the line; a value with a comma in it is written in double quotes"
+
+
+@dataclass(frozen=True)
+class HeaderUnlike(DataMistake):
+    """A first line of another width than all others, which agree."""
+
+    found: int
+    others: int
+    fields: str
+    code: ClassVar = "D168"
+    message: ClassVar = (
+        "the first line is taken for the names of the columns and has {fields}, but all others have {others}"
+    )
+    help: ClassVar = "put the names of the columns there, and remove what stands above them, such as a comment"
 
 
 @dataclass(frozen=True)
@@ -141,9 +165,10 @@ class NotAColumn(DataMistake):
 
     column: str
     reason: str
+    advice: str = "give it one number or one text per row"
     code: ClassVar = "D131"
     message: ClassVar = "`{column}` is no column of numbers or text: {reason}"
-    help: ClassVar = "give it one number or one text per row"
+    help: ClassVar = "{advice}"
 
 
 # Mistakes about labels: D115 to D117 and D149.

@@ -149,6 +149,10 @@ def look(table: Table, column: str) -> Look:
     moments = [each if isinstance(each, datetime | None) else moment_in(each) for each in values]
     if sum(each is None for each in moments) == missing < len(values):
         return _judged(Look(column, "time", np.array([_seconds(each) for each in moments]), missing))
+    odd = [row for row, each in enumerate(moments) if each is None and values[row] is not None]
+    if 2 * len(odd) < len(values) - missing:
+        reason = f"its times are no column of times: row {odd[0] + 1} holds `{shown(values[odd[0]])}`, which is none"
+        return Look(column, "none", values, missing, reason=reason)
     try:
         levels = distinct_levels([Found(column, values, (column,))])
     except Wrong:
@@ -156,14 +160,11 @@ def look(table: Table, column: str) -> Look:
     levels = levels if len(levels) <= max(FEW, len(values) / 2) else ()
     texts = [str(each).strip() for each in values if each is not None]
     if texts and all(map(YEAR_LAST.fullmatch, texts)):
-        shown = texts[0]
-        reason = f"its dates, such as {shown}, do not say which number is the month: write them as 2024-01-05"
+        reason = f"its dates, such as {texts[0]}, do not say which number is the month: write them as 2024-01-05"
         return Look(column, "none", values, missing, reason=reason)
     if texts and any(map(COMMA.fullmatch, texts)) and all(map(_a_number, texts)):
-        shown = next(filter(COMMA.fullmatch, texts))
-        return Look(
-            column, "none", values, missing, reason=f"its numbers, such as {shown}, have a comma: write a point"
-        )
+        reason = f"its numbers, such as {next(filter(COMMA.fullmatch, texts))}, have a comma: write a point"
+        return Look(column, "none", values, missing, reason=reason)
     if not levels and missing < len(values):
         return Look(column, "none", values, missing, reason="it is text that differs in nearly every row")
     return _judged(Look(column, "text", values, missing, levels))

@@ -12,7 +12,18 @@ import numpy as np
 
 from gpdsl.data.convert import from_object, from_texts, number_of, read_frame, read_npz, read_parquet
 from gpdsl.data.errors import DataError, NoRows
-from gpdsl.data.file_mistakes import NoHeader, NotAColumn, NotATable, RaggedRow, UnknownFormat, Unreadable
+from gpdsl.data.file_mistakes import (
+    NOT_UTF8,
+    SAVE_AGAIN,
+    ZERO_BYTE,
+    HeaderUnlike,
+    NoHeader,
+    NotAColumn,
+    NotATable,
+    RaggedRow,
+    UnknownFormat,
+    Unreadable,
+)
 from gpdsl.data.memory_maps import read_folder, refuse_beyond_memory
 from gpdsl.data.table import Columns, Table, source_name
 from gpdsl.errors import described, quoted
@@ -22,6 +33,8 @@ from gpdsl.errors import described, quoted
 MEMORY_PER_BYTE = 8
 """Bytes that a byte of text takes while it is read, as one of some characters of a field."""
 
+MARKS = ("\udcff\udcfe", "\udcfe\udcff")
+"""How the first bytes of UTF-16 are read."""
 SEPARATORS = (",", "\t", ";")
 
 
@@ -37,12 +50,16 @@ def read_csv(path: Path) -> Table:
         with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             first = file.readline()
             file.seek(0)
-            if "\0" in first:  # as in UTF-16
-                raise DataError(Unreadable("it is not UTF-8 text"), source=source)
+            if "\0" in first or first.startswith(MARKS):
+                raise DataError(Unreadable(NOT_UTF8, SAVE_AGAIN.format(encoding="UTF-16")), source=source)
             reader = csv.reader(file, delimiter=_separator(first))
-            records, lines = [], []
+            records: list[list[str]] = []
+            lines = []
             for record in reader:
                 if record:
+                    if any("\0" in field for field in record):
+                        zero = f"row {len(records)} has a byte of value zero, which no text has"
+                        raise DataError(Unreadable(zero, ZERO_BYTE), source=f"{source}:{reader.line_num}")
                     records.append(record)
                     lines.append(reader.line_num)
     except (OSError, csv.Error) as problem:
@@ -63,7 +80,8 @@ def _column(name: str, texts: list[str], source: str) -> np.ndarray:
     try:
         "".join(texts).encode()
     except UnicodeEncodeError as problem:
-        raise DataError(NotAColumn(quoted(name), "it is not UTF-8 text"), source=source) from problem
+        advice = SAVE_AGAIN.format(encoding="LATIN1")
+        raise DataError(NotAColumn(quoted(name), NOT_UTF8, advice), source=source) from problem
     return from_texts(texts)
 
 
@@ -82,6 +100,10 @@ def _check_header(names: list[str], source: str) -> None:
 
 
 def _check_widths(records: list[list[str]], expected: int, source: str, lines: np.ndarray) -> None:
+    widths = {len(record) for record in records}
+    if len(records) > 1 and len(widths) == 1 and widths != {expected}:  # it is the first line that is the odd one
+        fields = f"{expected} field{'s' if expected > 1 else ''}"
+        raise DataError(HeaderUnlike(expected, widths.pop(), fields), source=f"{source}:1")
     for row, record in enumerate(records, 1):
         if len(record) != expected:
             raise DataError(RaggedRow(row, len(record), expected), source=source, lines=lines)

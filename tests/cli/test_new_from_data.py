@@ -323,6 +323,37 @@ def test_words_have_effects_on_each_of_several_classes() -> None:
         assert set(gpdsl.compile(text).declarations.inputs) == {*columns, *more}
 
 
+ROW = b"2024-01-0%d,%d,r\xf6t,%d\n"
+LATIN = b"day,x,farbe,y\n" + b"".join(ROW % (n, n * n, n) for n in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (LATIN, "d.csv: error[D120]: the file cannot be read: it is not UTF-8 text"),
+        (LATIN, "iconv -f LATIN1 -t UTF-8 OLD.csv > NEW.csv"),
+        (b"gr\xf6\xdfe,y\n1,2\n2,5\n3,1\n", "it is not UTF-8 text"),
+        (LATIN.decode("latin-1").encode("utf-16"), "iconv -f UTF-16 -t UTF-8 OLD.csv > NEW.csv"),
+        (b"x,y\n1,2\n2,\0\0 3\n3,5\n", "d.csv:3: error[D120]: the file cannot be read: row 2 has a byte of value zero"),
+        (b"# by hand\nx,y\n1,2\n2,3\n", "names of the columns and has 1 field, but all others have 2"),
+    ],
+)
+def test_files_that_are_no_table_of_text_say_how_to_save_them(
+    content: bytes, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("d.csv").write_bytes(content)
+    assert main(["new", "--data", "d.csv"]) == 1
+    assert told in capsys.readouterr().err
+    assert not Path("d.gpm").exists()
+
+
+def test_one_bad_date_is_named() -> None:
+    days = dates(timedelta(days=1))
+    days[3] = "2024-13-45"
+    text = draft(read_table({"day": days, "x": X, "y": CURVE}), "d", None).text
+    assert "left out: `day`, its times are no column of times: row 4 holds `2024-13-45`, which is none" in text
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -132,6 +132,10 @@ EXAMPLES: dict[str, Example] = {
     "unknown_format": Example(models.REAL, "x,y", file="d.xlsx"),
     "duplicate_column": Example(models.REAL, sheet("x,y,x", "1,2,3")),
     "ragged_row": Example(models.REAL, sheet("x,y", "1,2", "3,4,5")),
+    "header_unlike": Example(models.REAL, sheet("# made by hand", "x,y", "1,2", "3,4")),
+    "not_utf8": Example(models.REAL, sheet("x,y", "1,2").encode("utf-16")),
+    "not_utf8_column": Example(models.REAL, sheet("x,y", "1,gro\xdf").encode("latin-1")),
+    "zero_byte": Example(models.REAL, sheet("x,y", "1,2", "3,\0")),
     "no_header": Example(models.REAL, sheet("1,2", "3,4")),
     "not_a_parquet_file": Example(models.REAL, "x,y\n1,2\n", file="d.parquet"),
     "not_a_table": Example(models.REAL, [1, 2, 3]),
@@ -148,9 +152,10 @@ EXAMPLES: dict[str, Example] = {
 
 def error_of(example: Example, folder: Path) -> DataError:
     source = example.data
-    if isinstance(source, str):
+    if isinstance(source, str | bytes):
         source = folder / example.file
-        source.write_text(str(example.data), encoding="utf-8")
+        text = example.data
+        source.write_bytes(text if isinstance(text, bytes) else str(text).encode())
     with pytest.raises(DataError) as caught:
         bind(
             example.model,
