@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from gpdsl.cli.options import add_data, add_forward, check_writable, columns_of
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import honour_interrupts
+
+SUFFIXES = (".csv", ".txt", "")
+"""What the name of a file of CSV ends in."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict and write the table."""
-    check_writable("--out", arguments.out)
+    _check_out(arguments.out)
     quantiles, evaluations = _quantiles(arguments.quantiles), _evaluations(arguments)
 
     import gpdsl
@@ -50,6 +54,13 @@ def run(arguments: argparse.Namespace) -> int:
     honour_interrupts()  # JAX may have lost one
     write_table(table, arguments.out)
     return 0
+
+
+def _check_out(path: str | None) -> None:
+    """Raise GpdslError for a file that could not be written, or whose name promises something else than CSV."""
+    check_writable("--out", path)
+    if path is not None and Path(path).suffix.lower() not in SUFFIXES:
+        raise GpdslError(f"--out {path}: predictions are CSV: expected a name ending in .csv or .txt, or in nothing")
 
 
 def _evaluations(arguments: argparse.Namespace) -> int | None:

@@ -73,4 +73,4 @@ class Table:
 
 def source_name(path: Path) -> str:
     """How messages name a file: as the user would recognise it, without the folders."""
-    return path.name
+    return path.name or str(path)  # of the folder `.`, which has no name

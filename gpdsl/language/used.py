@@ -69,6 +69,7 @@ def called_in(text: str) -> Iterator[tuple[str, str]]:
 
 # Model files: read with a limit, since a path may lead to anything.
 
+TABLES = (".csv", ".tsv", ".parquet", ".pq", ".npz")
 LARGEST = 4 * MAX_CHARACTERS
 """Bytes: of a text with too many characters enough is read to say so."""
 
@@ -84,6 +85,9 @@ def read_exactly(path: str | Path) -> str:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise GpdslError(f"{path}: it is a device or a pipe, not a file")
+        if Path(path).suffix.lower() in TABLES:
+            then = f"`gpdsl new --data {path}` writes a first model of it, and `--data {path}` gives it to a model"
+            raise GpdslError(f"{path}: it is a table by its name, not the text of a model; {then}")
         with open(path, "rb") as file:
             return decoded(file.read(LARGEST + 1), path)
     except OSError as error:

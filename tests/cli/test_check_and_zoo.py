@@ -37,6 +37,15 @@ def test_the_mistakes_of_every_file_are_printed(folder: Path, capsys: pytest.Cap
     assert "error: latin.gpm: not UTF-8 text (byte 10)" in errors
 
 
+def test_a_table_is_no_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "d.csv").write_text("x,y\n1,2\n2,3\n3,4\n")
+    for command in (["check", "d.csv"], ["fit", "d.csv", "--data", "d.csv"]):
+        assert main(command) == 1
+        errors = capsys.readouterr().err
+        assert "error: d.csv: it is a table" in errors and "`gpdsl new --data d.csv`" in errors
+        assert len(errors.splitlines()) == 1
+
+
 def test_json_for_editors(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--format", "json", "bad.gpm", "good.gpm", "absent.gpm"]) == 1
     found = json.loads(capsys.readouterr().out)

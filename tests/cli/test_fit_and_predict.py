@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 import gpdsl
 from gpdsl.cli import main
+from gpdsl.results.pictures.style import canvas, save
 
 ROOT = Path(__file__).resolve().parents[2]
 COAL = [
@@ -99,6 +101,7 @@ def test_predict_prints_without_a_file(fitted: Path, capsys: pytest.CaptureFixtu
         (["--quantiles", "low"], "expected numbers"),
         (["--column", "x=day"], "expected a column `day`"),
         (["--column", "q=day"], "no such input or output"),
+        (["--out", "x.pdf"], "--out x.pdf: predictions are CSV: expected a name ending in .csv or .txt"),
     ],
 )
 def test_predict_refuses(line: list[str], words: str, fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,6 +124,19 @@ def test_fit_refuses(line: list[str], words: str, fitted: Path, capsys: pytest.C
     errors = capsys.readouterr().err
     assert words in errors
     assert "Traceback" not in errors
+
+
+def test_the_folder_here_is_named(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", str(fitted / "sine.gpm"), "--data", "."]) == 1
+    assert capsys.readouterr().err.startswith(".: error[D120]: the file cannot be read: it is a folder")
+
+
+def test_letters_without_a_font_are_no_warning(tmp_path: Path) -> None:
+    figure, _ = canvas(1, 1, 2, 2, "温度 ߷")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        save(figure, tmp_path / "t.svg")
+        assert figure._repr_png_()
 
 
 def test_a_file_that_is_no_fit(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
