@@ -182,7 +182,8 @@ def describe(form: Form) -> str:
         case ByFormula(name=name, formula=formula):
             return f"{name}({', '.join(formula.parameters)})"
         case On(columns=columns, kernel=kernel):
-            return f"{describe(kernel)} on {len(columns)} selected or computed"
+            what = "column" if len(columns) == 1 else "columns"
+            return f"{describe(kernel)} on {len(columns)} {what}, selected or computed"
         case Patches(kernel=kernel, patch=(height, width), weighted=weighted):
             return f"Patch({describe(kernel)}, {height} by {width}{', weighted' if weighted else ''})"
         case Scaled(kernel=kernel):

@@ -163,3 +163,24 @@ def test_widths_are_learnt_for_each_output() -> None:
         for factor in (0.99, 1.01):
             moved = {**fit.parameters, "width": fit.parameters["width"] * np.where(np.arange(2) == k, factor, 1)}
             assert model.fit(data, init=moved, fixed=names).elbo < fit.elbo
+
+
+PAIR = "model m\nindex d in 1..2\nindex h in 1..2\ninput x : real\noutput y[d] : real\n{}\n{}\n"
+PAIR += "latent f(x, d) ~ GP(0, K())\ny[d] ~ Normal(f[d], 0.2)\n"
+READ_TWICE = "kernel K[d, e](a, b; v) = exp(-(a - b)^2) * v[d] * v[e]"
+
+
+def test_an_array_over_another_index_of_the_same_size_is_not_read_by_levels() -> None:
+    gpdsl.compile(PAIR.format("const v[d] = [1, 2]", READ_TWICE))
+    gpdsl.compile(
+        PAIR.format("const B[d,h] = [[1, 0.5], [0.5, 1]]", "kernel K[d, e](a, b; B) = exp(-(a - b)^2) * B[d, e]")
+    )
+    with pytest.raises(gpdsl.GpdslError, match=r"E345.*`v` of `K` needs one axis, `d`, and is `real\[h\]`"):
+        gpdsl.compile(PAIR.format("const v[h] = [1, 2]", READ_TWICE))
+
+
+def test_the_smaller_of_two_levels_says_how_it_is_written() -> None:
+    with pytest.raises(gpdsl.GpdslError, match="E218") as caught:
+        gpdsl.compile(PAIR.format("", "kernel K[d, e](r) = exp(-r^2) * min(d, e)"))
+    written = str(caught.value).split("which it is: `")[1].split("`")[0]
+    gpdsl.compile(PAIR.format("", f"kernel K[d, e](r) = exp(-r^2) * ({written})"))

@@ -200,8 +200,8 @@ def _fit_array(
     expected = [level if axis == LEVELS and level is not None else axis for axis in wanted]
     rest = own[len(wanted) :]
     fits = len(own) >= len(wanted) and all(
-        alike(one, axis) if want == LEVELS else one.name is None or same_axis(one, axis)
-        for one, want, axis in zip(expected, wanted, own, strict=False)
+        alike(one, axis) if want == LEVELS in wanted[:k] else one.name is None or same_axis(one, axis)
+        for k, (one, want, axis) in enumerate(zip(expected, wanted, own, strict=False))
     )
     if rest:
         fits = fits and len(statement.arguments) == 2 and columns is not None and _same(rest, (columns,))

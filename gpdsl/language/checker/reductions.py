@@ -214,6 +214,10 @@ def _index(scope: Scope, place: Place, call: syntax.Call, signature: str) -> Axi
     index = first.identifier
     if index.text in place.levels:
         advice, words = f"give the level another name than `{index.text}`", f"the first argument of `{name}`"
+        other = call.arguments[-1].value
+        if name in ("min", "max") and isinstance(other, syntax.Name) and other.identifier.text in place.levels:
+            one, two, sign = index.text, other.identifier.text, "<" if name == "min" else ">"
+            advice = f"of two levels, write which it is: `if {one} {sign} {two} then {one} else {two}`"
         scope.problems.fail(NotReadable(index.span, index.text, "the level of a point", words, advice))
     if scope.sort_of(index) != "index":
         advice = f"write `{signature}` with a declared index `q`"
