@@ -477,3 +477,18 @@ def test_rows_of_many_places_are_not_searched_for_a_grid(
         looked.clear()
         gpdsl.compile(text).explain(data, **options)
         assert len(looked) == expected
+
+
+def test_explain_says_which_values_keep_rows_from_a_grid() -> None:
+    side, other = np.linspace(1.1, 7.3, 40), np.linspace(2.0, 9.0, 30)
+    t, p = (each.ravel() for each in np.meshgrid(side, other))
+    model = gpdsl.compile(
+        "model m\ninput t : real\ninput p : real\noutput y : real\n"
+        "latent f(t, p) ~ GP(0, RBF(1, on = t) * Matern32(2, on = p))\ny ~ Normal(f, 0.2)\n"
+    )
+    moved = t.copy()
+    moved[5] = np.nextafter(t[5], 9)
+    told = " ".join(model.explain({"t": moved, "p": p, "y": np.sin(t)}).split())
+    assert f"nearly equal values are not equal: `t` has {t[5]} and {moved[5]}" in told
+    for at in (t, np.where(np.arange(1200) == 5, 1.2345, t)):
+        assert "nearly equal" not in model.explain({"t": at, "p": p, "y": np.sin(t)})

@@ -17,6 +17,7 @@ from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
 from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
 from gpdsl.inference.exact.grids import EIGEN, gridded, may_be_grid, work
+from gpdsl.inference.exact.near_grid import near_grid
 from gpdsl.inference.exact.parts import falls_apart
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.exact.system import System, make_system, statement
@@ -191,6 +192,8 @@ def plan_exact(program: Program, data: Data, options: Options, _: Start | None =
     reason = "observations are normal about linear functions of the latents, so that the evidence has a closed form"
     if program.mixing:
         reason += f"; {', '.join(f'`{name}`' for name in program.mixing)} mixes latents, which makes them correlated"
+    if on_grid is None and sum(system.sizes) >= GRID_VALUES:
+        reason += near_grid(program, data)
     reasons = {"posterior": reason, "optimizer": "the evidence itself, without q"}
     posterior = "coupled" if program.mixing else "full"
     lengths = () if system.grid is None else system.grid.lengths
