@@ -107,6 +107,7 @@ def test_what_has_no_formula_is_sampled(line: str, why: str) -> None:
     assert why in averaged(program)
 
 
+@pytest.mark.slow
 def test_there_may_be_more_points_than_rows() -> None:
     """Of a function of what is not known in a row, values at the rows do not tell all: the bound rises with points."""
     text = "input x : real\noutput y : real\nrow h ~ Normal(x, 0.4)\nlatent f(h) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.3)\n"

@@ -76,6 +76,7 @@ def test_modes_that_q_never_visits_are_found_from_the_prior(monkeypatch: pytest.
         np.testing.assert_allclose(prediction.mean(name), exact, atol=0.3 * sd.max(), err_msg=name)
 
 
+@pytest.mark.slow
 def test_parameters_too_are_corrected_from_the_bound_to_the_evidence() -> None:
     text = """
     input x : real

@@ -64,6 +64,7 @@ def test_a_mixture_of_diagonal_gaussians_is_as_good_as_one(seed: int, posterior:
     assert two.elbo > one.elbo - 1e-4 * abs(one.elbo)
 
 
+@pytest.mark.slow
 def test_where_nothing_is_higher_components_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both searches for a mixture are spoilt: what remains is the Gaussian, told as a mixture with its bound."""
     from gpdsl.inference import mixtures

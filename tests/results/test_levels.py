@@ -88,6 +88,7 @@ def test_minus_one_and_one(sides: gpdsl.Fit, zeros: gpdsl.Fit) -> None:
     assert set(np.unique(ours.to_xarray(quantiles=[0.001, 0.999])["y_quantile"])) == {-1.0, 1.0}
 
 
+@pytest.mark.slow
 def test_ordinal_levels_that_are_numbers(tens: gpdsl.Fit, tmp_path: Path) -> None:
     coded = fitted(ORDINAL.format("1..3"), np.array([1, 2, 3] * 8))
     levels = np.array([10.0, 20.0, 35.0])

@@ -58,7 +58,8 @@ def test_the_gap_of_the_bound_is_that_of_quadrature(count: float, two_modes: boo
 
 
 @pytest.mark.parametrize(
-    ("likelihood", "doubtful"), [("Normal(max(f, g), 0.3)", True), ("StudentT(4, f + g, 0.3)", False)]
+    ("likelihood", "doubtful"),
+    [("Normal(max(f, g), 0.3)", True), pytest.param("StudentT(4, f + g, 0.3)", False, marks=pytest.mark.slow)],
 )
 def test_few_rows_are_doubted_by_the_gap_itself(likelihood: str, doubtful: bool) -> None:
     """The larger of two latents has half of its standard deviations, and k does not say so."""
