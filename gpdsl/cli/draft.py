@@ -14,7 +14,7 @@ from gpdsl.cli.weak_priors import Weak, lengths, spread
 from gpdsl.data.columns import places, spelt
 from gpdsl.data.errors import DataError, NoRows, listed
 from gpdsl.data.file_mistakes import NOT_UTF8, SAVE_AGAIN, Unreadable
-from gpdsl.data.looks import Look, dispersion, heavy, in_order, look, output_kind, whole
+from gpdsl.data.looks import Look, dispersion, grades_of, heavy, look, output_kind, whole
 from gpdsl.data.table import Table
 from gpdsl.data.values import WORDS
 from gpdsl.errors import GpdslError
@@ -193,7 +193,7 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
     clocks = {names[each.column]: clock_of(each.values) for each in used if each.kind == "time"}
     texts = {names[each.column]: each for each in used if each.kind == "text"}
     smooth = [each for each in used if each.kind != "text"]
-    level = ["f"] if smooth else [] if _several(target) or in_order(target) else ["m"]
+    level = ["f"] if smooth else [] if _several(target) or grades_of(target) else ["m"]
     predictor = " + ".join([*level, *(f"of_{each}[{each}]" for each in texts)])
     classes = ", c" if _several(target) else ""
     likelihood = _likelihood(y, target, predictor, used)
@@ -289,7 +289,7 @@ def _likelihood(y: str, target: Look, predictor: str, used: Sequence[Look]) -> L
 
 
 def _grades(y: str, target: Look, predictor: str) -> Likelihood:
-    levels = in_order(target)
+    levels = grades_of(target)
     index = f"{index_of(levels)}    # from lowest to highest; if they have no order: `label[c]`, `Categorical`"
     line = f"{y} ~ Ordinal(probit = {predictor}, cutpoints = cut)"
     counted = (COUNTED.format(y=y, predictor=predictor),) if target.kind == "number" else ()

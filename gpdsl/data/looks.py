@@ -212,7 +212,7 @@ def _seconds(moment: datetime | None) -> float:
 
 def output_kind(found: Look) -> str:
     """The kind of an output whose values these are, as the language has it: `label` for more than two words."""
-    if in_order(found):
+    if grades_of(found):
         return "ordinal"
     if found.kind == "text":
         return "binary" if len(found.levels) == 2 else "label"
@@ -226,7 +226,7 @@ def output_kind(found: Look) -> str:
     return "real"
 
 
-def in_order(found: Look) -> tuple[Level, ...]:
+def grades_of(found: Look) -> tuple[Level, ...]:
     """The levels of an output that looks like grades, from lowest to highest; nothing of others.
 
     Numbers are grades where each of 1 to 3, or up to 10, is there and none else, often; words where they are known

@@ -36,8 +36,9 @@ LARGEST = 1e40
 """Size of a real output whose variance, and its square, are numbers of double precision with room to spare."""
 """Whole numbers below are floats without rounding."""
 
-WORDS = {"true": 1.0, "yes": 1.0, "y": 1.0, "t": 1.0, "false": 0.0, "no": 0.0, "n": 0.0, "f": 0.0}
-OPPOSITE = {"true": "false", "yes": "no", "y": "n", "t": "f", "false": "true", "no": "yes", "n": "y", "f": "t"}
+YES = {"true": "false", "yes": "no", "y": "n", "t": "f"}
+WORDS = dict.fromkeys(YES, 1.0) | dict.fromkeys(YES.values(), 0.0)
+OPPOSITE = YES | {no: yes for yes, no in YES.items()}
 Level = int | float | str
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import jax
 import numpy as np
@@ -123,11 +124,16 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
     room = int(ROOM / 8 / (len(images) * target.joint.dimension + 4 * target.joint.problem.count))
     draws = max(min(DRAWS // len(settings), room), LEAST)
     weighing, how = Weighing(target.joint, images, draws), "q, reweighted"
-    found = _drawn(weighing.weighed, settings, options.seed, monitor)
+    found = _everywhere(_drawing(weighing.weighed, settings, options.seed, monitor), len(settings))
     log_weights, shape = smoothed(np.concatenate([each.log_weights for each in found]))
     moving = Weighing(target.joint, images, max(draws // FEWER, LEAST))
-    if shape > UNTRUSTED or not _complete(weighing, moving, settings, found, options.seed):
-        found, how = _moved(moving, settings, options.seed, monitor)
+    priors = [replace(each, q=each.q.prior()) for each in settings]
+    from_q = _drawing(moving.tempered, settings, options.seed, monitor)
+    from_prior = None
+    if target.joint.dimension <= FROM_PRIOR:
+        from_prior = _drawing(moving.tempered, priors, options.seed, monitor)
+    if shape > UNTRUSTED or not _complete(weighing, settings, found, options.seed, from_prior):
+        found, how = _moved(len(settings), from_q, from_prior)
         draws = moving.draws
         log_weights, shape = smoothed(np.concatenate([each.log_weights for each in found]))
     weights, rng = np.exp(log_weights), np.random.default_rng(options.seed)
@@ -175,44 +181,47 @@ def _joint_root(posterior: Sequence[Whitened], size: int) -> Float[np.ndarray, "
     return np.asarray(block_diag(*own))
 
 
+Drawing = Callable[[Around, Array], Drawn]
+AtSetting = Callable[[int], Drawn]
+
+
+def _drawing(draw: Drawing, settings: Sequence[_Setting], seed: int, monitor: Monitor) -> AtSetting:
+    """Draws about q of a setting, by its number, made once: with weights among those of all settings."""
+    keys = jax.random.split(jax.random.key(seed), len(settings))
+
+    @cache
+    def at(number: int) -> Drawn:
+        monitor.explored(number, len(settings), stage="correcting")
+        each = settings[number]
+        own = draw(each.q, keys[number])
+        return replace(own, log_weights=own.log_weights + np.log(each.weight) - each.value)
+
+    return at
+
+
+def _everywhere(drawn: AtSetting, count: int) -> list[Drawn]:
+    return [drawn(number) for number in range(count)]
+
+
 def _complete(
-    weighing: Weighing, moving: Weighing, settings: Sequence[_Setting], found: Sequence[Drawn], seed: int
+    weighing: Weighing, settings: Sequence[_Setting], found: Sequence[Drawn], seed: int, from_prior: AtSetting | None
 ) -> bool:
     """Whether weighted draws stay when moved, and draws from the prior find no more: where it counts most."""
     most = int(np.argmax([each.log_evidence for each in found]))
-    q, own, key = settings[most].q, found[most], jax.random.key(seed)
-    if not weighing.stays(q, own, key):
+    if not weighing.stays(settings[most].q, found[most], jax.random.key(seed)):
         return False
-    if weighing.joint.dimension > FROM_PRIOR:
-        return True
-    [other] = _drawn(moving.tempered, [replace(settings[most], q=q.prior())], seed)
-    return other.log_evidence - own.log_evidence <= MORE
+    return from_prior is None or from_prior(most).log_evidence - found[most].log_evidence <= MORE
 
 
-def _moved(moving: Weighing, settings: Sequence[_Setting], seed: int, monitor: Monitor) -> tuple[list[Drawn], str]:
+def _moved(count: int, from_q: AtSetting, from_prior: AtSetting | None) -> tuple[list[Drawn], str]:
     """Draws that went to the posterior from the prior, or from q where these find more, and how."""
-    found = _drawn(moving.tempered, settings, seed, monitor)
-    if moving.joint.dimension > FROM_PRIOR:
-        return found, "q, moved to the posterior"
-    others = _drawn(moving.tempered, [replace(each, q=each.q.prior()) for each in settings], seed, monitor)
-    if _log_evidence(others) > _log_evidence(found) - MORE:
-        return others, "the prior, moved to the posterior"
+    found = _everywhere(from_q, count)
+    if from_prior is not None:
+        others = _everywhere(from_prior, count)
+        if _log_evidence(others) > _log_evidence(found) - MORE:
+            return others, "the prior, moved to the posterior"
     return found, "q, moved to the posterior"
 
 
 def _log_evidence(found: Sequence[Drawn]) -> float:
     return float(np.logaddexp.reduce([each.log_evidence for each in found]))
-
-
-Drawing = Callable[[Around, Array], Drawn]
-
-
-def _drawn(draw: Drawing, settings: Sequence[_Setting], seed: int, monitor: Monitor | None = None) -> list[Drawn]:
-    """Draws about q of every setting, with weights among those of all settings."""
-    found, keys = [], jax.random.split(jax.random.key(seed), len(settings))
-    for number, (each, key) in enumerate(zip(settings, keys, strict=True)):
-        if monitor:
-            monitor.explored(number, len(settings), stage="correcting")
-        own = draw(each.q, key)
-        found.append(replace(own, log_weights=own.log_weights + np.log(each.weight) - each.value))
-    return found
