@@ -17,6 +17,7 @@ import numpy as np
 from gpdsl import model as models
 from gpdsl.data import read_table
 from gpdsl.data.columns import STYLES, spelt
+from gpdsl.data.moments import as_datetimes
 from gpdsl.errors import GpdslError, GpdslWarning, quoted
 from gpdsl.language.model import Declarations, Output
 from gpdsl.results.prediction import Prediction
@@ -79,8 +80,13 @@ class NotNumbersError(GpdslError, ValueError):
 
 @contextmanager
 def numbers_expected(estimator: object, X: Any, y: Any = None) -> Iterator[None]:
-    """What scikit-learn says of columns [rows, columns] and targets [rows] that hold words, in words for users."""
+    """What scikit-learn says of columns [rows, columns] and targets [rows] that hold words, in words for users.
+
+    Columns of dates alone are refused as well, which it takes for numbers in whatever unit these dates have.
+    """
     try:
+        if _all_dates(X):
+            raise ValueError(f"{type(estimator).__name__}: X holds lengths of time; divide them by a unit, as a day")
         yield
     except (TypeError, ValueError) as problem:
         if "feature names" in str(problem):  # other columns than those of the fit
@@ -103,10 +109,18 @@ def numbers_expected(estimator: object, X: Any, y: Any = None) -> Iterator[None]
         raise
 
 
+def _all_dates(X: Any) -> bool:
+    """Whether all columns of a frame or an array are dates, or lengths of time."""
+    kinds = [getattr(each, "kind", "") for each in getattr(X, "dtypes", [getattr(X, "dtype", None)])]
+    return bool(kinds) and set(kinds) <= {"M", "m"}
+
+
 def not_a_number(X: Any) -> tuple[int, int, str | date | np.datetime64] | None:
     """The first word or date among rows and columns, with its row and column from 0; None where there is none."""
     try:
-        table = np.asarray(X, dtype=object)
+        table = (
+            as_datetimes(X) if getattr(getattr(X, "dtype", None), "kind", "") == "M" else np.asarray(X, dtype=object)
+        )
     except (TypeError, ValueError):  # rows of several lengths
         return None
     if table.ndim != 2:
@@ -307,6 +321,12 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         kind, levels = self._output.kind, self._levels
         if kind not in {"binary", "label", "ordinal"}:
             raise GpdslError(f"Classifier: output `{self._output.name}` is a {kind}; use Regressor")
+        if kind == "ordinal" and not levels and self.classes_.dtype.kind not in "biuf":
+            words, label = ", ".join(f'"{each}"' for each in self.classes_[:5]), self._output.label
+            raise GpdslError(
+                f"Classifier: y holds the levels {quoted(words)}, and nothing says in which order they stand; list "
+                f"them in the model, the lowest first: `index {label and label.name} in {{...}}`"
+            )
         if kind == "binary" and len(self.classes_) > 2:
             raise GpdslError(f"output `{self._output.name}` is binary, and y has {len(self.classes_)} classes")
         self._fit(X, checked, np.asarray(y) if levels else numbers + (kind != "binary"))

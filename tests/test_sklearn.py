@@ -18,7 +18,8 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import gpdsl
-from gpdsl.sklearn import Classifier, Regressor
+from gpdsl import GpdslError
+from gpdsl.sklearn import Classifier, NotNumbersError, Regressor
 
 QUICK = {
     "check_complex_data",
@@ -243,3 +244,22 @@ def test_a_constant_target_is_warned_of() -> None:
     with pytest.warns(gpdsl.GpdslWarning, match="all 6 values of y are 2.5: standard deviations"):
         fitted = Regressor().fit(X, np.full(6, 2.5))
     np.testing.assert_allclose(fitted.predict([[2.2]]), 2.5)
+
+
+@pytest.mark.parametrize("unit", ["s", "ns"])
+def test_columns_of_dates_alone_are_no_numbers(unit: str) -> None:
+    days = np.arange("2024-01-01", "2024-01-13", dtype="M8[D]").astype(f"M8[{unit}]")[:, None]
+    with pytest.raises(NotNumbersError, match="column 1 of X holds dates"):
+        Regressor().fit(days, np.arange(12.0))
+    with pytest.raises(ValueError, match="holds lengths of time"):
+        Regressor().fit(days - days[0], np.arange(12.0))
+
+
+def test_words_of_an_ordinal_output_have_no_order_of_their_own() -> None:
+    model = "index c in {}\ninput x : real\noutput y : ordinal[c]\nlatent f(x) ~ GP(0, RBF(1))\n"
+    model += "const cut = [-0.5, 0.5]\ny ~ Ordinal(probit = f, cutpoints = cut)\n"
+    x, grades = np.linspace(0, 1, 12)[:, None], np.repeat(["poor", "fair", "good"], 4)
+    with pytest.raises(GpdslError, match="nothing says in which order they stand"):
+        Classifier(model.format("1..3")).fit(x, grades)
+    named = Classifier(model.format('{"poor", "fair", "good"}')).fit(x, grades)
+    np.testing.assert_array_equal(named.predict(x[[0, -1]]), ["poor", "good"])

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
+import numpy as np
+
 from gpdsl.cli.clock import CYCLES, clock_of
 from gpdsl.cli.grades import cutpoints, if_grades, index_of
 from gpdsl.cli.weak_priors import Weak, lengths, spread
@@ -16,7 +18,6 @@ from gpdsl.data.errors import DataError, NoRows, listed
 from gpdsl.data.file_mistakes import NOT_UTF8, SAVE_AGAIN, Unreadable
 from gpdsl.data.looks import Look, dispersion, grades_of, heavy, look, output_kind, whole
 from gpdsl.data.table import Table
-from gpdsl.data.values import WORDS
 from gpdsl.errors import GpdslError
 from gpdsl.language.formatter import format_text
 from gpdsl.language.highlight import CLAUSE_WORDS, LOGICAL_WORDS
@@ -265,7 +266,7 @@ def _likelihood(y: str, target: Look, predictor: str, used: Sequence[Look]) -> L
         return _grades(y, target, predictor)
     if kind == "binary":
         line = f"{y} ~ Bernoulli(logit = {predictor})"
-        if target.kind == "text" and any(str(each).lower() not in WORDS for each in target.levels):
+        if target.kind == "text":
             second = _line(str(target.levels[1]))
             return Likelihood(kind, f"Is {y} {second}?", f"log odds of {second}", (), (f"{line}    # 1 is {second}",))
         return Likelihood(kind, f"Is {y} true?", "log odds on average", (), (line,))
@@ -299,6 +300,11 @@ def _grades(y: str, target: Look, predictor: str) -> Likelihood:
 
 
 def _counts(y: str, target: Look, predictor: str, used: Sequence[Look]) -> Likelihood:
+    if (two := np.unique(target.known)).size == 2:
+        low, high = (f"{each:.0f}" for each in two)
+        index = f"index c in {{{low}, {high}}}    # two values, taken for classes; counts would be `output {y} : count`"
+        line = f"{y} ~ Categorical(logits = {predictor})"
+        return Likelihood("label[c]", f"Is {y} {low} or {high}?", None, (), (line,), "f[c]", (index,))
     ratio = dispersion(used, target.values)
     rounded = ROUNDED.format(y=y, predictor=predictor)
     if ratio < OVERDISPERSED:

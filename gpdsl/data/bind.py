@@ -331,9 +331,9 @@ class _Binding:
         return result
 
     def _refuse_unordered(self, index: str, founds: Mapping[str, Found], levels: tuple[Level, ...]) -> None:
-        """Words have no order of their own but the alphabet's, which is hardly ever meant."""
+        """Words have no order of their own but the alphabet's, which is hardly ever meant, and a categorical's."""
         ordinals = [o for o in self.declarations.outputs.values() if o.kind == "ordinal" and o.name in founds]
-        for output in ordinals:
+        for output in (each for each in ordinals if not set(map(str, levels)) <= {*founds[each.name].order()}):
             if output.label is not None and output.label.name == index and isinstance(levels[-1], str):
                 shown = ", ".join(f'"{each}"' for each in levels)
                 self.mistakes.append(OrderUnknown(founds[output.name].columns[0], index, shown))
@@ -374,7 +374,9 @@ class _Binding:
             alike = [(piece == values[:1]).all(axis=0) for _, piece in pieces(values)]
             constant = np.atleast_1d(np.all(alike, axis=0)).ravel()
             first = values.reshape(values.shape[0], -1)[0]
-            found = [(founds[name].columns[k], shown(float(first[k]))) for k in np.flatnonzero(constant)]
+            words = self.declarations.inputs[name].label is not None
+            said = founds[name].values.reshape(len(values), -1)[0] if words else first
+            found = [(founds[name].columns[k], shown(said[k])) for k in np.flatnonzero(constant)]
             if constant.all():
                 self.mistakes += [ConstantColumn(name, column, value, listed(latents)) for column, value in found]
             elif found:

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -41,6 +42,8 @@ class Found:
     name: str
     values: np.ndarray
     columns: tuple[str, ...]
+    order: Callable[[], tuple[str, ...]] = tuple
+    """The categories of the only column in their order, where they have one."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def _from_array(table: Table, wanted: Wanted, column: str) -> Found:
     if not fits or any(size not in (None, n) for size, n in zip(wanted.sizes, values.shape[1:], strict=True)):
         raise DataError(_shape(wanted, table.columns[column]), source=table.source)
     if not wanted.axes or values.shape[1:] == (1,):
-        return Found(wanted.name, values, (column,))
+        return Found(wanted.name, values, (column,), partial(table.order, column))
     positions = product(*(range(1, n + 1) for n in values.shape[1:]))
     return Found(wanted.name, values, tuple(STYLES[-1](column, position) for position in positions))
 

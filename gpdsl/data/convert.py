@@ -101,6 +101,16 @@ def _from_series(values: object) -> object:
     return series.to_numpy() if numbers and not series.null_count() else series.to_list()
 
 
+def order_of(values: object) -> tuple[str, ...]:
+    """The categories of a series in their order, as text, where they have one: an ordered categorical, or an enum."""
+    import narwhals.stable.v2 as nw
+
+    series = nw.from_native(values, series_only=True, pass_through=True)  # type: ignore[call-overload]
+    if not isinstance(series, nw.Series) or not isinstance(series.dtype, nw.Enum):
+        return ()
+    return tuple(str(_text_of(each)) for each in series.dtype.categories)
+
+
 def _from_mixed(name: str, array: np.ndarray, source: str) -> np.ndarray:
     """Text, numbers and None together: numbers if all are, else text. Digits given as text stay text; dates dates."""
     flat = [_entry(value) for value in array.ravel().tolist()]
@@ -183,11 +193,12 @@ def read_frame(frame: Any) -> Table | None:
     if len(single) < len(names):  # narwhals takes no frame in which two columns share a name
         frame = frame.iloc[:, single] if hasattr(frame, "iloc") else frame.select(single)
     whole = nw.from_native(frame, eager_only=True)
-    return Table(
-        Columns(
-            names, lambda place: from_object(names[place], whole[:, single.index(place)].to_native(), "data"), "data"
-        )
-    )
+
+    def column(place: int) -> Any:
+        return whole[:, single.index(place)].to_native()
+
+    columns = Columns(names, lambda place: from_object(names[place], column(place), "data"), "data")
+    return Table(columns, order=lambda name: order_of(column(names.index(name))))
 
 
 def read_parquet(path: Path) -> Table:

@@ -310,7 +310,10 @@ class OrderUnknown(DataMistake):
     levels: str
     code: ClassVar = "D161"
     message: ClassVar = "column `{column}` holds the levels {levels}, and nothing says in which order they stand"
-    help: ClassVar = "list them in the model, the lowest first, as `index {index} in {{{levels}}}` does by alphabet"
+    help: ClassVar = (
+        "list them in the model, the lowest first, as `index {index} in {{{levels}}}` does by alphabet; "
+        "or give the column of a data frame as an ordered categorical"
+    )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from gpdsl.data.columns import Found
 from gpdsl.data.convert import number_of
 from gpdsl.data.errors import DataError, DataMistake, shown
 from gpdsl.data.file_mistakes import LevelOutside
-from gpdsl.data.moments import YEAR_LAST, moment_by_digits, moment_in
+from gpdsl.data.moments import NAMED_MONTH, YEAR_LAST, moment_by_digits, moment_in
 from gpdsl.data.table import Table
 from gpdsl.data.values import LARGEST, Level, Wrong, distinct_levels
 from gpdsl.language import model as m
@@ -161,6 +161,9 @@ def look(table: Table, column: str) -> Look:
     texts = [str(each).strip() for each in values if each is not None]
     if texts and all(map(YEAR_LAST.fullmatch, texts)):
         reason = f"its dates, such as {texts[0]}, do not say which number is the month: write them as 2024-01-05"
+        return Look(column, "none", values, missing, reason=reason)
+    if texts and all(map(NAMED_MONTH.search, texts)):
+        reason = f"its dates, such as {texts[0]}, have names of months: write them as 2024-01-05"
         return Look(column, "none", values, missing, reason=reason)
     if texts and any(map(COMMA.fullmatch, texts)) and all(map(_a_number, texts)):
         reason = f"its numbers, such as {next(filter(COMMA.fullmatch, texts))}, have a comma: write a point"

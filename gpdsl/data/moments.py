@@ -16,6 +16,12 @@ _QUARTER = re.compile(r"(\d{4})-?Q([1-4])")
 _YEAR_FIRST = re.compile(r"(\d{4})[/.](\d{1,2})[/.](\d{1,2})((?:[T ].*)?)")
 YEAR_LAST = re.compile(r"\d{1,2}([/.-])\d{1,2}\1\d{4}(?:[T ].*)?")
 """Days that do not say which number is the month."""
+NAMED_MONTH = re.compile(
+    r"\b\d{1,2}[\s.,-]*(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b|"
+    r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b[\s.,-]*\d",
+    re.IGNORECASE,
+)
+"""Days and months with the names of months in English."""
 _OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
 
 

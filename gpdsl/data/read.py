@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpdsl.data.convert import from_object, from_texts, number_of, read_frame, read_npz, read_parquet
+from gpdsl.data.convert import from_object, from_texts, number_of, order_of, read_frame, read_npz, read_parquet
 from gpdsl.data.errors import DataError, NoRows
 from gpdsl.data.file_mistakes import (
     NOT_UTF8,
@@ -130,7 +130,8 @@ def read_table(source: object) -> Table:
         return source
     if isinstance(source, Mapping):
         names, values = [str(name) for name in source], list(source.values())
-        return Table(Columns(names, lambda place: from_object(names[place], values[place], "data"), "data"))
+        columns = Columns(names, lambda place: from_object(names[place], values[place], "data"), "data")
+        return Table(columns, order=lambda name: order_of(values[names.index(name)]))
     if isinstance(source, str | os.PathLike):
         return _read_file(Path(source))
     table = read_frame(source)

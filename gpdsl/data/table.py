@@ -57,6 +57,8 @@ class Table:
     columns: Mapping[str, np.ndarray]
     source: str = "data"
     lines: np.ndarray | None = None
+    order: Callable[[str], tuple[str, ...]] = lambda column: ()
+    """The categories of a column in their order, where they have one, of a name."""
 
     @property
     def rows(self) -> int:

@@ -139,6 +139,8 @@ def _check_scale(found: Found, values: np.ndarray) -> None:
 def two_words(found: Found) -> tuple[Level, ...]:
     """The two values that a binary output holds in place of 0 and 1: -1 and 1, or two words, the first of which is 0.
 
+    Words have the order of their categorical where that has one.
+
     None of 0 and 1 themselves, and of several spellings of no and yes. A column of -1 alone, or of one of the words for
     no and yes, tells the other value.
     """
@@ -147,12 +149,14 @@ def two_words(found: Found) -> tuple[Level, ...]:
     else:
         words = {str(each) for each in found.values.ravel().tolist() if not _absent(each)}
         numbers = [number_of(word) for word in words]
-        if None in numbers:
+        if any(each is None or each != each for each in numbers):  # "NA" of a data frame is a word
             words |= {_opposite(word) for word in words if len(words) == 1 and word.lower() in WORDS}
             known = [_two_valued(word) for word in words]
             same = None not in known and (len({*known}) == 1 or any(word.lower() not in WORDS for word in words))
-            return tuple(in_order(words)) if len(words) == 2 and not same else ()
-        held = {each for each in numbers if each is not None and each == each}
+            order = found.order()
+            ordered = [word for word in order if word in words] if words <= {*order} else in_order(words)
+            return tuple(ordered) if len(words) == 2 and not same else ()
+        held = {each for each in numbers if each is not None}
     return (-1, 1) if -1.0 in held and held <= {-1.0, 1.0} else ()
 
 
@@ -235,15 +239,29 @@ def label_values(found: Found, index: str, levels: Sequence[Level]) -> np.ndarra
 
 
 def distinct_levels(founds: Iterable[Found], most: int = MAX_LEVELS) -> tuple[Level, ...]:
-    """The distinct labels of columns that share an index, sorted. Raises Wrong when there are too many to be labels."""
+    """The distinct labels of columns that share an index: in the order of their categories where all columns have the
+    same one, else sorted. Raises Wrong when there are too many to be labels."""
     together: list[object] = []
+    founds = list(founds)
+    orders = {found.order() for found in founds}
     for found in founds:
         _check_labels(found)
         levels = _sorted_levels(found.values.ravel().tolist())
         if len(levels) > most:
             raise Wrong(TooManyLevels(found.columns[0], len(levels), most))
         together += levels
-    return _sorted_levels(together)
+    levels = _sorted_levels(together)
+    order = orders.pop() if len(orders) == 1 else ()
+    known = {_number_text(each): place for place, each in enumerate(order)}
+    if levels and all(_number_text(str(each)) in known for each in levels):
+        return tuple(sorted(levels, key=lambda each: known[_number_text(str(each))]))
+    return levels
+
+
+def _number_text(text: str) -> str:
+    """Text by which a category and a level are one: 3.0 and 3 are."""
+    number = number_of(text)
+    return text if number is None or number != number else str(_plain(number))
 
 
 def _check_labels(found: Found) -> None:
@@ -259,9 +277,16 @@ def _check_labels(found: Found) -> None:
 
 
 def _sorted_levels(values: Iterable[object]) -> tuple[Level, ...]:
-    """Distinct values without the missing ones: whole numbers as int; numbers before text."""
+    """Distinct values without the missing ones: whole numbers as int; numbers before text, "9" before "10"."""
     plain = {_plain(each) for each in values if not _absent(each)}
-    return tuple(sorted(plain, key=lambda each: (isinstance(each, str), each)))
+    return tuple(sorted(plain, key=_place))
+
+
+def _place(level: Level) -> tuple[bool, float, str]:
+    """What levels are sorted by: numbers, then texts of numbers by these, then words."""
+    number = number_of(level) if isinstance(level, str) else level
+    known = number is not None and np.isfinite(number)
+    return isinstance(level, str), float(number) if known and number is not None else np.inf, str(level)
 
 
 def _absent(value: object) -> bool:

@@ -140,6 +140,8 @@ TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 SIGNS = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal}
 
+UNFINISHED = re.compile(r"(^|[-+*/<>=!(,]|\b(and|or|not))\s*$")
+
 BEFORE = "let _holds = if "
 """What stands before a condition on its line."""
 
@@ -352,6 +354,10 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Conditi
     """A condition, checked. Raises ModelError, with its place, and GpdslError for several values."""
     if not isinstance(text, str):
         raise GpdslError(f'probability: expected a condition as text, as "y > 3", got {quoted(repr(text))[:60]}')
+    if UNFINISHED.search(text):
+        raise GpdslError(
+            f"probability: {quoted(repr(text))[:60]} has no end; write a condition such as `y > 3 and rate < 2`"
+        )
     written, text = text, _without_words(beliefs, text)
     for sign, word in {"&": "and", "|": "or"}.items():
         if sign in text:

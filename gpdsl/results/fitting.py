@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpdsl.data import Data, bind
-from gpdsl.errors import GpdslError, GpdslWarning
+from gpdsl.errors import GpdslError, GpdslWarning, quoted
 from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.forward.described import explain_externals
 from gpdsl.inference.corrected.engine import drawn
@@ -83,6 +83,8 @@ def prepare(
     options = make_options(model.declarations.infer.options, given)
     externals = resolve(model.declarations, model.externals)
     calendar = None if start is None else start.calendar
+    if not isinstance(columns, Mapping):
+        raise GpdslError(f"columns: expected a dictionary such as {{'x': 'height'}}, got {quoted(repr(columns))[:60]}")
     bound = bind(model.declarations, data, calendar=calendar, columns=columns, outputs_required=True)
     options = settled(options, bound.rows)
     if asked is not None or units is not ANY:

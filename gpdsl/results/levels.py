@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpdsl.data.convert import number_of
 from gpdsl.errors import GpdslError
 from gpdsl.language.model import Input, Output
 from gpdsl.program.program import Program
@@ -39,10 +40,17 @@ def in_levels(program: Program, name: str, numbers: np.ndarray) -> np.ndarray:
     Words keep their numbers, and so does what has no levels; NaN stays, and is what no level has.
     """
     levels, first = numbered_levels(program, name)
-    plain = levels == tuple(range(first, first + len(levels)))
-    if plain or not all(isinstance(each, int | float) for each in levels):
+    known = as_numbers(levels)
+    if not known or known == tuple(range(first, first + len(levels))):
         return numbers
-    return _looked_up(np.asarray([*levels, np.nan], float), first, numbers)
+    return _looked_up(np.asarray([*known, np.nan], float), first, numbers)
+
+
+def as_numbers(levels: tuple) -> tuple[float, ...]:
+    """Levels that are numbers, or texts of different numbers, as "9" and "10" are; none where some are words."""
+    known = [number_of(str(each)) for each in levels]
+    numbers = tuple(each for each in known if each is not None and np.isfinite(each))
+    return numbers if len({*numbers}) == len(levels) else ()
 
 
 def in_words(levels: tuple, numbers: np.ndarray) -> np.ndarray:

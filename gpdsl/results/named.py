@@ -143,6 +143,8 @@ class DrawnFunctions(Sequence["DrawnFunction"]):
     draws: int
     seed: int
     compiled: dict[Program, Callable[..., Array]] = field(default_factory=dict, repr=False)
+    seen: list[Data] = field(default_factory=list, repr=False)
+    """No rows, with the levels that the fit does not know and calls have had so far: a name keeps its number."""
 
     def __len__(self) -> int:
         return self.draws
@@ -162,7 +164,8 @@ class DrawnFunctions(Sequence["DrawnFunction"]):
     def __call__(self, data: Any, name: str | None = None) -> Float[np.ndarray, "draws rows *axes"]:
         """Values of a latent, the first by default, or of a let, at rows that need the inputs only."""
         fit = self.fit
-        bound = fit.bind(data, None, outputs=False)
+        bound = fit.bind(data, None, outputs=False, beside=self.seen[-1] if self.seen else None)
+        self.seen[:] = [bound.take(slice(0, 0))]
         with precision(fit.options.dtype):
             beliefs = self._beliefs(bound)
             asked = next(iter(fit.program.declarations.latents)) if name is None else name

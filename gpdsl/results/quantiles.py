@@ -39,8 +39,11 @@ Array = np.ndarray
 
 def probabilities_of(name: str, probabilities: float | Sequence[float]) -> np.ndarray:
     """Those of the quantiles that are asked for, at least one. Raises GpdslError where there is no such quantile."""
-    several = np.atleast_1d(np.asarray(probabilities, dtype=float))
-    if np.any((several <= 0) | (several >= 1)):
+    try:
+        several = np.atleast_1d(np.asarray(probabilities, dtype=float))
+    except (TypeError, ValueError):
+        several = np.array([np.nan])
+    if not np.all((several > 0) & (several < 1)):
         raise GpdslError(f"quantile of `{name}`: probabilities must lie strictly between 0 and 1, got {probabilities}")
     return several
 

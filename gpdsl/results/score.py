@@ -8,6 +8,7 @@ import numpy as np
 
 from gpdsl.errors import GpdslError
 from gpdsl.results.fit import Fit
+from gpdsl.results.levels import in_words, levels_of, numbered_levels
 
 
 def nlpd(fit: Fit, data: Any) -> float:
@@ -39,12 +40,19 @@ def crps(fit: Fit, data: Any, name: str | None = None) -> float:
     """Mean continuous ranked probability score of the observed entries of an output, in its units: 0 is best."""
     name, bound = _output(fit, name), fit.bind(data, None, outputs=True)
     seen = np.where(bound.observed[name], bound.outputs[name], np.nan)
+    if fit.program.declarations.outputs[name].kind == "binary":
+        seen = in_words(levels_of(fit.program, name), seen)
     return float(np.nanmean(fit.predict(data).crps(name, seen)))
 
 
 def error_rate(fit: Fit, data: Any, name: str | None = None) -> float:
-    """Share of rows whose most probable label, or binary value, is not the observed one."""
+    """Share of rows whose most probable label, or binary value, is not the observed one.
+
+    Raises GpdslError for an output that is neither.
+    """
     name, bound = _output(fit, name), fit.bind(data, None, outputs=True)
+    if not numbered_levels(fit.program, name)[0]:
+        raise GpdslError(f"error_rate: `{name}` is neither binary nor a label; use rmse, crps or nlpd")
     mean = fit.predict(data).mean(name)
     chosen = (mean > 0.5) if fit.program.declarations.outputs[name].label is None else np.argmax(mean, axis=-1)
     wrong = chosen != bound.outputs[name]

@@ -166,6 +166,9 @@ class Settings:
 
 
 def refuse_settings(settings: Settings | None, what: str, instead: str) -> None:
-    """Raise GpdslError for what is not to be had where parameters are integrated over."""
+    """Raise GpdslError for what is not to be had where a fit is an average."""
     if settings is not None:
-        raise GpdslError(f"{what}: not of a fit with hyperparameters = integrated; {instead}")
+        raise GpdslError(
+            f"{what}: not of a fit that averages over draws or parameters (hyperparameters = integrated, posterior = "
+            f"corrected, engine = mcmc); {instead}"
+        )

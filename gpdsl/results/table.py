@@ -326,6 +326,8 @@ def _labels(prediction: Prediction, by: Any) -> np.ndarray:
             f"total: `by` has the shape {labels.shape}; expected a group for each of {prediction.beliefs.count} rows, "
             "or names of columns"
         )
+    if labels.dtype == object and any(each is None or each != each for each in labels.tolist()):
+        raise GpdslError("total: `by` has rows without a group; leave these rows out, or name their group")
     return labels
 
 

@@ -366,3 +366,16 @@ def test_tables_that_no_model_can_be_made_of_say_why(text: str, told: str, capsy
     Path("d.csv").write_text(text)
     assert main(["new", "--data", "d.csv"]) == 1
     assert told in capsys.readouterr().err
+
+
+def test_dates_with_names_of_months_are_told_from_words() -> None:
+    months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+    days = [f"{months[n % 12]} {n % 28 + 1:02}, 20{n:02}" for n in range(len(X))]
+    text = draft(read_table({"day": days, "x": X, "y": CURVE}), "d", None).text
+    assert "left out: `day`, its dates, such as Jan 01, 2000, have names of months: write them as 2024-01-05" in text
+
+
+def test_one_and_two_are_two_classes() -> None:
+    made = draft(read_table({"x": X, "y": np.where(CURVE > 0, 2, 1)}), "d", None)
+    assert "index c in {1, 2}    # two values, taken for classes" in made.text
+    assert gpdsl.compile(made.text).declarations.outputs["y"].kind == "label"

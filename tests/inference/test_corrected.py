@@ -11,6 +11,7 @@ from scipy import stats
 import gpdsl
 from gpdsl.inference.corrected import engine
 from gpdsl.inference.corrected.draws import _generated
+from gpdsl.inference.corrected.engine import KEPT, _chosen
 
 X = np.array([-1.0, -0.4, 0.1, 0.6])
 Y = np.array([1.2, 0.9, 1.5, 1.1])
@@ -122,3 +123,16 @@ def test_what_cannot_be_corrected_is_said(options: dict[str, object], words: str
 def test_an_exact_posterior_stays() -> None:
     fit = gpdsl.compile(TEXT.format(mean="f + g", ell=1)).fit({"x": X, "y": Y}, posterior="corrected")
     assert fit.held is not None and fit.settings is None
+
+
+def test_every_setting_of_the_parameters_keeps_its_share_of_the_weight() -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.gamma(0.1, size=(50, 64)) * np.exp(-np.arange(50.0))[:, None]
+    weights /= weights.sum()
+    chosen, shares = _chosen(weights, rng)
+    assert len(chosen) == len(shares) <= KEPT + 50
+    np.testing.assert_allclose(np.bincount(chosen // 64, shares, 50), weights.sum(axis=1), rtol=1e-12)
+    numbers = np.arange(64.0)
+    found = np.bincount(chosen // 64, shares * numbers[chosen % 64], 50)
+    first = weights[0] @ numbers
+    assert abs(found[0] - first) < 1.0 / KEPT * 64  # systematic: within one draw

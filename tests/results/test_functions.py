@@ -121,3 +121,13 @@ def test_functions_of_levels_are_drawn_and_levels_that_no_fit_has_seen_follow_th
     assert np.abs(draws[:, 2] - draws[:, 4]).max() < 1e-9
     agree(draws, prediction.mean("a"), prediction.covariance("a"))
     assert draws[:, 2].std() == pytest.approx(2, rel=0.15)
+
+
+def test_levels_that_the_fit_has_not_seen_keep_their_functions() -> None:
+    text = "index s in 1..S\ninput site : label[s]\noutput y : real\nparam a[s] : real ~ Normal(1, 2)\n"
+    model = gpdsl.compile(text + "y ~ Normal(a[site], 0.3)\n")
+    fit = model.fit({"site": ["p", "q", "p", "q"], "y": [0.0, 3.0, 0.1, 2.9]})
+    functions = fit.draw_functions(5)
+    both = functions({"site": ["new", "other", "q"]})
+    np.testing.assert_array_equal(functions({"site": ["other", "new"]}), both[:, [1, 0]])
+    assert np.all(both[:, 0] != both[:, 1])

@@ -194,3 +194,46 @@ def test_an_input_that_is_a_label_is_compared_by_its_levels() -> None:
         "site != 8": [0, 1, 1, 1],
     }.items():
         np.testing.assert_array_equal(prediction.probability(condition), expected, err_msg=condition)
+
+
+@pytest.mark.parametrize("frame", [False, True])
+def test_ordered_categories_say_the_order_of_levels(frame: bool) -> None:
+    pd = pytest.importorskip("pandas")
+
+    def column(values: Any, levels: list[str]) -> Any:
+        return pd.Series(pd.Categorical(values, categories=levels, ordered=True))
+
+    def fitted_to(text: str, y: Any) -> gpdsl.Fit:
+        data = {"x": X, "y": y}
+        return gpdsl.compile(text).fit(pd.DataFrame(data) if frame else data)
+
+    low_first = fitted_to(BINARY, column(np.where(SIDE, "low", "high"), ["low", "high"]))
+    coded = fitted(BINARY, np.where(SIDE, 0, 1))
+    assert low_first.predict(NEW).levels("y") == ("low", "high")
+    np.testing.assert_array_equal(low_first.predict(NEW).mean("y"), coded.predict(NEW).mean("y"))
+    worst_first = ["poor", "fair", "good", "unseen"]
+    grades = np.asarray(worst_first)[[0, 1, 2] * 8]
+    free = ORDINAL.replace("k in {}", "k in 1..K")
+    assert fitted_to(free, column(grades, worst_first)).predict(NEW).levels("y") == ("poor", "fair", "good")
+    with pytest.raises(GpdslError, match="(?s)nothing says in which order.*ordered categorical"):
+        fitted_to(free, pd.Series(grades))
+
+
+def test_texts_of_numbers_are_compared_as_numbers() -> None:
+    values = np.asarray(["9", "10", "11"], object)[[0, 1, 2] * 8]
+    fit = fitted(LABEL.replace("{4, 7, 9}", "1..K"), values)
+    prediction = fit.predict(NEW)
+    assert prediction.levels("y") == ("9", "10", "11")
+    for place, level in enumerate((9, 10, 11)):
+        chances = prediction.mean("y")[:, place]
+        np.testing.assert_allclose(prediction.probability(f"y == {level}"), chances)
+        np.testing.assert_allclose(prediction.probability(f'y == "{level}"'), chances)
+    np.testing.assert_allclose(prediction.probability("y >= 10"), prediction.mean("y")[:, 1:].sum(axis=1))
+    assert {9.0, 10.0, 11.0} >= set(np.unique(prediction.draws("y", 50, seed=1)))
+
+
+def test_words_are_scored_as_the_numbers_they_stand_for(zeros: gpdsl.Fit) -> None:
+    new = {"x": X, "y": np.where(SIDE, "on", "off")}
+    worded = gpdsl.compile(BINARY).fit(new)
+    coded = gpdsl.score.crps(zeros, {"x": X, "y": np.where(SIDE, 1, 0)})
+    assert gpdsl.score.crps(worded, new) == pytest.approx(coded, rel=1e-12)  # "off" is 0 by alphabet

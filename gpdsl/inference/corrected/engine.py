@@ -8,7 +8,7 @@ from functools import cache
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy.linalg import block_diag
 
 from gpdsl.data import Data
@@ -39,7 +39,7 @@ MORE = 0.2
 """Nats of the evidence by which they may differ: two estimates of one number do so by about half of that."""
 
 KEPT = 400
-"""Draws that predictions average over."""
+"""Draws that predictions average over, about: a setting of the parameters has one at least."""
 
 LARGEST = 2000
 """Whitened values of all latents together: a matrix of them is a root of q's covariance."""
@@ -134,10 +134,12 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
         from_prior = _drawing(moving.tempered, priors, options.seed, monitor)
     if shape > UNTRUSTED or not _complete(weighing, settings, found, options.seed, from_prior):
         found, how = _moved(len(settings), from_q, from_prior)
-        draws = moving.draws
-        log_weights, shape = smoothed(np.concatenate([each.log_weights for each in found]))
+        draws, shape = moving.draws, float("nan")  # draws of a setting have one weight, and no tail
+        log_weights = np.concatenate([each.log_weights for each in found])
+        log_weights -= np.logaddexp.reduce(log_weights)
     weights, rng = np.exp(log_weights), np.random.default_rng(options.seed)
-    worth, chosen = float(1.0 / np.sum(weights**2)), resampled(weights, KEPT, rng)
+    worth = float(1.0 / np.sum(weights**2))
+    chosen, shares = _chosen(weights.reshape(len(settings), draws), rng)
     turned = images.at_random(np.concatenate([each.white for each in found])[chosen], rng)
     owner = chosen // draws
     results = tuple(
@@ -145,6 +147,7 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
         for number, white in zip(owner.tolist(), turned, strict=True)
     )
     about = f"{len(weights)} draws of {how}, worth {worth:.0f}"
+    about += f", over {len(np.unique(owner))} settings of the parameters" if len(settings) > 1 else ""
     about += f", Pareto k {shape:.2f}" if np.isfinite(shape) else ""
     about += f", {len(images)} images by signs and exchanges of latents" if len(images) > 1 else ""
     doubts: tuple[str, ...] = (
@@ -152,7 +155,24 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
     )
     if any(each.settled is False for each in found):
         doubts += (f"{UNSETTLED}: means or standard deviations still changed; compare with engine = mcmc",)
-    return Integrated(np.full(KEPT, 1.0 / KEPT), results, shape, min(worth, float(KEPT)), 0, about=about), doubts
+    worth = min(worth, float(1.0 / np.sum(shares**2)))
+    return Integrated(shares, results, shape, worth, 0, about=about), doubts
+
+
+def _chosen(
+    weights: Float[np.ndarray, "settings draws"], rng: np.random.Generator
+) -> tuple[Int[np.ndarray, " kept"], Float[np.ndarray, " kept"]]:
+    """Numbers of the draws that are kept, and their weights: about `KEPT`, and one of each setting at least.
+
+    Settings far out have little weight and much of a parameter's variance, of which equal weights would lose most.
+    """
+    chosen, shares = [], []
+    for number, (own, share) in enumerate(zip(weights, weights.sum(axis=1), strict=True)):
+        if share > 0.0:
+            count = max(1, round(KEPT * share))
+            chosen.append(number * len(own) + resampled(own / share, count, rng))
+            shares.append(np.full(count, share / count))
+    return np.concatenate(chosen), np.concatenate(shares)
 
 
 def _settings(result: Result, dtype: str) -> list[_Setting]:
