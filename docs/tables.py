@@ -51,7 +51,7 @@ def functions() -> str:
 def options() -> str:
     """Every option of `fit`, with the values it takes, its default, and the engines that read it."""
     rows = []
-    for each in v.OPTIONS.values():
+    for each in v.WRITTEN.values():
         default = "the plan decides" if each.default is None else f"`{_default(each.default)}`"
         own = ", ".join(f"`{name}`" for name in each.engines)
         engines = "all" if each.read_by("one that users register") else own

@@ -79,7 +79,10 @@ class Study:
             sizes=self.sizes,
         )
         fit = self.model.fit(
-            {name: values[: self.rows] for name, values in drawn.data.items()}, progress=False, **self.options
+            {name: values[: self.rows] for name, values in drawn.data.items()},
+            progress=False,
+            standardise=False,  # parameters are drawn for the numbers as they are
+            **self.options,
         )
         if fit.interrupted:
             return None

@@ -194,6 +194,18 @@ class Names:
 
 
 @dataclass(frozen=True)
+class Quantities:
+    """Inputs and outputs: all that can be, none, or some by name."""
+
+    expected: ClassVar[str] = "true, false, or names of inputs and outputs"
+    words: ClassVar[tuple[str, ...]] = ("true", "false")
+    example: ClassVar[str] = "true"
+
+    def read(self, value: Any) -> bool | tuple[str, ...] | None:
+        return value if isinstance(value, bool) else Names().read(value)
+
+
+@dataclass(frozen=True)
 class Values:
     """Values of parameters by name; whether a parameter can have its value, the program says."""
 

@@ -111,10 +111,11 @@ class ExternalLikelihood(Declaration):
 class Infer:
     """Defaults for inference: `posterior = mixture(2), inducing = 100, samples = 100` as `fit` takes them.
 
-    A posterior with a number is text, `"mixture(2)"`; `fixed` holds names, `init` values by name.
+    A posterior with a number is text, `"mixture(2)"`; `fixed` holds names, `init` values; `standardise` may be unsaid.
     """
 
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    standardise: bool | tuple[str, ...] | None = None
 
 
 __all__ = [

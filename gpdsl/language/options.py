@@ -21,6 +21,7 @@ from gpdsl.language.inducing import (
     Keys,
     Names,
     Number,
+    Quantities,
     Takes,
     Truth,
     Values,
@@ -293,11 +294,15 @@ _TABLE = (
 
 OPTIONS: Mapping[str, Option] = MappingProxyType({option.name: option for option in _TABLE})
 
+STANDARDISE = Option("standardise", Quantities(), None, "inputs and outputs to be fitted with mean 0 and sd 1")
+WRITTEN: Mapping[str, Option] = MappingProxyType({**OPTIONS, STANDARDISE.name: STANDARDISE})
+"""What an `infer` line may say: options, and what a fit takes beside them, as it is of the data."""
+
 
 def check_option(name: str, value: Any) -> Any:
     """The value of an option as a fit keeps it. Raises GpdslError for an unknown option, or a value it cannot have."""
     if name not in OPTIONS:
-        meant = _meant(name, (*OPTIONS, "standardise"))  # which a fit takes beside its options
+        meant = _meant(name, WRITTEN)
         raise GpdslError(f"unknown option `{name}`{meant}; options are {', '.join(OPTIONS)}")
     takes = OPTIONS[name].takes
     found = takes.read(value)

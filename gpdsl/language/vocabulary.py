@@ -19,7 +19,7 @@ from gpdsl.language.distributions import (
     table,
 )
 from gpdsl.language.kernels import KERNELS
-from gpdsl.language.options import ENGINES, OPTIONS
+from gpdsl.language.options import ENGINES, WRITTEN
 
 __all__ = [
     "BUILTINS",
@@ -31,7 +31,7 @@ __all__ = [
     "INPUT_KINDS",
     "KERNELS",
     "OBSERVATION_FORM",
-    "OPTIONS",
+    "WRITTEN",
     "OUTPUT_KINDS",
     "POINTS",
     "PROCESS",

@@ -139,12 +139,12 @@ def _arguments(document: Document, callee: str) -> Iterator[Suggestion]:
 
 def _infer(document: Document, bare: str, head: str) -> Iterator[Suggestion]:
     words = re.findall(r"\w+", bare.replace(":", ",").split(",")[-1])
-    option = v.OPTIONS.get(words[0]) if words else None
+    option = v.WRITTEN.get(words[0]) if words else None
     if bare == "infer":
         yield from (Suggestion(name, "value", meaning) for name, meaning in v.ENGINES.items())
     elif bare.endswith((":", ",")):
         engine = re.findall(r"\w+", bare)[1:2]
-        others = [each for each in v.OPTIONS.values() if all(map(each.read_by, engine))]
+        others = [each for each in v.WRITTEN.values() if all(map(each.read_by, engine))]
         yield from (Suggestion(each.name, "option", each.takes.expected, each.meaning) for each in others)
     elif option is not None and bare.endswith("="):
         yield from (Suggestion(word, "value") for word in option.takes.words)

@@ -41,9 +41,11 @@ ANY = Units()
 def standardise(declarations: m.Declarations, data: Data, asked: Asked, start: Units = ANY) -> Data:
     """The data with what is asked for standardised, and the numbers in `data.standardised`.
 
-    The units of `start` are kept. Raises GpdslError for names that cannot be standardised or have other units there,
-    and DataError for columns without spread.
+    The units of `start` are kept; without one, the model may say what is asked for. Raises GpdslError for names that
+    cannot be standardised or have other units there, and DataError for columns without spread.
     """
+    if asked is None and start is ANY:
+        asked = declarations.infer.standardise
     quantities = {**declarations.inputs, **declarations.outputs}
     before = start.standardised
     kept = {n: (before.means[n], before.sds[n]) for n in quantities if n in before.sds}

@@ -87,7 +87,7 @@ def prepare(
         raise GpdslError(f"columns: expected a dictionary such as {{'x': 'height'}}, got {quoted(repr(columns))[:60]}")
     bound = bind(model.declarations, data, calendar=calendar, columns=columns, outputs_required=True)
     options = settled(options, bound.rows)
-    if asked is not None or units is not ANY:
+    if asked is not None or units is not ANY or model.declarations.infer.standardise:
         bound = standardise(model.declarations, bound, asked, units)
     if check is not None:
         check(bound)

@@ -52,7 +52,7 @@ def information(declarations: m.Declarations) -> Entry:
         "densities": [_function(write, each) | {"observed": each.observed} for each in d.densities.values()],
         "externals": [*_externals(d)],
         "observations": [_observation(write, each) for each in d.observations],
-        "inference": dict(d.infer.options),
+        "inference": dict(d.infer.options) | ({"standardise": d.infer.standardise} if d.infer.standardise else {}),
         "data": requirements(d),
     }
 

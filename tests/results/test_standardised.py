@@ -435,3 +435,25 @@ def test_which_units_a_model_tells(name: str) -> None:
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         np.testing.assert_allclose(found[key], value, rtol=1e-6)
+
+
+def test_the_model_may_say_what_is_standardised(fit: gpdsl.Fit) -> None:
+    of_all = gpdsl.compile(f"{EXACT}infer vi: standardise = true, tolerance = 1e-12\n")
+    own = of_all.fit(DATA)
+    assert own.elbo == fit.elbo
+    assert own.standardised.sds.keys() == {"x", "y"}
+    np.testing.assert_array_equal(own.predict({"x": NEW}).mean("y"), fit.predict({"x": NEW}).mean("y"))
+    assert of_all.explain(DATA) == gpdsl.compile(EXACT).explain(DATA, standardise=True, tolerance=1e-12)
+    plain = of_all.fit(DATA, standardise=False, steps=1)
+    assert not plain.standardised.sds
+    some = gpdsl.compile(f"{EXACT}infer vi: standardise = [x]\n").fit(DATA, steps=1)
+    assert some.standardised.sds.keys() == {"x"}
+    with pytest.raises(gpdsl.GpdslError, match=r"`ell` is a parameter and cannot be used in the option `standardise`"):
+        gpdsl.compile(f"{EXACT}infer vi: standardise = [x, ell]\n")
+
+
+def test_calibration_leaves_numbers_as_they_were_drawn() -> None:
+    text = EXACT.replace(": positive\n", ": positive ~ LogNormal(0, 0.5)\n")
+    lines = "infer vi: standardise = true\n", ""
+    said, plain = (gpdsl.sbc(gpdsl.compile(text + line), 8, runs=2, points=2) for line in lines)
+    np.testing.assert_array_equal(said.shares["f"], plain.shares["f"])

@@ -10,9 +10,9 @@ from gpdsl.language.checker.quantities import initial_value
 from gpdsl.language.checker.scope import SORTS, Scope
 from gpdsl.language.errors.calls import BadOption, NotOfThisEngine, RepeatedOption, UnknownEngine, UnknownOption
 from gpdsl.language.errors.names import NotReadable
-from gpdsl.language.inducing import Inducing, Names, Truth, Values
+from gpdsl.language.inducing import Inducing, Names, Quantities, Truth, Values
 from gpdsl.language.model import Infer
-from gpdsl.language.options import ENGINES, OPTIONS, Option
+from gpdsl.language.options import ENGINES, STANDARDISE, WRITTEN, Option
 
 
 def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:
@@ -32,16 +32,17 @@ def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:
                 scope.problems.fail(RepeatedOption(written.name.span, shown, lines[key]))
             lines[key] = written.span.line
             _add(scope, options, written, engine.text)
-    return Infer(MappingProxyType(options))
+    standardise = options.pop(STANDARDISE.name, None)
+    return Infer(MappingProxyType(options), standardise)
 
 
 def _add(scope: Scope, options: dict[str, Any], written: syntax.Option, engine: str) -> None:
     """Put the value of an option among the others. Fails for one that is unknown, or has no such value."""
     name = written.name.text
-    option = OPTIONS.get(name)
+    option = WRITTEN.get(name)
     if option is None:
-        suggestion = scope.problems.suggest(name, OPTIONS)
-        scope.problems.fail(UnknownOption(written.name.span, name, ", ".join(OPTIONS), suggestion))
+        suggestion = scope.problems.suggest(name, WRITTEN)
+        scope.problems.fail(UnknownOption(written.name.span, name, ", ".join(WRITTEN), suggestion))
     if engine in ENGINES and not option.read_by(engine):
         whose = " or ".join(f"`{each}`" for each in option.engines)
         scope.problems.fail(NotOfThisEngine(written.name.span, name, engine, whose, option.engines[0]))
@@ -64,9 +65,10 @@ def _value(scope: Scope, written: syntax.Option, option: Option) -> Any:
         suggestion = scope.problems.suggest(word, words) if word else ""
         example = f"{option.name} = {option.takes.example}"
         scope.problems.fail(BadOption(written.value.span, option.name, option.takes.expected, example, suggestion))
-    if isinstance(option.takes, Names):
+    if isinstance(option.takes, Names) or isinstance(value, tuple):
+        wanted = ("param",) if isinstance(option.takes, Names) else ("input", "output")
         for identifier in _identifiers(written.value):
-            _check_sort(scope, identifier, "param", option.name)
+            _check_sort(scope, identifier, wanted, option.name)
     return value
 
 
@@ -87,17 +89,21 @@ def _check_subject(scope: Scope, written: syntax.Option, option: Option) -> None
     if not option.of:
         words, advice = f"the option `{option.name}`", f"write `{option.name} = ...` for the whole model"
         scope.problems.fail(NotReadable(subject.span, subject.text, "a name", words, advice))
-    _check_sort(scope, subject, option.of, option.name)
+    _check_sort(scope, subject, (option.of,), option.name)
 
 
-_BELONGS = {"latent": "inducing points belong to latents", "param": "name a parameter: `param ell : positive = 1`"}
+_BELONGS = {
+    "latent": "inducing points belong to latents",
+    "param": "name a parameter: `param ell : positive = 1`",
+    "input": "name inputs and outputs, or write `standardise = true`",
+}
 
 
-def _check_sort(scope: Scope, identifier: syntax.Identifier, wanted: str, option: str) -> None:
+def _check_sort(scope: Scope, identifier: syntax.Identifier, wanted: tuple[str, ...], option: str) -> None:
     sort = scope.sort_of(identifier)
-    if sort != wanted:
+    if sort not in wanted:
         place = f"the option `{option}`"
-        scope.problems.fail(NotReadable(identifier.span, identifier.text, SORTS[sort], place, _BELONGS[wanted]))
+        scope.problems.fail(NotReadable(identifier.span, identifier.text, SORTS[sort], place, _BELONGS[wanted[0]]))
 
 
 def _plain(formula: syntax.Formula, option: Option) -> Any:
@@ -106,7 +112,10 @@ def _plain(formula: syntax.Formula, option: Option) -> Any:
         case syntax.Literal(value=number):
             return number
         case syntax.Name(identifier=word, subscripts=None):
-            return {"true": True, "false": False}.get(word.text) if isinstance(option.takes, Truth) else word.text
+            truth = {"true": True, "false": False}.get(word.text)
+            if isinstance(option.takes, Truth):
+                return truth
+            return truth if truth is not None and isinstance(option.takes, Quantities) else word.text
         case syntax.Call(function=word, arguments=(_, *_) as given):
             numbers = [each.value.value for each in given if not each.name and isinstance(each.value, syntax.Literal)]
             return f"{word.text}({', '.join(map(str, numbers))})" if len(numbers) == len(given) else None
