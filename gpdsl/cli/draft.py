@@ -39,6 +39,9 @@ OWN = (
     *ascii_uppercase,
     *(name + part for name in ("s2", "ell") for part in PARTS),
 )
+CLASSES = 10
+"""Whole numbers that may be codes of classes, at most."""
+
 TAKEN = frozenset({*BUILTINS, *STATEMENTS, *CLAUSE_WORDS, *LOGICAL_WORDS, *OWN})
 OVERDISPERSED = 1.5
 """Variance over mean from which counts are not Poisson's."""
@@ -47,6 +50,10 @@ OVERDISPERSED = 1.5
 ROUNDED = (
     "# If these are measurements that were rounded: `output {y} : real`, `param sigma : positive`,\n"
     "# `{y} ~ Normal({predictor}, sigma)`."
+)
+CODES = (
+    "# If these whole numbers are codes of classes: `index c in 1..C`, `output {y} : label[c]`,\n"
+    "# `latent f[c](...) ~ GP(0, ...)` in place of `f`, `{y} ~ Categorical(logits = f)`, and no `m`."
 )
 COUNTED = (
     "# If these whole numbers are counts: `output {y} : count`, `param phi : positive = 5`,\n"
@@ -299,6 +306,12 @@ def _grades(y: str, target: Look, predictor: str) -> Likelihood:
     )
 
 
+def _may_be_codes(target: Look) -> bool:
+    """Whether whole numbers without a gap, each several times, may stand for classes."""
+    values, times = np.unique(target.known, return_counts=True)
+    return len(values) <= CLASSES and np.ptp(values) == len(values) - 1 and bool(times.min() > 2)
+
+
 def _counts(y: str, target: Look, predictor: str, used: Sequence[Look]) -> Likelihood:
     if (two := np.unique(target.known)).size == 2:
         low, high = (f"{each:.0f}" for each in two)
@@ -307,13 +320,13 @@ def _counts(y: str, target: Look, predictor: str, used: Sequence[Look]) -> Likel
         return Likelihood("label[c]", f"Is {y} {low} or {high}?", None, (), (line,), "f[c]", (index,))
     ratio = dispersion(used, target.values)
     rounded = ROUNDED.format(y=y, predictor=predictor)
+    others = (*if_grades(y, target, predictor), *((CODES.format(y=y),) if _may_be_codes(target) else ()), rounded)
     if ratio < OVERDISPERSED:
-        lines = (*if_grades(y, target, predictor), rounded, f"{y} ~ Poisson(exp({predictor}))")
+        lines = (*others, f"{y} ~ Poisson(exp({predictor}))")
         return Likelihood("count", f"Counts of {y}", "log of the rate", (), lines)
     spread = "param phi : positive = 5    # the variance is rate + rate^2 / phi"
     lines = (
-        *if_grades(y, target, predictor),
-        rounded,
+        *others,
         f"{y} ~ NegativeBinomial(exp({predictor}), phi)    # they vary {ratio:.2g} times as much as Poisson's",
     )
     return Likelihood("count", f"Counts of {y}", "log of the rate", (spread,), lines)

@@ -160,7 +160,8 @@ def look(table: Table, column: str) -> Look:
     levels = levels if len(levels) <= max(FEW, len(values) / 2) else ()
     texts = [str(each).strip() for each in values if each is not None]
     if texts and all(map(YEAR_LAST.fullmatch, texts)):
-        reason = f"its dates, such as {texts[0]}, do not say which number is the month: write them as 2024-01-05"
+        doubt = "do not say which number is the month" if not _day_first(texts) else "have the day first"
+        reason = f"its dates, such as {texts[0]}, {doubt}: write them as 2024-01-05"
         return Look(column, "none", values, missing, reason=reason)
     if texts and all(map(NAMED_MONTH.search, texts)):
         reason = f"its dates, such as {texts[0]}, have names of months: write them as 2024-01-05"
@@ -171,6 +172,12 @@ def look(table: Table, column: str) -> Look:
     if not levels and missing < len(values):
         return Look(column, "none", values, missing, reason="it is text that differs in nearly every row")
     return _judged(Look(column, "text", values, missing, levels))
+
+
+def _day_first(texts: Sequence[str]) -> bool:
+    """Whether some first number of dates is no month, and no second one tells otherwise."""
+    parts = [[int(each) for each in re.split("[/.-]", text)[:2]] for text in texts]
+    return any(first > 12 for first, _ in parts) and all(second <= 12 for _, second in parts)
 
 
 def _a_number(text: str) -> bool:

@@ -379,3 +379,19 @@ def test_one_and_two_are_two_classes() -> None:
     made = draft(read_table({"x": X, "y": np.where(CURVE > 0, 2, 1)}), "d", None)
     assert "index c in {1, 2}    # two values, taken for classes" in made.text
     assert gpdsl.compile(made.text).declarations.outputs["y"].kind == "label"
+
+
+def test_codes_of_classes_are_told_how_to_say_so() -> None:
+    made = draft(read_table({"x": X, "y": np.digitize(CURVE, [-0.3, 0.3])}), "d", None).text
+    assert "# If these whole numbers are codes of classes: `index c in 1..C`, `output y : label[c]`," in made
+    edited = "\n".join(each for each in made.splitlines() if not each.startswith(("#", "param m ", "y ~")))
+    edited = edited.replace("output y : count", "index c in 1..C\noutput y : label[c]")
+    edited = edited.replace("latent f(x) ~ GP(m,", "latent f[c](x) ~ GP(0,") + "\ny ~ Categorical(logits = f)\n"
+    assert gpdsl.compile(edited).declarations.outputs["y"].kind == "label"
+    assert "codes of classes" not in draft(read_table({"x": X, "y": np.arange(len(X)) ** 2}), "d", None).text
+
+
+def test_days_that_come_first_are_told() -> None:
+    days = [f"{n % 28 + 1:02}/01/2024" for n in range(len(X))]
+    text = draft(read_table({"day": days, "x": X, "y": CURVE}), "d", None).text
+    assert "its dates, such as 01/01/2024, have the day first: write them as 2024-01-05" in text

@@ -204,4 +204,6 @@ def test_dates_that_do_not_say_the_month_are_left_out_of_a_first_model(tmp_path:
     path = tmp_path / "a.csv"
     path.write_text("day,y\n" + "".join(f"{k:02}/02/2024,{k * 1.5}\n" for k in range(1, 20)))
     found = look(read_table(str(path)), "day")
-    assert found.kind == "none" and "such as 01/02/2024, do not say which number is the month" in found.reason
+    assert found.kind == "none" and "such as 01/02/2024, have the day first" in found.reason
+    found = look(read_table({"day": [f"{n % 12 + 1:02}/{n % 11 + 1:02}/2024" for n in range(12)]}), "day")
+    assert "such as 01/01/2024, do not say which number is the month" in found.reason
