@@ -150,7 +150,7 @@ class Explored:
 
     def __init__(self, program: Program, profile: Profile, start: Learnt, report: Callable[[int, int], None]) -> None:
         declared = program.declarations.params
-        self.learnt = ravel_pytree(as_arrays(dict(start), np.float64))[1]
+        self.learnt = ravel_pytree(as_arrays(dict(start), jnp.result_type(float)))[1]
         real = {n for n in start if (p := declared[n]).constraint == "real" and p.lower is None and p.upper is None}
         self.widest = flat({n: np.full(np.shape(v), WIDEST_REAL if n in real else WIDEST) for n, v in start.items()})
         self.start, self.profile, self.report = flat(dict(start)), profile, report

@@ -25,9 +25,9 @@ y ~ Normal(h, 0.3)
 """
 
 
-def prior_draws(rng: np.random.Generator, ell: float, count: int) -> np.ndarray:
-    covariance = np.exp(-0.5 * ((X[:, None] - X) / ell) ** 2) + 1e-10 * np.eye(len(X))
-    return rng.standard_normal((count, len(X))) @ np.linalg.cholesky(covariance).T
+def prior_draws(rng: np.random.Generator, ell: float, count: int, x: np.ndarray = X) -> np.ndarray:
+    covariance = np.exp(-0.5 * ((x[:, None] - x) / ell) ** 2) + 1e-10 * np.eye(len(x))
+    return rng.standard_normal((count, len(x))) @ np.linalg.cholesky(covariance).T
 
 
 MEANS = {
@@ -59,6 +59,24 @@ def test_modes_and_spreads_of_products_are_those_of_brute_force(mean: str, tmp_p
     again = gpdsl.load_fit(tmp_path / "a.gpfit")
     assert again.summary() == fit.summary()
     np.testing.assert_array_equal(again.predict({"x": X}).mean("h"), prediction.mean("h"))
+
+
+X_APART = np.array([0.0, 0.5, 1.2, 2.0])
+
+
+@pytest.mark.slow
+def test_draws_reach_farther_than_q_where_its_tails_are_thin() -> None:
+    text = "input x : real\noutput y : binary\nlatent f(x) ~ GP(0, 4*RBF(1))\nlatent g(x) ~ GP(1, 4*RBF(0.5))\n"
+    model = gpdsl.compile(text + "y ~ Bernoulli(logit = f*g)\n")
+    y, rng = np.array([1, 1, 0, 1]), np.random.default_rng(0)
+    f = 2 * prior_draws(rng, 1.0, 1_000_000, X_APART)
+    g = 1 + 2 * prior_draws(rng, 0.5, 1_000_000, X_APART)
+    weights = np.exp(-np.logaddexp(0, (1 - 2 * y) * f * g).sum(axis=1))
+    sd = np.sqrt(weights @ f**2 / weights.sum() - (weights @ f / weights.sum()) ** 2)
+    fits = [model.fit({"x": X_APART, "y": y}, posterior="corrected", seed=seed) for seed in range(4)]
+    assert all("q, reweighted" in fit.summary() for fit in fits)
+    ratios = [np.sqrt(fit.predict({"x": X_APART}).variance("f")) / sd for fit in fits]
+    assert abs(np.mean(ratios) - 1) < 0.04  # weighted draws alone have 0.93
 
 
 def test_modes_that_q_never_visits_are_found_from_the_prior(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,7 +192,7 @@ BEYOND = 1.5
 STAYS = 1.5
 """Standard errors, as a root mean square over all means and squares, within which draws have stayed."""
 
-LOOKED_AT, LEAST = 512, 32
+LOOKED_AT, LEAST = 400, 32
 """Weighted draws of which is looked whether they stay, at most and at least."""
 
 STAGES = 40
@@ -268,15 +268,16 @@ class Weighing:
         z, settled = self._until_settled(q, z, jax.random.fold_in(key, STAGES))
         return Drawn(self._white(q, z), np.full(self.draws, evidence), settled)
 
-    def stays(self, q: Around, drawn: Drawn, key: Array) -> bool:
-        """Whether draws of q, as often as their weights say, stay where they are when moved."""
+    def stays(self, q: Around, drawn: Drawn, key: Array) -> tuple[bool, Float[np.ndarray, "moved D"]]:
+        """Whether draws of q, as often as their weights say, stay when moved, and where they then are."""
         _, mean, _, inverse, _ = q.numbers
         weights = np.exp(drawn.log_weights - np.max(drawn.log_weights))
         weights /= weights.sum()
         count = int(min(LOOKED_AT, max(1.0 / np.sum(weights**2), LEAST)))
         kept = resampled(weights, count, np.random.default_rng(np.asarray(jax.random.key_data(key))))
         before = jnp.asarray((drawn.white[kept] - np.asarray(mean)) @ np.asarray(inverse).T)
-        return self._stayed(before, self._on(q, before, key))
+        after = self._on(q, before, key)
+        return self._stayed(before, after), self._white(q, after)
 
     def _until_settled(self, q: Around, z: Float[Array, "draws D"], key: Array) -> tuple[Float[Array, "draws D"], bool]:
         """Draws moved on until twice as many moves change nothing, and whether that came to pass."""

@@ -132,7 +132,8 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
     from_prior = None
     if target.joint.dimension <= FROM_PRIOR:
         from_prior = _drawing(moving.tempered, priors, options.seed, monitor)
-    if shape > UNTRUSTED or not _complete(weighing, settings, found, options.seed, from_prior):
+    stayed = None if shape > UNTRUSTED else _stayed(weighing, settings, found, options.seed, from_prior)
+    if stayed is None:
         found, how = _moved(len(settings), from_q, from_prior)
         draws, shape = moving.draws, float("nan")  # draws of a setting have one weight, and no tail
         log_weights = np.concatenate([each.log_weights for each in found])
@@ -140,7 +141,10 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
     weights, rng = np.exp(log_weights), np.random.default_rng(options.seed)
     worth = float(1.0 / np.sum(weights**2))
     chosen, shares = _chosen(weights.reshape(len(settings), draws), rng)
-    turned = images.at_random(np.concatenate([each.white for each in found])[chosen], rng)
+    white = np.concatenate([each.white for each in found])[chosen]
+    if stayed is not None and len(settings) == 1 and len(stayed) == KEPT:
+        white = stayed  # moved draws reach farther than those of q
+    turned = images.at_random(white, rng)
     owner = chosen // draws
     results = tuple(
         target.at({"learnt": settings[number].q.learnt, "white": white})
@@ -223,14 +227,15 @@ def _everywhere(drawn: AtSetting, count: int) -> list[Drawn]:
     return [drawn(number) for number in range(count)]
 
 
-def _complete(
+def _stayed(
     weighing: Weighing, settings: Sequence[_Setting], found: Sequence[Drawn], seed: int, from_prior: AtSetting | None
-) -> bool:
-    """Whether weighted draws stay when moved, and draws from the prior find no more: where it counts most."""
+) -> Float[np.ndarray, "moved D"] | None:
+    """Weighted draws of the setting that counts most, moved, where they stay and draws from the prior find no more."""
     most = int(np.argmax([each.log_evidence for each in found]))
-    if not weighing.stays(settings[most].q, found[most], jax.random.key(seed)):
-        return False
-    return from_prior is None or from_prior(most).log_evidence - found[most].log_evidence <= MORE
+    stayed, moved = weighing.stays(settings[most].q, found[most], jax.random.key(seed))
+    if not stayed or (from_prior is not None and from_prior(most).log_evidence - found[most].log_evidence > MORE):
+        return None
+    return moved
 
 
 def _moved(count: int, from_q: AtSetting, from_prior: AtSetting | None) -> tuple[list[Drawn], str]:

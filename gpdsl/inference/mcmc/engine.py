@@ -226,7 +226,7 @@ LARGEST = 3000
 
 NONE_KEPT = "interrupted before the chains had ended: no draw was kept, and these are the values that the search found"
 
-AGREED, ENOUGH = 1.01, 400
+AGREED, APART, ENOUGH = 1.01, 1.1, 400
 """R-hat up to which chains agree, and effective draws from which quantiles are steady (Vehtari et al. 2021)."""
 
 
@@ -292,8 +292,11 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
     )
     about = f"{count} chains of {draws} draws: {worst}, {chains.divergences} divergences"
     doubts = []
-    if found.r_hat > AGREED and count > 1:
-        doubts.append(f"the chains do not agree (R-hat {found.r_hat:.3f}, trusted up to {AGREED}): ask for more draws")
+    if round(found.r_hat, 3) > AGREED and count > 1:
+        more = "ask for more draws"
+        if found.r_hat > APART:
+            more = f"{more}; where signs or exchanges of latents are open, chains stay apart: try posterior = corrected"
+        doubts.append(f"the chains do not agree (R-hat {found.r_hat:.3f}, trusted up to {AGREED}): {more}")
     if min(found.bulk, found.tail) < ENOUGH:
         few = min(found.bulk, found.tail)
         doubts.append(f"{few:.0f} effective draws are few for quantiles, which need {ENOUGH}: ask for more draws")
