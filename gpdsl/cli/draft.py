@@ -154,8 +154,8 @@ def _target(looks: Sequence[Look], wanted: str | None) -> Look:
 
 
 def _several(target: Look) -> bool:
-    """Whether an output has more than two classes."""
-    return output_kind(target) == "label" and len(target.levels) > 2
+    """Whether an output has a latent for each of its classes."""
+    return output_kind(target) == "label"
 
 
 def _why(each: Look) -> str:
@@ -265,6 +265,11 @@ def _spread(each: Look) -> str:
 def _likelihood(y: str, target: Look, predictor: str, used: Sequence[Look]) -> Likelihood:
     """The distribution of an output by what its values are."""
     kind = output_kind(target)
+    if kind == "label" and target.kind != "text":
+        low, high = (f"{each:.0f}" for each in np.unique(target.known))
+        index = f"index c in {{{low}, {high}}}    # two values, taken for classes; counts would be `output {y} : count`"
+        line = f"{y} ~ Categorical(logits = {predictor})"
+        return Likelihood("label[c]", f"Is {y} {low} or {high}?", None, (), (line,), "f[c]", (index,))
     if kind == "label":
         index = f"index c in 1..C    # {len(target.levels)} classes: the distinct words of the data"
         lines = (*if_grades(y, target, predictor), f"{y} ~ Categorical(logits = {predictor})")
@@ -313,11 +318,6 @@ def _may_be_codes(target: Look) -> bool:
 
 
 def _counts(y: str, target: Look, predictor: str, used: Sequence[Look]) -> Likelihood:
-    if (two := np.unique(target.known)).size == 2:
-        low, high = (f"{each:.0f}" for each in two)
-        index = f"index c in {{{low}, {high}}}    # two values, taken for classes; counts would be `output {y} : count`"
-        line = f"{y} ~ Categorical(logits = {predictor})"
-        return Likelihood("label[c]", f"Is {y} {low} or {high}?", None, (), (line,), "f[c]", (index,))
     ratio = dispersion(used, target.values)
     rounded = ROUNDED.format(y=y, predictor=predictor)
     others = (*if_grades(y, target, predictor), *((CODES.format(y=y),) if _may_be_codes(target) else ()), rounded)

@@ -159,19 +159,22 @@ def look(table: Table, column: str) -> Look:
         levels = ()
     levels = levels if len(levels) <= max(FEW, len(values) / 2) else ()
     texts = [str(each).strip() for each in values if each is not None]
-    if texts and all(map(YEAR_LAST.fullmatch, texts)):
-        doubt = "do not say which number is the month" if not _day_first(texts) else "have the day first"
-        reason = f"its dates, such as {texts[0]}, {doubt}: write them as 2024-01-05"
+    reason = "" if levels else "it is text that differs in nearly every row"
+    if texts and (reason := _not_words(texts) or reason):
         return Look(column, "none", values, missing, reason=reason)
-    if texts and all(map(NAMED_MONTH.search, texts)):
-        reason = f"its dates, such as {texts[0]}, have names of months: write them as 2024-01-05"
-        return Look(column, "none", values, missing, reason=reason)
-    if texts and any(map(COMMA.fullmatch, texts)) and all(map(_a_number, texts)):
-        reason = f"its numbers, such as {next(filter(COMMA.fullmatch, texts))}, have a comma: write a point"
-        return Look(column, "none", values, missing, reason=reason)
-    if not levels and missing < len(values):
-        return Look(column, "none", values, missing, reason="it is text that differs in nearly every row")
     return _judged(Look(column, "text", values, missing, levels))
+
+
+def _not_words(texts: Sequence[str]) -> str:
+    """What texts are instead, with how it is written; nothing of words."""
+    if all(map(YEAR_LAST.fullmatch, texts)):
+        doubt = "have the day first" if _day_first(texts) else "do not say which number is the month"
+        return f"its dates, such as {texts[0]}, {doubt}: write them as 2024-01-05"
+    if all(map(NAMED_MONTH.search, texts)):
+        return f"its dates, such as {texts[0]}, have names of months: write them as 2024-01-05"
+    if any(map(COMMA.fullmatch, texts)) and all(map(_a_number, texts)):
+        return f"its numbers, such as {next(filter(COMMA.fullmatch, texts))}, have a comma: write a point"
+    return ""
 
 
 def _day_first(texts: Sequence[str]) -> bool:
@@ -230,7 +233,7 @@ def output_kind(found: Look) -> str:
     if set(known.tolist()) in ({0.0, 1.0}, {-1.0, 1.0}):
         return "binary"
     if whole(known) and known.min() < MEASURED and np.median(known) <= COUNTED:
-        return "count"
+        return "label" if len(set(known.tolist())) == 2 else "count"
     if np.all(known > 0):
         return "unit" if np.all(known < 1) else "positive" if _skewed(known) else "real"
     return "real"

@@ -381,6 +381,13 @@ def test_one_and_two_are_two_classes() -> None:
     assert gpdsl.compile(made.text).declarations.outputs["y"].kind == "label"
 
 
+def test_words_have_effects_on_each_of_two_numbered_classes() -> None:
+    site = np.array(["p", "q", "r"])[np.arange(len(X)) % 3]
+    text = draft(read_table({"x": X, "site": site, "y": np.where(CURVE > 0, 2, 1)}), "d", None).text
+    assert "of_site[each_site,c]" in text  # one effect on both classes would change neither's probability
+    assert "y ~ Categorical(logits = f + of_site[site])" in text
+
+
 def test_codes_of_classes_are_told_how_to_say_so() -> None:
     made = draft(read_table({"x": X, "y": np.digitize(CURVE, [-0.3, 0.3])}), "d", None).text
     assert "# If these whole numbers are codes of classes: `index c in 1..C`, `output y : label[c]`," in made
