@@ -84,29 +84,39 @@ def numbers_expected(estimator: object, X: Any, y: Any = None) -> Iterator[None]
 
     Columns of dates alone are refused as well, which it takes for numbers in whatever unit these dates have.
     """
+    if _all_dates(X):
+        lengths = NotNumbersError(
+            f"{type(estimator).__name__}: X holds lengths of time; divide them by a unit, as a day"
+        )
+        raise _refusal(estimator, X) or lengths
     try:
-        if _all_dates(X):
-            raise ValueError(f"{type(estimator).__name__}: X holds lengths of time; divide them by a unit, as a day")
         yield
     except (TypeError, ValueError) as problem:
         if "feature names" in str(problem):  # other columns than those of the fit
             raise
-        if (found := not_a_number(X)) is not None:
-            row, column, value = found
-            names = [quoted(each) for each in getattr(X, "columns", ())]
-            where = f"column `{names[column]}`" if names else f"column {column + 1}"
-            holds = "words" if isinstance(value, str) else "dates"
-            instead = "encode it, as sklearn.preprocessing.OneHotEncoder does, or declare it as a label in a model"
-            if holds == "dates":
-                instead = "pass numbers, as days since the first, or declare it as a time in a model"
-            raise NotNumbersError(
-                f"{type(estimator).__name__}: {where} of X holds {holds}, {quoted(repr(value))[:60]} in row {row + 1}; "
-                f"expected numbers: {instead} of your own, whose inputs a data frame gives by name"
-            ) from problem
+        if (refusal := _refusal(estimator, X)) is not None:
+            raise refusal from problem
         found = None if y is None else not_a_number(np.asarray(y, dtype=object).reshape(-1, 1))
         if found is not None and isinstance(found[2], str):
             raise NotNumbersError(WORDS_IN_Y) from problem
         raise
+
+
+def _refusal(estimator: object, X: Any) -> NotNumbersError | None:
+    """The error of the first word or date in X; None where there is none."""
+    if (found := not_a_number(X)) is None:
+        return None
+    row, column, value = found
+    names = [quoted(each) for each in getattr(X, "columns", ())]
+    where = f"column `{names[column]}`" if names else f"column {column + 1}"
+    holds = "words" if isinstance(value, str) else "dates"
+    instead = "encode it, as sklearn.preprocessing.OneHotEncoder does, or declare it as a label in a model"
+    if holds == "dates":
+        instead = "pass numbers, as days since the first, or declare it as a time in a model"
+    return NotNumbersError(
+        f"{type(estimator).__name__}: {where} of X holds {holds}, {quoted(repr(value))[:60]} in row {row + 1}; "
+        f"expected numbers: {instead} of your own, whose inputs a data frame gives by name"
+    )
 
 
 def _all_dates(X: Any) -> bool:

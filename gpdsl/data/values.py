@@ -252,16 +252,10 @@ def distinct_levels(founds: Iterable[Found], most: int = MAX_LEVELS) -> tuple[Le
         together += levels
     levels = _sorted_levels(together)
     order = orders.pop() if len(orders) == 1 else ()
-    known = {_number_text(each): place for place, each in enumerate(order)}
-    if levels and all(_number_text(str(each)) in known for each in levels):
-        return tuple(sorted(levels, key=lambda each: known[_number_text(str(each))]))
+    known = {_key(each, text=False): place for place, each in enumerate(order)}
+    if all(_key(each, text=False) in known for each in levels):
+        return tuple(sorted(levels, key=lambda each: known[_key(each, text=False)]))
     return levels
-
-
-def _number_text(text: str) -> str:
-    """Text by which a category and a level are one: 3.0 and 3 are."""
-    number = number_of(text)
-    return text if number is None or number != number else str(_plain(number))
 
 
 def _check_labels(found: Found) -> None:

@@ -40,17 +40,21 @@ def in_levels(program: Program, name: str, numbers: np.ndarray) -> np.ndarray:
     Words keep their numbers, and so does what has no levels; NaN stays, and is what no level has.
     """
     levels, first = numbered_levels(program, name)
-    known = as_numbers(levels)
-    if not known or known == tuple(range(first, first + len(levels))):
+    plain = levels == tuple(range(first, first + len(levels)))
+    if plain or not (known := as_numbers(levels)):
         return numbers
     return _looked_up(np.asarray([*known, np.nan], float), first, numbers)
 
 
 def as_numbers(levels: tuple) -> tuple[float, ...]:
     """Levels that are numbers, or texts of different numbers, as "9" and "10" are; none where some are words."""
-    known = [number_of(str(each)) for each in levels]
-    numbers = tuple(each for each in known if each is not None and np.isfinite(each))
-    return numbers if len({*numbers}) == len(levels) else ()
+    known: list[float] = []
+    for each in levels:
+        number = number_of(str(each))
+        if number is None or not np.isfinite(number):
+            return ()
+        known.append(number)
+    return tuple(known) if len({*known}) == len(known) else ()
 
 
 def in_words(levels: tuple, numbers: np.ndarray) -> np.ndarray:

@@ -192,8 +192,8 @@ BEYOND = 1.5
 STAYS = 1.5
 """Standard errors, as a root mean square over all means and squares, within which draws have stayed."""
 
-LOOKED_AT, LEAST = 400, 32
-"""Weighted draws of which is looked whether they stay, at most and at least."""
+LEAST = 32
+"""Weighted draws of which is looked whether they stay, at least."""
 
 STAGES = 40
 """Most steps of t."""
@@ -268,12 +268,12 @@ class Weighing:
         z, settled = self._until_settled(q, z, jax.random.fold_in(key, STAGES))
         return Drawn(self._white(q, z), np.full(self.draws, evidence), settled)
 
-    def stays(self, q: Around, drawn: Drawn, key: Array) -> tuple[bool, Float[np.ndarray, "moved D"]]:
-        """Whether draws of q, as often as their weights say, stay when moved, and where they then are."""
+    def stays(self, q: Around, drawn: Drawn, most: int, key: Array) -> tuple[bool, Float[np.ndarray, "moved D"]]:
+        """Whether draws of q, `most` or as many as they are worth, stay when moved, and where they then are."""
         _, mean, _, inverse, _ = q.numbers
         weights = np.exp(drawn.log_weights - np.max(drawn.log_weights))
         weights /= weights.sum()
-        count = int(min(LOOKED_AT, max(1.0 / np.sum(weights**2), LEAST)))
+        count = int(min(most, max(1.0 / np.sum(weights**2), LEAST)))
         kept = resampled(weights, count, np.random.default_rng(np.asarray(jax.random.key_data(key))))
         before = jnp.asarray((drawn.white[kept] - np.asarray(mean)) @ np.asarray(inverse).T)
         after = self._on(q, before, key)

@@ -232,7 +232,7 @@ def _stayed(
 ) -> Float[np.ndarray, "moved D"] | None:
     """Weighted draws of the setting that counts most, moved, where they stay and draws from the prior find no more."""
     most = int(np.argmax([each.log_evidence for each in found]))
-    stayed, moved = weighing.stays(settings[most].q, found[most], jax.random.key(seed))
+    stayed, moved = weighing.stays(settings[most].q, found[most], KEPT, jax.random.key(seed))
     if not stayed or (from_prior is not None and from_prior(most).log_evidence - found[most].log_evidence > MORE):
         return None
     return moved
