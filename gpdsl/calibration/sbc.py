@@ -19,9 +19,9 @@ from gpdsl.calibration.calibration import Calibration
 from gpdsl.errors import GpdslError, GpdslWarning, described, quoted
 from gpdsl.inference.plan.options import Options, make_options
 from gpdsl.inference.watch import Watch, watching
+from gpdsl.language.fit_options import FitOptions, with_options
 from gpdsl.language.inducing import Whole
 from gpdsl.language.model import Declarations
-from gpdsl.language.options import FitOptions, with_options
 from gpdsl.language.used import called_in
 from gpdsl.model import Model
 from gpdsl.results.progress import SECONDS_BETWEEN_LINES, duration

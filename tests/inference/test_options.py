@@ -18,8 +18,9 @@ from gpdsl.cli import make_parser
 from gpdsl.cli.options import choices_of, options_text
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.options import Options, make_options
+from gpdsl.language.fit_options import FitOptions
 from gpdsl.language.inducing import Words
-from gpdsl.language.options import OPTIONS, FitOptions, check_option
+from gpdsl.language.options import OPTIONS, check_option
 
 MODEL = """input x : real
 output y : real
