@@ -17,6 +17,7 @@ import numpy as np
 from gpdsl import model as models
 from gpdsl.data import read_table
 from gpdsl.data.columns import STYLES, spelt
+from gpdsl.data.convert import order_of
 from gpdsl.data.moments import as_datetimes
 from gpdsl.errors import GpdslError, GpdslWarning, quoted
 from gpdsl.language.model import Declarations, Output
@@ -321,6 +322,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit rows X to labels y. Raises ValueError for other data, GpdslError for what the model refuses."""
+        order = order_of(y)
         checked, y = self._start(X, y)
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
@@ -331,15 +333,20 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         kind, levels = self._output.kind, self._levels
         if kind not in {"binary", "label", "ordinal"}:
             raise GpdslError(f"Classifier: output `{self._output.name}` is a {kind}; use Regressor")
-        if kind == "ordinal" and not levels and self.classes_.dtype.kind not in "biuf":
+        ordered = {str(each) for each in self.classes_} <= {*order}
+        if kind == "ordinal" and not (levels or ordered) and self.classes_.dtype.kind not in "biuf":
             words, label = ", ".join(f'"{each}"' for each in self.classes_[:5]), self._output.label
             raise GpdslError(
                 f"Classifier: y holds the levels {quoted(words)}, and nothing says in which order they stand; list "
-                f"them in the model, the lowest first: `index {label and label.name} in {{...}}`"
+                f"them in the model, the lowest first: `index {label and label.name} in {{...}}`, or pass y as an "
+                "ordered categorical"
             )
         if kind == "binary" and len(self.classes_) > 2:
             raise GpdslError(f"output `{self._output.name}` is binary, and y has {len(self.classes_)} classes")
-        self._fit(X, checked, np.asarray(y) if levels else numbers + (kind != "binary"))
+        names: list[Any] = [str(each) for each in self.classes_] if ordered else self.classes_.tolist()
+        stand = list(levels or (sorted(names, key=order.index) if ordered else names))
+        self._places = np.array([stand.index(each) for each in names])
+        self._fit(X, checked, np.asarray(y) if levels else self._places[numbers] + (kind != "binary"))
         return self
 
     @property
@@ -352,11 +359,8 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         """Probabilities [rows, classes], in the order of `classes_`; classes that y did not have are left out."""
         chances = self._predict(X).mean(self._output.name)
         if self._output.kind == "binary":
-            return np.stack([1.0 - chances, chances], axis=1)
-        places = (
-            [self._levels.index(each) for each in self.classes_.tolist()] if self._levels else range(len(self.classes_))
-        )
-        chosen = chances[:, list(places)]
+            chances = np.stack([1.0 - chances, chances], axis=1)
+        chosen = chances[:, self._places]
         return chosen / chosen.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:

@@ -114,7 +114,10 @@ def model_of(arguments: argparse.Namespace) -> Model:
 
 def choices_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments of `Model.fit` from `--set`, `--fix` and `--init`."""
-    choices: dict[str, Any] = {name: value_of(text) for name, text in pairs("--set", arguments.settings).items()}
+    settings = pairs("--set", arguments.settings)
+    if hasattr(arguments, "standardise"):
+        settings.pop("standardise", None)  # `standardise_of` takes it
+    choices: dict[str, Any] = {name: value_of(text) for name, text in settings.items()}
     if arguments.fix:
         choices["fixed"] = list(arguments.fix)
     if arguments.init:
@@ -244,6 +247,11 @@ def standardise_of(arguments: argparse.Namespace) -> Any:
     named = [text for text in arguments.standardise if text]
     if named and len(named) < len(arguments.standardise):
         raise GpdslError("--standardise without a name takes all that can be: leave the others out")
+    set_by_name = pairs("--set", getattr(arguments, "settings", ())).get("standardise")
+    if set_by_name is not None and arguments.standardise:
+        raise GpdslError(f"--set standardise={set_by_name} and --standardise: leave one of them out")
+    if set_by_name is not None:
+        return WORDS.get(set_by_name, [name.strip() for name in set_by_name.split(",")])
     return dict(map(_parts, named)) or (True if arguments.standardise else None)
 
 

@@ -102,13 +102,25 @@ def _from_series(values: object) -> object:
 
 
 def order_of(values: object) -> tuple[str, ...]:
-    """The categories of a series in their order, as text, where they have one: an ordered categorical, or an enum."""
+    """The categories of a column in their order, as text, where they have one: an ordered categorical, or an enum."""
     import narwhals.stable.v2 as nw
 
     series = nw.from_native(values, series_only=True, pass_through=True)  # type: ignore[call-overload]
-    if not isinstance(series, nw.Series) or not isinstance(series.dtype, nw.Enum):
-        return ()
-    return tuple(str(_text_of(each)) for each in series.dtype.categories)
+    categories: Sequence[Any]
+    if isinstance(series, nw.Series) and isinstance(series.dtype, nw.Enum):
+        categories = series.dtype.categories
+    elif getattr(getattr(values, "type", None), "ordered", False):
+        categories = _of_dictionaries(values)
+    else:  # of pandas, without its series
+        categories = getattr(values, "categories", ()) if getattr(values, "ordered", False) is True else ()
+    return tuple(str(_text_of(each)) for each in categories)
+
+
+def _of_dictionaries(values: Any) -> Sequence[Any]:
+    """The ordered dictionary of an array of Arrow; of several pieces the longest, where it has those of all others."""
+    pieces = [piece.dictionary.to_pylist() for piece in getattr(values, "chunks", [values])]
+    longest: Sequence[Any] = max(pieces, key=len, default=())
+    return longest if all([each for each in longest if each in piece] == piece for piece in pieces) else ()
 
 
 def _from_mixed(name: str, array: np.ndarray, source: str) -> np.ndarray:
@@ -215,15 +227,19 @@ def read_parquet(path: Path) -> Table:
         raise DataError(Unreadable("it is no complete Parquet file"), source=source) from problem
     names = file.schema_arrow.names
 
-    def read(place: int) -> np.ndarray:
-        name = names[place]
+    def column(name: str) -> Any:
         try:
             refuse_beyond_memory(max(8 * file.metadata.num_rows, _bytes(file.metadata, name)), source)
-            return from_object(name, file.read(columns=[name])[name], source)
+            return file.read(columns=[name])[name]
         except (OSError, pa.ArrowException) as problem:
             raise DataError(Unreadable(f"its column `{quoted(name)}` is damaged"), source=source) from problem
 
-    return Table(Columns(names, read, source), source)
+    def order(name: str) -> tuple[str, ...]:
+        kind = file.schema_arrow.field(name).type
+        return order_of(column(name)) if getattr(kind, "ordered", False) else ()
+
+    columns = Columns(names, lambda place: from_object(names[place], column(names[place]), source), source)
+    return Table(columns, source, order=order)
 
 
 def _bytes(about: Any, name: str) -> int:

@@ -139,7 +139,7 @@ def _check_scale(found: Found, values: np.ndarray) -> None:
 def two_words(found: Found) -> tuple[Level, ...]:
     """The two values that a binary output holds in place of 0 and 1: -1 and 1, or two words, the first of which is 0.
 
-    Words have the order of their categorical where that has one.
+    Words have the order of their categorical where that has one, unless they are words for no and yes.
 
     None of 0 and 1 themselves, and of several spellings of no and yes. A column of -1 alone, or of one of the words for
     no and yes, tells the other value.
@@ -153,7 +153,7 @@ def two_words(found: Found) -> tuple[Level, ...]:
             words |= {_opposite(word) for word in words if len(words) == 1 and word.lower() in WORDS}
             known = [_two_valued(word) for word in words]
             same = None not in known and (len({*known}) == 1 or any(word.lower() not in WORDS for word in words))
-            order = found.order()
+            order = () if two_valued([*words]) else found.order()  # no is 0 in any order
             ordered = [word for word in order if word in words] if words <= {*order} else in_order(words)
             return tuple(ordered) if len(words) == 2 and not same else ()
         held = {each for each in numbers if each is not None}

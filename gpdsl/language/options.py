@@ -301,8 +301,9 @@ WRITTEN: Mapping[str, Option] = MappingProxyType({**OPTIONS, STANDARDISE.name: S
 def check_option(name: str, value: Any) -> Any:
     """The value of an option as a fit keeps it. Raises GpdslError for an unknown option, or a value it cannot have."""
     if name not in OPTIONS:
-        meant = _meant(name, WRITTEN)
-        raise GpdslError(f"unknown option `{name}`{meant}; options are {', '.join(OPTIONS)}")
+        if name in WRITTEN:
+            raise GpdslError(f"{name} is not for simulated data, which are fitted as they are: leave it out")
+        raise GpdslError(f"unknown option `{name}`{_meant(name, WRITTEN)}; options are {', '.join(OPTIONS)}")
     takes = OPTIONS[name].takes
     found = takes.read(value)
     if found is None:

@@ -16,7 +16,7 @@ from gpdsl.data.standardised import Standardised
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.program.starts import tied
-from gpdsl.symbolic.dependence import origins, unobserved
+from gpdsl.symbolic.dependence import kernel_expressions, origins, unobserved
 from gpdsl.symbolic.reduced import opaque_calls
 from gpdsl.symbolic.translate import Translator
 
@@ -179,9 +179,12 @@ def refusal(declarations: m.Declarations, name: str) -> str:
 
 
 def _computed_with(declarations: m.Declarations) -> set[str]:
-    """What formulas read, other than as an argument of a latent."""
+    """What formulas read, other than as an argument of a latent, which a mean or a kernel may take as it stands."""
     d = declarations
     bodies = [*(c.body for let in d.lets.values() for c in let.cases), *(e for o in d.observations for e in _given(o))]
+    for latent in d.latents.values():
+        taken = [latent.mean, *kernel_expressions(latent.kernel)]
+        bodies += [each for each in taken if not isinstance(each, m.Read)]
     return {read.name for body in bodies for read in m.reads_of(body)}
 
 

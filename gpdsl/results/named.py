@@ -150,8 +150,8 @@ class DrawnFunctions(Sequence["DrawnFunction"]):
         return self.draws
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """`pickle` and `copy` take the fit, and draw again."""
-        return draw_functions, (self.fit, self.draws, self.seed)
+        """`pickle` and `copy` take the fit and the levels that calls have had, and draw again."""
+        return draw_functions, (self.fit, self.draws, self.seed, self.seen)
 
     def __getitem__(self, number: Any) -> Any:
         if isinstance(number, slice):
@@ -218,11 +218,11 @@ class DrawnFunction:
         return self.every(data, name)[self.number]
 
 
-def draw_functions(fit: Fit, count: int, seed: int) -> DrawnFunctions:
-    """So many functions from the posterior of a fit."""
+def draw_functions(fit: Fit, count: int, seed: int, seen: Sequence[Data] = ()) -> DrawnFunctions:
+    """So many functions from the posterior of a fit; `seen` are the levels of calls of theirs before."""
     seed = check_draws("draw_functions", count, seed, fit.program.latents)
     refuse_settings(fit.settings, "draw_functions", "`prediction.draws` gives draws of all rows together")
     rng = np.random.default_rng(seed)
     with precision(fit.options.dtype):
         component = rng.choice(len(fit.weights), size=count, p=fit.weights / fit.weights.sum())
-        return DrawnFunctions(fit, fit.at_rows.paths(component, rng, seed), count, seed)
+        return DrawnFunctions(fit, fit.at_rows.paths(component, rng, seed), count, seed, seen=[*seen])

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from gpdsl.data.convert import order_of
 from gpdsl.data.errors import listed
 from gpdsl.data.times import texts_of
 from gpdsl.errors import GpdslError, GpdslWarning, preformatted, printable
 from gpdsl.language.model import Declarations
-from gpdsl.results.levels import in_words
+from gpdsl.results.levels import as_numbers, in_words
 from gpdsl.symbolic.reduced import field_quantities
 
 if TYPE_CHECKING:
@@ -201,7 +202,9 @@ class Total:
         return np.std(self.draws, axis=0)
 
     def quantile(self, probabilities: Any) -> np.ndarray:
-        """Quantiles of the draws, several in front."""
+        """Quantiles of the draws, several in front. Raises GpdslError for probabilities outside of 0 to 1."""
+        if not np.all((np.asarray(probabilities) >= 0) & (np.asarray(probabilities) <= 1)):
+            raise GpdslError(f"quantile: expected probabilities from 0 to 1, got {str(probabilities)[:60]}")
         return np.quantile(self.draws, probabilities, axis=0)
 
     def interval(self, level: float = 0.9) -> np.ndarray:
@@ -263,35 +266,36 @@ def total_of(prediction: Prediction, name: str, by: Any, how: str, count: int, s
     declared = prediction.beliefs.program.declarations
     if name in field_quantities(declared) or (name in declared.outputs and declared.outputs[name].label is not None):
         raise GpdslError(f"total of `{name}`: a label or a field has no {how} over rows")
-    named = several_columns(prediction, by)
-    labels = None if by is None or named else _labels(prediction, by)
-    draws, reduce = prediction.draws(name, count, seed), OVER_ROWS[how]
-    if labels is None and not named:
+    named, draws, reduce = several_columns(prediction, by), prediction.draws(name, count, seed), OVER_ROWS[how]
+    if by is None:
         return Total(reduce(draws, axis=1))
-    groups, number = grouped(list(named.values())) if labels is None else np.unique(labels, return_inverse=True)
+    groups, number = grouped([*named.values()]) if named else _numbered(prediction, by)
     found = [reduce(draws[:, number == place], axis=1) for place in range(len(groups))]
     return Total(np.stack(found, axis=1), groups, tuple(named))
 
 
-def several_columns(prediction: Prediction, by: Any) -> dict[str, np.ndarray]:
-    """The columns [rows] that a list names, or that a frame has, by name; none where `by` is a group for each row.
+Numbered = tuple[np.ndarray, np.ndarray]
+"""The groups in order, and the number of each row's."""
+
+
+def several_columns(prediction: Prediction, by: Any) -> dict[str, Numbered]:
+    """The columns that a list names, or that a frame has, by name; none where `by` is a group for each row.
 
     A list of words of as many as there are rows is such groups, unless each of them names a column.
     """
     if is_frame(by):
-        return {str(name): _labels(prediction, by[name]) for name in by.columns}
+        return {str(name): _numbered(prediction, by[name]) for name in by.columns}
     if not isinstance(by, list | tuple) or not by or not all(isinstance(each, str) for each in by):
         return {}
     if len(by) == prediction.beliefs.count and any(_column(prediction, each) is None for each in by):
         return {}
-    return {name: _labels(prediction, name) for name in by}
+    return {name: _numbered(prediction, name) for name in by}
 
 
-def grouped(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def grouped(columns: Sequence[Numbered]) -> Numbered:
     """The tuples that rows of some columns have, in order, and the number of the tuple of each row."""
-    found = [np.unique(column, return_inverse=True) for column in columns]
-    places, number = np.unique(np.stack([number for _, number in found], axis=1), axis=0, return_inverse=True)
-    levels = [list(level) if level.dtype.kind == "M" else level.tolist() for level, _ in found]
+    places, number = np.unique(np.stack([number for _, number in columns], axis=1), axis=0, return_inverse=True)
+    levels = [list(level) if level.dtype.kind == "M" else level.tolist() for level, _ in columns]
     groups = np.empty(len(places), object)
     groups[:] = [tuple(level[i] for level, i in zip(levels, place, strict=True)) for place in places]
     return groups, number.ravel()
@@ -310,8 +314,8 @@ def _column(prediction: Prediction, name: str) -> Any:
     return prediction.shown_inputs[name] if name in origin.data.inputs else column_of(origin.table, name)
 
 
-def _labels(prediction: Prediction, by: Any) -> np.ndarray:
-    """The group of each row."""
+def _numbered(prediction: Prediction, by: Any) -> Numbered:
+    """Groups in the order of their categories where these have one, as numbers where they are texts of such."""
     if isinstance(by, str):
         column = _column(prediction, by)
         if column is None:
@@ -320,15 +324,27 @@ def _labels(prediction: Prediction, by: Any) -> np.ndarray:
                 f"pass the column itself, by = data[{by!r}]"
             )
         by = column
-    labels = np.asarray(by)
-    if labels.shape != (prediction.beliefs.count,):
+    try:
+        labels = np.asarray(by)
+    except ValueError:  # rows of different lengths
+        labels = np.empty(len(by), object)
+        labels[:] = by
+    if labels.shape != (prediction.beliefs.count,) or any(np.ndim(each) for each in labels.tolist()):
         raise GpdslError(
             f"total: `by` has the shape {labels.shape}; expected a group for each of {prediction.beliefs.count} rows, "
             "or names of columns"
         )
-    if labels.dtype == object and any(each is None or each != each for each in labels.tolist()):
+    # NaN and NaT differ from themselves, and of pandas.NA nobody knows
+    if any(each is None or str(each == each) != "True" for each in labels.ravel()):
         raise GpdslError("total: `by` has rows without a group; leave these rows out, or name their group")
-    return labels
+    groups, number = np.unique(labels, return_inverse=True)
+    names, order = [str(each) for each in groups], order_of(by)
+    keys: Sequence[Any] = [order.index(name) for name in names] if {*names} <= {*order} else ()
+    keys = keys or (as_numbers(tuple(names)) if labels.dtype.kind in "OU" else ())
+    if not keys:
+        return groups, number
+    places = np.argsort(keys)
+    return groups[places], np.argsort(places)[number]
 
 
 def column_of(table: Any, name: str) -> Any:

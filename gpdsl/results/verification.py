@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpdsl.data import Calendar
-from gpdsl.data.values import in_order
+from gpdsl.data.values import in_order, two_valued
 from gpdsl.errors import GpdslError, need, shown
 from gpdsl.forward import Usage
 from gpdsl.inference.inducing.registered import registered_features
@@ -120,8 +120,8 @@ def check_sizes(declarations: Declarations, header: Mapping[str, Any]) -> None:
         two = levels[name]
         need(isinstance(two, list) and len(two) == 2, f"levels of {name}")
         need(two == [-1, 1] or all(isinstance(each, str) for each in two), f"levels of {name}")
-        need(two == [-1, 1] or two == in_order(two), f"levels of {name}: not in their order")
         need(two[0] != two[1], f"levels of {name}: one word twice")
+        need(not two_valued(two) or two == in_order(two), f"levels of {name}: yes before no")
     for axis in labels:
         _check_levels(declarations, axis, levels[axis.name], _length(axis, sizes))
 
@@ -132,10 +132,10 @@ def _check_levels(declarations: Declarations, axis: Axis, values: object, count:
     for each in values:
         if not isinstance(each, str):
             _number(each, -math.inf, f"a level of {axis.name}")
+    need(len({*values}) == count, f"levels of {axis.name}: one of them twice")
     index = declarations.indices.get(axis.name or "")
-    ordered = sorted(set(values), key=lambda each: (isinstance(each, str), each))
-    declared = ordered if index is None or index.levels is None else list(index.levels)
-    need(values == declared, f"levels of {axis.name}: not in their order, or not those of the model")
+    if index is not None and index.levels is not None:
+        need(values == [*index.levels], f"levels of {axis.name}: not those of the model")
 
 
 def labelled(declarations: Declarations) -> list[Input | Output]:

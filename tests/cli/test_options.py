@@ -160,10 +160,19 @@ def test_a_folder_that_may_not_be_written_is_refused_before_the_work(monkeypatch
         ([], None),
         (["--standardise"], True),
         (["--standardise", "x", "--standardise", "y=2,1e1"], {"x": None, "y": (2.0, 10.0)}),
+        (["--set", "standardise=true"], True),
+        (["--set", "standardise=false"], False),
+        (["--set", "standardise=x, y"], ["x", "y"]),
     ],
 )
 def test_what_is_standardised(line: list[str], found: object) -> None:
     assert standardise_of(parsed(*line)) == found
+    assert "standardise" not in choices_of(parsed(*line))
+
+
+def test_standardising_is_asked_for_once() -> None:
+    with pytest.raises(GpdslError, match="--set standardise=true and --standardise: leave one of them out"):
+        standardise_of(parsed("--standardise", "x", "--set", "standardise=true"))
 
 
 @pytest.mark.parametrize("texts", [["x=1"], ["x=1,2,3"], ["x=a,b"], ["x", ""]])

@@ -166,6 +166,10 @@ def test_totals_are_those_of_the_sum_over_rows(prediction: gpdsl.Prediction) -> 
             r"by = 'month' is no input of the model, and no column of rows in memory; pass the column",
         ),
         ({"by": [1, 2]}, r"`by` has the shape \(2,\); expected a group for each of 7 rows"),
+        ({"by": [1, [2, 3], 4, 5, 6, 7, 8]}, "expected a group for each of 7 rows"),
+        ({"by": [1, None, 1, 2, 2, 2, 2]}, "rows without a group"),
+        ({"by": [1, np.nan, 1, 2, 2, 2, 2]}, "rows without a group"),
+        ({"by": np.array(["2020", "NaT", *["2021"] * 5], "M8[D]")}, "rows without a group"),
     ],
 )
 def test_totals_of_nothing_are_refused(prediction: gpdsl.Prediction, options: dict, message: str) -> None:

@@ -118,6 +118,18 @@ def test_units_intervals_and_refusals() -> None:
             asked()
 
 
+def test_groups_of_a_total_stand_in_their_order() -> None:
+    gamma = fitted("real", "y ~ Normal(f, 0.3)", np.sin(X))
+    pd = pytest.importorskip("pandas")
+    months = pd.Categorical(["may", "april", "may"], categories=["april", "may"][::-1], ordered=True)
+    assert gamma.total("y", by=months, count=5).groups.tolist() == ["may", "april"]
+    total = gamma.total("y", by=["9", "10", "9"], count=50)
+    assert total.groups.tolist() == ["9", "10"]
+    np.testing.assert_array_equal(total["10"].draws, gamma.draws("y", 50, seed=0)[:, 1])
+    with pytest.raises(gpdsl.GpdslError, match="expected probabilities from 0 to 1, got 2"):
+        total.quantile(2)
+
+
 def test_totals_of_groups_are_compared_draw_by_draw() -> None:
     prediction = fitted("real", "y ~ Normal(f, 0.3)\n", np.sin(X))
     total = prediction.total("f", by=["a", "b", "b"], how="mean", count=4000)

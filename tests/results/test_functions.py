@@ -131,3 +131,5 @@ def test_levels_that_the_fit_has_not_seen_keep_their_functions() -> None:
     both = functions({"site": ["new", "other", "q"]})
     np.testing.assert_array_equal(functions({"site": ["other", "new"]}), both[:, [1, 0]])
     assert np.all(both[:, 0] != both[:, 1])
+    for again in (pickled(functions), copy.copy(functions), copy.deepcopy(functions), pickled(functions[0]).every):
+        np.testing.assert_array_equal(again({"site": ["other"]})[:, 0], both[:, 1])

@@ -260,6 +260,8 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
         "the model gives the elements of `y` one unit",
     ),
     "an offset": (OFFSET, ["z"], "`z` is read by a formula"),
+    "a kernel's formula": (EXACT.replace("RBF(ell)", "RBF(ell, on = x^2)"), "x", "`x` is read by a formula"),
+    "a mean's formula": (EXACT.replace("GP(0,", "GP(exp(x),"), "x", "`x` is read by a formula"),
     "beside known errors": (ERRORS, ["y"], "`y` is told beside `z`"),
     "two inputs of one latent": (TWO_INPUTS, True, "`f` is read at several inputs, which ties the units of `x`, `z`"),
     "one of two inputs": (TWO_INPUTS, ["z"], "`f` is read at several inputs"),
@@ -452,8 +454,19 @@ def test_the_model_may_say_what_is_standardised(fit: gpdsl.Fit) -> None:
         gpdsl.compile(f"{EXACT}infer vi: standardise = [x, ell]\n")
 
 
+def test_what_a_formula_of_a_kernel_reads_stays_as_it_is() -> None:
+    for changed, left in (
+        (EXACT.replace("RBF(ell)", "RBF(ell, on = x^2)"), {"y"}),
+        (EXACT.replace("RBF(ell)", "RBF(ell, on = x)"), {"x", "y"}),
+        (EXACT.replace("GP(0,", "GP(x,"), {"x", "y"}),
+    ):
+        assert gpdsl.compile(changed).fit(DATA, standardise=True, steps=1).standardised.sds.keys() == left
+
+
 def test_calibration_leaves_numbers_as_they_were_drawn() -> None:
     text = EXACT.replace(": positive\n", ": positive ~ LogNormal(0, 0.5)\n")
     lines = "infer vi: standardise = true\n", ""
     said, plain = (gpdsl.sbc(gpdsl.compile(text + line), 8, runs=2, points=2) for line in lines)
     np.testing.assert_array_equal(said.shares["f"], plain.shares["f"])
+    with pytest.raises(gpdsl.GpdslError, match="standardise is not for simulated data"):
+        gpdsl.sbc(gpdsl.compile(text), 8, runs=2, standardise=True)
