@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,9 @@ from gpdsl.language.source import closest
 from gpdsl.language.vocabulary import BUILTINS, STATEMENTS
 
 OUTPUT_NAMES = ("y", "target", "output", "response", "outcome", "label", "class")
-"""Columns that are the output where nobody says which is; otherwise it is the last."""
+"""Columns that are the output where nobody says which is; otherwise it is the last of the others."""
+WHERE_AND_WHEN = ("day", "month", "year", "date", "id", "index", "hour", "week")
+"""Columns that are the output only where no other can be."""
 
 PARTS = ("", "_drift", "_trend", *(f"_{cycle}" for cycle in CYCLES))
 OWN = (
@@ -104,20 +107,21 @@ def draft(table: Table, name: str, output: str | None) -> Draft:
     renamed = {names[each.column]: each.column for each in (*used, target) if names[each.column] != each.column}
     given_back = [n for n, column in renamed.items() if column in OWN and n == f"{column}_"]
     renamed = {name: column for name, column in renamed.items() if name not in given_back}
+    found = places(table, [names[each.column] for each in (*used, target)], {}, {})
+    asked = {name: column for name, column in renamed.items() if found[name] != column}
     lines = [
         f"# A first model of {_line(table.source)}, to be edited. Parameters without a value start where the data say.",
         "#   fit it with --standardise: its columns may have any size, and its priors are for what is standardised",
         "#   the priors are weak: they keep a fit of few rows from following each of them",
-        *(f"#   `{name}` is the column `{_line(column)}`" for name, column in renamed.items()),
+        *(f"#   `{name}` is the column `{_line(column)}`" for name, column in renamed.items() if name not in asked),
         *(f"#   left out: `{_line(each.column)}`, {_why(each)}" for each in left),
-        *_body(name, target, used, names),
+        *_body(name, target, used, names, asked),
     ]
     text = "\n".join(lines) + "\n"
     for each in given_back:  # a column keeps its name, and what is the draft's own takes another
         own = each.removesuffix("_")
         text = re.sub(rf"\b{each}\b", own, re.sub(rf"\b{own}\b", f"{own}_f", text))
-    found = places(table, [names[each.column] for each in (*used, target)], {}, {})
-    return Draft(format_text(text), target.column, {n: c for n, c in renamed.items() if found[n] != c})
+    return Draft(format_text(text), target.column, asked)
 
 
 def _refuse_encoding(table: Table) -> None:
@@ -140,6 +144,7 @@ def _target(looks: Sequence[Look], wanted: str | None) -> Look:
         if not able:
             what = "no column can be an output: expected one of numbers or words that are not all the same"
             raise GpdslError(what + _lacking([each for each in looks if each.reason]))
+        able = [each for each in able if each.column.lower() not in WHERE_AND_WHEN] or able
         numbers = [each for each in able if each.kind == "number"]
         return (named or (able if looks[-1] in able else numbers) or able)[-1]
     found = next((each for each in looks if each.column == wanted), None)
@@ -195,8 +200,8 @@ def _names(columns: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) -> Iterator[str]:
-    """The statements."""
+def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str], asked: dict[str, str]) -> Iterator[str]:
+    """The statements. What `asked` has is not found by its name: it is said which column it is."""
     y, numbers = names[target.column], [each for each in used if each.kind == "number"]
     clocks = {names[each.column]: clock_of(each.values) for each in used if each.kind == "time"}
     texts = {names[each.column]: each for each in used if each.kind == "text"}
@@ -212,10 +217,11 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
         f"index each_{name} in 1..{letter}"
         for name, letter in zip(texts, ascii_uppercase.replace("C", ""), strict=False)
     )
-    yield from (f"input {each} : time(per = {clock.unit})" for each, clock in clocks.items())
-    yield from (f"input {names[each.column]} : real    # {_spread(each)}" for each in numbers)
-    yield from (f"input {name} : label[each_{name}]    # {_words(each)}" for name, each in texts.items())
-    yield f"output {y} : {likelihood.kind}"
+    about = {name: f"time(per = {clock.unit})" for name, clock in clocks.items()}
+    about |= {names[each.column]: f"real    # {_spread(each)}" for each in numbers}
+    about |= {name: f"label[each_{name}]    # {_words(each)}" for name, each in texts.items()}
+    yield from (f"input {each} : {_placed(kind, each, asked)}" for each, kind in about.items())
+    yield f"output {y} : {_placed(likelihood.kind, y, asked)}"
     yield ""
     if likelihood.level is not None:
         yield f"param m : real    # {likelihood.level}"
@@ -243,6 +249,14 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str]) 
         yield f"latent {likelihood.latent}({arguments}) ~ GP({mean},{broken}{kernel})"
     yield ""
     yield from likelihood.lines
+
+
+def _placed(kind: str, name: str, asked: dict[str, str]) -> str:
+    """A kind with a comment that says which column a name stands for, where it must be told."""
+    if name not in asked:
+        return kind
+    argument = shlex.quote(f"{name}={_line(asked[name])}")
+    return f"{kind}{'; ' if '#' in kind else '    # '}the column `{_line(asked[name])}`: --column {argument}"
 
 
 def _size(numbers: Sequence[Look]) -> str:

@@ -61,7 +61,7 @@ def _from_data(arguments: argparse.Namespace) -> int:
     from gpdsl.data import read_table
 
     stem = re.sub(r"\W+", "_", Path(arguments.data).stem).strip("_")
-    name, path = _destination(arguments, stem if _may_be(stem) else "first")
+    name, path = _destination(arguments, _spared(stem) if _NAME.fullmatch(stem) else "first")
     _check_name(name)
     made = draft(read_table(arguments.data), name, arguments.output)
     _write(path, made.text)
@@ -83,8 +83,13 @@ def _destination(arguments: argparse.Namespace, start: str) -> tuple[str, str]:
     name, path = arguments.name, arguments.out
     if name is not None and name.endswith(".gpm"):
         name, path = Path(name).stem, path or name
-    name = name or (Path(path).stem if path else start)
+    name = name or (_spared(Path(path).stem) if path else start)
     return name, path or f"{name}.gpm"
+
+
+def _spared(stem: str) -> str:
+    """The name of a model in a file that is called as a word of the language."""
+    return stem if _may_be(stem) or not _NAME.fullmatch(stem) else f"{stem}_"
 
 
 def renamed(start: str, name: str) -> str:
@@ -102,6 +107,8 @@ def _may_be(name: str) -> bool:
 
 
 def _check_name(name: str) -> None:
+    if _NAME.fullmatch(name) and not _may_be(name):
+        raise GpdslError(f"`{name}` is a word of the language: name the model otherwise, as `{name}_`")
     if not _may_be(name):
         raise GpdslError(f"`{name}` cannot be the name of a model: expected letters, digits and `_`, a letter first")
 

@@ -106,6 +106,9 @@ SKEWED = 0.5
 """Skewness from which positive values are not nearly symmetric."""
 COMMA = re.compile(r"[+-]?\d+,\d+")
 """A number as most of Europe writes it."""
+SIGNS = re.compile(r"[$€£¥%\s]")
+"""What is written around numbers."""
+THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +163,7 @@ def look(table: Table, column: str) -> Look:
     levels = levels if len(levels) <= max(FEW, len(values) / 2) else ()
     texts = [str(each).strip() for each in values if each is not None]
     reason = "" if levels else "it is text that differs in nearly every row"
-    if texts and (reason := _not_words(texts) or reason):
+    if texts and (reason := _not_words(texts) or _not_numbers(values) or reason):
         return Look(column, "none", values, missing, reason=reason)
     return _judged(Look(column, "text", values, missing, levels))
 
@@ -175,6 +178,35 @@ def _not_words(texts: Sequence[str]) -> str:
     if any(map(COMMA.fullmatch, texts)) and all(map(_a_number, texts)):
         return f"its numbers, such as {next(filter(COMMA.fullmatch, texts))}, have a comma: write a point"
     return ""
+
+
+def _not_numbers(values: np.ndarray) -> str:
+    """What keeps a column from being numbers: signs around them, or an entry that is none; nothing of words.
+
+    A few words among whole numbers that recur are codes, as `1`, `2` and `B` are.
+    """
+    texts = {row: str(each).strip() for row, each in enumerate(values) if each is not None}
+    read = {row: number_of(_undressed(text)) for row, text in texts.items()}
+    odd = [row for row, number in read.items() if number is None]
+    held = {number for number in read.values() if number is not None}
+    count, words = len(texts) - len(odd), {texts[row] for row in odd}
+    if len(odd) >= count:
+        return ""
+    recurring = all(number.is_integer() for number in held) and 2 * len(held) <= count
+    rare = len(held) > FEW and (len(words) == 1 or 20 * len(odd) < count)
+    if odd and (not recurring or rare or not any(any(map(str.isalnum, word)) for word in words)):
+        return f"its numbers are no column of numbers: row {odd[0] + 1} holds `{shown(texts[odd[0]])}`, which is none"
+    dressed = next((text for text in texts.values() if _undressed(text) != text), "")
+    if odd or not dressed:
+        return ""
+    return f"its numbers, such as {dressed}, are written with signs: write plain numbers, as {_undressed(dressed)}"
+
+
+def _undressed(text: str) -> str:
+    """A number without what is written around it, and without commas between its thousands."""
+    plain = SIGNS.sub("", text)
+    plain = plain.replace(",", "") if THOUSANDS.fullmatch(plain) else plain.replace(",", ".", 1)
+    return text if number_of(plain) is None else plain
 
 
 def _day_first(texts: Sequence[str]) -> bool:

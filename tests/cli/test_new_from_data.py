@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -402,3 +403,63 @@ def test_days_that_come_first_are_told() -> None:
     days = [f"{n % 28 + 1:02}/01/2024" for n in range(len(X))]
     text = draft(read_table({"day": days, "x": X, "y": CURVE}), "d", None).text
     assert "its dates, such as 01/01/2024, have the day first: write them as 2024-01-05" in text
+
+
+ONE = np.arange(len(X)) == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (np.where(ONE, "-", CURVE.astype(str)), "its numbers are no column of numbers: row 3 holds `-`, which is none"),
+        (np.where(ONE, "?", (np.arange(len(X)) % 4).astype(str)), "row 3 holds `?`, which is none"),
+        (np.where(ONE, "unknown", (np.arange(len(X)) % 25).astype(str)), "row 3 holds `unknown`, which is none"),
+        (np.where(ONE, "-", [f"{each:.1f}%" for each in X]), "row 3 holds `-`, which is none"),
+        ([f"{each:.1f}%" for each in X], "such as 0.0%, are written with signs: write plain numbers, as 0.0"),
+        ([f"${each:,.2f}" for each in 1200 + X], "such as $1,200.00, are written with signs: write plain numbers"),
+        ([f"-€ {each:,.2f}" for each in 1200 + X], "such as -€ 1,200.00, are written with signs: write plain numbers"),
+        ([f"{each:,.1f}" for each in 1200 + X], "1,200.0, are written with signs: write plain numbers, as 1200.0"),
+    ],
+)
+def test_what_keeps_a_column_from_being_numbers_is_told(values: Sequence[str], why: str) -> None:
+    columns = {"x": X, "p": np.asarray(values, object), "y": CURVE}
+    assert why in re.search(r"left out: `p`, (.*)", draft(read_table(columns), "d", None).text)[1]  # type: ignore[index]
+    with pytest.raises(gpdsl.GpdslError) as told:
+        draft(read_table(columns), "d", "p")
+    assert "cannot be an output: its numbers" in str(told.value)
+
+
+@pytest.mark.parametrize("values", [["1", "2", "B", "10"], ["-5", "5", "none yet", "7"], ["12A", "1%", "b", "c"]])
+def test_codes_with_letters_stay_words(values: list[str]) -> None:
+    text = draft(read_table({"x": X, "p": values * (len(X) // 4), "y": CURVE}), "d", None).text
+    assert "p : label[each_p]" in re.sub(" +", " ", text)
+
+
+def test_a_column_that_must_be_told_is_named_beside_its_input(capsys: pytest.CaptureFixture[str]) -> None:
+    table("dup.csv", {"a b": AREA, "a_b": X, "site-é": ["n", "s", "e"] * 20, "site é": ["k", "l"] * 30, "ä": CURVE})
+    assert main(["new", "--data", "dup.csv"]) == 0
+    lines = Path("dup.gpm").read_text().splitlines()
+    told = " ".join(re.findall(r"the column `.*`: (--column .*)", "\n".join(lines)))
+    assert told == "--column 'a_b=a b' --column a_b_=a_b --column 'site_é=site-é' --column 'site_é_=site é'"
+    assert next(line for line in lines if line.startswith("input  a_b ")).endswith("`a b`: --column 'a_b=a b'")
+    assert told in capsys.readouterr().out
+    assert main(["check", "dup.gpm", "--data", "dup.csv", *shlex.split(told)]) == 0
+    assert "column" not in draft(read_table({"x": X, "y": CURVE}), "d", None).text.replace("columns", "")
+
+
+def test_words_of_the_language_are_spared_as_names(capsys: pytest.CaptureFixture[str]) -> None:
+    data = table("index.csv", {"x": X, "y": CURVE})
+    for words, path, name in ((["--out", "const.gpm"], "const.gpm", "const_"), ([], "index_.gpm", "index_")):
+        assert main(["new", "--data", data, *words]) == 0
+        assert Path(path).read_text().splitlines()[3].startswith(f"model {name} ")
+    assert main(["new", "const", "--data", data]) == main(["new", "const", "--from", "boston"]) == 1
+    assert capsys.readouterr().err.count("`const` is a word of the language: name the model otherwise") == 2
+
+
+@pytest.mark.parametrize("last", ["Day", "month", "YEAR", "date", "id", "index", "hour", "Week"])
+def test_where_and_when_is_the_output_only_where_nothing_else_can_be(last: str) -> None:
+    columns = {"Ozone": CURVE, "Temp": AREA, "Month": np.arange(ROWS) // 30 + 5, last: np.arange(ROWS) % 30 + 1}
+    assert draft(read_table(columns), "d", None).output == "Temp"
+    assert draft(read_table(columns), "d", "Ozone").output == "Ozone"
+    alone = {"name": [f"n{n}" for n in range(ROWS)], "x": dates(timedelta(days=1)), "hour": np.arange(ROWS) % 24}
+    assert draft(read_table(alone), "d", None).output == "hour"
