@@ -17,12 +17,13 @@ import sympy as sp
 
 from gpdsl.data.errors import listed
 from gpdsl.data.standardised import Standardised
-from gpdsl.data.values import WORDS, two_valued
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.posteriors.posterior import parts
 from gpdsl.language import compile_text
 from gpdsl.language import model as m
+from gpdsl.language.checker.scope import SORTS
 from gpdsl.language.errors.base import Mistake, ModelError
+from gpdsl.language.errors.calls import LatentCalled
 from gpdsl.language.errors.names import Unexpected, UnknownName
 from gpdsl.language.source import Source, Span
 from gpdsl.program.cache import jit
@@ -30,7 +31,7 @@ from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.starts import unit_factors
 from gpdsl.results import expectation as ex
 from gpdsl.results.draws import Draws, output_mean, row_by_row
-from gpdsl.results.levels import in_levels, numbered_levels
+from gpdsl.results.levels import in_levels, without_words
 from gpdsl.results.named import names_of, of_output
 from gpdsl.results.quantiles import sloped, where_reached
 from gpdsl.results.shares import Shares
@@ -144,14 +145,6 @@ UNFINISHED = re.compile(r"(^|[-+*/<>=!(,]|\b(and|or|not))\s*$")
 
 BEFORE = "let _holds = if "
 """What stands before a condition on its line."""
-
-WORD = r"(?P<word>\"[^\"\n]*\"|'[^'\n]*')"
-COMPARED = (
-    re.compile(rf"\b(?P<name>\w+)\s*(\[[^\]]*\])?\s*(?:[!=]=|[<>]=?)\s*{WORD}"),
-    re.compile(rf"{WORD}\s*(?:[!=]=|[<>]=?)\s*(?P<name>\w+)"),
-)
-"""A level in quotes beside what has it."""
-
 
 @dataclass(frozen=True, eq=False)
 class Condition:
@@ -305,26 +298,6 @@ def _is_random(beliefs: ex.Beliefs, expression: m.Expression) -> bool:
     return bool(names_in(expression) & set(names_of(beliefs)))
 
 
-def _without_words(beliefs: ex.Beliefs, text: str) -> str:
-    """A condition with the number of each level in quotes in its place. Raises GpdslError for what is no level."""
-
-    def number(match: re.Match[str]) -> str:
-        name, word = match["name"], match["word"][1:-1]
-        levels, first = numbered_levels(beliefs.program, name)
-        numbers = in_levels(beliefs.program, name, np.arange(len(levels)) + float(first))
-        known = dict(zip(map(str, levels), numbers.tolist(), strict=True))
-        spellings = WORDS if first == 0 and two_valued(levels) else {}
-        value = known.get(word, spellings.get(word.lower()))
-        if value is None:
-            expected = f"one of {listed(known)}" if known else "a number: it has no levels in words"
-            raise GpdslError(f"probability: `{name}` is compared with {match['word']}; expected {expected}")
-        return match[0].replace(match["word"], f"{value:<{len(match['word'])}.17g}")
-
-    for pattern in COMPARED:
-        text = pattern.sub(number, text)
-    return text
-
-
 def _moved(mistake: Mistake, before: int, length: int) -> Mistake:
     """A mistake at its place in the condition alone."""
     first, last = (min(max(each - before, 1), length + 1) for each in (mistake.span.column, mistake.span.end_column))
@@ -340,8 +313,10 @@ def _refuse_python(text: str) -> None:
             raise GpdslError(f"probability: {part.strip()!r} has two comparisons; join them, `1 < y and y < 2`")
 
 
-def _said(mistake: Mistake, names: str) -> Mistake:
-    """A mistake in the terms of a condition, which declares nothing."""
+def _said(mistake: Mistake, names: str, sorts: Mapping[str, str]) -> Mistake:
+    """A mistake in the terms of a condition, which declares nothing, and of what its names are in the model."""
+    if isinstance(mistake, LatentCalled) and mistake.name in sorts:
+        return replace(mistake, what=f"{sorts[mistake.name]}, whose value in each row is meant")
     if isinstance(mistake, UnknownName) and not mistake.suggestion:
         return replace(mistake, habit=f"a condition has {names}")
     if isinstance(mistake, Unexpected):
@@ -358,7 +333,8 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Conditi
         raise GpdslError(
             f"probability: {quoted(repr(text))[:60]} has no end; write a condition such as `y > 3 and rate < 2`"
         )
-    written, text = text, _without_words(beliefs, text)
+    written, names = text, {*beliefs.program.declarations.params, *names_of(beliefs)}
+    text = without_words(beliefs.program, text, names)
     for sign, word in {"&": "and", "|": "or"}.items():
         if sign in text:
             raise GpdslError(f"probability: {quoted(written)} has `{sign}`; conditions are joined by `{word}`")
@@ -379,7 +355,8 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Conditi
         asked = _compiled("\n".join(lines), "<condition>")
     except ModelError as error:
         names = listed(f"`{name}`" for name in (*declared.inputs, *declared.params, *names_of(beliefs)))
-        own = tuple(_moved(_said(each, names), len(BEFORE), len(written)) for each in error.diagnostics)
+        sorts = {name: SORTS["latent"] for name in declared.latents} | {name: SORTS["let"] for name in declared.lets}
+        own = tuple(_moved(_said(each, names, sorts), len(BEFORE), len(written)) for each in error.diagnostics)
         raise ModelError(Source(written, "<condition>"), own) from None
     found = asked.lets["_holds"]
     if found.axes:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+
 import numpy as np
 
 from gpdsl.data.convert import number_of
+from gpdsl.data.errors import listed
+from gpdsl.data.values import WORDS, two_valued
 from gpdsl.errors import GpdslError
 from gpdsl.language.model import Input, Output
 from gpdsl.program.program import Program
@@ -69,3 +74,38 @@ def _looked_up(table: np.ndarray, first: int, numbers: np.ndarray) -> np.ndarray
     places = np.where(np.isfinite(numbers), np.rint(numbers) - first, -1).astype(int)
     found: np.ndarray = table[np.where((places >= 0) & (places < len(table) - 1), places, -1)]
     return found
+
+
+WORD = r"(?P<word>\"[^\"\n]*\"|'[^'\n]*'|\b(?:[Tt]rue|[Ff]alse)\b)"
+COMPARED = (
+    re.compile(rf"\b(?P<name>\w+)\s*(\[[^\]]*\])?\s*(?:[!=]=|[<>]=?)\s*{WORD}"),
+    re.compile(rf"{WORD}\s*(?:[!=]=|[<>]=?)\s*(?P<name>\w+)"),
+)
+"""A level in quotes, or a truth, beside what has it."""
+
+
+def without_words(program: Program, text: str, names: Collection[str]) -> str:
+    """A condition with the number of each level in quotes, or of a truth that is none of the names, in its place.
+
+    Raises GpdslError for what is no level.
+    """
+
+    def number(match: re.Match[str]) -> str:
+        name, written = match["name"], match["word"]
+        if written in names:
+            return match[0]
+        word = written if written[0].isalpha() else written[1:-1]
+        levels, first = numbered_levels(program, name)
+        numbers = in_levels(program, name, np.arange(len(levels)) + float(first))
+        known = dict(zip(map(str, levels), numbers.tolist(), strict=True))
+        spellings = WORDS if (first == 0 or levels == (0, 1)) and two_valued(levels) else {}
+        value = known.get(word, spellings.get(word.lower()))
+        if value is None:
+            expected = f"one of {listed(known)}" if known else "a number: it has no levels in words"
+            raise GpdslError(f"probability: `{name}` is compared with {written}; expected {expected}")
+        place = match.start("word") - match.start()
+        return f"{match[0][:place]}{value:<{len(written)}.17g}{match[0][place + len(written) :]}"
+
+    for pattern in COMPARED:
+        text = pattern.sub(number, text)
+    return text
