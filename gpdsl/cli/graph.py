@@ -10,7 +10,9 @@ from gpdsl.cli.writing import add_out, show_or_write
 from gpdsl.errors import GpdslError
 
 OTHER = frozenset({".png", ".pdf", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".eps", ".ps"})
-"""Forms of pictures that are not drawn."""
+"""Forms of pictures that are not drawn, but that Graphviz makes."""
+FORMS = {".svg": "svg", ".dot": "dot", ".gv": "dot"}
+"""What is drawn, by the ending of a name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +33,10 @@ def run(arguments: argparse.Namespace) -> int:
             f"--out {arguments.out}: graphs are drawn as SVG, or described for Graphviz: write --out {stem}.svg, or "
             f"--out {stem}.dot and then dot -T{suffix[1:]} {stem}.dot -o {arguments.out}"
         )
-    named_dot = suffix in {".dot", ".gv"}
-    form = arguments.format or ("dot" if named_dot else "svg")
+    if suffix and suffix not in FORMS and arguments.format is None:
+        raise GpdslError(
+            f"--out {arguments.out}: expected a name ending in {', '.join(FORMS)}; for another one say --format"
+        )
+    form = arguments.format or FORMS.get(suffix, "svg")
     show_or_write(model_of(arguments).graph(form), arguments.out)
     return 0

@@ -257,6 +257,9 @@ def standardise_of(arguments: argparse.Namespace) -> Any:
 
 def _parts(text: str) -> tuple[str, tuple[float, float] | None]:
     name, equals, numbers = text.partition("=")
+    if not equals and "," in name:
+        each = " ".join(f"--standardise {part.strip()}" for part in name.split(",") if part.strip())
+        raise GpdslError(f"--standardise {text}: one name at a time, {each}")
     if not equals:
         return name, None
     try:

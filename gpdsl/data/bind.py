@@ -32,6 +32,7 @@ from gpdsl.data.times import Calendar, moments_of
 from gpdsl.data.values import (
     Level,
     Wrong,
+    as_numbers,
     binary_values,
     distinct_levels,
     input_values,
@@ -331,12 +332,11 @@ class _Binding:
         return result
 
     def _refuse_unordered(self, index: str, founds: Mapping[str, Found], levels: tuple[Level, ...]) -> None:
-        """Words have no order of their own but the alphabet's, which is hardly ever meant, and a categorical's."""
-        ordinals = [o for o in self.declarations.outputs.values() if o.kind == "ordinal" and o.name in founds]
-        for output in (each for each in ordinals if not set(map(str, levels)) <= {*founds[each.name].order()}):
-            if output.label is not None and output.label.name == index and isinstance(levels[-1], str):
-                shown = ", ".join(f'"{each}"' for each in levels)
-                self.mistakes.append(OrderUnknown(founds[output.name].columns[0], index, shown))
+        """Words have no order but the alphabet's, which is hardly ever meant, and a categorical's, as numbers have."""
+        ordinals = [o for o in labelled(self.declarations, index) if o.kind == "ordinal" and o.name in founds]
+        for output in ordinals if levels and not as_numbers(levels) else ():
+            if not {*map(str, levels)} <= {*(found := founds[output.name]).order()}:
+                self.mistakes.append(OrderUnknown(found.columns[0], index, ", ".join(f'"{each}"' for each in levels)))
 
     def _found_levels(self, users: Sequence[Input | Output], founds: Mapping[str, Found]) -> tuple[Level, ...]:
         try:

@@ -196,6 +196,8 @@ def binary_values(found: Found, words: Sequence[Level] = ()) -> np.ndarray:
             raise Wrong(_not_binary(found))
         values = np.array(said, dtype=np.float64).reshape(values.shape)
     known = set(np.unique(values[~np.isnan(values)]).tolist())
+    if 0.0 in known and tuple(words) == (-1, 1):
+        raise Wrong(NotBinary(place_of(found, values == 0.0)[0], "`0`, where -1 and 1 are its two values"))
     if not (known <= {0.0, 1.0} or known <= {-1.0, 1.0}):
         raise Wrong(_not_binary(found))
     return np.where(values == -1.0, 0.0, values)
@@ -281,6 +283,17 @@ def _place(level: Level) -> tuple[bool, float, str]:
     number = number_of(level) if isinstance(level, str) else level
     known = number is not None and np.isfinite(number)
     return isinstance(level, str), float(number) if known and number is not None else np.inf, str(level)
+
+
+def as_numbers(levels: tuple) -> tuple[float, ...]:
+    """Levels that are numbers, or texts of different numbers, as "9" and "10" are; none where some are words."""
+    known: list[float] = []
+    for each in levels:
+        number = number_of(str(each))
+        if number is None or not np.isfinite(number):
+            return ()
+        known.append(number)
+    return tuple(known) if len({*known}) == len(known) else ()
 
 
 def _absent(value: object) -> bool:

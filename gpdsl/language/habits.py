@@ -101,6 +101,15 @@ def distribution_habit(word: str) -> str:
     return DISTRIBUTIONS.get(word.lower(), "")
 
 
+_STANDARDISED = re.compile(r"\s*infer\b.*\bstandardise\s*=\s*[^=]*", re.DOTALL)
+STANDARDISE = "write `standardise = true`, `standardise = false` or `standardise = [x, y]`, names of inputs and outputs"
+
+
+def standardise_habit(before: str) -> str:
+    """What to write instead of a value of `standardise` that a statement is not read at; empty of any other place."""
+    return STANDARDISE if _STANDARDISED.fullmatch(before) else ""
+
+
 def word_habit(word: str) -> str:
     """The same for any other word."""
     return WORDS.get(word.lower(), "")

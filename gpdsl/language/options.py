@@ -303,7 +303,7 @@ def check_option(name: str, value: Any) -> Any:
     if name not in OPTIONS:
         if name in WRITTEN:
             raise GpdslError(f"{name} is not for simulated data, which are fitted as they are: leave it out")
-        raise GpdslError(f"unknown option `{name}`{_meant(name, WRITTEN)}; options are {', '.join(OPTIONS)}")
+        raise GpdslError(f"unknown option `{name}`{_meant(name, WRITTEN)}; options are {', '.join(WRITTEN)}")
     takes = OPTIONS[name].takes
     found = takes.read(value)
     if found is None:

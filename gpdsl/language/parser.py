@@ -24,7 +24,7 @@ from gpdsl.language.errors.names import (
     Unexpected,
     UnknownStatement,
 )
-from gpdsl.language.habits import FORMS, SIGNS, word_habit
+from gpdsl.language.habits import FORMS, SIGNS, standardise_habit, word_habit
 from gpdsl.language.shipped import shipped
 from gpdsl.language.source import MAX_CHARACTERS, MAX_DEPTH, MAX_LINE, MAX_STATEMENTS, Source, Span, closest
 from gpdsl.language.syntax import Statement, SyntaxTree
@@ -210,7 +210,7 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
         return StrangeCharacter(span, ";", _ADVICE[";"])
     expected = _expected(problem.accepts or problem.expected, lark)
     if token.type == "$END":
-        return EndsEarly(_end(piece), expected, form)
+        return EndsEarly(_end(piece), expected, form, standardise_habit(piece.text))
     line = token.line + piece.line - 1
     if token == "*" and piece.text[: token.start_pos].endswith("*"):
         return PowerSign(Span(line, token.column - 1, line, token.column + 1))
@@ -226,7 +226,8 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
         habit = f"say first what it is: `param {declared[1]} : {declared[2]}`, `input ...` or `output ...`"
         return Unexpected(span, ":", expected, form, habit)
     shown = str(token) if len(token) <= _LONGEST else str(token)[:_LONGEST] + "…"
-    return Unexpected(span, shown, expected, form, _sign_habit(piece.text, token.start_pos))
+    habit = standardise_habit(piece.text[: token.start_pos]) or _sign_habit(piece.text, token.start_pos)
+    return Unexpected(span, shown, expected, form, habit)
 
 
 def _sign_habit(text: str, at: int) -> str:

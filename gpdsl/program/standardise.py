@@ -32,6 +32,7 @@ class Units:
 
     standardised: Standardised = field(default_factory=Standardised)
     names: Collection[str] = ()
+    said: str = "the fit to start at"
 
 
 ANY = Units()
@@ -55,14 +56,12 @@ def standardise(declarations: m.Declarations, data: Data, asked: Asked, start: U
         shape = (data.inputs if name in data.inputs else data.outputs)[name].shape[1:]
         means[name], sds[name] = learn(data, name) if numbers is None else _checked(name, numbers, shape)
         if given is not None and not np.array_equal((means[name], sds[name]), _checked(name, given, shape)):
-            raise GpdslError(f"standardise: the fit to start at has other numbers for `{name}`: leave yours out")
+            raise GpdslError(f"standardise: {start.said} has other numbers for `{name}`: leave yours out")
     _check_outputs(declarations, data, [n for n in sds if n in declarations.outputs and n not in kept], asked)
     other = [n for n in quantities if n in start.names and (n in sds) != (n in kept)]
     if other:
         was = "was" if other[0] in kept else "was not"
-        raise GpdslError(
-            f"standardise: `{other[0]}` {was} standardised in the fit to start at: leave `standardise` out"
-        )
+        raise GpdslError(f"standardise: `{other[0]}` {was} standardised in {start.said}: leave `standardise` out")
     return Standardised(means, sds).applied(data)
 
 

@@ -146,6 +146,7 @@ UNFINISHED = re.compile(r"(^|[-+*/<>=!(,]|\b(and|or|not))\s*$")
 BEFORE = "let _holds = if "
 """What stands before a condition on its line."""
 
+
 @dataclass(frozen=True, eq=False)
 class Condition:
     """A condition in a model of its own, and where the values of its names come from."""
@@ -333,8 +334,8 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Conditi
         raise GpdslError(
             f"probability: {quoted(repr(text))[:60]} has no end; write a condition such as `y > 3 and rate < 2`"
         )
-    written, names = text, {*beliefs.program.declarations.params, *names_of(beliefs)}
-    text = without_words(beliefs.program, text, names)
+    written = text
+    text = without_words(beliefs.program, text, {*beliefs.program.declarations.params, *names_of(beliefs)})
     for sign, word in {"&": "and", "|": "or"}.items():
         if sign in text:
             raise GpdslError(f"probability: {quoted(written)} has `{sign}`; conditions are joined by `{word}`")
@@ -355,7 +356,8 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Conditi
         asked = _compiled("\n".join(lines), "<condition>")
     except ModelError as error:
         names = listed(f"`{name}`" for name in (*declared.inputs, *declared.params, *names_of(beliefs)))
-        sorts = {name: SORTS["latent"] for name in declared.latents} | {name: SORTS["let"] for name in declared.lets}
+        kinds = {"latent": declared.latents, "row": declared.rows, "let": declared.lets, "output": declared.outputs}
+        sorts = {name: SORTS[kind] for kind, table in kinds.items() for name in table}
         own = tuple(_moved(_said(each, names, sorts), len(BEFORE), len(written)) for each in error.diagnostics)
         raise ModelError(Source(written, "<condition>"), own) from None
     found = asked.lets["_holds"]

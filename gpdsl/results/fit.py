@@ -32,7 +32,7 @@ from gpdsl.results.criticism.inspected import NEVER, Inspected
 from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.given import conditioned, joined
-from gpdsl.results.misplaced import missing
+from gpdsl.results.misplaced import missing, refuse_named
 from gpdsl.results.prediction import Origin, Prediction
 from gpdsl.results.settings import Settings, refuse_settings
 from gpdsl.results.simulations import Simulations
@@ -206,14 +206,17 @@ class Fit(Shown, Criticised):
         *,
         given: Any = None,
         evaluations: int | None = None,
+        **named: Any,
     ) -> Prediction:
         """Posterior at new rows, which need the inputs only. Raises DataError for unusable rows.
 
         `given` are rows of which some outputs are known, at these inputs or at others: the posterior is conditioned on
         them, at the parameters of the fit. They are exact for outputs that are normal about something linear in the
         latents, and the best Gaussian for others. `evaluations` is the most that the prediction may take of opaque
-        functions, that of the fit by default.
+        functions, that of the fit by default. Raises GpdslError for an output by its name, which `given` has.
         """
+        if named:
+            refuse_named(self.program.declarations, named)
         index = getattr(data, "index", None)  # of a pandas frame, for `to_frame`; that of a list is a method
         bound = self.bind(data, columns, outputs=False)
         known = None if given is None else self.bind(given, columns, outputs=False, beside=bound)

@@ -128,9 +128,10 @@ def start_of(fit: Any) -> Start | None:
     return Start(*known, fit.choice.dense, held, fit.calendar)
 
 
-def units_of(fit: Fit) -> Units:
+def units_of(fit: Fit, *, resumed: bool = False) -> Units:
     """In which units the parameters of another fit hold."""
-    return Units(fit.standardised, {**fit.program.declarations.inputs, **fit.program.declarations.outputs})
+    said = "the fit that `resume` goes on from" if resumed else Units.said
+    return Units(fit.standardised, {**fit.program.declarations.inputs, **fit.program.declarations.outputs}, said)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +210,7 @@ def fit_model(
     known = start_of(start if before is None or not before.at_rows.carries else before)
     begun_at = start if before is None else before
     verify = None if before is None else partial(verify_data, checkpoint, before)
-    units = ANY if begun_at is None else units_of(begun_at)
+    units = ANY if begun_at is None else units_of(begun_at, resumed=before is not None)
     program, bound, options = prepare(model, data, columns, given, known, verify, standardised, units)
     if before is not None and not before.interrupted and options.steps == before.options.steps:
         return before

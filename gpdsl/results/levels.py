@@ -7,9 +7,8 @@ from collections.abc import Collection
 
 import numpy as np
 
-from gpdsl.data.convert import number_of
 from gpdsl.data.errors import listed
-from gpdsl.data.values import WORDS, two_valued
+from gpdsl.data.values import WORDS, as_numbers, two_valued
 from gpdsl.errors import GpdslError
 from gpdsl.language.model import Input, Output
 from gpdsl.program.program import Program
@@ -49,17 +48,6 @@ def in_levels(program: Program, name: str, numbers: np.ndarray) -> np.ndarray:
     if plain or not (known := as_numbers(levels)):
         return numbers
     return _looked_up(np.asarray([*known, np.nan], float), first, numbers)
-
-
-def as_numbers(levels: tuple) -> tuple[float, ...]:
-    """Levels that are numbers, or texts of different numbers, as "9" and "10" are; none where some are words."""
-    known: list[float] = []
-    for each in levels:
-        number = number_of(str(each))
-        if number is None or not np.isfinite(number):
-            return ()
-        known.append(number)
-    return tuple(known) if len({*known}) == len(known) else ()
 
 
 def in_words(levels: tuple, numbers: np.ndarray) -> np.ndarray:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
 from gpdsl.errors import GpdslError
+from gpdsl.language.model import Declarations
 
 PREDICTED = frozenset({"mean", "sd", "variance", "covariance", "quantile", "draws", "probability", "total", "label"})
 """Methods of predictions that are looked for elsewhere."""
@@ -18,3 +22,15 @@ def missing(owner: object, attribute: str, what: str) -> AttributeError:
         text = f"{type(owner).__name__!r} object has no attribute {attribute!r}"
         return AttributeError(text, name=attribute, obj=owner)
     return MisplacedError(f"{what} has no `{attribute}`; predictions have: `fit.predict(data).{attribute}(...)`")
+
+
+def refuse_named(declarations: Declarations, named: Mapping[str, Any]) -> NoReturn:
+    """Of arguments that `predict` does not have: outputs are told with the inputs of their rows."""
+    name = next(iter(named))
+    if name not in declarations.outputs and name.rstrip("0123456789_") not in declarations.outputs:
+        raise TypeError(f"Fit.predict() got an unexpected keyword argument {name!r}")
+    inputs = "".join(f"{each!r}: ..., " for each in declarations.inputs)
+    raise GpdslError(
+        f"predict: `{name}` is no argument; outputs that are known are rows, with their inputs: "
+        f"predict(data, given={{{inputs}{name!r}: ...}})"
+    )

@@ -171,6 +171,8 @@ def test_what_is_standardised(line: list[str], found: object) -> None:
 
 
 def test_standardising_is_asked_for_once() -> None:
+    with pytest.raises(GpdslError, match="x,z: one name at a time, --standardise x --standardise z$"):
+        standardise_of(parsed("--standardise", "x,z"))
     with pytest.raises(GpdslError, match="--set standardise=true and --standardise: leave one of them out"):
         standardise_of(parsed("--standardise", "x", "--set", "standardise=true"))
 

@@ -30,6 +30,8 @@ def test_a_graph_goes_by_its_suffix(capsys: pytest.CaptureFixture[str]) -> None:
     assert ET.fromstring(capsys.readouterr().out).tag.endswith("svg")
     assert main(["graph", "gprn", "--out", "gprn.dot"]) == 0
     assert Path("gprn.dot").read_text().startswith("digraph")
+    assert main(["graph", "gprn", "--format", "dot", "--out", "gprn.txt"]) == 0
+    assert Path("gprn.txt").read_text() == Path("gprn.dot").read_text()
 
 
 def test_info_says_what_data_are_wanted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,6 +79,7 @@ def test_a_model_is_begun(words: list[str], capsys: pytest.CaptureFixture[str]) 
         (["latex", "boston", "--out", "nowhere/a.tex"], "the folder"),
         (["graph", "boston", "--out", "."], "this is a folder"),
         (["graph", "boston", "--out", "a.png"], "write --out a.svg, or --out a.dot and then dot -Tpng a.dot -o a.png"),
+        (["graph", "boston", "--out", "g.xyz"], "--out g.xyz: expected a name ending in .svg, .dot, .gv"),
         (["predict", "absent.gpfit", "--data", "d.csv"], "absent.gpfit: no such file"),
         (["serve", "absent.gpfit"], "absent.gpfit: no such file"),
         (["fit", "boston", "--data", "d.csv", "--start", "absent.gpfit"], "absent.gpfit: no such file"),

@@ -164,6 +164,23 @@ def test_declared_labels_become_numbers_from_zero(index: str, values: list[int])
     np.testing.assert_array_equal(data.outputs["y"], expected)
 
 
+def test_texts_that_are_numbers_have_an_order() -> None:
+    data = bind(models.ORDINAL, {"x": [1, 2, 3], "y": ["10", "9", "11"]})
+    assert data.levels["c"] == ("9", "10", "11")
+    np.testing.assert_array_equal(data.outputs["y"], [1, 0, 2])
+    for same_twice in (["1", "1.0", "2"], ["9", "10", "ten"]):
+        with pytest.raises(DataError, match="D161"):
+            bind(models.ORDINAL, {"x": [1, 2, 3], "y": same_twice})
+
+
+@pytest.mark.parametrize("values", [[0, 1, 1], ["0", "1", "1"], ["no", "yes", "yes"], [0.0, NAN, NAN]])
+def test_zero_is_neither_minus_one_nor_one(values: list[object]) -> None:
+    with pytest.raises(DataError, match="D115.*`0`, where -1 and 1 are its two values"):
+        bind(models.BINARY, {"x": [1, 2, 3], "y": values}, sizes={}, levels={"y": (-1, 1)})
+    kept = bind(models.BINARY, {"x": [1, 2, 3], "y": [1, -1, -1]}, sizes={}, levels={"y": (-1, 1)})
+    np.testing.assert_array_equal(kept.outputs["y"], [1, 0, 0])
+
+
 def test_an_old_fit_brings_its_sizes_and_levels() -> None:
     old = bind(models.label(), {"x": [1, 2, 3], "y": ["a", "b", "c"]})
     new = bind(models.label(), {"x": [5, 5], "y": ["c", "c"]}, sizes=old.sizes, levels=old.levels)

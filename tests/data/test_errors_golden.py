@@ -108,6 +108,9 @@ EXAMPLES: dict[str, Example] = {
     "different_words": Example(BINARIES, sheet("x,y1,y2,y3", "1,a,no,", "2,b,yes,", "3,b,no,"), outputs_required=False),
     "one_element_not_binary": Example(BINARIES, sheet("x,y1,y2", "1,0,0", "2,1,1", "3,1,2")),
     "other_word": Example(models.BINARY, sheet("x,y", "1,sick", "2,dead"), sizes={}, levels={"y": ("healthy", "sick")}),
+    "zero_beside_minus_one": Example(
+        models.BINARY, sheet("x,y", "1,1", "2,0"), sizes={}, levels={"y": (-1, 1)}, outputs_required=False
+    ),
     "not_binary_text": Example(models.BINARY, sheet("x,y", "1,yes", "2,no", "3,maybe")),
     "label_outside": Example(models.label("{4, 7, 9}"), sheet("x,y", "1,4", "2,8", "3,9")),
     "label_outside_text": Example(models.label('{"cat", "dog"}'), sheet("x,y", "1,cat", "2,cow", "3,dog")),

@@ -57,6 +57,11 @@ SNIPPETS = {
     "stan_comment": "// a comment\n" + TEXT,
     "comment_behind": TEXT.replace("{law}", "Normal(f, sigma) // a comment"),
     "group_of_a_formula": TEXT.replace("{law}", "Normal(f + (1|site), sigma)"),
+    "standardise_of_python": TEXT + "infer vi: standardise = True\n",
+    "standardise_nothing": TEXT + "infer vi: standardise = [], seed = 1\n",
+    "standardise_in_quotes": TEXT + 'infer vi: standardise = ["x"]\n',
+    "standardise_without_brackets": TEXT + "infer vi: seed = 1, standardise = x, y\n",
+    "standardise_by_itself": TEXT + "infer vi: standardise = auto\n",
     "active_dims": TEXT.replace("{kernel}(ell)", "RBF(ell, active_dims = [0])"),
     "forgotten_parameters": TEXT.replace("param ell : positive{prior}\nparam sigma : positive\n", ""),
     "prior_of_what_is_not_declared": TEXT.replace("param sigma : positive\n", "").replace(
@@ -136,5 +141,7 @@ def test_what_belongs_elsewhere(tmp_path: Path) -> None:
         gpdsl.load(text)
     with pytest.raises(gpdsl.GpdslError, match="m.gpm is a model, not a fit: fit it to data first"):
         gpdsl.load_fit(tmp_path / "m.gpm")
+    with pytest.raises(gpdsl.GpdslError, match="unknown option `what`; options are .*, fixed, init, standardise$"):
+        gpdsl.compile(text).fit({"x": [0.0, 1.0], "y": [0.0, 1.0]}, what=1)  # type: ignore[call-arg]
     with pytest.raises(gpdsl.GpdslError, match="unknown option `standardize`; did you mean `standardise`?"):
         gpdsl.compile(text).fit({"x": [0.0, 1.0], "y": [0.0, 1.0]}, standardize=True)  # type: ignore[call-arg]

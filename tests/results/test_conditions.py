@@ -136,6 +136,11 @@ def test_what_has_no_known_unit_is_not_compared_with_what_has_one(large: tuple[g
         ("y[1] + 3", "expected a comparison"),
         ("f > 1\nuse 'a'", "expected one condition on one line"),
         ("__import__('os')", "error"),
+        ("f(3) > 1", r"`f` is a latent, whose value in each row is meant; (.|\n)*help: write `f`"),
+        ("y(3) > 1", "`y` is an output, whose value in each row is meant"),
+        ("x(3) > 1", "`x` is an input; it is used without arguments"),
+        ("x == true", "`x` is compared with true; expected a number: it has no levels in words"),
+        ("y[1] > maybe", "unknown name `maybe`"),
     ],
 )
 def test_what_is_no_condition_is_refused(prediction: gpdsl.Prediction, condition: str, message: str) -> None:

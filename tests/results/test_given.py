@@ -135,3 +135,12 @@ def test_levels_that_the_fit_has_not_seen_are_known_by_name() -> None:
     told = fit.predict(new, given={"home": ["z", "q"], "away": ["x", "p"], "y": [9.0, 5.0]})
     gain = 4 * loads @ loads[1] / (4 * loads[1] @ loads[1] + 0.25)
     assert told.mean("y") == pytest.approx(0.5 + gain * (5.0 - 0.5))
+
+
+def test_an_output_by_its_name_is_pointed_to_rows() -> None:
+    fit = gpdsl.compile(TWO).fit(DATA, steps=1)
+    for name in ("y", "y1"):
+        with pytest.raises(gpdsl.GpdslError, match=f"`{name}` is no argument.*given={{'x': ..., '{name}': ...}}"):
+            fit.predict({"x": NEW}, **{name: [1.0]})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'outputs'"):
+        fit.predict({"x": NEW}, outputs=True)

@@ -276,3 +276,27 @@ def test_words_are_scored_as_the_numbers_they_stand_for(zeros: gpdsl.Fit) -> Non
     worded = gpdsl.compile(BINARY).fit(new)
     coded = gpdsl.score.crps(zeros, {"x": X, "y": np.where(SIDE, 1, 0)})
     assert gpdsl.score.crps(worded, new) == pytest.approx(coded, rel=1e-12)  # "off" is 0 by alphabet
+
+
+def test_truths_are_compared_without_quotes() -> None:
+    share = fitted(BINARY, np.where(SIDE, 1, 0)).predict(NEW).mean("y")
+    for values in (SIDE, np.where(SIDE, "True", "False"), np.where(SIDE, "yes", "no")):
+        prediction = fitted(BINARY, values).predict(NEW)
+        for condition, expected in {
+            "y == true": share,
+            "y == True": share,
+            "True != y": 1 - share,
+            "not y == false": share,
+            "y == False or y == true": np.ones(len(share)),
+        }.items():
+            found = prediction.probability(condition)
+            np.testing.assert_allclose(found, expected, rtol=1e-9, err_msg=condition)
+    with pytest.raises(GpdslError, match="`y` is compared with true; expected one of f, m"):
+        fitted(BINARY, np.where(SIDE, "f", "m")).predict(NEW).probability("y == true")
+
+
+def test_a_parameter_may_be_called_true() -> None:
+    named = BINARY.replace("output y", "param true : real\noutput y").replace("= f)", "= f + true)")
+    fit = fitted(named, SIDE)
+    assert set(fit.predict(NEW).probability("f > true")) != {0.0}
+    assert fit.predict(NEW).probability("true > -1000 and true < 1000").tolist() == [1.0] * len(NEW["x"])

@@ -318,6 +318,8 @@ def test_a_fit_that_starts_at_another_keeps_its_units(fit: gpdsl.Fit, file: Path
         model.fit(half, start=model.fit(half, steps=1), standardise=True)
     assert model.fit(DATA, checkpoint=file, resume=True, tolerance=1e-12).elbo == fit.elbo
     assert model.fit(DATA, checkpoint=file, resume=True, tolerance=1e-12, standardise=True).elbo == fit.elbo
+    with pytest.raises(gpdsl.GpdslError, match="`x` was standardised in the fit that `resume` goes on from: leave"):
+        model.fit(DATA, checkpoint=file, resume=True, tolerance=1e-12, standardise=["y"])
     with pytest.raises(gpdsl.GpdslError, match="is a fit of other data"):
         model.fit({**DATA, "y": 2 * DATA["y"]}, checkpoint=file, resume=True, tolerance=1e-12)
 

@@ -10,6 +10,7 @@ from gpdsl.language.checker.quantities import initial_value
 from gpdsl.language.checker.scope import SORTS, Scope
 from gpdsl.language.errors.calls import BadOption, NotOfThisEngine, RepeatedOption, UnknownEngine, UnknownOption
 from gpdsl.language.errors.names import NotReadable
+from gpdsl.language.habits import STANDARDISE as STANDARDISE_FORMS
 from gpdsl.language.inducing import Inducing, Names, Quantities, Truth, Values
 from gpdsl.language.model import Infer
 from gpdsl.language.options import ENGINES, STANDARDISE, WRITTEN, Option
@@ -59,6 +60,12 @@ def _add(scope: Scope, options: dict[str, Any], written: syntax.Option, engine: 
 def _value(scope: Scope, written: syntax.Option, option: Option) -> Any:
     plain = _plain(written.value, option) if not isinstance(option.takes, Inducing) else _features(scope, written.value)
     value = option.takes.read(plain)
+    if isinstance(option.takes, Quantities) and (
+        value is None or (isinstance(value, tuple) and _unknown(scope, written.value))
+    ):
+        scope.problems.fail(
+            BadOption(written.value.span, option.name, option.takes.expected, "", habit=STANDARDISE_FORMS)
+        )
     if value is None:
         word = written.value.identifier.text if isinstance(written.value, syntax.Name) else ""
         words = [each.partition("(")[0] for each in option.takes.words]
@@ -70,6 +77,13 @@ def _value(scope: Scope, written: syntax.Option, option: Option) -> Any:
         for identifier in _identifiers(written.value):
             _check_sort(scope, identifier, wanted, option.name)
     return value
+
+
+def _unknown(scope: Scope, formula: syntax.Formula) -> bool:
+    """Whether a name is among the words that nothing declares, and that resembles no input or output."""
+    words = [each.text for each in _identifiers(formula)]
+    known = scope.names("input", "output")
+    return any(w not in scope.sorts and w not in scope.lost and not scope.problems.suggest(w, known) for w in words)
 
 
 def _initial(scope: Scope, written: syntax.Option) -> dict[str, Any]:

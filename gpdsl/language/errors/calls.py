@@ -298,6 +298,7 @@ class BadOption(Mistake):
     expected: str
     example: str
     suggestion: str = ""
+    habit: str = ""
     code: ClassVar = "E321"
     message: ClassVar = "the option `{name}` cannot have this value"
     label: ClassVar = "expected {expected}"

@@ -261,6 +261,7 @@ class EndsEarly(Mistake):
 
     expected: str
     form: str
+    habit: str = ""
     code: ClassVar = "E103"
     message: ClassVar = "the statement ends too early"
     label: ClassVar = "expected {expected}"
