@@ -70,6 +70,13 @@ class Source:
         """The text of line `number` (from 1), empty past the end."""
         return self.lines[number - 1].rstrip("\r") if 1 <= number <= len(self.lines) else ""
 
+    def written(self, span: Span) -> str:
+        """The text of a span on one line, without comments."""
+        lines = [self.line(number) for number in range(span.line, span.end_line + 1)]
+        lines[-1] = lines[-1][: span.end_column - 1]
+        lines[0] = lines[0][span.column - 1 :]
+        return " ".join(each.partition("#")[0] for each in lines)
+
     @cached_property
     def lines(self) -> list[str]:
         """The lines, without their ends."""

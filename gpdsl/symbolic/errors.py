@@ -34,6 +34,18 @@ class TooDeep(Mistake):
 
 
 @dataclass(frozen=True)
+class InnerElsewhere(Mistake):
+    """`D(h, x)`, `integral(h, x, b)` or `h(a)` of a latent that is an argument of another one."""
+
+    latent: str
+    others: str
+    code: ClassVar = "E547"
+    message: ClassVar = "`{latent}` is an argument of {others}, and is fitted at the row's own inputs only"
+    label: ClassVar = "more than its value there"
+    help: ClassVar = "write `{latent}` itself, or read this of a latent that is no argument of others"
+
+
+@dataclass(frozen=True)
 class NotReal(Mistake):
     """An operation whose value is infinite or not a real number, whatever the data."""
 

@@ -261,10 +261,11 @@ class NoFeatures(Mistake):
     latent: str
     features: str
     why: str
+    remedy: str = "ask for other features, such as `points(50)`, or use a kernel that has them"
     code: ClassVar = "E546"
     message: ClassVar = "`{latent}` has no inducing features of the family `{features}`"
     label: ClassVar = "{why}"
-    help: ClassVar = "ask for other features, such as `points(50)`, or use a kernel that has them"
+    help: ClassVar = "{remedy}"
 
 
 @dataclass(frozen=True)

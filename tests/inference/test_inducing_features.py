@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -166,6 +167,16 @@ def test_what_does_not_fit_is_said(kernel: str, written: str, words: str) -> Non
         model.fit(series(), inducing=written)
     with pytest.raises(GpdslError, match="learn_inducing moves inducing points"):
         model.fit(series(), inducing="fourier(9)", learn_inducing=True)
+
+
+def test_features_of_an_integral_are_refused_where_it_is_read() -> None:
+    text = "input x : real\noutput y : real\nlatent h(x) ~ GP(0, Matern52(1))\n"
+    text += "let s = integral(h, 0, x)\ny ~ Normal(h + s, 1)\n"
+    data = {"x": np.linspace(0.1, 3, 60), "y": np.sin(np.linspace(0.1, 3, 60))}
+    with pytest.raises(GpdslError, match=r":4:9: error\[E546\](.|\n)*`infer vi: inducing h = 50`") as told:
+        gpdsl.compile(text + "infer vi: inducing h = fourier(10)\n").fit(data)
+    line = re.findall("`(infer .*)`", str(told.value))[0]
+    assert gpdsl.compile(f"{text}{line}\n").fit(data, steps=2).choice.inducing == 50
 
 
 SUMMED = """

@@ -286,6 +286,18 @@ def test_other_models_are_fitted(text: str, options: dict[str, Any], rng: np.ran
     assert np.sqrt(np.mean((fit.predict({"x": x}).mean("y") - np.sin(2 * x)) ** 2)) < 0.3
 
 
+@pytest.mark.parametrize(
+    ("read", "column"), [("D(h, x)", 16), ("integral(h, 0, x)", 16), ("h(a)", 16), ("h - h(a)", 20)]
+)
+def test_more_than_the_value_of_an_inner_latent_is_refused_where_it_is_read(read: str, column: int) -> None:
+    text = "input x : real\ninput a : real\noutput y : real\nlatent h(x) ~ GP(0, RBF(1))\nlatent f(h) ~ GP(0, RBF(1))\n"
+    data = {name: np.linspace(0.1, 2, 20) for name in ("x", "a", "y")}
+    with pytest.raises(
+        GpdslError, match=rf":6:{column}: error\[E547\]: `h` is an argument of `f`(.|\n)*write `h` itself"
+    ):
+        gpdsl.compile(f"{text}y ~ Normal(f + {read}, 1)\n").fit(data, steps=1)
+
+
 def test_what_needs_sites_is_refused(fitted: Any) -> None:
     fit, data = fitted
     with pytest.raises(GpdslError, match="latents that are functions of `h`"):

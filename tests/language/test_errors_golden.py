@@ -44,6 +44,16 @@ def test_file_shows_the_code_of_its_name(path: Path) -> None:
     assert codes == {path.stem.split("_")[0].upper()}
 
 
+@pytest.mark.parametrize("name", ["let_of_a_latent", "lets_beside_an_input"])
+def test_the_remedy_for_a_latent_over_a_let_is_a_model(name: str) -> None:
+    path = GOLDEN / f"e219_{name}.gpm"
+    (mistake,) = {each.help_text() for each in mistakes_of(path).diagnostics}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if not line.startswith(("latent f", "let"))]
+    remedy = mistake.partition("formula: `")[2].rstrip("`")
+    compile_text("\n".join([*kept, remedy]), path.name)
+
+
 def test_every_code_has_a_golden_file() -> None:
     modules = [import_module(f"{errors.__name__}.{each.name}") for each in pkgutil.iter_modules(errors.__path__)]
     codes = {

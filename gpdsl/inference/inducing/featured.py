@@ -20,7 +20,7 @@ from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Fun
 from gpdsl.kernels.interdomain import PATCHES, images_of
 from gpdsl.language.checker.roughness import roughness
 from gpdsl.language.inducing import Written, read_features
-from gpdsl.program.groups import Group, columns_of
+from gpdsl.program.groups import Group, columns_of, reads_of
 from gpdsl.program.program import Program
 from gpdsl.symbolic.kernel_calculus import NoFeatures
 
@@ -49,10 +49,7 @@ def featured(
     Raises ModelError for a kernel that has no such features, DataError for rows outside the bounds.
     """
     if any(functional.integrated for each in group.readings.basis for functional, _ in each):
-        raise GpdslError(
-            f"inducing = {written}: `{group.names[0]}` is integrated, and covariances of integrals with these features "
-            "are not known: give a number of inducing points"
-        )
+        raise _integrated(program, group, written)
     at: dict[int, Points] = {}
     found: list[Elementary] = []
     for part in read_features(written) or ():
@@ -66,6 +63,17 @@ def featured(
             where = _corners(group, part, data, points)
         found += _kind(program, group, part, where)
     return stacked(tuple(found))
+
+
+def _integrated(program: Program, group: Group, written: str) -> GpdslError:
+    """What to raise for features of a latent of which integrals are read."""
+    latent = group.members[0].latent
+    reads = (each for each in reads_of(program.declarations) if each.name in group.names)
+    own = [(each.span, each.name) for each in reads if each.functional.integrated]
+    span, name = min(own, key=lambda each: each[0].line) if own else (latent.span, latent.name)
+    why = "covariances of integrals with features are not known"
+    remedy = f"give a number of inducing points instead: `infer vi: inducing {name} = 50`"
+    return program.translator.failure(NoFeatures(span, name, written, why, remedy))
 
 
 def outline_of(program: Program, group: Group, written: str) -> list:

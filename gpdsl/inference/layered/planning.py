@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from gpdsl.data import Data
+from gpdsl.data.errors import listed
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
@@ -21,10 +22,13 @@ from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
+from gpdsl.language.model import VALUE
 from gpdsl.language.options import OPTIONS
+from gpdsl.program.groups import reads_of
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.white import training
 from gpdsl.symbolic.concavity import log_concavity
+from gpdsl.symbolic.errors import InnerElsewhere
 from gpdsl.symbolic.readings import OWN
 
 INDUCING, LAST, BATCH, STEPS = 100, 256, 1_000, 3_000
@@ -155,15 +159,21 @@ def _refuse(program: Program, options: Options) -> None:
     for group in program.groups:
         for name in sorted(program.inner & set(group.names)):
             if group.readings.all != (OWN,):
-                raise GpdslError(
-                    f"`{name}` is an argument of other latents, and read at another place than the row's own or as a "
-                    f"derivative as well: read only `{name}` itself"
-                )
+                raise _elsewhere(program, name)
         labels = [
             n for n in group.inputs if (d := program.declarations.inputs.get(n)) is not None and d.label is not None
         ]
         if labels:
             raise GpdslError(f"`{labels[0]}` is a label and an argument of `{group.names[0]}`, beside or above layers")
+
+
+def _elsewhere(program: Program, name: str) -> GpdslError:
+    """What to raise for a latent that is an argument of others, and of which more is read than its value."""
+    declared = program.declarations
+    others = listed(f"`{each.name}`" for each in declared.latents.values() if name in each.arguments)
+    spans = [each.span for each in reads_of(declared) if each.name == name and each.functional != VALUE]
+    span = min(spans, key=lambda each: each.line) if spans else declared.latents[name].span
+    return program.translator.failure(InnerElsewhere(span, name, others))
 
 
 # What `explain` says of a model of several layers.

@@ -142,11 +142,7 @@ def _features(scope: Scope, formula: syntax.Formula) -> int | float | str:
     """A number, or the text of anything else, which may go over several lines."""
     if isinstance(formula, syntax.Literal):
         return formula.value
-    span = formula.span
-    lines = [scope.source.line(number) for number in range(span.line, span.end_line + 1)]
-    lines[-1] = lines[-1][: span.end_column - 1]
-    lines[0] = lines[0][span.column - 1 :]
-    return " ".join(each.partition("#")[0] for each in lines)
+    return scope.source.written(formula.span)
 
 
 def _identifiers(formula: syntax.Formula) -> list[syntax.Identifier]:

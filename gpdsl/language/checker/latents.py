@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from gpdsl.language import syntax
@@ -27,6 +28,10 @@ _SIGNATURE = "GP(mean, kernel)"
 _IN_MEAN = frozenset({"const", "param", "input", "row", "latent"})
 _ARGUMENTS = ("input", "row", "latent", "const", "index")
 _IN_KERNEL = frozenset({"const", "param"})
+_PLAIN = frozenset({"input", "row", "latent"})
+_KNOWN = frozenset({"const", "param", "function"})
+_WORD = re.compile(r"[^\W\d]\w*")
+_READ_ELSEWHERE = re.compile(r"\b(D|integral)\s*\(")
 
 
 def check_latent(scope: Scope, statement: syntax.LatentStatement) -> None:
@@ -61,7 +66,10 @@ def _inputs(scope: Scope, statement: syntax.LatentStatement) -> tuple[tuple[str,
         with scope.problems.contained():
             sort = scope.sort_of(argument)
             if sort not in _ARGUMENTS:
-                scope.problems.fail(ArgumentNotInput(argument.span, argument.text, SORTS[sort]))
+                remedy = _inside_the_kernel(scope, statement) if sort == "let" else ""
+                scope.problems.fail(
+                    ArgumentNotInput(argument.span, argument.text, SORTS[sort], remedy or ArgumentNotInput.remedy)
+                )
             refuse_as_argument(scope, argument)
             axes = argument_axes(scope, argument.text)
             if argument.text in found:
@@ -73,6 +81,36 @@ def _inputs(scope: Scope, statement: syntax.LatentStatement) -> tuple[tuple[str,
                 scope.problems.fail(SeveralAxes(argument.span, argument.text, shown, _flat(scope, argument.text)))
             found.append(argument.text)
     return tuple(found), len(found) < len(statement.arguments)
+
+
+def _inside_the_kernel(scope: Scope, statement: syntax.LatentStatement) -> str:
+    """How a latent over `let`s of one line is written: over what these read, with the formulas in its kernel.
+
+    Empty for others. Latents come before the `let`s that read them, so that there is the text only.
+    """
+    arguments: list[str] = []
+    seen: list[str] = []
+    for each in statement.arguments:
+        name, own, formula = each.text, [each.text], each.text
+        if scope.sorts.get(name) == "let":
+            head, _, tail = scope.source.line(scope.places[name].line).partition("=")
+            formula = tail.partition("#")[0].strip()
+            words = [word for word in _WORD.findall(formula) if word in scope.sorts]
+            own = [word for word in words if scope.sorts[word] in _PLAIN]
+            rest = {scope.sorts[word] for word in words} - _PLAIN - _KNOWN
+            if head.split() != ["let", name] or rest or not own or _READ_ELSEWHERE.search(formula) or _open(formula):
+                return ""
+            if any(re.search(rf"\b{word}\s*\(", formula) for word in own):
+                return ""
+        arguments, seen = [*arguments, *own], [*seen, formula]
+    on = ", ".join(seen) if len(seen) == 1 else f"[{', '.join(seen)}]"
+    over = f"latent {statement.declared.name.text}({', '.join(dict.fromkeys(arguments))})"
+    return f"the kernel takes the formula: `{over} ~ GP(0, RBF(1, on = {on}))`"
+
+
+def _open(formula: str) -> bool:
+    """Whether a formula goes on in the next line."""
+    return any(formula.count(each) != formula.count(other) for each, other in ("()", "[]"))
 
 
 def level_axes(scope: Scope, statement: syntax.LatentStatement, arguments: Sequence[str]) -> tuple[Axis, ...]:

@@ -141,10 +141,14 @@ class ArgumentNotInput(Mistake):
 
     name: str
     what: str
+    remedy: str = (
+        "a latent is a function of inputs, row variables or other latents: declare `input x : real` and write "
+        "`latent f(x) ~ ...`"
+    )
     code: ClassVar = "E219"
     message: ClassVar = "the argument `{name}` of a latent is {what}, not an input"
     label: ClassVar = "expected the name of an input, or of a row variable or another latent"
-    help: ClassVar = "a latent is a function of inputs: declare `input x : real` and write `latent f(x) ~ ...`"
+    help: ClassVar = "{remedy}"
 
 
 # E370 to E379: sums, products of matrices, slices and conditions that do not say what they range over.
