@@ -117,3 +117,26 @@ def test_there_may_be_more_points_than_rows() -> None:
     assert bounds[1] > bounds[0] + 0.1
     deep = gpdsl.compile(text.replace("row h ~ Normal(x, 0.4)", "latent h(x) ~ GP(x, RBF(1))"))
     assert [len(z) for z in deep.fit(data, inducing=6, steps=3).inducing] == [3, 6]  # inputs have one place in a row
+
+
+def test_points_leave_room_for_averages() -> None:
+    """100 rows and all their points cost more than averages are worth, and fewer points less than samples."""
+    model, rng = gpdsl.zoo("latent_variable"), np.random.default_rng(0)
+    some, many, most = ({"y": rng.normal(size=(rows, 4))} for rows in (100, 800, 5000))
+    told = model.explain(some)
+    assert "70 inducing points" in told and "without samples" in told
+    assert "30 inducing points" in model.explain(many) and "without samples" in model.explain(many)
+    assert "100 inducing points" in model.explain(some, inducing=100)
+    assert "without samples" not in model.explain(some, expectations="sampled")
+    assert "without samples" not in model.explain(most)
+
+
+@pytest.mark.slow
+def test_fewer_points_with_averages_end_above_more_with_samples() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.uniform(-1, 1, 80)
+    y = np.sign(rng.normal(size=80)) * (1 + x) + 0.1 * rng.normal(size=80)
+    text = "input x : real\noutput y : real\nparam ell : positive[2] = 1\nparam sigma : positive = 0.1\n"
+    model = gpdsl.compile(text + "row w ~ Normal(0, 1)\nlatent f(x, w) ~ GP(0, RBF(ell))\ny ~ Normal(f, sigma)\n")
+    sampled, chosen = (model.fit({"x": x, "y": y}, **o) for o in ({"expectations": "sampled"}, {}))
+    assert chosen.elbo > sampled.elbo + 20

@@ -111,8 +111,8 @@ VISITED = 5.0
 ASSESSED = 1_000
 """Rows of which the bound is taken at a time at the end."""
 
-RISING, LITTLE, FEWEST = 3.0, 0.2, 5
-"""Standard errors and nats that the bound rises by in the end without a note, and steps that tell."""
+RISING, LITTLE, FEWEST, LAST_FIFTHS = 3.0, 0.2, 3, ((0.6, 0.8), (0.8, 1.0))
+"""Standard errors and nats that the bound rises by in the end without a note, steps that tell, and what is compared."""
 
 State = dict[str, Any]
 """What Adam moves: `parameters` on the real line, `inducing` and `q` by group; and `last`, by natural gradients."""
@@ -174,17 +174,21 @@ class LayeredSearch:
         return ALL_DONE
 
     def _rising(self) -> tuple[str, ...]:
-        """A note where the bound rises in the last steps, which are short, beyond its noise."""
-        fifth = len(self.values) // 5
-        before, after = np.asarray(self.values[-2 * fifth : -fifth]), np.asarray(self.values[-fifth:])
-        if self.done < self.problem.choice.steps or fifth < FEWEST:
+        """A note where the bound rises over the last fifth of the way, beyond its noise.
+
+        Of the way and not of the steps, whose last ones are so short that any bound is level there.
+        """
+        way = np.cumsum(self._lengths(np.arange(len(self.values)))[:, 0])
+        parts = [np.asarray(self.values)[(way > a * way[-1]) & (way <= b * way[-1])] for a, b in LAST_FIFTHS]
+        if self.done < self.problem.choice.steps or min(map(len, parts)) < FEWEST:
             return ()
-        rise, noise = after.mean() - before.mean(), np.sqrt((before.var() + after.var()) / fifth)
+        before, after = parts
+        rise, noise = after.mean() - before.mean(), np.sqrt(before.var() / len(before) + after.var() / len(after))
         if not rise > max(RISING * noise, LITTLE):
             return ()
         return (
-            f"the bound still rises: its mean over the last fifth of {self.done} steps is {rise:.2g} nats "
-            f"above that over the fifth before; ask for more, as steps = {4 * self.done}, or go on with start = fit",
+            f"the bound still rises: its mean over the last fifth of the way that {self.done} steps go is {rise:.2g} "
+            f"nats above that over the fifth before; take more, steps = {4 * self.done}, or go on with start = fit",
         )
 
     def state(self) -> Result:
@@ -199,10 +203,14 @@ class LayeredSearch:
         """Row numbers, random keys and lengths of some steps: of Adam's, and shares of natural gradients."""
         index = np.stack([*itertools.islice(self.batches, self.size)])
         keys = jax.random.split(jax.random.fold_in(self.key, self.done), self.size)
-        at = np.minimum(self.done + np.arange(self.size), self.problem.choice.steps) / self.problem.choice.steps
-        lengths = SLOWEST + (1.0 - SLOWEST) * 0.5 * (1.0 + np.cos(np.pi * at))
-        lengths = np.stack([self.pace * np.minimum(at / RISE, 1.0) * lengths, SHARE * lengths], axis=1)
+        lengths = self._lengths(self.done + np.arange(self.size))
         return jnp.asarray(index), keys, jnp.asarray(lengths, self.problem.options.dtype)
+
+    def _lengths(self, steps: np.ndarray) -> Float[np.ndarray, "steps 2"]:
+        """How far some steps go: Adam's, and natural gradients."""
+        at = np.minimum(steps, self.problem.choice.steps) / self.problem.choice.steps
+        lengths = SLOWEST + (1.0 - SLOWEST) * 0.5 * (1.0 + np.cos(np.pi * at))
+        return np.stack([self.pace * np.minimum(at / RISE, 1.0) * lengths, SHARE * lengths], axis=1)
 
     def _chunk(
         self, point: State, last: Any, memory: Any, index: Array, keys: Array, lengths: Array, rows: Rows

@@ -50,8 +50,12 @@ def drawn_together(
     return np.concatenate([known for known, _ in _passes(posterior, program, rows, count, rng, program.order)])
 
 
-def covariances(posterior: Posterior, program: Program, rows: Rows) -> Block:
+def covariances(
+    posterior: Posterior, program: Program, rows: Rows, variances: Float[np.ndarray, "rows latents"]
+) -> Block:
     """Covariances of all latents between all rows: those given the layers below, on average, and of the means there.
+
+    They are estimated as correlations: `variances` are known better, from passes that are spread evenly.
 
     Raises GpdslError for too many rows, and latents read in other ways.
     """
@@ -74,6 +78,9 @@ def covariances(posterior: Posterior, program: Program, rows: Rows) -> Block:
             every = np.arange(count)
             total[np.ix_(own, every, own, every)] = 0.0
             total[own, :, own] = given(place, known)[1][0]
+    own = np.sqrt(np.einsum("anan->an", total))
+    sds = np.divide(np.sqrt(variances.T), own, out=np.ones_like(own), where=own > 0)
+    total *= sds[:, :, None, None] * sds
     return Block(tuple(range(latents)), total[None])
 
 

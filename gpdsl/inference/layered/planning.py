@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -34,8 +35,11 @@ from gpdsl.symbolic.readings import OWN
 INDUCING, LAST, BATCH, STEPS = 100, 256, 1_000, 3_000
 """Inducing points of each inner latent and of each of the last layer, rows of a step, and steps."""
 
-FEW = 500_000
-"""Rows times squares of inducing points: up to so many, averages over row variables cost little more than samples."""
+FEW, LEAST = 500_000, 30
+"""Rows times squares of inducing points: up to so many, averages over row variables cost little more than samples. So
+many points, where more rows leave room for no more, at twice the cost: they end higher than more points with samples.
+Of minibatches they do not, where rows are so many.
+"""
 
 NETWORK = "network(20, 20)"
 """What finds q of row variables where minibatches visit a row now and then."""
@@ -79,7 +83,7 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
     _refuse(program, options)
     choice = _without_samples(program, data.rows, options, _decide(program, data.rows, options))
     jitter, rows = jitter_for(np.dtype(options.dtype)), make_rows(program, data)
-    last = () if options.inducing else last_layers(program)
+    last = () if options.inducing or not choice.samples else last_layers(program)
     counts = [min(LAST, data.rows) if p in last else choice.inducing for p in range(len(program.groups))]
     points, q, _ = start_layers(program, rows, counts, jitter, options.seed)
     for place, group in enumerate(program.groups):
@@ -121,13 +125,18 @@ def _decide(program: Program, rows: int, options: Options) -> Choice:
 
 
 def _without_samples(program: Program, rows: int, options: Options, choice: Choice) -> Choice:
-    """The choice with no samples of row variables, where the moments at these have a formula that costs little."""
+    """The choice with no samples of row variables, where the moments at these have a formula that costs little.
+
+    It has as many inducing points as that leaves room for, unless their number is given.
+    """
     if options.expectations not in ("auto", "closed") or options.importance > 1 or options.samples:
         return choice
-    size = (choice.batch or rows) * (choice.inducing if options.inducing else min(LAST, rows)) ** 2
-    if (options.expectations == "auto" and size > FEW) or averaged(program):
+    taken, points = choice.batch or rows, choice.inducing if options.inducing else min(LAST, rows)
+    if options.expectations == "auto" and not options.inducing and not choice.batch:
+        points = min(points, max(LEAST, math.isqrt(FEW // taken)))
+    if (options.expectations == "auto" and taken * points**2 > 2 * FEW) or averaged(program):
         return choice
-    return replace(choice, samples=0)
+    return replace(choice, samples=0, inducing=points)
 
 
 def _refuse(program: Program, options: Options) -> None:

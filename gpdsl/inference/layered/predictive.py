@@ -167,7 +167,10 @@ class Layered(Posterior):
 
     def blocks(self, program: Program, rows: Rows, count: int) -> list[Block]:
         """One block of all latents, estimated from `JOINT_DRAWS` draws of those that others are functions of."""
-        return [covariances(self, program, rows)]
+        found, shares = self.marginals(program, rows, count), self.shares(program)
+        mean = np.tensordot(shares, np.asarray(found.mean), axes=1)
+        variances = np.tensordot(shares, np.asarray(found.variance) + (np.asarray(found.mean) - mean) ** 2, axes=1)
+        return [covariances(self, program, rows, variances)]
 
     def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
         return composed(self, component, rng, seed)
