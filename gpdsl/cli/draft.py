@@ -17,7 +17,7 @@ from gpdsl.cli.weak_priors import Weak, lengths, spread
 from gpdsl.data.columns import places, spelt
 from gpdsl.data.errors import DataError, NoRows, listed
 from gpdsl.data.file_mistakes import NOT_UTF8, SAVE_AGAIN, Unreadable
-from gpdsl.data.looks import Look, dispersion, grades_of, heavy, look, output_kind, whole
+from gpdsl.data.looks import IDENTIFIER, Look, dispersion, grades_of, heavy, look, output_kind, whole
 from gpdsl.data.table import Table
 from gpdsl.errors import GpdslError
 from gpdsl.language.formatter import format_text
@@ -144,7 +144,7 @@ def _target(looks: Sequence[Look], wanted: str | None) -> Look:
         if not able:
             what = "no column can be an output: expected one of numbers or words that are not all the same"
             raise GpdslError(what + _lacking([each for each in looks if each.reason]))
-        able = [each for each in able if each.column.lower() not in WHERE_AND_WHEN] or able
+        able = [each for each in able if not _places_rows(each.column)] or able
         numbers = [each for each in able if each.kind == "number"]
         return (named or (able if looks[-1] in able else numbers) or able)[-1]
     found = next((each for each in looks if each.column == wanted), None)
@@ -156,6 +156,11 @@ def _target(looks: Sequence[Look], wanted: str | None) -> Look:
         reason = found.reason or "it holds times: expected numbers or words"
         raise GpdslError(f"--output {wanted}: this column cannot be an output: {reason}")
     return found
+
+
+def _places_rows(column: str) -> bool:
+    """Whether a name says that a column tells which row this is, and nothing that it has."""
+    return column.lower() in WHERE_AND_WHEN or bool(IDENTIFIER.fullmatch(column))
 
 
 def _several(target: Look) -> bool:

@@ -456,7 +456,7 @@ def test_words_of_the_language_are_spared_as_names(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err.count("`const` is a word of the language: name the model otherwise") == 2
 
 
-@pytest.mark.parametrize("last", ["Day", "month", "YEAR", "date", "id", "index", "hour", "Week"])
+@pytest.mark.parametrize("last", ["Day", "month", "YEAR", "date", "id", "index", "hour", "Week", "site_id"])
 def test_where_and_when_is_the_output_only_where_nothing_else_can_be(last: str) -> None:
     columns = {"Ozone": CURVE, "Temp": AREA, "Month": np.arange(ROWS) // 30 + 5, last: np.arange(ROWS) % 30 + 1}
     assert draft(read_table(columns), "d", None).output == "Temp"
