@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
@@ -234,10 +235,16 @@ def eigen(kernel: str, arguments: Mapping[str, Array], corners: Float[Array, "2 
 
 def _hermite(z: Float[Array, "n D"], first: Float[Array, "n D"], most: int) -> Float[Array, "degrees n D"]:
     """`first` times H_k(z) / sqrt(2^k k!), k up to the most."""
-    found = [first, jnp.sqrt(2.0) * z * first]
-    for k in range(1, most):
-        found.append(jnp.sqrt(2.0 / (k + 1.0)) * z * found[k] - jnp.sqrt(k / (k + 1.0)) * found[k - 1])
-    return jnp.stack(found[: most + 1])
+    # a loop: hundreds written out take minutes to compile
+
+    def following(known: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Array]:
+        before, last = known
+        new = jnp.sqrt(2.0 / (k + 1.0)) * z * last - jnp.sqrt(k / (k + 1.0)) * before
+        return (last, new), new
+
+    begun = first, jnp.sqrt(2.0) * z * first
+    rest = jax.lax.scan(following, begun, jnp.arange(1, max(most, 1), dtype=z.dtype))[1]
+    return jnp.concatenate([jnp.stack(begun), rest])[: most + 1]
 
 
 @functools.lru_cache(maxsize=64)

@@ -11,6 +11,7 @@ import pytest
 from jaxtyping import Array
 from scipy.integrate import quad
 
+from gpdsl.kernels import fourier as waves
 from gpdsl.kernels.covariance import basis, covariance, variance
 from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum, block
 from gpdsl.kernels.fourier import Unsuited
@@ -300,3 +301,14 @@ def test_features_stand_beside_points_and_are_kept() -> None:
     np.testing.assert_allclose(own, np.diag(among))
     again = from_outline(outline(both), iter([points.points, both.parts[1].points]))
     assert outline(again) == outline(both) and len(again) == 9
+
+
+def test_hundreds_of_eigenfunctions_are_one_loop() -> None:
+    """Written out, each degree made the program longer: 500 took minutes to compile."""
+    corners = jnp.array([[-3.0], [3.0]])
+
+    def steps(count: int) -> int:
+        found = waves.eigen("RBF", {"ell": jnp.array(1.0)}, corners, count)
+        return len(jax.make_jaxpr(found.functions)(corners).eqns)
+
+    assert steps(300) == steps(3)
