@@ -16,9 +16,10 @@ from jaxtyping import Float
 from gpdsl.data.convert import order_of
 from gpdsl.data.errors import listed
 from gpdsl.data.times import texts_of
+from gpdsl.data.values import as_numbers
 from gpdsl.errors import GpdslError, GpdslWarning, preformatted, printable
 from gpdsl.language.model import Declarations
-from gpdsl.results.levels import as_numbers, in_words
+from gpdsl.results.levels import in_words
 from gpdsl.symbolic.reduced import field_quantities
 
 if TYPE_CHECKING:
