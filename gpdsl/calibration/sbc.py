@@ -20,8 +20,8 @@ from gpdsl.errors import GpdslError, GpdslWarning, described, quoted
 from gpdsl.inference.plan.options import Options, make_options
 from gpdsl.inference.watch import Watch, watching
 from gpdsl.language.fit_options import FitOptions, with_options
-from gpdsl.language.inducing import Whole
 from gpdsl.language.model import Declarations
+from gpdsl.language.takes import Whole
 from gpdsl.language.used import called_in
 from gpdsl.model import Model
 from gpdsl.results.progress import SECONDS_BETWEEN_LINES, duration
@@ -191,7 +191,7 @@ def _study(
 ) -> Study:
     """What all runs share. Raises GpdslError where no run could be made."""
     d = model.declarations
-    chosen = make_options(d.infer.options, options)
+    chosen = make_options(d.infer.options, options, d.latents)
     held = _held(d, chosen)
     if d.fields:
         raise GpdslError("sbc: a latent over points of its own is the same in every row; this is not calibrated yet")

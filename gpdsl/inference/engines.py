@@ -28,8 +28,9 @@ from gpdsl.inference.natural.profiled import ProfiledSearch, SitesProfile
 from gpdsl.inference.opaque.budget import is_simulated
 from gpdsl.inference.opaque.simulated import Rounds
 from gpdsl.inference.opaque.stochastic import StochasticSearch
-from gpdsl.inference.plan.options import Choice, Options, decide, of_parameters, refuse_beta
+from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.plan.planning import decided
+from gpdsl.inference.plan.refusals import of_parameters, refuse_beta
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.posterior import Posterior
 from gpdsl.inference.problem import Problem

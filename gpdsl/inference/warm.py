@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from gpdsl.inference.natural.sites import Sites, site_target
 from gpdsl.inference.posteriors.family import Family, Full, Held, Linear, Whitened
 from gpdsl.inference.posteriors.features import RowFeatures
 from gpdsl.kernels.functionals import Functionals
+from gpdsl.language.inducing import per_latent
 from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
@@ -59,10 +60,16 @@ class Start:
     calendar: Calendar | None = None
     onto: Sequence[Functionals] | None = None
     """Inducing functionals of the program that goes on, where they are chosen already."""
+    told: Any = None
+    """What the fit was asked for as its option `inducing`."""
 
     def initial(self, program: Program) -> dict[str, np.ndarray]:
         """Values of the parameters that both models have."""
         return {name: value for name, value in self.parameters.items() if name in program.declarations.params}
+
+    def told_of(self, latents: Collection[str]) -> Any:
+        """What the fit was asked for by the names of these latents; None where they all had the same."""
+        return per_latent(self.told, latents) if isinstance(self.told, Mapping) else None
 
     def group_of(self, name: str) -> tuple[int, slice] | None:
         """The group of a latent, and its elements among the group's; None when this fit has no such latent."""

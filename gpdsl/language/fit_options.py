@@ -11,7 +11,7 @@ class FitOptions(TypedDict, total=False):
     """Options of `Model.fit` and `Model.explain`. None stands for the default: mostly, that the plan decides."""
 
     posterior: str | None
-    inducing: int | str | None
+    inducing: int | str | Mapping[str, int | str] | None
     learn_inducing: bool | None
     inducing_start: Literal["auto", "kmeans", "greedy"] | None
     expectations: Literal["auto", "closed", "quadrature", "sampled"] | None

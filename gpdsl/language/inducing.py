@@ -4,231 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from gpdsl.errors import GpdslError, quoted
-
-# What kinds of values an option of inference takes; each reads a value, and says what it expects.
-
-MOST_COMPONENTS = 100
-"""Of a mixture."""
-
-MOST_LAYERS, MOST_UNITS = 5, 1_000
-"""Of a network."""
-
-
-class Takes(Protocol):
-    """What values an option takes. `expected` says it after that word; `words` are those that can be written."""
-
-    @property
-    def expected(self) -> str: ...
-
-    @property
-    def words(self) -> tuple[str, ...]: ...
-
-    @property
-    def example(self) -> str: ...
-
-    def read(self, value: Any) -> Any:
-        """The value as the fit keeps it, or None where the option cannot have it."""
-
-
-@dataclass(frozen=True)
-class Words:
-    """One of some words."""
-
-    words: tuple[str, ...]
-
-    @property
-    def expected(self) -> str:
-        return f"one of {', '.join(self.words)}"
-
-    @property
-    def example(self) -> str:
-        return self.words[0]
-
-    def read(self, value: Any) -> str | None:
-        return value if isinstance(value, str) and value in self.words else None
-
-
-@dataclass(frozen=True)
-class Keys:
-    """One of the words of a table, which may grow."""
-
-    table: Mapping[str, str]
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return tuple(self.table)
-
-    @property
-    def expected(self) -> str:
-        return Words(self.words).expected
-
-    @property
-    def example(self) -> str:
-        return self.words[0]
-
-    def read(self, value: Any) -> str | None:
-        return Words(self.words).read(value)
-
-
-@dataclass(frozen=True)
-class Families(Words):
-    """A posterior family; K stands for a number of components."""
-
-    def read(self, value: Any) -> str | None:
-        text = re.sub(r"\s", "", value) if isinstance(value, str) else ""
-        family, _, rest = text.partition("(")
-        components = rest.removesuffix(")")
-        if f"{family}(K)" not in self.words:
-            return text if text in self.words else None
-        whole = re.fullmatch("[1-9][0-9]{0,2}", components) and rest.endswith(")")
-        return text if whole and int(components) <= MOST_COMPONENTS else None
-
-
-@dataclass(frozen=True)
-class Encoding(Words):
-    """`auto`, `free`, or a network with so many units in each layer."""
-
-    @property
-    def expected(self) -> str:
-        return f"auto, free, or network(20, 20): 1 to {MOST_LAYERS} layers of 1 to {MOST_UNITS} units"
-
-    @property
-    def example(self) -> str:
-        return self.words[-1]
-
-    def read(self, value: Any) -> str | None:
-        text = re.sub(r"\s", "", value) if isinstance(value, str) else ""
-        units = text.removeprefix("network(").removesuffix(")").split(",")
-        if not re.fullmatch(r"network\([1-9][0-9]{0,3}(,[1-9][0-9]{0,3})*\)", text):
-            return text if text in self.words else None
-        fits = len(units) <= MOST_LAYERS and all(int(each) <= MOST_UNITS for each in units)
-        return f"network({', '.join(units)})" if fits else None
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A whole number."""
-
-    least: int
-    example: str = "100"
-    most: int | None = None
-    words: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def expected(self) -> str:
-        return f"a whole number of at least {self.least}" + (f" and at most {self.most}" if self.most else "")
-
-    def read(self, value: Any) -> int | None:
-        number = _number(value)
-        if number is None or number != int(number) or number < self.least:
-            return None
-        return int(number) if self.most is None or number <= self.most else None
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number between bounds, themselves left out unless `closed`."""
-
-    expected: str
-    example: str
-    least: float = 0.0
-    most: float = math.inf
-    closed: tuple[bool, bool] = (False, False)
-    words: ClassVar[tuple[str, ...]] = ()
-
-    def read(self, value: Any) -> float | None:
-        number = _number(value)
-        if number is None or number > sys.float_info.max:
-            return None
-        above = number >= self.least if self.closed[0] else number > self.least
-        below = number <= self.most if self.closed[1] else number < self.most
-        return float(number) if above and below else None
-
-
-@dataclass(frozen=True)
-class Truth:
-    """Yes or no."""
-
-    expected: ClassVar[str] = "true or false"
-    words: ClassVar[tuple[str, ...]] = ("true", "false")
-    example: ClassVar[str] = "true"
-
-    def read(self, value: Any) -> bool | None:
-        return value if isinstance(value, bool) else None
-
-
-@dataclass(frozen=True)
-class Device:
-    """The name of a kind of devices; JAX knows which there are."""
-
-    expected: ClassVar[str] = "the name of a kind of devices, such as cpu or gpu"
-    words: ClassVar[tuple[str, ...]] = ("cpu", "gpu", "tpu")
-    example: ClassVar[str] = "cpu"
-
-    def read(self, value: Any) -> str | None:
-        return value if isinstance(value, str) and value.isidentifier() else None
-
-
-@dataclass(frozen=True)
-class Names:
-    """Names of parameters: one, several, or several in one text with commas between them."""
-
-    expected: ClassVar[str] = "names of parameters; their values are given by init={...}"
-    words: ClassVar[tuple[str, ...]] = ()
-    example: ClassVar[str] = "[ell, sigma]"
-
-    def read(self, value: Any) -> tuple[str, ...] | None:
-        names = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
-        if isinstance(names, Mapping) or not isinstance(names, Iterable):
-            return None
-        found = tuple(names)
-        return found if all(isinstance(name, str) for name in found) else None
-
-
-@dataclass(frozen=True)
-class Quantities:
-    """Inputs and outputs: all that can be, none, or some by name."""
-
-    expected: ClassVar[str] = "true, false, or names of inputs and outputs"
-    words: ClassVar[tuple[str, ...]] = ("true", "false")
-    example: ClassVar[str] = "true"
-
-    def read(self, value: Any) -> bool | tuple[str, ...] | None:
-        return value if isinstance(value, bool) else Names().read(value)
-
-
-@dataclass(frozen=True)
-class Values:
-    """Values of parameters by name; whether a parameter can have its value, the program says."""
-
-    expected: ClassVar[str] = (
-        "values by the names of parameters, such as init={'ell': 2}; --init ell=2 in a command; to begin where another "
-        "fit ended: start=fit"
-    )
-    words: ClassVar[tuple[str, ...]] = ()
-    example: ClassVar[str] = "2"
-
-    def read(self, value: Any) -> dict[str, Any] | None:
-        named = isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
-        return dict(value) if named else None
-
-
-def _number(value: Any) -> int | float | None:
-    """A finite number of Python or NumPy."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return None
-    if isinstance(value, Integral):
-        return int(value)
-    return float(value) if math.isfinite(value) else None
-
+from gpdsl.language.source import closest
+from gpdsl.language.takes import Whole
 
 Box = tuple[tuple[float, float], ...]
 """Between what bounds, column by column; one pair stands for every column."""
@@ -266,6 +49,10 @@ def name_features(name: str, meaning: str) -> None:
     _features[name] = meaning
 
 
+EXAMPLE = 50
+"""Features in messages."""
+
+_CALLED = re.compile(r"\s*([A-Za-z_]\w*)\s*\(")
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _PAIR = rf"\[\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\]"
 _PART = re.compile(
@@ -296,22 +83,44 @@ def _shown(number: float) -> str:
 
 def read_features(text: str) -> tuple[Written, ...] | None:
     """The families of features of a sum, or None where it is none."""
-    found, rest = [], text
+    found = _parts(text)
+    return found if isinstance(found, tuple) else None
+
+
+def _parts(text: str) -> tuple[Written, ...] | str:
+    """The families of a sum, or what was expected instead where it is none; nothing where it looks like none."""
+    found: list[Written] = []
+    rest = text
     while True:
         match = _PART.match(rest)
-        if match is None or match[1] not in FEATURES or int(match[2]) == 0:
-            return None
-        over = _box(match[3])
-        if over is None or (over and match[1] in PLACED):
-            return None
-        found.append(Written(match[1], int(match[2]), over))
+        if match is None:
+            call = _CALLED.match(rest)
+            return _no_family(call[1]) if call is not None and call[1] not in FEATURES else ""
+        name, count, bounds = match.groups()
+        if name not in FEATURES:
+            return _no_family(name)
+        if int(count) == 0:
+            return f"at least one of `{name}`, as in `{name}({EXAMPLE})`, not 0"
+        over = _box(bounds)
+        if over is None:
+            return f"the lower bound before the upper one, as in `over = [-5, 5]`, not `{bounds.strip()}`"
+        if over and name in PLACED:
+            return f"`{name}({count})` without `over`: they are placed among the rows"
+        if name in {each.family for each in found}:
+            return f"every family once, and `{name}` is there twice: give one number of them"
+        found.append(Written(name, int(count), over))
         rest = rest[match.end() :]
         if not rest:
-            break
+            return tuple(found)
         if rest[0] != "+":
-            return None
+            return ""
         rest = rest[1:]
-    return tuple(found) if len({each.family for each in found}) == len(found) else None
+
+
+def _no_family(name: str) -> str:
+    near = closest(name, FEATURES)
+    meant = f"; did you mean `{near}`?" if near else ""
+    return f"a family of features that there is, not `{name}`: {', '.join(FEATURES)}{meant}"
 
 
 def _box(text: str | None) -> Box | None:
@@ -328,9 +137,34 @@ def shown_features(parts: tuple[Written, ...]) -> str:
     return " + ".join(map(str, parts))
 
 
+OTHERS = ""
+"""In place of a name: latents that are not named."""
+
+PerLatent = Mapping[str, int | str]
+"""Inducing points or features by the names of latents."""
+
+
+def per_latent(asked: PerLatent, latents: Collection[str]) -> int | str | dict[str, int | str] | None:
+    """What is asked for each latent, in their order; a single value where all have the same.
+
+    Latents for which nothing is asked are left out, and None is what is asked for none.
+    """
+    each = {name: asked.get(name, asked.get(OTHERS)) for name in latents}
+    if len(set(each.values())) <= 1:
+        return next(iter(each.values()), asked.get(OTHERS))
+    return {name: value for name, value in each.items() if value is not None}
+
+
+def shown_inducing(asked: int | str | PerLatent) -> str:
+    """The option as it is written in an `infer` line."""
+    if not isinstance(asked, Mapping):
+        return f"inducing = {asked}"
+    return ", ".join(f"inducing {name} = {value}" if name else f"inducing = {value}" for name, value in asked.items())
+
+
 @dataclass(frozen=True)
 class Inducing:
-    """A number of inducing points, or a sum of features."""
+    """A number of inducing points, a sum of features, or either by the names of latents."""
 
     example: ClassVar[str] = "100"
 
@@ -340,13 +174,32 @@ class Inducing:
 
     @property
     def expected(self) -> str:
-        return f"a whole number of at least 0, or features such as fourier(50, over = [-5, 5]): {', '.join(FEATURES)}"
+        return (
+            "a whole number of at least 0, or features such as fourier(50, over = [-5, 5]): "
+            f"{', '.join(FEATURES)}; by the names of latents where they differ"
+        )
 
-    def read(self, value: Any) -> int | str | None:
-        """The number, or the features as they would be written; points alone are a number."""
+    def read(self, value: Any) -> int | str | dict[str, int | str] | None:
+        """The number, or the features as they would be written; points alone are a number. By name: of each."""
+        if isinstance(value, Mapping):
+            found = {name: self.read_one(each) for name, each in value.items() if isinstance(name, str)}
+            known = {name: each for name, each in found.items() if each is not None}
+            return known if known and len(known) == len(value) else None
+        return self.read_one(value)
+
+    def read_one(self, value: Any) -> int | str | None:
+        """What one latent has."""
         if isinstance(value, str):
             parts = read_features(value)
             if parts is None:
                 return None
             return parts[0].count if [each.family for each in parts] == ["points"] else shown_features(parts)
         return Whole(0).read(value)
+
+    def expected_of(self, value: Any) -> str:
+        """What was expected instead of a value that it cannot have; of several latents, of the first that is wrong."""
+        if isinstance(value, Mapping):
+            wrong = next((each for each in value.items() if self.read_one(each[1]) is None), None)
+            return self.expected if wrong is None else f"of `{wrong[0]}` {self.expected_of(wrong[1])}"
+        found = _parts(value) if isinstance(value, str) else ""
+        return found if found and isinstance(found, str) else self.expected

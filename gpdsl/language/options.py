@@ -12,11 +12,12 @@ from types import MappingProxyType
 from typing import Any
 
 from gpdsl.errors import GpdslError, quoted
-from gpdsl.language.inducing import (
+from gpdsl.language.inducing import Inducing
+from gpdsl.language.source import closest
+from gpdsl.language.takes import (
     Device,
     Encoding,
     Families,
-    Inducing,
     Keys,
     Names,
     Number,
@@ -27,7 +28,6 @@ from gpdsl.language.inducing import (
     Whole,
     Words,
 )
-from gpdsl.language.source import closest
 
 # What engines are called, in `infer` lines and as the option `engine`.
 
@@ -309,7 +309,8 @@ def check_option(name: str, value: Any) -> Any:
     if found is None:
         meant = _meant(value, takes.words) if isinstance(value, str) else ""
         meant += "; others are registered first (`gpdsl.register_engine`)" if name == "engine" else ""
-        raise GpdslError(f"{name} = {_shown(value)}: expected {takes.expected}{meant}")
+        expected = takes.expected_of(value) if isinstance(takes, Inducing) else takes.expected
+        raise GpdslError(f"{name} = {_shown(value)}: expected {expected}{meant}")
     return found
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import jax.numpy as jnp
 import sympy as sp
@@ -222,19 +223,25 @@ class KernelValues:
     arguments: tuple[Float[Array, "factors ..."], ...]
 
 
-def make_groups(translator: Translator, readings: Mapping[str, Readings]) -> tuple[Group, ...]:
-    """Partition the model's latents by kernel form, inputs and what is read of them, in order of declaration."""
+def make_groups(
+    translator: Translator, readings: Mapping[str, Readings], told: Mapping[str, Hashable] = MappingProxyType({})
+) -> tuple[Group, ...]:
+    """Partition the model's latents by kernel form, inputs and what is read of them, in order of declaration.
+
+    Those with different things `told` of them, by name, are apart.
+    """
     declared = translator.declarations
     buckets: dict[tuple, list[Member]] = {}
     for latent in (*declared.latents.values(), *map(process_of, declared.rows.values())):
         kernel = canonical(latent.kernel, Space.of(translator, latent))
         member = Member(latent, kernel, math.prod(translator.shape(latent.axes)))
         points = 0 if latent.over is None else translator.size(latent.over)
-        key = (kernel.form, latent.arguments, readings[latent.name], latent.name in declared.rows, points)
+        read = readings[latent.name]
+        key = (kernel.form, latent.arguments, read, latent.name in declared.rows, points, told.get(latent.name))
         buckets.setdefault(key, []).append(member)
     return _placed(
         Group(form, inputs, tuple(members), 0, 0, _shared(translator, members), read, per_row, points)
-        for (form, inputs, read, per_row, points), members in buckets.items()
+        for (form, inputs, read, per_row, points, _), members in buckets.items()
     )
 
 

@@ -250,13 +250,18 @@ def make_program(
     control: str = "regression",
     fixed: Collection[str] = (),
     initial: Mapping[str, object] | None = None,
+    inducing: object = None,
 ) -> Program:
-    """Bind a model to sizes and opaque functions, and plan its terms. Raises GpdslError for what cannot be done."""
+    """Bind a model to sizes and opaque functions, and plan its terms. Raises GpdslError for what cannot be done.
+
+    Latents that have different `inducing` points, by name, are computed apart.
+    """
     translator = Translator(declarations, sizes)
     translator.traced = traced_functions(translator, externals)
     expected = "sampled" if declarations.fields else expectations
     observations = with_gradients(translator, observation_terms(translator, expected), gradients)
-    groups = make_groups(translator, fitted_readings(translator, observations))
+    each = inducing if isinstance(inducing, Mapping) else {}
+    groups = make_groups(translator, fitted_readings(translator, observations), each)
     parameters = make_parameters(translator, fixed, initial)
     _refuse_jumping_parameters(translator, observations, parameters)
     evaluator = RowEvaluator(translator, columns(groups))

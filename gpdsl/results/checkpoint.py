@@ -95,7 +95,7 @@ def kept_before(model: Model, given: Mapping[str, Any] | Options, start: Any, ch
         raise GpdslError("resume goes on from what a fit has kept: name its file, checkpoint='model.gpfit'")
     if start is not None:
         raise GpdslError("resume goes on from the fit in checkpoint, and start from another one: leave one of them out")
-    options, path = make_options(model.declarations.infer.options, given), Path(checkpoint)
+    options, path = make_options(model.declarations.infer.options, given, model.declarations.latents), Path(checkpoint)
     if not path.exists():
         return None
     found = load_fit(path, model.externals)

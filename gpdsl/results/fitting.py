@@ -80,7 +80,9 @@ def prepare(
 
     Inputs and outputs that are `asked` for are standardised, as are those of the fit to start at, whose `units` count.
     """
-    options = make_options(model.declarations.infer.options, given)
+    options = make_options(model.declarations.infer.options, given, model.declarations.latents)
+    if start is not None and options.inducing is None:
+        options = replace(options, inducing=start.told_of(model.declarations.latents))
     externals = resolve(model.declarations, model.externals)
     calendar = None if start is None else start.calendar
     if not isinstance(columns, Mapping):
@@ -102,6 +104,7 @@ def prepare(
             control=options.control_variate,
             fixed=options.fixed,
             initial=options.init,
+            inducing=options.inducing,
         )
         valued = {name for name, param in model.declarations.params.items() if param.given} | set(options.init)
         parameters = program.parameters
@@ -125,7 +128,7 @@ def start_of(fit: Any) -> Start | None:
         raise GpdslError(f"start: expected a fit, got {type(fit).__name__}{hint}")
     posterior, jitter, held = fit.at_rows.carried()
     known = trained(fit.program, fit.choice), fit.parameters, fit.inducing, posterior, fit.weights, jitter
-    return Start(*known, fit.choice.dense, held, fit.calendar)
+    return Start(*known, fit.choice.dense, held, fit.calendar, told=fit.options.inducing)
 
 
 def units_of(fit: Fit, *, resumed: bool = False) -> Units:

@@ -26,6 +26,7 @@ from gpdsl.data.standardised import Standardised
 from gpdsl.errors import GpdslError, need
 from gpdsl.forward import ForwardModel, resolve
 from gpdsl.inference.inducing.registered import registered_features
+from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.posteriors.posterior import arrays_of as posterior_arrays
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
@@ -41,6 +42,7 @@ from gpdsl.results.fit import Fit
 from gpdsl.results.settings import Settings
 from gpdsl.results.verification import (
     check_header,
+    check_own,
     check_registered,
     check_same,
     check_sizes,
@@ -82,7 +84,7 @@ def header_of(fit: Fit) -> dict[str, Any]:
         "name": source.name,
         **({"used": [[each.line, each.name] for each in source.parts]} if source.parts else {}),
         **({"registered": dict(program.registered)} if program.registered else {}),
-        **({"features": features} if (features := registered_features(fit.choice.features)) else {}),
+        **({"features": features} if (features := _registered(fit.choice)) else {}),
         **({"averaged": fit.settings.about} if fit.settings is not None else {}),
         **({"standardised": sorted(fit.standardised.sds)} if fit.standardised.sds else {}),
         "sizes": fit.program.sizes,
@@ -93,7 +95,7 @@ def header_of(fit: Fit) -> dict[str, Any]:
         "renamed": sorted(fit.columns),
         "inducing": [outline(functionals) for functionals in fit.inducing],
         "options": dataclasses.asdict(fit.options),
-        "choice": dataclasses.asdict(fit.choice),
+        "choice": {name: value for name, value in dataclasses.asdict(fit.choice).items() if name != "own" or value},
         "usage": dataclasses.asdict(fit.usage),
         "notes": fit.notes,
         "digests": fit.digests,
@@ -103,6 +105,11 @@ def header_of(fit: Fit) -> dict[str, Any]:
         **{name: getattr(fit, name) for name in SCALARS},
     }
     return {name: _jsonable(value) for name, value in kept.items()}
+
+
+def _registered(choice: Choice) -> dict[str, str]:
+    """The registered inducing features of a fit, and what they were."""
+    return {name: said for each in choice.families for name, said in registered_features(each).items()}
 
 
 def arrays_of(fit: Fit) -> dict[str, np.ndarray]:
@@ -198,6 +205,7 @@ def _rebuild(
     externals: Mapping[str, ForwardModel],
 ) -> Fit:
     options, choice = read_options(header["options"]), read_choice(header["choice"])
+    check_own(declarations, options, choice)
     program = make_program(
         declarations,
         header["sizes"],
@@ -208,6 +216,7 @@ def _rebuild(
         control=options.control_variate,
         fixed=options.fixed,
         initial=options.init,
+        inducing=options.inducing,
     )
     inducing = tuple(_inducing(shape, i, arrays) for i, shape in enumerate(header["inducing"]))
     parameters = {n: arrays[f"parameter.{n}"] for n in declarations.params}

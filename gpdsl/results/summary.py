@@ -191,7 +191,7 @@ def _lost(fit: Fit) -> str:
     told = counts_bending(fit.options, fit.choice, fit.message) or not fit.program.parameters.initial
     bent = "" if told else ", if they have not bent the parameters too"
     more = "" if loss.small else f"; {more_points(fit)}"
-    what = "features" if fit.choice.features else "points"
+    what = "features" if fit.choice.features else "inducing variables" if fit.choice.families else "points"
     return f"{what} lose about {loss.nats:.2g} nats of the evidence{bent}{certain}{more}"
 
 
@@ -204,8 +204,10 @@ def too_few(fit: Fit) -> str:
 def more_points(fit: Fit) -> str:
     """What to do about lost evidence."""
     count = fit.choice.inducing
-    if fit.choice.features:
+    if fit.choice.families:
         return "more of them take longer and lose less"
+    if fit.choice.own:
+        return f"ask for more, as inducing={ {name: 2 * count for name, count in fit.choice.own.items()} }"
     if fit.options.inducing is None:
         return f"more, as inducing={2 * count}, take longer and lose less"
     return f"leave `inducing` out for as many as it takes, or ask for more, as inducing={2 * count}"

@@ -22,7 +22,7 @@ from gpdsl.forward import Usage
 from gpdsl.inference.inducing.registered import registered_features
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.weights import WeightChoice
-from gpdsl.language.inducing import read_features
+from gpdsl.language.inducing import per_latent, read_features
 from gpdsl.language.model import Axis, Declarations, Input, Output
 from gpdsl.language.options import OPTIONS, check_option
 from gpdsl.language.source import MAX_ELEMENTS, Part, Source
@@ -180,6 +180,8 @@ def read_choice(kept: Mapping[str, Any]) -> Choice:
         _number(kept[name], 0.0, f"choice: {name}")
     _texts([kept[name] for name in ("posterior", "optimizer", "inducing_start", "features")], "choice")
     need(not kept["features"] or read_features(kept["features"]), "choice: features are none")
+    own = kept.get("own", {})
+    need(not own or check_option("inducing", own) == own, "choice: own is not what latents can have")
     _texts([*kept["reasons"], *kept["reasons"].values()], "choice: reasons")
     sizes = {name: tuple(kept.get(name, ())) for name in ("exact", "grid", "sets")}
     for name, each in sizes.items():
@@ -192,6 +194,15 @@ def read_choice(kept: Mapping[str, Any]) -> Choice:
             if name != "sums":
                 _whole(value, 0, f"choice: {name}")
     return Choice(**{**kept, "weights": weights, **sizes})
+
+
+def check_own(declarations: Declarations, options: Options, choice: Choice) -> None:
+    """That inducing points by name are those of the latents of the model."""
+    asked, latents = options.inducing, declarations.latents
+    if isinstance(asked, Mapping):
+        need(per_latent(asked, latents) == asked, "options: inducing is not that of the latents")
+    odd = not isinstance(asked, Mapping) or choice.own.keys() != latents.keys()
+    need(not (choice.own and odd), "choice: own is not that of the latents")
 
 
 def read_bounds(kept: Any) -> tuple[float, float] | None:

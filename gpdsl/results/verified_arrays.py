@@ -137,9 +137,10 @@ def _check_points(fit: Fit, group: Group, points: Functionals) -> None:
 def _kinds(fit: Fit, group: Group) -> list[Any]:
     """The outlines that a group's inducing functionals may have: values, or what its rows read."""
     values: list[Any] = [["values"]]
-    if fit.choice.features and not group.per_row:
-        return [outline_of(fit.program, group, fit.choice.features)]
-    if group.points or group.per_row or not fit.choice.dense:
+    choice = fit.choice.of(group.names[0])
+    if choice.features and not group.per_row:
+        return [outline_of(fit.program, group, choice.features)]
+    if group.points or group.per_row or not choice.dense:
         return values
     inputs, translator = fit.program.declarations.inputs, fit.program.translator
     one: dict[str, Any] = {name: np.zeros((1, *translator.shape(each.axes))) for name, each in inputs.items()}

@@ -21,8 +21,8 @@ from gpdsl.data.times import as_data
 from gpdsl.data.write import write_table
 from gpdsl.forward import resolve
 from gpdsl.language import model as m
-from gpdsl.language.inducing import Whole
 from gpdsl.language.source import closest
+from gpdsl.language.takes import Whole
 from gpdsl.program.cache import precision
 from gpdsl.simulation.errors import TooManyPoints, UnknownRequest, WrongRequest
 from gpdsl.simulation.processes import (

@@ -19,8 +19,8 @@ from gpdsl.cli.options import choices_of, options_text
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.options import Options, make_options
 from gpdsl.language.fit_options import FitOptions
-from gpdsl.language.inducing import Words
 from gpdsl.language.options import OPTIONS, check_option
+from gpdsl.language.takes import Words
 
 MODEL = """input x : real
 output y : real

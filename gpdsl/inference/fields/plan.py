@@ -20,6 +20,7 @@ from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Result, as_arrays
 from gpdsl.kernels.form import describe
 from gpdsl.kernels.numerics import jitters_for
+from gpdsl.language.inducing import shown_inducing
 from gpdsl.program.evaluation import field_means, refuse_beside_fields, roots
 from gpdsl.program.groups import columns_of
 from gpdsl.program.program import Program, make_rows
@@ -54,9 +55,10 @@ def decide_fields(program: Program, options: Options) -> Choice:
                 f"together; leave it out, or set {name} = {allowed[0]}"
             )
     for name in ("inducing", "batch"):
-        if getattr(options, name):
+        if asked := getattr(options, name):
+            written = shown_inducing(asked) if name == "inducing" else f"{name} = {asked}"
             raise GpdslError(
-                f"{name} = {getattr(options, name)}: the values of a field ({named}) at its points are inferred "
+                f"{written}: the values of a field ({named}) at its points are inferred "
                 f"together, from all rows; leave {name} out"
             )
     if program.latents > LARGEST:

@@ -239,7 +239,7 @@ def counts_bending(options: Options, choice: Choice, message: str) -> bool:
 
     Of patches it does not: the dense inference that tells takes every pair of them of every pair of rows.
     """
-    if any(each.family == PATCHES for each in read_features(choice.features) or ()):
+    if any(each.family == PATCHES for written in choice.families for each in read_features(written) or ()):
         return False
     ended = message.startswith("converged") or bool(choice.batch and options.steps is None)
     return ended and _natural(options, choice)

@@ -165,19 +165,29 @@ def start_inducing(
     found_at = []
     dense = choice.dense
     for place, group in enumerate(program.groups):
-        alike = choice.inducing_start == "kmeans" and not choice.features
+        asked = choice.of(group.names[0])
+        alike = choice.inducing_start == "kmeans" and not asked.features
         own = 0 if alike else place  # what is best, or known, depends on the kernel
-        key = (group.inputs, group.readings, group.per_row, own)
+        key = (group.inputs, group.readings, group.per_row, own, asked.inducing)
         if key not in found:
-            found[key] = _of_group(program, group, rows, data, choice, rng, dtype)
+            found[key] = _of_group(program, group, rows, data, asked, rng, dtype, together=choice.dense)
         found_at.append(found[key][0])
         dense &= group.per_row or found[key][1]
     return found_at, dense
 
 
 def _of_group(
-    program: Program, group: Group, rows: Rows, data: Data, choice: Choice, rng: np.random.Generator, dtype: str
+    program: Program,
+    group: Group,
+    rows: Rows,
+    data: Data,
+    choice: Choice,
+    rng: np.random.Generator,
+    dtype: str,
+    *,
+    together: bool,
 ) -> tuple[Functionals, bool]:
+    """`together`: all groups are dense, if this one is."""
     if group.per_row:  # each row has its own, without any inputs
         return placed(np.zeros((data.rows, 0))), True
     looked_at = functionals_at(group, group.readings.atoms, rows)
@@ -191,6 +201,8 @@ def _of_group(
         return placed(greedy_points(program, group, distinct(points, SUBSAMPLE), choice.inducing, dtype)), False
     if not choice.dense:
         return placed(_chosen_points(program, group, points, choice, rng, dtype)), False
+    if not together and isinstance(looked_at, Values):
+        return placed(np.unique(points, axis=0)), False
     noisy = any(map(white_beside, program.groups))  # values at equal inputs differ
     bent = any(isinstance(part, (Derivatives, Integrals)) for block in blocks(looked_at) for _, part in block)
     if not noisy and not bent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -20,12 +21,13 @@ from gpdsl.inference.layered.shallow import begins_below
 from gpdsl.inference.layered.start import start_layers
 from gpdsl.inference.plan.explain import described, explain_observation, row_variable
 from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.per_latent import asked_of, shown_of
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language.model import VALUE
 from gpdsl.language.options import OPTIONS
-from gpdsl.program.groups import reads_of
+from gpdsl.program.groups import Group, reads_of
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.white import training
 from gpdsl.symbolic.concavity import log_concavity
@@ -83,22 +85,44 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
     _refuse(program, options)
     choice = _without_samples(program, data.rows, options, _decide(program, data.rows, options))
     jitter, rows = jitter_for(np.dtype(options.dtype)), make_rows(program, data)
-    last = () if options.inducing or not choice.samples else last_layers(program)
-    counts = [min(LAST, data.rows) if p in last else choice.inducing for p in range(len(program.groups))]
+    last = () if _number(options) or not choice.samples else last_layers(program)
+    usual = [min(LAST, data.rows) if p in last else choice.inducing for p in range(len(program.groups))]
+    counts = [_count(options, group, number) for group, number in zip(program.groups, usual, strict=True)]
+    choice = _by_name(program, options, choice, counts)
     points, q, _ = start_layers(program, rows, counts, jitter, options.seed)
     for place, group in enumerate(program.groups):
         known = None if start is None or group.per_row else start.group_of(group.names[0])
         if start is None or known is None:
             continue
         had = len(start.inducing[known[0]])
-        if options.inducing and len(points[place]) != had:
+        name = group.names[0]
+        if asked_of(options.inducing, name) and len(points[place]) != had:
             raise GpdslError(
-                f"inducing = {options.inducing}, but start = fit has {had} inducing points of `{group.names[0]}`, from "
-                f"which layers go on: leave out inducing, or set inducing = {had}"
+                f"{shown_of(options.inducing, name)}, but start = fit has {had} inducing points of `{name}`, from "
+                f"which layers go on: leave out inducing, or set {shown_of(options.inducing, name, had)}"
             )
         points[place] = start.inducing[known[0]]
     engine = searching("layered", partial(LayeredSearch, start=q), refined=False, explain=explain_layers)
     return Plan(choice, Layout(Full(), False), points, engine)
+
+
+def _number(options: Options) -> int:
+    """Inducing points of every latent, where one number is asked for; else 0."""
+    return 0 if isinstance(options.inducing, Mapping) else int(options.inducing or 0)
+
+
+def _count(options: Options, group: Group, usual: int) -> int:
+    """Inducing points of a group: as many as are asked for, or else as usual."""
+    return int(asked_of(options.inducing, group.names[0]) or usual)
+
+
+def _by_name(program: Program, options: Options, choice: Choice, counts: list[int]) -> Choice:
+    """The choice that says how many inducing points each latent has, where they were asked for by name."""
+    if not isinstance(options.inducing, Mapping):
+        return choice
+    groups = [each for each in zip(program.groups, counts, strict=True) if not each[0].per_row]
+    own = {name: count for group, count in groups for name in group.names}
+    return replace(choice, own=own, inducing=max(own.values()))
 
 
 def _decide(program: Program, rows: int, options: Options) -> Choice:
@@ -107,7 +131,7 @@ def _decide(program: Program, rows: int, options: Options) -> Choice:
     if batch is None:
         batch = BATCH if rows > 2 * BATCH else 0
         reasons["batch"] = f"{rows} rows {'at most' if not batch else 'above'} {2 * BATCH}"
-    inducing = int(options.inducing or min(INDUCING, rows))
+    inducing = _number(options) or min(INDUCING, rows)
     optimizer = options.optimizer
     if optimizer == "auto":
         concave = log_concavity(program.translator, program.observations)
@@ -131,10 +155,11 @@ def _without_samples(program: Program, rows: int, options: Options, choice: Choi
     """
     if options.expectations not in ("auto", "closed") or options.importance > 1 or options.samples:
         return choice
-    taken, points = choice.batch or rows, choice.inducing if options.inducing else min(LAST, rows)
-    if options.expectations == "auto" and not options.inducing and not choice.batch:
+    taken, points = choice.batch or rows, _number(options) or min(LAST, rows)
+    if options.expectations == "auto" and not _number(options) and not choice.batch:
         points = min(points, max(LEAST, math.isqrt(FEW // taken)))
-    if (options.expectations == "auto" and taken * points**2 > 2 * FEW) or averaged(program):
+    most = max(_count(options, program.groups[place], points) for place in last_layers(program))
+    if (options.expectations == "auto" and taken * most**2 > 2 * FEW) or averaged(program):
         return choice
     return replace(choice, samples=0, inducing=points)
 
@@ -154,11 +179,12 @@ def _refuse(program: Program, options: Options) -> None:
                 f"{name} = {getattr(options, name)} does not go with latents that are functions of {names}: {why}; "
                 "leave it out"
             )
-    if isinstance(options.inducing, str):
-        raise GpdslError(
-            f"inducing = {options.inducing}: latents that are functions of {names} have inducing points, not other "
-            "features: give their number"
-        )
+    for group in program.groups:
+        if isinstance(asked_of(options.inducing, group.names[0]), str):
+            raise GpdslError(
+                f"{shown_of(options.inducing, group.names[0])}: latents that are functions of {names} have inducing "
+                "points, not other features: give their number"
+            )
     if (options.devices or 1) > 1:
         raise GpdslError(f"devices = {options.devices}: latents that are functions of {names} are fitted on one device")
     if program.opaque:

@@ -47,13 +47,14 @@ BOUNDS = " (here a little beyond the rows)"
 
 def grouped(program: Program, group: Group, inducing: int, plan: Plan) -> list[str]:
     """The latents of a group, and its inducing points."""
-    spanned = plan.choice.dense and not plan.layout.dense
-    where = "at the rows" if plan.choice.dense else STARTS[plan.choice.inducing_start]
-    if plan.choice.reasons.get("inducing_start", "as asked") != "as asked":
-        where += f" ({plan.choice.reasons['inducing_start']})"
+    choice = plan.choice.of(group.names[0])
+    spanned = choice.dense and not plan.layout.dense
+    where = "at the rows" if choice.dense else STARTS[choice.inducing_start]
+    if choice.reasons.get("inducing_start", "as asked") != "as asked":
+        where += f" ({choice.reasons['inducing_start']})"
     named, where = "inducing points", "that determine all that the rows read" if spanned else where
-    if plan.choice.features:
-        named, where = "inducing variables", f"as asked, {_families(plan.choice.features)}"
+    if choice.features:
+        named, where = "inducing variables", f"as asked, {_families(choice.features)}"
     factor = "one Cholesky factor" if group.factors == 1 else f"{group.factors} Cholesky factors in one batch"
     shared = " shared by all (kernels differ by a factor only)" if group.factors == 1 and group.size > 1 else ""
     return [

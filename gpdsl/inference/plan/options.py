@@ -2,86 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from gpdsl.errors import GpdslError
+from gpdsl.inference.plan.per_latent import counted, of_latents, supported, words_of
+from gpdsl.inference.plan.refusals import refuse, refuse_schedule
 from gpdsl.inference.plan.weights import WeightChoice
-from gpdsl.language.inducing import read_features
 from gpdsl.language.options import OPTIONS, check_engine, check_option
 from gpdsl.program.program import Program
-
-# Choices that cannot work together, each with what to do instead.
-
-
-def refuse_schedule(options: Options, optimizer: str) -> None:
-    """Raise GpdslError where an alternating schedule meets another optimiser than its own."""
-    if options.schedule == "alternating" and optimizer != "lbfgs":
-        raise GpdslError(
-            "schedule = alternating maximises one set of unknowns after the other by L-BFGS on all rows: leave out the "
-            f"optimizer (it is {optimizer} here), or use schedule = joint"
-        )
-
-
-def of_parameters(options: Options) -> Options:
-    """The options of a model without latents: the log likelihood and the priors of all rows, with no q.
-
-    Raises GpdslError for what only a posterior of latents has.
-    """
-    if options.engine != "vi":
-        raise GpdslError(f"engine = {options.engine} infers latents, and this model has none: leave it out")
-    if options.beta != 1:
-        raise GpdslError(f"beta = {options.beta:g} weighs the divergence of q; this model has no latents: leave it out")
-    if options.inducing or options.learn_inducing or options.batch:
-        raise GpdslError("this model has no latents: leave out inducing, learn_inducing and batch")
-    if options.optimizer == "natural" or options.schedule == "alternating":
-        raise GpdslError("this model has no latents: optimizer is lbfgs or adam, and schedule joint")
-    return replace(options, inducing=0, batch=0, posterior="full")
-
-
-def refuse_beta(options: Options) -> None:
-    """Raise GpdslError where the divergence is weighed of what has none, or is not meant to be the posterior alone."""
-    against = {
-        "posterior = corrected": (options.posterior == "corrected", "weighs draws to be those of the posterior"),
-        "hyperparameters = integrated": (
-            options.hyperparameters == "integrated",
-            "weighs parameters by their evidence, of which the bound is none then",
-        ),
-        f"importance = {options.importance}": (options.importance > 1, "bounds the evidence itself"),
-    }
-    for name, (asked, why) in against.items():
-        if asked:
-            raise GpdslError(f"beta = {options.beta:g} weighs the divergence of q; {name} {why}: leave one out")
-
-
-def refuse(optimizer: str, posterior: str, batch: int, opaque: bool, per_row: bool) -> None:
-    """Raise GpdslError where an optimiser does not cover the posterior, minibatches or likelihood."""
-    if posterior == "coupled" and (optimizer != "natural" or batch):
-        raise GpdslError(
-            "posterior = coupled is found by natural gradients on all rows at once: leave out optimizer and "
-            "schedule, set batch = 0, or use posterior = full"
-        )
-    if optimizer == "natural" and posterior not in {"full", "linear", "coupled"}:
-        raise GpdslError("optimizer = natural needs posterior = full (or linear, coupled); use adam or lbfgs")
-    if optimizer == "natural" and batch and (opaque or per_row):
-        what = "an opaque function" if opaque else "row variables"
-        raise GpdslError(f"optimizer = natural on minibatches does not cover {what}: set batch = 0, or use adam")
-    if posterior == "linear" and batch:
-        raise GpdslError(
-            "posterior = linear has a parameter in every row and needs all rows at once: set batch = 0, or "
-            "posterior = full with minibatches"
-        )
-    if optimizer == "lbfgs" and batch:
-        raise GpdslError("optimizer = lbfgs needs all rows at once (batch = 0); use adam with minibatches")
-    if optimizer == "lbfgs" and opaque:
-        raise GpdslError(
-            "optimizer = lbfgs needs gradients of the sampled objective, which an opaque function does not give; "
-            "use natural or adam"
-        )
-
 
 # Whether all rows are taken at once, or minibatches: by the work that either takes.
 
@@ -146,7 +78,8 @@ def _default(name: str) -> Any:
 class Options:
     """Choices of one fit. `None` means: let the plan decide.
 
-    inducing: number of inducing points per latent, 0 for dense, or features (`language.inducing`). samples: per
+    inducing: number of inducing points per latent, 0 for dense, or features (`language.inducing`), by the names of
+    latents where they differ. samples: per
     expectation that is sampled, or points a row and round where opaque functions are evaluated. batch: rows per step, 0
     for all. steps: most iterations of the optimiser. evaluations: the budget of calls of opaque functions, counted by
     rows (`inference.budget`). tolerance: smallest relative gain in the bound worth a step. entropy: the bound of a
@@ -159,7 +92,7 @@ class Options:
     """
 
     posterior: str = _default("posterior")
-    inducing: int | str | None = _default("inducing")
+    inducing: int | str | Mapping[str, int | str] | None = _default("inducing")
     learn_inducing: bool | None = _default("learn_inducing")
     inducing_start: str = _default("inducing_start")
     expectations: str = _default("expectations")
@@ -221,13 +154,17 @@ Weights of covariances with points are as large as the inverse of their matrix, 
 """
 
 
-def make_options(infer: Mapping[str, Any], given: Mapping[str, Any] | Options) -> Options:
-    """Options from the model's `infer` line, overridden by what the caller gave. Raises GpdslError for a bad one.
+def make_options(
+    infer: Mapping[str, Any], given: Mapping[str, Any] | Options, latents: Collection[str] = ()
+) -> Options:
+    """Options from the `infer` line of a model with these latents, overridden by what the caller gave.
 
     Those of another fit are complete.
 
-    Of initial values, those of parameters that the caller does not name stay. Choices that the line makes for its own
-    engine are left out where the caller takes another one that does not read them.
+    Of initial values and of inducing points by name, those that the caller does not name stay. Choices that the line
+    makes for its own engine are left out where the caller takes another one that does not read them.
+
+    Raises GpdslError for a bad one.
     """
     if isinstance(given, Options):
         return given
@@ -239,6 +176,8 @@ def make_options(infer: Mapping[str, Any], given: Mapping[str, Any] | Options) -
     merged = {**own, **chosen, "engine": engine}
     if "init" in own and "init" in chosen:
         merged["init"] = {**own["init"], **chosen["init"]}
+    if isinstance(chosen.get("inducing"), Mapping):
+        merged["inducing"] = of_latents(own.get("inducing"), chosen["inducing"], latents)
     if engine in SINGLE_PRECISION:
         basis = merged.setdefault("basis", AUTO)
         if basis == AUTO and OF_FEATURES & merged.keys():
@@ -286,11 +225,29 @@ class Choice:
     """Inducing features that are not points alone, as written."""
     rows: str = "free"
     """q of row variables that latents are functions of: each row's own, or by a network as written."""
+    own: Mapping[str, int | str] = field(default_factory=dict)
+    """What each latent has, where they differ: a number of inducing points, 0 for one at all it is read at, or features
+    as written; `inducing` is the largest number then."""
 
     @property
     def support(self) -> str:
         """What the inducing variables are."""
+        if self.own:
+            return ", ".join(f"{words_of(value)} of {name}" for name, value in self.own.items())
         return f"features {self.features}" if self.features else f"{self.inducing} inducing points"
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Inducing features of any latent, as written."""
+        each = (self.features, *self.own.values())
+        return tuple(value for value in each if isinstance(value, str) and value)
+
+    def of(self, latent: str) -> Choice:
+        """The choice as it is for one latent."""
+        if latent not in self.own:
+            return self
+        count, features = counted(self.own[latent])
+        return replace(self, dense=count == 0, inducing=count, features=features, own={})
 
 
 def decide(
@@ -303,8 +260,9 @@ def decide(
     learnt: int = 0,
     latents: int = 2,
     levels: int = 1,
+    names: Collection[str] = (),
 ) -> Choice:
-    """Fill in what the options leave open, for so many rows and numbers that are learnt.
+    """Fill in what the options leave open, for so many rows and numbers that are learnt, and latents of these names.
 
     A row reads a latent at so many `levels` of the indices among its arguments.
 
@@ -314,17 +272,16 @@ def decide(
     batch = options.batch
     if batch is None:
         batch, reasons["batch"] = choose_batch(rows, learnt)
-    inducing, features = options.inducing, ""
-    if isinstance(inducing, str):
-        features, inducing = inducing, sum(part.count for part in read_features(inducing) or ())
-        if options.learn_inducing:
-            raise GpdslError(f"learn_inducing moves inducing points, which inducing = {features} are not: leave it out")
-    if inducing is None:
-        alone = latents == 1 and options.engine == "vi" and options.dtype == "float64" and not opaque
-        limit = DENSE_ALONE if alone else DENSE_ROWS
-        values, what = rows * levels, f"{rows} rows" + (f" of {levels} values" if levels > 1 else "")
-        inducing = 0 if values <= limit and not batch else min(values, DEFAULT_INDUCING)
-        reasons["inducing"] = f"{what} {'at most' if not inducing else 'above'} {limit}"
+    alone = latents == 1 and options.engine == "vi" and options.dtype == "float64" and not opaque
+    limit, values = DENSE_ALONE if alone else DENSE_ROWS, rows * levels
+    default = 0 if values <= limit and not batch else min(values, DEFAULT_INDUCING)
+    asked = default if options.inducing is None else options.inducing
+    inducing, features, own = supported(asked, default, names, batch, moving=bool(options.learn_inducing))
+    open_ones = ", ".join(name for name in own if isinstance(asked, Mapping) and name not in asked)
+    if options.inducing is None or open_ones:
+        what = f"{rows} rows" + (f" of {levels} values" if levels > 1 else "")
+        whose = f" of {open_ones}" if open_ones else ""
+        reasons["inducing"] = f"{what}{whose} {'at most' if not default else 'above'} {limit}"
     dense = inducing == 0
     if dense and batch:
         raise GpdslError("a dense posterior (inducing = 0) needs all rows at once: set batch = 0 or inducing > 0")
@@ -335,7 +292,7 @@ def decide(
         if batch and per_row:
             raise GpdslError("engine = ep on minibatches does not cover row variables: set batch = 0")
         found = _decide_ep(options, rows, batch, dense, inducing, posterior, reasons)
-        return replace(found, features=features)
+        return replace(found, features=features, own=own)
     optimizer = options.optimizer
     if optimizer == "auto" and options.schedule == "alternating":
         optimizer, reasons["optimizer"] = "lbfgs", "each set of unknowns in turn, as in SAVIGP 9.2"
@@ -357,7 +314,8 @@ def decide(
     most["lbfgs"] = ROUNDS if options.schedule == "alternating" else most["lbfgs"]
     steps = options.steps or (BATCH_STEPS if on_batches else most[optimizer])
     rate = (0.05 if on_batches else 0.01) if options.learning_rate is None else options.learning_rate
-    return Choice(dense, inducing, batch, samples, optimizer, steps, reasons, posterior, rate, features=features)
+    found = Choice(dense, inducing, batch, samples, optimizer, steps, reasons, posterior, rate, features=features)
+    return replace(found, own=own) if own else found
 
 
 def _decide_ep(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -44,20 +45,22 @@ def decided(
     program: Program, data: Data, options: Options, start: Start | None = None
 ) -> tuple[Choice, Layout, list[Functionals]]:
     """What variational inference and expectation propagation decide. Raises GpdslError for what cannot work."""
-    per_row = any(group.per_row for group in program.groups)
     learnt, facts = numbers_learnt(program, options), {"opaque": program.opaque, "sampled": program.sampled}
     latents = sum(group.size for group in program.groups)
     shape, declared = program.translator.shape, program.declarations.latents.values()
     levels = max((math.prod(shape(latent.levels)) for latent in declared), default=1)
-    choice = decide(options, data.rows, **facts, per_row=per_row, learnt=learnt, latents=latents, levels=levels)
+    facts |= {"per_row": any(group.per_row for group in program.groups)}
+    names = tuple(program.declarations.latents)
+    choice = decide(options, data.rows, **facts, learnt=learnt, latents=latents, levels=levels, names=names)
     program = training(program, dense=choice.dense)
-    if choice.inducing > data.rows * levels and not choice.features:
-        raise DataError(TooManyInducing(choice.inducing, data.rows * levels))
+    for asked in choice.own.values() or (choice.features or choice.inducing,):
+        if isinstance(asked, int) and asked > data.rows * levels:
+            raise DataError(TooManyInducing(asked, data.rows * levels))
     choice = _with_inducing_start(program, choice, options)
     inducing, dense = start_inducing(program, data, choice, options.seed, options.dtype)
-    if choice.features:
-        sizes = [len(z) for g, z in zip(program.groups, inducing, strict=True) if not g.per_row]
-        choice = replace(choice, inducing=max(sizes, default=choice.inducing))
+    if choice.families:
+        counts = [len(z) for g, z in zip(program.groups, inducing, strict=True) if not g.per_row]
+        choice = replace(choice, inducing=max(counts, default=choice.inducing))
     if start is not None:
         choice, inducing = _inducing_of(start, program, choice, inducing, options)
     determined = dense and not any(map(white_beside, program.groups)) and not kernel_parameters_learnt(program)
@@ -84,11 +87,35 @@ def _inducing_of(
     """The inducing points of the fit to start from, unless it has none or another number of them was asked for."""
     if start.onto is not None:
         return replace(choice, inducing=max(map(len, start.onto))), list(start.onto)
+    if choice.own:
+        return _kept_by_name(start, program, choice, inducing, options)
     known = None if choice.dense or start.dense else start.inducing_for(program)
     if known is None or (options.inducing is not None and any(len(z) != options.inducing for z in known)):
         return choice, inducing
     reasons = {**choice.reasons, "inducing": "as in the fit it starts from"}
     return replace(choice, inducing=max(map(len, known)), reasons=reasons), known
+
+
+def _kept_by_name(
+    start: Start, program: Program, choice: Choice, inducing: list[Functionals], options: Options
+) -> tuple[Choice, list[Functionals]]:
+    """Those of each latent that the fit has as many of as are asked for, or whose number is open."""
+    found, own = list(inducing), dict(choice.own)
+    for place, (group, new) in enumerate(zip(program.groups, inducing, strict=True)):
+        found[place] = _kept(start, group, new, options.inducing)
+        if found[place] is not new:
+            own |= {name: len(found[place]) for name in group.names}
+    return replace(choice, own=own, inducing=max(map(len, found))), found
+
+
+def _kept(start: Start, group: Group, new: Functionals, asked: Any) -> Functionals:
+    """The inducing points of one group in the fit to start from, where these are as many as are asked for."""
+    places = {None if at is None else at[0] for at in map(start.group_of, group.names)}
+    place, wanted = places.pop(), asked.get(group.names[0])
+    if group.per_row or start.dense or place is None or places or isinstance(wanted, str) or wanted == 0:
+        return new
+    known = start.inducing[place]
+    return known if isinstance(known, Values) and wanted in (None, len(known)) else new
 
 
 def _with_inducing_start(program: Program, choice: Choice, options: Options) -> Choice:

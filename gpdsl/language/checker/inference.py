@@ -11,9 +11,10 @@ from gpdsl.language.checker.scope import SORTS, Scope
 from gpdsl.language.errors.calls import BadOption, NotOfThisEngine, RepeatedOption, UnknownEngine, UnknownOption
 from gpdsl.language.errors.names import NotReadable
 from gpdsl.language.habits import STANDARDISE as STANDARDISE_FORMS
-from gpdsl.language.inducing import Inducing, Names, Quantities, Truth, Values
+from gpdsl.language.inducing import OTHERS, Inducing, per_latent
 from gpdsl.language.model import Infer
 from gpdsl.language.options import ENGINES, STANDARDISE, WRITTEN, Option
+from gpdsl.language.takes import Names, Quantities, Truth, Values
 
 
 def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:
@@ -33,6 +34,8 @@ def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:
                 scope.problems.fail(RepeatedOption(written.name.span, shown, lines[key]))
             lines[key] = written.span.line
             _add(scope, options, written, engine.text)
+    if "inducing" in options:
+        options["inducing"] = per_latent(options["inducing"], scope.latents)
     standardise = options.pop(STANDARDISE.name, None)
     return Infer(MappingProxyType(options), standardise)
 
@@ -52,9 +55,10 @@ def _add(scope: Scope, options: dict[str, Any], written: syntax.Option, engine: 
         options.setdefault(name, {}).update(_initial(scope, written))
         return
     value = _value(scope, written, option)
-    if options.setdefault(name, value) != value:
-        expected, example = "the same for every latent", str(options[name])
-        scope.problems.fail(BadOption(written.value.span, name, expected, example))
+    if isinstance(option.takes, Inducing):
+        options.setdefault(name, {})[OTHERS if written.subject is None else written.subject.text] = value
+        return
+    options[name] = value
 
 
 def _value(scope: Scope, written: syntax.Option, option: Option) -> Any:
@@ -70,8 +74,10 @@ def _value(scope: Scope, written: syntax.Option, option: Option) -> Any:
         word = written.value.identifier.text if isinstance(written.value, syntax.Name) else ""
         words = [each.partition("(")[0] for each in option.takes.words]
         suggestion = scope.problems.suggest(word, words) if word else ""
-        example = f"{option.name} = {option.takes.example}"
-        scope.problems.fail(BadOption(written.value.span, option.name, option.takes.expected, example, suggestion))
+        subject = "" if written.subject is None else f" {written.subject.text}"
+        example = f"{option.name}{subject} = {option.takes.example}"
+        expected = option.takes.expected_of(plain) if isinstance(option.takes, Inducing) else option.takes.expected
+        scope.problems.fail(BadOption(written.value.span, option.name, expected, example, suggestion))
     if isinstance(option.takes, Names) or isinstance(value, tuple):
         wanted = ("param",) if isinstance(option.takes, Names) else ("input", "output")
         for identifier in _identifiers(written.value):
@@ -103,6 +109,11 @@ def _check_subject(scope: Scope, written: syntax.Option, option: Option) -> None
     if not option.of:
         words, advice = f"the option `{option.name}`", f"write `{option.name} = ...` for the whole model"
         scope.problems.fail(NotReadable(subject.span, subject.text, "a name", words, advice))
+    if option.of == "latent" and subject.text not in scope.sorts and subject.text not in scope.lost:
+        known = ", ".join(f"`{name}`" for name in scope.latents)
+        advice = f"name a latent: {known}" if known else "there is no latent"
+        place = f"the option `{option.name}`"
+        scope.problems.fail(NotReadable(subject.span, subject.text, "not declared", place, advice))
     _check_sort(scope, subject, (option.of,), option.name)
 
 

@@ -83,7 +83,7 @@ def one_gaussian(fit: Fit, data: Data) -> Iterator[Finding]:
         return
     from gpdsl.results.fitting import fit_model
 
-    inducing = None if fit.choice.dense else fit.choice.inducing
+    inducing = None if fit.choice.dense else fit.options.inducing if fit.choice.own else fit.choice.inducing
     options = Options(
         inducing=inducing, dtype=fit.options.dtype, seed=fit.options.seed, diagnose="no", fixed=tuple(fit.parameters)
     )

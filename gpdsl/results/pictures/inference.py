@@ -59,7 +59,7 @@ def bound(fit: Fit) -> Figure:
 def inducing(fit: Fit, seen: Seen | None) -> Figure:
     """Where inducing points ended: over two inputs, else input by input, above the data."""
     names = [n for n in fit.program.groups[0].inputs if n in fit.program.declarations.inputs] if fit.inducing else []
-    if fit.choice.dense or not names or fit.choice.features:
+    if not names or (asked := fit.choice.of(fit.program.groups[0].names[0])).dense or asked.features:
         raise GpdslError("this posterior has no inducing points: it is over all rows, or over weights or fields")
     assert seen is not None
     found = _points(fit, names, seen)

@@ -204,7 +204,7 @@ def seen_of(fit: Fit, data: Any, names: Sequence[str] = ()) -> Seen:
         bound = data if isinstance(data, Data) else fit.bind(data, None, outputs=False)
         return Seen(fit, bound.inputs, bound, tuple(names))
     declared, groups = fit.program.declarations.inputs, fit.program.groups
-    if not fit.inducing or fit.choice.features:
+    if not fit.inducing or fit.choice.of(groups[0].names[0]).features:
         raise GpdslError("the posterior does not say where the rows were: pass data=... to plot")
     names = groups[0].inputs
     others = [name for name in declared if name not in names]

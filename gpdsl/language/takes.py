@@ -1,0 +1,225 @@
+"""What kinds of values an option of inference takes; each reads a value, and says what it expects."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar, Protocol
+
+MOST_COMPONENTS = 100
+"""Of a mixture."""
+
+MOST_LAYERS, MOST_UNITS = 5, 1_000
+"""Of a network."""
+
+
+class Takes(Protocol):
+    """What values an option takes. `expected` says it after that word; `words` are those that can be written."""
+
+    @property
+    def expected(self) -> str: ...
+
+    @property
+    def words(self) -> tuple[str, ...]: ...
+
+    @property
+    def example(self) -> str: ...
+
+    def read(self, value: Any) -> Any:
+        """The value as the fit keeps it, or None where the option cannot have it."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """One of some words."""
+
+    words: tuple[str, ...]
+
+    @property
+    def expected(self) -> str:
+        return f"one of {', '.join(self.words)}"
+
+    @property
+    def example(self) -> str:
+        return self.words[0]
+
+    def read(self, value: Any) -> str | None:
+        return value if isinstance(value, str) and value in self.words else None
+
+
+@dataclass(frozen=True)
+class Keys:
+    """One of the words of a table, which may grow."""
+
+    table: Mapping[str, str]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(self.table)
+
+    @property
+    def expected(self) -> str:
+        return Words(self.words).expected
+
+    @property
+    def example(self) -> str:
+        return self.words[0]
+
+    def read(self, value: Any) -> str | None:
+        return Words(self.words).read(value)
+
+
+@dataclass(frozen=True)
+class Families(Words):
+    """A posterior family; K stands for a number of components."""
+
+    def read(self, value: Any) -> str | None:
+        text = re.sub(r"\s", "", value) if isinstance(value, str) else ""
+        family, _, rest = text.partition("(")
+        components = rest.removesuffix(")")
+        if f"{family}(K)" not in self.words:
+            return text if text in self.words else None
+        whole = re.fullmatch("[1-9][0-9]{0,2}", components) and rest.endswith(")")
+        return text if whole and int(components) <= MOST_COMPONENTS else None
+
+
+@dataclass(frozen=True)
+class Encoding(Words):
+    """`auto`, `free`, or a network with so many units in each layer."""
+
+    @property
+    def expected(self) -> str:
+        return f"auto, free, or network(20, 20): 1 to {MOST_LAYERS} layers of 1 to {MOST_UNITS} units"
+
+    @property
+    def example(self) -> str:
+        return self.words[-1]
+
+    def read(self, value: Any) -> str | None:
+        text = re.sub(r"\s", "", value) if isinstance(value, str) else ""
+        units = text.removeprefix("network(").removesuffix(")").split(",")
+        if not re.fullmatch(r"network\([1-9][0-9]{0,3}(,[1-9][0-9]{0,3})*\)", text):
+            return text if text in self.words else None
+        fits = len(units) <= MOST_LAYERS and all(int(each) <= MOST_UNITS for each in units)
+        return f"network({', '.join(units)})" if fits else None
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number."""
+
+    least: int
+    example: str = "100"
+    most: int | None = None
+    words: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def expected(self) -> str:
+        return f"a whole number of at least {self.least}" + (f" and at most {self.most}" if self.most else "")
+
+    def read(self, value: Any) -> int | None:
+        number = _number(value)
+        if number is None or number != int(number) or number < self.least:
+            return None
+        return int(number) if self.most is None or number <= self.most else None
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number between bounds, themselves left out unless `closed`."""
+
+    expected: str
+    example: str
+    least: float = 0.0
+    most: float = math.inf
+    closed: tuple[bool, bool] = (False, False)
+    words: ClassVar[tuple[str, ...]] = ()
+
+    def read(self, value: Any) -> float | None:
+        number = _number(value)
+        if number is None or number > sys.float_info.max:
+            return None
+        above = number >= self.least if self.closed[0] else number > self.least
+        below = number <= self.most if self.closed[1] else number < self.most
+        return float(number) if above and below else None
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Yes or no."""
+
+    expected: ClassVar[str] = "true or false"
+    words: ClassVar[tuple[str, ...]] = ("true", "false")
+    example: ClassVar[str] = "true"
+
+    def read(self, value: Any) -> bool | None:
+        return value if isinstance(value, bool) else None
+
+
+@dataclass(frozen=True)
+class Device:
+    """The name of a kind of devices; JAX knows which there are."""
+
+    expected: ClassVar[str] = "the name of a kind of devices, such as cpu or gpu"
+    words: ClassVar[tuple[str, ...]] = ("cpu", "gpu", "tpu")
+    example: ClassVar[str] = "cpu"
+
+    def read(self, value: Any) -> str | None:
+        return value if isinstance(value, str) and value.isidentifier() else None
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of parameters: one, several, or several in one text with commas between them."""
+
+    expected: ClassVar[str] = "names of parameters; their values are given by init={...}"
+    words: ClassVar[tuple[str, ...]] = ()
+    example: ClassVar[str] = "[ell, sigma]"
+
+    def read(self, value: Any) -> tuple[str, ...] | None:
+        names = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
+        if isinstance(names, Mapping) or not isinstance(names, Iterable):
+            return None
+        found = tuple(names)
+        return found if all(isinstance(name, str) for name in found) else None
+
+
+@dataclass(frozen=True)
+class Quantities:
+    """Inputs and outputs: all that can be, none, or some by name."""
+
+    expected: ClassVar[str] = "true, false, or names of inputs and outputs"
+    words: ClassVar[tuple[str, ...]] = ("true", "false")
+    example: ClassVar[str] = "true"
+
+    def read(self, value: Any) -> bool | tuple[str, ...] | None:
+        return value if isinstance(value, bool) else Names().read(value)
+
+
+@dataclass(frozen=True)
+class Values:
+    """Values of parameters by name; whether a parameter can have its value, the program says."""
+
+    expected: ClassVar[str] = (
+        "values by the names of parameters, such as init={'ell': 2}; --init ell=2 in a command; to begin where another "
+        "fit ended: start=fit"
+    )
+    words: ClassVar[tuple[str, ...]] = ()
+    example: ClassVar[str] = "2"
+
+    def read(self, value: Any) -> dict[str, Any] | None:
+        named = isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+        return dict(value) if named else None
+
+
+def _number(value: Any) -> int | float | None:
+    """A finite number of Python or NumPy."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if math.isfinite(value) else None
