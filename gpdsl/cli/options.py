@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpdsl.errors import GpdslError, described
 from gpdsl.inference.watch import loading
+from gpdsl.language.inducing import OTHERS
 from gpdsl.language.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="settings",
-        help="a choice of inference: one of the options below",
+        help='a choice of inference: one of the options below; "inducing f=20" for one latent',
     )
     parser.add_argument(
         "--fix", metavar="PARAM", action="append", default=[], help="keep a parameter at its initial value"
@@ -117,7 +118,15 @@ def choices_of(arguments: argparse.Namespace) -> dict[str, Any]:
     settings = pairs("--set", arguments.settings)
     if hasattr(arguments, "standardise"):
         settings.pop("standardise", None)  # `standardise_of` takes it
-    choices: dict[str, Any] = {name: value_of(text) for name, text in settings.items()}
+    choices: dict[str, Any] = {}
+    for written, text in settings.items():
+        name, _, latent = written.partition(" ")
+        if name == "inducing":
+            choices.setdefault(name, {})[latent.strip()] = value_of(text)
+        else:
+            choices[written] = value_of(text)
+    if choices.get("inducing", {}).keys() == {OTHERS}:
+        choices["inducing"] = choices["inducing"][OTHERS]
     if arguments.fix:
         choices["fixed"] = list(arguments.fix)
     if arguments.init:

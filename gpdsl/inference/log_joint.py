@@ -83,7 +83,8 @@ class LogJoint:
         parameters = program.parameters.constrain(learnt)
         known = self._given(parameters, white, data)
         if not self.problem.choice.dense:
-            return jnp.sum(expected_log_likelihood(program, parameters, rows, known))
+            alone = program.factorised or program  # given w, what stays open of one latent is independent of the others
+            return jnp.sum(expected_log_likelihood(alone, parameters, rows, known))
         return jnp.sum(log_density(program, Scope(parameters, rows, known.mean[:, None]), (1, 1, row_count(rows))))
 
     def log_prior(self, learnt: Learnt) -> Float[Array, ""]:

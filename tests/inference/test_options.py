@@ -19,6 +19,7 @@ from gpdsl.cli.options import choices_of, options_text
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.options import Options, make_options
 from gpdsl.language.fit_options import FitOptions
+from gpdsl.language.inducing import Inducing
 from gpdsl.language.options import OPTIONS, check_option
 from gpdsl.language.takes import Words
 
@@ -54,7 +55,17 @@ RIGHT: dict[str, tuple[str, Any]] = {
 
 WRONG = {
     "posterior": ("mixture(0)", "mixture(101)", "mixture", "3"),
-    "inducing": ("-1", "2.5", "many", "true", "fourier(0)", "fourier(9, over = [2, 1])", "slopes(9, over = [1, 2])"),
+    "inducing": (
+        "-1",
+        "2.5",
+        "many",
+        "true",
+        "fourier(0)",
+        "fourier(9, over = [2, 1])",
+        "slopes(9, over = [1, 2])",
+        "spherical(12)",
+        "fourier(3) + fourier(4)",
+    ),
     "learn_inducing": ("1", "maybe", "yes", "no", "True"),
     "samples": ("1", "1.5"),
     "batch": ("-3",),
@@ -107,7 +118,8 @@ def test_every_option_can_be_chosen_everywhere(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in WRONG.items() for text in texts])
 def test_a_wrong_value_is_refused_everywhere_in_the_same_words(name: str, text: str) -> None:
-    expected = f"expected {OPTIONS[name].takes.expected}"
+    takes = OPTIONS[name].takes
+    expected = f"expected {takes.expected_of(text) if isinstance(takes, Inducing) else takes.expected}"
     with pytest.raises(GpdslError) as on_line:
         make_options({}, {"engine": OPTIONS[name].engines[0], **typed(name, text)})
     assert f"{name} = " in str(on_line.value) and expected in str(on_line.value)

@@ -275,9 +275,13 @@ def decide(
     alone = latents == 1 and options.engine == "vi" and options.dtype == "float64" and not opaque
     limit, values = DENSE_ALONE if alone else DENSE_ROWS, rows * levels
     default = 0 if values <= limit and not batch else min(values, DEFAULT_INDUCING)
-    asked = default if options.inducing is None else options.inducing
-    inducing, features, own = supported(asked, default, names, batch, moving=bool(options.learn_inducing))
-    open_ones = ", ".join(name for name in own if isinstance(asked, Mapping) and name not in asked)
+    asked: Any = default if options.inducing is None else options.inducing
+    number, features, open_ones = asked, "", ""
+    own: dict[str, int | str] = {}
+    if not isinstance(asked, int):
+        number, features, own = supported(asked, default, names, batch, moving=bool(options.learn_inducing))
+        open_ones = ", ".join(name for name in own if name not in asked)
+    inducing = int(number)
     if options.inducing is None or open_ones:
         what = f"{rows} rows" + (f" of {levels} values" if levels > 1 else "")
         whose = f" of {open_ones}" if open_ones else ""

@@ -18,7 +18,7 @@ def of_latents(
             near = closest(name, latents)
             meant = f"; did you mean `{near}`?" if near else ""
             known = ", ".join(f"`{each}`" for each in latents) or "none"
-            raise GpdslError(f"inducing of {quoted(name)}: no latent of this model, which are {known}{meant}")
+            raise GpdslError(f"inducing of {quoted(name)}: the model has no such latent; its latents: {known}{meant}")
     before = line if isinstance(line, Mapping) else {} if line is None else {OTHERS: line}
     return per_latent({**before, **asked}, latents)
 
@@ -49,7 +49,7 @@ def words_of(asked: int | str) -> str:
 
 
 def supported(
-    asked: int | str | PerLatent, default: int, names: Collection[str], batch: int, *, moving: bool
+    asked: str | PerLatent, default: int, names: Collection[str], batch: int, *, moving: bool
 ) -> tuple[int, str, dict[str, int | str]]:
     """The number of inducing variables, 0 where rows are all of them; features; and either of each latent.
 
