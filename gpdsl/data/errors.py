@@ -79,9 +79,10 @@ class TooManyInducing(DataMistake):
 
     requested: int
     rows: int
+    option: str = "inducing"
     code: ClassVar = "D140"
     message: ClassVar = "{requested} inducing points cannot be placed on {rows} rows"
-    help: ClassVar = "ask for at most `inducing = {rows}`, or leave `inducing` out to use every row"
+    help: ClassVar = "ask for at most `{option} = {rows}`, or leave `{option}` out to use every row"
 
 
 @dataclass(frozen=True)

@@ -242,6 +242,16 @@ def test_a_fit_starts_where_another_has_its_points() -> None:
     np.testing.assert_array_equal(places(apart)[0], places(plain)[0])
 
 
+def test_points_are_shown_of_a_latent_that_has_some() -> None:
+    known, model = data(), gpdsl.compile(TWO)
+    for asked in ({"f": "fourier(9)", "g": 7}, {"f": 0, "g": 7}):
+        picture = model.fit(known, inducing=asked, fixed=HELD, steps=2).plot(data=known, kind="inducing")
+        drawn = [line for axes in picture.axes for line in axes.lines if line.get_label() == "inducing points"]
+        assert [len(line.get_xdata()) for line in drawn] == [7]
+    with pytest.raises(GpdslError, match="no inducing points"):
+        model.fit(known, inducing="fourier(9)", fixed=HELD, steps=2).plot(data=known, kind="inducing")
+
+
 def test_too_few_points_are_told_by_name() -> None:
     fit = gpdsl.compile(TWO).fit(data(), inducing={"f": 3, "g": 20}, fixed=HELD)
     assert "3 inducing points of f, 20 inducing points of g lose about" in fit.summary()
@@ -264,7 +274,7 @@ def test_too_few_points_are_told_by_name() -> None:
             "features are not: leave it out, or change",
         ),
         ({"inducing": {"f": 6, "g": 0}, "learn_inducing": True}, "a latent with a point at all its rows does not have"),
-        ({"inducing": {"f": 6, "g": 51}}, "51 inducing points cannot be placed on 50 rows"),
+        ({"inducing": {"f": 6, "g": 51}}, "ask for at most `inducing g = 50`, or leave `inducing g` out"),
         ({"inducing": {"f": 6}, "engine": "qsgp"}, "belongs to engine = vi or ep or mcmc"),
     ],
 )

@@ -53,9 +53,9 @@ def decided(
     names = tuple(program.declarations.latents)
     choice = decide(options, data.rows, **facts, learnt=learnt, latents=latents, levels=levels, names=names)
     program = training(program, dense=choice.dense)
-    for asked in choice.own.values() or (choice.features or choice.inducing,):
+    for name, asked in choice.own.items() or [("", choice.features or choice.inducing)]:
         if isinstance(asked, int) and asked > data.rows * levels:
-            raise DataError(TooManyInducing(asked, data.rows * levels))
+            raise DataError(TooManyInducing(asked, data.rows * levels, f"inducing {name}".strip()))
     choice = _with_inducing_start(program, choice, options)
     inducing, dense = start_inducing(program, data, choice, options.seed, options.dtype)
     if choice.families:

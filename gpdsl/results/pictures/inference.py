@@ -11,7 +11,7 @@ import numpy as np
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.problem import as_arrays
-from gpdsl.kernels.functionals import every_point
+from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.language.model import interval
 from gpdsl.program.cache import precision
 from gpdsl.results.fit import Fit
@@ -58,11 +58,14 @@ def bound(fit: Fit) -> Figure:
 
 def inducing(fit: Fit, seen: Seen | None) -> Figure:
     """Where inducing points ended: over two inputs, else input by input, above the data."""
-    names = [n for n in fit.program.groups[0].inputs if n in fit.program.declarations.inputs] if fit.inducing else []
-    if not names or (asked := fit.choice.of(fit.program.groups[0].names[0])).dense or asked.features:
+    asked = [fit.choice.of(group.names[0]) for group in fit.program.groups if fit.inducing]
+    place = next((p for p, each in enumerate(asked) if not (each.dense or each.features)), 0)
+    inputs = fit.program.groups[place].inputs if fit.inducing else ()
+    names = [name for name in inputs if name in fit.program.declarations.inputs]
+    if not names or asked[place].dense or asked[place].features:
         raise GpdslError("this posterior has no inducing points: it is over all rows, or over weights or fields")
     assert seen is not None
-    found = _points(fit, names, seen)
+    found = _points(fit, fit.inducing[place], names, seen)
     if len(found) == 2:
         figure, panels = canvas(1, 1, 5.0, 4.2, title_of(fit))
         (one, other), panel = found, panels[0, 0]
@@ -117,8 +120,8 @@ class _Along(NamedTuple):
     data: np.ndarray
 
 
-def _points(fit: Fit, names: list[str], seen: Seen) -> list[_Along]:
-    points, start, found = np.asarray(every_point(fit.inducing[0])), 0, []
+def _points(fit: Fit, inducing: Functionals, names: list[str], seen: Seen) -> list[_Along]:
+    points, start, found = np.asarray(every_point(inducing)), 0, []
     for name in names:
         shape = fit.program.translator.shape(fit.program.declarations.inputs[name].axes)
         width = int(np.prod(shape, dtype=int))
