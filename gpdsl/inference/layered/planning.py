@@ -37,6 +37,11 @@ from gpdsl.symbolic.readings import OWN
 INDUCING, LAST, BATCH, STEPS = 100, 256, 1_000, 3_000
 """Inducing points of each inner latent and of each of the last layer, rows of a step, and steps."""
 
+WIDEST, FEWEST = 1_000, 300
+"""Points of the last layer where natural gradients on all rows go on from a fit of it alone, and the fewest steps that
+this takes: what the last layer loses by too few points, layers below do not make up for.
+"""
+
 FEW, LEAST = 500_000, 30
 """Rows times squares of inducing points: up to so many, averages over row variables cost little more than samples. So
 many points, where more rows leave room for no more, at twice the cost: they end higher than more points with samples.
@@ -86,7 +91,8 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
     choice = _without_samples(program, data.rows, options, _decide(program, data.rows, options))
     jitter, rows = jitter_for(np.dtype(options.dtype)), make_rows(program, data)
     last = () if _number(options) or not choice.samples else last_layers(program)
-    usual = [min(LAST, data.rows) if p in last else choice.inducing for p in range(len(program.groups))]
+    many = _points(program, data.rows, choice.batch, choice.optimizer)
+    usual = [many if place in last else choice.inducing for place in range(len(program.groups))]
     counts = [_count(options, group, number) for group, number in zip(program.groups, usual, strict=True)]
     choice = _by_name(program, options, choice, counts)
     points, q, _ = start_layers(program, rows, counts, jitter, options.seed)
@@ -139,13 +145,21 @@ def _decide(program: Program, rows: int, options: Options) -> Choice:
         reasons["optimizer"] = concave.reason
     samples = options.samples or max(1, min(MOST_PASSES, PASSES // ((batch or rows) * options.importance)))
     rate = 0.03 if options.learning_rate is None else options.learning_rate
-    steps, written = options.steps or STEPS, options.rows
+    many = LAST if _number(options) else _points(program, rows, batch, optimizer)
+    steps = options.steps or max(FEWEST, min(STEPS, int(STEPS * (LAST / many) ** 2)))
+    written = options.rows
     if written == "auto":
         written = "free"
         if batch and program.inner & program.declarations.rows.keys():
             written = NETWORK
             reasons["rows"] = f"by a {NETWORK}, taught by every step: {batch} of {rows} rows are visited in one"
     return Choice(False, inducing, batch, samples, optimizer, steps, reasons, "full", rate, rows=written)
+
+
+def _points(program: Program, rows: int, batch: int, optimizer: str) -> int:
+    """Inducing points of each latent of the last layer."""
+    wide = not batch and optimizer == "natural" and begins_below(program)
+    return min(WIDEST if wide else LAST, rows)
 
 
 def _without_samples(program: Program, rows: int, options: Options, choice: Choice) -> Choice:
