@@ -236,7 +236,7 @@ def plan_by_level(program: Program, data: Data, options: Options, _: Start | Non
     plain = options.engine == "vi" and options.schedule == "joint" and options.optimizer == "auto"
     asked = not plain or options.inducing is not None or options.batch or options.learn_inducing
     asked = asked or options.expectations == "sampled" or options.posterior not in {"auto", "full", "coupled"}
-    asked = asked or options.hyperparameters == "integrated"
+    asked = asked or options.explores
     if asked or data.rows < ROWS or (options.devices or 1) > 1 or not _suited(program):
         return None
     rows, mixed = make_rows(program, data), program.mixing and options.posterior != "full"

@@ -28,6 +28,8 @@ from gpdsl.inference.natural.profiled import ProfiledSearch, SitesProfile
 from gpdsl.inference.opaque.budget import is_simulated
 from gpdsl.inference.opaque.simulated import Rounds
 from gpdsl.inference.opaque.stochastic import StochasticSearch
+from gpdsl.inference.over_parameters.engine import refuse_gaussian
+from gpdsl.inference.over_parameters.profile import ParametersProfile
 from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.plan.planning import decided
 from gpdsl.inference.plan.refusals import of_parameters, refuse_beta
@@ -45,11 +47,15 @@ from gpdsl.program.white import training
 
 Suits = Callable[[Program, Choice, Options], bool]
 
+PARAMETERS = searching("lbfgs", LbfgsSearch, profiled=ParametersProfile)
+"""Of models without latents, whose evidence is their likelihood."""
+
 NATURAL = searching("natural", ProfiledSearch, profiled=SitesProfile)
 
 SEARCHES: list[tuple[Suits, Engine]] = [
     (lambda program, choice, options: options.engine == "ep", Engine("ep", fit_ep, refined=False)),
     (lambda program, choice, options: options.schedule == "alternating", searching("alternating", AlternatingSearch)),
+    (lambda program, choice, options: choice.optimizer == "lbfgs" and not program.groups, PARAMETERS),
     (lambda program, choice, options: choice.optimizer == "lbfgs", searching("lbfgs", LbfgsSearch)),
     (lambda program, choice, options: choice.optimizer == "adam", searching("adam", adam_search)),
     (lambda program, choice, options: choice.optimizer == "adadelta", searching("adadelta", adam_search)),
@@ -78,6 +84,8 @@ POSTERIORS: list[type[Posterior]] = [Exact, Gridded, OverWeights, OverFields, La
 def plan(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan:
     """Everything that can be decided before the first step. Raises GpdslError for what cannot work."""
     options = options if program.groups else of_parameters(options)
+    if options.parameters == "gaussian":
+        refuse_gaussian(options)
     if options.beta != 1:
         refuse_beta(options)
     own = _registered.get(options.engine)
@@ -87,9 +95,10 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
     elif options.posterior == "corrected":
         planners = [partial(plan_corrected, PLANNERS)]
     found = next(found for each in planners if (found := each(program, data, options, start)) is not None)
-    if options.hyperparameters == "integrated" and found.engine.profiled is None:
+    if found.engine.profiled is None and options.explores:
+        what = "hyperparameters = integrated" if options.parameters == "point" else "parameters = gaussian"
         raise GpdslError(
-            f"hyperparameters = integrated explores the evidence of exact inference, or the bound of natural gradients "
+            f"{what} explores the evidence of exact inference, or the bound of natural gradients "
             f"on all rows; here the plan is {found.engine.name}: leave engine, posterior, batch and optimizer out"
         )
     return found

@@ -25,6 +25,7 @@ from gpdsl.inference.layered.shallow import from_the_last_layer
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.mixtures import attempt_mixture, exact_parameters
 from gpdsl.inference.monitor import Monitor, Report
+from gpdsl.inference.over_parameters.engine import explain_gaussian
 from gpdsl.inference.plan.explain import explain
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import trained
@@ -125,4 +126,5 @@ def explained(program: Program, data: Data, options: Options) -> str:
     decided = plan(program, data, options)
     shards_for(options.devices, decided.layout.dense, program.opaque)
     told = decided.engine.explain or explain
-    return told(trained(program, decided.choice), options, decided, data.rows)
+    text = told(trained(program, decided.choice), options, decided, data.rows)
+    return text + explain_gaussian(program) if options.parameters == "gaussian" else text

@@ -179,10 +179,14 @@ class Explored:
         """Evaluations that are to be expected."""
         return 22 * len(self.start) + 2 * points_of(len(self.start))
 
+    def count(self, evaluations: int) -> None:
+        """Report what was done, before so many more."""
+        self.report(self.evaluations, max(self.most, self.evaluations))
+        self.evaluations += evaluations
+
     def __call__(self, at: Float[np.ndarray, " d"]) -> tuple[float, Float[np.ndarray, " d"]]:
         """Value and gradient; -inf where the evidence has no finite value."""
-        self.report(self.evaluations, max(self.most, self.evaluations))
-        self.evaluations += 1
+        self.count(1)
         vector = jnp.asarray(at)
         found, gradient = self.profile(self.learnt(vector))
         value, slope = float(found), flat(dict(gradient))
@@ -201,6 +205,10 @@ def log_volume(program: Program, learnt: Learnt) -> Array:
     """log |d theta / d u| of the parameters that have priors: densities of theta become those of u."""
     total = jnp.zeros(())
     for name in sorted(name for name in learnt if name in program.priors):
+        if not (bijector := program.parameters.bijectors[name]).vector:  # element by element
+            slope = jax.jvp(bijector.forward, (learnt[name],), (jnp.ones_like(learnt[name]),))[1]
+            total += jnp.sum(jnp.log(jnp.abs(slope)))
+            continue
         slopes = jax.jacfwd(partial(_measured, program, name))(learnt[name])
         matrix = slopes.reshape(slopes.shape[0], -1)
         total += 0.5 * jnp.linalg.slogdet(matrix.T @ matrix)[1]

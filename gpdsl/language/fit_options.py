@@ -40,6 +40,7 @@ class FitOptions(TypedDict, total=False):
     dtype: Literal["float64", "float32"] | None
     engine: str | None
     hyperparameters: Literal["point", "integrated"] | None
+    parameters: Literal["point", "gaussian"] | None
     diagnose: Literal["auto", "no", "full"] | None
     chains: int | None
     draws: int | None

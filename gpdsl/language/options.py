@@ -246,6 +246,13 @@ _TABLE = (
         ("vi",),
     ),
     Option(
+        "parameters",
+        Words(("point", "gaussian")),
+        "point",
+        "q of what is learnt beside the latents: `point`, none, or one `gaussian` of all of it on the real line",
+        ("vi",),
+    ),
+    Option(
         "diagnose",
         Words(("auto", "no", "full")),
         "auto",

@@ -138,6 +138,6 @@ def steps_left(known: Fit, options: Options) -> Options:
 
 def not_below(known: Fit, fit: Fit) -> Fit:
     """A fit that went on, or the state it went on from where that has the higher bound and both are exact."""
-    if not noisy(known) and known.elbo > fit.elbo:
+    if not noisy(known) and known.elbo > fit.elbo and known.averages_bound == fit.averages_bound:
         return replace(known, message=fit.message, interrupted=fit.interrupted, options=fit.options)
     return fit

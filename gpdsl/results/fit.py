@@ -166,9 +166,16 @@ class Fit(Shown, Criticised):
             return "it lacks a constant, (m + log |K|) / 2"
         if any(each.distribution.log_density for each, _ in doubtful(self.program.translator, self.parameters)):
             return "a density of the model does not integrate to one"
+        if self.averages_bound and (open_ended := self.program.parameters.initial.keys() - self.program.priors.keys()):
+            return f"{', '.join(sorted(open_ended))} without a prior is flat on the real line"
         if self.options.beta < 1:
             return f"the divergence of q counts {self.options.beta:g} times"
         return "evaluations without values were penalised" if self.usage.penalised else ""
+
+    @property
+    def averages_bound(self) -> bool:
+        """Whether `elbo` is the bound of the evidence with learnt parameters averaged over by q."""
+        return self.options.parameters == "gaussian" and self.settings is not None
 
     @cached_property
     def log_prior(self) -> float:
@@ -190,7 +197,7 @@ class Fit(Shown, Criticised):
 
         `no_bound` says why. Exact inference gives the log evidence itself.
         """
-        return np.nan if self.no_bound else self.elbo - self.log_prior
+        return np.nan if self.no_bound else self.elbo - (0.0 if self.averages_bound else self.log_prior)
 
     @property
     def model(self) -> Any:

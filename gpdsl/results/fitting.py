@@ -26,6 +26,7 @@ from gpdsl.inference.infer import explained
 from gpdsl.inference.integrated import integrated
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.opaque.budget import probe
+from gpdsl.inference.over_parameters.engine import gaussian
 from gpdsl.inference.plan.explain import explain_kernels
 from gpdsl.inference.plan.options import Choice, Options, make_options, settled
 from gpdsl.inference.plan.planning import trained
@@ -236,12 +237,15 @@ def fit_model(
             told = _counting(report, account, log_jacobian)
             infer = infer_growing if options.beta == 1 else infer_tempered
             result, monitor, choice, jitter = infer(program, bound, left, told, known, keep)
+            searched = result.elbo
+            if options.parameters == "gaussian":
+                result = gaussian(program, result, options, bound.rows, monitor)
             if options.hyperparameters == "integrated":
                 result = integrated(program, result, options, bound.rows, monitor)
             if result.target is not None:
                 result = drawn(result, options, bound.rows, monitor)
         fit = asked.fit(result, choice, jitter, monitor)
-        looked_at = Ended(bound, result.profile, result.elbo, result.parameters)
+        looked_at = Ended(bound, result.profile, searched, result.parameters)
     fault = None if watch.asked else account.fault  # Ctrl-C ends the processes of simulators as well
     message = fit.message if fault is None else f"{STOPPED} by `{fault.mistake.function}`"
     inspected = Inspected(None if options.diagnose == "no" else looked_at)

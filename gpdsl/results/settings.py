@@ -169,6 +169,6 @@ def refuse_settings(settings: Settings | None, what: str, instead: str) -> None:
     """Raise GpdslError for what is not to be had where a fit is an average."""
     if settings is not None:
         raise GpdslError(
-            f"{what}: not of a fit that averages over draws or parameters (hyperparameters = integrated, posterior = "
-            f"corrected, engine = mcmc); {instead}"
+            f"{what}: not of a fit that averages over draws or parameters (hyperparameters = integrated, parameters = "
+            f"gaussian, posterior = corrected, engine = mcmc); {instead}"
         )

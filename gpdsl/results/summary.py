@@ -39,7 +39,8 @@ def summarise(fit: Fit) -> str:
     d, choice = fit.program.declarations, fit.choice
     error = f" ± {fit.elbo_se:.2g}" if fit.elbo_se else ""
     error = " ± an unknown error" if not np.isfinite(fit.elbo_se) else error
-    prior = f", of which {fit.log_prior:.4f} are the log prior of parameters" if fit.program.priors else ""
+    at_point = bool(fit.program.priors) and not fit.averages_bound
+    prior = f", of which {fit.log_prior:.4f} are the log prior of parameters" if at_point else ""
     lines = [
         f"{d.name}: {d.title}" if d.title else d.name,
         f"  rows        {fit.rows}",
@@ -59,10 +60,11 @@ def summarise(fit: Fit) -> str:
     if fit.settings is not None:
         how = "corrected" if fit.options.posterior == "corrected" else "integrated"
         how = "chains" if fit.options.engine == "mcmc" else how
+        how = "gaussian" if fit.averages_bound else how
         lines.append(f"  {how:<11} {fit.settings.about}")
     if fit.no_bound:
         lines.append(f"  bound       of the log evidence: none, as {fit.no_bound}")
-    elif fit.program.priors and not fit.choice.exact:
+    elif at_point and not fit.choice.exact:
         lines.append(f"  bound       {fit.log_evidence_bound:.4f}{error} nats, of the log evidence at these parameters")
     if fit.inducing_loss is not None:
         lines.append(f"  inducing    {_lost(fit)}")
@@ -174,7 +176,10 @@ def _standard(fit: Fit, name: str) -> str:
 def _posterior(fit: Fit) -> str:
     """Its family and what carries it; of parameters there is none."""
     if not fit.program.groups:
-        return "none: the model has no latents, and its parameters are at their most probable values"
+        where = "have one Gaussian on the real line" if fit.averages_bound else "are at their most probable values"
+        if fit.settings is not None and not fit.averages_bound:
+            where = "are averaged over"
+        return f"none: the model has no latents, and its parameters {where}"
     return f"{fit.choice.posterior}, {fit.at_rows.support(fit.choice, fit.rows)}"
 
 
@@ -215,7 +220,9 @@ def more_points(fit: Fit) -> str:
 
 def evidence_word(fit: Fit) -> str:
     """What the value is."""
-    return "evidence" if fit.choice.exact else EVIDENCE.get(fit.options.engine, "log evidence")
+    return (
+        "evidence" if fit.choice.exact and not fit.averages_bound else EVIDENCE.get(fit.options.engine, "log evidence")
+    )
 
 
 def _show(value: np.ndarray) -> str:

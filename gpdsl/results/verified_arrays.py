@@ -93,14 +93,14 @@ def _check_components(fit: Fit) -> None:
 def _check_settings(fit: Fit) -> None:
     """That every setting could be that of a fit without others, and that their weights add up to 1."""
     settings = fit.settings
-    asked = fit.options.hyperparameters == "integrated" or fit.options.drawn
+    asked = fit.options.explores or fit.options.drawn
     need(settings is None or asked, "settings: not what was asked for")
     if settings is None:
         return
     weights = settings.weights
     need(weights.dtype == float and weights.ndim == 1 and np.all(weights > 0), "settings: not weights of settings")
     need(abs(float(weights.sum()) - 1.0) < ADDED, "settings: weights that do not add up to 1")
-    alone = replace(fit.options, hyperparameters="point")
+    alone = replace(fit.options, hyperparameters="point", parameters="point")
     for name, values in settings.chains.items():
         axes = fit.program.translator.shape(fit.program.declarations.params[name].axes)
         need(values.ndim >= 2 and values.shape[2:] == axes, f"settings: draws of {shown(name)} of another shape")

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, maximise
+from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, maximise, maximise_off_saddles
 from gpdsl.inference.bound import divergence, prepared_for, views, weights
 from gpdsl.inference.driver import assessed, complete, whole_bound
 from gpdsl.inference.posteriors.free_posterior import carried, is_free
@@ -64,7 +64,9 @@ class LbfgsSearch:
         asked: dict[str, Any] = {"steps": problem.choice.steps, "size": problem.observed}
         tolerance, report = problem.options.tolerance, problem.monitor.report
         if problem.layout.family.components == 1:
-            return maximise(objective, start, tolerance=tolerance, report=report, **asked).message
+            # products of parameters alone, as those of a network, are at rest where all are 0
+            search = maximise if problem.program.groups else maximise_off_saddles
+            return search(objective, start, tolerance=tolerance, report=report, **asked).message
 
         def equal_weights(at: Any) -> tuple[float, Any]:
             value, gradient = objective(at)

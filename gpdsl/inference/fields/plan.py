@@ -39,6 +39,8 @@ ALLOWED = {
     "posterior": ("auto", "full", "coupled"),
     "optimizer": ("auto", "natural"),
     "schedule": ("joint",),
+    "hyperparameters": ("point",),
+    "parameters": ("point",),
     "expectations": ("auto", "sampled"),
     "gradients": ("auto",),
 }

@@ -61,6 +61,7 @@ ALLOWED = {
     "schedule": ("joint",),
     "gradients": ("auto",),
     "hyperparameters": ("point",),
+    "parameters": ("point",),
     "inducing_start": ("auto", "kmeans"),
 }
 

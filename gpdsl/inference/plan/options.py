@@ -6,14 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.per_latent import counted, of_latents, supported, words_of
 from gpdsl.inference.plan.refusals import refuse, refuse_schedule
 from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.language.options import OPTIONS, check_engine, check_option
-from gpdsl.program.program import Program
 
 # Whether all rows are taken at once, or minibatches: by the work that either takes.
 
@@ -42,16 +39,6 @@ def choose_batch(rows: int, learnt: int) -> tuple[int, str]:
     if rows > 10 * BATCH and learnt and visits > WORTH * BATCH * BATCH_STEPS:
         return BATCH, f"{learnt} numbers learnt from {rows} rows at once take {visits / 1e6:.2g} million visits to rows"
     return 0, f"{rows} rows fit in one step"
-
-
-def numbers_learnt(program: Program, options: Options) -> int:
-    """How many numbers a search on all rows learns; 0 where minibatches would be another kind of search."""
-    natural = options.optimizer in {"auto", "natural"} and options.posterior in {"auto", "full"}
-    plain = options.engine == "vi" and options.schedule == "joint" and options.inducing != 0
-    apart = program.opaque or program.mixing or any(group.per_row for group in program.groups)
-    if not (natural and plain) or apart:
-        return 0
-    return sum(int(np.size(value)) for value in program.parameters.initial.values())
 
 
 DENSE_ROWS, DENSE_ALONE = 1500, 2000
@@ -88,7 +75,8 @@ class Options:
     (`inference.alternating`). decay, epsilon: of Adadelta. engine: `vi`, or `ep` with its power in (0, 1]
     (`inference.expectation_propagation`). devices: how many share the rows (`inference.sharding`). basis, features,
     chevron, feature_batch, support, feature_sums, start_rows: of engine = qsgp (`inference.plan.weights`). importance,
-    rows: of row variables that latents are functions of (`inference.layered`). beta: `inference.tempering`.
+    rows: of row variables that latents are functions of (`inference.layered`). beta: `inference.tempering`. parameters:
+    `inference.over_parameters`.
     """
 
     posterior: str = _default("posterior")
@@ -121,6 +109,7 @@ class Options:
     dtype: str = _default("dtype")
     engine: str = _default("engine")
     hyperparameters: str = _default("hyperparameters")
+    parameters: str = _default("parameters")
     diagnose: str = _default("diagnose")
     chains: int | None = _default("chains")
     draws: int | None = _default("draws")
@@ -138,6 +127,11 @@ class Options:
     def drawn(self) -> bool:
         """Whether settings of the parameters may hold draws of the latents."""
         return self.engine == "mcmc" or self.posterior == "corrected"
+
+    @property
+    def explores(self) -> bool:
+        """Whether a fit explores the evidence as a function of the learnt parameters."""
+        return self.hyperparameters == "integrated" or self.parameters == "gaussian"
 
 
 AUTO = "auto"

@@ -19,7 +19,7 @@ from gpdsl.inference.estimators.expected_log_likelihood import NODES, samples_fo
 from gpdsl.inference.expectation_propagation.engine import suited
 from gpdsl.inference.inducing.start import spanning_rows, start_inducing
 from gpdsl.inference.opaque.budget import is_simulated, refuse_scores, within_budget
-from gpdsl.inference.plan.options import Choice, Options, decide, numbers_learnt
+from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.posteriors.family import Full, parse_family
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.warm import Start
@@ -39,6 +39,16 @@ def trained(program: Program, choice: Choice, white: Callable[..., Program] = tr
     """The program whose latents a fit with these choices infers, or holds: `white` is `training`, or `predicting`."""
     plain = bool(choice.exact) or choice.weights is not None  # latents are inferred with their white noise
     return (program if plain else white(program, dense=choice.dense)).under(choice.posterior)
+
+
+def numbers_learnt(program: Program, options: Options) -> int:
+    """How many numbers a search on all rows learns; 0 where minibatches would be another kind of search."""
+    natural = options.optimizer in {"auto", "natural"} and options.posterior in {"auto", "full"}
+    plain = options.engine == "vi" and options.schedule == "joint" and options.inducing != 0
+    apart = program.opaque or program.mixing or any(group.per_row for group in program.groups)
+    if not (natural and plain) or apart:
+        return 0
+    return sum(int(np.size(value)) for value in program.parameters.initial.values())
 
 
 def decided(

@@ -1,0 +1,1 @@
+"""q over the learnt parameters: one Gaussian on the real line (`parameters = gaussian`)."""

@@ -1,0 +1,277 @@
+"""q over learnt parameters: exact where the posterior is Gaussian, the best Gaussian elsewhere, by quadrature."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+from scipy.interpolate import CubicSpline
+
+import gpdsl
+from gpdsl.inference.over_parameters import engine
+from gpdsl.inference.over_parameters.gaussian import Gaussian, Way, ascended, averaged, normals, start
+
+LINE = """
+index d in 1..3
+input x : real[3]
+output y : real
+param W[d] : real ~ Normal(0, 1)
+let m = sum(d, W[d] * x[d])
+y ~ Normal(m, 0.5)
+"""
+LOGISTIC = """
+input x : real
+output y : binary
+param a : real ~ Normal(0, 2)
+param b : real ~ Normal(0, 2)
+y ~ Bernoulli(logit = a + b * x)
+"""
+GP = """
+input x : real
+output y : real
+param ell : positive ~ LogNormal(0, 0.7)
+latent f(x) ~ GP(0, RBF(ell))
+y ~ Normal(f, 0.3)
+"""
+NODES, SHARES = np.polynomial.hermite_e.hermegauss(40)
+SHARES = SHARES / SHARES.sum()
+
+
+@pytest.fixture(scope="module")
+def line() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3))
+    return {"x": x, "y": x @ [1.0, -1.0, 0.5] + 0.5 * rng.normal(size=40)}
+
+
+@pytest.fixture(scope="module")
+def fit(line: dict[str, np.ndarray]) -> gpdsl.Fit:
+    return gpdsl.compile(LINE).fit(line, parameters="gaussian")
+
+
+def test_bayesian_linear_regression_is_exact(fit: gpdsl.Fit, line: dict[str, np.ndarray]) -> None:
+    """Mean, covariance, log evidence and predictions against their formulas."""
+    x, y = line["x"], line["y"]
+    covariance = np.linalg.inv(x.T @ x / 0.25 + np.eye(3))
+    mean = covariance @ x.T @ y / 0.25
+    drawn = fit.settings.values("W")
+    np.testing.assert_allclose(fit.settings.mean("W"), mean, atol=1e-8)
+    np.testing.assert_allclose(np.cov(drawn.T, bias=True), covariance, rtol=1e-8, atol=1e-12)
+    evidence = stats.multivariate_normal.logpdf(y, None, x @ x.T + 0.25 * np.eye(40))
+    assert abs(fit.elbo - evidence) < 1e-8 and fit.elbo_se == 0.0
+    assert fit.log_evidence_bound == fit.elbo and fit.no_bound == "" and not fit.notes
+    prediction = fit.predict(line)
+    np.testing.assert_allclose(prediction.mean("y"), x @ mean, atol=1e-7)
+    np.testing.assert_allclose(prediction.variance("y"), 0.25 + np.einsum("ni,ij,nj->n", x, covariance, x), rtol=1e-8)
+
+
+def test_the_summary_tells_and_a_file_keeps_it(fit: gpdsl.Fit, line: dict[str, np.ndarray], tmp_path: Path) -> None:
+    text = fit.summary()
+    assert "elbo" in text and "256 draws of one Gaussian of 3 numbers" in text and "log prior" not in text
+    assert "which is the posterior itself" in text and "posterior mean ± standard deviation" in text
+    fit.save(tmp_path / "q.gpfit")
+    again = gpdsl.load_fit(tmp_path / "q.gpfit")
+    assert again.summary() == text
+    np.testing.assert_array_equal(again.predict(line).variance("m"), fit.predict(line).variance("m"))
+
+
+def test_the_plan_says_what_q_is(line: dict[str, np.ndarray]) -> None:
+    model = gpdsl.compile(LINE + "param s : positive\n")
+    assert "q of parameters" not in model.explain(line)
+    told = model.explain(line, parameters="gaussian")
+    assert "one Gaussian of 4 numbers on the real line, with all covariances" in told
+    assert "flat on the real line, without a prior: s" in told
+
+
+def _logistic(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """The log joint density of LOGISTIC at (a, b), [points]."""
+    lines = at[:, :1] + at[:, 1:] * x
+    return stats.norm.logpdf(at, 0, 2).sum(axis=1) + (y * lines - np.logaddexp(0, lines)).sum(axis=1)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_logistic_regression_has_the_best_gaussian(seed: int) -> None:
+    """Against the bound maximised by Gauss-Hermite quadrature, and the posterior on a grid, which is 5% wider."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=30)
+    y = (rng.uniform(size=30) < 1 / (1 + np.exp(-(0.5 + 2 * x)))).astype(float)
+    z = np.stack(np.meshgrid(NODES, NODES, indexing="ij"), axis=-1).reshape(-1, 2)
+    weights = np.outer(SHARES, SHARES).ravel()
+
+    def root(v: np.ndarray) -> np.ndarray:
+        return np.array([[np.exp(v[2]), 0.0], [v[3], np.exp(v[4])]])
+
+    def negative(v: np.ndarray) -> float:
+        entropy = v[2] + v[4] + 1 + np.log(2 * np.pi)
+        return -float(weights @ _logistic(x, y, v[:2] + z @ root(v).T) + entropy)
+
+    best = optimize.minimize(negative, [0.0, 1.0, -0.5, 0.0, -0.5], tol=1e-12)
+    sds = np.sqrt(np.diag(root(best.x) @ root(best.x).T))
+    fit = gpdsl.compile(LOGISTIC).fit({"x": x, "y": y}, parameters="gaussian", seed=seed)
+    assert fit.settings is not None
+    found = np.array([fit.settings.mean(n) for n in "ab"]), np.array([fit.settings.sd(n) for n in "ab"])
+    np.testing.assert_allclose(found[0], best.x[:2], atol=0.005)
+    np.testing.assert_allclose(found[1], sds, rtol=0.01)
+    assert abs(fit.elbo + best.fun) < 0.01 and 0.0 < fit.elbo_se < 0.01
+    assert not fit.notes  # 0.02 nats from the posterior
+    grid = np.stack(np.meshgrid(*2 * [np.linspace(-8, 12, 401)], indexing="ij"), axis=-1).reshape(-1, 2)
+    logp = _logistic(x, y, grid)
+    p = np.exp(logp - logp.max())
+    p /= p.sum()
+    wide = np.sqrt(p @ (grid - p @ grid) ** 2)
+    assert np.all(found[1] < wide) and np.all(found[1] > 0.9 * wide)
+    np.testing.assert_allclose(found[0], p @ grid, atol=0.02)
+
+
+def test_a_length_scale_has_the_best_gaussian_of_its_logarithm() -> None:
+    """Of the exact evidence of a GP, against quadrature over log ell."""
+    rng = np.random.default_rng(3)
+    x = np.sort(rng.uniform(-3, 3, 18))
+    y = np.sin(1.5 * x) + 0.3 * rng.standard_normal(18)
+    logs, apart = np.linspace(-4, 4, 1601), (x[:, None] - x) ** 2
+    logp = np.array(
+        [
+            stats.multivariate_normal.logpdf(y, None, np.exp(-0.5 * apart / np.exp(2 * u)) + 0.09 * np.eye(18))
+            + stats.norm.logpdf(u, 0, 0.7)
+            for u in logs
+        ]
+    )
+    curve = CubicSpline(logs, logp)
+
+    def negative(v: np.ndarray) -> float:
+        return -float(SHARES @ curve(v[0] + np.exp(v[1]) * NODES) + v[1] + 0.5 + 0.5 * np.log(2 * np.pi))
+
+    best = optimize.minimize(negative, [0.0, -1.4], tol=1e-12)
+    fit = gpdsl.compile(GP).fit({"x": x, "y": y}, parameters="gaussian")
+    assert fit.settings is not None
+    drawn = np.log(fit.settings.values("ell"))
+    assert abs(drawn.mean() - best.x[0]) < 0.05 * np.exp(best.x[1])
+    assert abs(drawn.std() / np.exp(best.x[1]) - 1) < 0.05
+    assert abs(fit.elbo + best.fun) < 4 * fit.elbo_se < 0.1
+    evidence = np.log(np.sum(np.exp(logp - logp.max())) * (logs[1] - logs[0])) + logp.max()
+    assert fit.elbo < evidence < fit.elbo + 0.1
+    assert "elbo" in fit.summary() and "evidence " not in fit.summary()
+    assert np.all(fit.predict({"x": x}).variance("f") > 0)
+
+
+def test_a_network_leaves_the_saddle_where_all_is_zero() -> None:
+    """Its functions are those of the data, and q is wider away from them."""
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(-2, 2, 40))
+    y = np.sin(2 * x) + 0.15 * rng.normal(size=40)
+    model = gpdsl.compile("""
+    index h in 1..3
+    input x : real
+    output y : real
+    param W[h] : real ~ Normal(0, 2)
+    param b[h] : real ~ Normal(0, 2)
+    param V[h] : real ~ Normal(0, 1)
+    let m = sum(h, V[h] * tanh(W[h] * x + b[h]))
+    y ~ Normal(m, 0.15)
+    """)
+    fit = model.fit({"x": x, "y": y}, parameters="gaussian")
+    at = np.array([-1.5, 0.0, 1.5, 4.0])
+    prediction = fit.predict({"x": at})
+    sd = np.sqrt(prediction.variance("m"))
+    assert np.all(np.abs(prediction.mean("m") - np.sin(2 * at))[:3] < 0.25) and sd[3] > 1.5 * sd[1]
+
+
+def test_parameters_that_the_data_leave_open_are_named() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=30)
+    model = gpdsl.compile("input x : real\noutput y : real\nparam a : real\nparam c : real\ny ~ Normal(a + 0*c + x, 1)")
+    fit = model.fit({"x": x, "y": x + rng.normal(size=30)}, parameters="gaussian")
+    assert any("`c` is hardly determined" in note for note in fit.notes)
+    assert "`a`" not in " ".join(fit.notes)
+    assert "flat on the real line" in fit.no_bound and np.isnan(fit.log_evidence_bound)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "match"),
+    [
+        (GP, {"hyperparameters": "integrated"}, "hyperparameters = integrated averages over them by weights"),
+        (GP, {"posterior": "corrected"}, "posterior = corrected draws from the posterior itself"),
+        (GP, {"beta": 2.0}, "beta = 2 has no bound"),
+        (GP, {"engine": "ep"}, "belongs to engine = vi"),
+        (GP, {"batch": 5, "inducing": 4}, "parameters = gaussian explores the evidence"),
+        (LOGISTIC, {"optimizer": "adam"}, "parameters = gaussian explores the evidence"),
+    ],
+)
+def test_what_does_not_go_with_it_says_why(text: str, options: dict[str, Any], match: str) -> None:
+    data = {"x": np.linspace(0, 1, 12), "y": np.tile([0.0, 1.0], 6)}
+    with pytest.raises(gpdsl.GpdslError, match=match):
+        gpdsl.compile(text).fit(data, parameters="gaussian", **options)
+
+
+def test_an_interrupted_fit_is_that_of_the_search(line: dict[str, np.ndarray]) -> None:
+    def stop(report: gpdsl.Report) -> None:
+        if report.stage == "q of parameters":
+            raise KeyboardInterrupt
+
+    fit = gpdsl.compile(LINE).fit(line, parameters="gaussian", callback=stop)
+    assert fit.interrupted and fit.settings is None and any("interrupted while q" in note for note in fit.notes)
+    assert "evidence" not in fit.summary().split("bound")[0]
+
+
+class Quadratic:
+    """log p of N(mean, inverse of the precision), up to a constant, and its gradient."""
+
+    def __init__(self, mean: np.ndarray, precision: np.ndarray) -> None:
+        self.mean, self.precision = mean, precision
+
+    def __call__(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        apart = points - self.mean
+        slopes = -apart @ self.precision
+        return 0.5 * np.sum(apart * slopes, axis=1), slopes
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_a_gaussian_is_found_from_anywhere(diagonal: bool) -> None:
+    """Full: exactly, in a step or two. Diagonal: variances 1 / precision, by many sets of samples of few."""
+    rng = np.random.default_rng(2)
+    size = 12
+    spread = rng.normal(size=(size, size))
+    target = Quadratic(rng.normal(size=size), spread @ spread.T + np.eye(size))
+    begin = Gaussian(np.zeros(size), np.ones(size) if diagonal else np.eye(size))
+    wide = np.full(size, np.inf)
+    q, settled = ascended(target, begin, normals(256, size, 0), wide, 200)
+    assert settled
+    if not diagonal:
+        q = Way.of(q, normals(256, size, 1), target(q.points(normals(256, size, 1)))[1]).taken(q, 1.0)
+        np.testing.assert_allclose(q.root @ q.root.T, np.linalg.inv(target.precision), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(q.mean, target.mean, atol=1e-6)
+        near = start(target, target.mean, diagonal=False)
+        np.testing.assert_allclose(near.root @ near.root.T, np.linalg.inv(target.precision), rtol=1e-4)
+        return
+    best = 1.0 / np.sqrt(np.diag(target.precision))
+    after = averaged(target, q, wide, lambda number: normals(256, size, 100 + number), 30)
+    np.testing.assert_allclose(np.abs(after.root), best, rtol=0.05)
+    assert np.abs(after.root / best - 1).mean() < np.abs(q.root / best - 1).mean()
+    np.testing.assert_allclose(start(target, target.mean, diagonal=True).root, best, rtol=1e-6)
+
+
+def test_many_numbers_are_independent_in_q(line: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond `FULL`: the best independent Gaussian of a linear regression has variances 1 / precision."""
+    monkeypatch.setattr(engine, "FULL", 2)
+    x = line["x"] + line["x"][:, :1]  # columns that are correlated
+    fit = gpdsl.compile(LINE).fit({"x": x, "y": line["y"]}, parameters="gaussian")
+    assert fit.settings is not None and "independent of each other" in fit.settings.about
+    precision = x.T @ x / 0.25 + np.eye(3)
+    np.testing.assert_allclose(fit.settings.sd("W"), 1.0 / np.sqrt(np.diag(precision)), rtol=0.02)
+    evidence = stats.multivariate_normal.logpdf(line["y"], None, x @ x.T + 0.25 * np.eye(40))
+    gap = 0.5 * (np.sum(np.log(np.diag(precision))) - np.linalg.slogdet(precision)[1])  # KL[q || p]
+    assert abs(fit.elbo - (evidence - gap)) < 0.02
+
+
+def test_models_without_latents_have_standard_errors_and_averages(line: dict[str, np.ndarray]) -> None:
+    """Of the likelihood itself: the curvature, and weighted settings."""
+    covariance = np.linalg.inv(line["x"].T @ line["x"] / 0.25 + np.eye(3))
+    model, sds = gpdsl.compile(LINE), np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(model.fit(line).standard_errors["W"], sds, rtol=1e-4)
+    averaged_over = model.fit(line, hyperparameters="integrated")
+    assert averaged_over.settings is not None
+    np.testing.assert_allclose(averaged_over.settings.sd("W"), sds, rtol=0.1)
+    assert "parameters are averaged over" in averaged_over.summary()
