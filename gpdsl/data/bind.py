@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 
 from gpdsl.data.bound import Data, Sizes
-from gpdsl.data.columns import Found, Wanted, find, places
+from gpdsl.data.columns import Found, Wanted, find, in_order_of, places
 from gpdsl.data.errors import (
     ConstantColumn,
     DataError,
@@ -152,6 +152,7 @@ def bind(
     *,
     sizes: Mapping[str, int] | None = None,
     levels: Mapping[str, tuple] | None = None,
+    before: Mapping[str, tuple] | None = None,
     unseen: Mapping[str, tuple] | None = None,
     calendar: Calendar | None = None,
     columns: Columns | None = None,
@@ -162,9 +163,9 @@ def bind(
 
     `columns` maps model names to data names (a list of them for a vector), and so does `kept`, of an earlier fit, where
     the data have these. `sizes`, `levels` and `calendar` are those of an earlier fit: they are enforced, and with sizes
-    a constant input is no mistake. `unseen` are levels of other rows that this fit does not know, so that they have the
-    same numbers in these. Without `outputs_required`, absent outputs are left out of the result. Data that are bound
-    stay as they are. Raises DataError with every mistake found.
+    a constant input is no mistake; the levels `before` keep their order. `unseen` are those of other rows that this fit
+    does not know: they have the same numbers in these. Without `outputs_required`, absent outputs are left out. Data
+    that are bound stay as they are. Raises DataError with every mistake found.
     """
     if isinstance(source, Data):
         return source
@@ -173,6 +174,7 @@ def bind(
     binding = _Binding(declarations, table, columns or {}, kept or {}, known_sizes)
     binding.refuse_unknown_mappings()
     founds = binding.find_all(outputs_required)
+    founds = in_order_of(before, declarations, founds) if before else founds
     rows = binding.count_rows(founds)
     numbers = [name for name, each in declarations.inputs.items() if name in founds and each.label is None]
     inputs = {name: binding.input(founds[name], calendar) for name in numbers}
@@ -286,10 +288,8 @@ class _Binding:
                 self.mistakes += [mistake] if mistake is not None else []
 
     def levels(self, founds: Mapping[str, Found], given: Mapping[str, tuple] | None) -> dict[str, tuple[Level, ...]]:
-        """Labels of each index that is a label's: given by an earlier fit, declared, counted, or found in the data.
-
-        Beside them the words of binary outputs that have two of their own, by the names of these.
-        """
+        """Labels of each index that is a label's: given by an earlier fit, declared, counted, or found in the data; and
+        the words of binary outputs that have two of their own, by the names of these."""
         result: dict[str, tuple[Level, ...]] = {name: tuple(values) for name, values in (given or {}).items()}
         for name, index in self.declarations.indices.items():
             users = labelled(self.declarations, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 
@@ -14,7 +14,7 @@ import numpy as np
 from gpdsl.data.errors import DataError, DifferentLengths, MissingColumn, WrongShape, WrongWidth, listed
 from gpdsl.data.file_mistakes import UnclearColumns
 from gpdsl.data.table import Table
-from gpdsl.language.model import Axis
+from gpdsl.language.model import Axis, Declarations, Input, Output
 from gpdsl.language.source import closest
 
 LONGEST = 40
@@ -44,6 +44,22 @@ class Found:
     columns: tuple[str, ...]
     order: Callable[[], tuple[str, ...]] = tuple
     """The categories of the only column in their order, where they have one."""
+
+
+def in_order_of(
+    levels: Mapping[str, tuple], declarations: Declarations, founds: Mapping[str, Found]
+) -> dict[str, Found]:
+    """The same columns; categories have the order of `levels`, by index or by binary output, where these have any.
+
+    A fit that begins at another one reads its parameters by place.
+    """
+    found = dict(founds)
+    every: dict[str, Input | Output] = {**declarations.inputs, **declarations.outputs}
+    for name, quantity in every.items():
+        order = levels.get(name if quantity.label is None else quantity.label.name or "")
+        if order and name in found:
+            found[name] = replace(found[name], order=partial(tuple, [str(each) for each in order]))
+    return found
 
 
 @dataclass(frozen=True)

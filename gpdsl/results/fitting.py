@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpdsl.data import Data, bind
+from gpdsl.data.errors import listed
 from gpdsl.errors import GpdslError, GpdslWarning, quoted
 from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.forward.described import explain_externals
@@ -88,7 +89,10 @@ def prepare(
     calendar = None if start is None else start.calendar
     if not isinstance(columns, Mapping):
         raise GpdslError(f"columns: expected a dictionary such as {{'x': 'height'}}, got {quoted(repr(columns))[:60]}")
-    bound = bind(model.declarations, data, calendar=calendar, columns=columns, outputs_required=True)
+    levels = None if start is None else start.program.levels
+    bound = bind(model.declarations, data, calendar=calendar, columns=columns, before=levels)
+    if start is not None:
+        _check_levels(start.program.levels, bound.levels)
     options = settled(options, bound.rows)
     if asked is not None or units is not ANY or model.declarations.infer.standardise:
         bound = standardise(model.declarations, bound, asked, units)
@@ -118,6 +122,16 @@ def prepare(
         _check_fixed([*options.fixed, *declared], valued)
         parameters = start_from_data(parameters, program.translator, bound, valued, options.seed)
     return replace(program, parameters=parameters), bound, options
+
+
+def _check_levels(before: Mapping[str, tuple], levels: Mapping[str, tuple]) -> None:
+    """Raise GpdslError for as many levels as before that are others: parameters are carried over by place."""
+    for name in set(before) & set(levels):
+        known, own = (list(map(str, each[name])) for each in (before, levels))
+        if len(known) == len(own) and {*known} != {*own}:
+            raise GpdslError(
+                f"start: the levels of `{name}` are {listed(known)} there and {listed(own)} here; fit without start"
+            )
 
 
 def start_of(fit: Any) -> Start | None:

@@ -121,7 +121,7 @@ def test_evidence_and_predictions_are_those_of_dense_algebra(tmp_path: Path) -> 
     again = gpdsl.load_fit(tmp_path / "a.gpfit").predict(rows)
     np.testing.assert_array_equal(again.mean("y"), variational.predict(rows).mean("y"))
     assert "integral(f, a, b)" in model.explain(rows)
-    with pytest.raises(GpdslError, match="covariances of integrals with these features are not known"):
+    with pytest.raises(GpdslError, match="covariances of integrals with features are not known"):
         model.fit(rows, inducing="slopes(4)")
 
 

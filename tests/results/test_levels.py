@@ -300,3 +300,25 @@ def test_a_parameter_may_be_called_true() -> None:
     fit = fitted(named, SIDE)
     assert set(fit.predict(NEW).probability("f > true")) != {0.0}
     assert fit.predict(NEW).probability("true > -1000 and true < 1000").tolist() == [1.0] * len(NEW["x"])
+
+
+def test_a_fit_that_starts_at_another_keeps_the_order_of_its_levels() -> None:
+    pd = pytest.importorskip("pandas")
+    text = "index s in 1..S\ninput site : label[s]\noutput y : real\nparam a[s] : real\ny ~ Normal(a[site], 0.3)\n"
+    sites, y = ["west", "north", "east"] * 4, [1.0, 6.0, -4.0] * 4
+    model = gpdsl.compile(text)
+    first = model.fit({"site": pd.Categorical(sites, ["west", "north", "east"], ordered=True), "y": y})
+    again = model.fit({"site": sites, "y": y}, start=first, fixed=["a"])
+    places = {"site": ["west", "north", "east"]}
+    np.testing.assert_allclose(again.predict(places).mean("y"), [1.0, 6.0, -4.0], atol=1e-3)
+    with pytest.raises(GpdslError, match="the levels of `s` are west, north, east there and a, b, c here"):
+        model.fit({"site": ["a", "b", "c"] * 4, "y": y}, start=first)
+
+
+def test_two_words_keep_their_order_from_fit_to_fit() -> None:
+    pd = pytest.importorskip("pandas")
+    words = np.where(SIDE, "low", "high")
+    first = fitted(BINARY, pd.Categorical(words, ["low", "high"], ordered=True))
+    again = gpdsl.compile(BINARY).fit({"x": X, "y": words}, start=first)
+    assert again.predict(NEW).levels("y") == ("low", "high")
+    np.testing.assert_allclose(again.predict(NEW).mean("y"), first.predict(NEW).mean("y"), atol=1e-6)
