@@ -19,6 +19,7 @@ from gpdsl.data import read_table
 from gpdsl.data.columns import STYLES, spelt
 from gpdsl.data.convert import order_of
 from gpdsl.data.moments import as_datetimes
+from gpdsl.data.values import numbers_in_order
 from gpdsl.errors import GpdslError, GpdslWarning, quoted
 from gpdsl.language.model import Declarations, Output
 from gpdsl.results.prediction import Prediction
@@ -333,7 +334,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         kind, levels = self._output.kind, self._levels
         if kind not in {"binary", "label", "ordinal"}:
             raise GpdslError(f"Classifier: output `{self._output.name}` is a {kind}; use Regressor")
-        ordered = {str(each) for each in self.classes_} <= {*order}
+        ordered = {*map(str, self.classes_)} <= {*(order := order or numbers_in_order(self.classes_))}
         if kind == "ordinal" and not (levels or ordered) and self.classes_.dtype.kind not in "biuf":
             words, label = ", ".join(f'"{each}"' for each in self.classes_[:5]), self._output.label
             raise GpdslError(
@@ -343,8 +344,8 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             )
         if kind == "binary" and len(self.classes_) > 2:
             raise GpdslError(f"output `{self._output.name}` is binary, and y has {len(self.classes_)} classes")
-        names: list[Any] = [str(each) for each in self.classes_] if ordered else self.classes_.tolist()
-        stand = list(levels or (sorted(names, key=order.index) if ordered else names))
+        names = [str(each) for each in self.classes_] if ordered else self.classes_.tolist()
+        stand = [*(levels or (sorted(names, key=order.index) if ordered else names))]
         self._places = np.array([stand.index(each) for each in names])
         self._fit(X, checked, np.asarray(y) if levels else self._places[numbers] + (kind != "binary"))
         return self

@@ -266,4 +266,9 @@ def test_words_of_an_ordinal_output_have_no_order_of_their_own() -> None:
     ordered = pytest.importorskip("pandas").Categorical(grades, ["poor", "fair", "good"], ordered=True)
     of_categories = Classifier(model.format("1..3")).fit(x, ordered)
     np.testing.assert_array_equal(of_categories.classes_, named.classes_)
+    with pytest.warns(UserWarning, match="column-vector"):  # of scikit-learn
+        of_frame = Classifier(model.format("1..3")).fit(x, pytest.importorskip("pandas").DataFrame({"y": ordered}))
+    np.testing.assert_array_equal(of_frame.predict_proba(x), named.predict_proba(x))
+    tens = Classifier(model.format("1..3")).fit(x, np.repeat(["8", "9", "10"], 4))
+    np.testing.assert_allclose(tens.predict_proba(x)[:, [1, 2, 0]], named.predict_proba(x)[:, [2, 0, 1]], rtol=1e-12)
     np.testing.assert_array_equal(of_categories.predict_proba(x), named.predict_proba(x))

@@ -101,11 +101,18 @@ def _from_series(values: object) -> object:
     return series.to_numpy() if numbers and not series.null_count() else series.to_list()
 
 
-def order_of(values: object) -> tuple[str, ...]:
-    """The categories of a column in their order, as text, where they have one: an ordered categorical, or an enum."""
+def order_of(values: Any) -> tuple[str, ...]:
+    """The categories of a column, or of a frame of one, in their order, as text: of an ordered categorical, or an enum.
+
+    None where they have no order.
+    """
     import narwhals.stable.v2 as nw
 
-    series = nw.from_native(values, series_only=True, pass_through=True)  # type: ignore[call-overload]
+    columns: Any = getattr(values, "columns", ())
+    values = values[columns[0]] if len(columns) == 1 else values
+    if hasattr(getattr(values, "dtype", None), "pyarrow_dtype"):  # of pandas, which keeps an array of Arrow
+        values = getattr(values, "array", values).__arrow_array__()
+    series = nw.from_native(values, series_only=True, pass_through=True)
     categories: Sequence[Any]
     if isinstance(series, nw.Series) and isinstance(series.dtype, nw.Enum):
         categories = series.dtype.categories

@@ -296,6 +296,12 @@ def as_numbers(levels: tuple) -> tuple[float, ...]:
     return tuple(known) if len({*known}) == len(known) else ()
 
 
+def numbers_in_order(levels: np.ndarray) -> tuple[str, ...]:
+    """Texts that are numbers, in the order of these; none of words, and of what is no text."""
+    names = tuple(map(str, levels)) if levels.dtype.kind in "OU" else ()
+    return tuple(names[place] for place in np.argsort(as_numbers(names)))
+
+
 def _absent(value: object) -> bool:
     return value is None or value != value  # NaN is the one value that differs from itself
 

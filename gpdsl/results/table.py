@@ -204,7 +204,11 @@ class Total:
 
     def quantile(self, probabilities: Any) -> np.ndarray:
         """Quantiles of the draws, several in front. Raises GpdslError for probabilities outside of 0 to 1."""
-        if not np.all((np.asarray(probabilities) >= 0) & (np.asarray(probabilities) <= 1)):
+        try:
+            asked = np.asarray(probabilities, float)
+        except (TypeError, ValueError):
+            asked = np.asarray(np.nan)
+        if not (asked.size and np.all((asked >= 0) & (asked <= 1))):
             raise GpdslError(f"quantile: expected probabilities from 0 to 1, got {str(probabilities)[:60]}")
         return np.quantile(self.draws, probabilities, axis=0)
 

@@ -126,8 +126,9 @@ def test_groups_of_a_total_stand_in_their_order() -> None:
     total = gamma.total("y", by=["9", "10", "9"], count=50)
     assert total.groups.tolist() == ["9", "10"]
     np.testing.assert_array_equal(total["10"].draws, gamma.draws("y", 50, seed=0)[:, 1])
-    with pytest.raises(gpdsl.GpdslError, match="expected probabilities from 0 to 1, got 2"):
-        total.quantile(2)
+    for wrong in (2, "a", None, []):
+        with pytest.raises(gpdsl.GpdslError, match="expected probabilities from 0 to 1"):
+            total.quantile(wrong)
 
 
 def test_totals_of_groups_are_compared_draw_by_draw() -> None:

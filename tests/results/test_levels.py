@@ -204,7 +204,7 @@ def test_yes_is_one_in_any_order_of_categories() -> None:
     np.testing.assert_allclose(prediction.probability('y == "yes"'), prediction.mean("y"), rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["series", "categorical", "frame", "arrow", "parquet", "pieces", "polars"])
+@pytest.mark.parametrize("kind", ["series", "categorical", "frame", "arrow", "dtype", "parquet", "pieces", "polars"])
 def test_every_container_says_the_order_of_categories(kind: str, tmp_path: Path) -> None:
     pd, pa, pl = map(pytest.importorskip, ("pandas", "pyarrow", "polars"))
     words = np.where(SIDE, "low", "high")
@@ -220,6 +220,7 @@ def test_every_container_says_the_order_of_categories(kind: str, tmp_path: Path)
         "categorical": {"x": X, "y": ordered},
         "frame": frame,
         "arrow": table,
+        "dtype": pd.DataFrame({"x": X, "y": pd.arrays.ArrowExtensionArray(table["y"])}),
         "pieces": pa.concat_tables([table.slice(0, 7), table.slice(7)]),
     }.get(kind, path)
     fit = gpdsl.compile(BINARY).fit(data)
