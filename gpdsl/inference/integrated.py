@@ -226,15 +226,25 @@ def _measured(program: Program, name: str, numbers: Array) -> Array:
 
 def integrated(program: Program, result: Result, options: Options, rows: int, monitor: Monitor) -> Result:
     """The result with the settings to average over, where something is learnt; Ctrl-C leaves it as it is."""
+
+    def find(profile: Profile, learnt: Learnt) -> Result:
+        found = integrate(program, profile, learnt, options.seed, monitor.explored)
+        return replace(result, integrated=found, notes=(*result.notes, *found.doubts))
+
+    return explored(result, options, rows, find, NONE_KEPT)
+
+
+def explored(
+    result: Result, options: Options, rows: int, find: Callable[[Profile, Learnt], Result], interrupted: str
+) -> Result:
+    """What is found from the evidence and what is learnt; where nothing is, or on Ctrl-C, the result as it is."""
     if result.interrupted or result.profile is None or not result.parameters:
         return result
     try:
         with machine_for(rows):
-            learnt = as_arrays(result.parameters, options.dtype)
-            found = integrate(program, result.profile(), learnt, options.seed, monitor.explored)
+            return find(result.profile(), as_arrays(result.parameters, options.dtype))
     except KeyboardInterrupt:
-        return replace(result, interrupted=True, notes=(*result.notes, NONE_KEPT))
-    return replace(result, integrated=found, notes=(*result.notes, *found.doubts))
+        return replace(result, interrupted=True, notes=(*result.notes, interrupted))
 
 
 def integrate(

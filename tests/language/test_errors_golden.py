@@ -51,7 +51,7 @@ def test_the_remedy_for_a_latent_over_a_let_is_a_model(name: str) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     kept = [line for line in lines if not line.startswith(("latent f", "let"))]
     remedy = mistake.partition("formula: `")[2].rstrip("`")
-    compile_text("\n".join([*kept, remedy]), path.name)
+    assert "f" in compile_text("\n".join([*kept, remedy]), path.name).latents
 
 
 def test_every_code_has_a_golden_file() -> None:

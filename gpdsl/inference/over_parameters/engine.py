@@ -13,13 +13,12 @@ from jaxtyping import Float
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.estimators.sampling import sum_and_error
-from gpdsl.inference.integrated import UNTRUSTED, Explored, Integrated, Learnt, Profile
-from gpdsl.inference.machine import machine_for
+from gpdsl.inference.integrated import UNTRUSTED, Explored, Integrated, Learnt, Profile, explored
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.over_parameters.gaussian import Gaussian, Valued, ascended, averaged, normals, start
 from gpdsl.inference.over_parameters.profile import ParametersProfile
 from gpdsl.inference.plan.options import Options
-from gpdsl.inference.problem import Result, as_arrays
+from gpdsl.inference.problem import Result
 from gpdsl.inference.proposals import mode_of
 from gpdsl.inference.smoothing import smoothed
 from gpdsl.program.program import Program
@@ -122,18 +121,14 @@ class Everywhere:
 
 def gaussian(program: Program, result: Result, options: Options, rows: int, monitor: Monitor) -> Result:
     """The result with draws of q over what is learnt, and its bound; Ctrl-C leaves it as it is."""
-    if result.interrupted or result.profile is None or not result.parameters:
-        return result
-    try:
-        with machine_for(rows):
-            learnt = as_arrays(result.parameters, options.dtype)
-            report = partial(monitor.explored, stage=STAGE)
-            found = _found(program, result.profile(), learnt, options.seed, report)
-    except KeyboardInterrupt:
-        return replace(result, interrupted=True, notes=(*result.notes, NONE_KEPT))
-    integrated, (bound, error), notes = found
-    notes = (*result.notes, *integrated.doubts, *notes)
-    return replace(result, integrated=integrated, elbo=bound, elbo_se=error, notes=notes)
+
+    def find(profile: Profile, learnt: Learnt) -> Result:
+        report = partial(monitor.explored, stage=STAGE)
+        integrated, (bound, error), doubts = _found(program, profile, learnt, options.seed, report)
+        notes = (*result.notes, *integrated.doubts, *doubts)
+        return replace(result, integrated=integrated, elbo=bound, elbo_se=error, notes=notes)
+
+    return explored(result, options, rows, find, NONE_KEPT)
 
 
 def _found(
