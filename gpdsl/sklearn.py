@@ -323,8 +323,8 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit rows X to labels y. Raises ValueError for other data, GpdslError for what the model refuses."""
-        order = order_of(y)
-        checked, y = self._start(X, y)
+        order, plain = order_of(y, "y"), np.asarray(y)
+        checked, y = self._start(X, plain if plain.dtype == bool else y)  # of other types, truths become numbers
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:

@@ -263,6 +263,8 @@ def test_words_of_an_ordinal_output_have_no_order_of_their_own() -> None:
         Classifier(model.format("1..3")).fit(x, grades)
     named = Classifier(model.format('{"poor", "fair", "good"}')).fit(x, grades)
     np.testing.assert_array_equal(named.predict(x[[0, -1]]), ["poor", "good"])
+    truths = pd.Series(pd.Categorical(X[:, 0] > np.median(X[:, 0]), [True, False], ordered=True))
+    assert Classifier(steps=2).fit(X, truths).classes_.dtype == bool
     ordered = pytest.importorskip("pandas").Categorical(grades, ["poor", "fair", "good"], ordered=True)
     of_categories = Classifier(model.format("1..3")).fit(x, ordered)
     np.testing.assert_array_equal(of_categories.classes_, named.classes_)

@@ -71,13 +71,14 @@ def unseen_levels(
 
     Raises Wrong where something has values for the `known` ones alone.
     """
-    index = _index(declarations, found)
+    axis = _index(declarations, found)
+    index = axis.name or ""
     if declarations.indices[index].levels is not None or declarations.indices[index].axis.size is not None:
         return ()
     names = set(map(str, known))
     new = [level for level in distinct_levels([found], MAX_GROUPS) if str(level) not in names]
     if new and (needs := _needs_levels(declarations, found.name)):
-        numbers = label_values(found, index, [*known, *new])
+        numbers = label_values(found, axis, [*known, *new])
         column, row, at = place_of(found, numbers >= len(known))
         value = str(new[int(numbers[at]) - len(known)])
         raise Wrong(UnknownLevel(column, row, value, index, needs, _remedy(declarations, needs, index, found.name)))
@@ -95,10 +96,10 @@ def numbered(declarations: m.Declarations, found: Found, levels: Sequence[Level]
     return values + 1.0
 
 
-def _index(declarations: m.Declarations, found: Found) -> str:
+def _index(declarations: m.Declarations, found: Found) -> m.Axis:
     label = declarations.inputs[found.name].label
     assert label is not None
-    return label.name or ""
+    return label
 
 
 def _needs_levels(declarations: m.Declarations, label: str) -> str:
@@ -353,8 +354,7 @@ class _Binding:
         declared = self.declarations.outputs[found.name]
         try:
             if declared.label is not None:
-                index = declared.label.name or ""
-                return label_values(found, index, levels[index])
+                return label_values(found, declared.label, levels[declared.label.name or ""])
             if declared.kind == "binary":
                 return binary_values(found, levels.get(found.name, ()))
             return output_values(found, declared.kind)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from decimal import Decimal
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +103,10 @@ def _from_series(values: object) -> object:
     return series.to_numpy() if numbers and not series.null_count() else series.to_list()
 
 
-def order_of(values: Any) -> tuple[str, ...]:
+def order_of(values: Any, name: str) -> tuple[str, ...]:
     """The categories of a column, or of a frame of one, in their order, as text: of an ordered categorical, or an enum.
 
-    None where they have no order.
+    None where they have no order. Raises DataError of this name where pieces of it have several.
     """
     import narwhals.stable.v2 as nw
 
@@ -117,17 +119,24 @@ def order_of(values: Any) -> tuple[str, ...]:
     if isinstance(series, nw.Series) and isinstance(series.dtype, nw.Enum):
         categories = series.dtype.categories
     elif getattr(getattr(values, "type", None), "ordered", False):
-        categories = _of_dictionaries(values)
+        categories = _one_order([each.dictionary.to_pylist() for each in getattr(values, "chunks", [values])], name)
     else:  # of pandas, without its series
         categories = getattr(values, "categories", ()) if getattr(values, "ordered", False) is True else ()
     return tuple(str(_text_of(each)) for each in categories)
 
 
-def _of_dictionaries(values: Any) -> Sequence[Any]:
-    """The ordered dictionary of an array of Arrow; of several pieces the longest, where it has those of all others."""
-    pieces = [piece.dictionary.to_pylist() for piece in getattr(values, "chunks", [values])]
-    longest: Sequence[Any] = max(pieces, key=len, default=())
-    return longest if all([each for each in longest if each in piece] == piece for piece in pieces) else ()
+def _one_order(pieces: Sequence[Sequence[Any]], name: str) -> Sequence[Any]:
+    """The one order that the ordered dictionaries of all pieces of an array have. Raises DataError for several."""
+    after: dict[Any, set[Any]] = {each: set() for piece in pieces for each in piece}
+    for first, second in (pair for piece in pieces for pair in pairwise(piece)):
+        after[second].add(first)
+    with suppress(CycleError):
+        order = [*TopologicalSorter(after).static_order()]
+        if all(first in after[second] for first, second in pairwise(order)):
+            return order
+    told = [*dict.fromkeys(", ".join(map(str, piece)) for piece in pieces)][:3]
+    reason = f"the ordered dictionaries of its pieces make no one order: {quoted('; '.join(told))}"
+    raise DataError(NotAColumn(name, reason, "give all pieces one dictionary, or text and the levels in the model"))
 
 
 def _from_mixed(name: str, array: np.ndarray, source: str) -> np.ndarray:
@@ -196,6 +205,10 @@ def read_frame(frame: Any) -> Table | None:
     """A frame of pandas, Polars, pyarrow and others; None for what is none."""
     import narwhals.stable.v2 as nw
 
+    if type(frame).__name__ == "RecordBatch" and hasattr(frame, "__arrow_c_array__"):
+        import pyarrow as pa
+
+        frame = pa.Table.from_batches([frame])
     if not nw.dependencies.is_into_dataframe(frame):
         return None
     if hasattr(frame, "reset_index"):  # of pandas, whose index has the dates of a series, and may have a name
@@ -217,7 +230,7 @@ def read_frame(frame: Any) -> Table | None:
         return whole[:, single.index(place)].to_native()
 
     columns = Columns(names, lambda place: from_object(names[place], column(place), "data"), "data")
-    return Table(columns, order=lambda name: order_of(column(names.index(name))))
+    return Table(columns, order=lambda name: order_of(column(names.index(name)), name))
 
 
 def read_parquet(path: Path) -> Table:
@@ -243,7 +256,7 @@ def read_parquet(path: Path) -> Table:
 
     def order(name: str) -> tuple[str, ...]:
         kind = file.schema_arrow.field(name).type
-        return order_of(column(name)) if getattr(kind, "ordered", False) else ()
+        return order_of(column(name), name) if getattr(kind, "ordered", False) else ()
 
     columns = Columns(names, lambda place: from_object(names[place], column(names[place]), source), source)
     return Table(columns, source, order=order)

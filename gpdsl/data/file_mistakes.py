@@ -183,9 +183,10 @@ class LabelOutside(DataMistake):
     value: str
     index: str
     levels: str
+    instead: str = ""
     code: ClassVar = "D116"
     message: ClassVar = "column `{column}`, row {row}: the label `{value}` is not a level of `{index}`"
-    help: ClassVar = "the levels are {levels}"
+    help: ClassVar = "the levels are {levels}{instead}"
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def read_table(source: object) -> Table:
     if isinstance(source, Mapping):
         names, values = [str(name) for name in source], list(source.values())
         columns = Columns(names, lambda place: from_object(names[place], values[place], "data"), "data")
-        return Table(columns, order=lambda name: order_of(values[names.index(name)]))
+        return Table(columns, order=lambda name: order_of(values[names.index(name)], name))
     if isinstance(source, str | os.PathLike):
         return _read_file(Path(source))
     table = read_frame(source)

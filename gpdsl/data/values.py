@@ -29,6 +29,7 @@ from gpdsl.data.file_mistakes import LabelOutside, OutOfScale, TimeInColumn, Too
 from gpdsl.data.memory_maps import pieces
 from gpdsl.data.moments import as_text, moment_in
 from gpdsl.errors import GpdslWarning, quoted
+from gpdsl.language.model import Axis
 
 MAX_LEVELS = 1000
 EXACT = 2.0**53
@@ -196,9 +197,11 @@ def binary_values(found: Found, words: Sequence[Level] = ()) -> np.ndarray:
             raise Wrong(_not_binary(found))
         values = np.array(said, dtype=np.float64).reshape(values.shape)
     known = set(np.unique(values[~np.isnan(values)]).tolist())
-    if 0.0 in known and tuple(words) == (-1, 1):
-        raise Wrong(NotBinary(place_of(found, values == 0.0)[0], "`0`, where -1 and 1 are its two values"))
-    if not (known <= {0.0, 1.0} or known <= {-1.0, 1.0}):
+    low = -1 if tuple(words) == (-1, 1) else 0  # at a fit, or at that which the data are for
+    if -1 - low in known and known <= {-1.0, 0.0, 1.0}:
+        column = place_of(found, values == -1 - low)[0]
+        raise Wrong(NotBinary(column, f"`{-1 - low}`, where {low} and 1 are its two values"))
+    if not known <= {low, 1.0}:
         raise Wrong(_not_binary(found))
     return np.where(values == -1.0, 0.0, values)
 
@@ -211,8 +214,8 @@ def _two_valued(word: str) -> float | None:
 def _not_binary(found: Found) -> DataMistake:
     """Of a column with other values than two, or of columns with two each that are not those of the others."""
     columns = found.values.reshape(len(found.values), -1).T
-    held = [_sorted_levels(column.tolist()) for column in columns]
-    every = _sorted_levels(found.values.ravel().tolist())
+    held = [sorted_levels(column.tolist()) for column in columns]
+    every = sorted_levels(found.values.ravel().tolist())
     wrong = [place for place, levels in enumerate(held) if len(levels) > 2]
     if len(held) > 1 and len(every) > 2 and not wrong:
         shared = {column: _distinct(levels) for column, levels in zip(found.columns, held, strict=True) if levels}
@@ -226,8 +229,12 @@ def _distinct(levels: Sequence[Level]) -> str:
     return listed((f"`{shown(each)}`" for each in levels), limit=4)
 
 
-def label_values(found: Found, index: str, levels: Sequence[Level]) -> np.ndarray:
+def label_values(found: Found, index: Axis, levels: Sequence[Level]) -> np.ndarray:
     """A label output as class numbers from 0, NaN where not observed. Raises Wrong for a label that is no level."""
+    counted = index.size is not None and tuple(levels) == tuple(range(1, index.size + 1))
+    instead = (
+        f"; `index {index.name} in 1..{str(index.name).upper()}` takes those that the data have" if counted else ""
+    )
     _check_labels(found)
     text = any(isinstance(level, str) for level in levels)
     keys = {_key(level, text): number for number, level in enumerate(levels)}
@@ -236,7 +243,7 @@ def label_values(found: Found, index: str, levels: Sequence[Level]) -> np.ndarra
     wrong = np.array([each is None for each in coded]).reshape(found.values.shape)
     if wrong.any():
         column, row, at = place_of(found, wrong)
-        raise Wrong(LabelOutside(column, row, shown(found.values[at]), index, listed(levels)))
+        raise Wrong(LabelOutside(column, row, shown(found.values[at]), index.name or "", listed(levels), instead))
     return np.array(coded, dtype=np.float64).reshape(found.values.shape)
 
 
@@ -248,11 +255,11 @@ def distinct_levels(founds: Iterable[Found], most: int = MAX_LEVELS) -> tuple[Le
     orders = {found.order() for found in founds}
     for found in founds:
         _check_labels(found)
-        levels = _sorted_levels(found.values.ravel().tolist())
+        levels = sorted_levels(found.values.ravel().tolist())
         if len(levels) > most:
             raise Wrong(TooManyLevels(found.columns[0], len(levels), most))
         together += levels
-    levels = _sorted_levels(together)
+    levels = sorted_levels(together)
     order = orders.pop() if len(orders) == 1 else ()
     known = {_key(each, text=False): place for place, each in enumerate(order)}
     if all(_key(each, text=False) in known for each in levels):
@@ -272,7 +279,7 @@ def _check_labels(found: Found) -> None:
         raise Wrong(mistake(column, row, shown(value)))
 
 
-def _sorted_levels(values: Iterable[object]) -> tuple[Level, ...]:
+def sorted_levels(values: Iterable[object]) -> tuple[Level, ...]:
     """Distinct values without the missing ones: whole numbers as int; numbers before text, "9" before "10"."""
     plain = {_plain(each) for each in values if not _absent(each)}
     return tuple(sorted(plain, key=_place))

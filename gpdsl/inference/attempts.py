@@ -17,7 +17,7 @@ import numpy as np
 from gpdsl.inference.fineness import begun_at
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.sides import rows_have_peaks
-from gpdsl.inference.unrelated_rows import best_levels, value_of_nothing
+from gpdsl.inference.unrelated_rows import best_levels, missing_level, value_of_nothing
 from gpdsl.program.groups import Group, columns_of, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.starts import loadings
@@ -361,7 +361,8 @@ def _of_nothing(program: Program, worth: float) -> str:
     inputs = [known[name] for group in program.groups for name in group.inputs if name in known]
     groups = inputs and all(each.label is not None for each in inputs)
     found = "the groups differ by no more than chance" if groups else "the latents explain nothing"
-    return f"{found}: unrelated rows are worth {worth:.1f} nats"
+    level = missing_level(program)
+    return f"{found}: unrelated rows are worth {worth:.1f} nats{'; ' * bool(level)}{level}"
 
 
 def _concluded(problem: Problem, tried: list[Attempt], nothing: str, drawn: bool) -> Result:

@@ -196,6 +196,17 @@ def value_of_nothing(program: Program, rows: Rows, start: Mapping[str, np.ndarra
     return None if found is None else found[0]
 
 
+def missing_level(program: Program) -> str:
+    """What to add to a model of counts, classes or shares that has nothing but its latents for a level of all rows."""
+    declared = program.declarations
+    known = any(each.constraint == "real" for each in declared.params.values())
+    return (
+        ""
+        if known or any(each.kind == "real" for each in declared.outputs.values())
+        else "what all rows share has no place but the latents: add a level, `a : real`, as in `f + a`"
+    )
+
+
 def _some(rows: Rows, count: int) -> Rows:
     step = max(row_count(rows) // count, 1)
     return as_numpy(take_rows(rows, slice(None, None, step)))

@@ -17,6 +17,8 @@ from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.program.starts import tied
 from gpdsl.symbolic.dependence import kernel_expressions, origins, unobserved
+from gpdsl.symbolic.kernel_analysis import of_differences
+from gpdsl.symbolic.kernel_checks import formulas
 from gpdsl.symbolic.reduced import opaque_calls
 from gpdsl.symbolic.translate import Translator
 
@@ -77,6 +79,8 @@ def _named(declarations: m.Declarations, asked: Asked, kept: Collection[str]) ->
     quantities = {**declarations.inputs, **declarations.outputs}
     if asked is None or isinstance(asked, bool):
         every = [n for n in quantities if not refusal(declarations, n)] if asked else []
+        moved = _moved(declarations) if every else set()
+        every = [name for name in every if name not in moved]
         _check_tied(declarations, dict.fromkeys(every))
         return dict.fromkeys(kept if asked is None else every)
     if not isinstance(asked, (str, Collection)) or any(not isinstance(each, str) for each in asked):
@@ -85,7 +89,10 @@ def _named(declarations: m.Declarations, asked: Asked, kept: Collection[str]) ->
     for name in named:
         if name not in quantities:
             known = ", ".join(quantities)
-            raise GpdslError(f"standardise: the model has no input or output `{name}`; it has {known}")
+            raise GpdslError(
+                f"standardise: the model has no input or output `{name}`; it has {known}, and true is for all "
+                "that can be standardised"
+            )
         if reason := refusal(declarations, name):
             raise GpdslError(f"standardise: `{name}` {reason}; leave it out (standardise=True does)")
     _check_tied(declarations, named)
@@ -185,6 +192,13 @@ def _computed_with(declarations: m.Declarations) -> set[str]:
         taken = [latent.mean, *kernel_expressions(latent.kernel)]
         bodies += [each for each in taken if not isinstance(each, m.Read)]
     return {read.name for body in bodies for read in m.reads_of(body)}
+
+
+def _moved(declarations: m.Declarations) -> set[str]:
+    """Inputs that a formula of a kernel reads otherwise than by differences, which it takes as the data have them."""
+    moved = [each for each in formulas(declarations) if not of_differences(each[1], declarations, each[0])]
+    read = {read.name for _, kernel in moved for on in kernel.on for read in m.reads_of(on)}
+    return read | {name for latent, kernel in moved if not kernel.on for name in latent.arguments}
 
 
 def _known_beside(declarations: m.Declarations, name: str) -> str:

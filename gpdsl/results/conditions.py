@@ -17,6 +17,7 @@ import sympy as sp
 
 from gpdsl.data.errors import listed
 from gpdsl.data.standardised import Standardised
+from gpdsl.data.times import Calendar
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.posteriors.posterior import parts
 from gpdsl.language import compile_text
@@ -326,8 +327,11 @@ def _said(mistake: Mistake, names: str, sorts: Mapping[str, str]) -> Mistake:
     return mistake
 
 
-def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Condition:
-    """A condition, checked. Raises ModelError, with its place, and GpdslError for several values."""
+def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised, calendar: Calendar | None = None) -> Condition:
+    """A condition, checked; times in quotes are those of a calendar.
+
+    Raises ModelError, with its place, and GpdslError for several values.
+    """
     if not isinstance(text, str):
         raise GpdslError(f'probability: expected a condition as text, as "y > 3", got {quoted(repr(text))[:60]}')
     if UNFINISHED.search(text):
@@ -335,7 +339,7 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised) -> Conditi
             f"probability: {quoted(repr(text))[:60]} has no end; write a condition such as `y > 3 and rate < 2`"
         )
     written = text
-    text = without_words(beliefs.program, text, {*beliefs.program.declarations.params, *names_of(beliefs)})
+    text = without_words(beliefs.program, text, {*beliefs.program.declarations.params, *names_of(beliefs)}, calendar)
     for sign, word in {"&": "and", "|": "or"}.items():
         if sign in text:
             raise GpdslError(f"probability: {quoted(written)} has `{sign}`; conditions are joined by `{word}`")

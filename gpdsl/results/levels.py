@@ -7,9 +7,11 @@ from collections.abc import Collection
 
 import numpy as np
 
+from gpdsl.data.columns import Found
 from gpdsl.data.errors import listed
-from gpdsl.data.values import WORDS, as_numbers, two_valued
-from gpdsl.errors import GpdslError
+from gpdsl.data.times import Calendar, moments_of
+from gpdsl.data.values import WORDS, Wrong, as_numbers, sorted_levels, two_valued
+from gpdsl.errors import GpdslError, quoted
 from gpdsl.language.model import Input, Output
 from gpdsl.program.program import Program
 
@@ -66,16 +68,16 @@ def _looked_up(table: np.ndarray, first: int, numbers: np.ndarray) -> np.ndarray
 
 WORD = r"(?P<word>\"[^\"\n]*\"|'[^'\n]*'|\b(?:[Tt]rue|[Ff]alse)\b)"
 COMPARED = (
-    re.compile(rf"\b(?P<name>\w+)\s*(\[[^\]]*\])?\s*(?:[!=]=|[<>]=?)\s*{WORD}"),
-    re.compile(rf"{WORD}\s*(?:[!=]=|[<>]=?)\s*(?P<name>\w+)"),
+    re.compile(rf"\b(?P<name>\w+)\s*(\[[^\]]*\])?\s*(?P<sign>[!=]=|[<>]=?)\s*{WORD}"),
+    re.compile(rf"{WORD}\s*(?P<sign>[!=]=|[<>]=?)\s*(?P<name>\w+)"),
 )
 """A level in quotes, or a truth, beside what has it."""
 
 
-def without_words(program: Program, text: str, names: Collection[str]) -> str:
-    """A condition with the number of each level in quotes, or of a truth that is none of the names, in its place.
+def without_words(program: Program, text: str, names: Collection[str], calendar: Calendar | None) -> str:
+    """A condition with the number of each level or time in quotes, or of a truth that no name is, in its place.
 
-    Raises GpdslError for what is no level.
+    Raises GpdslError for what is no level, and for one that is to be above others where there is no order.
     """
 
     def number(match: re.Match[str]) -> str:
@@ -83,17 +85,53 @@ def without_words(program: Program, text: str, names: Collection[str]) -> str:
         if written in names:
             return match[0]
         word = written if written[0].isalpha() else written[1:-1]
+        declared = program.declarations.inputs.get(name)
+        if calendar is not None and declared is not None and declared.kind == "time":
+            return _in_place(match, _number_of_time(calendar, declared, word))
         levels, first = numbered_levels(program, name)
         numbers = in_levels(program, name, np.arange(len(levels)) + float(first))
         known = dict(zip(map(str, levels), numbers.tolist(), strict=True))
-        spellings = WORDS if (first == 0 or levels == (0, 1)) and two_valued(levels) else {}
-        value = known.get(word, spellings.get(word.lower()))
+        two = levels == (-1, 1) or ((first == 0 or levels == (0, 1)) and two_valued(levels))
+        place = WORDS.get(word.lower()) if two else None
+        value = known.get(word, None if place is None else float(numbers[int(place)]))
         if value is None:
             expected = f"one of {listed(known)}" if known else "a number: it has no levels in words"
             raise GpdslError(f"probability: `{name}` is compared with {written}; expected {expected}")
-        place = match.start("word") - match.start()
-        return f"{match[0][:place]}{value:<{len(written)}.17g}{match[0][place + len(written) :]}"
+        if match["sign"][0] in "<>" and _unordered(program, name, levels):
+            raise GpdslError(
+                f"probability: nothing says in which order the levels {listed(levels)} of `{name}` stand; list them in "
+                f'the model, the lowest first, as `index c in {{"low", "high"}}`, or join `{name} == ...` by `or`'
+            )
+        return _in_place(match, value)
 
     for pattern in COMPARED:
         text = pattern.sub(number, text)
     return text
+
+
+def _in_place(match: re.Match[str], value: float) -> str:
+    """A comparison with a number in the place of its word, as wide."""
+    place, width = match.start("word") - match.start(), len(match["word"])
+    return f"{match[0][:place]}{value:<{width}.17g}{match[0][place + width :]}"
+
+
+def _unordered(program: Program, name: str, levels: tuple) -> bool:
+    """Whether levels stand by alphabet because nothing said how else."""
+    declared = program.declarations
+    quantity: Input | Output | None = declared.outputs.get(name) or declared.inputs.get(name)
+    if quantity is None or quantity.label is None or quantity.kind == "ordinal" or as_numbers(levels):
+        return False
+    return declared.indices[str(quantity.label.name)].levels is None and levels == sorted_levels(levels)
+
+
+def _number_of_time(calendar: Calendar, declared: Input, word: str) -> float:
+    """The number that a time in quotes has in a fit. Raises GpdslError for what is none, and for another zone's."""
+    found = Found(declared.name, np.array([word], object), (declared.name,))
+    try:
+        moments, _ = moments_of(found, calendar.zones.get(declared.name), declared.unit)
+    except Wrong as wrong:
+        problem = (
+            f"`{declared.name}` is compared with {quoted(word)}: {wrong.mistake.message_text().partition(': ')[2]}"
+        )
+        raise GpdslError(f"probability: {problem}; {wrong.mistake.help_text()}") from wrong
+    return float(calendar.numbers(moments, declared.unit)[0])

@@ -12,7 +12,7 @@ import numpy as np
 from gpdsl.data import Data
 from gpdsl.data.errors import listed
 from gpdsl.data.standardised import Standardised
-from gpdsl.data.times import words_of
+from gpdsl.data.times import Calendar, words_of
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage
 from gpdsl.inference.posteriors.posterior import by_parts
@@ -85,10 +85,14 @@ class Prediction(Scored):
     @property
     def times(self) -> dict[str, np.ndarray]:
         """The inputs that are times, as dates [rows, *axes]: of NumPy, or of Python in the zone of the fit."""
-        calendar = None if self.origin is None else self.origin.fit.calendar
+        calendar = self._calendar
         if self.origin is None or calendar is None:
             return {}
         return {name: calendar.dates(name, moments) for name, moments in self.origin.data.moments.items()}
+
+    @property
+    def _calendar(self) -> Calendar | None:
+        return None if self.origin is None else self.origin.fit.calendar
 
     @property
     def labels(self) -> dict[str, np.ndarray]:
@@ -171,7 +175,7 @@ class Prediction(Scored):
 
     def _by_parts(self, name: str, compute: Callable[[Prediction, int], np.ndarray], axis: int = 0) -> np.ndarray:
         """Something about all rows, some rows at a time; without rows where it is the same in all of them."""
-        if name in field_quantities(self._declarations):
+        if not is_output(self.beliefs, name) and name in field_quantities(self._declarations):
             return np.take(compute(self._part(slice(0, 1)), 0), 0, axis)
         at = self.beliefs
         return by_parts(at.count, lambda number, rows: compute(self._part(rows), number), axis, at.at_once)
@@ -305,10 +309,11 @@ class Prediction(Scored):
 
         The condition is an expression of the language in outputs, latents, row variables, lets, parameters, constants
         and inputs, in the units of the data. One output or latent against what is known is exact; all else is a share
-        of draws of each row. Labels are compared by their levels where these are numbers, else by their place, from 1.
+        of draws of each row. Labels are compared by their levels where these are numbers, else by their place, from 1;
+        words of labels and times stand in quotes.
         """
         seed = check_draws("probability", draws, seed, min(self.beliefs.count, ROWS_AT_ONCE))
-        asked = condition_of(self.beliefs, condition, self.standardised)
+        asked = condition_of(self.beliefs, condition, self.standardised, self._calendar)
         return asked.probability(draws, seed)[int(error)]
 
     def total(self, name: str, *, by: Any = None, how: str = "sum", count: int = 2000, seed: int = 0) -> Total:

@@ -43,7 +43,7 @@ def probabilities_of(name: str, probabilities: float | Sequence[float]) -> np.nd
         several = np.atleast_1d(np.asarray(probabilities, dtype=float))
     except (TypeError, ValueError):
         several = np.array([np.nan])
-    if not np.all((several > 0) & (several < 1)):
+    if several.ndim > 1 or not (several.size and np.all((several > 0) & (several < 1))):
         raise GpdslError(f"quantile of `{name}`: probabilities must lie strictly between 0 and 1, got {probabilities}")
     return several
 

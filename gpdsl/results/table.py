@@ -229,10 +229,10 @@ class Total:
             raise GpdslError("total: expected another total of as many draws, groups and axes to take off")
         return Total(self.draws - other.draws, self.groups, self.by)
 
-    def to_frame(self, quantiles: Sequence[float] = (0.05, 0.95)) -> DataFrame:
+    def to_frame(self, quantiles: float | Sequence[float] = (0.05, 0.95)) -> DataFrame:
         """A pandas frame with one row for each group: `mean`, `sd`, `q0.05` and so on; elements as `mean[1]`."""
         pd = _pandas()
-        parts = {"mean": self.mean, "sd": self.sd, **{f"q{p:g}": self.quantile(p) for p in quantiles}}
+        parts = {"mean": self.mean, "sd": self.sd, **{f"q{p:g}": self.quantile(p) for p in np.atleast_1d(quantiles)}}
         if self.groups is None:
             parts = {part: np.asarray(values)[None] for part, values in parts.items()}
         columns = {
@@ -343,7 +343,7 @@ def _numbered(prediction: Prediction, by: Any) -> Numbered:
     if any(each is None or str(each == each) != "True" for each in labels.ravel()):
         raise GpdslError("total: `by` has rows without a group; leave these rows out, or name their group")
     groups, number = np.unique(labels, return_inverse=True)
-    names, order = [str(each) for each in groups], order_of(by)
+    names, order = [str(each) for each in groups], order_of(by, "by")
     keys: Sequence[Any] = [order.index(name) for name in names] if {*names} <= {*order} else ()
     keys = keys or (as_numbers(tuple(names)) if labels.dtype.kind in "OU" else ())
     if not keys:

@@ -165,6 +165,12 @@ def analyse(kernel: m.Kernel, declarations: m.Declarations, latent: m.Latent | N
     return KernelAnalysis(found.expression, found.pair, found.columns, stationary, profile, start)
 
 
+def of_differences(kernel: m.KernelFormula, declarations: m.Declarations, latent: m.Latent) -> bool:
+    """Whether a formula is known to read its points by their differences alone, whatever their levels are."""
+    found, points = analyse(kernel, declarations, latent), slice(None, -1 if kernel.levels else None)
+    return _stationary(found.expression, Pair(found.pair.a[points], found.pair.b[points])) is True
+
+
 class _Two(dict):
     """Sizes that data have not said yet."""
 

@@ -73,7 +73,7 @@ class _Use:
 def check_kernels(declarations: m.Declarations) -> None:
     """Raise ModelError for every kernel by formula that cannot be a covariance, or lacks a derivative that is read."""
     mistakes: list[Mistake] = []
-    for latent, kernel in _formulas(declarations):
+    for latent, kernel in formulas(declarations):
         try:
             use = _use(declarations, latent, kernel)
             mistake = _mistake(use) if use is not None else None
@@ -119,7 +119,7 @@ def _reads(declarations: m.Declarations) -> Iterator[m.Read]:
 def doubtful_kernels(declarations: m.Declarations) -> Iterator[Mistake]:
     """A warning for each kernel by formula with a clearly negative eigenvalue or spectral density."""
     seen: set[tuple[int, int]] = set()
-    for latent, kernel in _formulas(declarations):
+    for latent, kernel in formulas(declarations):
         place = (kernel.body.span.line, kernel.body.span.column)
         use = _use(declarations, latent, kernel) if place not in seen else None
         finding = _finding(use) if use is not None else None
@@ -199,7 +199,7 @@ def uses_formula(kernel: m.Kernel) -> bool:
     return any(True for _ in _inside(kernel))
 
 
-def _formulas(declarations: m.Declarations) -> Iterator[tuple[m.Latent, m.KernelFormula]]:
+def formulas(declarations: m.Declarations) -> Iterator[tuple[m.Latent, m.KernelFormula]]:
     """Every call of a kernel by formula, those that are written alike over the same arguments once."""
     writer = Writer(declarations)
     seen: set[tuple[str, tuple[str, ...], tuple[m.Axis, ...]]] = set()

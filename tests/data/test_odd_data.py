@@ -157,6 +157,14 @@ def test_devices_and_pipes_are_no_files(tmp_path: Path) -> None:
             read_table(odd)
 
 
+def test_a_batch_of_arrow_is_a_table() -> None:
+    pa = pytest.importorskip("pyarrow")
+    batch = pa.RecordBatch.from_pydict({"x": [0.0, 1.0], "y": ["a", None]})
+    found = read_table(batch)
+    np.testing.assert_array_equal(found.columns["x"], [0.0, 1.0])
+    assert found.columns["y"].tolist() == ["a", None]
+
+
 def test_empty_labels_are_missing_as_in_a_file() -> None:
     labels = np.array(["a", "", "b ", "  ", "none"])
     for given in (labels, labels.astype(object), labels.tolist(), labels.astype("S")):

@@ -76,7 +76,23 @@ def test_noise_alone_is_said_to_be_explained_by_nothing(rng: np.random.Generator
     fit = gpdsl.compile(MISSING).fit({"x": x, "y": y})
     unrelated = -20 * np.log(2 * np.pi * np.e * np.var(y))
     assert fit.elbo < unrelated + 3
-    assert f"the latents explain nothing: unrelated rows are worth {unrelated:.1f} nats" in fit.summary()
+    assert f"the latents explain nothing: unrelated rows are worth {unrelated:.1f} nats\n" in fit.summary()
+
+
+def test_counts_without_a_level_are_told_to_have_one(rng: np.random.Generator) -> None:
+    text = (
+        "input x : real\noutput y : count\nparam v : positive\nparam ell : positive\n"
+        "latent f(x) ~ GP(0, v * RBF(ell))\ny ~ Poisson(exp(f))\n"
+    )
+    fit = gpdsl.compile(text).fit({"x": np.linspace(0, 4, 40), "y": rng.poisson(50.0, 40)})
+    remedies = [line for line in fit.summary().splitlines() if "add a level, `a : real`, as in `f + a`" in line]
+    assert remedies and {line.split()[0] for line in remedies} <= {"note", "doubtful"}
+    assert (
+        "add a level"
+        not in gpdsl.compile(text.replace("f)", "f + a)").replace("latent", "param a : real\nlatent"))
+        .fit({"x": np.linspace(0, 4, 40), "y": rng.poisson(50.0, 40)})
+        .summary()
+    )
 
 
 def test_parameters_of_a_density_by_formula_start_from_the_data(rng: np.random.Generator) -> None:

@@ -25,6 +25,7 @@ ORDINAL = (
 )
 LABEL = "input x : real\nindex k in {4, 7, 9}\nlatent f[k](x) ~ GP(0, RBF(1))\noutput y : label[k]\n"
 LABEL += "y ~ Categorical(logits = f)\n"
+FREE = LABEL.replace("{4, 7, 9}", "1..K")
 
 
 def fitted(text: str, y: Any) -> gpdsl.Fit:
@@ -323,3 +324,57 @@ def test_two_words_keep_their_order_from_fit_to_fit() -> None:
     again = gpdsl.compile(BINARY).fit({"x": X, "y": words}, start=first)
     assert again.predict(NEW).levels("y") == ("low", "high")
     np.testing.assert_allclose(again.predict(NEW).mean("y"), first.predict(NEW).mean("y"), atol=1e-6)
+
+
+def test_pieces_of_a_column_that_contradict_each_other_are_refused() -> None:
+    pa = pytest.importorskip("pyarrow")
+
+    def pieces(*orders: str) -> Any:
+        return pa.chunked_array(
+            [
+                pa.DictionaryArray.from_arrays(pa.array([0, 1] * 4), pa.array(words.split()), ordered=True)
+                for words in orders
+            ]
+        )
+
+    merged = fitted(FREE, pieces("low mid", "mid high", "low mid"))
+    assert merged.predict(NEW).levels("y") == ("low", "mid", "high")
+    for several in (pieces("low mid", "mid low", "low mid"), pieces("low mid", "low high", "low mid")):
+        for data in ({"x": X, "y": several}, pa.table({"x": X, "y": several})):
+            with pytest.raises(
+                GpdslError, match="`y` is no column .*make no one order: low, mid; (mid, low|low, high)"
+            ):
+                gpdsl.compile(FREE).fit(data)
+
+
+def test_a_word_is_above_others_only_where_they_have_an_order() -> None:
+    words = np.asarray(["mid", "high", "low"])[[0, 1, 2] * 8]
+    unordered = fitted(FREE, words).predict(NEW)
+    share = unordered.mean("y")[:, unordered.levels("y").index("low")]
+    np.testing.assert_allclose(unordered.probability('y == "low"'), share, rtol=1e-9)
+    for condition in ('y < "low"', '"low" >= y'):
+        with pytest.raises(GpdslError, match="nothing says in which order the levels high, low, mid of `y` stand"):
+            unordered.probability(condition)
+    ordered = fitted(FREE.replace("1..K", '{"low", "mid", "high"}'), words).predict(NEW)
+    np.testing.assert_allclose(ordered.probability('y < "mid"'), ordered.mean("y")[:, 0], rtol=1e-9)
+
+
+def test_labels_have_no_mean_to_be_checked() -> None:
+    words = np.asarray(["mid", "high", "low"])[[0, 1, 2] * 8]
+    fit, data = fitted(FREE, words), {"x": X, "y": words}
+    with pytest.raises(GpdslError, match="`y` is a label, whose levels have no mean"):
+        fit.check_predictive(data, "mean")
+    assert fit.check_predictive(data, lambda levels: np.mean(levels == 2), draws=20).observed == pytest.approx(1 / 3)
+
+
+def test_minus_one_is_true_or_false_where_the_data_have_it(sides: gpdsl.Fit, zeros: gpdsl.Fit) -> None:
+    share = sides.predict(NEW).mean("y")
+    np.testing.assert_allclose(sides.predict(NEW).probability("y == true"), share, rtol=1e-9)
+    np.testing.assert_allclose(sides.predict(NEW).probability("y == false"), 1 - share, rtol=1e-9)
+    with pytest.raises(GpdslError, match="holds `-1`, where 0 and 1 are its two values"):
+        zeros.log_predictive_density({"x": X, "y": np.where(SIDE, 1, -1)})
+
+
+def test_words_of_a_counted_index_are_told_how_to_be_found() -> None:
+    with pytest.raises(GpdslError, match=r"`index k in 1..K` takes those that the data have"):
+        fitted(FREE.replace("1..K", "1..3"), np.asarray(["a", "b", "c"])[[0, 1, 2] * 8])

@@ -166,6 +166,9 @@ def test_many_rows_are_the_same_as_few(counts: gpdsl.Fit) -> None:
     [
         (lambda p: p.mean("intensty"), "did you mean `intensity`?"),
         (lambda p: p.quantile("f", 1.5), "strictly between 0 and 1"),
+        (lambda p: p.quantile("f", []), "strictly between 0 and 1"),
+        (lambda p: p.quantile("f", [[0.1, 0.9]]), "strictly between 0 and 1"),
+        (lambda p: p.mean(["f"]), "no latent, let or output"),
         (lambda p: p.sample("f", 0), "a positive number of draws"),
         (lambda p: p.label("n"), "not a label, ordinal or binary output"),
     ],

@@ -241,7 +241,7 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
     "a count": (MANY, ["n"], "`n` is of type count"),
     "a time": (EXACT.replace("x : real", "x : time"), "x", "`x` is a time, whose numbers have a unit already"),
     "a positive input": (MANY, "a", "`a` is of type positive"),
-    "nothing of that name": (MANY, ["z"], "no input or output `z`; it has x, a, y, n"),
+    "nothing of that name": (MANY, ["z"], "no input or output `z`; it has x, a, y, n, and true is for all"),
     "bounds": (
         EXACT.replace("Normal(f, s)", "Truncated(Normal(f, s), lower = 0)"),
         ["y"],
@@ -461,8 +461,28 @@ def test_what_a_formula_of_a_kernel_reads_stays_as_it_is() -> None:
         (EXACT.replace("RBF(ell)", "RBF(ell, on = x^2)"), {"y"}),
         (EXACT.replace("RBF(ell)", "RBF(ell, on = x)"), {"x", "y"}),
         (EXACT.replace("GP(0,", "GP(x,"), {"x", "y"}),
+        (by_formula("a * b / 1e6"), {"y"}),
+        (by_formula("exp(-abs(a - b) / 1e6)"), {"x", "y"}),
     ):
         assert gpdsl.compile(changed).fit(DATA, standardise=True, steps=1).standardised.sds.keys() == left
+    named = gpdsl.compile(by_formula("a * b / 1e6")).fit(DATA, standardise=["x", "y"], steps=1)
+    assert named.standardised.sds.keys() == {"x", "y"}
+
+
+def by_formula(kernel: str) -> str:
+    """The model with a kernel of two points."""
+    return EXACT.replace("latent", f"kernel own(a, b) = {kernel}\nlatent").replace("RBF(ell)", "own() * RBF(ell)")
+
+
+def test_a_formula_of_levels_moves_with_its_points_alone() -> None:
+    text = (
+        "index s in 1..S\ninput x : real\ninput g : label[s]\noutput y : real\nparam w[s] : positive\n"
+        "kernel own[d, e](a, b; w) = w[d] * w[e] * {}\nlatent f(x, g) ~ GP(0, own(w))\ny ~ Normal(f, 1)\n"
+    )
+    data = {"x": X, "y": Y, "g": np.arange(30) % 3}
+    for formula, left in {"exp(-(a - b)^2)": {"x", "y"}, "exp(-(a - b)^2) * a * b / 1e6": {"y"}}.items():
+        fit = gpdsl.compile(text.format(formula)).fit(data, standardise=True, steps=1)
+        assert fit.standardised.sds.keys() == left
 
 
 def test_calibration_leaves_numbers_as_they_were_drawn() -> None:

@@ -155,3 +155,16 @@ def test_the_commands_take_and_write_dates(
     assert main(["check", "real.gpm", "--data", "d.csv", "--column", "t=date"]) == 1
     printed = capsys.readouterr()
     assert "declare an input `time` to count days since the first" in printed.out + printed.err
+
+
+def test_conditions_compare_times_with_texts(fit: Fit, tmp_path: Path) -> None:
+    fit.save(tmp_path / "t.gpfit")
+    for known in (fit, gpdsl.load_fit(tmp_path / "t.gpfit")):
+        prediction = known.predict({"t": LATER})
+        np.testing.assert_array_equal(prediction.probability('t > "2024-04-09T00:00+02:00"'), [0, 0, 1, 1])
+        np.testing.assert_array_equal(prediction.probability('"2024-04-08T22:00Z" == t'), [0, 1, 0, 0])
+        both = prediction.probability('y > 0 and t <= "2024-04-08T00:00+02:00"')
+        assert both[0] == pytest.approx(prediction.probability("y > 0")[0], abs=0.05) and not both[1:].any()
+    for wrong, said in {"2024-04-09": "has no time zone, unlike those of the fit", "soon": "`soon` is no date"}.items():
+        with pytest.raises(gpdsl.GpdslError, match=f"`t` is compared with {wrong}.*{said}"):
+            prediction.probability(f't > "{wrong}"')

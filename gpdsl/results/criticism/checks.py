@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from gpdsl.data.values import as_numbers
 from gpdsl.errors import GpdslError, described, preformatted, quoted
 from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, fitted_rows, leave_one_out
 from gpdsl.results.fit import Fit
-from gpdsl.results.levels import in_levels
+from gpdsl.results.levels import in_levels, levels_of
 from gpdsl.results.named import check_draws
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ def check(fit: Fit, data: Any, statistic: str | Statistic, name: str | None, dra
         raise GpdslError(f"the model has no output `{output}`; it has {', '.join(outputs)}")
     if not callable(statistic) and statistic not in STATISTICS:
         raise GpdslError(f"statistic = {statistic!r}: expected a function, or one of {', '.join(STATISTICS)}")
+    if not callable(statistic) and outputs[output].label is not None and not as_numbers(levels_of(fit.program, output)):
+        raise GpdslError(
+            f"`{output}` is a label, whose levels have no {statistic}; pass a function of their numbers, as the share "
+            "of the second, lambda levels: np.mean(levels == 2)"
+        )
     asked = {_name(statistic): statistic if callable(statistic) else STATISTICS[statistic]}
     return checks(fit, bound, asked, output, check_draws("check_predictive", draws, seed), draws)[0]
 

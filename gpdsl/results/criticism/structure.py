@@ -16,13 +16,14 @@ from gpdsl.inference.estimators.expected_log_likelihood import log_density
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.features import Features
 from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.unrelated_rows import missing_level
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum, has_white
 from gpdsl.kernels.functionals import Values, every_point
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, kernel_values
-from gpdsl.program.program import make_rows
+from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Scope
 from gpdsl.program.white import training
 from gpdsl.results.criticism.finding import Finding
@@ -195,7 +196,7 @@ def reach(fit: Fit, data: Data) -> Iterator[Finding]:
         near, far = (_correlated(fit, group, each) for each in (_neighbours(points), points[:ROWS]))
         for number, name in enumerate(group.names if group.factors > 1 else group.names[:1]):
             which = min(sum(member.count for member in group.members[:number]), group.factors - 1)
-            yield from _reaches(name, near[which], far[which], group.form, spreading(program))
+            yield from _reaches(name, near[which], far[which], group.form, program)
 
 
 def _neighbours(points: np.ndarray) -> np.ndarray:
@@ -218,19 +219,20 @@ def _correlated(fit: Fit, group: Group, points: np.ndarray) -> Float[np.ndarray,
     return found / (sds[:, :, None] * sds[:, None, :])
 
 
-def _reaches(name: str, near: np.ndarray, far: np.ndarray, form: Form, spread: str) -> Iterator[Finding]:
+def _reaches(name: str, near: np.ndarray, far: np.ndarray, form: Form, program: Program) -> Iterator[Finding]:
     most = np.max(np.abs(near - 2 * np.eye(len(near)) * near), axis=1, where=~np.eye(len(near), dtype=bool), initial=0)
     middle, least = float(np.median(most[: max(len(most) // 3, 1)])), float(np.min(far))
     if len(near) < 2:
         return
+    remedy = "its length-scale may be in another unit than the input, or have gone to an end: start it elsewhere"
     if middle < STRANGERS:
         said = f"`{name}` has a correlation of {middle:.2g} with itself at the next row: to it, rows are all unrelated"
-        remedy = "its length-scale may be in another unit than the input, or have gone to an end: start it elsewhere"
+        spread = spreading(program)
         yield Finding("reach of latents", middle, True, said, f"{spread}; or {remedy}" if spread else remedy)
     elif least > ALIKE and _by_distance(form) and len(far) > 1:
         said = f"`{name}` is the same at all rows: its correlation between those least alike is {least:.6g}"
-        remedy = "its length-scale may be in another unit than the input, or have gone to an end: start it elsewhere"
-        yield Finding("reach of latents", least, True, said, remedy)
+        level = missing_level(program)
+        yield Finding("reach of latents", least, True, said, f"{level}; or {remedy}" if level else remedy)
     else:
         said = f"`{name}` has correlations from {least:.2g} at rows far apart to {middle:.2g} at neighbours"
         yield Finding("reach of latents", middle, False, said)
