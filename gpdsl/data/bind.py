@@ -39,6 +39,7 @@ from gpdsl.data.values import (
     label_values,
     output_values,
     place_of,
+    truths_as,
     two_words,
     warn_of_spellings,
 )
@@ -73,10 +74,10 @@ def unseen_levels(
     """
     axis = _index(declarations, found)
     index = axis.name or ""
-    if declarations.indices[index].levels is not None or declarations.indices[index].axis.size is not None:
+    if axis.size is not None:
         return ()
-    names = set(map(str, known))
-    new = [level for level in distinct_levels([found], MAX_GROUPS) if str(level) not in names]
+    names = {*known, *map(str, known)}  # a truth is a number, too
+    new = [level for level in distinct_levels([found], MAX_GROUPS) if not {level, str(level)} & names]
     if new and (needs := _needs_levels(declarations, found.name)):
         numbers = label_values(found, axis, [*known, *new])
         column, row, at = place_of(found, numbers >= len(known))
@@ -89,10 +90,9 @@ def unseen_levels(
 def numbered(declarations: m.Declarations, found: Found, levels: Sequence[Level]) -> np.ndarray:
     """The numbers of an input's levels, from 1. Raises Wrong for a missing one, and for one that is no level."""
     values = label_values(found, _index(declarations, found), levels)
-    missing = np.isnan(values)
-    if missing.any():
+    if (missing := np.isnan(values)).any():
         column, row, _ = place_of(found, missing)
-        raise Wrong(NotFinite(column, row, "missing"))
+        raise Wrong(NotFinite(column, row, "missing, as NA, None and null are in a text file"))
     return values + 1.0
 
 
@@ -171,11 +171,11 @@ def bind(
     if isinstance(source, Data):
         return source
     table = read_table(source)
-    known_sizes = Sizes(declarations, sizes or {}, table.source)
-    binding = _Binding(declarations, table, columns or {}, kept or {}, known_sizes)
+    binding = _Binding(declarations, table, columns or {}, kept or {}, Sizes(declarations, sizes or {}, table.source))
     binding.refuse_unknown_mappings()
     founds = binding.find_all(outputs_required)
     founds = in_order_of(before, declarations, founds) if before else founds
+    founds = truths_as(levels, declarations, founds) if levels else founds
     rows = binding.count_rows(founds)
     numbers = [name for name, each in declarations.inputs.items() if name in founds and each.label is None]
     inputs = {name: binding.input(founds[name], calendar) for name in numbers}

@@ -24,6 +24,8 @@ from gpdsl.errors import described, quoted
 
 MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none"})
 NUMBER_KINDS = "biuf"
+TRUTHS = ("False", "True")
+"""Categories of truths, in their order."""
 
 
 def number_of(text: str) -> float | None:
@@ -106,7 +108,8 @@ def _from_series(values: object) -> object:
 def order_of(values: Any, name: str) -> tuple[str, ...]:
     """The categories of a column, or of a frame of one, in their order, as text: of an ordered categorical, or an enum.
 
-    None where they have no order. Raises DataError of this name where pieces of it have several.
+    Of truths they are False and True. None where they have no order. Raises DataError of this name where pieces of it
+    have several.
     """
     import narwhals.stable.v2 as nw
 
@@ -116,13 +119,23 @@ def order_of(values: Any, name: str) -> tuple[str, ...]:
         values = getattr(values, "array", values).__arrow_array__()
     series = nw.from_native(values, series_only=True, pass_through=True)
     categories: Sequence[Any]
-    if isinstance(series, nw.Series) and isinstance(series.dtype, nw.Enum):
+    if _are_truths(series):
+        categories = TRUTHS
+    elif isinstance(series, nw.Series) and isinstance(series.dtype, nw.Enum):
         categories = series.dtype.categories
     elif getattr(getattr(values, "type", None), "ordered", False):
         categories = _one_order([each.dictionary.to_pylist() for each in getattr(values, "chunks", [values])], name)
     else:  # of pandas, without its series
         categories = getattr(values, "categories", ()) if getattr(values, "ordered", False) is True else ()
     return tuple(str(_text_of(each)) for each in categories)
+
+
+def _are_truths(values: Any) -> bool:
+    """Whether a series of narwhals, an array of NumPy or Arrow, or a list holds truths alone; None is missing."""
+    kind = getattr(values, "dtype", getattr(values, "type", None))
+    if kind is None and isinstance(values, list | tuple):
+        return bool(values) and all(each is None or isinstance(each, bool | np.bool_) for each in values)
+    return str(kind).lower() in {"bool", "boolean"}
 
 
 def _one_order(pieces: Sequence[Sequence[Any]], name: str) -> Sequence[Any]:
@@ -256,7 +269,7 @@ def read_parquet(path: Path) -> Table:
 
     def order(name: str) -> tuple[str, ...]:
         kind = file.schema_arrow.field(name).type
-        return order_of(column(name), name) if getattr(kind, "ordered", False) else ()
+        return order_of(column(name), name) if getattr(kind, "ordered", False) or str(kind) == "bool" else ()
 
     columns = Columns(names, lambda place: from_object(names[place], column(names[place]), source), source)
     return Table(columns, source, order=order)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import stat
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from gpdsl.data.file_mistakes import (
 )
 from gpdsl.data.memory_maps import read_folder, refuse_beyond_memory
 from gpdsl.data.table import Columns, Table, source_name
-from gpdsl.errors import described, quoted
+from gpdsl.errors import GpdslWarning, described, quoted
 
 # Text files with one row per line: .csv and .tsv, by the standard library alone.
 
@@ -82,7 +83,16 @@ def _column(name: str, texts: list[str], source: str) -> np.ndarray:
     except UnicodeEncodeError as problem:
         advice = SAVE_AGAIN.format(encoding="LATIN1")
         raise DataError(NotAColumn(quoted(name), NOT_UTF8, advice), source=source) from problem
-    return from_texts(texts)
+    found = from_texts(texts)
+    none = sum(text.strip().lower() == "none" for text in texts) if found.dtype == object else 0
+    if none:  # which is a word as often as it is Python's word for missing
+        warnings.warn(
+            f"{source}: `{quoted(name)}` is missing where it says None, in {none} of {len(texts)} rows; if this is one "
+            "of its words, write another, or use Parquet",
+            GpdslWarning,
+            stacklevel=2,
+        )
+    return found
 
 
 def _separator(first: str) -> str:

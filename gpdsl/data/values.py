@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 
 import numpy as np
 
 from gpdsl.data.columns import Found
-from gpdsl.data.convert import number_of
+from gpdsl.data.convert import TRUTHS, number_of
 from gpdsl.data.errors import (
     DataMistake,
     DifferentWords,
@@ -29,7 +29,7 @@ from gpdsl.data.file_mistakes import LabelOutside, OutOfScale, TimeInColumn, Too
 from gpdsl.data.memory_maps import pieces
 from gpdsl.data.moments import as_text, moment_in
 from gpdsl.errors import GpdslWarning, quoted
-from gpdsl.language.model import Axis
+from gpdsl.language.model import Axis, Declarations
 
 MAX_LEVELS = 1000
 EXACT = 2.0**53
@@ -261,10 +261,27 @@ def distinct_levels(founds: Iterable[Found], most: int = MAX_LEVELS) -> tuple[Le
         together += levels
     levels = sorted_levels(together)
     order = orders.pop() if len(orders) == 1 else ()
+    if order == TRUTHS and {*levels} <= {0, 1}:
+        return tuple(map(bool, levels))
     known = {_key(each, text=False): place for place, each in enumerate(order)}
     if all(_key(each, text=False) in known for each in levels):
         return tuple(sorted(levels, key=lambda each: known[_key(each, text=False)]))
     return levels
+
+
+def truths_as(levels: Mapping[str, tuple], declarations: Declarations, founds: Mapping[str, Found]) -> dict[str, Found]:
+    """The same columns, with truths as the levels by index have them: as truths, or in words such as TRUE."""
+    result = dict(founds)
+    for name, found in founds.items():
+        label = (declarations.inputs.get(name) or declarations.outputs[name]).label
+        known = {str(each).lower(): each for each in levels.get(label.name or "", ())} if label is not None else {}
+        truths = found.values.dtype != object and found.order() == TRUTHS
+        if known and {*known} <= {"false", "true"} and (truths or found.values.dtype == object):
+            flat = [TRUTHS[int(each)] if truths and each == each else each for each in found.values.ravel().tolist()]
+            values = np.empty(len(flat), object)
+            values[:] = [known.get(str(each).lower(), each) for each in flat]
+            result[name] = replace(found, values=values.reshape(found.values.shape))
+    return result
 
 
 def _check_labels(found: Found) -> None:
@@ -296,7 +313,7 @@ def as_numbers(levels: tuple) -> tuple[float, ...]:
     """Levels that are numbers, or texts of different numbers, as "9" and "10" are; none where some are words."""
     known: list[float] = []
     for each in levels:
-        number = number_of(str(each))
+        number = float(each) if isinstance(each, bool) else number_of(str(each))
         if number is None or not np.isfinite(number):
             return ()
         known.append(number)

@@ -91,9 +91,10 @@ def without_words(program: Program, text: str, names: Collection[str], calendar:
         levels, first = numbered_levels(program, name)
         numbers = in_levels(program, name, np.arange(len(levels)) + float(first))
         known = dict(zip(map(str, levels), numbers.tolist(), strict=True))
-        two = levels == (-1, 1) or ((first == 0 or levels == (0, 1)) and two_valued(levels))
-        place = WORDS.get(word.lower()) if two else None
-        value = known.get(word, None if place is None else float(numbers[int(place)]))
+        two = levels == (-1, 1) or two_valued(levels)
+        meant = [WORDS.get(str(each).lower(), float(each == 1)) for each in levels] if two else []
+        truths = dict(zip(meant, numbers.tolist(), strict=False)) if len({*meant}) == len(meant) else {}
+        value = known.get(word, truths.get(WORDS.get(word.lower(), -1)))
         if value is None:
             expected = f"one of {listed(known)}" if known else "a number: it has no levels in words"
             raise GpdslError(f"probability: `{name}` is compared with {written}; expected {expected}")

@@ -130,7 +130,7 @@ def _check_levels(declarations: Declarations, axis: Axis, values: object, count:
     need(isinstance(values, list) and len(values) == count, f"levels of {axis.name}: expected a list of {count}")
     assert isinstance(values, list)
     for each in values:
-        if not isinstance(each, str):
+        if not isinstance(each, str | bool):
             _number(each, -math.inf, f"a level of {axis.name}")
     need(len({*values}) == count, f"levels of {axis.name}: one of them twice")
     index = declarations.indices.get(axis.name or "")

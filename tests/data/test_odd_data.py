@@ -12,6 +12,7 @@ import pytest
 from gpdsl.data import DataError, bind, read_table
 from gpdsl.data import memory_maps as memory
 from gpdsl.data.write import write_table
+from gpdsl.errors import GpdslWarning
 from tests.data import models
 
 
@@ -163,6 +164,13 @@ def test_a_batch_of_arrow_is_a_table() -> None:
     found = read_table(batch)
     np.testing.assert_array_equal(found.columns["x"], [0.0, 1.0])
     assert found.columns["y"].tolist() == ["a", None]
+
+
+def test_none_among_words_of_a_text_file_is_told_to_be_missing(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("x,pain\n1,None\n2,mild\n3,none\n")
+    with pytest.warns(GpdslWarning, match=r"d\.csv: `pain` is missing where it says None, in 2 of 3 rows"):
+        assert read_table(path).columns["pain"].tolist() == [None, "mild", None]
 
 
 def test_empty_labels_are_missing_as_in_a_file() -> None:

@@ -378,3 +378,43 @@ def test_minus_one_is_true_or_false_where_the_data_have_it(sides: gpdsl.Fit, zer
 def test_words_of_a_counted_index_are_told_how_to_be_found() -> None:
     with pytest.raises(GpdslError, match=r"`index k in 1..K` takes those that the data have"):
         fitted(FREE.replace("1..K", "1..3"), np.asarray(["a", "b", "c"])[[0, 1, 2] * 8])
+
+
+def test_truths_are_levels_in_every_container(tmp_path: Path) -> None:
+    pd, pa, pl = map(pytest.importorskip, ("pandas", "pyarrow", "polars"))
+    text = "index s in 1..S\ninput side : label[s]\noutput y : real\nparam a[s] : real ~ Normal(0, 3)\n"
+    model = gpdsl.compile(text + "y ~ Normal(a[side], 0.3)\n")
+    frame = pd.DataFrame({"side": SIDE, "y": 2.0 * SIDE})
+    every: dict[str, Any] = {
+        "frame": frame,
+        "nullable": frame.astype({"side": "boolean"}),
+        "lists": {name: values.tolist() for name, values in frame.items()},
+        "polars": pl.from_pandas(frame),
+        "arrow": pa.Table.from_pandas(frame),
+        "parquet": tmp_path / "d.parquet",
+        "csv": tmp_path / "d.csv",
+        "capitals": frame.assign(side=np.where(SIDE, "TRUE", "FALSE")),
+    }
+    frame.to_parquet(every["parquet"])
+    frame.to_csv(every["csv"])
+    for kind, data in every.items():
+        fit = model.fit(data)
+        fit.save(tmp_path / "t.gpfit")
+        saved = gpdsl.load_fit(tmp_path / "t.gpfit")
+        for other, rows in every.items():
+            found = saved.predict(rows).mean("y")
+            np.testing.assert_allclose(found, 2.0 * SIDE, atol=0.2, err_msg=f"{kind}, {other}")
+        prediction = saved.predict(frame)
+        words = {"csv": ["False", "True"], "capitals": ["FALSE", "TRUE"]}.get(kind, [False, True])
+        assert prediction.total("y", by="side").groups.tolist() == words, kind
+        assert sorted({*prediction.to_frame()["side"]}) == words, kind
+        np.testing.assert_array_equal(prediction.probability("side == true"), SIDE, err_msg=kind)
+
+
+def test_spellings_of_truths_stand_in_any_order() -> None:
+    pd = pytest.importorskip("pandas")
+    text = "index s in 1..S\ninput side : label[s]\noutput y : real\nparam a[s] : real\ny ~ Normal(a[side], 1)\n"
+    side = pd.Series(pd.Categorical(np.where(SIDE, "yes", "no"), ["yes", "no"], ordered=True))
+    fit = gpdsl.compile(text).fit({"side": side, "y": X})
+    assert fit.program.levels["s"] == ("yes", "no")
+    np.testing.assert_array_equal(fit.predict({"side": side}).probability("side == true"), SIDE)
