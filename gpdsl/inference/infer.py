@@ -74,7 +74,8 @@ def infer(
     process = start if start is not None and start.held is None else None
     planned = plan(program, data, options, process)
     if planned.engine.name == "layered" and start is None:
-        points = max(len(z) for z, group in zip(planned.inducing, program.groups, strict=True) if not group.per_row)
+        pairs = zip(planned.inducing, program.groups, strict=True)
+        points = {name: len(z) for z, group in pairs if not group.per_row for name in group.names}
         program, start = from_the_last_layer(program, data, options, points, infer)
         process = start
         planned = plan(program, data, options, process)

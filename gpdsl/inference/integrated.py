@@ -210,16 +210,17 @@ def log_volume(program: Program, learnt: Learnt) -> Array:
             total += jnp.sum(jnp.log(jnp.abs(slope)))
             continue
         slopes = jax.jacfwd(partial(_measured, program, name))(learnt[name])
-        matrix = slopes.reshape(slopes.shape[0], -1)
-        total += 0.5 * jnp.linalg.slogdet(matrix.T @ matrix)[1]
+        total += jnp.linalg.slogdet(slopes.reshape(slopes.shape[0], -1))[1]
     return total
 
 
 def _measured(program: Program, name: str, numbers: Array) -> Array:
-    """What the prior of a parameter is a density of: its elements, or those of the correlation matrix of a factor."""
+    """What the prior of a parameter is a density of: its elements, all but the last of a simplex, as the others
+    determine it, or those of the correlation matrix of a factor."""
     values = program.parameters.bijectors[name].forward(numbers)
-    if program.declarations.params[name].constraint != "correlation_factor":
-        return jnp.ravel(values)
+    constraint = program.declarations.params[name].constraint
+    if constraint != "correlation_factor":
+        return jnp.ravel(values[..., :-1] if constraint == "simplex" else values)
     rows, columns = np.tril_indices(values.shape[-1], -1)
     return jnp.ravel((values @ jnp.swapaxes(values, -1, -2))[..., rows, columns])
 

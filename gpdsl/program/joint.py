@@ -155,7 +155,7 @@ def _nudged_root(matrix: Float[Array, "*lead n n"]) -> Float[Array, "*lead n n"]
 def basis_columns(program: Program) -> np.ndarray:
     """The columns of the marginals that are no sums of others."""
     counts = [(group.start, len(group.readings.basis) * group.size) for group in program.groups]
-    return np.concatenate([np.arange(start, start + count) for start, count in counts])
+    return np.concatenate([np.zeros(0, int), *(np.arange(start, start + count) for start, count in counts)])
 
 
 def same_latent(program: Program) -> Float[np.ndarray, "columns columns"]:

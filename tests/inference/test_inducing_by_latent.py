@@ -316,6 +316,8 @@ def test_layers_have_numbers_of_their_own() -> None:
     assert [len(each) for each in again.inducing] == [7, 11]
     with pytest.raises(GpdslError, match="inducing f = 12, but start = fit has 11 .* or set inducing f = 11"):
         model.fit(known, start=fit, inducing={"f": 12}, steps=3)
+    fewer = model.fit(known, inducing={"h": 9, "f": 5}, steps=5)  # than below
+    assert [len(each) for each in fewer.inducing] == [9, 5]
     with pytest.raises(GpdslError, match=r"inducing f = eigen\(9\): latents that are functions of `h` have"):
         model.fit(known, inducing={"f": "eigen(9)"})
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 from scipy.interpolate import CubicSpline
+from scipy.special import gammaln
 
 import gpdsl
 from gpdsl.inference.over_parameters import engine
@@ -155,6 +156,24 @@ def test_a_length_scale_has_the_best_gaussian_of_its_logarithm() -> None:
     assert fit.elbo < evidence < fit.elbo + 0.1
     assert "elbo" in fit.summary() and "evidence " not in fit.summary()
     assert np.all(fit.predict({"x": x}).variance("f") > 0)
+
+
+def test_the_bound_of_a_simplex_is_below_its_evidence() -> None:
+    """Its prior is a density of all elements but the last; a Dirichlet has a formula for the evidence."""
+    counts = np.array([20, 25, 15])
+    model = gpdsl.compile("""
+    index k in 1..3
+    output c : label[k]
+    param w[k] : simplex ~ Dirichlet(4)
+    c ~ Categorical(p = w)
+    """)
+    fit = model.fit({"c": np.repeat([1, 2, 3], counts)}, parameters="gaussian")
+    after = counts + 4.0
+    evidence = gammaln(12) - 3 * gammaln(4) + gammaln(after).sum() - gammaln(after.sum())
+    assert evidence - 0.05 < fit.elbo < evidence + 3 * fit.elbo_se
+    exact = stats.dirichlet(after)
+    np.testing.assert_allclose(fit.settings.mean("w"), exact.mean(), atol=0.003)
+    np.testing.assert_allclose(fit.settings.sd("w"), np.sqrt(exact.var()), rtol=0.03)
 
 
 def test_a_network_leaves_the_saddle_where_all_is_zero() -> None:

@@ -95,7 +95,6 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
     many = _points(program, data.rows, choice.batch, choice.optimizer)
     usual = [many if place in last else choice.inducing for place in range(len(program.groups))]
     counts = [_count(options, group, number) for group, number in zip(program.groups, usual, strict=True)]
-    choice = _by_name(program, options, choice, counts)
     points, q, _ = start_layers(program, rows, counts, jitter, options.seed)
     for place, group in enumerate(program.groups):
         known = None if start is None or group.per_row else start.group_of(group.names[0])
@@ -109,6 +108,7 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
                 f"which layers go on: leave out inducing, or set {shown_of(options.inducing, name, had)}"
             )
         points[place] = start.inducing[known[0]]
+    choice = _by_name(program, options, choice, [len(each) for each in points])
     engine = searching("layered", partial(LayeredSearch, start=q), refined=False, explain=explain_layers)
     return Plan(choice, Layout(Full(), False), points, engine)
 

@@ -21,6 +21,7 @@ from gpdsl.inference.plan.options import Options
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language import model as m
+from gpdsl.language.inducing import per_latent
 from gpdsl.program.program import Program, make_program, make_rows
 from gpdsl.program.white import training
 
@@ -36,12 +37,12 @@ def begins_below(program: Program) -> bool:
 
 
 def from_the_last_layer(
-    program: Program, data: Data, options: Options, inducing: int, fit: Fit
+    program: Program, data: Data, options: Options, inducing: Mapping[str, int], fit: Fit
 ) -> tuple[Program, Start | None]:
     """The program with parameters of a fit of its last layer alone, and that fit to start from.
 
     `fit` is `infer`. The program as it is where that cannot be; without the fit where that has fewer inducing points
-    than `inducing`, or variables of the rows that it was made of.
+    than `inducing` has by the names of latents, or variables of the rows that it was made of.
 
     Raises KeyboardInterrupt when the user stops it.
     """
@@ -56,7 +57,8 @@ def from_the_last_layer(
         inputs=MappingProxyType({**declared.inputs, **known}),
         latents=MappingProxyType({name: each for name, each in declared.latents.items() if name not in values}),
     )
-    chosen = Options(inducing=min(inducing, some.rows), seed=options.seed, dtype=options.dtype)
+    asked = per_latent({name: min(count, some.rows) for name, count in inducing.items()}, shallow.latents)
+    chosen = Options(inducing=asked, seed=options.seed, dtype=options.dtype)
     try:
         one = make_program(
             shallow,
@@ -66,6 +68,7 @@ def from_the_last_layer(
             expectations=options.expectations,
             fixed=options.fixed,
             initial={**program.parameters.initial, **program.parameters.held},
+            inducing=asked,
         )
         result, _, choice, jitter = fit(one, replace(some, inputs={**some.inputs, **values}), chosen)
     except GpdslError:  # whatever ails one layer is told of all
@@ -75,7 +78,8 @@ def from_the_last_layer(
     found = {name: np.asarray(value) for name, value in one.parameters.constrain(result.parameters).items()}
     initial = {name: found[name] for name in program.parameters.initial}
     program = replace(program, parameters=replace(program.parameters, initial=initial))
-    fewer = any(len(points) != inducing for points in result.inducing)
+    wanted = [inducing.get(group.names[0]) for group in one.groups]
+    fewer = any(len(points) != count for points, count in zip(result.inducing, wanted, strict=True))
     if choice.dense or choice.exact or len(result.weights) > 1 or declared.rows or fewer:
         return program, None
     posterior = result.inducing, result.posterior, result.weights
