@@ -28,11 +28,10 @@ from gpdsl.inference.natural.profiled import ProfiledSearch, SitesProfile
 from gpdsl.inference.opaque.budget import is_simulated
 from gpdsl.inference.opaque.simulated import Rounds
 from gpdsl.inference.opaque.stochastic import StochasticSearch
-from gpdsl.inference.over_parameters.engine import refuse_gaussian
 from gpdsl.inference.over_parameters.profile import ParametersProfile
 from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.plan.planning import decided
-from gpdsl.inference.plan.refusals import of_parameters, refuse_beta
+from gpdsl.inference.plan.refusals import of_parameters, refuse_together
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.posterior import Posterior
 from gpdsl.inference.problem import Problem
@@ -83,11 +82,9 @@ POSTERIORS: list[type[Posterior]] = [Exact, Gridded, OverWeights, OverFields, La
 
 def plan(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan:
     """Everything that can be decided before the first step. Raises GpdslError for what cannot work."""
-    options = options if program.groups else of_parameters(options)
-    if options.parameters == "gaussian":
-        refuse_gaussian(options)
-    if options.beta != 1:
-        refuse_beta(options)
+    if options.beta != 1 or options.parameters == "gaussian":
+        refuse_together(options)
+    options = options if program.groups else of_parameters(program, options)
     own = _registered.get(options.engine)
     planners = PLANNERS if own is None or program.inner else [partial(_plan_registered, *own)]
     if options.engine == "mcmc" and not program.inner:
@@ -99,7 +96,8 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
         what = "hyperparameters = integrated" if options.parameters == "point" else "parameters = gaussian"
         raise GpdslError(
             f"{what} explores the evidence of exact inference, or the bound of natural gradients "
-            f"on all rows; here the plan is {found.engine.name}: leave engine, posterior, batch and optimizer out"
+            f"on all rows; here the plan is {found.engine.name}: leave engine, posterior, batch, optimizer "
+            "and schedule out"
         )
     return found
 

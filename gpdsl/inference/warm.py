@@ -62,6 +62,8 @@ class Start:
     """Inducing functionals of the program that goes on, where they are chosen already."""
     told: Any = None
     """What the fit was asked for as its option `inducing`."""
+    everywhere: Collection[str] = ()
+    """Latents that have a point at each of its rows, beside others that have not."""
 
     def initial(self, program: Program) -> dict[str, np.ndarray]:
         """Values of the parameters that both models have."""

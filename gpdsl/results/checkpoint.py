@@ -101,6 +101,8 @@ def kept_before(model: Model, given: Mapping[str, Any] | Options, start: Any, ch
     found = load_fit(path, model.externals)
     if found.program.declarations.source.text != model.declarations.source.text:
         raise GpdslError(f"resume: {path} is a fit of another model: begin at it with start, or choose another file")
+    if options.inducing is None and isinstance(found.options.inducing, Mapping):
+        options = replace(options, inducing=found.options.inducing)  # it had them from the fit that it began at
     options = replace(settled(options, found.rows), steps=None)
     now, then = header_of(replace(found, options=options)), header_of(found)
     odd = [n for n, value in now["options"].items() if value != then["options"][n] and n not in ("steps", "device")]

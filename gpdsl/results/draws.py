@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -158,7 +159,7 @@ class Together:
         """Covariances between all rows and elements of what is linear in the latents, with these slopes."""
         weights = self.beliefs.weights
         columns, rows, *axes = slopes.shape
-        apart = slopes.reshape(columns, rows, -1)
+        apart = slopes.reshape(columns, rows, math.prod(axes))
         basis = basis_columns(self.beliefs.program)
         means = np.einsum("cne,knc->kne", apart, np.asarray(self.beliefs.marginals.mean[:, :, basis], float))
         centred = means - np.tensordot(weights, means, axes=1)

@@ -143,7 +143,8 @@ def start_of(fit: Any) -> Start | None:
         raise GpdslError(f"start: expected a fit, got {type(fit).__name__}{hint}")
     posterior, jitter, held = fit.at_rows.carried()
     known = trained(fit.program, fit.choice), fit.parameters, fit.inducing, posterior, fit.weights, jitter
-    return Start(*known, fit.choice.dense, held, fit.calendar, told=fit.options.inducing)
+    everywhere = {name for name, number in fit.choice.own.items() if number == 0}
+    return Start(*known, fit.choice.dense, held, fit.calendar, told=fit.options.inducing, everywhere=everywhere)
 
 
 def units_of(fit: Fit, *, resumed: bool = False) -> Units:

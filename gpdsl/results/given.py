@@ -70,6 +70,8 @@ def conditioned(beliefs: ex.Beliefs, count: int) -> ex.Beliefs:
         raise GpdslError(
             f"given: no output is observed in these rows; expected values of {names}, or leave `given` out"
         )
+    if not program.latents:
+        raise GpdslError("given: this model has no latents, by which rows tell of each other: leave `given` out")
     program = program.coupling
     latents, rows = len(basis_columns(program)), beliefs.count - count
     means = np.asarray(beliefs.marginals.mean, float)[..., basis_columns(program)]

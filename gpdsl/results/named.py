@@ -222,6 +222,8 @@ def draw_functions(fit: Fit, count: int, seed: int, seen: Sequence[Data] = ()) -
     """So many functions from the posterior of a fit; `seen` are the levels of calls of theirs before."""
     seed = check_draws("draw_functions", count, seed, fit.program.latents)
     refuse_settings(fit.settings, "draw_functions", "`prediction.draws` gives draws of all rows together")
+    if not fit.program.latents:
+        raise GpdslError("draw_functions: this model has no latents; `prediction.draws` gives draws of its outputs")
     rng = np.random.default_rng(seed)
     with precision(fit.options.dtype):
         component = rng.choice(len(fit.weights), size=count, p=fit.weights / fit.weights.sum())

@@ -227,7 +227,7 @@ def test_a_checkpoint_of_them_goes_on(tmp_path: Path) -> None:
         model.fit(known, resume=True, **{**asked, "inducing": {"f": 5, "g": 8}})
 
 
-def test_a_fit_starts_where_another_has_its_points() -> None:
+def test_a_fit_starts_where_another_has_its_points(tmp_path: Path) -> None:
     known, model = data(), gpdsl.compile(TWO)
     first = model.fit(known, inducing={"f": 5, "g": 9}, learn_inducing=True, seed=1)
     again = model.fit(known, start=first, learn_inducing=True)
@@ -236,6 +236,12 @@ def test_a_fit_starts_where_another_has_its_points() -> None:
     assert [len(each) for each in refined.inducing] == [15, 9]
     np.testing.assert_array_equal(places(refined)[1], places(first)[1])
     assert refined.choice.own == {"f": 15, "g": 9} and refined.elbo > first.elbo
+    several, path = model.fit(known, inducing={"f": 6}), tmp_path / "a.gpfit"
+    same = model.fit(known, start=several)  # g has a point at each row, not as many points as there were rows
+    assert same.choice.own == several.choice.own == {"f": 6, "g": 0}
+    begun = model.fit(known, start=first, checkpoint=path, steps=1)
+    more = model.fit(known, checkpoint=path, resume=True)
+    assert more.options.inducing == begun.options.inducing == {"f": 5, "g": 9} and more.elbo >= begun.elbo
     plain = model.fit(known, start=first, inducing=7)
     assert [len(each) for each in plain.inducing] == [7] and plain.options.inducing == 7
     apart = model.fit(known, start=plain, inducing={"f": 7, "g": 12})

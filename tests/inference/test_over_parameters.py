@@ -37,6 +37,23 @@ param ell : positive ~ LogNormal(0, 0.7)
 latent f(x) ~ GP(0, RBF(ell))
 y ~ Normal(f, 0.3)
 """
+FIELD = """
+index g in 1..12
+input x : real
+output y : real
+const place[g] = lattice(0, 1, 12)
+param ell : positive ~ LogNormal(0, 0.7)
+latent f(place) ~ GP(0, RBF(ell))
+y ~ Normal(x * sum(g, exp(f[g])), 0.3)
+"""
+LAYERS = """
+input x : real
+output y : real
+param ell : positive ~ LogNormal(0, 0.7)
+latent h(x) ~ GP(x, RBF(ell))
+latent f(h) ~ GP(0, RBF(1))
+y ~ Normal(f, 0.3)
+"""
 NODES, SHARES = np.polynomial.hermite_e.hermegauss(40)
 SHARES = SHARES / SHARES.sum()
 
@@ -85,6 +102,8 @@ def test_the_plan_says_what_q_is(line: dict[str, np.ndarray]) -> None:
     told = model.explain(line, parameters="gaussian")
     assert "one Gaussian of 4 numbers on the real line, with all covariances" in told
     assert "flat on the real line, without a prior: s" in told
+    assert "no latents: maximum a posteriori, with priors of W; there q of parameters begins" in told
+    assert "\n\nq of parameters\n" in told
 
 
 def _logistic(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -217,12 +236,67 @@ def test_parameters_that_the_data_leave_open_are_named() -> None:
         (GP, {"engine": "ep"}, "belongs to engine = vi"),
         (GP, {"batch": 5, "inducing": 4}, "parameters = gaussian explores the evidence"),
         (LOGISTIC, {"optimizer": "adam"}, "parameters = gaussian explores the evidence"),
+        (LOGISTIC, {"posterior": "corrected"}, "posterior = corrected draws from the posterior itself"),
+        (LOGISTIC, {"posterior": "diagonal"}, "posterior = diagonal is one of latents, and this model has none"),
+        (GP, {"schedule": "alternating"}, "the plan is alternating: leave .* and schedule out"),
+        (FIELD, {}, r"parameters = gaussian does not go with a field \(`f`\)"),
+        (LAYERS, {}, "parameters = gaussian does not go with latents that are functions of `h`"),
     ],
 )
 def test_what_does_not_go_with_it_says_why(text: str, options: dict[str, Any], match: str) -> None:
     data = {"x": np.linspace(0, 1, 12), "y": np.tile([0.0, 1.0], 6)}
     with pytest.raises(gpdsl.GpdslError, match=match):
         gpdsl.compile(text).fit(data, parameters="gaussian", **options)
+
+
+def test_a_fit_is_resumed_and_begun_at(tmp_path: Path) -> None:
+    """What has ended is returned; an interrupted search goes on and then finds q; another fit tells where to begin."""
+    x = np.linspace(0, 4, 15)
+    data, model, path = {"x": x, "y": np.sin(2 * x)}, gpdsl.compile(GP), tmp_path / "a.gpfit"
+
+    def stop(report: gpdsl.Report) -> None:
+        if report.stage == "q of parameters":
+            raise KeyboardInterrupt
+
+    whole = model.fit(data, parameters="gaussian")
+    half = model.fit(data, parameters="gaussian", checkpoint=path, callback=stop)
+    assert half.interrupted and gpdsl.load_fit(path).settings is None
+    first = model.fit(data, parameters="gaussian", checkpoint=path, resume=True)
+    again = model.fit(data, parameters="gaussian", checkpoint=path, resume=True)
+    begun = model.fit(data, parameters="gaussian", start=model.fit(data))
+    for fit in (first, again, begun):
+        assert fit.elbo == pytest.approx(whole.elbo, abs=1e-5)
+        np.testing.assert_allclose(fit.settings.sd("ell"), whole.settings.sd("ell"), rtol=1e-4)
+    with pytest.raises(gpdsl.GpdslError, match="fitted with another parameters"):
+        model.fit(data, checkpoint=path, resume=True)
+
+
+def test_covariances_between_rows_are_those_of_the_weights(fit: gpdsl.Fit, line: dict[str, np.ndarray]) -> None:
+    covariance = np.linalg.inv(line["x"].T @ line["x"] / 0.25 + np.eye(3))
+    some = line["x"][:4]
+    between = some @ covariance @ some.T
+    prediction = fit.predict({"x": some})
+    np.testing.assert_allclose(prediction.covariance("m"), between, rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(prediction.covariance("y"), between + 0.25 * np.eye(4), rtol=1e-7, atol=1e-12)
+    point = gpdsl.compile(LINE).fit(line)
+    np.testing.assert_array_equal(point.predict({"x": some}).covariance("y"), 0.25 * np.eye(4))
+    with pytest.raises(gpdsl.GpdslError, match="no latents, by which rows tell of each other"):
+        point.predict({"x": some}, given={"x": some, "y": np.ones(4)})
+    with pytest.raises(gpdsl.GpdslError, match="draw_functions: this model has no latents"):
+        point.draw_functions(2)
+
+
+def test_an_opaque_function_of_parameters_alone_is_refused() -> None:
+    model = gpdsl.compile("""
+    input x : real
+    output y : real
+    external response(a: real) -> real
+    param a : real ~ Normal(0, 1)
+    y ~ Normal(response(a * x), 0.2)
+    """)
+    gpdsl.register_forward_model("response", lambda a: 2 * a)
+    with pytest.raises(gpdsl.GpdslError, match="`response` is opaque, and without latents"):
+        model.fit({"x": [1.0, 2.0], "y": [1.0, 2.0]})
 
 
 def test_an_interrupted_fit_is_that_of_the_search(line: dict[str, np.ndarray]) -> None:

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from gpdsl.errors import GpdslError
 from gpdsl.inference.estimators.sampling import sum_and_error
 from gpdsl.inference.integrated import UNTRUSTED, Explored, Integrated, Learnt, Profile, explored
 from gpdsl.inference.monitor import Monitor
@@ -66,23 +65,11 @@ NONE_KEPT = (
 UNSETTLED = "q of the parameters had not come to rest, and its bound would still rise: give parameters closer priors"
 
 
-def refuse_gaussian(options: Options) -> None:
-    """Raise GpdslError where q of the parameters meets another choice about them."""
-    against = {
-        "hyperparameters = integrated": (options.hyperparameters == "integrated", "averages over them by weights"),
-        "posterior = corrected": (options.posterior == "corrected", "draws from the posterior itself"),
-        f"beta = {options.beta:g}": (options.beta != 1, "has no bound of the evidence to be averaged"),
-    }
-    for name, (asked, why) in against.items():
-        if asked:
-            raise GpdslError(f"parameters = gaussian has one Gaussian of all parameters; {name} {why}: leave one out")
-
-
 def explain_gaussian(program: Program) -> str:
     """What the plan says of q."""
     size = _size(program)
     if not size:
-        return "\nq of parameters\n  none: nothing is learnt"
+        return "\n\nq of parameters\n  none: nothing is learnt"
     spread = "with all covariances" if size <= FULL else f"independent of each other (more than {FULL})"
     lines = [
         f"  one Gaussian of {size} numbers on the real line, {spread}",
@@ -90,7 +77,7 @@ def explain_gaussian(program: Program) -> str:
     ]
     lacking = ", ".join(name for name in program.parameters.initial if name not in program.priors)
     lines += [f"  flat on the real line, without a prior: {lacking}"] if lacking else []
-    return "\n".join(["", "q of parameters", *lines])
+    return "\n".join(["\n", "q of parameters", *lines])
 
 
 def _size(program: Program) -> int:

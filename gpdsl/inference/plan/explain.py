@@ -147,6 +147,8 @@ def _without_latents(program: Program, options: Options, plan: Plan, rows: int) 
     lines = ["no latents: maximum likelihood"]
     if program.priors:
         lines = [f"no latents: maximum a posteriori, with priors of {', '.join(program.priors)}"]
+    if options.parameters == "gaussian":
+        lines[0] += "; there q of parameters begins"
     lines += ["", "log likelihood"]
     for observation in program.observations:
         lines += explain_observation(program, observation, plan.choice, options)

@@ -122,7 +122,8 @@ def _kept(start: Start, group: Group, new: Functionals, asked: Any) -> Functiona
     """The inducing points of one group in the fit to start from, where these are as many as are asked for."""
     places = {None if at is None else at[0] for at in map(start.group_of, group.names)}
     place, wanted = places.pop(), asked.get(group.names[0])
-    if group.per_row or start.dense or place is None or places or isinstance(wanted, str) or wanted == 0:
+    everywhere = start.dense or group.names[0] in start.everywhere
+    if group.per_row or everywhere or place is None or places or isinstance(wanted, str) or wanted == 0:
         return new
     known = start.inducing[place]
     return known if isinstance(known, Values) and wanted in (None, len(known)) else new

@@ -9,6 +9,7 @@ from gpdsl.errors import GpdslError
 
 if TYPE_CHECKING:
     from gpdsl.inference.plan.options import Options
+    from gpdsl.program.program import Program
 
 
 def refuse_schedule(options: Options, optimizer: str) -> None:
@@ -20,11 +21,18 @@ def refuse_schedule(options: Options, optimizer: str) -> None:
         )
 
 
-def of_parameters(options: Options) -> Options:
+def of_parameters(program: Program, options: Options) -> Options:
     """The options of a model without latents: the log likelihood and the priors of all rows, with no q.
 
     Raises GpdslError for what only a posterior of latents has.
     """
+    if uses := program.uses():
+        raise GpdslError(
+            f"`{uses[0].function}` is opaque, and without latents there are no draws that would tell how it changes: "
+            "write it in JAX or as a formula, or give the model a latent"
+        )
+    if options.posterior not in {"auto", "full"}:
+        raise GpdslError(f"posterior = {options.posterior} is one of latents, and this model has none: leave it out")
     if options.engine != "vi":
         raise GpdslError(f"engine = {options.engine} infers latents, and this model has none: leave it out")
     if options.beta != 1:
@@ -36,19 +44,30 @@ def of_parameters(options: Options) -> Options:
     return replace(options, inducing=0, batch=0, posterior="full")
 
 
-def refuse_beta(options: Options) -> None:
-    """Raise GpdslError where the divergence is weighed of what has none, or is not meant to be the posterior alone."""
-    against = {
-        "posterior = corrected": (options.posterior == "corrected", "weighs draws to be those of the posterior"),
-        "hyperparameters = integrated": (
-            options.hyperparameters == "integrated",
-            "weighs parameters by their evidence, of which the bound is none then",
-        ),
-        f"importance = {options.importance}": (options.importance > 1, "bounds the evidence itself"),
+TOGETHER = (
+    ("parameters", "hyperparameters", "averages over them by weights"),
+    ("parameters", "posterior", "draws from the posterior itself"),
+    ("parameters", "beta", "has no bound of the evidence to be averaged"),
+    ("beta", "posterior", "weighs draws to be those of the posterior"),
+    ("beta", "hyperparameters", "weighs parameters by their evidence, of which the bound is none then"),
+    ("beta", "importance", "bounds the evidence itself"),
+)
+"""Options that do not go together, and what the second of them does."""
+
+
+def refuse_together(options: Options) -> None:
+    """Raise GpdslError where q of parameters, or a divergence that is weighed, meets what it does not go with."""
+    asked = {
+        "parameters": "parameters = gaussian" * (options.parameters == "gaussian"),
+        "hyperparameters": "hyperparameters = integrated" * (options.hyperparameters == "integrated"),
+        "posterior": "posterior = corrected" * (options.posterior == "corrected"),
+        "beta": f"beta = {options.beta:g}" * (options.beta != 1),
+        "importance": f"importance = {options.importance}" * (options.importance > 1),
     }
-    for name, (asked, why) in against.items():
-        if asked:
-            raise GpdslError(f"beta = {options.beta:g} weighs the divergence of q; {name} {why}: leave one out")
+    does = {"parameters": "has one Gaussian of all parameters", "beta": "weighs the divergence of q"}
+    for one, other, why in TOGETHER:
+        if asked[one] and asked[other]:
+            raise GpdslError(f"{asked[one]} {does[one]}; {asked[other]} {why}: leave one out")
 
 
 def refuse(optimizer: str, posterior: str, batch: int, opaque: bool, per_row: bool) -> None:
