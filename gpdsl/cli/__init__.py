@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 
-from gpdsl.cli.console import print_error
+from gpdsl.cli.console import plain_warnings, print_error
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import exit_code, loading, under_watch
 
@@ -43,7 +43,7 @@ DONE, MISTAKE = 0, 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (that of the process by default) and return the exit code."""
-    with under_watch():
+    with under_watch(), plain_warnings():
         return _run(argv)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, GpdslWarning
 
 if TYPE_CHECKING:
     from gpdsl.language.errors.base import Mistake
@@ -25,6 +27,24 @@ def print_error(error: GpdslError) -> None:
         if "error[" not in text.split("\n")[0]:
             text = f"error: {text}"
     print(text, file=sys.stderr)
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings of ours are printed as errors are, without the line of code at which they came up."""
+    usual = warnings.formatwarning
+
+    def formatted(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        ours = issubclass(category, GpdslWarning)
+        return f"warning: {message}\n" if ours else usual(message, category, filename, lineno, line)
+
+    warnings.formatwarning = formatted
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def print_mistakes(source: Source, mistakes: Sequence[Mistake]) -> None:

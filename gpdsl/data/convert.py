@@ -186,6 +186,8 @@ def _entry(value: Any) -> Any:
         return None
     if isinstance(value, Decimal):
         return float(value)
+    if type(value).__name__ == "Interval":  # of pandas.cut
+        return str(value)
     moment = moment_of(value)
     return value if moment is None else moment
 

@@ -366,7 +366,10 @@ def warn_of_spellings(column: str, new: Sequence[Level], known: Sequence[Level])
 
 
 def _folded(level: Level) -> str:
-    """A level whatever its capitals and blanks, and as a whole number where it is one."""
+    """A level whatever its capitals and blanks, as the moment, the truth or the whole number that it stands for."""
+    if isinstance(level, str) and (moment := moment_in(level)) is not None:
+        return moment.isoformat()
     text = "".join(str(level).split()).casefold()
+    text = {"false": "0", "true": "1"}.get(text, text)
     number = number_of(text)
     return str(int(number)) if number is not None and np.isfinite(number) and number == np.floor(number) else text

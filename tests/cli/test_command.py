@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
 from gpdsl.cli import COMMANDS, main
+from gpdsl.cli.console import plain_warnings
+from gpdsl.errors import GpdslWarning
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,3 +80,11 @@ def test_an_option_before_the_command_is_refused_with_its_usage(capsys: pytest.C
     """Only the command that is asked for has arguments, wherever it stands."""
     assert main(["--foo", "zoo"]) == 2
     assert "unrecognized arguments: --foo" in capsys.readouterr().err
+
+
+def test_warnings_are_one_line() -> None:
+    usual = warnings.formatwarning
+    with plain_warnings():
+        assert warnings.formatwarning(GpdslWarning("too few"), GpdslWarning, "a.py", 3) == "warning: too few\n"
+        assert "a.py:3" in warnings.formatwarning("other", UserWarning, "a.py", 3, "")
+    assert warnings.formatwarning is usual

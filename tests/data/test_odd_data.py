@@ -166,6 +166,15 @@ def test_a_batch_of_arrow_is_a_table() -> None:
     assert found.columns["y"].tolist() == ["a", None]
 
 
+def test_intervals_of_pandas_are_words_in_their_order() -> None:
+    pd = pytest.importorskip("pandas")
+    cut = pd.cut([0.5, 12.0, 3.0], [0, 2, 10, 20])
+    for data in ({"age": cut}, pd.DataFrame({"age": cut})):
+        found = read_table(data)
+        assert found.columns["age"].tolist() == ["(0, 2]", "(10, 20]", "(2, 10]"]
+        assert found.order("age") == ("(0, 2]", "(2, 10]", "(10, 20]")
+
+
 def test_none_among_words_of_a_text_file_is_told_to_be_missing(tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
     path.write_text("x,pain\n1,None\n2,mild\n3,none\n")

@@ -206,3 +206,14 @@ def test_counts_of_many_rows_have_inducing_points_at_their_levels() -> None:
     assert fit.elbo <= total + 1e-6
     assert fit.elbo == pytest.approx(total, abs=0.05)
     assert 0.5 < tau < 1.2
+
+
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [("2020-01", "2020-01-01"), ("2020-01-01 10:00:00", "2020-01-01T10:00:00"), ("1", "True"), ("01", "1")],
+)
+def test_other_spellings_of_a_level_are_told(known: str, new: str) -> None:
+    text = "index s in 1..S\ninput site : label[s]\noutput y : real\nparam a[s] : real ~ Normal(0, 1)\n"
+    fit = gpdsl.compile(text + "y ~ Normal(a[site], 1)\n").fit({"site": [known, "b"] * 3, "y": np.arange(6.0)})
+    with pytest.warns(gpdsl.GpdslWarning, match=f"{new} is no level that the fit has seen.* did you mean {known}"):
+        fit.predict({"site": [new, "b"]})
