@@ -74,8 +74,8 @@ class Settings:
         if name not in self.each[0].parameters:
             raise GpdslError(
                 f"settings: expected one of the parameters {', '.join(self.each[0].parameters)}, got {quoted(name)}; "
-                "latents, lets and outputs are functions of the rows, of which predictions know the mean, sd and "
-                f"quantile: `fit.predict(data).mean({quoted(name)!r})`"
+                "latents, levels of groups, lets and outputs are functions of the rows, of which predictions know the "
+                f"mean, sd and quantile: `fit.predict(data).mean({quoted(name)!r})`"
             )
         if name in self.chains:
             return self.chains[name].reshape(-1, *self.chains[name].shape[2:])
