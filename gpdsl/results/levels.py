@@ -72,6 +72,7 @@ COMPARED = (
     re.compile(rf"{WORD}\s*(?P<sign>[!=]=|[<>]=?)\s*(?P<name>\w+)"),
 )
 """A level in quotes, or a truth, beside what has it."""
+BARE_DAY = re.compile(r"(?<![\"'\w.-])\d{4}-\d\d-\d\d\b(?![\"'])")
 
 
 def without_words(program: Program, text: str, names: Collection[str], calendar: Calendar | None) -> str:
@@ -105,6 +106,8 @@ def without_words(program: Program, text: str, names: Collection[str], calendar:
             )
         return _in_place(match, value)
 
+    if calendar is not None and (bare := BARE_DAY.search(text)):
+        raise GpdslError(f'probability: {bare[0]} is a difference of numbers; a time stands in quotes, "{bare[0]}"')
     for pattern in COMPARED:
         text = pattern.sub(number, text)
     return text

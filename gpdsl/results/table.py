@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from gpdsl.data.convert import order_of
 from gpdsl.data.errors import listed
+from gpdsl.data.moments import moment_in, moment_of
 from gpdsl.data.times import texts_of
 from gpdsl.data.values import as_numbers
 from gpdsl.errors import GpdslError, GpdslWarning, preformatted, printable
@@ -218,10 +219,12 @@ class Total:
 
     def __getitem__(self, group: Any) -> Total:
         """That of one group, by its name."""
-        names = [] if self.groups is None else self.groups.tolist()
-        if group not in names:
+        names, asked = [] if self.groups is None else self.groups.tolist(), group
+        if self.groups is not None and self.groups.dtype.kind == "M":
+            asked = moment_in(group) if isinstance(group, str) else moment_of(group)
+        if asked not in names:
             raise GpdslError(f"total: {group!r} is no group; expected one of {listed(names) or 'none, without `by`'}")
-        return Total(self.draws[:, names.index(group)])
+        return Total(self.draws[:, names.index(asked)])
 
     def __sub__(self, other: Total) -> Total:
         """How much more it is than another from the same draws, as of another group."""
@@ -339,6 +342,7 @@ def _numbered(prediction: Prediction, by: Any) -> Numbered:
             f"total: `by` has the shape {labels.shape}; expected a group for each of {prediction.beliefs.count} rows, "
             "or names of columns"
         )
+    labels = labels.astype("M8[us]") if labels.dtype.kind == "M" else labels  # of nanoseconds NumPy makes numbers
     # NaN and NaT differ from themselves, and of pandas.NA nobody knows
     if any(each is None or str(each == each) != "True" for each in labels.ravel()):
         raise GpdslError("total: `by` has rows without a group; leave these rows out, or name their group")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -168,3 +169,17 @@ def test_conditions_compare_times_with_texts(fit: Fit, tmp_path: Path) -> None:
     for wrong, said in {"2024-04-09": "has no time zone, unlike those of the fit", "soon": "`soon` is no date"}.items():
         with pytest.raises(gpdsl.GpdslError, match=f"`t` is compared with {wrong}.*{said}"):
             prediction.probability(f't > "{wrong}"')
+    with pytest.raises(gpdsl.GpdslError, match='2024-04-09 is a difference of numbers; a time stands in quotes, "2024'):
+        prediction.probability("t > 2024-04-09")
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "D"])
+def test_totals_by_times_are_found_by_times(unit: str) -> None:
+    days = np.array(["2024-01-01", "2024-01-02"], "M8[D]").repeat(3)
+    fit = gpdsl.compile(TEXT.replace("week", "day")).fit({"t": days.astype("M8[us]"), "y": np.arange(6.0)}, steps=1)
+    total = fit.predict({"t": days.astype("M8[us]")}).total("f", by=days.astype(f"M8[{unit}]"))
+    for second in ("2024-01-02", np.datetime64("2024-01-02"), pd.Timestamp("2024-01-02"), date(2024, 1, 2)):
+        np.testing.assert_array_equal(total[second].draws, total.draws[:, 1])
+    assert "2024-01-02" in repr(total)
+    with pytest.raises(gpdsl.GpdslError, match="'soon' is no group"):
+        total["soon"]
