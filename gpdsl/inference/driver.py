@@ -28,7 +28,7 @@ from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 
 if TYPE_CHECKING:
-    from gpdsl.inference.mcmc.engine import Target
+    from gpdsl.inference.mcmc.chains import Target
 
 
 INTERRUPTED = "interrupted"

@@ -23,6 +23,7 @@ from gpdsl.inference.fields.plan import explain_fields, infer_fields
 from gpdsl.inference.fineness import finely
 from gpdsl.inference.layered.shallow import from_the_last_layer
 from gpdsl.inference.machine import machine_for
+from gpdsl.inference.mcmc.engine import explain_chains
 from gpdsl.inference.mixtures import attempt_mixture, exact_parameters
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.over_parameters.engine import explain_gaussian
@@ -128,4 +129,6 @@ def explained(program: Program, data: Data, options: Options) -> str:
     shards_for(options.devices, decided.layout.dense, program.opaque)
     told = decided.engine.explain or explain
     text = told(trained(program, decided.choice), options, decided, data.rows)
+    if options.engine == "mcmc":
+        return text + explain_chains(program, options, data.rows)
     return text + explain_gaussian(program) if options.parameters == "gaussian" else text

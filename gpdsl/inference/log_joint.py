@@ -6,12 +6,14 @@ latent by latent (SAVIGP eqs. 4 to 6, whitened, with the rows as inducing points
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import sympy as sp
+from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
@@ -25,7 +27,7 @@ from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Scope, row_count
 from gpdsl.symbolic.expectations import latents_in
-from gpdsl.symbolic.kinks import bends
+from gpdsl.symbolic.kinks import bends, jumps
 
 Learnt = Mapping[str, Array]
 """Learnt parameters on the real line."""
@@ -114,13 +116,32 @@ class LogJoint:
             raise GpdslError(f"engine = {engine}: the {what} has shape {found}, expected {expected}")
 
 
+def together(posterior: Sequence[Whitened]) -> tuple[Float[Array, " D"], Float[Array, "D D"]]:
+    """Mean and root of q over the values w of all latents, of groups whose latents depend on each other or do not."""
+    mean = jnp.concatenate([jnp.ravel(jnp.asarray(q.mean[0])) for q in posterior])
+    roots = [jnp.asarray(q.root[0]) for q in posterior]
+    if all(root.shape[-1] == len(mean) for root in roots):
+        return mean, jnp.concatenate([root.reshape(-1, len(mean)) for root in roots])
+    own = (one if one.shape[0] == one.shape[1] else jnp.diag(one[:, 0]) for root in roots for one in root)
+    return mean, block_diag(*own)
+
+
 def kinked(program: Program) -> tuple[str, ...]:
     """Outputs whose log density may have kinks or jumps in the latents, where it has no curvature.
 
     Conditions on latents, absolute values, maxima and the like count even where their branches join smoothly.
     """
+    return _outputs_where(bends, program)
+
+
+def jumping(program: Program) -> tuple[str, ...]:
+    """Outputs whose log density may jump in the latents: it has no derivative that tells."""
+    return _outputs_where(lambda density, latents: bool(jumps(density, latents)), program)
+
+
+def _outputs_where(holds: Callable[[sp.Expr, Sequence[sp.Symbol]], bool], program: Program) -> tuple[str, ...]:
     densities = [(each.outputs, each.log_density) for each in program.observations]
-    found = [names for names, density in densities if bends(density, latents_in(program.translator, density))]
+    found = [names for names, density in densities if holds(density, latents_in(program.translator, density))]
     return tuple(dict.fromkeys(name for names in found for name in names))
 
 

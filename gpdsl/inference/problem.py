@@ -29,7 +29,8 @@ from gpdsl.program.rows import Rows
 if TYPE_CHECKING:
     from gpdsl.inference.inducing.loss import Loss
     from gpdsl.inference.integrated import Integrated, Profile
-    from gpdsl.inference.mcmc.engine import Target
+    from gpdsl.inference.mcmc.chains import Target
+    from gpdsl.inference.natural.sites import Sites
 
 BRIEF = 20_000
 """Covariances, of all kernels together, up to which compiling a program well takes longer than it saves."""
@@ -243,6 +244,8 @@ class Result:
     """Gives the evidence as a function of the learnt parameters, where the engine has one."""
     target: Callable[[], Target] | None = None
     """Gives what chains draw from, where they are asked for."""
+    sites: Sites | None = None
+    """Gaussian sites of the rows that q stands by, where chains are to know them."""
     integrated: Integrated | None = None
     """Settings of the learnt parameters that they are integrated over by; None where they are at one."""
 

@@ -160,7 +160,7 @@ _TABLE = (
     ),
     Option("batch", Whole(0, "500"), None, "rows per step; 0 is all of them"),
     Option("steps", Whole(1), None, "most iterations of the optimiser"),
-    Option("evaluations", Whole(1, "10000"), None, "the most calls of opaque functions, counted by rows", _POINTS),
+    Option("evaluations", Whole(1, "10000"), None, "the most calls of opaque functions, counted by rows", _PLACED),
     Option(
         "tolerance",
         Number("a number of at least 0", "1e-6", closed=(True, False)),

@@ -114,6 +114,8 @@ def _common(
         weights = np.ones(1)
     if opaque:
         found = compute(beliefs, None)
+        count = max(len(value) for value in found)  # as many as the functions were called at, or polynomials answer
+        weights = np.full(count, 1.0 / count)
     else:
         filled = beliefs.filled_up()
         found = filled.compile(("nodes", formulas, keys, by_rule), compute)(nodes)

@@ -128,7 +128,9 @@ class Settings:
         asked = some.program, some.rows, some.count
         for own in self.posteriors(at_rows):
             known = as_arrays(dict(own.parameters), own.dtype)
-            yield replace(some, parameters=known, marginals=own.marginals(*asked), blocks=partial(own.blocks, *asked))
+            called = None if some.simulations is None else some.simulations.one_of(len(self.each))
+            marginals, blocks = own.marginals(*asked), partial(own.blocks, *asked)
+            yield replace(some, parameters=known, marginals=marginals, blocks=blocks, simulations=called)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file keeps."""

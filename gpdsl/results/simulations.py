@@ -70,6 +70,10 @@ class Simulations:
         kind = OfFields if program.fields else Simulations
         return kind(counted, touched, likelihoods=called)
 
+    def one_of(self, count: int) -> Simulations:
+        """Those of one of so many beliefs about the same rows, which know nothing of each other and share a budget."""
+        return replace(self, touched=count * self.touched, known={}, drawn={}, held=None)
+
     @cached_property
     def columns(self) -> tuple[int, ...]:
         """What the functions read."""

@@ -24,7 +24,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.log_joint import Learnt, LogJoint
-from gpdsl.inference.mcmc.engine import moved
+from gpdsl.inference.mcmc.chains import moved
 from gpdsl.program.cache import jit
 from gpdsl.program.program import Program
 

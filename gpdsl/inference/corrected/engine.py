@@ -9,18 +9,17 @@ from functools import cache
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
-from scipy.linalg import block_diag
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.corrected.draws import Around, Drawn, Weighing, images_of, resampled
 from gpdsl.inference.driver import Plan, Planner
 from gpdsl.inference.integrated import UNTRUSTED, Integrated
+from gpdsl.inference.log_joint import together
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.mcmc.engine import Joint, sampled
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Options
-from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Result, as_arrays
 from gpdsl.inference.smoothing import smoothed
 from gpdsl.inference.warm import Start
@@ -190,19 +189,9 @@ def _settings(result: Result, dtype: str) -> list[_Setting]:
 
 def _around(result: Result, dtype: str) -> Around:
     """q of a result over the values of all latents together."""
-    mean = np.concatenate([np.ravel(q.mean[0]) for q in result.posterior])
-    root = _joint_root(result.posterior, len(mean))
+    mean, root = together(result.posterior)
     learnt, numbers = as_arrays((dict(result.parameters), [mean, root, np.linalg.inv(root)]), dtype)
     return Around((learnt, *numbers, float(np.linalg.slogdet(root)[1])))
-
-
-def _joint_root(posterior: Sequence[Whitened], size: int) -> Float[np.ndarray, "D D"]:
-    """Rows of a common root, roots of single latents, or standard deviations of row variables."""
-    roots = [np.asarray(q.root[0], float) for q in posterior]
-    if all(root.shape[-1] == size for root in roots):
-        return np.concatenate([root.reshape(-1, size) for root in roots])
-    own = (one if one.shape[0] == one.shape[1] else np.diag(one[:, 0]) for root in roots for one in root)
-    return np.asarray(block_diag(*own))
 
 
 Drawing = Callable[[Around, Array], Drawn]

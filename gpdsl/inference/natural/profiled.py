@@ -126,7 +126,7 @@ def at_sites(problem: Problem, point: Any, sites: Sites, value: float, error: fl
     """The state with these sites."""
     parameters, inducing = as_numpy(split_point(point, problem.inducing))
     posterior = tidy(whitened_at(problem, point, sites))
-    return Result(parameters, inducing, posterior, np.ones(1), value, error)
+    return Result(parameters, inducing, posterior, np.ones(1), value, error, sites=sites)
 
 
 def _compiled(problem: Problem, start: Best) -> tuple[Compute, Callable[[Any, Sites, Any], Array]]:

@@ -289,7 +289,7 @@ class Rounds:
         learnt, inducing = split_point(best.point, problem.inducing)
         posterior = tidy(whitened_at(problem, best.point, best.sites))
         found = self.judged.value, self.judged.error
-        return Result(as_numpy(learnt), as_numpy(inducing), posterior, np.ones(1), *found)
+        return Result(as_numpy(learnt), as_numpy(inducing), posterior, np.ones(1), *found, sites=best.sites)
 
     def regain(self) -> None:
         """Back to a place of which more is certain than of where the search ended."""

@@ -98,7 +98,7 @@ class StochasticSearch:
         learnt, inducing = as_numpy(split_point(self.point, self.problem.inducing))
         posterior = tidy(whitened_at(self.problem, self.point, self.sites))
         found = self.bound or sum_and_error(np.asarray(self.trace[-WINDOW:] or [-np.inf]))
-        return Result(learnt, inducing, posterior, np.ones(1), *found)
+        return Result(learnt, inducing, posterior, np.ones(1), *found, sites=self.sites)
 
     finish = state
 

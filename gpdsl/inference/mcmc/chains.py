@@ -1,0 +1,245 @@
+"""Chains: what they draw from and what they give, the No-U-Turn sampler, and what chains agree about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from gpdsl.errors import GpdslError
+from gpdsl.inference.integrated import STATISTICS
+from gpdsl.inference.log_joint import LogJoint
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.problem import Result, as_numpy
+
+Position = Mapping[str, Any]
+"""`learnt`: parameters on the real line; `white`: values of latents, where a chain moves in these."""
+
+
+class Target(Protocol):
+    """What chains draw from."""
+
+    def sample(self, chains: int, warm_up: int, draws: int, seed: int, report: Callable[[int, int], None]) -> Chains:
+        """`draws` of each of so many chains after a warm-up; `report` is told how many were made, of how many.
+
+        Raises KeyboardInterrupt, from `report`, and Spent where a budget of evaluations ends before there are any.
+        """
+
+    def at(self, position: Position) -> Result:
+        """What a draw says as a posterior of the latents."""
+
+
+class Differentiable(Protocol):
+    """A log density, up to a constant, with gradients."""
+
+    data: Any
+    """An argument of the density, so that it is no constant in a compiled function."""
+    start: Position
+    """Where the search has ended."""
+
+    def log_density(self, position: Position, data: Any) -> Float[Array, ""]:
+        """Of the parameters on the real line, and of w."""
+
+
+# Several chains of the No-U-Turn sampler at once, with steps and scales from a warm-up, by BlackJAX.
+#
+# Hoffman and Gelman (2014); the warm-up is that of Stan. What chains agree about is told by the rank-normalised R-hat
+# and effective numbers of draws of Vehtari et al. (2021).
+
+NEAR = 0.3
+"""Standard deviations, on the real line and of w, of where chains begin around the end of the search."""
+
+LEAST = 4
+"""Draws of each chain, at least: what chains agree about cannot be told of fewer."""
+
+BLOCK = 50
+"""Draws between two reports."""
+
+ACCEPTED = 0.9
+"""Share of proposals that steps are chosen for: posteriors of scales are curved, and smaller steps diverge less."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chains:
+    """Draws of all chains: leaves of `positions` are [chains, draws, ...]."""
+
+    positions: Position
+    statistics: Mapping[str, Shaped[np.ndarray, "chains draws"]]
+    """What the sampler says of each draw, under the names that ArviZ has for it."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Chains, and draws of each."""
+        chains, draws = self.statistics["diverging"].shape
+        return chains, draws
+
+    @property
+    def divergences(self) -> int:
+        """How many draws diverged."""
+        return int(self.statistics["diverging"].sum())
+
+    @property
+    def differentiated(self) -> bool:
+        """Whether they are those of the No-U-Turn sampler."""
+        return "energy" in self.statistics
+
+    def at(self, chain: int, draw: int) -> Position:
+        """One draw."""
+        return jax.tree.map(lambda leaf: leaf[chain, draw], self.positions)
+
+
+def no_u_turn(
+    target: Differentiable, chains: int, warm_up: int, draws: int, seed: int, report: Callable[[int, int], None]
+) -> Chains:
+    """`draws` of each of so many chains after a warm-up; `report` is told how many draws were made, of how many.
+
+    Raises GpdslError where BlackJAX is not installed, and KeyboardInterrupt, from `report`, between blocks of draws.
+    """
+    try:
+        import blackjax
+    except ImportError as problem:
+        raise GpdslError("engine = mcmc needs BlackJAX: install gpdsl[mcmc]") from problem
+    total = warm_up + draws
+    report(0, total)
+    key, near, warm = jax.random.split(jax.random.key(seed), 3)
+    begin = jax.vmap(lambda k: _moved(target.start, k))(jax.random.split(near, chains))
+
+    def warmed(data: Any, position: Position, key: Array) -> Any:
+        density = _density(target, data)
+        adaptation = blackjax.window_adaptation(blackjax.nuts, density, target_acceptance_rate=ACCEPTED)
+        (state, tuned), _ = adaptation.run(key, position, num_steps=warm_up)
+        return state, tuned["step_size"], tuned["inverse_mass_matrix"]
+
+    def block(data: Any, state: Any, size: Array, scales: Array, key: Array) -> Any:
+        kernel = blackjax.nuts(_density(target, data), step_size=size, inverse_mass_matrix=scales)
+
+        def step(state: Any, key: Array) -> Any:
+            state, info = kernel.step(key, state)
+            return state, (state.position, _statistics(state, info, size))
+
+        return jax.lax.scan(step, state, jax.random.split(key, BLOCK))
+
+    state, size, scales = jax.jit(jax.vmap(warmed, in_axes=(None, 0, 0)))(
+        target.data, begin, jax.random.split(warm, chains)
+    )
+    advance = jax.jit(jax.vmap(block, in_axes=(None, 0, 0, 0, 0)))
+    found = []
+    for number in range(-(-draws // BLOCK)):
+        report(warm_up + number * BLOCK, total)
+        keys = jax.random.split(jax.random.fold_in(key, number), chains)
+        state, kept = advance(target.data, state, size, scales, keys)
+        found.append(jax.tree.map(np.asarray, kept))
+    return Chains(*jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, :draws], *found))
+
+
+def _statistics(state: Any, info: Any, size: Array) -> dict[str, Array]:
+    numbers = state.logdensity, info.energy, info.acceptance_rate, size
+    counts = info.num_integration_steps, info.num_trajectory_expansions
+    return dict(zip(STATISTICS, (info.is_divergent.astype(int), *numbers, *counts), strict=True))
+
+
+def _density(target: Differentiable, data: Any) -> Callable[[Position], Array]:
+    def density(position: Position) -> Array:
+        value = target.log_density(position, data)
+        return jnp.where(jnp.isfinite(value), value, -jnp.inf)
+
+    return density
+
+
+def _moved(start: Position, key: Array) -> Position:
+    leaves, tree = jax.tree.flatten(start)
+    keys = jax.random.split(key, max(len(leaves), 1))
+    moved = [leaf + NEAR * jax.random.normal(k, leaf.shape, leaf.dtype) for leaf, k in zip(leaves, keys, strict=False)]
+    return jax.tree.unflatten(tree, moved)
+
+
+def known_at(joint: LogJoint, position: Position) -> Result:
+    """What a draw of parameters and w says: latents that are known at the rows."""
+    q = [Whitened(mean, np.zeros((*mean.shape, 1), mean.dtype)) for mean in joint.apart(position["white"])]
+    inducing = as_numpy(joint.problem.inducing)
+    return Result(as_numpy(dict(position["learnt"])), inducing, q, np.ones(1), float("nan"), float("nan"))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The worst of all numbers that are drawn, those of latents included."""
+
+    r_hat: float
+    bulk: float
+    tail: float
+
+
+def agreement(values: Mapping[str, Float[np.ndarray, "chains draws *axes"]]) -> Agreement:
+    """Of several chains about some numbers."""
+    from blackjax.diagnostics import ess_bulk, ess_tail, rhat
+
+    flat = [np.reshape(each, (*each.shape[:2], -1)) for each in values.values()]
+    every = jnp.asarray(np.concatenate(flat, axis=2))
+    compiled = [jax.jit(partial(measure, chain_axis=0, sample_axis=1)) for measure in (rhat, ess_bulk, ess_tail)]
+    measured = [np.asarray(measure(every)) for measure in compiled]
+    return Agreement(float(np.max(measured[0])), float(np.min(measured[1])), float(np.min(measured[2])))
+
+
+AGREED, APART, ENOUGH = 1.01, 1.1, 400
+"""R-hat up to which chains agree, and effective draws from which quantiles are steady (Vehtari et al. 2021)."""
+
+
+def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
+    """What the chains did in a line, and what is doubtful about them, with a remedy."""
+    count, draws = chains.shape
+    worst = (
+        f"R-hat at most {found.r_hat:.3f}, effective draws at least {found.bulk:.0f} (bulk), {found.tail:.0f} (tail)"
+    )
+    moves = f"{chains.divergences} divergences"
+    if not chains.differentiated:
+        moves = f"elliptical slices, {np.mean(chains.statistics['n_steps']):.0f} densities a draw"
+    about = f"{count} chains of {draws} draws: {worst}, {moves}"
+    doubts = []
+    if round(found.r_hat, 3) > AGREED and count > 1:
+        more = "ask for more draws"
+        if found.r_hat > APART:
+            more = f"{more}; where signs or exchanges of latents are open, chains stay apart: try posterior = corrected"
+        doubts.append(f"the chains do not agree (R-hat {found.r_hat:.3f}, trusted up to {AGREED}): {more}")
+    if min(found.bulk, found.tail) < ENOUGH:
+        few = min(found.bulk, found.tail)
+        doubts.append(f"{few:.0f} effective draws are few for quantiles, which need {ENOUGH}: ask for more draws")
+    if chains.divergences:
+        doubts.append(
+            f"{chains.divergences} draws diverged, so that a part of the posterior may be missing: priors that keep "
+            "scales away from 0 help, or a longer warm_up"
+        )
+    return about, tuple(doubts)
+
+
+# Elliptical slice sampling: one move of z under a log density times N(z; 0, I), without a step size or a gradient.
+#
+# Murray, Adams and MacKay (2010), figure 2.
+
+
+def moved(density: Callable[[Array], Array], z: Float[Array, " D"], key: Array) -> Float[Array, " D"]:
+    """The next place of a chain that keeps the distribution."""
+    aside, level, angle, rest = jax.random.split(key, 4)
+    other = jax.random.normal(aside, z.shape, z.dtype)
+    least = density(z) + jnp.log(jax.random.uniform(level, dtype=z.dtype))
+    first = 2 * jnp.pi * jax.random.uniform(angle, dtype=z.dtype)
+
+    def at(angle: Array) -> Array:
+        return z * jnp.cos(angle) + other * jnp.sin(angle)
+
+    def below(state: Any) -> Array:
+        return ~(density(at(state[0])) > least)
+
+    def shrunk(state: Any) -> Any:
+        angle, low, high, key = state
+        low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
+        key, own = jax.random.split(key)
+        return low + (high - low) * jax.random.uniform(own, dtype=z.dtype), low, high, key
+
+    found, *_ = jax.lax.while_loop(below, shrunk, (first, first - 2 * jnp.pi, first, rest))
+    return at(found)

@@ -1,0 +1,267 @@
+"""Chains of `engine = mcmc` where observations call opaque functions: elliptical slice sampling, without a gradient.
+
+Murray, Adams and MacKay (2010), figure 2: a move goes along an ellipse through the state and a draw of a Gaussian, from
+a random angle towards where it began, until the density is above a random level. The chains move in the parameters and
+in v, where w = m + R v has mean m and root R of what the sites of the search say of w at these parameters: v is about
+N(0, I) whatever these are (the surrogate data of Murray and Adams 2010), as far as the search is right. The Gaussian
+that ellipses are about is a wide-tailed one, learnt while chains warm up (Nishihara, Murray and Adams 2014, section 2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.linalg import solve_triangular
+
+from gpdsl.errors import GpdslError
+from gpdsl.forward.accounting import Stopped
+from gpdsl.forward.mistakes import EverythingFailed
+from gpdsl.inference.estimators.expected_log_likelihood import log_density
+from gpdsl.inference.integrated import log_volume
+from gpdsl.inference.log_joint import LogJoint, together
+from gpdsl.inference.mcmc.chains import LEAST, NEAR, Chains, Position, known_at
+from gpdsl.inference.natural.profiled import outer_point, setting_of
+from gpdsl.inference.natural.sites import whitened_posterior
+from gpdsl.inference.opaque.budget import Spent, require
+from gpdsl.inference.opaque.values import FAILED, Values, arguments_of, evaluate_externals
+from gpdsl.inference.problem import Problem, Result
+from gpdsl.program.cache import jit
+from gpdsl.program.rows import Scope, row_count
+from gpdsl.symbolic.translate import ExternalUse
+
+TAILS = 6.0
+"""Degrees of freedom of the wide-tailed Gaussian."""
+
+MOVES = 2
+"""Of everything, and of the parameters alone, between two draws."""
+
+LOOKS = (0.2, 0.4, 0.6, 0.8, 1.0)
+"""Shares of the warm-up after which the Gaussian is looked at again; after the last it stays."""
+
+CORRELATED = 500
+"""Numbers up to which the correlations of all are learnt, not only those of the parameters."""
+
+WIDEST = 4000
+"""Values of all latents together, at most: a matrix of them is taken."""
+
+TRIES, NEARER = 20, 0.7
+"""Places at which a chain may try to begin, each nearer to where the search has ended."""
+
+Vector = Float[np.ndarray, " numbers"]
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """A t density with `TAILS` degrees of freedom of the first numbers of a chain: mean, and root of its scale.
+
+    Given the scale that, in the mixture of Gaussians which it is, a place belongs to, it is a Gaussian to move about.
+    """
+
+    mean: Float[np.ndarray, " n"]
+    root: Float[np.ndarray, "n n"]
+
+    def apart(self, x: Vector) -> float:
+        """Squared distance from the mean, in standard deviations."""
+        gap = x[: len(self.mean)] - self.mean
+        return float(np.sum(solve_triangular(self.root, gap, lower=True) ** 2))
+
+    def log_density(self, x: Vector) -> float:
+        """Up to a constant."""
+        return -0.5 * (TAILS + len(self.mean)) * float(np.log1p(self.apart(x) / TAILS))
+
+    def aside(self, x: Vector, rng: np.random.Generator) -> Float[np.ndarray, " n"]:
+        """A draw of the Gaussian that x belongs to, without its mean."""
+        scale = 0.5 * (TAILS + self.apart(x)) / rng.gamma(0.5 * (TAILS + len(self.mean)))
+        return np.asarray(np.sqrt(scale) * (self.root @ rng.standard_normal(len(self.mean))))
+
+    def learnt_from(self, draws: Float[np.ndarray, "draws numbers"]) -> Shape:
+        """Mean and covariance of draws, as far as these are many; otherwise what was known before."""
+        own = draws[:, : len(self.mean)]
+        share = len(own) / (len(own) + own.shape[1])
+        covariance = share * np.atleast_2d(np.cov(own.T)) + (1 - share) * self.root @ self.root.T
+        return Shape(own.mean(axis=0), np.linalg.cholesky(covariance))
+
+
+@dataclass
+class Chain:
+    """A chain that goes on for ever."""
+
+    x: Vector
+    value: float
+    shapes: Sequence[Shape]
+    """About which it moves, one after the other."""
+    rng: np.random.Generator
+    draws: list[tuple[Vector, float, int]] = field(default_factory=list)
+    """Places, their log densities, and evaluations on the way there."""
+
+    def places(self) -> Generator[Vector, float, None]:
+        """Where the density is to be evaluated next; a draw after some moves."""
+        while True:
+            taken = 0
+            for shape in [*self.shapes] * MOVES:
+                taken += yield from self._moved(shape)
+            self.draws.append((self.x, self.value, taken))
+
+    def _moved(self, shape: Shape) -> Generator[Vector, float, int]:
+        """A move, under what the joint density is above the shape's; and how many evaluations it took."""
+        rng, own, centre, other = self.rng, len(shape.mean), self.x.copy(), np.zeros_like(self.x)
+        centre[:own], other[:own] = shape.mean, shape.aside(self.x, rng)
+        here, level = self.x - centre, self.value - shape.log_density(self.x) + np.log(rng.random())
+        angle, taken = 2 * np.pi * rng.random(), 0
+        low, high = angle - 2 * np.pi, angle
+        while True:
+            x, taken = centre + here * np.cos(angle) + other * np.sin(angle), taken + 1
+            value = yield x
+            if value - shape.log_density(x) > level:
+                self.x, self.value = x, value
+                return taken
+            low, high = (angle, high) if angle < 0 else (low, angle)
+            angle = low + (high - low) * rng.random()
+
+
+class Called:
+    """p(parameters, w | y) by values alone: all chains have their next places evaluated together."""
+
+    def __init__(self, problem: Problem, result: Result) -> None:
+        self.problem, self.joint = problem, LogJoint(problem)
+        program, self.sites = problem.program, result.sites
+        if self.joint.dimension > WIDEST:
+            raise GpdslError(f"engine = mcmc: {self.joint.dimension} values of latents, expected at most {WIDEST}")
+        self.named = {name: np.shape(value) for name, value in result.parameters.items()}
+        learnt = [np.ravel(value) for value in result.parameters.values()]
+        self.first = np.concatenate([*learnt, np.empty(0)]).astype(float)
+        self._arguments = {use.key: jit(jax.vmap(self._passed(use), (0, 0, None))) for use in program.uses()}
+        self._density = jit(jax.vmap(self._log_density, (0, 0, None)))
+        self._places = jit(jax.vmap(lambda x, data: self._place(x, data)[0], (0, None)))
+
+    @property
+    def data(self) -> Any:
+        """The rows, where the values are of the latents, and what the search says of these."""
+        return self.joint.data, self.sites
+
+    def at(self, position: Position) -> Result:
+        """Latents that are known at the rows."""
+        return known_at(self.joint, position)
+
+    def sample(self, chains: int, warm_up: int, draws: int, seed: int, report: Callable[[int, int], None]) -> Chains:
+        """Draws of all chains, fewer where the budget of evaluations ends.
+
+        Raises Spent where it ends before there are any, and GpdslError where the density is 0 wherever they begin.
+        """
+        account, allowed = self.problem.program.account, self.problem.options.evaluations
+        if account is not None and allowed is not None:
+            account.budget = allowed
+        running = self._begun(chains, seed)
+        moves = [chain.places() for chain in running]
+        places = [next(move) for move in moves]
+        looks, ready, made = [int(share * warm_up) for share in LOOKS], [0] * chains, 0
+        while looks or made < draws:
+            if looks and made >= looks[0]:
+                looks.pop(0)
+                learn([x for chain in running for x, _, _ in chain.draws[made // 2 :]], running)
+                ready = ready if looks else [len(chain.draws) for chain in running]
+            else:
+                report(made if looks else made + warm_up, warm_up + draws)
+                try:
+                    values = self.log_densities(np.stack(places)).tolist()
+                except Spent:
+                    if looks or made < LEAST:
+                        raise
+                    break
+                places = [move.send(value) for move, value in zip(moves, values, strict=True)]
+            made = min(len(chain.draws) - start for chain, start in zip(running, ready, strict=True))
+        made = min(made, draws)
+        every = [chain.draws[start : start + made] for chain, start in zip(running, ready, strict=True)]
+        x, value, taken = (np.array([[draw[part] for draw in each] for each in every]) for part in range(3))
+        positions = self._places(x.reshape(-1, x.shape[-1]), self.data)
+        positions = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(chains, made, *leaf.shape[1:]), positions)
+        return Chains(positions, {"diverging": np.zeros(value.shape, int), "lp": value, "n_steps": taken})
+
+    def log_densities(self, x: Float[np.ndarray, "places numbers"]) -> Float[np.ndarray, " places"]:
+        """Log joint densities, by one call of every function for all places; none where one of them fails."""
+        program = self.problem.program
+        require(program, len(x) * self.problem.count * len(program.uses()))
+
+        def give(use: ExternalUse, known: Values) -> list[Array]:
+            known = {key: value for key, value in known.items() if key != FAILED}
+            return self._arguments[use.key](x, known, self.data)  # type: ignore[no-any-return]
+
+        try:
+            values = evaluate_externals(program, program.uses(), give)
+        except Stopped:
+            account = program.account
+            if account is None or account.fault is None or not isinstance(account.fault.mistake, EverythingFailed):
+                raise
+            account.fault = None
+            return np.full(len(x), -np.inf)
+        failed = np.asarray(values.pop(FAILED, jnp.zeros((len(x), 1)))).any(axis=1)
+        found = np.asarray(self._density(x, values, self.data), float)
+        return np.where(failed | ~np.isfinite(found), -np.inf, found)
+
+    def _place(self, x: Float[Array, " numbers"], data: Any) -> tuple[Position, Float[Array, ""]]:
+        """Parameters and w, and log |R|."""
+        (rows, inducing), sites = data
+        x, learnt, start = jnp.asarray(x, self.problem.options.dtype), {}, 0
+        for name, shape in self.named.items():
+            size = math.prod(shape)
+            learnt[name], start = x[start : start + size].reshape(shape), start + size
+        point = outer_point(self.problem, learnt, inducing)
+        mean, root = together(whitened_posterior(setting_of(self.problem, point, inducing, rows), sites))
+        white = mean + root @ x[start:]
+        return {"learnt": learnt, "white": white}, jnp.linalg.slogdet(root)[1]
+
+    def _passed(self, use: ExternalUse) -> Callable[[Array, Values, Any], list[Array]]:
+        def passed(x: Array, values: Values, data: Any) -> list[Array]:
+            program, (position, _), (seen, _) = self.problem.program, self._place(x, data), data
+            latents = self.joint.latents(position["learnt"], position["white"], seen)
+            return arguments_of(
+                program, use, program.parameters.constrain(position["learnt"]), seen[0], latents, values
+            )
+
+        return passed
+
+    def _log_density(self, x: Float[Array, " numbers"], values: Values, data: Any) -> Float[Array, ""]:
+        program, (position, log_root), (seen, _) = self.problem.program, self._place(x, data), data
+        learnt, white, rows = position["learnt"], position["white"], seen[0]
+        latents = self.joint.latents(learnt, white, seen)[None, None]
+        known = {key: value[None, None] for key, value in values.items()}
+        scope = Scope(program.parameters.constrain(learnt), rows, latents, known)
+        likelihood = jnp.sum(log_density(program, scope, (1, 1, row_count(rows))))
+        prior = self.joint.log_prior(learnt) + log_volume(program, learnt) - 0.5 * jnp.sum(white**2)
+        return likelihood + prior + log_root
+
+    def _begun(self, count: int, seed: int) -> list[Chain]:
+        """Chains that begin at draws about the end of the search, where the density is above 0."""
+        streams = [np.random.default_rng([seed, number]) for number in range(count)]
+        sd = np.concatenate([np.full(len(self.first), NEAR), np.ones(self.joint.dimension)])
+        end = np.concatenate([self.first, np.zeros(self.joint.dimension)])
+        places, values = np.tile(end, (count, 1)), np.full(count, -np.inf)
+        for tried in range(TRIES):
+            for number in np.flatnonzero(~np.isfinite(values)).tolist():
+                places[number] = end + NEARER**tried * sd * streams[number].standard_normal(len(end))
+            values = np.where(np.isfinite(values), values, self.log_densities(places))
+            if np.isfinite(values).all():
+                sizes = [size for size in dict.fromkeys([len(end), len(self.first)]) if size]
+                shapes = [Shape(end[:size], np.diag(sd[:size])) for size in sizes]
+                own = zip(places, values.tolist(), streams, strict=True)
+                return [Chain(x, value, shapes, rng) for x, value, rng in own]
+        raise GpdslError(
+            "engine = mcmc: functions fail or the density is 0 next to the end of the search, where chains begin: "
+            "look at the same fit without engine = mcmc"
+        )
+
+
+def learn(draws: Sequence[Vector], running: Sequence[Chain]) -> None:
+    """The shapes of all chains, from draws of all of them; a move in progress keeps its own."""
+    shapes = [
+        shape if len(shape.mean) > CORRELATED else shape.learnt_from(np.stack(draws)) for shape in running[0].shapes
+    ]
+    for chain in running:
+        chain.shapes = shapes

@@ -1,0 +1,163 @@
+"""Chains by elliptical slices, through opaque functions, against draws of the prior with their likelihood as weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import gpdsl
+from gpdsl.inference.mcmc.slices import Chain, Shape
+
+X = np.array([-1.0, 0.0, 0.7, 1.5])
+COUNTS = """
+input x : real
+output n : count
+external response(level: real) -> real
+param s : positive ~ LogNormal(0, 0.5)
+latent f(x) ~ GP(0, s^2 * RBF(1))
+n ~ Poisson(response(f))
+"""
+SEEN = {"x": X, "n": np.array([0, 2, 7, 3])}
+ASKED = {"engine": "mcmc", "chains": 4, "draws": 300, "warm_up": 150, "seed": 5}
+
+
+def prior(count: int, scale: np.ndarray | float = 1.0, x: np.ndarray = X, seed: int = 0) -> np.ndarray:
+    """Draws of a latent with kernel RBF(1) and these standard deviations."""
+    rng = np.random.default_rng(seed)
+    root = np.linalg.cholesky(np.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-10 * np.eye(len(x)))
+    return np.reshape(scale, (-1, 1)) * (rng.standard_normal((count, len(x))) @ root.T)
+
+
+def moments(values: np.ndarray, log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    mean = weights @ values
+    return mean, np.sqrt(weights @ (values - mean) ** 2)
+
+
+def test_a_chain_keeps_a_distribution_that_its_shape_is_wrong_about() -> None:
+    """A gamma density, through a Student t that is shifted and too narrow."""
+    law = stats.gamma(3.0)
+    chain = Chain(np.array([1.0]), -1.0, [Shape(np.array([1.0]), np.eye(1))], np.random.default_rng(0))
+    moves = chain.places()
+    place = next(moves)
+    while len(chain.draws) < 3000:
+        place = moves.send(2.0 * float(np.log(place[0])) - float(place[0]) if place[0] > 0 else -np.inf)
+    values = np.array([x[0] for x, _, _ in chain.draws])[::3]
+    assert stats.kstest(values, law.cdf).pvalue > 1e-3
+    assert all(np.isclose(value, law.logpdf(x[0]) + np.log(2.0)) for x, value, _ in chain.draws[:50])
+
+
+@pytest.fixture(scope="module")
+def fit() -> gpdsl.Fit:
+    return gpdsl.compile(COUNTS, externals={"response": np.exp}).fit(SEEN, **ASKED)
+
+
+def test_latents_and_parameters_have_the_moments_of_weighted_draws(fit: gpdsl.Fit) -> None:
+    scale = np.exp(0.5 * np.random.default_rng(1).standard_normal(400_000))
+    f = prior(len(scale), scale)
+    likelihood = stats.poisson.logpmf(SEEN["n"], np.exp(f)).sum(axis=1)
+    mean, sd = moments(np.column_stack([f, scale]), likelihood)
+    settings, latent = fit.settings, fit.predict({"x": X})
+    assert settings is not None and settings.effective > 400
+    np.testing.assert_allclose(latent.mean("f"), mean[:4], atol=0.2 * sd.max())
+    np.testing.assert_allclose(np.sqrt(latent.variance("f")), sd[:4], rtol=0.15)
+    assert abs(settings.mean("s") - mean[4]) < 0.15 * sd[4]
+    assert abs(settings.sd("s") / sd[4] - 1) < 0.15
+
+
+def test_each_draw_has_functions_values_of_its_own() -> None:
+    """Predictions through the function are the averages of it over the draws, not its values at one of them."""
+    few = {**ASKED, "chains": 2, "draws": 8, "warm_up": 40, "diagnose": "no"}
+    fit = gpdsl.compile(COUNTS, externals={"response": np.exp}).fit(SEEN, **few)
+    assert fit.settings is not None and len(fit.settings.weights) == 16
+    f = np.stack([own.mean("f") for own in fit.predict({"x": X[:2]}).settings])  # type: ignore[attr-defined]
+    said = fit.predict({"x": X[:2]}).mean("n")
+    np.testing.assert_allclose(said, fit.settings.weights @ np.exp(f), rtol=1e-6)
+    assert fit.predict({"x": X[:1]}).quantile("n", [0.95]).shape == (1, 1)
+    left = fit.loo(SEEN)
+    assert left.effective_parameters > 0.5
+
+
+def test_the_summary_and_the_statistics_tell_of_the_chains(fit: gpdsl.Fit, tmp_path: Path) -> None:
+    assert "elliptical slices" in fit.summary() and "divergences" not in fit.summary()
+    assert fit.settings is not None
+    statistics = fit.settings.statistics
+    assert set(statistics) == {"diverging", "lp", "n_steps"} and statistics["lp"].shape == (4, 300)
+    assert 4 <= statistics["n_steps"].mean() < 12
+    fit.save(tmp_path / "chains.gpfit")
+    again = gpdsl.load_fit(tmp_path / "chains.gpfit", externals={"response": np.exp})
+    np.testing.assert_array_equal(again.predict({"x": X}).mean("f"), fit.predict({"x": X}).mean("f"))
+
+
+def failing(level: np.ndarray) -> np.ndarray:
+    """No value above 1."""
+    return np.where(level > 1.0, np.nan, level)
+
+
+def test_places_where_a_function_fails_have_no_density() -> None:
+    model = gpdsl.compile(
+        """
+        input x : real
+        output y : real
+        external response(level: real) -> real
+        latent f(x) ~ GP(0, RBF(1))
+        y ~ Normal(response(f), 0.5)
+        """,
+        externals={"response": gpdsl.opaque(failing, policy="penalise")},
+    )
+    y = np.array([0.9])
+    fit = model.fit({"x": X[:1], "y": y}, **ASKED)
+    f = prior(400_000, x=X[:1])
+    below = np.where(f[:, 0] > 1.0, -np.inf, stats.norm.logpdf(y, f[:, 0], 0.5))
+    mean, sd = moments(f, below)
+    latent = fit.predict({"x": X[:1]})
+    np.testing.assert_allclose(latent.mean("f"), mean, atol=0.2 * sd[0])
+    np.testing.assert_allclose(np.sqrt(latent.variance("f")), sd, rtol=0.15)
+
+
+@pytest.mark.parametrize("budget, note", [(2_000, "warmed up"), (22_000, "draws of each chain")])
+def test_a_budget_of_evaluations_is_never_passed(budget: int, note: str) -> None:
+    calls = [0]
+
+    def counted(level: np.ndarray) -> np.ndarray:
+        calls[0] += len(level)
+        return np.asarray(np.exp(level))
+
+    model = gpdsl.compile(COUNTS, externals={"response": counted})
+    fit = model.fit(SEEN, **ASKED, evaluations=budget, diagnose="no")
+    assert 0.9 * budget < calls[0] <= budget
+    assert any(note in each for each in fit.notes), fit.notes
+
+
+def test_jumps_are_moved_through() -> None:
+    """A likelihood that jumps calls nothing, and has no useful derivative."""
+    model = gpdsl.compile(
+        """
+        input x : real
+        output y : real
+        latent f(x) ~ GP(0, RBF(1))
+        y ~ Normal(floor(f), 0.7)
+        """
+    )
+    y = np.array([1.2, 0.4, -0.3, -1.0])
+    fit = model.fit({"x": X, "y": y}, **ASKED)
+    f = prior(400_000)
+    mean, sd = moments(f, stats.norm.logpdf(y, np.floor(f), 0.7).sum(axis=1))
+    latent = fit.predict({"x": X})
+    np.testing.assert_allclose(latent.mean("f"), mean, atol=0.2 * sd.max())
+    np.testing.assert_allclose(np.sqrt(latent.variance("f")), sd, rtol=0.15)
+
+
+def test_the_plan_tells_of_the_chains(explained: Callable[[str], str]) -> None:
+    text = explained(COUNTS)
+    assert "4 of 300 draws after 150" in text and "evaluations: 4 a density, about 57,600 in all" in text
+
+
+@pytest.fixture
+def explained() -> Callable[[str], str]:
+    return lambda text: gpdsl.compile(text, externals={"response": np.exp}).explain(SEEN, **ASKED)
