@@ -11,7 +11,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.inference.integrated import STATISTICS
-from gpdsl.inference.mcmc.engine import Agreement, Chains, told
+from gpdsl.inference.mcmc.chains import Agreement, Chains, told
 
 from .test_integrated import AT, NORMAL, Grid
 
@@ -189,3 +189,28 @@ def test_ctrl_c_in_the_chains_keeps_the_fit(data: dict[str, np.ndarray]) -> None
 
     fit = gpdsl.compile(NORMAL).fit(data, engine="mcmc", callback=stop)
     assert fit.interrupted and fit.settings is None and np.isfinite(fit.elbo)
+
+
+def test_chains_visit_all_modes_that_signs_and_exchanges_make_of_one() -> None:
+    """In f * g both signs are open, and the latents are alike: means are 0, and chains that stay apart agree."""
+    model = gpdsl.compile(
+        """
+        input x : real
+        output y : real
+        latent f(x) ~ GP(0, RBF(1))
+        latent g(x) ~ GP(0, RBF(1))
+        y ~ Normal(f * g, 0.1)
+        """
+    )
+    x = np.array([-1.0, 0.5])
+    fit = model.fit({"x": x, "y": [1.5, 1.0]}, engine="mcmc", chains=2, draws=150, warm_up=100, diagnose="no")
+    assert "4 images by signs and exchanges of latents" in fit.summary()
+    rng, root = np.random.default_rng(0), np.linalg.cholesky(np.exp(-0.5 * (x[:, None] - x) ** 2))
+    f, g = np.moveaxis(rng.standard_normal((1_000_000, 2, 2)) @ root.T, 1, 0)
+    log_weights = stats.norm.logpdf([1.5, 1.0], f * g, 0.1).sum(axis=1)
+    weights = np.exp(log_weights - log_weights.max())
+    sd = np.sqrt(weights @ f**2 / weights.sum())
+    latent = fit.predict({"x": x})
+    for name in "fg":
+        np.testing.assert_allclose(latent.mean(name), 0.0, atol=0.25)
+        np.testing.assert_allclose(np.sqrt(latent.variance(name)), sd, rtol=0.1)

@@ -12,8 +12,9 @@ from jaxtyping import Array, Float, Int
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
-from gpdsl.inference.corrected.draws import Around, Drawn, Weighing, images_of, resampled
+from gpdsl.inference.corrected.draws import Around, Drawn, Weighing, resampled
 from gpdsl.inference.driver import Plan, Planner
+from gpdsl.inference.images import images_of
 from gpdsl.inference.integrated import UNTRUSTED, Integrated
 from gpdsl.inference.log_joint import together
 from gpdsl.inference.machine import machine_for

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from gpdsl.errors import GpdslError
+from gpdsl.inference.images import Images
 from gpdsl.inference.integrated import STATISTICS
 from gpdsl.inference.log_joint import LogJoint
 from gpdsl.inference.posteriors.family import Whitened
@@ -72,6 +73,8 @@ class Chains:
     positions: Position
     statistics: Mapping[str, Shaped[np.ndarray, "chains draws"]]
     """What the sampler says of each draw, under the names that ArviZ has for it."""
+    images: int = 1
+    """Places of equal density that signs and exchanges of latents make of one, of which each draw has one at random."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -85,9 +88,17 @@ class Chains:
         return int(self.statistics["diverging"].sum())
 
     @property
-    def differentiated(self) -> bool:
-        """Whether they are those of the No-U-Turn sampler."""
-        return "energy" in self.statistics
+    def sliced(self) -> bool:
+        """Whether they are elliptical slices, and not the No-U-Turn sampler's."""
+        return "n_steps" in self.statistics and "energy" not in self.statistics
+
+    def in_all(self, images: Images, seed: int) -> Chains:
+        """Every draw, with one of the images of its w that have the same density: chains do not get there alone."""
+        if len(images) == 1:
+            return self
+        white = np.asarray(self.positions["white"])
+        turned = images.at_random(white.reshape(-1, white.shape[-1]), np.random.default_rng(seed))
+        return replace(self, positions={**self.positions, "white": turned.reshape(white.shape)}, images=len(images))
 
     def at(self, chain: int, draw: int) -> Position:
         """One draw."""
@@ -197,14 +208,15 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
         f"R-hat at most {found.r_hat:.3f}, effective draws at least {found.bulk:.0f} (bulk), {found.tail:.0f} (tail)"
     )
     moves = f"{chains.divergences} divergences"
-    if not chains.differentiated:
+    if chains.sliced:
         moves = f"elliptical slices, {np.mean(chains.statistics['n_steps']):.0f} densities a draw"
     about = f"{count} chains of {draws} draws: {worst}, {moves}"
+    about += f", {chains.images} images by signs and exchanges of latents" if chains.images > 1 else ""
     doubts = []
     if round(found.r_hat, 3) > AGREED and count > 1:
         more = "ask for more draws"
         if found.r_hat > APART:
-            more = f"{more}; where signs or exchanges of latents are open, chains stay apart: try posterior = corrected"
+            more = f"{more}; where the posterior has separate modes, chains stay apart: try posterior = corrected"
         doubts.append(f"the chains do not agree (R-hat {found.r_hat:.3f}, trusted up to {AGREED}): {more}")
     if min(found.bulk, found.tail) < ENOUGH:
         few = min(found.bulk, found.tail)

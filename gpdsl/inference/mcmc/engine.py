@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.driver import Plan, Planner
 from gpdsl.inference.exact.engine import ExactProfile
 from gpdsl.inference.exact.evidence import log_evidence
+from gpdsl.inference.images import images_of
 from gpdsl.inference.integrated import Integrated, log_volume
 from gpdsl.inference.log_joint import LogJoint, jumping
 from gpdsl.inference.machine import machine_for
@@ -72,9 +73,10 @@ class Joint:
         prior = joint.log_prior(learnt) + log_volume(joint.problem.program, learnt) - 0.5 * jnp.sum(white**2)
         return joint.log_likelihood(learnt, white, data) + prior
 
-    def sample(self, *asked: Any) -> Chains:
-        """By the No-U-Turn sampler."""
-        return no_u_turn(self, *asked)
+    def sample(self, chains: int, warm_up: int, draws: int, seed: int, report: Callable[[int, int], None]) -> Chains:
+        """By the No-U-Turn sampler, each draw in one of the modes that signs and exchanges of latents make of one."""
+        found = no_u_turn(self, chains, warm_up, draws, seed, report)
+        return found.in_all(images_of(self.joint, self.start["learnt"]), seed)
 
     def at(self, position: Position) -> Result:
         """Latents that are known at the rows."""

@@ -9,7 +9,6 @@ that ellipses are about is a wide-tailed one, learnt while chains warm up (Nishi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,14 +23,15 @@ from gpdsl.errors import GpdslError
 from gpdsl.forward.accounting import Stopped
 from gpdsl.forward.mistakes import EverythingFailed
 from gpdsl.inference.estimators.expected_log_likelihood import log_density
+from gpdsl.inference.images import images_of
 from gpdsl.inference.integrated import log_volume
-from gpdsl.inference.log_joint import LogJoint, together
+from gpdsl.inference.log_joint import Learnt, LogJoint, together
 from gpdsl.inference.mcmc.chains import LEAST, NEAR, Chains, Position, known_at
 from gpdsl.inference.natural.profiled import outer_point, setting_of
 from gpdsl.inference.natural.sites import whitened_posterior
 from gpdsl.inference.opaque.budget import Spent, require
 from gpdsl.inference.opaque.values import FAILED, Values, arguments_of, evaluate_externals
-from gpdsl.inference.problem import Problem, Result
+from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.program.cache import jit
 from gpdsl.program.rows import Scope, row_count
 from gpdsl.symbolic.translate import ExternalUse
@@ -134,12 +134,11 @@ class Called:
         program, self.sites = problem.program, result.sites
         if self.joint.dimension > WIDEST:
             raise GpdslError(f"engine = mcmc: {self.joint.dimension} values of latents, expected at most {WIDEST}")
-        self.named = {name: np.shape(value) for name, value in result.parameters.items()}
-        learnt = [np.ravel(value) for value in result.parameters.values()]
-        self.first = np.concatenate([*learnt, np.empty(0)]).astype(float)
+        self.found: Learnt = as_arrays(dict(result.parameters), problem.options.dtype)
+        self.first = np.concatenate([*map(np.ravel, self.found.values()), np.empty(0)]).astype(float)
         self._arguments = {use.key: jit(jax.vmap(self._passed(use), (0, 0, None))) for use in program.uses()}
         self._density = jit(jax.vmap(self._log_density, (0, 0, None)))
-        self._places = jit(jax.vmap(lambda x, data: self._place(x, data)[0], (0, None)))
+        self._places = jit(jax.vmap(self._place, (0, None)))
 
     @property
     def data(self) -> Any:
@@ -180,9 +179,11 @@ class Called:
         made = min(made, draws)
         every = [chain.draws[start : start + made] for chain, start in zip(running, ready, strict=True)]
         x, value, taken = (np.array([[draw[part] for draw in each] for each in every]) for part in range(3))
-        positions = self._places(x.reshape(-1, x.shape[-1]), self.data)
-        positions = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(chains, made, *leaf.shape[1:]), positions)
-        return Chains(positions, {"diverging": np.zeros(value.shape, int), "lp": value, "n_steps": taken})
+        places = self._places(x.reshape(-1, x.shape[-1]), self.data)
+        positions, log_root = jax.tree.map(lambda a: np.asarray(a).reshape(chains, made, *a.shape[1:]), places)
+        said = {"diverging": np.zeros(value.shape, int), "lp": value - log_root, "n_steps": taken}
+        found = Chains(positions, said)
+        return found if self.problem.program.uses() else found.in_all(images_of(self.joint, self.found), seed)
 
     def log_densities(self, x: Float[np.ndarray, "places numbers"]) -> Float[np.ndarray, " places"]:
         """Log joint densities, by one call of every function for all places; none where one of them fails."""
@@ -209,9 +210,8 @@ class Called:
         """Parameters and w, and log |R|."""
         (rows, inducing), sites = data
         x, learnt, start = jnp.asarray(x, self.problem.options.dtype), {}, 0
-        for name, shape in self.named.items():
-            size = math.prod(shape)
-            learnt[name], start = x[start : start + size].reshape(shape), start + size
+        for name, found in self.found.items():
+            learnt[name], start = x[start : start + found.size].reshape(found.shape), start + found.size
         point = outer_point(self.problem, learnt, inducing)
         mean, root = together(whitened_posterior(setting_of(self.problem, point, inducing, rows), sites))
         white = mean + root @ x[start:]
