@@ -10,7 +10,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.inference.corrected import engine
-from gpdsl.inference.corrected.draws import _generated
+from gpdsl.inference.images import _generated
 from gpdsl.inference.corrected.engine import KEPT, _chosen
 
 X = np.array([-1.0, -0.4, 0.1, 0.6])
