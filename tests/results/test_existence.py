@@ -10,8 +10,9 @@ import sympy as sp
 
 import gpdsl
 from gpdsl.errors import GpdslWarning
-from gpdsl.results.existence import poles
+from gpdsl.results.existence import degrees, poles
 from gpdsl.symbolic.curves import curve
+from gpdsl.symbolic.laws import Law
 
 X = np.linspace(0.0, 3.0, 8)
 HEAD = "input x : real\noutput y : {kind}\nlatent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP({mean}, RBF(1))\n"
@@ -106,6 +107,27 @@ def test_poles() -> None:
         sp.Abs(f) ** sp.Rational(-1, 2),
     ):
         assert list(poles(fine, latents)) == []
+
+
+def test_a_zero_of_both_parts_of_a_ratio_is_no_pole() -> None:
+    f, a = sp.symbols("f a", real=True)
+    assert list(poles(sp.sin(3 * f - a) / (3 * f - a), (f,))) == []
+    for numerator in (sp.sin(3 * f + a), sp.sin(f - a), sp.cos(3 * f - a)):
+        assert list(poles(numerator / (3 * f - a), (f,))) == [3 * f - a]
+
+
+def test_degrees_of_freedom_of_laws_and_of_what_is_in_them() -> None:
+    two, shape = sp.Integer(2), sp.Symbol("s")
+    heavy = Law("StudentT", {"df": two, "mean": sp.Integer(0), "scale": sp.Integer(1)})
+    inverse = Law("InverseGamma", {"shape": shape, "scale": two})
+    half = Law("HalfCauchy", {"scale": two})
+    plain = Law("Normal", {"mean": two, "sd": two})
+    mixed = Law("Mixture", {"weights": sp.Rational(1, 2)}, (heavy, Law("Truncated", {"lower": two}, (inverse,))))
+    assert degrees(heavy) == [2] and degrees(inverse) == [shape] and degrees(half) == [1] and degrees(plain) == []
+    assert degrees(mixed) == [2, shape]
+    for name in ("Truncated", "Censored"):
+        assert degrees(Law(name, {"lower": two, "upper": shape}, (heavy,))) == []
+        assert degrees(Law(name, {"upper": shape}, (half,))) == [1]
 
 
 @pytest.mark.parametrize("order", [0.7, 1.5, 3.0, 40.0])

@@ -17,6 +17,8 @@ from gpdsl.language.vocabulary import DISTRIBUTIONS
 from gpdsl.results import conditional
 from gpdsl.symbolic.densities import DENSITIES, Density
 from gpdsl.symbolic.laws import Law
+from gpdsl.symbolic.numeric import evaluate
+from gpdsl.symbolic.registered import Registration, law_of
 from gpdsl.testing import check_distribution
 
 PARAMETERS = {"location": "real", "scale": "positive"}
@@ -74,6 +76,76 @@ def test_moments_and_draws_are_those_of_scipy(given: dict[str, Any]) -> None:
     many = {name: np.full(2000, value[1]) for name, value in AT.items()}
     drawn = conditional.draw(Law("Gumbel", many), np.random.default_rng(1))
     assert stats.kstest(drawn, stats.gumbel_r(0.5, 2.0).cdf).pvalue > 1e-3
+
+
+GIVEN = dict.fromkeys(("mean", "variance", "cdf", "quantile", "sampler"))
+AT_EDGES = np.array([-0.5, 0.0, 0.3, 1.0, 1.7, 40.0])
+
+
+@pytest.mark.parametrize(
+    ("support", "kind", "density", "cdf", "reference"),
+    [
+        ("positive", "positive", "log(k) + (k - 1)*log(y) - y^k", "1 - exp(-y^k)", stats.weibull_min),
+        ("unit", "positive", "log(k) + (k - 1)*log(y)", "y^k", lambda k: stats.beta(k, 1)),
+        (
+            "real",
+            "positive",
+            "-abs(y)/k - log(2*k)",
+            lambda y, k: stats.laplace.cdf(y / k),
+            lambda k: stats.laplace(0, k),
+        ),
+        ("count", "unit", "log(k) + y * log1p(-k)", "1 - (1 - k)^(y + 1)", lambda k: stats.geom(k, loc=-1)),
+    ],
+)
+def test_mathematics_of_a_registration(support: str, kind: str, density: str, cdf: Any, reference: Any) -> None:
+    """In the support, at its ends and beyond; by what is given, and by integrals of the density."""
+    registration, k = Registration("W", {"k": kind}, support), np.array([0.8, 0.35])
+    known = reference(k[:, None])
+    law, tails = law_of(registration, density, GIVEN | {"cdf": cdf})
+    plain, nothing = law_of(registration, density, GIVEN)
+    assert law.cdf is not None and plain.cdf is None and nothing is None
+    np.testing.assert_allclose(law.cdf(AT_EDGES, {"k": k[:, None]}), known.cdf(AT_EDGES), rtol=1e-12)
+    assert plain.moments is not None and plain.quantile is not None
+    for found, expected in zip(plain.moments({"k": k}), (known.mean(), known.var()), strict=True):
+        np.testing.assert_allclose(found, expected[:, 0], rtol=1e-6, atol=1e-9)
+    p = np.array([0.13, 0.72])
+    np.testing.assert_allclose(plain.quantile(p, {"k": k}), reference(k).ppf(p), rtol=1e-6)
+    again = plain.quantile(p[::-1], {"k": k})  # of the same distributions: kept ones
+    np.testing.assert_allclose(again, reference(k).ppf(p[::-1]), rtol=1e-6)
+    drawn = plain.draw(np.random.default_rng(0), {"k": np.full(4000, 0.8)})
+    one = reference(0.8)
+    assert np.mean(drawn <= one.ppf(0.3)) == pytest.approx(one.cdf(one.ppf(0.3)), abs=0.03)
+    assert (tails is not None) == (support in ("positive", "unit"))
+    if tails is not None:
+        a = {"k": sp.Float(0.8)}
+        assert tails.positive == (support == "positive")
+        assert evaluate(tails.below(sp.Float(0.2), a), {}) == pytest.approx(one.logcdf(0.2), rel=1e-12)
+        assert evaluate(tails.above(sp.Float(0.2), a), {}) == pytest.approx(one.logsf(0.2), rel=1e-12)
+        for low, high in ((0.1, 0.2), (0.8, 0.9)):
+            expected = np.log(one.cdf(high) - one.cdf(low))
+            found = evaluate(tails.between(sp.Float(low), sp.Float(high), a), {})
+            assert found == pytest.approx(expected, rel=1e-10)
+
+
+def test_what_is_given_counts_before_integrals() -> None:
+    """Values that the density does not have, each in its place."""
+    registration, a = Registration("W", {"k": "positive", "m": "real"}, "real"), {"k": np.array([2.0]), "m": np.ones(1)}
+    given = {
+        "mean": "3 * k - m",
+        "variance": lambda k, m: k**2 + m,
+        "quantile": lambda p, k, m: p * k - m,
+        "sampler": lambda generator, k, m: generator.normal(size=k.shape) * 0 + k / (1 + m),
+    }
+    law, _ = law_of(registration, "-(y - m)^2 / (2 * k^2) - log(k) - log(2*pi)/2", GIVEN | given)
+    assert law.moments is not None and law.quantile is not None and law.mean is not None
+    assert law.variance is None and law.sampled
+    np.testing.assert_allclose(np.ravel(law.moments(a)), [5.0, 5.0])
+    assert law.mean({"k": sp.Integer(4), "m": sp.Integer(7)}) == 5
+    np.testing.assert_allclose(law.quantile(np.array([0.25]), a), [-0.5])
+    np.testing.assert_allclose(law.draw(np.random.default_rng(0), a), [1.0])
+    half, _ = law_of(registration, "-(y - m)^2 / (2 * k^2) - log(k) - log(2*pi)/2", GIVEN | {"mean": "3 * k"})
+    assert half.moments is not None and not half.sampled
+    np.testing.assert_allclose(np.ravel(half.moments(a)), [6.0, 4.0], rtol=1e-9)
 
 
 def test_a_function_of_symbols_is_the_same_density() -> None:

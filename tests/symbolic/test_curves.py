@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.special import expit
 
 from gpdsl.symbolic import conditions
-from gpdsl.symbolic.curves import curve
+from gpdsl.symbolic.curves import LINES, curve
 from gpdsl.symbolic.functions import absolute
 from gpdsl.symbolic.kinks import cuts_of
 
@@ -83,3 +83,34 @@ def test_discrete(name: str) -> None:
 def test_what_a_constant_excludes_is_no_heavy_tail() -> None:
     found = curve(lambda y: np.where(y < 1, -1e30, 1 - y), 1, "real", np.array([[1.0]]))
     np.testing.assert_allclose(np.concatenate(found.moments()), [2.0, 1.0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_lines_are_maps_with_their_slopes(kind: str) -> None:
+    """Of real, positive and other values, by exp and the logistic function, whose slope may be the least of numbers."""
+    v, line = np.array([-600.0, -30.0, -2.0, 0.3, 5.0]), LINES[kind]
+    forward = {"real": v, "positive": np.exp(v), "unit": expit(v)}[kind]
+    slope = {"real": 0 * v, "positive": v, "unit": v - 2 * np.logaddexp(0, v)}[kind]
+    np.testing.assert_allclose(line.forward(v), forward, rtol=1e-13)
+    np.testing.assert_allclose(line.inverse(forward), v, rtol=1e-12)
+    np.testing.assert_allclose(line.log_slope(v), slope, rtol=1e-13)
+    ends = np.array([-1e4, 1e4])
+    assert np.isfinite(line.forward(ends)).all() and np.isfinite(line.log_slope(ends)).all()
+
+
+def test_the_parts_of_panels_add_up() -> None:
+    """Between the ends of panels too; below all of them there is nothing."""
+    law = stats.gamma(a=[0.7, 3.0, 200.0], scale=[1.0, 10.0, 1e-3])
+    found = curve(lambda y: law.logpdf(y), 3, "positive")
+    rng = np.random.default_rng(0)
+    for p in rng.uniform(size=(8, 3)):
+        np.testing.assert_allclose(found.cdf(law.ppf(p)), p, atol=1e-9)
+        np.testing.assert_allclose(found.quantile(p), law.ppf(p), rtol=1e-6)
+    np.testing.assert_array_equal(found.cdf(np.array([-1.0, 0.0, -0.1])), 0.0)
+    np.testing.assert_allclose(found.cdf(np.full(3, 1e9)), 1.0)
+    assert not found.discrete and np.all(found.mass >= 0)
+    np.testing.assert_allclose(found.mass.sum(axis=0), 1.0)
+    counts = curve(lambda y: stats.poisson.logpmf(y, [0.2, 7.0, 90.0]), 3, "count")
+    assert counts.discrete
+    np.testing.assert_array_equal(counts.cdf(np.full(3, -0.5)), 0.0)
+    np.testing.assert_allclose(counts.cdf(np.full(3, 6.9)), stats.poisson.cdf(6, [0.2, 7.0, 90.0]))

@@ -8,10 +8,12 @@ import sympy as sp
 from scipy import integrate, special
 
 from gpdsl.inference.plan.explain import explain_kernels
+from gpdsl.language import compile_text
 from gpdsl.symbolic.checking import compile_checked
 from gpdsl.symbolic.information import information
 from gpdsl.symbolic.kernel_analysis import KernelAnalysis, analyse
 from gpdsl.symbolic.kernel_formula import DISTANCE, formula_of
+from gpdsl.symbolic.kernel_values import matrix, numbers_near, smoothness, start_of
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.translate import Translator
 
@@ -202,3 +204,71 @@ def test_what_info_says() -> None:
         "spectral_density": "2*ls*p/(ls^2*omega^2 + 1)",
     }
     assert information(compile_checked(text("RBF(ls)")))["latents"][0]["by_formula"] is None
+
+
+@pytest.mark.parametrize(("order", "expected"), [(1, 0), (3, 1), (5, 2), (7, 3)])
+def test_a_sum_is_as_smooth_as_its_roughest_part(order: int, expected: int) -> None:
+    """Of Matern kernels of half-integer order."""
+    u = sp.sqrt(order) * DISTANCE / sp.Symbol("l", positive=True)
+    matern = {1: 1, 3: 1 + u, 5: 1 + u + u**2 / 3, 7: 1 + u + 2 * u**2 / 5 + u**3 / 15}[order] * sp.exp(-u)
+    assert smoothness(matern + sp.cos(DISTANCE), DISTANCE) == expected
+
+
+def test_smoothness_is_told_of_a_sum_of_ten() -> None:
+    scales = sp.symbols("l1:11", positive=True)
+    rough = sum((1 + sp.sqrt(3) * DISTANCE / each) * sp.exp(-sp.sqrt(3) * DISTANCE / each) for each in scales)
+    assert smoothness(rough, DISTANCE) == 1
+
+
+SUMMED = "exp(-sum(w*(a - b)^2)) + c*max(a*b) + prod(1 + a*b) + logsumexp(a + b) + min(a*b)*a[2]*b[1]"
+
+
+def test_matrices_of_formulas_are_the_sums_over_their_columns() -> None:
+    declarations = compile_text(
+        "input x : real[3]\noutput y : real\nparam w : positive[3] = [0.4, 1, 2]\nparam c : positive = 0.6\n"
+        f"kernel k(a, b; w, c) = {SUMMED}\nlatent f(x) ~ GP(0, k(w, c))\ny ~ Normal(f, 1)\n"
+    )
+    translator, kernel = Translator(declarations, {}), declarations.latents["f"].kernel
+    formula, arguments = formula_of(kernel, translator, 3)
+    numbers = numbers_near(translator, formula, arguments, None)
+    np.testing.assert_array_equal(numbers["w"], [0.4, 1.0, 2.0])
+    assert numbers["c"] == 0.6
+    w, c = numbers["w"], 0.6
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(4, 3)), rng.normal(size=(2, 3))
+    one, other = a[:, None], b[None]
+    product = one * other
+    expected = np.exp(-np.sum(w * (one - other) ** 2, axis=-1)) + c * product.max(axis=-1) + np.prod(1 + product, -1)
+    expected += np.log(np.sum(np.exp(one + other), axis=-1)) + product.min(axis=-1) * one[..., 1] * other[..., 0]
+    np.testing.assert_allclose(matrix(formula, numbers, a, b), expected, rtol=1e-12)
+    near = [numbers_near(translator, formula, arguments, np.random.default_rng(seed)) for seed in range(400)]
+    drawn = np.log([each["c"] for each in near]) - np.log(0.6)
+    assert abs(drawn.mean()) < 0.2 and drawn.std() == pytest.approx(1.0, abs=0.15)
+
+
+def test_matrices_of_the_distance_weigh_its_columns() -> None:
+    declarations = compile_checked(text("k(scales)", "kernel k(a, b; c) = exp(-sqrt(sum((a - b)^2/c^2)))", 3))
+    translator, kernel = Translator(declarations, {}), declarations.latents["f"].kernel
+    formula, _ = formula_of(kernel, translator, 3)
+    a, scales = np.random.default_rng(0).normal(size=(5, 3)), np.array([0.5, 1.0, 3.0])
+    expected = np.exp(-np.sqrt(np.sum(((a[:, None] - a[None]) / scales) ** 2, axis=-1)))
+    assert formula.radial
+    (name,) = formula.parameters
+    np.testing.assert_allclose(matrix(formula, {name: scales}, a, a), expected, atol=1e-8)
+
+
+def test_initial_values_and_random_ones_around_them() -> None:
+    declarations = compile_checked(
+        "input x : real\noutput y : real\nparam u : unit = 0.3\nparam r : real[2] = [-2, 3]\nparam s : positive = 4\n"
+        "param i : real(lower = -1, upper = 5) = 2\n"
+        "latent f(x) ~ GP(u + r[1] + r[2] * i * x, s * RBF(1))\ny ~ Normal(f, 1)\n"
+    )
+    translator = Translator(declarations, {})
+    translator.scalar(declarations.latents["f"].mean, {})
+    symbols = {each.name: each for each in translator.references}
+    assert [start_of(translator, symbols[name]) for name in ("u", "r[1]", "r[2]", "i", "x")] == [0.3, -2, 3, 2, 1]
+    rng = np.random.default_rng(0)
+    units, reals = (np.array([start_of(translator, symbols[n], rng) for _ in range(500)]) for n in ("u", "r[1]"))
+    assert 0.05 <= units.min() < 0.08 and 0.92 < units.max() <= 0.95
+    assert reals.mean() == pytest.approx(-2.0, abs=0.2) and reals.std() == pytest.approx(0.5 * 2.5, rel=0.1)
+    assert start_of(translator, symbols["i"], rng) == 2.0

@@ -11,6 +11,7 @@ import sympy as sp
 from gpdsl.language.errors.base import ModelError
 from gpdsl.language.model import Read
 from gpdsl.symbolic.errors import NoCase
+from gpdsl.symbolic.reduced import Reduced, elements_of, gathered, is_level, level_of, shifted
 from gpdsl.symbolic.terms import observation_terms
 from gpdsl.symbolic.translate import NeedsElements, Ref, Translator
 
@@ -207,3 +208,41 @@ def test_towers_of_constants_are_settled() -> None:
     for _ in range(45):
         expected = math.exp(-expected)
     assert float(found) == pytest.approx(expected, rel=1e-14)
+
+
+FIELD = """
+index g in 1..4
+input w : real
+output y : real
+const node[g] = [0.0, 1.0, 2.0, 3.0]
+param s : positive = 1
+latent f(node) ~ GP(0, RBF(1))
+let a = sum(g, w * f[g]) + max(g, f[g])
+let b = 2 * sum(g, w * f[g])
+let c = sum(g, floor(f[g]))
+y ~ Normal(a + b + c, s)
+"""
+
+
+def test_reductions_over_a_field_are_kept_once_each() -> None:
+    t = translator(FIELD)
+    a, b, c = (t.let(name, ()) for name in "abc")
+    total, largest = (sp.Symbol(name, real=True) for name in ("sum#1", "max#2"))
+    assert a == total + largest and b == 2 * total
+    f, w = sp.Symbol("f[g]", real=True), sp.Symbol("w", real=True)
+    assert t.reduced == {"sum#1": Reduced("sum", "g", 4, f * w), "max#2": Reduced("max", "g", 4, f)}
+    assert t.references[total] == Ref("reduced", "sum#1") and t.references[largest] == Ref("reduced", "max#2")
+    elements = [sp.Symbol(f"f[{k}]", real=True) for k in (1, 2, 3, 4)]
+    assert elements_of(t, t.reduced["sum#1"], f) == elements
+    assert elements_of(t, t.reduced["sum#1"], w) == [w]
+    assert named(c) == {"f[1]", "f[2]", "f[3]", "f[4]"}  # steps are written out
+
+
+def test_subscripts() -> None:
+    assert shifted(3, -1) == 2 and shifted("p", 0) == "p"
+    with pytest.raises(NeedsElements):
+        shifted("p", 1)
+    assert is_level(level_of("site")) and not is_level("site") and not is_level(2)
+    found = gathered("a", (level_of("site"), 2, level_of("kind")))
+    assert found == Ref("gathered", "a", (2,), at=((0, "site"), (2, "kind")))
+    assert found.places == ("site", 2, "kind")
